@@ -42,7 +42,7 @@ kernels-1: LOT := ltc gru-d phased-lstm ct-gru
 kernels-2: LOT := ltc-neuronal cfc lrc
 $(KERNELS): export OMP_NUM_THREADS := 1
 $(KERNELS): $(INSTALLED)
-	nice $(BIN)/tauflow warmup $(LOT)
+	nice $(BIN)/tauflow precompile $(LOT)
 
 # Two processes, of one thread each: with more they wait for each other on two cores. Each takes
 # neighbouring tests, which share what they make, and at the end some of what the other has left.

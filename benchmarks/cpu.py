@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import tauflow
-from tauflow.runs.results import machine, versions
+from tauflow.runs.results import describe_machine, get_versions
 
 from . import streaming
 from .roofline import Rates, cfc_limit, ltc_limit, measure_rates
@@ -64,8 +64,8 @@ def run(arguments: argparse.Namespace) -> None:
     arguments.results.mkdir(parents=True, exist_ok=True)
     stem = arguments.results / f"cpu-{date.today().isoformat()}"
     facts = {
-        "machine": machine(),
-        "versions": versions(),
+        "machine": describe_machine(),
+        "versions": get_versions(),
         "rates": rates._asdict(),
         "rows": rows,
         "streaming": samples,
@@ -183,7 +183,7 @@ def report(
     """Return the whole table with what it was measured on."""
     head = ["model", "B, T, I, N", "what", "tauflow, ms", "of the limit"]
     head += [f"{name}, ms" for name in OTHERS]
-    facts = {**machine(), **versions()}
+    facts = {**describe_machine(), **get_versions()}
     return "\n".join(
         [
             f"# CPU, {date.today().isoformat()}",

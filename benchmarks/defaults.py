@@ -27,9 +27,9 @@ from sklearn.metrics import accuracy_score, average_precision_score, roc_auc_sco
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from tauflow.batch import SequenceBatch
-from tauflow.data.summary import summary_features
+from tauflow.data.summary_features import compute_summary_features
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
-from tauflow.runs.results import machine, versions
+from tauflow.runs.results import describe_machine, get_versions
 
 Array = NDArray[Any]
 Scores = dict[str, float]
@@ -83,11 +83,13 @@ def run(arguments: argparse.Namespace) -> None:
         found[name] = {"title": title, "scores": rows}
         print(table_of(title, rows), flush=True)
     texts = [table_of(one["title"], one["scores"]) for one in found.values()]
-    facts = {"tasks": found, "machine": machine(), "versions": versions()}
+    facts = {"tasks": found, "machine": describe_machine(), "versions": get_versions()}
     arguments.results.mkdir(parents=True, exist_ok=True)
     stem = arguments.results / f"defaults-{date.today().isoformat()}"
     stem.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    told = ", ".join(f"{key} {value}" for key, value in {**machine(), **versions()}.items())
+    told = ", ".join(
+        f"{key} {value}" for key, value in {**describe_machine(), **get_versions()}.items()
+    )
     text = "\n".join([f"# Defaults on real tasks, {date.today().isoformat()}", "", *texts, told])
     stem.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
 
@@ -140,7 +142,7 @@ def _summaries(X: Sequence[Array], t: Sequence[Array]) -> Array:
         mask=torch.from_numpy(mask),
         observed=torch.from_numpy(~np.isnan(x)),
     )
-    return summary_features(batch).values
+    return compute_summary_features(batch).values
 
 
 def _boosted(task: Sequences, summaries: Array, train: Array, test: Array) -> Array:

@@ -17,7 +17,7 @@ import torch
 
 import tauflow
 from tauflow.export import program, to_c, to_onnx
-from tauflow.runs.results import machine, versions
+from tauflow.runs.results import describe_machine, get_versions
 from tauflow.sequence import SequenceModule
 
 from .timing import interleaved
@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace) -> None:
         compiled += compile_rows(case, arguments.rounds)
         print("\n".join(compiled), flush=True)
     sizes += compiled
-    facts = {**machine(), **versions(), "vectors": vector_width()}
+    facts = {**describe_machine(), **get_versions(), "vectors": vector_width()}
     lines += [*sizes, "", ", ".join(f"{name} {value}" for name, value in facts.items()), ""]
     path = arguments.results / f"deploy-{date.today().isoformat()}.md"
     path.write_text("\n".join(lines))
@@ -264,7 +264,7 @@ def _sessions(rnn: Any, folder: Path) -> list[Any]:
     options.intra_op_num_threads = 1
     made = []
     for form in ("step", "sequence"):
-        path = to_onnx(copy.deepcopy(rnn), folder / f"{form}.onnx", form=form, mask=False).path
+        path = to_onnx(copy.deepcopy(rnn), folder / f"{form}.onnx", mode=form, mask=False).path
         made.append(onnxruntime.InferenceSession(str(path), options))
     return made
 

@@ -8,10 +8,10 @@ import torch
 
 import tauflow
 from tauflow import SequenceBatch
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.data import load_task
-from tauflow.runs.results import machine, versions
-from tauflow.sequence import ends
+from tauflow.runs.results import describe_machine, get_versions
+from tauflow.sequence import ragged
 
 from .timing import Job, interleaved, processor_clock
 
@@ -50,7 +50,12 @@ def run(arguments: argparse.Namespace) -> None:
             lines.append(f"| {name} | {every:.1f} | {own:.1f} | {ratio:.2f} |")
             print(task, lines[-1], flush=True)
         lines.append("")
-    lines += [", ".join(f"{key} {value}" for key, value in {**machine(), **versions()}.items()), ""]
+    lines += [
+        ", ".join(
+            f"{key} {value}" for key, value in {**describe_machine(), **get_versions()}.items()
+        ),
+        "",
+    ]
     print("\n".join(lines))
     if arguments.results is not None:
         arguments.results.mkdir(parents=True, exist_ok=True)
@@ -78,15 +83,15 @@ def measure(name: str, batch: SequenceBatch, rounds: int) -> tuple[float, float,
 
 def _whole(step: Job) -> None:
     """Take a step with every batch run as a whole."""
-    cut = ends.pieces_of
-    ends.pieces_of = lambda mask: None
+    cut = ragged.split_by_length
+    ragged.split_by_length = lambda mask: None
     try:
         step()
     finally:
-        ends.pieces_of = cut
+        ragged.split_by_length = cut
 
 
 def _batch(task: str, size: int) -> SequenceBatch:
     train = load_task(task).train
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))
-    return train[order[:size]].trimmed()
+    return train[order[:size]].trim_padding()

@@ -13,7 +13,7 @@ from torch import Tensor
 import tauflow
 from tauflow.analysis import KIM_2023, FixedPoints, find_fixed_points, visited_states
 from tauflow.cells import AbstractCell
-from tauflow.runs.results import machine, versions
+from tauflow.runs.results import describe_machine, get_versions
 
 CHANNELS, TAU, BINS = 3, 0.01, 100
 DEEP: Mapping[str, Any] = {"layers": 4, "units": 100, "activation": "tanh"}
@@ -56,7 +56,11 @@ def run(arguments: argparse.Namespace) -> None:
     print("\n".join(lines), flush=True)
     arguments.results.mkdir(parents=True, exist_ok=True)
     path = arguments.results / f"fixed-points-{date.today().isoformat()}.md"
-    end = ["", ", ".join(f"{k} {v}" for k, v in {**machine(), **versions()}.items()), ""]
+    end = [
+        "",
+        ", ".join(f"{k} {v}" for k, v in {**describe_machine(), **get_versions()}.items()),
+        "",
+    ]
     for name in NETWORKS:
         cell = network(name, arguments.neurons, arguments.gain)
         visited = visited_states(cell, pulses(-(-arguments.starts // BINS)), dt=TAU)

@@ -92,7 +92,7 @@ def _through_the_interpreter(only: str) -> Iterator[Case]:
                 continue
             for masked, wants in zip((True, False, False), WANTS, strict=True):
                 call = example(spec, *size, masked=masked, **options)
-                if spec.why_not(call) is None:
+                if spec.unsupported_reason(call) is None:
                     name = f"{row} {size} {masked=} {wants}"
                     yield Case(row, name, _run(spec, call, wants), *TRITON_TOLERANCES)
 

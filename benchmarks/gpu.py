@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import tauflow
-from tauflow.runs.results import machine, versions
+from tauflow.runs.results import describe_machine, get_versions
 
 from .device import (
     Ceilings,
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> None:
         os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="tauflow-triton-")
     end = time.monotonic() + 60 * arguments.minutes
     ceilings = measure_ceilings(DTYPES[arguments.dtype], "cuda")
-    facts, rows = {**machine(), **versions(), **gpu_facts()}, []
+    facts, rows = {**describe_machine(), **get_versions(), **gpu_facts()}, []
     sizes = list(product(arguments.models, arguments.neurons, arguments.batches, arguments.steps))
     for done, (model, neurons, batch, steps) in enumerate(sizes):
         if time.monotonic() > end:

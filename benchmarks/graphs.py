@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 import tauflow
-from tauflow.cells.catalog import MODELS
-from tauflow.runs.results import machine, versions
+from tauflow.cells.registry import MODELS
+from tauflow.runs.results import describe_machine, get_versions
 
 from .device import clock_of
 from .timing import forward, interleaved, training_step
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> None:
         print(name, {kind: f"{ms:.2f} ms" for kind, ms in found[name].items()}, flush=True)
         if arguments.out is not None:
             sizes, gpu = {"B": B, "T": T, "I": D, "N": N}, torch.cuda.get_device_name()
-            all_ = {"sizes": sizes, "ms": found, "gpu": gpu, **machine(), **versions()}
+            all_ = {"sizes": sizes, "ms": found, "gpu": gpu, **describe_machine(), **get_versions()}
             arguments.out.write_text(json.dumps(all_, indent=1), encoding="utf-8")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import tauflow
-from tauflow.runs.results import machine, versions
+from tauflow.runs.results import describe_machine, get_versions
 
 from .cost import cost
 from .roofline import measure_rates
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
             lines.append(f"| {name} | {neurons} | " + " | ".join(cells) + " |")
             print(lines[-1], flush=True)
     lines += ["", *predicted(arguments), "", *long_sequences(arguments)]
-    facts = {**machine(), **versions()}
+    facts = {**describe_machine(), **get_versions()}
     lines += ["", ", ".join(f"{key} {value}" for key, value in facts.items()), ""]
     arguments.results.mkdir(parents=True, exist_ok=True)
     path = arguments.results / f"growth-{date.today().isoformat()}.md"

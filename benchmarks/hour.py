@@ -25,10 +25,10 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 import tauflow
 from tauflow.kernels import KERNELS, KernelCall
-from tauflow.kernels.closed_form.triton_program import run_triton
-from tauflow.kernels.engine.needs import INTERPRETED
-from tauflow.kernels.gpu.plan import BY_STEPS, PERSISTENT, RECORDED
-from tauflow.runs.results import machine, versions
+from tauflow.kernels.cfc.triton_kernel import run_triton_kernel
+from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
+from tauflow.kernels.gpu.plan import CUDA_GRAPH, PERSISTENT, STEPWISE
+from tauflow.runs.results import describe_machine, get_versions
 from tauflow.sequence import Chunks
 
 from . import gpu, long
@@ -157,7 +157,7 @@ def run_all(arguments: argparse.Namespace) -> None:
 
 def _sizes() -> Sizes:
     """Return what this machine can run; a child looks, for who looked shares no device with one."""
-    if INTERPRETED:
+    if TRITON_INTERPRETED:
         return REHEARSAL
     seen: list[Row] = []
     look = Case("look", lambda: [{"cuda": torch.cuda.is_available()}], 60)
@@ -275,7 +275,7 @@ def _values(
 
 def _machine(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
     def look() -> Iterator[Row]:
-        yield {**machine(), **versions(), **gpu.gpu_facts()}
+        yield {**describe_machine(), **get_versions(), **gpu.gpu_facts()}
         side = 8192 if sizes.device == "cuda" else 64
         ceilings = measure_ceilings(torch.float32, sizes.device, side)
         yield {
@@ -385,13 +385,13 @@ def _ways(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
         whole = next(r for r in KERNELS if r.cell is type(cell) and r.backend == "triton")
 
         def start(way: str) -> Callable[[], object]:
-            if way == PERSISTENT and (reason := whole.why_not(call)):
+            if way == PERSISTENT and (reason := whole.unsupported_reason(call)):
                 raise RuntimeError(reason)
-            run = lambda *_: run_triton(call, way, cell.as_form(), *cell.tensors())[0]  # noqa: E731
+            run = lambda *_: run_triton_kernel(call, way, cell.static_config(), *cell.tensors())[0]  # noqa: E731
             return training_step(cell, run, x, dt)
 
-        starts = {way: partial(start, way) for way in (RECORDED, BY_STEPS, PERSISTENT)}
-        yield _row("", gpu.timed(starts, arguments, sizes.device), RECORDED)
+        starts = {way: partial(start, way) for way in (CUDA_GRAPH, STEPWISE, PERSISTENT)}
+        yield _row("", gpu.timed(starts, arguments, sizes.device), CUDA_GRAPH)
 
     return [Case(f"CfC, N {n}", partial(compare, n), 30) for n in sizes.neurons]
 

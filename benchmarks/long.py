@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import tauflow
-from tauflow.runs.results import machine, versions
+from tauflow.runs.results import describe_machine, get_versions
 from tauflow.sequence import Chunks, SequenceModule
 
 from .timing import interleaved
@@ -62,7 +62,9 @@ def run(arguments: argparse.Namespace) -> None:
         "| gradient | warm-up, sweeps |",
         "| --- " + "| ---: " * 12 + "| --- |",
     ]
-    facts = ", ".join(f"{key} {value}" for key, value in {**machine(), **versions()}.items())
+    facts = ", ".join(
+        f"{key} {value}" for key, value in {**describe_machine(), **get_versions()}.items()
+    )
     arguments.results.mkdir(parents=True, exist_ok=True)
     path = arguments.results / f"long-{arguments.device}-{date.today().isoformat()}.md"
     before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -145,7 +147,7 @@ def measure(
         found[f"{kind} ratio"] = {way: time.ratio(times["loop"]) for way, time in times.items()}
     _training(module, x, chunks)()
     (report,) = module.parallel_report()
-    found["how"] = f"{report.warm_up}, {report.sweeps} + {report.adjoint_sweeps}"
+    found["how"] = f"{report.burn_in}, {report.iterations} + {report.adjoint_iterations}"
     if report.sequential_from is not None:
         found["how"] = f"sequential from step {report.sequential_from}"
     return found

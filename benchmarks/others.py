@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import tauflow
 from tauflow.cells import AbstractCell
-from tauflow.runs.results import machine, versions
+from tauflow.runs.results import describe_machine, get_versions
 
 from .timing import interleaved
 from .zoo import training_step
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> None:
             cells = [f"{ms:.2f} ms | {ratio:.1f} times" for ms, ratio in found]
             sizes = ", ".join(map(str, shape))
             print(f"| {kind.__name__} | {sizes} | {' | '.join(cells)} |", flush=True)
-    print(f"\n{arguments.threads} threads;", {**machine(), **versions()})
+    print(f"\n{arguments.threads} threads;", {**describe_machine(), **get_versions()})
 
 
 def measure(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas
 
 from tauflow.data.real.physionet2012 import PHYSIONET2012
-from tauflow.data.store import locate
+from tauflow.data.store import fetch_files
 
 LONG = ("variable", "value")
 STATIC = ("Age", "Gender", "Height", "ICUType")
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def written(path: Path) -> Path:
     """Write set A, a row per value: record, hours, variable, value, died; -1 is no value."""
-    files = {file.name: file for file in locate(PHYSIONET2012)}
+    files = {file.name: file for file in fetch_files(PHYSIONET2012)}
     outcomes = pandas.read_csv(files.pop("Outcomes-a.txt"), index_col="RecordID")
     deaths, (records,) = outcomes["In-hospital_death"], files.values()
     parts = []
@@ -71,8 +71,8 @@ def run(arguments: argparse.Namespace) -> None:
     parts = {part: [int(name) for name in names] for part, names in ids.items()}
     table = pandas.read_csv(path)
     print(f"gradient boosting: {boosted(table, parts['train'], parts['test']):.4f}")
-    if arguments.trained is not None:
+    if arguments.training_sequences is not None:
         rows = table[table["record"].isin(parts["test"])]
-        found = load_predictor(arguments.trained).predict_proba(rows)
+        found = load_predictor(arguments.training_sequences).predict_proba(rows)
         died = table.groupby("record")["died"].first().loc[found["record"].astype(int)]
-        print(f"{arguments.trained}: {roc_auc_score(died, found['1']):.4f}")
+        print(f"{arguments.training_sequences}: {roc_auc_score(died, found['1']):.4f}")

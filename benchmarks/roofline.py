@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tauflow.kernels.cpu.binding import run_slices
+from tauflow.kernels.cpu.binding import parallel_for
 from tauflow.kernels.cpu.jit import kernel
 from tauflow.kernels.cpu.math import sigmoid2
 
@@ -43,7 +43,7 @@ def measure_rates() -> Rates:
     sums = np.zeros_like(z)
     timings = interleaved(
         {
-            "sigmoids": lambda: run_slices(_sigmoids, len(z), z, sums, _REPEATS),
+            "sigmoids": lambda: parallel_for(_sigmoids, len(z), z, sums, _REPEATS),
             "product": lambda: torch.mm(a, b, out=out),
         }
     )

@@ -11,7 +11,7 @@ import torch
 
 import tauflow
 from tauflow.export import to_c
-from tauflow.runs.results import machine, versions
+from tauflow.runs.results import describe_machine, get_versions
 
 from .deploy import FLAGS, STEPS, run_c, vector_width
 from .timing import Timing, interleaved
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measure with one thread, print Markdown, and keep it under ``--results``."""
     torch.set_num_threads(1)
-    facts = {**machine(), **versions(), "vectors": vector_width()}
+    facts = {**describe_machine(), **get_versions(), "vectors": vector_width()}
     lines = [f"# One sample at a time, {date.today().isoformat()}", ""]
     lines += [f"{INPUTS} inputs, float32, one thread, medians over rounds, taken in turns.", ""]
     lines += [*table(measure(arguments.rounds, NETWORKS)), ""]

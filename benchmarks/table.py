@@ -11,7 +11,7 @@ import numpy as np
 import pandas
 
 from tauflow.data import read_csv
-from tauflow.runs.results import machine, versions
+from tauflow.runs.results import describe_machine, get_versions
 
 from .timing import interleaved, processor_clock
 
@@ -97,7 +97,9 @@ def run(arguments: argparse.Namespace) -> None:
         f"| tauflow | {ours.seconds:.3f} | {theirs.ratio(ours):.2f} | {peak / size:.2f} "
         f"| {kept / size:.2f} |",
         "",
-        ", ".join(f"{key} {value}" for key, value in {**machine(), **versions()}.items()),
+        ", ".join(
+            f"{key} {value}" for key, value in {**describe_machine(), **get_versions()}.items()
+        ),
         "",
     ]
     print("\n".join(lines))

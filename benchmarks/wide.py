@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import tauflow
-from tauflow.kernels import KernelCall, pick
-from tauflow.runs.results import machine, versions
+from tauflow.kernels import KernelCall, select_kernel
+from tauflow.runs.results import describe_machine, get_versions
 
 from .timing import interleaved
 from .zoo import training_step
@@ -54,7 +54,12 @@ def run(arguments: argparse.Namespace) -> None:
             title = f"{name}, {options['units']} units" if "units" in options else name
             lines.append(f"| {title} | {size}, {width} | {row[0]} | {threads} | {row[1]} |")
             print(lines[-1], flush=True)
-    lines += ["", ", ".join(f"{key} {value}" for key, value in {**machine(), **versions()}.items())]
+    lines += [
+        "",
+        ", ".join(
+            f"{key} {value}" for key, value in {**describe_machine(), **get_versions()}.items()
+        ),
+    ]
     text = "\n".join([*lines, ""])
     print(text)
     if arguments.results is not None:
@@ -71,7 +76,9 @@ def measure(
     x, dt = torch.randn(size, T, D), torch.rand(size, T) + 0.5
     model = tauflow.build(name, D, width, **options)
     cell = model.cell
-    row = pick(KernelCall(cell, x, x.new_zeros(size, cell.state_size), dt.unsqueeze(-1)), "auto")
+    row = select_kernel(
+        KernelCall(cell, x, x.new_zeros(size, cell.state_size), dt.unsqueeze(-1)), "auto"
+    )
 
     def step(backend: str) -> Tensor:
         model.backend = backend

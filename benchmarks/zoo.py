@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import tauflow
-from tauflow.cells.catalog import MODELS
-from tauflow.kernels import KernelCall, pick
-from tauflow.runs.results import machine, versions
-from tauflow.training.subnormals import flushed_subnormals
+from tauflow.cells.registry import MODELS
+from tauflow.kernels import KernelCall, select_kernel
+from tauflow.runs.results import describe_machine, get_versions
+from tauflow.training.denormals import flush_denormals
 
 from .timing import interleaved
 
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(arguments.threads)
     rows = []
     for name in arguments.only or MODELS:
-        with flushed_subnormals():  # as training does
+        with flush_denormals():  # as training does
             milliseconds, ratio, kernel = measure(name, arguments.rounds)
         rows.append((ratio, milliseconds, name, kernel))
         print(f"{name:24} {milliseconds:8.1f} ms  {ratio:6.2f} x nn.LSTM  {kernel}", flush=True)
@@ -52,7 +52,7 @@ def measure(name: str, rounds: int) -> tuple[float, float, str]:
     model, lstm = tauflow.build(name, D, N), nn.LSTM(D, N, batch_first=True)
     cell = model.cell
     start = x.new_zeros(B, cell.state_size)
-    row = pick(KernelCall(cell, x, start, dt.unsqueeze(-1)), "auto")
+    row = select_kernel(KernelCall(cell, x, start, dt.unsqueeze(-1)), "auto")
     jobs = {
         "model": training_step(model, lambda: model(x, dt=dt)[0]),
         "lstm": training_step(lstm, lambda: lstm(x)[0]),
@@ -75,7 +75,7 @@ def training_step(module: nn.Module, forward: Callable[[], Tensor]) -> Callable[
 
 def report(rows: list[tuple[float, float, str, str]], threads: int) -> str:
     """Return the table with what it was measured on."""
-    facts = {**machine(), **versions()}
+    facts = {**describe_machine(), **get_versions()}
     return "\n".join(
         [
             f"# Every model, {date.today().isoformat()}",

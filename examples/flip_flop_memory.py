@@ -15,10 +15,10 @@ import torch
 import tauflow
 from tauflow.analysis import (
     as_flow,
-    draw_flow_field,
     find_fixed_points,
     flow_field,
     output_projection,
+    plot_flow_field,
     visited_states,
 )
 from tauflow.data import load_task
@@ -61,6 +61,6 @@ box = ((-1.6, 1.6), (-1.6, 1.6))
 field = flow_field(
     flow, view, box=box, trajectories=states[:5], fixed_points=found, resolution=RESOLUTION
 )
-draw_flow_field(field, right)
+plot_flow_field(field, right)
 right.set(xlabel="output 1", ylabel="output 2")
 figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "flip_flop_memory.png")

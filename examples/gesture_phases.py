@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import tauflow
-from tauflow.data import available, load_task
+from tauflow.data import is_available, load_task
 
 EPOCHS, HIDDEN = 25, 32
 PHASES = ("rest", "preparation", "stroke", "hold", "retraction")
@@ -34,7 +34,7 @@ def made_up(size, seed):
 # %%
 # Windows of 32 frames, split as published, at random. They overlap by half, so that frames of the
 # test part were seen in training; ``split="by_recording"`` asks for other recordings, and is hard.
-if available("gesture"):
+if is_available("gesture"):
     data = load_task("gesture", download=False)
     train, valid, test = data.train, data.valid, data.test
 else:

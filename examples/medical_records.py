@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import tauflow
-from tauflow.data import available, load_task
+from tauflow.data import is_available, load_task
 
 EPOCHS, PATIENTS = 5, 1000
 generator = torch.manual_seed(0)
@@ -34,7 +34,7 @@ def made_up(size):
 
 # %%
 # ``observed`` (B, T, I) says what was measured; what was not is 0 in x and never looked at.
-if available("physionet2012"):
+if is_available("physionet2012"):
     task = load_task(
         "physionet2012", inputs="values", statistics="train", statics=False, download=False
     )

@@ -19,7 +19,7 @@ import torch
 
 import tauflow
 from tauflow.data import load_task
-from tauflow.export import Labels, to_c
+from tauflow.export import IOSchema, to_c
 
 EPOCHS, SEQUENCES = 25, 512
 torch.manual_seed(0)
@@ -36,8 +36,8 @@ print(f"{result.parameters} parameters, test error {result.test:.4f}; that nothi
 # %%
 # Write it as C. It was compared with the model before a file was written.
 folder = Path(tempfile.mkdtemp())
-labels = Labels("s", ["sin", "cos", "speed", "torque", "ahead"], ["sin", "cos", "speed"])
-written = to_c(model, folder / "pendulum", name="pendulum", labels=labels)
+labels = IOSchema("s", ["sin", "cos", "speed", "torque", "ahead"], ["sin", "cos", "speed"])
+written = to_c(model, folder / "pendulum", name="pendulum", schema=labels)
 source = written.path.read_text()
 print(f"{len(source.splitlines())} lines of C; header: {(folder / 'pendulum/pendulum.h')}")
 

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import tauflow
-from tauflow.analysis import draw_wiring, visual_backprop
+from tauflow.analysis import plot_wiring, visual_backprop
 from tauflow.data import load_task
 from tauflow.models import ConvolutionalSequenceModel
 
@@ -48,7 +48,7 @@ with torch.no_grad():
 looked = visual_backprop(model, drive.x)
 figure = plt.figure(figsize=(10, 6), layout="constrained")
 grid = figure.add_gridspec(3, 2, width_ratios=[1.4, 1])
-draw_wiring(wiring, 16, figure.add_subplot(grid[:, 0]))
+plot_wiring(wiring, 16, figure.add_subplot(grid[:, 0]))
 frame = drive.x[0, 8].permute(1, 2, 0).numpy()
 image, mask, curve = (figure.add_subplot(grid[row, 1]) for row in range(3))
 image.imshow((frame - frame.min()) / (frame.max() - frame.min()))

@@ -15,15 +15,15 @@ import pandas as pd
 import torch
 
 import tauflow
-from tauflow.data import available, from_table, get
+from tauflow.data import fetch_dataset, from_table, is_available
 
 EPOCHS, HOURS = 15, 12_000
 torch.manual_seed(0)
 
 # %%
 # A row for each hour. Hour and day are known ahead; a network gets them as a place on a circle.
-if available("power-hourly"):
-    file = next(get("power-hourly").glob("household_power_consumption_hourly.csv*"))
+if is_available("power-hourly"):
+    file = next(fetch_dataset("power-hourly").glob("household_power_consumption_hourly.csv*"))
     table = pd.read_csv(file, parse_dates=["datetime"])[-HOURS:]
     table = pd.DataFrame({"hour": table["datetime"], "kW": table["Global_active_power"] / 60})
 else:
@@ -51,7 +51,7 @@ print(f"test error {result.test:.3f}; that a day is like the day before: {naive:
 
 # %%
 # Kept, brought back and asked for the day after the table's end, in kW.
-tauflow.Predictor.of(model, data).save("power_forecast.safetensors")
+tauflow.Predictor.from_data(model, data).save("power_forecast.safetensors")
 answer = tauflow.load_predictor("power_forecast.safetensors").predict(past).iloc[-1]
 forecast = [answer[f"kW +{ahead}"] for ahead in range(1, 25)]
 figure, ax = plt.subplots(figsize=(8, 3.2), layout="constrained")

@@ -21,7 +21,7 @@ def found(_: Path) -> Iterator[tuple[str, str]]:
     import torch
 
     import tauflow
-    from tauflow.cells.catalog import MODELS
+    from tauflow.cells.registry import MODELS
     from tauflow.errors import TauflowError
 
     warnings.simplefilter("ignore")
@@ -50,7 +50,7 @@ def _made(model: Any, form: str) -> Iterator[tuple[str, Any]]:
             to_c(model, written, tolerance=TOLERANCE)
         else:
             written = Path(folder)
-            to_onnx(model, written / "model.onnx", form=form)
+            to_onnx(model, written / "model.onnx", mode=form)
         for path in sorted(written.iterdir()):
             if path.suffix == ".onnx":
                 yield path.name, _graph(path)

@@ -9,22 +9,22 @@ from .digests import digest, key, write_part
 def found(_: Path) -> Iterator[tuple[str, str]]:
     """Yield the hash of every row's runs, of all seeds and of every setting it searches."""
     from tauflow.experiments import list_experiments, load_experiment
-    from tauflow.experiments.run.rows import job_of
-    from tauflow.experiments.run.search import search_jobs
+    from tauflow.experiments.run.grid_search import make_search_jobs
+    from tauflow.experiments.run.row_jobs import make_job
 
     for name in list_experiments():
         whole = load_experiment(name)
         for epochs in (None, 1):
-            experiment = whole.cut(epochs)
+            experiment = whole.with_epochs(epochs)
             for row in experiment.rows:
                 if row.model is None or row.recipe is None:
                     continue
                 for seed in range(experiment.seeds):
-                    job = job_of(experiment, row, seed)
+                    job = make_job(experiment, row, seed)
                     place = str(job.directory(Path("runs")).as_posix())
                     yield key(name, row.name, f"epochs {epochs}", f"seed {seed}"), job.hash
                     yield key(name, row.name, f"epochs {epochs}", f"seed {seed}", "folder"), place
-                jobs = search_jobs(experiment, row)
+                jobs = make_search_jobs(experiment, row)
                 if jobs:
                     keys = " ".join(f"{job.label} {job.seed} {job.hash}" for job in jobs)
                     yield key(name, row.name, f"epochs {epochs}", "search"), digest(keys)

@@ -33,7 +33,7 @@ def variants() -> Iterator[tuple[str, dict[str, Any], int | None]]:
     from kernel_variants import VARIANTS
     from sequences_of_cells import EVERY
 
-    from tauflow.cells.catalog import MODELS
+    from tauflow.cells.registry import MODELS
 
     named = {}
     for name, entry in MODELS.items():
@@ -149,16 +149,16 @@ class Case:
 
 def _backends(call: Any) -> Iterator[tuple[str, Any]]:
     """Yield names and functions of the reference loop and of every kernel that takes a call."""
-    from tauflow.kernels import kernels_of
-    from tauflow.kernels.recorded import run_recorded
+    from tauflow.kernels import get_kernels
+    from tauflow.kernels.trace.traced_kernel import run_traced
     from tauflow.sequence import reference_loop
 
     yield "reference", reference_loop
     numbers: dict[str, Any] = {}
-    for spec in kernels_of(call.cell):
-        if spec.device not in (None, "cpu") or spec.why_not(call) is not None:
+    for spec in get_kernels(call.cell):
+        if spec.device not in (None, "cpu") or spec.unsupported_reason(call) is not None:
             continue
-        recorded = getattr(spec.run, "__wrapped__", None) is run_recorded
+        recorded = getattr(spec.run, "__wrapped__", None) is run_traced
         name = "traced" if recorded else spec.backend
         yield f"{name} {next(numbers.setdefault(name, count(1)))}", spec.run
 
@@ -179,7 +179,7 @@ def _modules() -> Iterator[tuple[str, str]]:
     import torch
 
     import tauflow
-    from tauflow.cells.catalog import MODELS
+    from tauflow.cells.registry import MODELS
 
     B, T, D, N = MIDDLE
     for name in MODELS:
@@ -214,7 +214,7 @@ def _trained() -> Iterator[tuple[str, str]]:
     import torch
 
     import tauflow
-    from tauflow.cells.catalog import MODELS
+    from tauflow.cells.registry import MODELS
     from tauflow.models import SequenceModel
 
     random = torch.Generator().manual_seed(2)

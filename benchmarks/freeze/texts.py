@@ -18,7 +18,7 @@ def found(_: Path) -> Iterator[tuple[str, str]]:
     """Yield texts as they are; of reports a digest of the file and its text without pictures."""
     import typer
 
-    from tauflow.cells.catalog import MODELS
+    from tauflow.cells.registry import MODELS
     from tauflow.cli.main import app
     from tauflow.models import WHOLE_MODELS
 

@@ -1,6 +1,6 @@
 """Neural networks whose state flows in continuous time, for PyTorch."""
 
-from . import import_path as _import_path  # noqa: F401  # before what could be shadowed
+from ._internal import import_path as _import_path  # noqa: F401  # before what could be shadowed
 
 # isort: split
 from tauflow.batch import SequenceBatch

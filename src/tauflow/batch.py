@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from tauflow.checks import boolean_tensor, shape_error
 from tauflow.errors import DataError, DtypeError, ShapeError
 
-_NUMBERS = 1 << 22
+from ._internal.checks import check_bool_tensor, shape_error
+
+_MAX_ELEMENTS = 1 << 22
 """How many numbers of a field are taken at a time where a whole split is looked at."""
 
 
@@ -57,7 +58,7 @@ class SequenceBatch:
                     f"{type(value).__name__}. Convert it with torch.as_tensor({field.name})."
                 )
             if value is not None and field.name in ("mask", "observed", "y_mask"):
-                boolean_tensor("SequenceBatch", **{field.name: value})
+                check_bool_tensor("SequenceBatch", **{field.name: value})
         if self.x.ndim not in (3, 5):
             raise ShapeError(
                 f"SequenceBatch: x has shape {tuple(self.x.shape)}, expected (B, T, I), or "
@@ -104,8 +105,8 @@ class SequenceBatch:
         Raises:
             IndexError: there is no such sequence.
         """
-        rows = index if isinstance(index, slice) else _rows(index, len(self))
-        return self._map(lambda value: value[rows])
+        rows = index if isinstance(index, slice) else _to_index(index, len(self))
+        return self._map_tensors(lambda value: value[rows])
 
     def __getitems__(self, index: Sequence[int]) -> "SequenceBatch":
         """Select the sequences of a batch at once, as loaders do."""
@@ -119,7 +120,7 @@ class SequenceBatch:
         return torch.ones(self.x.shape[:2], dtype=torch.bool, device=self.x.device)
 
     @property
-    def known_of_sequences(self) -> Tensor | None:
+    def sequence_target_mask(self) -> Tensor | None:
         """Which values of targets (B, O), one row per sequence, are known; ``None`` if all are."""
         if self.y_mask is None or self.y_mask.ndim != 3 or self.y.ndim != 2:
             return None
@@ -131,7 +132,7 @@ class SequenceBatch:
         counted = torch.arange(1, self.x.shape[1] + 1, device=self.x.device)
         return (self.valid * counted).amax(1)
 
-    def trimmed(self, *, labels: bool = False) -> "SequenceBatch":
+    def trim_padding(self, *, has_label_sets: bool = False) -> "SequenceBatch":
         """Return the batch without the steps at its end that are padding in every sequence.
 
         What stays, at least one step, shares memory. Targets (B, O) of real numbers with O as long
@@ -139,8 +140,8 @@ class SequenceBatch:
         that they are one per step, nothing is cut.
 
         Args:
-            labels: whether integers (B, O) may be O labels of a sequence, with which it is as with
-                real numbers; else they are classes, one per step.
+            has_label_sets: whether integers (B, O) may be O labels of a sequence, with which it is
+                as with real numbers; else they are classes, one per step.
         """
         length = self.x.shape[1]
         if self.mask is None or not self.mask.numel():
@@ -148,7 +149,9 @@ class SequenceBatch:
         counts = self.mask.any(0)
         if self.y_mask is None:
             alike = self.y.ndim == 2 and self.y.shape[1] == length
-            if alike and (labels or self.y.is_floating_point() or self.y.dtype is torch.bool):
+            if alike and (
+                has_label_sets or self.y.is_floating_point() or self.y.dtype is torch.bool
+            ):
                 return self
         elif self.y_mask.shape[1] != length:
             return self
@@ -168,7 +171,7 @@ class SequenceBatch:
                 if they have a second axis, as long as the sequences.
         """
         length = self.x.shape[1]
-        of_sequences = self.known_of_sequences is not None
+        of_sequences = self.sequence_target_mask is not None
         if per_step is None:
             per_step = self.y.ndim > 1 and self.y.shape[1] == length and not of_sequences
         whole = {"weight"} if per_step else {"weight", "y"}
@@ -198,26 +201,26 @@ class SequenceBatch:
         Weights stay in single precision at least: in half, 257 would count as 256, or as infinity
         what is above 65504.
         """
-        moved = self._map(
+        moved = self._map_tensors(
             lambda value: value.to(
                 device, dtype if value.is_floating_point() else None, non_blocking=non_blocking
             )
         )
         if dtype is None or self.weight is None or not self.weight.is_floating_point():
             return moved
-        weight = self.weight.to(device, single_at_least(dtype), non_blocking=non_blocking)
+        weight = self.weight.to(device, promote_to_float32(dtype), non_blocking=non_blocking)
         return replace(moved, weight=weight)
 
     def pin_memory(self) -> "SequenceBatch":
         """Copy every tensor to page-locked memory, from where it goes faster to a GPU."""
-        return self._map(Tensor.pin_memory)
+        return self._map_tensors(Tensor.pin_memory)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the fields that are there, by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
-    def pieces(self) -> Iterator[tuple[int, "SequenceBatch"]]:
+    def iter_slices(self) -> Iterator[tuple[int, "SequenceBatch"]]:
         """Yield the batch in slices of few enough sequences to compute with each as a whole.
 
         What has to look at a split that may be larger than memory goes through these.
@@ -226,7 +229,7 @@ class SequenceBatch:
             The number of the first sequence of a slice, and the slice.
         """
         largest = max(value[:1].numel() for value in self.tensors().values())
-        size = max(1, _NUMBERS // max(1, largest))
+        size = max(1, _MAX_ELEMENTS // max(1, largest))
         for first in range(0, len(self), size):
             yield first, self[first : first + size]
 
@@ -237,14 +240,14 @@ class SequenceBatch:
         """
         if self.weight is None:
             return values.mean(-1)
-        weight = self.weight.to(single_at_least(values.dtype))
+        weight = self.weight.to(promote_to_float32(values.dtype))
         return (values * weight).sum(-1) / weight.sum()
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> "SequenceBatch":
+    def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> "SequenceBatch":
         return SequenceBatch(**{name: change(value) for name, value in self.tensors().items()})
 
 
-def single_at_least(dtype: torch.dtype) -> torch.dtype:
+def promote_to_float32(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype in which to count values of another: a half one is too coarse for it."""
     return torch.promote_types(dtype, torch.float32)
 
@@ -282,7 +285,7 @@ def collate(batches: Sequence[SequenceBatch]) -> SequenceBatch:
     return SequenceBatch(**{name: torch.cat([p[name] for p in parts]) for name in parts[0]})
 
 
-def _rows(index: Any, count: int) -> Tensor:
+def _to_index(index: Any, count: int) -> Tensor:
     """Return what selects sequences as a tensor of indices or a mask."""
     if isinstance(index, Tensor) and index.ndim:
         return index

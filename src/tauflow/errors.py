@@ -57,7 +57,7 @@ class NonFiniteError(TauflowError, ArithmeticError):
     """A loss, a parameter, or a state after too long a gap, is NaN or infinite."""
 
 
-class RankError(TauflowError, RuntimeError):
+class DistributedError(TauflowError, RuntimeError):
     """Another process of the same training failed."""
 
 

@@ -7,9 +7,9 @@ import whole_models
 from torch import Tensor, nn
 from variants import B, T
 
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.models import WHOLE_MODELS
-from tauflow.models.registry import entry_of
+from tauflow.models.registry import get_model_info
 
 STEP = 3
 """From here on everything is changed."""
@@ -59,8 +59,8 @@ def test_no_cell_sees_the_future(name):
 
 @pytest.mark.parametrize("name", ["ltc", "gru"])
 def test_a_cell_run_both_ways_looks_ahead(name):
-    assert entry_of(name).looks_ahead({"bidirectional": True})
-    assert not entry_of(name).looks_ahead({})
+    assert get_model_info(name).looks_ahead({"bidirectional": True})
+    assert not get_model_info(name).looks_ahead({})
     rnn = variants.model(name, bidirectional=True)
     y, changed = with_another_future(rnn, observed=False)
     assert (changed[:, :STEP] - y[:, :STEP]).abs().amax(dim=(1, 2)).min() > 1e-6
@@ -80,7 +80,7 @@ def test_a_marked_model_feels_the_future(name):
 
 def test_no_model_goes_untested():
     """One that is not marked has an output for every step, which is tested above."""
-    unmarked = [name for name in WHOLE_MODELS if not entry_of(name).looks_ahead({})]
+    unmarked = [name for name in WHOLE_MODELS if not get_model_info(name).looks_ahead({})]
     assert set(unmarked) <= {name for name in STEPPED if name not in AHEAD}
     assert set(MODELS) <= set(variants.NAMES)
-    assert not any(entry_of(name).looks_ahead({}) for name in MODELS)
+    assert not any(get_model_info(name).looks_ahead({}) for name in MODELS)

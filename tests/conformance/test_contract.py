@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from variants import NAMES, B, D, T, model
 
 import tauflow
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.errors import NonFiniteError
 from tauflow.sequence import RNN
 

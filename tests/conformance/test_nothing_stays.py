@@ -10,8 +10,8 @@ import variants
 import whole_models
 from torch import nn
 
-from tauflow.kernels import recordings
-from tauflow.tapes.graph import Watched
+from tauflow.kernels.trace import trace_cache
+from tauflow.kernels.trace.capture import CapturedStep
 
 B, T, D = 3, 12, 2
 
@@ -63,15 +63,15 @@ def test_of_a_whole_model(name):
 
 @pytest.mark.parametrize("name", ["hippo-legs", "rnn-impute", "gru"])
 def test_of_a_step_that_is_watched_in_every_call(name, monkeypatch):
-    watch = recordings.watch
+    watch = trace_cache.capture_step
     calls = 0
 
-    def forgetful(*given: object, retold: bool) -> Watched:
+    def forgetful(*given: object, with_parameter_graph: bool) -> CapturedStep:
         nonlocal calls
         calls += 1
-        return watch(*given)._replace(prelude=None)
+        return watch(*given)._replace(parameter_graph=None)
 
-    monkeypatch.setattr(recordings, "watch", forgetful)
+    monkeypatch.setattr(trace_cache, "capture_step", forgetful)
     model = variants.model(name).float()
     model.backend = "numba"
     assert_nothing_stays(model, torch.randn(B, T, D))

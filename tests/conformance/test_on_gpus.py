@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from variants import NAMES, B, D, T, model
 
 import tauflow
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.data.card import TaskData
 from tauflow.export import to_onnx
 from tauflow.models import WHOLE_MODELS
@@ -144,7 +144,7 @@ def test_training_that_was_interrupted(name, tmp_path):
 def test_what_was_trained_there_answers_anywhere(name, tmp_path):
     data = parity(holes=False)
     module, _ = trained(name, data, DEVICE)
-    predictor = Predictor.of(module, data)
+    predictor = Predictor.from_data(module, data)
     expected = predictor.predict_proba(data.test).cpu()
     predictor.save(tmp_path / "predictor")
     found = load_predictor(tmp_path / "predictor").predict_proba(data.test)

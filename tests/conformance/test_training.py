@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from tauflow import SequenceBatch, SequenceModel
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.data.card import TaskData
-from tauflow.data.catalog import load_task
-from tauflow.data.synthetic.xor import XOR_EVENT, draw_streams, encode_events
+from tauflow.data.registry import load_task
+from tauflow.data.synthetic.xor import XOR_EVENT, encode_events, sample_streams
 from tauflow.models import WHOLE_MODELS
-from tauflow.models.specified import ModelSpec, build_model, spanning
+from tauflow.models.spec import ModelSpec, build_model, set_horizon
 from tauflow.training import Recipe, train
 
 RECIPE = Recipe(lr=0.01, epochs=1, batch_size=8, select="last")
@@ -26,7 +26,7 @@ SMALL = {
     "rnn-vae": {"encoder_size": 6, "units": 6},
 }
 WHOLE = [name for name, entry in WHOLE_MODELS.items() if not entry.model.takes_images]
-EVERY_STEP = [*MODELS, *(name for name in WHOLE if WHOLE_MODELS[name].model.every_step)]
+EVERY_STEP = [*MODELS, *(name for name in WHOLE if WHOLE_MODELS[name].model.has_per_step_output)]
 
 
 def with_holes(data: SequenceBatch) -> SequenceBatch:
@@ -48,7 +48,7 @@ def pendulum(*, holes: bool) -> TaskData:
 @cache
 def parity(*, holes: bool) -> TaskData:
     """A label per sequence, and padding; a second feature says zero where the first says one."""
-    entries = encode_events(*draw_streams(24, seed=0))
+    entries = encode_events(*sample_streams(24, seed=0))
     bits = torch.from_numpy(entries.values)
     data = SequenceBatch(
         torch.stack([bits, 1 - bits], dim=-1).float(),
@@ -73,7 +73,7 @@ def built(name: str, data: TaskData) -> nn.Module:
     # Compiling the fused kernels would take a minute; tests/parity trains through those.
     options = {"backend": "reference"} if name in MODELS else SMALL.get(name, {})
     torch.manual_seed(0)
-    spec = spanning(ModelSpec(name, 8, options=options), lambda: data.train)
+    spec = set_horizon(ModelSpec(name, 8, options=options), lambda: data.train)
     return build_model(spec, data.card)
 
 

@@ -3,7 +3,7 @@
 import torch
 
 import tauflow
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.sequence import SequenceModule
 
 B, T, D = 3, 6, 2

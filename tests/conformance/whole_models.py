@@ -67,7 +67,7 @@ def answers_once(name: str) -> bool:
     """Whether a variant gives one output per sequence."""
     options = VARIANTS.get(name, (name, {}))[1]
     head = "classes" in options and not options.get("per_step")
-    return not kind(name).every_step or head or not options.get("return_sequences", True)
+    return not kind(name).has_per_step_output or head or not options.get("return_sequences", True)
 
 
 def steps_of(whole: nn.Module) -> bool:

@@ -22,7 +22,7 @@ from tauflow.cells import (
     WiredCfCCell,
 )
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
-from tauflow.kernels.recorded import run_recorded
+from tauflow.kernels.trace.traced_kernel import run_traced
 from tauflow.wirings import AbstractWiring, AutoNCP, RandomSparse
 
 GATED = [{}, {"append_dt": True}]
@@ -116,7 +116,7 @@ def serves(spec: KernelSpec, options: dict[str, object]) -> bool:
 ON_ANY_DEVICE = [spec for spec in KERNELS if spec.device is None]
 """The kernels that run where the tests run; those for GPUs have tests of their own."""
 
-RECORDED = [spec for spec in KERNELS if spec.run.__wrapped__ is run_recorded]
+RECORDED = [spec for spec in KERNELS if spec.run.__wrapped__ is run_traced]
 """The recorded steps, one for every cell; ``test_recorded_sequences.py`` is about all of them."""
 
 _SOME = {GNODECell, GRUODECell}

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 import tauflow
 from tauflow.cells import AbstractCell, AbstractHoistedCell, CfCCell, Hoisted, LTCCell
 from tauflow.errors import ArgumentError, BackendError, ShapeError
-from tauflow.kernels import KernelCall, kernels_of, pick
-from tauflow.kernels.recorded import run_recorded
+from tauflow.kernels import KernelCall, get_kernels, select_kernel
+from tauflow.kernels.trace.traced_kernel import run_traced
 from tauflow.sequence import reference_loop
 
 INPUTS, NEURONS = 3, 4
@@ -182,14 +182,14 @@ def seeded():
 @pytest.mark.parametrize(("rows", "masked"), [(1, False), (3, True), (11, False)])
 def test_it_is_the_step(build, rows, masked):
     call = call_of(build(), rows, masked=masked)
-    row = pick(call, "auto")
+    row = select_kernel(call, "auto")
     assert row is not None
-    assert row.run.__wrapped__ is run_recorded
+    assert row.run.__wrapped__ is run_traced
     expected = values_and_gradients(reference_loop, call)
     for _ in range(2):
         assert_close(values_and_gradients(row.run, call), expected)
     with torch.no_grad():
-        assert_close(pick(replace(call, mask=None), "numba").run(call), expected[:2])
+        assert_close(select_kernel(replace(call, mask=None), "numba").run(call), expected[:2])
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -198,7 +198,7 @@ def test_any_number_of_threads(threads):
     expected = values_and_gradients(reference_loop, call)
     torch.set_num_threads(threads)
     try:
-        assert_close(values_and_gradients(pick(call, "auto").run, call), expected)
+        assert_close(values_and_gradients(select_kernel(call, "auto").run, call), expected)
     finally:
         torch.set_num_threads(before)
 
@@ -215,7 +215,7 @@ def test_parameters_spread_over_rows_have_gradients_of_their_own(rows, threads):
     expected = values_and_gradients(reference_loop, call)
     torch.set_num_threads(threads)
     try:
-        row = pick(call, "auto")
+        row = select_kernel(call, "auto")
         assert row is not None
         assert_close(values_and_gradients(row.run, call), expected)
     finally:
@@ -227,7 +227,7 @@ def test_slices_that_begin_before_the_first_neuron():
         return torch.tanh(after * h[:, -9:] + torch.cat((h[:, -3:], after[:, :1]), 1))
 
     call = call_of(Leaky(change=cut))
-    row = pick(call, "auto")
+    row = select_kernel(call, "auto")
     assert row is not None
     assert_close(values_and_gradients(row.run, call), values_and_gradients(reference_loop, call))
 
@@ -250,7 +250,7 @@ class Turned(AbstractCell):
 @pytest.mark.parametrize("rows", [3, NEURONS, 5])
 def test_as_many_rows_as_neurons_are_no_others(rows):
     call = call_of(Turned(), rows)
-    row = pick(call, "auto")
+    row = select_kernel(call, "auto")
     assert row is not None
     assert_close(values_and_gradients(row.run, call), values_and_gradients(reference_loop, call))
 
@@ -270,13 +270,13 @@ def test_checkpoints_and_batches_that_end_at_different_times():
 
 def test_plain_steps_are_taken_where_they_are_faster():
     call = call_of(Leaky(), steps=7)
-    assert pick(call, "auto") is None
-    assert pick(call, "numba").run.__wrapped__ is run_recorded
+    assert select_kernel(call, "auto") is None
+    assert select_kernel(call, "numba").run.__wrapped__ is run_traced
     longer = call_of(Leaky(), steps=8)
-    assert pick(longer, "auto") is not None
-    assert pick(longer, "reference") is None
+    assert select_kernel(longer, "auto") is not None
+    assert select_kernel(longer, "reference") is None
     with pytest.raises(BackendError, match="no kernel for Leaky"):
-        pick(longer, "triton")
+        select_kernel(longer, "triton")
 
 
 @pytest.mark.parametrize("learns", [True, False])
@@ -285,7 +285,7 @@ def test_what_is_set_on_a_cell_may_change_between_calls(learns):
     call, seen = call_of(cell, steps=30), []
     with nullcontext() if learns else torch.no_grad():
         for cell.gain, cell._hidden_gain in ((1, 1), (2, 1), (2, 3)):
-            row = pick(call, "auto")
+            row = select_kernel(call, "auto")
             assert row is not None
             seen.append(row.run(call)[0])
             assert_close([seen[-1]], reference_loop(call)[:1])
@@ -309,7 +309,7 @@ def test_a_cell_that_does_not_say_that_it_is_pure_is_stepped():
     added = y[0, 1:, 0] - y[0, :-1, 0] * np.exp(-1)
     assert len({round(float(one), 6) for one in added}) > 30
     with pytest.raises(BackendError, match="does not say is_pure = True"):
-        pick(call_of(rnn.cell), "numba")
+        select_kernel(call_of(rnn.cell), "numba")
 
 
 def counted(cell, x, h, after):
@@ -389,9 +389,9 @@ def test_a_step_that_does_more_than_a_recording_tells_is_taken_every_time(change
         results.append([y, last, again, *grads, *kept, torch.tensor(len(rnn.cell.trace))])
         if backend == "auto":
             call = KernelCall(rnn.cell, x, h, torch.ones(4, 30, 1))
-            assert re.search(reason, kernels_of(rnn.cell)[0].why_not(call))
+            assert re.search(reason, get_kernels(rnn.cell)[0].unsupported_reason(call))
             with pytest.raises(BackendError, match=reason):
-                pick(call, "numba")
+                select_kernel(call, "numba")
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
@@ -403,7 +403,7 @@ def test_what_a_step_leaves_on_its_cell_once_does_no_harm():
         return cell._kept * after
 
     call = call_of(Leaky(change=kept))
-    row = pick(call, "auto")
+    row = select_kernel(call, "auto")
     assert row is not None
     assert_close(values_and_gradients(row.run, call), values_and_gradients(reference_loop, call))
 
@@ -419,9 +419,9 @@ GRADIENTS = {
 def test_a_gradient_of_ones_own_is_kept(change):
     """Also where it makes no difference to the first samples."""
     call = call_of(Leaky(change=change), steps=30)
-    assert pick(call, "auto") is None
+    assert select_kernel(call, "auto") is None
     with torch.no_grad():
-        assert pick(call, "auto") is not None
+        assert select_kernel(call, "auto") is not None
 
 
 def test_inference_mode_is_as_good():
@@ -429,19 +429,19 @@ def test_inference_mode_is_as_good():
     with torch.inference_mode():
         inside = call_of(call.cell, steps=30)
         for one in (call, inside):
-            row = pick(one, "auto")
+            row = select_kernel(one, "auto")
             assert row is not None
             assert_close(row.run(one), reference_loop(one))
     with torch.no_grad():
-        assert pick(call, "auto") is not None
-    assert pick(call, "auto") is not None
+        assert select_kernel(call, "auto") is not None
+    assert select_kernel(call, "auto") is not None
 
 
 def test_dropout_draws_at_every_step():
     call = call_of(Leaky(change=lambda cell, x, h, after: F.dropout(after, 0.5, cell.training)))
-    assert "draws numbers" in kernels_of(call.cell)[0].why_not(call)
+    assert "draws numbers" in get_kernels(call.cell)[0].unsupported_reason(call)
     call.cell.eval()
-    assert pick(call, "auto") is not None
+    assert select_kernel(call, "auto") is not None
 
 
 def test_hooks_are_called_at_every_step():
@@ -491,7 +491,7 @@ def test_errors_are_those_of_plain_steps(change, error, words):
 def test_hooks_and_gradients_of_parameters_are_left_as_they_are():
     call, seen = call_of(Leaky()), []
     call.cell.linear.weight.register_hook(seen.append)
-    assert pick(call, "auto") is not None
+    assert select_kernel(call, "auto") is not None
     assert not seen
     assert all(leaf.grad is None for leaf in leaves(call))
 
@@ -503,17 +503,17 @@ def test_other_dtypes_take_plain_steps(dtype):
     y, _ = rnn(x)
     assert y.dtype is dtype
     h = x.new_zeros(2, NEURONS)
-    assert pick(KernelCall(rnn.cell, x, h, x.new_ones(2, 30, 1)), "auto") is None
+    assert select_kernel(KernelCall(rnn.cell, x, h, x.new_ones(2, 30, 1)), "auto") is None
 
 
 def test_a_cell_with_weights_of_two_dtypes_is_not_recorded():
     cell = Leaky(change=lambda cell, x, h, after: after.to(cell.wide).mul(cell.wide).to(h))
     cell.wide = nn.Parameter(torch.ones(NEURONS, dtype=torch.float64))
     call = call_of(cell, steps=30)
-    assert pick(call, "auto") is None
-    assert "float32" in kernels_of(cell)[0].why_not(call)
+    assert select_kernel(call, "auto") is None
+    assert "float32" in get_kernels(cell)[0].unsupported_reason(call)
 
 
 def test_a_cell_of_the_library_does_not_come_here():
-    assert kernels_of(CfCCell(2, 3)) != kernels_of(Leaky())
-    assert all(row.cell is CfCCell for row in kernels_of(CfCCell(2, 3)))
+    assert get_kernels(CfCCell(2, 3)) != get_kernels(Leaky())
+    assert all(row.cell is CfCCell for row in get_kernels(CfCCell(2, 3)))

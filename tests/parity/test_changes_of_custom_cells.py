@@ -12,9 +12,9 @@ from torch import Tensor, nn
 import tauflow
 from tauflow.cells import AbstractCell
 from tauflow.errors import BackendError
-from tauflow.kernels import others
-from tauflow.tapes.record import record
-from tauflow.tapes.tape import CannotRecordError
+from tauflow.kernels.trace import custom_cells
+from tauflow.kernels.trace.lower import lower_step
+from tauflow.kernels.trace.program import TracingError
 
 pytest.importorskip("numba")
 
@@ -207,14 +207,14 @@ def test_random_numbers_of_python_are_seen_though_the_first_call_does_not_show_t
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0, 3.0])
 def test_a_power_does_not_depend_on_the_value_of_a_tensor(exponent):
     given = torch.ones(1, 1), torch.full((1, 1), exponent)
-    with pytest.raises(CannotRecordError, match="no powers of tensors"):
-        record(lambda h, dt: (h, h * 2**dt), *given)
+    with pytest.raises(TracingError, match="no powers of tensors"):
+        lower_step(lambda h, dt: (h, h * 2**dt), *given)
 
 
 def test_a_setting_that_changes_at_every_call_is_left_to_plain_steps(monkeypatch):
     tried = []
-    attempt = others._try
-    monkeypatch.setattr(others, "_try", lambda call: (tried.append(1), attempt(call)))
+    attempt = custom_cells._check_trace
+    monkeypatch.setattr(custom_cells, "_check_trace", lambda call: (tried.append(1), attempt(call)))
     rnn, x = tauflow.RNN(Changing(1.0)), torch.randn(2, 12, 3)
     for step in range(30):
         rnn.cell.settings = 1.0 + step / 100

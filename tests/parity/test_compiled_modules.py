@@ -8,8 +8,8 @@ from torch.utils._pytree import tree_map_only
 
 import tauflow
 from tauflow.errors import ShapeError
-from tauflow.kernels.engine import run as engine
-from tauflow.kernels.synapses import layout_from, layout_of
+from tauflow.kernels.engine import autograd as engine
+from tauflow.kernels.ltc import get_buffer_layout, get_layout
 
 MODULES = {
     "CfC": lambda: tauflow.CfC(3, 5, backbone_units=9),
@@ -97,12 +97,18 @@ def test_forms_survive_as_words(family):
         if spec.cell.__name__ not in FAMILIES[family]:
             continue
         call = example(spec, 2, 2, 4, **options)
-        form, tensors, x, dt = call.cell.as_form(), call.cell.tensors(), call.x, call.dt
+        form, tensors, x, dt = (
+            call.cell.static_config(),
+            call.cell.packed_parameters(),
+            call.x,
+            call.dt,
+        )
         if hasattr(call.cell, "hoist"):
             x, dt = call.cell.hoist(form, x, dt, *tensors)
         again = runs.decode(runs.encode(form))
         found, expected = (
-            engine.steps(runs, one, None, x, call.h, dt, *tensors)[0] for one in (again, form)
+            engine.run_reference_steps(runs, one, None, x, call.h, dt, *tensors)[0]
+            for one in (again, form)
         )
         assert torch.equal(found, expected)
 
@@ -144,12 +150,12 @@ def test_layouts_are_found_by_their_entries():
     for sparsity in (0.8, 0.1):
         cell = tauflow.LTC(3, tauflow.RandomSparse(12, sparsity=sparsity)).cell
         for name in ("synapses_x", "synapses"):
-            one, other = layout_of(cell, name), layout_from(getattr(cell, name))
+            one, other = get_layout(cell, name), get_buffer_layout(getattr(cell, name))
             for a, b in zip(
                 one.forward + one.backward, other.forward + other.backward, strict=True
             ):
                 assert (a == b).all()
-            assert layout_from(getattr(cell, name)) is other
+            assert get_buffer_layout(getattr(cell, name)) is other
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def test_fused_equals_reference(row, size, masked):
     if masked and not takes_masks(spec):
         pytest.skip(reason="this kernel leaves masked calls to the reference")
     call = example(spec, *size, masked=masked, **options)
-    assert spec.why_not(call) is None
+    assert spec.unsupported_reason(call) is None
     expected = values_and_gradients(reference_loop, call)
     fused = values_and_gradients(spec.run, call)
     for actual, reference in zip(fused, expected, strict=True):
@@ -59,7 +59,7 @@ def test_missing_features_are_filled_in_as_by_the_reference(masked):
     spec = next(spec for spec in ON_ANY_DEVICE if spec.cell is GRUDCell)
     call = example(spec, 3, 9, 5, masked=masked)
     call = replace(call, observed=torch.rand(call.x.shape) < 0.6)
-    assert spec.why_not(call) is None
+    assert spec.unsupported_reason(call) is None
     expected = values_and_gradients(reference_loop, call)
     for actual, reference in zip(values_and_gradients(spec.run, call), expected, strict=True):
         close_in_single_precision(spec, actual, reference)
@@ -73,7 +73,7 @@ def test_kernels_in_double_precision_equal_the_reference(row, size, masked):
     if masked and not takes_masks(spec):
         pytest.skip(reason="this kernel leaves masked calls to the reference")
     call = example(spec, *size, torch.float64, masked=masked, **options)
-    assert spec.why_not(call) is None
+    assert spec.unsupported_reason(call) is None
     expected = values_and_gradients(reference_loop, call)
     for actual, reference in zip(values_and_gradients(spec.run, call), expected, strict=True):
         torch.testing.assert_close(actual, reference, rtol=1e-9, atol=1e-11)
@@ -137,7 +137,7 @@ def test_fused_equals_reference_on_a_gpu(spec, size, training, dtype, monkeypatc
     there = KernelCall(
         call.cell.cuda(), *(v.detach().cuda().requires_grad_() for v in (call.x, call.h, call.dt))
     )
-    if (reason := spec.why_not(there)) is not None:
+    if (reason := spec.unsupported_reason(there)) is not None:
         assert not takes_double(spec), reason
         pytest.skip(reason=reason)
     fused = values_and_gradients(spec.run, there)

@@ -9,14 +9,15 @@ from sequences_of_cells import EVERY, Spike, assert_close, call_of, leaves, valu
 from torch.nn.utils.parametrize import register_parametrization
 
 import tauflow
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.errors import BackendError, ShapeError
-from tauflow.kernels import pick, recorded, recordings
-from tauflow.kernels.recorded import recorded_limits, run_recorded
+from tauflow.kernels import select_kernel
+from tauflow.kernels.trace import trace_cache, traced_kernel
+from tauflow.kernels.trace.capture import capture_step
+from tauflow.kernels.trace.program import TracingError
+from tauflow.kernels.trace.traced_kernel import run_traced, traced_unsupported_reason
 from tauflow.sequence import reference_loop
-from tauflow.solvers.gap import GapSolver
-from tauflow.tapes.graph import watch
-from tauflow.tapes.tape import CannotRecordError
+from tauflow.solvers.flow_solver import FlowSolver
 
 UNRECORDED = {"phased-lstm": "it computes in float64"}
 ALL = [row for row in EVERY if row[0] not in UNRECORDED]
@@ -27,12 +28,12 @@ ALL = [row for row in EVERY if row[0] not in UNRECORDED]
 def test_it_is_the_step(name, options, rows, masked):
     """For a few rows by plain loops, for more by the library's products."""
     call = call_of(name, rows, 7, options, masked=masked)
-    assert recorded_limits(call) is None
+    assert traced_unsupported_reason(call) is None
     expected = values_and_gradients(reference_loop, call)
-    assert_close(values_and_gradients(run_recorded, call), expected)
-    assert_close(values_and_gradients(run_recorded, call), expected)  # without watching
+    assert_close(values_and_gradients(run_traced, call), expected)
+    assert_close(values_and_gradients(run_traced, call), expected)  # without watching
     with torch.no_grad():
-        assert_close(run_recorded(call), expected[:2])
+        assert_close(run_traced(call), expected[:2])
 
 
 @pytest.mark.parametrize(("name", "options"), ALL, ids=str)
@@ -41,52 +42,52 @@ def test_sizes_of_one(name, options):
     """Where sums have one term, and steps from entry to entry mean nothing."""
     call = call_of(name, 1, 3, options, sizes=(1, 1))
     expected = values_and_gradients(reference_loop, call)
-    assert_close(values_and_gradients(run_recorded, call), expected)
+    assert_close(values_and_gradients(run_traced, call), expected)
 
 
 @pytest.mark.parametrize("name", UNRECORDED)
 def test_what_cannot_be_recorded_says_why(name):
     call = call_of(name, 2, 9)
-    assert UNRECORDED[name] in recorded_limits(call)
+    assert UNRECORDED[name] in traced_unsupported_reason(call)
     with pytest.raises(BackendError, match=UNRECORDED[name]):
-        run_recorded(call)
-    assert pick(call, "auto").run.__wrapped__ is not run_recorded
-    assert pick(call_of(name, 2, 3), "auto") is None  # too short to look for a recording
+        run_traced(call)
+    assert select_kernel(call, "auto").run.__wrapped__ is not run_traced
+    assert select_kernel(call_of(name, 2, 3), "auto") is None  # too short to look for a recording
 
 
 def test_new_parameters_and_settings_are_followed():
     call = call_of("gnode", 2, 9)
-    before = run_recorded(call)[0]
+    before = run_traced(call)[0]
     with torch.no_grad():
         for parameter in call.cell.parameters():
             parameter.mul_(0.5)
-    assert_close(run_recorded(call), reference_loop(call))
-    assert not torch.allclose(run_recorded(call)[0], before)
+    assert_close(run_traced(call), reference_loop(call))
+    assert not torch.allclose(run_traced(call)[0], before)
     call.cell.tau = 3.0
-    assert_close(run_recorded(call), reference_loop(call))
+    assert_close(run_traced(call), reference_loop(call))
 
 
 def test_a_setting_is_not_taken_for_one_that_lay_where_it_lies():
     call = call_of("gru-ode", 5, 9)
-    call.cell.gap = GapSolver("euler", substeps=1)
-    run_recorded(call)
-    address, others = id(call.cell.gap), []
-    call.cell.gap = None
+    call.cell.flow_solver = FlowSolver("euler", substeps=1)
+    run_traced(call)
+    address, others = id(call.cell.flow_solver), []
+    call.cell.flow_solver = None
     while not others or id(others[-1]) != address:
-        others.append(GapSolver("euler", substeps=8))
+        others.append(FlowSolver("euler", substeps=8))
         if len(others) > 10_000:
             pytest.skip("the address is not used again")
-    call.cell.gap = others[-1]
-    assert_close(run_recorded(call), reference_loop(call))
+    call.cell.flow_solver = others[-1]
+    assert_close(run_traced(call), reference_loop(call))
 
 
 def test_the_sizes_that_are_remembered_are_those_used_last(monkeypatch):
-    monkeypatch.setattr(recordings, "_MOST_RECORDINGS", 8)
+    monkeypatch.setattr(trace_cache, "_MAX_TRACES", 8)
     call = call_of("elman", 40, 8)
     for rows in (*range(1, 40), 36, 7):
         few = replace(call, x=call.x[:rows], h=call.h[:rows], dt=call.dt[:rows])
-        assert_close(run_recorded(few), reference_loop(few))
-    sizes = [rows for rows, *_ in recorded.RECORDER.recordings[call.cell]]
+        assert_close(run_traced(few), reference_loop(few))
+    sizes = [rows for rows, *_ in traced_kernel.INTERPRETER_TRACES.traces[call.cell]]
     assert len(sizes) == 8
     if torch.get_num_threads() == 1:  # else a batch has slices of two sizes
         assert sizes == [33, 34, 35, 37, 38, 39, 36, 7]
@@ -96,13 +97,13 @@ def test_an_objection_is_as_old_as_what_it_is_about():
     """The way back through a GELU has no instructions: what learns is left to torch."""
     call = call_of("gnode", 2, 9, {"activation": "gelu"})
     with torch.no_grad():
-        assert pick(call, "auto").run.__wrapped__ is run_recorded
-    assert pick(call, "auto") is None
+        assert select_kernel(call, "auto").run.__wrapped__ is run_traced
+    assert select_kernel(call, "auto") is None
     still = replace(call, x=call.x.detach(), h=call.h.detach(), dt=call.dt.detach())
     call.cell.requires_grad_(False)
-    assert pick(still, "auto").run.__wrapped__ is run_recorded
+    assert select_kernel(still, "auto").run.__wrapped__ is run_traced
     call.cell.requires_grad_(True)
-    assert pick(still, "auto") is None
+    assert select_kernel(still, "auto") is None
 
 
 @pytest.mark.parametrize("frozen", ["x", "parameters", "all"])
@@ -113,7 +114,7 @@ def test_only_what_learns_gets_gradients(frozen):
     if frozen != "x":
         call.cell.requires_grad_(False)
     wanted = [leaf for leaf in leaves(call) if leaf.requires_grad]
-    results = [run(call)[0].square().sum() for run in (run_recorded, reference_loop)]
+    results = [run(call)[0].square().sum() for run in (run_traced, reference_loop)]
     found, expected = (torch.autograd.grad(result, wanted) for result in results)
     assert_close(found, expected)
 
@@ -126,7 +127,7 @@ def test_any_number_of_threads(rows, threads):
     torch.set_num_threads(threads)
     try:
         assert_close(
-            values_and_gradients(run_recorded, call), values_and_gradients(reference_loop, call)
+            values_and_gradients(run_traced, call), values_and_gradients(reference_loop, call)
         )
     finally:
         torch.set_num_threads(before)
@@ -139,7 +140,7 @@ def test_the_way_back_may_have_other_threads(there, back):
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(there)
-        total = run_recorded(call)[0].sum()
+        total = run_traced(call)[0].sum()
         torch.set_num_threads(back)
         assert_close(torch.autograd.grad(total, leaves(call)), expected)
     finally:
@@ -149,10 +150,10 @@ def test_the_way_back_may_have_other_threads(there, back):
 def test_steps_that_look_at_numbers_or_draw_some_are_not_recorded():
     module = torch.nn.Linear(2, 2)
     h = torch.ones(1, 2)
-    with pytest.raises(CannotRecordError, match="looks at numbers"):
-        watch(lambda h: module(h) if h.sum() > 0 else h, module, (), h)
-    with pytest.raises(CannotRecordError, match="draws numbers"):
-        watch(lambda h: torch.dropout(module(h), 0.5, train=True), module, (), h)
+    with pytest.raises(TracingError, match="looks at numbers"):
+        capture_step(lambda h: module(h) if h.sum() > 0 else h, module, (), h)
+    with pytest.raises(TracingError, match="draws numbers"):
+        capture_step(lambda h: torch.dropout(module(h), 0.5, train=True), module, (), h)
 
 
 def test_a_parameter_that_meets_the_state_twice_gets_both_gradients():
@@ -167,7 +168,7 @@ def test_a_parameter_that_meets_the_state_twice_gets_both_gradients():
             return torch.tanh(h * self.w) * torch.exp(self.w) + self.w
 
     module, h = Twice(), torch.tensor([[0.2, 0.4], [1.0, -1.0]])
-    graph, met, prelude = watch(module, module, (), h)
+    graph, met, prelude = capture_step(module, module, (), h)
     (expected,) = torch.autograd.grad(module(h).sum(), module.w)
     (found,) = torch.autograd.grad(graph.run([h], met).sum(), module.w)
     torch.testing.assert_close(found, expected)
@@ -179,10 +180,10 @@ def test_one_tensor_under_two_names_may_become_two():
     call = call_of("gru", 3, 9, sizes=(6, 6))
     own = call.cell.W_h
     call.cell.W_h = call.cell.W_x
-    run_recorded(call)
+    run_traced(call)
     call.cell.W_h = own
     expected = values_and_gradients(reference_loop, call)
-    assert_close(values_and_gradients(run_recorded, call), expected)
+    assert_close(values_and_gradients(run_traced, call), expected)
 
 
 class Scaled(torch.nn.Module):
@@ -198,7 +199,7 @@ def test_what_computes_a_parametrized_tensor_may_depend_on_anything():
     call, scaled = call_of("cfc", 3, 9), Scaled()
     register_parametrization(call.cell.heads, "weight", scaled)
     for scaled._factor in (1.0, 0.1):
-        assert_close(run_recorded(call), reference_loop(call))
+        assert_close(run_traced(call), reference_loop(call))
 
 
 def rounded(z):
@@ -214,18 +215,18 @@ def half_without_gradients(z):
 @pytest.mark.parametrize("phi", [Spike.apply, rounded, half_without_gradients])
 def test_a_gradient_that_is_not_that_of_the_operations_is_kept(phi):
     call = call_of("gnode", 3, 9, {"activation": phi})
-    assert "has a gradient that is not that of its operations" in recorded_limits(call)
+    assert "has a gradient that is not that of its operations" in traced_unsupported_reason(call)
     with pytest.raises(BackendError, match=r"autograd\.Function"):
-        run_recorded(call)
-    assert pick(call, "auto") is None
+        run_traced(call)
+    assert select_kernel(call, "auto") is None
     with torch.no_grad():
-        assert_close(run_recorded(call), reference_loop(call))
+        assert_close(run_traced(call), reference_loop(call))
 
 
 def test_hooks_of_parameters_are_called_once_a_backward_pass():
     call, seen = call_of("gnode", 3, 9), []
     call.cell.W_h.register_hook(seen.append)
-    run_recorded(call)[0].sum().backward()
+    run_traced(call)[0].sum().backward()
     assert len(seen) == 1
 
 
@@ -253,7 +254,7 @@ def test_a_number_that_a_function_of_ones_own_reads_may_change(name, learns):
         for holder.slope in (1.0, 4.0):
             module._slope = holder.slope
             with torch.set_grad_enabled(learns):
-                assert_close(run_recorded(call), reference_loop(call))
+                assert_close(run_traced(call), reference_loop(call))
 
 
 def test_every_cell_has_a_recorded_step_but_those_with_faster_loops():
@@ -267,23 +268,23 @@ def test_every_cell_has_a_recorded_step_but_those_with_faster_loops():
 
 def test_cells_without_loops_of_their_own_take_it():
     for name, taken in [("gnode", True), ("gru", True), ("lstm", False), ("cfc", False)]:
-        row = pick(call_of(name, 4, 20), "auto")
-        assert (row.run.__wrapped__ is run_recorded) is taken
+        row = select_kernel(call_of(name, 4, 20), "auto")
+        assert (row.run.__wrapped__ is run_traced) is taken
         with torch.no_grad():
-            row = pick(call_of(name, 4, 20), "auto")
-        assert row.run.__wrapped__ is run_recorded
-        assert pick(call_of("gnode", 4, 3), "auto") is None
+            row = select_kernel(call_of(name, 4, 20), "auto")
+        assert row.run.__wrapped__ is run_traced
+        assert select_kernel(call_of("gnode", 4, 3), "auto") is None
 
 
 def test_where_products_are_nearly_all_pytorch_takes_the_steps_that_learn():
     wide, narrow = (call_of("gnode", rows, 20, {"units": 400, "layers": 3}) for rows in (256, 4))
-    assert pick(wide, "auto") is None
-    assert pick(narrow, "auto").run.__wrapped__ is run_recorded
+    assert select_kernel(wide, "auto") is None
+    assert select_kernel(narrow, "auto").run.__wrapped__ is run_traced
     with torch.no_grad():
-        assert pick(wide, "auto").run.__wrapped__ is run_recorded
+        assert select_kernel(wide, "auto").run.__wrapped__ is run_traced
 
 
 def test_a_state_of_other_rows_is_told_before_anything_is_recorded():
     call = call_of("gnode", 4, 20)
     with pytest.raises(ShapeError, match="h has shape"):
-        pick(replace(call, h=call.h[:3]), "auto")
+        select_kernel(replace(call, h=call.h[:3]), "auto")

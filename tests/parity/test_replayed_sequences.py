@@ -13,16 +13,16 @@ import torch
 from sequences_of_cells import EVERY, assert_close, call_of, leaves, values_and_gradients
 
 import tauflow
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.errors import BackendError
-from tauflow.kernels import KERNELS, KernelCall, pick
-from tauflow.kernels.gpu import graphs
-from tauflow.kernels.replayed import (
-    _prepare,
-    is_worth_replaying,
-    recording_limits,
-    replayed_limits,
-    run_replayed,
+from tauflow.kernels import KERNELS, KernelCall, select_kernel
+from tauflow.kernels.gpu import graph_loop
+from tauflow.kernels.trace.cuda_graphs import (
+    _prepare_inputs,
+    cuda_graph_trace_unsupported_reason,
+    cuda_graph_unsupported_reason,
+    is_cuda_graph_profitable,
+    run_cuda_graph,
 )
 from tauflow.sequence import reference_loop
 
@@ -39,7 +39,7 @@ device = pytest.mark.parametrize("device", ["cpu", ON_A_GPU])
 @pytest.fixture(autouse=True)
 def recordings(request, monkeypatch):
     """Record chunks of four steps at most, and return what was recorded."""
-    monkeypatch.setattr(graphs, "CHUNK", 4)
+    monkeypatch.setattr(graph_loop, "MAX_CHUNK_STEPS", 4)
     params = getattr(request.node, "callspec", None)
     if params is None or params.params.get("device") != "cuda":
 
@@ -47,12 +47,12 @@ def recordings(request, monkeypatch):
             run()
             return run
 
-        monkeypatch.setattr(graphs, "may_record", lambda like: True)
-        monkeypatch.setattr(graphs, "capture", capture)
+        monkeypatch.setattr(graph_loop, "can_capture", lambda like: True)
+        monkeypatch.setattr(graph_loop, "capture_graph", capture)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    graphs.release()
-    yield graphs._recordings
-    graphs.release()
+    graph_loop.clear_captures()
+    yield graph_loop._captured_loops
+    graph_loop.clear_captures()
 
 
 def on(device: str, call: KernelCall) -> KernelCall:
@@ -71,20 +71,20 @@ def on(device: str, call: KernelCall) -> KernelCall:
 @pytest.mark.parametrize("masked", [False, True])
 def test_it_is_the_step(name, options, masked, device, recordings):
     call = on(device, call_of(name, 3, 7, options, masked=masked))
-    assert recording_limits(call) is None
+    assert cuda_graph_trace_unsupported_reason(call) is None
     expected = values_and_gradients(reference_loop, call)
-    assert_close(values_and_gradients(run_replayed, call), expected)
+    assert_close(values_and_gradients(run_cuda_graph, call), expected)
     assert not recordings  # the shapes were new
     for _ in range(2):  # recorded, and replayed on memory used before
-        assert_close(values_and_gradients(run_replayed, call), expected)
+        assert_close(values_and_gradients(run_cuda_graph, call), expected)
         assert [len(one.chunks) for one in recordings.values()] == [3, 3]  # of 4, 2 and 1 steps
     with torch.no_grad():
-        assert_close(run_replayed(call), expected[:2])
+        assert_close(run_cuda_graph(call), expected[:2])
 
 
 def thrice(call):
     """Return what a call gives, seen for the first time, recorded, and replayed."""
-    return [values_and_gradients(run_replayed, call) for _ in range(3)]
+    return [values_and_gradients(run_cuda_graph, call) for _ in range(3)]
 
 
 @device
@@ -108,7 +108,7 @@ def test_autocast_is_followed(name, device):
     exact = values_and_gradients(reference_loop, call)
     with torch.autocast(device, torch.bfloat16):
         plain = values_and_gradients(reference_loop, call)
-        assert recording_limits(call) is None
+        assert cuda_graph_trace_unsupported_reason(call) is None
         replayed = thrice(call)
     for found in replayed:
         for actual, rounded, wanted in zip(found, plain, exact, strict=True):
@@ -137,11 +137,11 @@ def test_lengths_share_a_recording_and_batches_do_not(device, recordings):
     longer = on(device, call_of("gru-ode", 3, 11))
     longer = replace(longer, cell=call.cell)
     assert_close(
-        values_and_gradients(run_replayed, longer), values_and_gradients(reference_loop, longer)
+        values_and_gradients(run_cuda_graph, longer), values_and_gradients(reference_loop, longer)
     )
     assert [sorted(one.chunks) for one in recordings.values()] == [[1, 2, 4], [1, 2, 4]]
     values_and_gradients(
-        run_replayed, on(device, replace(call_of("gru-ode", 4, 6), cell=call.cell))
+        run_cuda_graph, on(device, replace(call_of("gru-ode", 4, 6), cell=call.cell))
     )
     assert len(recordings) == 2
 
@@ -153,11 +153,11 @@ def test_new_parameters_and_settings_are_followed(device):
     with torch.no_grad():
         for parameter in call.cell.parameters():
             parameter.mul_(0.5)
-    assert_close(run_replayed(call), reference_loop(call))
-    assert not torch.allclose(run_replayed(call)[0], before)
+    assert_close(run_cuda_graph(call), reference_loop(call))
+    assert not torch.allclose(run_cuda_graph(call)[0], before)
     call.cell.tau = 3.0
     for _ in range(3):
-        assert_close(run_replayed(call), reference_loop(call))
+        assert_close(run_cuda_graph(call), reference_loop(call))
 
 
 def test_a_matrix_is_told_from_its_transpose():
@@ -171,44 +171,47 @@ def test_a_matrix_is_told_from_its_transpose():
 def test_under_autocast_no_cell_is_refused():
     for name, options in EVERY:
         with torch.autocast("cpu", torch.bfloat16):
-            assert recording_limits(call_of(name, 2, 4, options)) is None, (name, options)
+            assert cuda_graph_trace_unsupported_reason(call_of(name, 2, 4, options)) is None, (
+                name,
+                options,
+            )
 
 
 def test_as_many_cells_as_there_are_in_a_deep_model(recordings):
     calls = [call_of("elman", 2, 4) for _ in range(12)]
     for call in 2 * calls:
-        values_and_gradients(run_replayed, call)
+        values_and_gradients(run_cuda_graph, call)
     assert len(recordings) == 24
 
 
 def test_memory_of_recordings_is_bounded(recordings, monkeypatch):
-    monkeypatch.setattr(graphs, "_MOST_BYTES_IN_ALL", 20_000)
+    monkeypatch.setattr(graph_loop, "_MAX_TOTAL_BYTES", 20_000)
     for call in 2 * [call_of("elman", 2, 4) for _ in range(12)]:
-        values_and_gradients(run_replayed, call)
+        values_and_gradients(run_cuda_graph, call)
     assert 0 < sum(one.size for one in recordings.values()) <= 20_000
 
 
 def test_random_numbers_of_the_check_are_drawn_where_their_generator_is():
     call = call_of("gnode", 2, 9)
     with torch.device("meta"):  # or a GPU, by torch.set_default_device
-        assert recording_limits(call) is None
+        assert cuda_graph_trace_unsupported_reason(call) is None
 
 
 @pytest.mark.parametrize("name", ["rnn-impute", "hippo-legs", "ltc-exp"])
 def test_a_cell_that_moves_is_recorded_anew(name):
     call = call_of(name, 2, 4)
     with torch.no_grad():
-        _prepare(call)
-        _, inputs = _prepare(on("meta", call))
+        _prepare_inputs(call)
+        _, inputs = _prepare_inputs(on("meta", call))
     assert {tensor.device.type for tensor in inputs} == {"meta"}
 
 
 def test_functions_of_ones_own_are_not_compared_number_by_number(monkeypatch):
     """For which a GPU would have to be waited for."""
     call = call_of("gnode", 3, 9, {"activation": lambda z: torch.tanh(z)})
-    run_replayed(call)
+    run_cuda_graph(call)
     monkeypatch.setattr(torch, "equal", None)
-    assert_close(run_replayed(call), reference_loop(call))
+    assert_close(run_cuda_graph(call), reference_loop(call))
 
 
 def test_a_function_that_begins_to_detach_is_noticed():
@@ -221,7 +224,7 @@ def test_a_function_that_begins_to_detach_is_noticed():
     thrice(call)
     at.detach = True
     with pytest.raises(BackendError, match="gradient that is not that of its operations"):
-        run_replayed(call)
+        run_cuda_graph(call)
 
 
 @pytest.mark.parametrize("frozen", ["x", "parameters", "all"])
@@ -233,7 +236,7 @@ def test_only_what_learns_gets_gradients(frozen):
         call.cell.requires_grad_(False)
     wanted = [leaf for leaf in leaves(call) if leaf.requires_grad] or [call.h]
     for _ in range(3):
-        results = [run(call)[0].square().sum() for run in (run_replayed, reference_loop)]
+        results = [run(call)[0].square().sum() for run in (run_cuda_graph, reference_loop)]
         found, expected = (torch.autograd.grad(result, wanted) for result in results)
         assert_close(found, expected)
 
@@ -243,7 +246,7 @@ def test_a_number_that_a_function_of_ones_own_reads_may_change():
     call = call_of("gnode", 3, 9, {"activation": lambda z: torch.tanh(at.slope * z)})
     for at.slope in (1.0, 4.0, 1.0):
         for _ in range(3):
-            assert_close(run_replayed(call), reference_loop(call))
+            assert_close(run_cuda_graph(call), reference_loop(call))
 
 
 def test_gradients_of_gradients():
@@ -254,18 +257,20 @@ def test_gradients_of_gradients():
         return torch.autograd.grad(first.square().sum(), call.h)
 
     for _ in range(2):
-        assert_close(curvature(run_replayed), curvature(reference_loop))
+        assert_close(curvature(run_cuda_graph), curvature(reference_loop))
 
 
 def test_what_no_graph_can_hold_is_left_to_plain_steps():
     call = call_of("cfc", 2, 9, {"backbone_dropout": 0.5, "dropout_first": True})
-    assert "draws numbers" in recording_limits(call)
+    assert "draws numbers" in cuda_graph_trace_unsupported_reason(call)
     call.cell.eval()
-    assert recording_limits(call) is None
+    assert cuda_graph_trace_unsupported_reason(call) is None
     call = call_of("gnode", 2, 9, {"activation": lambda z: z[z.abs() < 1e9].view_as(z)})
-    assert "nobody has seen a CUDA graph hold aten.index" in recording_limits(call)
+    assert "nobody has seen a CUDA graph hold aten.index" in cuda_graph_trace_unsupported_reason(
+        call
+    )
     with pytest.raises(BackendError, match=r"cannot be recorded.*backend='reference'"):
-        run_replayed(call)
+        run_cuda_graph(call)
 
 
 @pytest.mark.filterwarnings("ignore:CUDA cannot record")
@@ -279,20 +284,20 @@ def test_what_cannot_be_captured_is_launched_step_by_step(monkeypatch):
         tried.append(run)
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(graphs, "capture", capture)
-    values_and_gradients(run_replayed, call)
+    monkeypatch.setattr(graph_loop, "capture_graph", capture)
+    values_and_gradients(run_cuda_graph, call)
     with pytest.warns(UserWarning, match=r"one by one: operation not permitted"):
-        assert_close(values_and_gradients(run_replayed, call), expected)
-    assert_close(values_and_gradients(run_replayed, call), expected)
+        assert_close(values_and_gradients(run_cuda_graph, call), expected)
+    assert_close(values_and_gradients(run_cuda_graph, call), expected)
     assert len(tried) == 2  # once each way
 
 
 def test_it_is_for_gpus():
     call = call_of("gnode", 2, 9)
-    assert "NVIDIA GPUs" in replayed_limits(call)
+    assert "NVIDIA GPUs" in cuda_graph_unsupported_reason(call)
     with pytest.raises(BackendError, match="NVIDIA GPUs"):
         tauflow.build("gnode", 3, 4, backend="graph")(torch.zeros(1, 9, 3))
-    assert pick(call, "auto").backend == "numba"
+    assert select_kernel(call, "auto").backend == "numba"
 
 
 def test_every_cell_has_a_row_behind_those_of_its_own_kernels():
@@ -303,13 +308,13 @@ def test_every_cell_has_a_row_behind_those_of_its_own_kernels():
 
 
 def test_where_it_is_worth_it():
-    assert is_worth_replaying(call_of("gnode", 2, 4))
-    assert not is_worth_replaying(call_of("gnode", 2, 3))  # too few steps
+    assert is_cuda_graph_profitable(call_of("gnode", 2, 4))
+    assert not is_cuda_graph_profitable(call_of("gnode", 2, 3))  # too few steps
     wide = call_of("gnode", 2200, 4, {"units": 1000, "layers": 3})
-    assert not is_worth_replaying(wide)  # products take longer than their launches
+    assert not is_cuda_graph_profitable(wide)  # products take longer than their launches
     torch.use_deterministic_algorithms(True)
     try:
-        assert not is_worth_replaying(call_of("gnode", 2, 4))
+        assert not is_cuda_graph_profitable(call_of("gnode", 2, 4))
     finally:
         torch.use_deterministic_algorithms(False)
 
@@ -325,7 +330,7 @@ def test_hooks_on_what_autograd_saves_do_not_see_steps():
     for _ in range(3):
         seen.clear()
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = run_replayed(call)[0].sum()
+            loss = run_cuda_graph(call)[0].sum()
             forwards = len(seen)
             torch.autograd.grad(loss, call.x)
         assert 0 < forwards == len(seen)
@@ -335,8 +340,8 @@ def test_steps_are_taken_anew_in_checkpoints(monkeypatch):
     model, x = tauflow.build("gnode", 3, 4, checkpoint_every=4), torch.randn(2, 9, 3)
     (wanted,) = torch.autograd.grad(model(x)[0].square().sum(), model.cell.W_h)
     row = next(r for r in KERNELS if (r.cell, r.backend) == (type(model.cell), "graph"))
-    monkeypatch.setattr(import_module("tauflow.sequence.unroll"), "pick", lambda *_: row)
+    monkeypatch.setattr(import_module("tauflow.sequence.unroll"), "select_kernel", lambda *_: row)
     for _ in range(3):
         (found,) = torch.autograd.grad(model(x)[0].square().sum(), model.cell.W_h)
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
-    assert graphs._recordings
+    assert graph_loop._captured_loops

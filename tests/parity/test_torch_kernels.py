@@ -9,9 +9,9 @@ from torch.autograd import forward_ad
 from torch.func import vmap
 
 from tauflow.cells import CfCCell
-from tauflow.kernels import KERNELS, KernelCall, pick
-from tauflow.kernels.closed_form import torch_loop
-from tauflow.kernels.engine import needs
+from tauflow.kernels import KERNELS, KernelCall, select_kernel
+from tauflow.kernels.cfc import torch_loop
+from tauflow.kernels.engine import requirements
 from tauflow.sequence import reference_loop
 
 OWN = [row for row in ROWS if takes_double(row[0]) and takes_masks(row[0])]
@@ -57,19 +57,19 @@ def test_leaves_without_gradients_are_left_out(row, frozen):
 def test_what_is_not_served_is_said(row):
     spec, options = row
     call = double_example(row, 2, 5, 4)
-    assert spec.why_not(call) is None
+    assert spec.unsupported_reason(call) is None
     half = example(spec, 2, 5, 4, torch.bfloat16, **options)
     mixed = KernelCall(call.cell, call.x.float(), call.h, call.dt)
     for odd in (half, mixed):
-        assert "compute in float32 or float64" in spec.why_not(odd)
+        assert "compute in float32 or float64" in spec.unsupported_reason(odd)
     empty = KernelCall(call.cell, call.x[:, :0], call.h, call.dt[:, :0])
-    assert "at least one sequence and one step" in spec.why_not(empty)
+    assert "at least one sequence and one step" in spec.unsupported_reason(empty)
     away = KernelCall(call.cell, call.x.to("meta"), call.h, call.dt)
-    assert "on one device" in spec.why_not(away)
+    assert "on one device" in spec.unsupported_reason(away)
     with torch.autocast("cpu"):
-        assert "autocast" in spec.why_not(call)
+        assert "autocast" in spec.unsupported_reason(call)
     with forward_ad.dual_level():
-        assert "forward-mode" in spec.why_not(call)
+        assert "forward-mode" in spec.unsupported_reason(call)
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_what_is_not_served_is_said(row):
 def test_options_of_the_closed_form_that_are_not_served_are_said(options, reason):
     (spec,) = (s for s in KERNELS if s.cell is CfCCell and s.backend == "torch")
     call = example(spec, 2, 5, 4, torch.float64, **options)
-    assert reason in spec.why_not(call)
+    assert reason in spec.unsupported_reason(call)
     if "backbone_dropout" in options:
         call.cell.eval()
-        assert spec.why_not(call) is None
+        assert spec.unsupported_reason(call) is None
 
 
 @pytest.mark.parametrize("row", PLAIN, ids=name_of)
@@ -95,7 +95,7 @@ def test_transforms_are_refused(row):
     call, reasons = double_example(row, 2, 5, 4), []
 
     def ask(x: Tensor) -> Tensor:
-        reasons.append(row[0].why_not(KernelCall(call.cell, x, call.h, call.dt)))
+        reasons.append(row[0].unsupported_reason(KernelCall(call.cell, x, call.h, call.dt)))
         return x
 
     vmap(ask)(call.x.detach().expand(3, -1, -1, -1))
@@ -108,7 +108,7 @@ def test_tracing_is_refused(row):
     call, reasons = double_example(row, 2, 5, 4), []
 
     def ask(x: Tensor) -> Tensor:
-        reasons.append(row[0].why_not(KernelCall(call.cell, x, call.h, call.dt)))
+        reasons.append(row[0].unsupported_reason(KernelCall(call.cell, x, call.h, call.dt)))
         return x + 1
 
     torch.jit.trace(ask, call.x.detach(), check_trace=False)
@@ -119,9 +119,9 @@ def test_tracing_is_refused(row):
 def test_auto_takes_them_where_no_compiled_kernel_serves(monkeypatch, row):
     spec, options = row
     single = example(spec, 2, 5, 4, **options)
-    compiled = pick(single, "auto")
+    compiled = select_kernel(single, "auto")
     assert compiled is not None
     assert compiled.backend == "numba"
-    assert pick(double_example(row, 2, 5, 4), "auto") is spec
-    monkeypatch.setattr(needs, "_numba_is_installed", lambda: False)
-    assert pick(single, "auto") is spec
+    assert select_kernel(double_example(row, 2, 5, 4), "auto") is spec
+    monkeypatch.setattr(requirements, "_is_numba_installed", lambda: False)
+    assert select_kernel(single, "auto") is spec

@@ -63,7 +63,7 @@ def test_triton_equals_reference_without_a_mask(spec, size, options, device):
 
 
 def _compare(spec, call, double):
-    assert spec.why_not(call) is None
+    assert spec.unsupported_reason(call) is None
     expected = values_and_gradients(reference_loop, double)
     actual = values_and_gradients(spec.run, call)
     assert max(map(error, actual[:2], expected[:2])) < 1e-5

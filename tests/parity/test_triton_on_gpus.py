@@ -5,8 +5,8 @@ import torch
 from triton_rows import FIRST, calls, error, leaves, pull
 
 import tauflow
-from tauflow.kernels import KernelCall, pick
-from tauflow.kernels.gpu import graphs
+from tauflow.kernels import KernelCall, select_kernel
+from tauflow.kernels.gpu import graph_loop
 
 pytest.importorskip("triton", reason="triton is not installed")
 pytestmark = [
@@ -36,7 +36,7 @@ def inputs(device="cuda"):
 def test_auto_takes_triton_without_waiting_for_the_device(module, options):
     rnn, (x, dt, mask) = module(3, 5, **options).cuda(), inputs()
     h = x.new_zeros(3, rnn.cell.state_size)
-    row = pick(KernelCall(rnn.cell, x, h, dt.unsqueeze(-1), mask), "auto")
+    row = select_kernel(KernelCall(rnn.cell, x, h, dt.unsqueeze(-1), mask), "auto")
     assert row.backend == "triton"
     for _ in range(2):  # compiles, and records
         rnn(x, dt=dt, mask=mask)[0].sum().backward()
@@ -78,9 +78,9 @@ def test_a_recording_that_fails_leaves_random_numbers_and_later_recordings_alone
     expected = torch.rand(5, device="cuda")
     torch.cuda.manual_seed(3)
     with pytest.raises(RuntimeError):  # the host reads what only a launch would make
-        graphs.capture(lambda: x.add_(float(x.sum().item())))
+        graph_loop.capture_graph(lambda: x.add_(float(x.sum().item())))
     torch.testing.assert_close(torch.rand(5, device="cuda"), expected, rtol=0, atol=0)
-    replay = graphs.capture(lambda: counted.add_(1))
+    replay = graph_loop.capture_graph(lambda: counted.add_(1))
     counted.zero_()
     replay()
     assert counted.tolist() == [1, 1, 1, 1]

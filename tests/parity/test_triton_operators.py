@@ -18,7 +18,7 @@ from triton_rows import (
 
 import tauflow
 from tauflow.kernels import KernelCall
-from tauflow.kernels.engine import run as engine
+from tauflow.kernels.engine import autograd as engine
 from tauflow.sequence import reference_loop
 
 pytest.importorskip("triton", reason="triton is not installed")

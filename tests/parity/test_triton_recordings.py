@@ -20,7 +20,7 @@ from triton_rows import (
 )
 
 from tauflow.kernels import KernelCall
-from tauflow.kernels.gpu import graphs
+from tauflow.kernels.gpu import graph_loop
 from tauflow.sequence import reference_loop
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -42,18 +42,18 @@ def _memory(device):
 @pytest.fixture(autouse=True)
 def recordings(device, monkeypatch):
     """Record chunks of two steps, and return what was recorded."""
-    monkeypatch.setattr(graphs, "CHUNK", 2)
-    monkeypatch.setattr(graphs, "may_record", lambda like: True)
+    monkeypatch.setattr(graph_loop, "MAX_CHUNK_STEPS", 2)
+    monkeypatch.setattr(graph_loop, "can_capture", lambda like: True)
     if device == "cpu":
 
         def capture(run):
             run()
             return run
 
-        monkeypatch.setattr(graphs, "capture", capture)
-    graphs.release()
-    yield graphs._recordings
-    graphs.release()
+        monkeypatch.setattr(graph_loop, "capture_graph", capture)
+    graph_loop.clear_captures()
+    yield graph_loop._captured_loops
+    graph_loop.clear_captures()
 
 
 def count(recordings) -> int:
@@ -126,7 +126,7 @@ def test_what_was_recorded_without_gradients_serves_no_training(
 def test_a_chunk_that_is_refused_leaves_those_before_unwritten(
     spec, size, options, device, monkeypatch
 ):
-    whole = graphs.capture
+    whole = graph_loop.capture_graph
     call, double = calls(spec, (size[0], 5, size[2]), device, **options)
     expected = values_and_gradients(reference_loop, double)
     refused = []
@@ -138,7 +138,7 @@ def test_a_chunk_that_is_refused_leaves_those_before_unwritten(
         refused.append(True)
         return whole(run)
 
-    monkeypatch.setattr(graphs, "capture", capture)
+    monkeypatch.setattr(graph_loop, "capture_graph", capture)
     for _ in range(3):
         assert max(map(error, values_and_gradients(spec.run, call), expected)) < 1e-4
     assert refused == [True, False, True, False]
@@ -146,15 +146,15 @@ def test_a_chunk_that_is_refused_leaves_those_before_unwritten(
 
 @pytest.mark.parametrize(("spec", "size", "options"), STEPPED)
 def test_few_and_small_recordings_are_kept(spec, size, options, device, recordings, monkeypatch):
-    monkeypatch.setattr(graphs, "_MOST_RECORDINGS", 2)
+    monkeypatch.setattr(graph_loop, "_MAX_CAPTURES", 2)
     for batch in (1, 2, 3):
         call, _ = calls(spec, (batch, 2, size[2]), device, **options)
         with torch.no_grad():
             for _ in range(2):
                 spec.run(call)
         assert count(recordings) <= 2
-    monkeypatch.setattr(graphs, "_MOST_BYTES", 1000)
-    graphs.release()
+    monkeypatch.setattr(graph_loop, "_MAX_CAPTURE_BYTES", 1000)
+    graph_loop.clear_captures()
     values_and_gradients(spec.run, call)
     assert not recordings
 

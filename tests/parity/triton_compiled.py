@@ -17,11 +17,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tauflow.kernels.closed_form import triton_backward, triton_forward, triton_pointwise
-from tauflow.kernels.flow import triton_loop as flow_loop
-from tauflow.kernels.gpu.plan import CorePlan, options
-from tauflow.kernels.synapses import triton_loop as ltc_loop
-from tauflow.kernels.synapses.triton_plan import RowPlan, StepPlan
+from tauflow.kernels.cfc import triton_backward, triton_forward, triton_pointwise
+from tauflow.kernels.gpu.plan import CorePlan, launch_options
+from tauflow.kernels.ltc import triton_loop as ltc_loop
+from tauflow.kernels.ltc.triton_plan import RowPlan, StepPlan
+from tauflow.kernels.ode import triton_loop as flow_loop
 
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 INTEGERS = {"B", "T", "N", "K", "M", "S", "U", "W", "R", "t", "E", "STAGES", "chunk", "size"}
@@ -45,20 +45,20 @@ def ltc_cases():
     for rows, neurons in ((4, 32), (4, 128), (1, 1024)):
         size = f"B {rows} N {neurons}"
         flags = {"MASKED": True, "SLOPES": True}
-        plan = StepPlan.of(rows, neurons, backward=False).launch()
+        plan = StepPlan.of(rows, neurons, backward=False).launch_arguments()
         forward, backward = ltc_loop.ltc_forward, ltc_loop.ltc_backward
         yield f"ltc_forward {size}", forward, {**plan, **flags, "KEEP": True}, ("h", "out"), None
-        plan = StepPlan.of(rows, neurons, backward=True).launch()
+        plan = StepPlan.of(rows, neurons, backward=True).launch_arguments()
         yield f"ltc_backward {size}", backward, {**plan, **flags}, ("g_out",), None
     for sources, targets in ((1, 1), (3, 17), (64, 64)):
         size = f"S {sources} N {targets}"
-        plan = RowPlan.of(sources, targets).launch()
-        yield f"conduct {size}", ltc_loop.conduct, plan, (), None
-        yield f"pull_sources {size}", ltc_loop.pull_sources, plan, (), None
-        plan = RowPlan.of(sources, targets, sums=True).launch()
+        plan = RowPlan.of(sources, targets).launch_arguments()
+        yield f"conduct {size}", ltc_loop.synaptic_currents, plan, (), None
+        yield f"sources_backward {size}", ltc_loop.sources_backward, plan, (), None
+        plan = RowPlan.of(sources, targets, sums=True).launch_arguments()
         yield (
-            f"pull_weights {size}",
-            ltc_loop.pull_weights,
+            f"weights_backward {size}",
+            ltc_loop.weights_backward,
             {**plan, "AFTER": True},
             (),
             None,
@@ -80,7 +80,7 @@ def cfc_cases(capability):
         plan = CorePlan.of(layers, heads, size, size, **memory)
         precision = "ieee" if half else "tf32x3"
         bound = plan.shared_bytes(torch.bfloat16 if half else torch.float32, precision)
-        flags = {**plan.launch(), **CLOSED_FORM, **OUTER, "MODE": mode, "LAYERS": layers}
+        flags = {**plan.launch_arguments(), **CLOSED_FORM, **OUTER, "MODE": mode, "LAYERS": layers}
         flags |= {"MIXED": mixed, "SLOPES": False, "PRECISION": precision}
         for name, kernel, flag in (
             ("cfc_forward", triton_forward.cfc_forward, "KEEP"),
@@ -102,7 +102,7 @@ def flow_cases(capability):
         precision = "ieee" if half else "tf32x3"
         bound = plan.shared_bytes(dtype, precision)
         phi = {name: CLOSED_FORM[name] for name in ("PHI", "SCALE", "RATE", "MASKED")}
-        flags = {**plan.launch(), **phi, "PRECISION": precision}
+        flags = {**plan.launch_arguments(), **phi, "PRECISION": precision}
         del flags["UNITS"]
         for kernel, flag, halves in (
             (loops.flow_forward, "KEEP", ("drive", "weights", "out", "at", "f")),
@@ -113,7 +113,7 @@ def flow_cases(capability):
 
 
 def step_cases():
-    steps, block = triton_pointwise, {"BLOCK": 256, **options(4)}
+    steps, block = triton_pointwise, {"BLOCK": 256, **launch_options(4)}
     phi = {"PHI": 6, "SCALE": 1.0, "RATE": 1.0, "SLOPES": True}
     yield "layer_forward", steps.layer_forward, {**phi, **block}, ("values",), None
     yield "layer_backward", steps.layer_backward, {**phi, **block}, ("values", "deltas"), None
@@ -121,8 +121,8 @@ def step_cases():
     yield "heads_forward", steps.heads_forward, closed, ("heads", "operand"), None
     yield "heads_backward", steps.heads_backward, {**closed, "GAPS": True}, ("heads",), None
     memory = {"READS_STATE": True, "MASKED": True, **block}
-    yield "memory_forward", steps.memory_forward, memory, ("gates", "source"), None
-    yield "memory_backward", steps.memory_backward, memory, ("gates", "to_gates"), None
+    yield "lstm_cell_forward", steps.lstm_cell_forward, memory, ("gates", "source"), None
+    yield "lstm_cell_backward", steps.lstm_cell_backward, memory, ("gates", "to_gates"), None
 
 
 def compiled(kernel, launch, halves, bound, capability):

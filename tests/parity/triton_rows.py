@@ -12,11 +12,12 @@ from torch import Tensor
 
 from tauflow.cells import CfCCell, CTRNNCell, LTCCell, MixedMemoryCell, WiredCfCCell
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
-from tauflow.kernels.engine.needs import INTERPRETED
+from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
 
 DEVICES = [
     pytest.param(
-        "cpu", marks=pytest.mark.skipif(not INTERPRETED, reason="TRITON_INTERPRET=1 is not set")
+        "cpu",
+        marks=pytest.mark.skipif(not TRITON_INTERPRETED, reason="TRITON_INTERPRET=1 is not set"),
     ),
     pytest.param(
         "cuda",

@@ -16,7 +16,7 @@ from sources import PACKAGE, ROOT
 from typer.testing import CliRunner
 
 import tauflow
-from tauflow.cells.catalog import CELLS
+from tauflow.cells.registry import CELLS
 from tauflow.cli.main import app
 from tauflow.sequence import SEQUENCE_MODULES
 
@@ -52,7 +52,7 @@ def stub_of_modules() -> str:
         HEADER,
         _docstring(PACKAGE / "sequence" / "modules.py"),
         *(f"from {home} import {name}" for home, name in sorted(imports)),
-        "\nfrom .catalogued import CatalogRNN\nfrom .layers import SequenceModule\n",
+        "\nfrom .catalog_rnn import CatalogRNN\nfrom .layers import SequenceModule\n",
         "SEQUENCE_MODULES: tuple[type[CatalogRNN], ...]\n",
         f"def build({', '.join(_argument(p, imports) for p in build)}) -> SequenceModule: ...\n",
         "\n\n".join(classes),

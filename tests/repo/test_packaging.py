@@ -99,7 +99,7 @@ def test_an_extra_brings_what_its_error_promises():
         extra: {canonicalize_name(Requirement(line).name) for line in lines}
         for extra, lines in PROJECT["optional-dependencies"].items()
     }
-    for extra, names in doctor._EXTRAS.items():
+    for extra, names in doctor._OPTIONAL_PACKAGES.items():
         assert set(names) <= brought[extra], f"tauflow doctor is wrong about {extra!r}"
     providers = packages_distributions()
     for module, extra in asked:

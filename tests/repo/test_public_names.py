@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from public_names import public_modules, public_names
 
-from tauflow.cells.catalog import CELLS
+from tauflow.cells.registry import CELLS
 from tauflow.sequence import SEQUENCE_MODULES
 
 PINNED = set(Path(__file__).with_name("public_names.txt").read_text(encoding="utf-8").split())

@@ -6,7 +6,7 @@ import pytest
 from sources import ROOT
 from typer.testing import CliRunner
 
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.cli.main import app
 from tauflow.models import WHOLE_MODELS
 

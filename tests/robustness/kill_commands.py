@@ -17,9 +17,9 @@ from forked import alive, end, fork, warm_up
 from safetensors.torch import load_file
 
 from tauflow.data import load_task, write_task
-from tauflow.runs.journal import JOURNAL, ended, open_study
-from tauflow.runs.results import read
-from tauflow.runs.tune import BEST
+from tauflow.runs.journal import JOURNAL_FILE, get_ended_trials, open_study
+from tauflow.runs.results import read_records
+from tauflow.runs.tune import BEST_CONFIG_FILE
 from tauflow.training import read_checkpoint
 
 TABLE = """
@@ -132,7 +132,7 @@ def content(folder: Path) -> dict[str, Any]:
         if not run.is_dir():
             continue
         name = str(run.relative_to(folder))
-        if (run / JOURNAL).exists():
+        if (run / JOURNAL_FILE).exists():
             found[name] = study(run)
             continue
         last = read_checkpoint(run / "last.safetensors")
@@ -150,7 +150,7 @@ def content(folder: Path) -> dict[str, Any]:
             "files": sorted(file.name for file in run.iterdir()),
         }
     for file in folder.glob("results/*.jsonl"):
-        records, warnings = read(file)
+        records, warnings = read_records(file)
         assert not warnings, warnings
         found[file.name] = sorted(
             json.dumps([r.row, r.seed, r.config_hash, r.status, r.test, timeless(r.history)])
@@ -161,9 +161,9 @@ def content(folder: Path) -> dict[str, Any]:
 
 def study(folder: Path) -> list[Any]:
     """Return the settings and scores of a study's trials, and the file of the best ones."""
-    trials = ended(open_study(folder, higher_is_better=False, epochs=3))
+    trials = get_ended_trials(open_study(folder, higher_is_better=False, epochs=3))
     tried = [(one.params, one.value, one.intermediate_values) for one in trials]
-    return [tried, (folder / BEST).read_text()]
+    return [tried, (folder / BEST_CONFIG_FILE).read_text()]
 
 
 def as_list(value: Any) -> Any:

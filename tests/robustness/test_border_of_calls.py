@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import tauflow
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.errors import TauflowError
 from tauflow.kernels import KERNELS, KernelCall
 from tauflow.sequence import reference_loop

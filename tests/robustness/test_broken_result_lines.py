@@ -12,15 +12,15 @@ from survive import seeds, survives
 
 from tauflow.errors import DataError, TauflowError
 from tauflow.experiments.report import table
-from tauflow.experiments.report.grid_page import grid_markdown
-from tauflow.experiments.report.survey import survey
-from tauflow.experiments.report.survey_page import survey_markdown
+from tauflow.experiments.report.grid_page import make_grid_markdown
+from tauflow.experiments.report.results_summary import summarize_results
+from tauflow.experiments.report.summary_page import make_summary_markdown
 from tauflow.experiments.run.reproduce import collect
-from tauflow.experiments.run.rows import job_of
+from tauflow.experiments.run.row_jobs import make_job
 from tauflow.experiments.spec.load import load_experiment
-from tauflow.runs.report.page import run_page
-from tauflow.runs.report.pictures import Curves, learning_curves
-from tauflow.runs.results import DONE, RunRecord, describe
+from tauflow.runs.report.page import make_run_page
+from tauflow.runs.report.plots import CurvePanel, plot_learning_curves
+from tauflow.runs.results import DONE, RunRecord, format_record
 
 PARTS = range(4)
 _NAME = "ltc-table-6"
@@ -39,7 +39,7 @@ def records():
         if row.model is None:
             continue
         for seed in range(2):
-            job = job_of(experiment().cut(3), row, seed)
+            job = make_job(experiment().with_epochs(3), row, seed)
             history = tuple(
                 {
                     "epoch": epoch,
@@ -85,7 +85,7 @@ def trees():
 def shown(folder):
     """Read a results file and make of it what commands print."""
     grid = collect(experiment(), epochs=3, results_dir=folder)
-    return table.shown(table.lines(grid))[1], grid_markdown(grid)
+    return table.tabulate_lines(table.make_lines(grid))[1], make_grid_markdown(grid)
 
 
 def test_what_is_damaged_is_shown_when_whole(tmp_path):
@@ -94,7 +94,7 @@ def test_what_is_damaged_is_shown_when_whole(tmp_path):
     rows, markdown = shown(tmp_path)
     assert any("0.170 ± 0.000 (2)" in cell or "17.00" in cell for row in rows for cell in row)
     assert "Measured with tauflow 0" in markdown
-    page = run_page(records()[0], title="", source="", baselines=(), pictures=())
+    page = make_run_page(records()[0], title="", source="", baselines=(), pictures=())
     assert page.rows
 
 
@@ -155,6 +155,6 @@ def test_reports_of_absurd_values(part, tries, tmp_path):
 
 def reported(record, folder):
     (folder / f"{_NAME}.jsonl").write_text(record.to_json() + "\n", encoding="utf-8")
-    page = run_page(record, title="x", source="y", baselines=(), pictures=())
-    curves = learning_curves([Curves("x", [record])], record.metric)
-    return page, curves, describe(record), survey_markdown(survey(folder))
+    page = make_run_page(record, title="x", source="y", baselines=(), pictures=())
+    curves = plot_learning_curves([CurvePanel("x", [record])], record.metric)
+    return page, curves, format_record(record), make_summary_markdown(summarize_results(folder))

@@ -10,9 +10,9 @@ from survive import seeds, survives
 
 from tauflow.errors import TauflowError
 from tauflow.experiments import list_experiments, load_experiment
-from tauflow.experiments.report.table import caption, lines, shown
+from tauflow.experiments.report.table import make_caption, make_lines, tabulate_lines
 from tauflow.experiments.run.reproduce import collect
-from tauflow.experiments.run.rows import job_of
+from tauflow.experiments.run.row_jobs import make_job
 from tauflow.experiments.spec.parse import experiment_from_dict
 from tauflow.runs.toml_files import tomllib
 
@@ -29,8 +29,8 @@ def texts():
 def used(experiment, folder):
     """Do with an experiment what needs no training."""
     grid = collect(experiment, results_dir=folder)
-    jobs = [job_of(experiment, row, 0).hash for row in experiment.rows if row.model is not None]
-    return shown(lines(grid)), caption(grid), jobs
+    jobs = [make_job(experiment, row, 0).hash for row in experiment.rows if row.model is not None]
+    return tabulate_lines(make_lines(grid)), make_caption(grid), jobs
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -9,8 +9,8 @@ from mutate import mutate_bytes, mutate_tree
 from survive import seeds, survives
 
 import tauflow
+from tauflow._internal.tensor_file import encode_tensor_file, read_tensor_file
 from tauflow.errors import CheckpointError, TauflowError
-from tauflow.tensorfile import encode, read_tensor_file
 from tauflow.training import Recipe
 from tauflow.training.checkpoint import read_checkpoint
 from tauflow.training.run_directory import RunDirectory
@@ -57,7 +57,7 @@ def test_absurd_facts(part, tries, checkpoint, tmp_path):
     path, refused = tmp_path / "last.safetensors", 0
     for seed in seeds(part, tries("checkpoints, facts", few=40, full=3000)):
         rng = random.Random(seed)
-        path.write_bytes(encode("checkpoint", tensors, mutate_tree(facts, rng)))
+        path.write_bytes(encode_tensor_file("checkpoint", tensors, mutate_tree(facts, rng)))
         result = survives(lambda: read_checkpoint(path), f"checkpoint, facts, seed {seed}")
         refused += isinstance(result, TauflowError)
     assert refused > 5
@@ -95,7 +95,7 @@ def test_training_goes_on_or_says_why_not(part, tries, run, checkpoint, tmp_path
         changed = dict(tensors)
         key = rng.choice(sorted(changed))
         changed[key] = rng.choice((torch.zeros(1), changed[key].reshape(-1), torch.ones(3, 3)))
-        damaged = encode("checkpoint", changed, mutate_tree(facts, rng))
+        damaged = encode_tensor_file("checkpoint", changed, mutate_tree(facts, rng))
         (tmp_path / "last.safetensors").write_bytes(damaged)
         what = f"run folder, resumed, seed {seed}"
         survives(lambda: train(tmp_path, epochs=3, resume=True), what, seconds=20)

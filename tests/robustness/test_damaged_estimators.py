@@ -7,10 +7,10 @@ import pytest
 from mutate import mutate_bytes, mutate_tree
 from survive import seeds, survives
 
+from tauflow._internal.tensor_file import encode_tensor_file, read_tensor_file
 from tauflow.errors import ModelFileError, TauflowError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
 from tauflow.estimators.files import KIND
-from tauflow.tensorfile import encode, read_tensor_file
 
 KINDS = (SequenceClassifier, SequenceRegressor, SequenceForecaster)
 PARTS = range(2)
@@ -38,9 +38,9 @@ def test_absurd_facts_and_bytes(part, files, tries, tmp_path):
         rng = random.Random(seed)
         kind, tensors, facts = rng.choice(files)
         if rng.random() < 0.7:
-            data = encode(KIND, tensors, mutate_tree(facts, rng))
+            data = encode_tensor_file(KIND, tensors, mutate_tree(facts, rng))
         else:
-            data = mutate_bytes(encode(KIND, tensors, facts), rng)
+            data = mutate_bytes(encode_tensor_file(KIND, tensors, facts), rng)
         path.write_bytes(data)
         what = f"{kind.__name__}, seed {seed}"
         result = survives(lambda kind=kind: kind.load(path), what, seconds=5)

@@ -8,10 +8,10 @@ from mutate import mutate_bytes, mutate_tree
 from survive import seeds, survives
 
 import tauflow
+from tauflow._internal.tensor_file import encode_tensor_file, read_tensor_file
 from tauflow.data import from_table
 from tauflow.errors import ModelFileError, TauflowError
 from tauflow.predict.files import KIND
-from tauflow.tensorfile import encode, read_tensor_file
 
 PARTS = range(2)
 TABLE = {
@@ -39,7 +39,7 @@ def files(tmp_path_factory):
         card = data.card
         body = tauflow.Elman(card.input_size, 3, return_sequences=card.per_step)
         model = tauflow.SequenceModel(body, card.target_size)
-        tauflow.Predictor.of(model, data).save(folder / name)
+        tauflow.Predictor.from_data(model, data).save(folder / name)
         read = read_tensor_file(folder / name, KIND, error=ModelFileError, advice="")
         found.append((name, *read))
     return found
@@ -67,7 +67,7 @@ def test_a_model_that_does_not_fit_its_data_is_refused_when_loaded(name, change,
         card = {**facts["card"], "per_step": not facts["card"]["per_step"], "horizon": 0}
         facts = {**facts, "card": card}
         words = "gives predictions of shape|several rows|a target at every"
-    path.write_bytes(encode(KIND, tensors, facts))
+    path.write_bytes(encode_tensor_file(KIND, tensors, facts))
     with pytest.raises(ModelFileError, match=rf"is damaged.*({words})"):
         tauflow.load_predictor(path)
 
@@ -80,11 +80,11 @@ def test_absurd_facts_and_bytes(part, files, tries, tmp_path):
         rng = random.Random(seed)
         name, tensors, facts = rng.choice(files)
         if rng.random() < 0.2:
-            data = encode(KIND, *disagreeing(tensors, facts, rng))
+            data = encode_tensor_file(KIND, *disagreeing(tensors, facts, rng))
         elif rng.random() < 0.8:
-            data = encode(KIND, tensors, mutate_tree(facts, rng))
+            data = encode_tensor_file(KIND, tensors, mutate_tree(facts, rng))
         else:
-            data = mutate_bytes(encode(KIND, tensors, facts), rng)
+            data = mutate_bytes(encode_tensor_file(KIND, tensors, facts), rng)
         path.write_bytes(data)
         what = f"predictor of {name}, seed {seed}"
         result = survives(lambda: tauflow.load_predictor(path), what, seconds=5)
@@ -94,5 +94,5 @@ def test_absurd_facts_and_bytes(part, files, tries, tmp_path):
             refused += 1
             continue
         ahead = 1.0 if name == "next" else None
-        survives(lambda p=result, ahead=ahead: p.predict(TABLE, ahead=ahead), what, seconds=5)
+        survives(lambda p=result, ahead=ahead: p.predict(TABLE, lead_time=ahead), what, seconds=5)
     assert refused > 10

@@ -26,7 +26,7 @@ NAMES = ["ltc", "cfc", "ct-rnn", "ode-lstm", "ltc-neuronal", "lstm"]
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """Let blocks of any size come from the pool, so that small and quick networks use it."""
-    monkeypatch.setattr(workspace, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(workspace, "_MIN_BLOCK_BYTES", 0)
 
 
 @pytest.fixture(autouse=True)

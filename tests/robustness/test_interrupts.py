@@ -51,8 +51,8 @@ def _busy_machine() -> Iterator[None]:
 @pytest.fixture(params=["openmp", "python"])
 def _pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "python":  # as in a forked process
-        monkeypatch.setattr(binding, "_openmp_pool", lambda: None)
-    elif binding._openmp_pool() is None:
+        monkeypatch.setattr(binding, "_get_openmp_team", lambda: None)
+    elif binding._get_openmp_team() is None:
         pytest.skip(reason="torch runs on another pool here")
 
 
@@ -196,13 +196,13 @@ def test_slices_that_no_thread_computed_are_an_error(monkeypatch, rank):
     """A team of one thread, of whatever rank, which for rank 0 has to do all slices."""
     functions = START(lambda task, data, *_: task(data)), NUMBER(lambda: rank), NUMBER(lambda: 1)
     addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
-    monkeypatch.setattr(binding, "_openmp_pool", lambda: binding.Team(*addresses))
+    monkeypatch.setattr(binding, "_get_openmp_team", lambda: binding.OpenMPTeam(*addresses))
     visits = np.zeros(7, np.int64)
     if rank:
         with pytest.raises(RuntimeError, match=f"{min(rank, 3)} of 3 slices .* not computed"):
-            binding.run_slices(visit, 7, visits, slices=3)
+            binding.parallel_for(visit, 7, visits, slices=3)
     else:
-        binding.run_slices(visit, 7, visits, slices=3)
+        binding.parallel_for(visit, 7, visits, slices=3)
     first = 7 * min(rank, 3) // 3
     assert visits.tolist() == [0] * first + [1] * (7 - first)
 

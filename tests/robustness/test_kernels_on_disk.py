@@ -25,10 +25,10 @@ from tauflow.kernels.cpu import cache as kernel_cache
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(kernel_cache.config, "CACHE_DIR", str(tmp_path))
-    kernel_cache.folder_of_kernels.cache_clear()
-    kernel_cache._say_once.cache_clear()
-    yield kernel_cache.folder_of_kernels()
-    kernel_cache.folder_of_kernels.cache_clear()
+    kernel_cache.get_cache_folder.cache_clear()
+    kernel_cache._warn_once.cache_clear()
+    yield kernel_cache.get_cache_folder()
+    kernel_cache.get_cache_folder.cache_clear()
 
 
 def entry(folder: Path) -> Path:
@@ -71,7 +71,7 @@ DAMAGE = {
     "flipped": flip_one,
     "garbage": lambda place, content: place.write_bytes(random.Random(0).randbytes(len(content))),
     "text": lambda place, content: place.write_text("not found\n"),
-    "other pickle": lambda place, content: kernel_cache.write(place, b"N."),
+    "other pickle": lambda place, content: kernel_cache.write_entry(place, b"N."),
     "folder": make_folder,
     "full folder": make_full_folder,
     "pipe": make_pipe,
@@ -106,14 +106,14 @@ def test_a_kernel_of_random_damage_is_never_run(folder, tries):
     assert right(fresh())
     place = entry(folder)
     whole = place.read_bytes()
-    payload = kernel_cache.read(place)
+    payload = kernel_cache.read_entry(place)
     for seed in range(tries("damaged kernels", few=300, full=30_000)):
         damaged = mutate_bytes(whole, random.Random(seed))
         place.write_bytes(damaged)
         try:
             with limits(seconds=10):
-                found = kernel_cache.read(place)
-        except kernel_cache.DamagedError:
+                found = kernel_cache.read_entry(place)
+        except kernel_cache.CorruptEntryError:
             continue
         assert found == payload, f"seed {seed}"
         assert damaged == whole, f"seed {seed}"

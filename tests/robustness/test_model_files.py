@@ -10,11 +10,11 @@ from mutate import mutate_bytes, mutate_tree
 from survive import seeds, survives
 
 import tauflow
+from tauflow._internal.tensor_file import encode_tensor_file
 from tauflow.errors import ModelFileError, TauflowError
-from tauflow.export import describe
-from tauflow.export.files import KIND, tensors_of
+from tauflow.export import get_config
+from tauflow.export.files import KIND, collect_tensors
 from tauflow.models import WHOLE_MODELS
-from tauflow.tensorfile import encode
 
 PARTS = range(4)
 IMAGE = (1, 9, 8)
@@ -50,7 +50,7 @@ def models():
     for name, entry in WHOLE_MODELS.items():
         size = IMAGE if entry.model.takes_images else 3
         built.append((name, entry.build(size, 4, **_SMALL[name])))
-    return [(name, tensors_of(model), describe(model)) for name, model in built]
+    return [(name, collect_tensors(model), get_config(model)) for name, model in built]
 
 
 def survives_loading(data, folder, what):
@@ -73,7 +73,7 @@ def test_absurd_descriptions(part, tries, tmp_path):
     for seed in seeds(part, tries("model files, descriptions", few=60, full=6000)):
         rng = random.Random(seed)
         name, tensors, description = rng.choice(models())
-        data = encode(KIND, tensors, mutate_tree(description, rng))
+        data = encode_tensor_file(KIND, tensors, mutate_tree(description, rng))
         result = survives_loading(data, tmp_path, f"model {name}, description, seed {seed}")
         refused += isinstance(result, TauflowError)
     assert refused > 10
@@ -87,7 +87,7 @@ def test_absurd_tensors(part, tries, tmp_path):
         changed = dict(tensors)
         for key in rng.sample(sorted(changed), min(len(changed), rng.randint(1, 2))):
             changed |= {rng.choice((key, key + ".x", "x")): _changed(changed.pop(key), rng)}
-        data = encode(KIND, changed, description)
+        data = encode_tensor_file(KIND, changed, description)
         survives_loading(data, tmp_path, f"model {name}, tensors, seed {seed}")
 
 
@@ -109,7 +109,7 @@ def _changed(tensor, rng):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_damaged_bytes(part, tries, tmp_path):
-    whole = [encode(KIND, tensors, description) for _, tensors, description in models()]
+    whole = [encode_tensor_file(KIND, tensors, description) for _, tensors, description in models()]
     for seed in seeds(part, tries("model files, bytes", few=40, full=4000)):
         rng = random.Random(seed)
         place = rng.randrange(len(whole))
@@ -117,5 +117,5 @@ def test_damaged_bytes(part, tries, tmp_path):
         result = survives_loading(data, tmp_path, f"model {models()[place][0]}, bytes, seed {seed}")
         if isinstance(result, torch.nn.Module):  # of bytes that mean nothing, as spaces
             _, tensors, description = models()[place]
-            assert describe(result) == description, f"seed {seed}"
-            assert all(torch.equal(tensors[k], v) for k, v in tensors_of(result).items())
+            assert get_config(result) == description, f"seed {seed}"
+            assert all(torch.equal(tensors[k], v) for k, v in collect_tensors(result).items())

@@ -24,7 +24,7 @@ THREADS = 6
 @pytest.fixture(autouse=True)
 def _small_blocks_and_frequent_switches(monkeypatch):
     """Let small networks use the pool of memory, and threads meet in every line of it."""
-    monkeypatch.setattr(workspace, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(workspace, "_MIN_BLOCK_BYTES", 0)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield

@@ -5,9 +5,9 @@ import sys
 import time
 from pathlib import Path
 
-from tauflow.lock import locked
+from tauflow._internal.locks import lock_folder
 
-with locked(Path(sys.argv[1])):
+with lock_folder(Path(sys.argv[1])):
     if not os.fork():  # only here is it certain that the child has let go of the lock
         sys.stdout.write(f"{os.getpid()}\n")
         sys.stdout.flush()

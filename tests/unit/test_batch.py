@@ -113,13 +113,13 @@ def test_targets_are_masked_by_step_or_by_value():
     ("numbers", "sizes"), [(1, [1] * 4), (12, [2, 2]), (18, [3, 1]), (99, [4])]
 )
 def test_pieces_are_slices_of_few_numbers(monkeypatch, numbers, sizes):
-    monkeypatch.setattr("tauflow.batch._NUMBERS", numbers)
+    monkeypatch.setattr("tauflow.batch._MAX_ELEMENTS", numbers)
     whole = batch()
-    found = list(whole.pieces())
+    found = list(whole.iter_slices())
     assert [len(piece) for _, piece in found] == sizes
     assert [first for first, _ in found] == [sum(sizes[:n]) for n in range(len(sizes))]
     assert all(piece.x.data_ptr() == whole.x[first].data_ptr() for first, piece in found)
-    assert not list(whole[:0].pieces())
+    assert not list(whole[:0].iter_slices())
     assert whole.tensors().keys() == {"x", "y", "dt", "mask"}
 
 
@@ -132,7 +132,7 @@ def padded(lengths, steps=6, **changes):
 
 def test_trimming_leaves_out_what_is_padding_everywhere():
     whole = padded([2, 4, 0], dt=torch.rand(3, 6), observed=torch.ones(3, 6, 2).bool())
-    cut = whole.trimmed()
+    cut = whole.trim_padding()
     assert cut.x.shape == (3, 4, 2)
     assert cut.lengths.tolist() == [2, 4, 0]
     for name in ("x", "dt", "mask", "observed"):
@@ -144,18 +144,18 @@ def test_trimming_leaves_out_what_is_padding_everywhere():
 def test_trimming_keeps_holes_and_one_step_at_least():
     holes = padded([6, 6])
     holes.mask[:, 1:5] = False
-    assert holes.trimmed() is holes
-    assert padded([0, 0]).trimmed().x.shape == (2, 1, 2)
+    assert holes.trim_padding() is holes
+    assert padded([0, 0]).trim_padding().x.shape == (2, 1, 2)
     bare = SequenceBatch(torch.rand(2, 6, 2), torch.zeros(2))
-    assert bare.trimmed() is bare
+    assert bare.trim_padding() is bare
 
 
 def test_trimming_keeps_steps_that_have_a_target():
     targets = torch.zeros(2, 6).bool()
     targets[1, 4] = True
-    assert padded([2, 3], y=torch.rand(2, 6, 1), y_mask=targets).trimmed().y.shape == (2, 5, 1)
+    assert padded([2, 3], y=torch.rand(2, 6, 1), y_mask=targets).trim_padding().y.shape == (2, 5, 1)
     entries = targets[..., None].expand(2, 6, 3)
-    assert padded([2, 3], y=torch.rand(2, 6, 3), y_mask=entries).trimmed().y.shape == (2, 5, 3)
+    assert padded([2, 3], y=torch.rand(2, 6, 3), y_mask=entries).trim_padding().y.shape == (2, 5, 3)
 
 
 @pytest.mark.parametrize(
@@ -171,24 +171,24 @@ def test_trimming_keeps_steps_that_have_a_target():
 )
 def test_trimming_cuts_targets_per_step_only(y, shape):
     whole = padded([2, 3], y=y)
-    cut = whole.trimmed()
+    cut = whole.trim_padding()
     assert cut.y.shape == shape
     assert cut.x.shape[1] == (6 if shape == (2, 6) else 3)
 
 
 def test_integers_may_be_labels_of_a_sequence():
     whole = padded([2, 3], y=torch.zeros(2, 6).long())
-    assert whole.trimmed(labels=True) is whole
+    assert whole.trim_padding(has_label_sets=True) is whole
     marked = padded([2, 3], y=torch.zeros(2, 6).long(), y_mask=whole.mask)
-    assert marked.trimmed(labels=True).y.shape == (2, 3)
-    fewer = padded([2, 3], y=torch.zeros(2, 5).long()).trimmed(labels=True)
+    assert marked.trim_padding(has_label_sets=True).y.shape == (2, 3)
+    fewer = padded([2, 3], y=torch.zeros(2, 5).long()).trim_padding(has_label_sets=True)
     assert (fewer.x.shape, fewer.y.shape) == ((2, 3, 2), (2, 5))
 
 
 def test_trimming_is_nothing_where_there_is_nothing_to_cut():
     targets = torch.ones(2, 6).bool()
     for whole in (padded([2, 3], y_mask=targets)[0:0], padded([0, 0], steps=0)):
-        assert whole.trimmed() is whole
+        assert whole.trim_padding() is whole
     values = torch.ones(2, 4, 1).bool()  # of targets that are not one per step
     whole = padded([2, 3], y=torch.rand(2, 4, 1), y_mask=values)
-    assert whole.trimmed() is whole
+    assert whole.trim_padding() is whole

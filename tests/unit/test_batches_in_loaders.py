@@ -127,7 +127,7 @@ def test_like_lengths_go_together_and_lose_their_padding():
 
 
 def test_shuffled_batches_of_like_lengths_come_from_pools(monkeypatch):
-    monkeypatch.setattr("tauflow.data.loading._BATCHES_PER_POOL", 2)
+    monkeypatch.setattr("tauflow.data.loaders._BATCHES_PER_POOL", 2)
     generator = torch.Generator().manual_seed(0)
     loader = task(train=batch(40, 30)).loader(
         4, shuffle=True, bucket_by_length=True, generator=generator

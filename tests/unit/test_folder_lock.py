@@ -10,30 +10,30 @@ from pathlib import Path
 
 import pytest
 
-from tauflow import lock
+from tauflow._internal import locks
+from tauflow._internal.locks import LOCK_FILE, lock_folder
 from tauflow.errors import BusyError
-from tauflow.lock import LOCK_FILE, locked
 
 
 def test_a_taken_lock_is_refused_with_advice(tmp_path):
-    with locked(tmp_path / "new", advice="Wait."):
+    with lock_folder(tmp_path / "new", advice="Wait."):
         with (
             pytest.raises(BusyError, match=r"new is in use by process \d+, since 20.*UTC\. Wait\."),
-            locked(tmp_path / "new", advice="Wait."),
+            lock_folder(tmp_path / "new", advice="Wait."),
         ):
             pass
-        with locked(tmp_path, advice="Wait."):  # another folder has another lock
+        with lock_folder(tmp_path, advice="Wait."):  # another folder has another lock
             pass
-    with locked(tmp_path / "new", advice="Wait."):
+    with lock_folder(tmp_path / "new", advice="Wait."):
         assert (tmp_path / "new" / LOCK_FILE).is_file()
 
 
 def test_without_advice_a_taken_lock_is_waited_for(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(lock, "_PAUSE", 0.01)
+    monkeypatch.setattr(locks, "_POLL_INTERVAL", 0.01)
     inside, order = threading.Event(), []
 
     def hold():
-        with locked(tmp_path):
+        with lock_folder(tmp_path):
             inside.set()
             time.sleep(0.1)
             order.append("first")
@@ -41,7 +41,7 @@ def test_without_advice_a_taken_lock_is_waited_for(tmp_path, monkeypatch, caplog
     thread = threading.Thread(target=hold)
     thread.start()
     inside.wait()
-    with caplog.at_level(logging.WARNING, "tauflow"), locked(tmp_path):
+    with caplog.at_level(logging.WARNING, "tauflow"), lock_folder(tmp_path):
         order.append("second")
     thread.join()
     assert order == ["first", "second"]
@@ -54,19 +54,23 @@ def test_a_holder_that_ends_soon_is_waited_for_before_advice(tmp_path):
     inside = threading.Event()
 
     def hold():
-        with locked(tmp_path):
+        with lock_folder(tmp_path):
             inside.set()
             time.sleep(0.3)
 
     thread = threading.Thread(target=hold)
     thread.start()
     inside.wait()
-    with locked(tmp_path, advice="Wait.", patience=60):
+    with lock_folder(tmp_path, advice="Wait.", timeout=60):
         thread.join()
 
 
 def test_waiting_for_oneself_is_an_error_and_no_wait_for_ever(tmp_path):
-    with locked(tmp_path), pytest.raises(RuntimeError, match=r"[Dd]eadlock"), locked(tmp_path):
+    with (
+        lock_folder(tmp_path),
+        pytest.raises(RuntimeError, match=r"[Dd]eadlock"),
+        lock_folder(tmp_path),
+    ):
         pass
 
 
@@ -79,7 +83,7 @@ def test_a_forked_child_does_not_keep_the_lock_of_its_parent(tmp_path):
     child.wait()
     os.kill(grandchild, 0)  # lives
     try:
-        with locked(tmp_path, advice="Wait."):
+        with lock_folder(tmp_path, advice="Wait."):
             pass
     finally:
         os.kill(grandchild, signal.SIGKILL)
@@ -92,14 +96,14 @@ def test_a_folder_on_a_full_disk_can_be_locked(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "write", fill)
     with (
-        locked(tmp_path),
+        lock_folder(tmp_path),
         pytest.raises(BusyError, match="by another process"),
-        locked(tmp_path, advice="Wait."),
+        lock_folder(tmp_path, advice="Wait."),
     ):
         pass
 
 
-@pytest.mark.parametrize("number", lock._WITHOUT_LOCKS)
+@pytest.mark.parametrize("number", locks._UNSUPPORTED_ERRNOS)
 def test_a_folder_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, caplog, number):
     fcntl = pytest.importorskip("fcntl")
 
@@ -107,6 +111,6 @@ def test_a_folder_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, ca
         raise OSError(number, "no locks here")
 
     monkeypatch.setattr(fcntl, "flock", take)
-    with caplog.at_level(logging.WARNING, "tauflow"), locked(tmp_path, advice="Wait."):
+    with caplog.at_level(logging.WARNING, "tauflow"), lock_folder(tmp_path, advice="Wait."):
         pass
     assert "cannot be locked here" in caplog.text

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import tauflow
-from tauflow import forks
+from tauflow._internal import fork_safety
 from tauflow.kernels.cpu import binding as numba_threads
 from tauflow.kernels.engine import workspace
-from tauflow.kernels.gpu import graphs as cuda_graphs
-from tauflow.runs.outlook import Outlook
+from tauflow.kernels.gpu import graph_loop as cuda_graphs
+from tauflow.runs.eta import EtaEstimator
 
 SOURCES = Path(tauflow.__file__).parent
 PRIMITIVES = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"}
@@ -66,11 +66,11 @@ def child_takes(lock) -> bool:
 
 def locks_of_the_library(folder: Path):
     return {
-        "new": forks.make_lock(),
+        "new": fork_safety.make_fork_safe_lock(),
         "workspace": workspace._lock,
         "threads": numba_threads._lock,
         "recordings": cuda_graphs._lock,
-        "outlook": Outlook((), folder)._lock,
+        "outlook": EtaEstimator((), folder)._lock,
     }
 
 
@@ -89,7 +89,7 @@ def test_a_child_finds_every_lock_open(name, tmp_path):
 @needs_fork
 @pytest.mark.parametrize("name", ["building", "numba"])
 def test_a_fork_waits_for_what_is_being_built(name):
-    lock = forks.building
+    lock = fork_safety.compile_lock
     if name == "numba":
         pytest.importorskip("tauflow.kernels.cpu.jit")
         lock = pytest.importorskip("numba.core.compiler_lock").global_compiler_lock
@@ -102,14 +102,14 @@ def test_a_fork_waits_for_what_is_being_built(name):
 
 @needs_fork
 def test_who_builds_may_fork():
-    with forks.building:
-        assert child_takes(forks.building)
+    with fork_safety.compile_lock:
+        assert child_takes(fork_safety.compile_lock)
 
 
 def test_no_lock_is_made_elsewhere():
     """One that no rule for forks knows."""
     for path in SOURCES.rglob("*.py"):
-        if path.name == "forks.py":
+        if path.name == "fork_safety.py":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = set()
@@ -117,4 +117,6 @@ def test_no_lock_is_made_elsewhere():
                 names = {alias.name for alias in node.names}
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 names = {node.attr} if node.value.id == "threading" else set()
-            assert not names & PRIMITIVES, f"{path}: {names}; take tauflow.forks.make_lock"
+            assert not names & PRIMITIVES, (
+                f"{path}: {names}; take tauflow._internal.fork_safety.make_lock"
+            )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tauflow
-from tauflow.import_path import safe_path_of_children
+from tauflow._internal.import_path import safe_path_of_children
 
 SHADOWS = ("random.py", "html/__init__.py", "colorsys.py", "queue.py", "numba.py", "jinja2.py")
 
@@ -41,7 +41,7 @@ def test_what_is_nowhere_else_is_still_found_there(tmp_path):
     (tmp_path / "mine.py").write_text("found = 1\n")
     code = (
         "import sys; sys.argv[0] = '-m'; sys.orig_argv[1:] = ['-m', 'tauflow'];"
-        "import tauflow.import_path, mine;"
+        "import tauflow._internal.import_path, mine;"
         "print(sys.path[0] != '', sys.path[-1] == '', mine.found)"
     )
     assert run(tmp_path, "-c", code).stdout.split() == ["True", "True", "1"]

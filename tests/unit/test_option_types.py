@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from tauflow._internal.checks import find_type_mismatch, format_annotation, matches_annotation
 from tauflow.cells import AbstractCell
 from tauflow.errors import OptionError
 from tauflow.models.convolutional import ConvolutionalHead
-from tauflow.option_types import fits, in_words, misfit
 
 FITTING = [
     (3, int),
@@ -50,26 +50,26 @@ OTHERS = [
 
 @pytest.mark.parametrize(("value", "annotation"), FITTING)
 def test_what_fits(value, annotation):
-    assert fits(value, annotation)
+    assert matches_annotation(value, annotation)
 
 
 @pytest.mark.parametrize(("value", "annotation"), OTHERS)
 def test_what_does_not(value, annotation):
-    assert not fits(value, annotation)
+    assert not matches_annotation(value, annotation)
 
 
 def test_annotations_in_words():
-    assert in_words(int | None) == "an int or None"
-    assert in_words(Sequence[float]) == "a Sequence of float"
-    assert in_words(Literal["a", "b"]) == "'a' or 'b'"
+    assert format_annotation(int | None) == "an int or None"
+    assert format_annotation(Sequence[float]) == "a Sequence of float"
+    assert format_annotation(Literal["a", "b"]) == "'a' or 'b'"
 
 
 def test_the_first_misfit_is_named_and_cut_to_a_line():
     def build(size: int, name: str = "x", free=None) -> None: ...
 
-    assert misfit(build, {"size": 1, "name": "y", "free": object(), "other": 1}) == ""
-    assert misfit(build, {"name": [1]}) == "name must be a str, got [1] (list)"
-    assert len(misfit(build, {"size": "a" * 1000})) < 120
+    assert find_type_mismatch(build, {"size": 1, "name": "y", "free": object(), "other": 1}) == ""
+    assert find_type_mismatch(build, {"name": [1]}) == "name must be a str, got [1] (list)"
+    assert len(find_type_mismatch(build, {"size": "a" * 1000})) < 120
 
 
 def test_a_constructor_refuses_what_its_annotations_exclude():

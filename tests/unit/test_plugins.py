@@ -12,10 +12,10 @@ from threading import Thread
 import pytest
 
 import tauflow
-from tauflow import plugins
-from tauflow.checks import one_of
+from tauflow._internal import plugins
+from tauflow._internal.checks import check_one_of
+from tauflow._internal.registry import Registry
 from tauflow.errors import ArgumentError, UnknownNameError
-from tauflow.registry import Registry
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ def colours(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "catalog_of_colours", types.ModuleType("catalog_of_colours"))
     sys.modules["catalog_of_colours"].COLOURS = registry
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delenv(plugins.VARIABLE, raising=False)
+    monkeypatch.delenv(plugins.PLUGINS_VARIABLE, raising=False)
     before = set(sys.modules)
-    for state in ("_begun", "_ended"):
+    for state in ("_started", "_finished"):
         monkeypatch.setattr(plugins, state, set())
-    monkeypatch.setattr(plugins, "_failed", {})
-    plugins._installed.cache_clear()
+    monkeypatch.setattr(plugins, "_failures", {})
+    plugins._plugins_from_entry_points.cache_clear()
     yield registry
-    plugins._installed.cache_clear()
+    plugins._plugins_from_entry_points.cache_clear()
     for name in set(sys.modules) - before:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
@@ -45,9 +45,9 @@ def write(folder, name, code):
 
 def test_a_plugin_is_imported_when_a_name_is_missing(tmp_path, monkeypatch, colours):
     write(tmp_path, "plug_pink", "COLOURS.add('pink', 2)")
-    monkeypatch.setenv(plugins.VARIABLE, "plug_pink")
+    monkeypatch.setenv(plugins.PLUGINS_VARIABLE, "plug_pink")
     assert colours["red"] == 1
-    assert one_of(colours, colour="red") == "red"
+    assert check_one_of(colours, colour="red") == "red"
     assert "plug_pink" not in sys.modules
     assert colours["pink"] == 2
     with pytest.raises(UnknownNameError, match=r"unknown colour 'green'.*Known: pink, red\.$"):
@@ -57,13 +57,13 @@ def test_a_plugin_is_imported_when_a_name_is_missing(tmp_path, monkeypatch, colo
 @pytest.mark.parametrize("look", [list, len, dict, lambda known: "pink" in known])
 def test_a_plugin_is_imported_when_names_are_listed(look, tmp_path, monkeypatch, colours):
     write(tmp_path, "plug_listed", "COLOURS.add('pink', 2)")
-    monkeypatch.setenv(plugins.VARIABLE, " plug_listed ,")
+    monkeypatch.setenv(plugins.PLUGINS_VARIABLE, " plug_listed ,")
     assert look(colours) in (["red", "pink"], 2, {"red": 1, "pink": 2}, True)
 
 
 def test_a_registry_may_do_without_plugins(tmp_path, monkeypatch, colours):
     write(tmp_path, "plug_never", "COLOURS.add('pink', 2)")
-    monkeypatch.setenv(plugins.VARIABLE, "plug_never")
+    monkeypatch.setenv(plugins.PLUGINS_VARIABLE, "plug_never")
     closed = Registry("solver", {"euler": 1}, plugins=False)
     assert "fused" not in closed
     assert list(closed) == ["euler"]
@@ -85,7 +85,7 @@ def test_a_plugin_that_fails_is_told_by_its_name_and_keeps_no_other_away(
     write(tmp_path, "plug_broken", "COLOURS.add('red', 2)")
     write(tmp_path, "plug_leaves", "raise SystemExit('left')")
     write(tmp_path, "plug_whole", "COLOURS.add('pink', 2)")
-    monkeypatch.setenv(plugins.VARIABLE, "plug_absent,plug_broken,plug_leaves,plug_whole")
+    monkeypatch.setenv(plugins.PLUGINS_VARIABLE, "plug_absent,plug_broken,plug_leaves,plug_whole")
     with pytest.warns(UserWarning, match="could not be loaded") as caught:
         assert colours["pink"] == 2
     told = [str(one.message) for one in caught]
@@ -103,9 +103,9 @@ def test_a_name_that_a_plugin_gives_while_it_is_added_is_not_replaced(
 ):
     """A script adds a name that a plugin adds too, and is asked whether another catalog has it."""
     write(tmp_path, "plug_first", "COLOURS.add('pink', 2)")
-    monkeypatch.setenv(plugins.VARIABLE, "plug_first")
+    monkeypatch.setenv(plugins.PLUGINS_VARIABLE, "plug_first")
     shades = Registry("shade", {})
-    colours.hold_to(lambda name, entry: name in shades)
+    colours.add_check(lambda name, entry: name in shades)
     with pytest.raises(ArgumentError, match="'pink' is registered already"):
         colours.add("pink", 3)
     assert colours["pink"] == 2
@@ -114,13 +114,13 @@ def test_a_name_that_a_plugin_gives_while_it_is_added_is_not_replaced(
 def test_a_plugin_may_need_what_another_one_adds(tmp_path, monkeypatch, colours):
     write(tmp_path, "plug_needs", "COLOURS.add('purple', COLOURS['blue'] + COLOURS['red'])")
     write(tmp_path, "plug_gives", "COLOURS.add('blue', 4)")
-    monkeypatch.setenv(plugins.VARIABLE, "plug_needs,plug_gives")
+    monkeypatch.setenv(plugins.PLUGINS_VARIABLE, "plug_needs,plug_gives")
     assert colours["purple"] == 5
 
 
 def test_other_threads_wait_until_a_plugin_is_there(tmp_path, monkeypatch, colours):
     write(tmp_path, "plug_slow", "import time; time.sleep(0.3); COLOURS.add('pink', 2)")
-    monkeypatch.setenv(plugins.VARIABLE, "plug_slow")
+    monkeypatch.setenv(plugins.PLUGINS_VARIABLE, "plug_slow")
     found = []
     threads = [Thread(target=lambda: found.append(colours.get("pink"))) for _ in range(4)]
     for thread in threads:
@@ -156,7 +156,7 @@ def test_no_import_of_tauflow_loads_plugins(tmp_path):
         print("plug_seen" in sys.modules)
     """
     places = [str(tmp_path), str(Path(tauflow.__file__).parents[1])]
-    own = {"PYTHONPATH": os.pathsep.join(places), plugins.VARIABLE: "plug_seen"}
+    own = {"PYTHONPATH": os.pathsep.join(places), plugins.PLUGINS_VARIABLE: "plug_seen"}
     command = [sys.executable, "-c", textwrap.dedent(code)]
     ended = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True)
     assert ended.stdout.split()[-1:] == ["True"], ended.stderr

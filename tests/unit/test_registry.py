@@ -2,9 +2,9 @@ import importlib.metadata
 
 import pytest
 
+from tauflow._internal.optional_deps import get_install_command, require
+from tauflow._internal.registry import Registry, suggest_name
 from tauflow.errors import ArgumentError, MissingExtraError, UnknownNameError
-from tauflow.extras import how_to_install, require
-from tauflow.registry import Registry, nearest
 
 
 def colours():
@@ -28,7 +28,7 @@ def test_what_cannot_be_a_name_is_unknown_too(name):
     assert name not in colours()
     with pytest.raises(UnknownNameError, match=r"unknown colour .*Known: blue"):
         colours()[name]
-    assert nearest(name, ["red"]) == ""
+    assert suggest_name(name, ["red"]) == ""
 
 
 def test_a_name_is_given_once():
@@ -46,7 +46,7 @@ def test_checks_refuse_an_entry_before_it_is_there():
         if entry % 2:
             raise ArgumentError(f"{name} is odd")
 
-    registry.hold_to(even)
+    registry.add_check(even)
     assert registry.add("pink", 4) == 4
     with pytest.raises(ArgumentError, match="cyan is odd"):
         registry.add("cyan", 5)
@@ -68,5 +68,5 @@ def test_what_an_extra_needs_is_installed_by_its_own_name(monkeypatch):
         "two; (sys_platform == 'linux') and extra == 'fast'",
     ]
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: lines)
-    assert how_to_install("fast") == "pip install 'one>=1' 'two'"
-    assert how_to_install("fas") == "pip install 'tauflow[fas]'"
+    assert get_install_command("fast") == "pip install 'one>=1' 'two'"
+    assert get_install_command("fas") == "pip install 'tauflow[fas]'"

@@ -6,7 +6,12 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tauflow.resolution import clearly_fine, float_type, lost_gap, spacing
+from tauflow._internal.time_precision import (
+    find_precision_loss,
+    is_precise_enough,
+    spacing,
+    to_torch_float_dtype,
+)
 
 HALF, SINGLE, DOUBLE = torch.float16, torch.float32, torch.float64
 
@@ -16,7 +21,7 @@ def lost(*sequences, dtype=SINGLE):
     rounded = [torch.as_tensor(times, dtype=DOUBLE).to(dtype) for times in sequences]
     rows = torch.cat([torch.full((len(times) - 1,), i) for i, times in enumerate(rounded)])
     ends = torch.cat([times[1:] for times in rounded])
-    found = lost_gap(ends, torch.cat([times.diff() for times in rounded]), rows)
+    found = find_precision_loss(ends, torch.cat([times.diff() for times in rounded]), rows)
     return None if found is None else int(rows[found.place])
 
 
@@ -106,16 +111,16 @@ def test_whole_numbers_are_exact_in_half_precision_too(dtype):
 
 def test_no_gap_is_no_loss():
     nothing = torch.zeros(0)
-    assert lost_gap(nothing, nothing, nothing.long()) is None
-    assert clearly_fine(SINGLE, 1.7e9, 12_800.0)
-    assert not clearly_fine(SINGLE, 1.7e9, 12_799.0)
-    assert not clearly_fine(SINGLE, 10.0, 0.0)
+    assert find_precision_loss(nothing, nothing, nothing.long()) is None
+    assert is_precise_enough(SINGLE, 1.7e9, 12_800.0)
+    assert not is_precise_enough(SINGLE, 1.7e9, 12_799.0)
+    assert not is_precise_enough(SINGLE, 10.0, 0.0)
 
 
 def test_what_was_lost_is_said():
-    found = lost_gap(torch.full((2,), 1.7e9), torch.zeros(2), torch.zeros(2).long())
+    found = find_precision_loss(torch.full((2,), 1.7e9), torch.zeros(2), torch.zeros(2).long())
     assert found is not None
-    assert found.said("times", SINGLE) == (
+    assert found.describe("times", SINGLE) == (
         "times have dtype float32, in which numbers near 1.7e+09 lie 128 apart: rounding has "
         "changed most gaps by more than 1%, or to 0."
     )
@@ -124,4 +129,4 @@ def test_what_was_lost_is_said():
 def test_types_of_arrays():
     kinds = ("<f2", ">f4", "f8", np.longdouble, "i8", "M8[s]")
     expected = [HALF, SINGLE, DOUBLE, DOUBLE, None, None]
-    assert [float_type(np.dtype(kind)) for kind in kinds] == expected
+    assert [to_torch_float_dtype(np.dtype(kind)) for kind in kinds] == expected

@@ -6,8 +6,13 @@ import stat
 
 import pytest
 
+from tauflow._internal.tensor_file import (
+    atomic_write_many,
+    atomic_writer,
+    encode_tensor_file,
+    read_tensor_file,
+)
 from tauflow.errors import ModelFileError
-from tauflow.tensorfile import appearing, encode, read_tensor_file, write_together
 
 
 @pytest.fixture
@@ -41,7 +46,7 @@ def texts(folder):
 
 def test_all_are_on_disk_before_one_is_named(tmp_path, disk):
     contents = {tmp_path / name: name.encode() for name in "abc"}
-    write_together(contents)
+    atomic_write_many(contents)
     assert disk == ["put"] * 3 + ["named"] * 3
     assert texts(tmp_path) == {name: name for name in "abc"}
 
@@ -52,24 +57,24 @@ def test_a_full_disk_leaves_all_of_the_old_ones(room, tmp_path, disk):
     (tmp_path / "c").write_text("old c")
     disk.room = room
     with pytest.raises(OSError, match="No space left") as caught:
-        write_together({tmp_path / name: b"new" for name in "abc"})
+        atomic_write_many({tmp_path / name: b"new" for name in "abc"})
     assert caught.value.filename == str(tmp_path / "abc"[room])
     assert texts(tmp_path) == {"a": "old a", "c": "old c"}
 
 
 def test_a_file_appears_when_it_is_on_disk(tmp_path, disk):
-    with appearing(tmp_path / "a") as file:
+    with atomic_writer(tmp_path / "a") as file:
         file.write(b"new")
         assert not (tmp_path / "a").exists()
     assert disk == ["put", "named"]
     assert texts(tmp_path) == {"a": "new"}
-    with pytest.raises(TypeError), appearing(tmp_path / "a") as file:
+    with pytest.raises(TypeError), atomic_writer(tmp_path / "a") as file:
         file.writelines([b"newer", "text"])
     assert texts(tmp_path) == {"a": "new"}
 
 
 @pytest.mark.parametrize("kind", [{"a": 1}, ["model"], 3, None, True])
 def test_a_kind_that_is_no_text_raises_an_error(kind, tmp_path):
-    (tmp_path / "m").write_bytes(encode(kind, {}, {}))
+    (tmp_path / "m").write_bytes(encode_tensor_file(kind, {}, {}))
     with pytest.raises(ModelFileError, match="is a safetensors file, but not one of tauflow"):
         read_tensor_file(tmp_path / "m", "model", error=ModelFileError, advice="")

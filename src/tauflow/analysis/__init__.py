@@ -17,7 +17,7 @@ from .fixed_points import (
     find_fixed_points,
 )
 from .flow import Flow, System, as_flow, visited_states
-from .flow_field import FlowField, Trajectories, flow_field, follow
+from .flow_field import FlowField, Trajectories, flow_field, simulate
 from .gradient_flow import GradientFlow, gradient_flow
 from .gradient_methods import (
     GRADIENT_METHODS,
@@ -37,29 +37,29 @@ from .mean_field import (
 )
 from .memory_length import MemoryLength, memory_length
 from .newton import Roots, find_roots
-from .plots import draw_wiring
-from .plots_approximation import draw_approximation_errors, draw_imitation
-from .plots_bounds import draw_certificate, draw_round_trip
-from .plots_closed_form import draw_closed_form, draw_closed_form_costs, draw_tightness
-from .plots_depth import draw_depths
-from .plots_expressivity import draw_capacity, draw_noise_fits, draw_noise_sweep
+from .plots_approximation import plot_approximation, plot_approximation_errors
+from .plots_bounds import plot_certificate, plot_round_trip
+from .plots_closed_form import plot_closed_form, plot_closed_form_costs, plot_tightness
+from .plots_depth import plot_depths
+from .plots_expressivity import plot_capacity, plot_noise_fits, plot_noise_sweep
 from .plots_flow import (
-    draw_abscissas,
-    draw_explained_variance,
-    draw_flow_field,
-    draw_points,
-    draw_trajectories,
+    plot_abscissas,
+    plot_explained_variance,
+    plot_fixed_points,
+    plot_flow_field,
+    plot_trajectories,
 )
-from .plots_gradient import draw_gradient_flow, draw_gradient_methods, draw_loss_surfaces
-from .plots_saliency import draw_saliency, draw_saliency_under_noise
-from .plots_spectra import draw_critical_curves, draw_modes, draw_spectra
+from .plots_gradient import plot_gradient_flow, plot_gradient_methods, plot_loss_surfaces
+from .plots_saliency import plot_saliency, plot_saliency_under_noise
+from .plots_spectra import plot_critical_curves, plot_modes, plot_spectra
 from .plots_trajectory import (
-    draw_latent_trajectories,
-    draw_layer_trajectories,
-    draw_length_comparison,
-    draw_length_study,
-    draw_study_variance,
+    plot_latent_trajectories,
+    plot_layer_trajectories,
+    plot_length_comparison,
+    plot_length_study,
+    plot_study_variance,
 )
+from .plots_wiring import plot_wiring
 from .projection import (
     PrincipalComponents,
     Projection,
@@ -69,10 +69,10 @@ from .projection import (
 from .random_networks import (
     RELEASED_ACTIVATIONS,
     InputSignal,
-    NetworkLaw,
+    NetworkDistribution,
     RandomNetworks,
     circular_input,
-    draw_networks,
+    sample_random_networks,
 )
 from .round_trip import RoundTrip, round_trip
 from .saliency import Saliency, SaliencyUnderNoise, saliency_under_noise, visual_backprop
@@ -81,7 +81,7 @@ from .spectra import (
     MeasuredRadius,
     Spectrum,
     gating_spectrum,
-    measured_radius,
+    measure_radius,
     sample_network,
 )
 from .trajectory_length import (
@@ -127,7 +127,7 @@ __all__ = [
     "MeanField",
     "MeasuredRadius",
     "MemoryLength",
-    "NetworkLaw",
+    "NetworkDistribution",
     "NoiseFit",
     "NoiseRow",
     "PathSettings",
@@ -159,42 +159,10 @@ __all__ = [
     "continuous_attractor",
     "correlation",
     "critical_curve",
-    "draw_abscissas",
-    "draw_approximation_errors",
-    "draw_capacity",
-    "draw_certificate",
-    "draw_closed_form",
-    "draw_closed_form_costs",
-    "draw_critical_curves",
-    "draw_depths",
-    "draw_explained_variance",
-    "draw_flow_field",
-    "draw_gradient_flow",
-    "draw_gradient_methods",
-    "draw_imitation",
-    "draw_latent_trajectories",
-    "draw_layer_trajectories",
-    "draw_length_comparison",
-    "draw_length_study",
-    "draw_loss_surfaces",
-    "draw_modes",
-    "draw_networks",
-    "draw_noise_fits",
-    "draw_noise_sweep",
-    "draw_points",
-    "draw_round_trip",
-    "draw_saliency",
-    "draw_saliency_under_noise",
-    "draw_spectra",
-    "draw_study_variance",
-    "draw_tightness",
-    "draw_trajectories",
-    "draw_wiring",
     "find_fixed_points",
     "find_roots",
     "fit_noise",
     "flow_field",
-    "follow",
     "gating_spectrum",
     "gradient_flow",
     "length_lower_bound",
@@ -203,17 +171,49 @@ __all__ = [
     "ltc_bounds",
     "lyapunov_exponents",
     "mean_field",
-    "measured_radius",
+    "measure_radius",
     "memory_length",
     "noise_sweep",
     "output_projection",
+    "plot_abscissas",
+    "plot_approximation",
+    "plot_approximation_errors",
+    "plot_capacity",
+    "plot_certificate",
+    "plot_closed_form",
+    "plot_closed_form_costs",
+    "plot_critical_curves",
+    "plot_depths",
+    "plot_explained_variance",
+    "plot_fixed_points",
+    "plot_flow_field",
+    "plot_gradient_flow",
+    "plot_gradient_methods",
+    "plot_latent_trajectories",
+    "plot_layer_trajectories",
+    "plot_length_comparison",
+    "plot_length_study",
+    "plot_loss_surfaces",
+    "plot_modes",
+    "plot_noise_fits",
+    "plot_noise_sweep",
+    "plot_round_trip",
+    "plot_saliency",
+    "plot_saliency_under_noise",
+    "plot_spectra",
+    "plot_study_variance",
+    "plot_tightness",
+    "plot_trajectories",
+    "plot_wiring",
     "principal_components",
     "principal_scores",
     "round_trip",
     "saliency_under_noise",
     "sample_network",
+    "sample_random_networks",
     "separable_fraction",
     "separate",
+    "simulate",
     "trajectory_lengths",
     "visited_states",
     "visual_backprop",

@@ -21,14 +21,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least, positive
+from tauflow._internal.checks import check_at_least, check_positive
 from tauflow.errors import ArgumentError
 from tauflow.sequence import LTC
 from tauflow.wirings import FullyConnected
 
 from .dynamical_systems import SYSTEMS, DynamicalSystem
 
-_GAP = 0.1  # between points, in the network's unit of time; its time constants start around it
+_TIME_STEP = (
+    0.1  # between points, in the network's unit of time; its time constants start around it
+)
 
 
 class AutonomousLTC(nn.Module):
@@ -42,7 +44,7 @@ class AutonomousLTC(nn.Module):
 
     def __init__(self, size: int, hidden: int, *, substeps: int = 6) -> None:
         super().__init__()
-        units = at_least(1, size=size) + at_least(0, hidden=hidden)
+        units = check_at_least(1, size=size) + check_at_least(0, hidden=hidden)
         self.start = nn.Linear(size, units)
         # The constant input has no effect but that of a bias, which synapses have anyway.
         self.rnn = LTC(
@@ -56,7 +58,7 @@ class AutonomousLTC(nn.Module):
         if points == 1:
             return first
         nothing = x0.new_zeros(x0.shape[0], points - 1, 1)
-        rest, _ = self.rnn(nothing, state, dt=_GAP)
+        rest, _ = self.rnn(nothing, state, dt=_TIME_STEP)
         return torch.cat([first, rest], dim=1)
 
 
@@ -127,10 +129,10 @@ def approximate_system(
     chosen = SYSTEMS[system] if isinstance(system, str) else system
     if len(neurons) == 0:
         raise ArgumentError("neurons is empty; name the hidden neurons of at least one network.")
-    positive(lr=lr)
+    check_positive(lr=lr)
     generator = torch.Generator().manual_seed(seed)
-    count = at_least(1, trajectories=trajectories)
-    start = chosen.initial_values(count + at_least(1, held_out=held_out), generator)
+    count = check_at_least(1, trajectories=trajectories)
+    start = chosen.initial_values(count + check_at_least(1, held_out=held_out), generator)
     t, x = chosen.trajectories(start, points, span=span)
     mean, scale = x[:count].mean(dim=(0, 1)), x[:count].std(dim=(0, 1))
     if not bool((scale > 0).all()):
@@ -144,15 +146,20 @@ def approximate_system(
     found, largest, rms, training = [], [], [], []
     for hidden in neurons:
         network = _fit(
-            fitted, hidden, at_least(1, steps=steps), at_least(1, batch_size=batch_size), lr, seed
+            fitted,
+            hidden,
+            check_at_least(1, steps=steps),
+            check_at_least(1, batch_size=batch_size),
+            lr,
+            seed,
         )
         with torch.no_grad():
             u = network(judged[:, 0], points)
             error = u - judged
-            training.append(_rms(network(fitted[:, 0], points) - fitted))
+            training.append(_compute_rms(network(fitted[:, 0], points) - fitted))
         found.append(u.double() * scale + mean)
         largest.append(float(torch.linalg.vector_norm(error, dim=-1).max()))
-        rms.append(_rms(error))
+        rms.append(_compute_rms(error))
     return Approximation(
         chosen.title,
         chosen.axes,
@@ -187,5 +194,5 @@ def _fit(
     return network
 
 
-def _rms(error: Tensor) -> float:
+def _compute_rms(error: Tensor) -> float:
     return float(error.square().mean().sqrt())

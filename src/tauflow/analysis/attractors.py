@@ -7,17 +7,17 @@ import torch
 from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
-from tauflow.checks import at_least, positive, within
+from tauflow._internal.checks import check_at_least, check_positive, check_within
 from tauflow.errors import ArgumentError
-from tauflow.solvers.linear import matrix_exponential
+from tauflow.solvers.matrix_exponential import matrix_exponential
 
 from .fixed_points import FixedPoints
 from .flow import Flow, System, as_flow
-from .flow_field import follow
+from .flow_field import simulate
 
 CONDITIONS = ("stationary", "marginal", "attracting", "tangent", "connected", "returning")
-_MOST_STEPS = 2000  # of Runge-Kutta; flows that need more are stiff
-_STIFF_STEPS = 100
+_MAX_STEPS = 2000  # of Runge-Kutta; flows that need more are stiff
+_NUM_STIFF_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -134,24 +134,26 @@ def continuous_attractor(
             f"continuous_attractor: {len(h)} points do not show a manifold. Give at least three, "
             "better a hundred, for instance of find_fixed_points with a small merge_distance."
         )
-    positive(speed_tolerance=speed_tolerance)
-    positive(rate_tolerance=rate_tolerance)
-    within(1.0, math.inf, separation=separation)
-    positive(link=link)
-    positive(displacement=displacement)
-    within(0.0, 1.0, share=share)
+    check_positive(speed_tolerance=speed_tolerance)
+    check_positive(rate_tolerance=rate_tolerance)
+    check_within(1.0, math.inf, separation=separation)
+    check_positive(link=link)
+    check_positive(displacement=displacement)
+    check_within(0.0, 1.0, share=share)
     speeds, eigenvalues = flow.speed(h), flow.eigenvalues(h)
     resting = (eigenvalues.abs() <= rate_tolerance).sum(dim=1)
     dimension = int(resting.mode().values)
-    transverse = _transverse_rates(flow, eigenvalues, dimension)
-    directions = _resting_directions(flow, h, dimension)
-    alignment = _alignment(h, directions)
-    gap = _largest_gap(h)
+    transverse = _compute_transverse_rates(flow, eigenvalues, dimension)
+    directions = _compute_resting_directions(flow, h, dimension)
+    alignment = _compute_alignment(h, directions)
+    gap = _compute_longest_link(h)
     slowest = float(transverse.median())
     recovery = torch.zeros_like(speeds[:0])
     if -math.inf < slowest < 0:
-        chosen = _some(len(h), at_least(1, probes=probes), seed).to(h.device)
-        recovery = _recovery(flow, h[chosen], directions[chosen], displacement, slowest, seed)
+        chosen = _sample_indices(len(h), check_at_least(1, probes=probes), seed).to(h.device)
+        recovery = _compute_recovery(
+            flow, h[chosen], directions[chosen], displacement, slowest, seed
+        )
     marginal = (eigenvalues.real.amax(dim=1).abs() <= rate_tolerance) & (resting == dimension)
     fulfilled = {
         "stationary": speeds <= speed_tolerance,
@@ -177,7 +179,7 @@ def continuous_attractor(
     )
 
 
-def _transverse_rates(flow: Flow, eigenvalues: Tensor, dimension: int) -> Tensor:
+def _compute_transverse_rates(flow: Flow, eigenvalues: Tensor, dimension: int) -> Tensor:
     """Return the growth rate of the slowest mode at each point, the ``dimension`` resting apart."""
     by_size = eigenvalues.gather(1, eigenvalues.abs().argsort(dim=1))[:, dimension:]
     if not by_size.shape[1]:
@@ -187,7 +189,7 @@ def _transverse_rates(flow: Flow, eigenvalues: Tensor, dimension: int) -> Tensor
     return by_size.real.amax(dim=1)
 
 
-def _resting_directions(flow: Flow, h: Tensor, dimension: int) -> Tensor:
+def _compute_resting_directions(flow: Flow, h: Tensor, dimension: int) -> Tensor:
     """Return orthonormal directions (P, S, d) that the Jacobian takes to nearly nothing."""
     parts = []
     for part in h.split(flow.chunk_rows(h.shape[1])):
@@ -196,7 +198,7 @@ def _resting_directions(flow: Flow, h: Tensor, dimension: int) -> Tensor:
     return torch.cat(parts)
 
 
-def _alignment(h: Tensor, directions: Tensor) -> Tensor:
+def _compute_alignment(h: Tensor, directions: Tensor) -> Tensor:
     """Return how much of the way to its nearest other point lies in each point's directions."""
     extent = torch.linalg.vector_norm(h.amax(dim=0) - h.amin(dim=0))
     found = []
@@ -211,7 +213,7 @@ def _alignment(h: Tensor, directions: Tensor) -> Tensor:
     return torch.cat(found)
 
 
-def _largest_gap(h: Tensor) -> float:
+def _compute_longest_link(h: Tensor) -> float:
     """Return the longest link of the shortest tree through all points, over their extent (Prim)."""
     extent = float(torch.linalg.vector_norm(h.amax(dim=0) - h.amin(dim=0)))
     if not 0 < extent < math.inf:
@@ -229,12 +231,12 @@ def _largest_gap(h: Tensor) -> float:
     return longest / extent
 
 
-def _some(total: int, count: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(at_least(0, seed=seed))
+def _sample_indices(total: int, count: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(check_at_least(0, seed=seed))
     return torch.randperm(total, generator=generator)[:count]
 
 
-def _recovery(
+def _compute_recovery(
     flow: Flow, h: Tensor, directions: Tensor, displacement: float, slowest: float, seed: int
 ) -> Tensor:
     """Push states off the manifold; return their speed five time constants later, relatively."""
@@ -245,27 +247,27 @@ def _recovery(
     pushed = h + displacement * extent * torch.nn.functional.normalize(push, dim=1)
     duration = 5 / -slowest
     if flow.gap:
-        end = follow(flow, pushed, steps=max(1, round(duration / flow.gap))).states[:, -1]
+        end = simulate(flow, pushed, steps=max(1, round(duration / flow.gap))).states[:, -1]
     else:
         fastest = float(flow.eigenvalues(pushed).abs().nan_to_num(0.0).max())
         steps = max(20, math.ceil(duration * fastest / 0.5))  # well inside the region of stability
-        if steps <= _MOST_STEPS:
-            end = follow(flow, pushed, steps=steps, step_size=duration / steps).states[:, -1]
+        if steps <= _MAX_STEPS:
+            end = simulate(flow, pushed, steps=steps, step_size=duration / steps).states[:, -1]
         else:
-            end = _relaxed(flow, pushed, duration)
+            end = _relax(flow, pushed, duration)
     return flow.speed(end) / flow.speed(pushed)
 
 
-def _relaxed(flow: Flow, h: Tensor, duration: float) -> Tensor:
+def _relax(flow: Flow, h: Tensor, duration: float) -> Tensor:
     """Return where a stiff flow takes states, by the exponential Rosenbrock-Euler method.
 
     Exact for linear flows, it needs no steps as short as the fastest mode. Source: Hochbruck &
     Ostermann 2010, "Exponential integrators", Section 2.4.
     """
-    length, size = duration / _STIFF_STEPS, h.shape[1]
+    length, size = duration / _NUM_STIFF_STEPS, h.shape[1]
     ends = []
     for part in h.split(flow.chunk_rows(size)):
-        for _ in range(_STIFF_STEPS):
+        for _ in range(_NUM_STIFF_STEPS):
             velocity, jacobian = flow.linearise(part)
             # exp of [[J, f], [0, 0]] holds the step, (exp(J) - 1) / J f, in its last column
             block = torch.nn.functional.pad(

@@ -36,8 +36,8 @@ from torch import Tensor, nn
 from tauflow.cells import LTCCell, NeuronalLTCCell
 from tauflow.errors import ArgumentError
 
-from .cell_runs import CellRun, cell_of, run_cell
-from .ltc_synapses import LTCSynapses, ltc_synapses, mapped_input
+from .cell_runs import CellRun, get_single_cell, run_cell
+from .ltc_synapses import LTCSynapses, extract_synapses, map_input
 
 _LONGEST_Z = {
     "fused": math.inf,
@@ -59,7 +59,7 @@ class LTCBounds:
         tau_high: largest one.
         state_low: lowest potential of the neuron.
         state_high: highest one.
-        safe_gap: longest gap ``dt`` over which the cell's solver keeps the states' bounds whatever
+        safe_dt: longest gap ``dt`` over which the cell's solver keeps the states' bounds whatever
             the input; infinite for the fused and the exponential one, 0 where no gap is safe.
     """
 
@@ -67,7 +67,7 @@ class LTCBounds:
     tau_high: Float[Tensor, " N"]
     state_low: Float[Tensor, " N"]
     state_high: Float[Tensor, " N"]
-    safe_gap: float
+    safe_dt: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,10 +115,10 @@ def ltc_bounds(module: nn.Module) -> LTCBounds:
     Raises:
         ArgumentError: the module is another one, or its activation can be negative.
     """
-    cell = _ltc_cell("ltc_bounds", module)
+    cell = _get_ltc_cell("ltc_bounds", module)
     if isinstance(cell, LTCCell):
-        return _conductance_bounds(cell, ltc_synapses(cell))
-    low, high = _range(cell)
+        return _compute_conductance_bounds(cell, extract_synapses(cell))
+    low, high = _get_activation_range(cell)
     A, leak = cell.A.detach(), 1 / cell.tau.detach()
     tau_low = 1 / (leak + high)
     return LTCBounds(
@@ -126,7 +126,7 @@ def ltc_bounds(module: nn.Module) -> LTCBounds:
         tau_high=1 / (leak + low),
         state_low=A.clamp_max(0),
         state_high=A.clamp_min(0),
-        safe_gap=_safe_time(cell.solver, cell.substeps, tau_low),
+        safe_dt=_compute_safe_dt(cell.solver, cell.substeps, tau_low),
     )
 
 
@@ -147,27 +147,27 @@ def certify_ltc(
         dt: gaps; by default 1.
         t: absolute times instead.
     """
-    cell = _ltc_cell("certify_ltc", module)
+    cell = _get_ltc_cell("certify_ltc", module)
     bounds = ltc_bounds(cell)
     with torch.no_grad():
         run = run_cell("certify_ltc", cell, x, hx, dt=dt, t=t)
-        tau = _time_constants(cell, run)
+        tau = _compute_time_constants(cell, run)
     start = run.states[:, 0]
     low = torch.minimum(bounds.state_low, start).unsqueeze(1)
     high = torch.maximum(bounds.state_high, start).unsqueeze(1)
     return LTCCertificate(
         bounds=bounds,
-        proven=float(run.dt.max()) <= bounds.safe_gap * (1 + torch.finfo(run.dt.dtype).eps),
+        proven=float(run.dt.max()) <= bounds.safe_dt * (1 + torch.finfo(run.dt.dtype).eps),
         tau=tau,
         states=run.states,
-        tau_margin=_margins(tau, bounds.tau_low, bounds.tau_high),
-        state_margin=_margins(run.states, low, high),
+        tau_margin=_compute_margins(tau, bounds.tau_low, bounds.tau_high),
+        state_margin=_compute_margins(run.states, low, high),
         tolerance=64 * torch.finfo(x.dtype).eps,
     )
 
 
-def _ltc_cell(where: str, module: nn.Module) -> LTCCell | NeuronalLTCCell:
-    cell = cell_of(where, module)
+def _get_ltc_cell(where: str, module: nn.Module) -> LTCCell | NeuronalLTCCell:
+    cell = get_single_cell(where, module)
     if not isinstance(cell, LTCCell | NeuronalLTCCell):
         raise ArgumentError(
             f"{where}: the bounds are those of LTCCell and NeuronalLTCCell, got "
@@ -176,7 +176,7 @@ def _ltc_cell(where: str, module: nn.Module) -> LTCCell | NeuronalLTCCell:
     return cell
 
 
-def _conductance_bounds(cell: LTCCell, synapses: LTCSynapses) -> LTCBounds:
+def _compute_conductance_bounds(cell: LTCCell, synapses: LTCSynapses) -> LTCBounds:
     infinite = torch.full_like(synapses.E, math.inf)
     lowest = torch.where(synapses.exists, synapses.E, infinite).amin(dim=0)
     highest = torch.where(synapses.exists, synapses.E, -infinite).amax(dim=0)
@@ -185,17 +185,17 @@ def _conductance_bounds(cell: LTCCell, synapses: LTCSynapses) -> LTCBounds:
         # It acts like one more conductance, towards 0.
         low, high = low.clamp_max(0), high.clamp_min(0)
     fastest = synapses.C / (synapses.g_l + synapses.w.sum(dim=0))
-    safe = _safe_time(cell.solver, cell.substeps, fastest)
+    safe = _compute_safe_dt(cell.solver, cell.substeps, fastest)
     return LTCBounds(
         tau_low=fastest / cell.time_scale,
         tau_high=synapses.C / synapses.g_l / cell.time_scale,
         state_low=low,
         state_high=high,
-        safe_gap=max(0.0, (safe - cell.dt_offset) / cell.time_scale),
+        safe_dt=max(0.0, (safe - cell.dt_offset) / cell.time_scale),
     )
 
 
-def _range(cell: NeuronalLTCCell) -> tuple[float, float]:
+def _get_activation_range(cell: NeuronalLTCCell) -> tuple[float, float]:
     name = cell.options["activation"]
     if name not in _RANGES:
         raise ArgumentError(
@@ -205,23 +205,23 @@ def _range(cell: NeuronalLTCCell) -> tuple[float, float]:
     return _RANGES[name]
 
 
-def _safe_time(solver: str, substeps: int, fastest: Tensor) -> float:
+def _compute_safe_dt(solver: str, substeps: int, fastest: Tensor) -> float:
     longest = _LONGEST_Z.get(solver, 0.0)  # of one added to the tableaus nothing is known
     return longest if math.isinf(longest) else longest * substeps * float(fastest.min())
 
 
-def _time_constants(cell: LTCCell | NeuronalLTCCell, run: CellRun) -> Tensor:
+def _compute_time_constants(cell: LTCCell | NeuronalLTCCell, run: CellRun) -> Tensor:
     """Return the time constants at the start of each gap, (B, T, N)."""
     before = run.states[:, :-1]
     if isinstance(cell, LTCCell):
-        synapses = ltc_synapses(cell)
-        z = torch.cat([mapped_input(cell, run.x), before], dim=-1)
+        synapses = extract_synapses(cell)
+        z = torch.cat([map_input(cell, run.x), before], dim=-1)
         total, _ = synapses.conductance_and_equilibrium(z)
         return synapses.C / total / cell.time_scale
     f = cell.phi(run.x @ cell.W_x.T + before @ cell.W_h.T + cell.b)
     return 1 / (1 / cell.tau + f)
 
 
-def _margins(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def _compute_margins(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Return the smallest distances to both bounds over batch and time, (2, N)."""
     return torch.stack([(values - low).amin(dim=(0, 1)), (high - values).amin(dim=(0, 1))])

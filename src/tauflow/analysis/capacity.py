@@ -20,13 +20,13 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tauflow.checks import at_least, one_of, positive, shape_error
+from tauflow._internal.checks import check_at_least, check_one_of, check_positive, shape_error
 from tauflow.errors import ArgumentError
 
 PATTERNS = ("normal", "sequence")
 
 _Floats = NDArray[np.float64]
-_ROUNDING = 1e-9
+_ROUNDING_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,17 @@ def separate(patterns: Float[Tensor, "P N"], labels: Tensor) -> Separation:
     points = x * y[:, None] / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
     cone = np.vstack([points.T, np.ones(len(points))])
     target = np.append(np.zeros(points.shape[1]), 1.0)
-    coefficients, iterations, done = _nearest_in_cone(cone, target)
+    coefficients, iterations, done = _project_onto_cone(cone, target)
     normal = cone[:-1] @ coefficients
     length = float(np.linalg.norm(normal))
-    weights = normal / length if length > _ROUNDING else np.zeros_like(normal)
+    weights = normal / length if length > _ROUNDING_TOLERANCE else np.zeros_like(normal)
     margin = float((x * y[:, None] @ weights).min()) if len(x) else math.inf
-    separable = bool(length > _ROUNDING and margin > 0)
+    separable = bool(length > _ROUNDING_TOLERANCE and margin > 0)
     return Separation(
         separable,
         torch.from_numpy(weights if separable else np.zeros_like(weights)),
         margin if separable else 0.0,
-        separable or (done and length <= math.sqrt(_ROUNDING)),
+        separable or (done and length <= math.sqrt(_ROUNDING_TOLERANCE)),
         iterations,
     )
 
@@ -104,8 +104,8 @@ def separable_fraction(patterns: int, neurons: int) -> float:
 
     exactly, for patterns in general position; 1/2 for P = 2 N. Source: Cover 1965, Theorem 1.
     """
-    at_least(1, patterns=patterns)
-    at_least(1, neurons=neurons)
+    check_at_least(1, patterns=patterns)
+    check_at_least(1, neurons=neurons)
     ways = sum(math.comb(patterns - 1, k) for k in range(min(neurons, patterns)))
     return float(Fraction(2 * ways, 2**patterns))
 
@@ -167,18 +167,18 @@ def capacity_curve(
             recurrent network has to store them.
         seed: of the patterns.
     """
-    at_least(1, neurons=neurons)
-    at_least(1, trials=trials)
-    one_of(PATTERNS, patterns=patterns)
+    check_at_least(1, neurons=neurons)
+    check_at_least(1, trials=trials)
+    check_one_of(PATTERNS, patterns=patterns)
     if not loads or list(loads) != sorted(loads):
         raise ArgumentError(f"loads must be rising numbers, got {tuple(loads)}. Sort them.")
-    counts = [max(1, round(positive(load=load) * neurons)) for load in loads]
-    generator = torch.Generator().manual_seed(at_least(0, seed=seed))
+    counts = [max(1, round(check_positive(load=load) * neurons)) for load in loads]
+    generator = torch.Generator().manual_seed(check_at_least(0, seed=seed))
     fractions, errors, undecided = [], [], []
     for count in counts:
         answers = []
         for _ in range(trials):
-            found = separate(*_associations(patterns, count, neurons, generator))
+            found = separate(*_sample_associations(patterns, count, neurons, generator))
             if found.converged:
                 answers.append(found.separable)
         share = sum(answers) / len(answers) if answers else math.nan
@@ -196,21 +196,21 @@ def capacity_curve(
     )
 
 
-def _associations(
+def _sample_associations(
     kind: str, count: int, neurons: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     if kind == "normal":
         x = torch.randn(count, neurons, generator=generator, dtype=torch.float64)
-        return x, _signs((count,), generator)
-    sequence = _signs((count + 1, neurons), generator)
+        return x, _sample_signs((count,), generator)
+    sequence = _sample_signs((count + 1, neurons), generator)
     return sequence[:-1], sequence[1:, 0]
 
 
-def _signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+def _sample_signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return 2.0 * torch.randint(0, 2, shape, generator=generator).double() - 1.0
 
 
-def _nearest_in_cone(columns: _Floats, target: _Floats) -> tuple[_Floats, int, bool]:
+def _project_onto_cone(columns: _Floats, target: _Floats) -> tuple[_Floats, int, bool]:
     """Return the coefficients, not negative, of the point of a cone nearest to the target.
 
     Returns:
@@ -223,7 +223,7 @@ def _nearest_in_cone(columns: _Floats, target: _Floats) -> tuple[_Floats, int, b
     for iteration in range(most):
         slope = columns.T @ (target - columns @ x)
         slope[free] = -math.inf
-        if free.all() or slope.max() <= _ROUNDING:
+        if free.all() or slope.max() <= _ROUNDING_TOLERANCE:
             return x, iteration, True
         free[int(slope.argmax())] = True
         while True:

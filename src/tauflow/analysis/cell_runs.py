@@ -8,15 +8,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.func import vjp, vmap
 
+from tauflow._internal.checks import shape_error
 from tauflow.cells.base import AbstractCell
-from tauflow.checks import shape_error
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
-from tauflow.sequence.inputs import check_parameters, prepare
-from tauflow.sequence.overflow import refuse_overflow
-from tauflow.sequence.reparametrised import recompute_own_parameters
+from tauflow.sequence.finite_checks import check_finite_states
+from tauflow.sequence.inputs import check_dtype_and_device, prepare_inputs
+from tauflow.sequence.legacy_parametrizations import recompute_all_parameters
 
-from .bodies import body_of, told_missing
+from .unwrap import resolve_observed, unwrap_sequence_module
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +41,13 @@ class CellRun:
         """Time of each sample since the initial state."""
         return self.dt.squeeze(-1).cumsum(dim=1)
 
-    def advance(self, cell: AbstractCell, k: int) -> Callable[[Tensor], Tensor]:
+    def make_step_map(self, cell: AbstractCell, k: int) -> Callable[[Tensor], Tensor]:
         """Return the map that step k of the cell is, from states (B, S) to states (B, S)."""
         observed = () if self.observed is None else (self.observed[:, k],)
         return lambda h: cell.step(self.x[:, k], h, self.dt[:, k], *observed)
 
 
-def row_jacobians(
+def compute_row_jacobians(
     function: Callable[[Tensor], Tensor], h: Float[Tensor, "B S"]
 ) -> tuple[Float[Tensor, "B S"], Float[Tensor, "B S S"]]:
     """Return the values of a function of states, and their Jacobians: (b, i, j) of f_i along h_j.
@@ -62,15 +62,15 @@ def row_jacobians(
     return value, rows.transpose(0, 1)
 
 
-def cell_of(where: str, module: nn.Module) -> AbstractCell:
+def get_single_cell(where: str, module: nn.Module) -> AbstractCell:
     """Return the cell of a sequence module of one layer and direction, or the cell given.
 
     Its parameters are those that a pass of its module would compute of pruned ones.
     """
-    recompute_own_parameters(module)
+    recompute_all_parameters(module)
     if isinstance(module, AbstractCell):
         return module
-    body = body_of(where, module)
+    body = unwrap_sequence_module(where, module)
     if not isinstance(body, SequenceModule):
         raise ArgumentError(
             f"{where}: expected a cell or a sequence module such as tauflow.LTC, got "
@@ -109,11 +109,11 @@ def run_cell(
         ShapeError, DtypeError, TimeError, ArgumentError, NonFiniteError: as for
             :meth:`tauflow.RNN.forward`.
     """
-    inputs = prepare(
-        where, cell.input_size, x, dt=dt, t=t, observed=observed, goes_on=hx is not None
+    inputs = prepare_inputs(
+        where, cell.input_size, x, dt=dt, t=t, observed=observed, has_initial_state=hx is not None
     )
-    check_parameters(where, cell, inputs.x)
-    inputs = told_missing(where, cell, inputs)
+    check_dtype_and_device(where, cell, inputs.x)
+    inputs = resolve_observed(where, cell, inputs)
     h = cell.initial_state(inputs.x[:, 0]) if hx is None else torch.atleast_2d(hx)
     if tuple(h.shape) != (inputs.x.shape[0], cell.state_size):
         raise shape_error(
@@ -123,5 +123,5 @@ def run_cell(
     for step in range(inputs.x.shape[1]):
         features = () if inputs.observed is None else (inputs.observed[:, step],)
         states.append(cell.step(inputs.x[:, step], states[-1], inputs.dt[:, step], *features))
-    refuse_overflow(where, cell, hx if hx is None else h, states[-1], inputs)
+    check_finite_states(where, cell, hx if hx is None else h, states[-1], inputs)
     return CellRun(inputs.x, inputs.dt, inputs.observed, torch.stack(states, dim=1))

@@ -40,12 +40,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.cells import LTCCell
-from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError
 
-from .cell_runs import cell_of, run_cell
-from .ltc_synapses import LTCSynapses, ltc_synapses, mapped_input, solver_time
+from .cell_runs import get_single_cell, run_cell
+from .ltc_synapses import LTCSynapses, extract_synapses, map_input, to_solver_time
 
 CLOSED_FORMS: tuple[str, ...] = ("exponential", "corrected", "paper", "released")
 """Names of the forms, see the module's text."""
@@ -126,24 +126,24 @@ def closed_form(
     Raises:
         ArgumentError: the module is not an LTC in conductance form.
     """
-    one_of(CLOSED_FORMS, form=form)
-    one_of(PRESYNAPTIC, presynaptic=presynaptic)
-    cell = cell_of("closed_form", module)
+    check_one_of(CLOSED_FORMS, form=form)
+    check_one_of(PRESYNAPTIC, presynaptic=presynaptic)
+    cell = get_single_cell("closed_form", module)
     if not isinstance(cell, LTCCell):
         raise ArgumentError(
             f"closed_form: only LTCCell has synapses to translate, got {type(cell).__name__}."
         )
-    pieces = cell.substeps if pieces is None else at_least(1, pieces=pieces)
+    pieces = cell.substeps if pieces is None else check_at_least(1, pieces=pieces)
     if substeps is not None:
         cell = copy.copy(cell)  # shares every parameter
-        cell.substeps = at_least(1, substeps=substeps)
+        cell.substeps = check_at_least(1, substeps=substeps)
     start = time.perf_counter()
     run = run_cell("closed_form", cell, x, hx, dt=dt, t=t)
     middle = time.perf_counter()
-    gaps = solver_time(cell, run.dt)
+    gaps = to_solver_time(cell, run.dt)
     recorded = run.states if presynaptic == "recorded" else None
-    translate = _Translation(form, ltc_synapses(cell), pieces, run.states[:, 0], recorded)
-    closed = translate.run(mapped_input(cell, run.x), gaps)
+    translate = _ClosedFormSolver(form, extract_synapses(cell), pieces, run.states[:, 0], recorded)
+    closed = translate.run(map_input(cell, run.x), gaps)
     end = time.perf_counter()
     return ClosedFormTrace(
         form,
@@ -158,7 +158,7 @@ def closed_form(
 
 
 @dataclass(frozen=True, eq=False)
-class _Translation:
+class _ClosedFormSolver:
     form: str
     synapses: LTCSynapses
     pieces: int
@@ -171,38 +171,42 @@ class _Translation:
         for step in range(u.shape[1]):
             elapsed = elapsed + gaps[:, step]
             if self.form == "exponential":
-                v = self._over_gap(step, u[:, step], v, gaps[:, step] / self.pieces)
+                v = self._advance_over_dt(step, u[:, step], v, gaps[:, step] / self.pieces)
             else:
                 # Algorithm 1 reads the signals at the very time that it computes.
                 heard = v if self.recorded is None else self.recorded[:, step + 1]
                 z = torch.cat([u[:, step], heard], dim=-1)
-                v = self._since_start(z, elapsed)
+                v = self._evaluate_from_start(z, elapsed)
             found.append(v)
         return torch.stack(found, dim=1)
 
-    def _over_gap(self, step: int, u: Tensor, v: Tensor, length: Tensor) -> Tensor:
+    def _advance_over_dt(self, step: int, u: Tensor, v: Tensor, length: Tensor) -> Tensor:
         """Go on from v piece by piece, each of a length (B, 1)."""
         for piece in range(self.pieces):
             heard = v
             if self.recorded is not None:
                 middle = (piece + 0.5) / self.pieces
                 heard = torch.lerp(self.recorded[:, step], self.recorded[:, step + 1], middle)
-            v = _relaxed(self.synapses, torch.cat([u, heard], dim=-1), v, length)
+            v = _compute_exact_potentials(self.synapses, torch.cat([u, heard], dim=-1), v, length)
         return v
 
-    def _since_start(self, z: Tensor, elapsed: Tensor) -> Tensor:
+    def _evaluate_from_start(self, z: Tensor, elapsed: Tensor) -> Tensor:
         if self.form == "corrected":
-            return _relaxed(self.synapses, z, self.start, elapsed)
-        return _summed(self.synapses, z, self.start, elapsed, self.form == "released")
+            return _compute_exact_potentials(self.synapses, z, self.start, elapsed)
+        return _compute_published_sum(
+            self.synapses, z, self.start, elapsed, self.form == "released"
+        )
 
 
-def _relaxed(synapses: LTCSynapses, z: Tensor, start: Tensor, elapsed: Tensor) -> Tensor:
+def _compute_exact_potentials(
+    synapses: LTCSynapses, z: Tensor, start: Tensor, elapsed: Tensor
+) -> Tensor:
     """Return the exact potentials after a time with conductances held, (B, N)."""
     total, equilibrium = synapses.conductance_and_equilibrium(z)
     return equilibrium + (start - equilibrium) * torch.exp(-elapsed * total / synapses.C)
 
 
-def _summed(
+def _compute_published_sum(
     synapses: LTCSynapses, z: Tensor, start: Tensor, elapsed: Tensor, released: bool
 ) -> Tensor:
     """Return the published sum over synapses, (B, N)."""

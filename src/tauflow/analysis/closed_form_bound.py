@@ -27,7 +27,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.checks import floating, one_of, positive, shape_error, within
+from tauflow._internal.checks import (
+    check_floating_point,
+    check_one_of,
+    check_positive,
+    check_within,
+    shape_error,
+)
 from tauflow.errors import ArgumentError
 
 
@@ -81,12 +87,12 @@ def closed_form_tightness(
         ArgumentError: f, of the signal or its negative, leaves the range from 0 to 1, or a gap is
             below 0.
     """
-    floating("closed_form_tightness", signal=signal)
+    check_floating_point("closed_form_tightness", signal=signal)
     if signal.ndim != 2 or dt.shape != signal.shape:
         raise shape_error(
             "closed_form_tightness", "dt", dt, f"(B, T) like signal, {tuple(signal.shape)}", ""
         )
-    within(0.0, math.inf, w=w)
+    check_within(0.0, math.inf, w=w)
     if not bool((dt >= 0).all()):
         raise ArgumentError(
             f"closed_form_tightness: dt must be 0 or more, but its least is {float(dt.min()):g}. "
@@ -131,8 +137,8 @@ def worst_signal(
     Returns:
         The signal and its gaps, for :func:`closed_form_tightness`.
     """
-    positive(t=t)
-    within(0.0, 1.0, last=last)
-    sign = 1.0 if one_of(("upper", "lower"), bound=bound) == "upper" else -1.0
+    check_positive(t=t)
+    check_within(0.0, 1.0, last=last)
+    sign = 1.0 if check_one_of(("upper", "lower"), bound=bound) == "upper" else -1.0
     signal = torch.tensor([[-sign * level, sign * level]], dtype=torch.float64)
     return signal, torch.tensor([[t * (1 - last), t * last]], dtype=torch.float64)

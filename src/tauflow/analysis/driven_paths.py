@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tauflow.checks import one_of, positive
-from tauflow.extras import require
+from tauflow._internal.checks import check_one_of, check_positive
+from tauflow._internal.optional_deps import require
 from tauflow.solvers import ADAPTIVE_METHODS, TABLEAUS, SolverNames, integrate, integrate_path
 
 from .random_networks import InputSignal
@@ -16,7 +16,7 @@ from .variable_step import PAIRS, FieldFor, SolverPath, solve_variable_step
 IMPLICIT_METHODS: tuple[str, ...] = ("radau", "bdf", "lsoda")
 """Solvers of SciPy: two implicit ones, and one that changes between Adams and implicit formulas."""
 
-PATH_SOLVERS = SolverNames(before=tuple(PAIRS), after=(*ADAPTIVE_METHODS, *IMPLICIT_METHODS))
+PATH_SOLVERS = SolverNames(leading=tuple(PAIRS), trailing=(*ADAPTIVE_METHODS, *IMPLICIT_METHODS))
 """Solvers of :class:`PathSettings`."""
 
 _POINTS_PER_SAMPLE = 4
@@ -51,10 +51,10 @@ class PathSettings:
     max_steps: int = 100_000
 
     def __post_init__(self) -> None:
-        one_of(PATH_SOLVERS, solver=self.solver)
-        positive(rtol=self.rtol)
-        positive(atol=self.atol)
-        positive(max_step=self.max_step)
+        check_one_of(PATH_SOLVERS, solver=self.solver)
+        check_positive(rtol=self.rtol)
+        check_positive(atol=self.atol)
+        check_positive(max_step=self.max_step)
 
 
 def solve_path(
@@ -86,17 +86,19 @@ def solve_path(
             max_steps=settings.max_steps,
         )
     if solver in TABLEAUS:
-        return _fixed_step(field_for, y, signal, settings)
-    return (_implicit if solver in IMPLICIT_METHODS else _adaptive)(field_for, y, signal, settings)
+        return _solve_fixed_step(field_for, y, signal, settings)
+    return (_solve_implicit if solver in IMPLICIT_METHODS else _solve_adaptive)(
+        field_for, y, signal, settings
+    )
 
 
 @torch.no_grad()
-def _fixed_step(
+def _solve_fixed_step(
     field_for: FieldFor, y: Tensor, signal: InputSignal, settings: PathSettings
 ) -> SolverPath:
     count = y.shape[0]
-    field = _autonomous(field_for, count, y)
-    states = [_with_time(y)]
+    field = _make_autonomous_field(field_for, count, y)
+    states = [_append_time(y)]
     for gap in signal.t.diff():
         dt = gap.to(y).expand(count, 1)
         tableau = TABLEAUS[settings.solver]
@@ -116,14 +118,14 @@ def _fixed_step(
 
 
 @torch.no_grad()
-def _adaptive(
+def _solve_adaptive(
     field_for: FieldFor, y: Tensor, signal: InputSignal, settings: PathSettings
 ) -> SolverPath:
     count = y.shape[0]
-    t = _refined(signal.t.to(y), _POINTS_PER_SAMPLE)
+    t = _refine_times(signal.t.to(y), _POINTS_PER_SAMPLE)
     path, statistics = integrate_path(
-        _autonomous(field_for, count, y),
-        _with_time(y),
+        _make_autonomous_field(field_for, count, y),
+        _append_time(y),
         t.expand(count, -1).contiguous(),
         method=settings.solver,
         rtol=settings.rtol,
@@ -131,10 +133,10 @@ def _adaptive(
         max_steps=settings.max_steps,
     )
     converged = torch.ones(count, dtype=torch.bool)
-    return _even_path(t, path[..., :-1], statistics.accepted, statistics.rejected, converged)
+    return _make_shared_path(t, path[..., :-1], statistics.accepted, statistics.rejected, converged)
 
 
-def _implicit(
+def _solve_implicit(
     field_for: FieldFor, y: Tensor, signal: InputSignal, settings: PathSettings
 ) -> SolverPath:
     """Solve one row after the other; rows of a stiff solver share nothing."""
@@ -170,7 +172,9 @@ def _implicit(
     )
 
 
-def _autonomous(field_for: FieldFor, count: int, like: Tensor) -> Callable[[Tensor], Tensor]:
+def _make_autonomous_field(
+    field_for: FieldFor, count: int, like: Tensor
+) -> Callable[[Tensor], Tensor]:
     """Return the field of all rows with time as the last component of the state."""
     field = field_for(torch.arange(count, device=like.device))
 
@@ -181,17 +185,17 @@ def _autonomous(field_for: FieldFor, count: int, like: Tensor) -> Callable[[Tens
     return augmented
 
 
-def _with_time(y: Tensor) -> Tensor:
+def _append_time(y: Tensor) -> Tensor:
     return torch.cat([y, y.new_zeros(y.shape[0], 1)], dim=-1)
 
 
-def _refined(t: Tensor, points: int) -> Tensor:
+def _refine_times(t: Tensor, points: int) -> Tensor:
     """Return the times with each interval split into so many equal parts."""
     shares = torch.arange(points, dtype=t.dtype) / points
     return torch.cat([(t[:-1, None] + t.diff()[:, None] * shares).flatten(), t[-1:]])
 
 
-def _even_path(
+def _make_shared_path(
     t: Tensor, path: Tensor, accepted: Tensor, rejected: Tensor, converged: Tensor
 ) -> SolverPath:
     """Return a path (B, T, S) whose rows share their times."""

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.checks import at_least, positive, shape_error
-from tauflow.registry import Registry
+from tauflow._internal.checks import check_at_least, check_positive, shape_error
+from tauflow._internal.registry import Registry
 from tauflow.solvers import RK4, integrate
 
 _STEPS_PER_POINT = 20
@@ -58,8 +58,8 @@ class DynamicalSystem:
             raise shape_error(
                 f"{self.name}.trajectories", "start", start, f"(B, {len(self.low)})", "Rows."
             )
-        span = positive(span=self.span if span is None else span)
-        gap = torch.full_like(start[:, :1], span / (at_least(2, points=points) - 1))
+        span = check_positive(span=self.span if span is None else span)
+        gap = torch.full_like(start[:, :1], span / (check_at_least(2, points=points) - 1))
         states = [start]
         for _ in range(points - 1):
             after = integrate(self.field, states[-1], gap, tableau=RK4, substeps=_STEPS_PER_POINT)

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from tauflow._internal.checks import check_at_least, check_positive
 from tauflow.batch import SequenceBatch
-from tauflow.cells.catalog import MODELS
-from tauflow.cells.gated_fields import AbstractGatedFlowCell
-from tauflow.checks import at_least, positive
+from tauflow.cells.gated_flow import AbstractGatedFlowCell
+from tauflow.cells.registry import MODELS
 from tauflow.errors import ArgumentError, NonFiniteError, ShapeError
 from tauflow.sequence import build
 from tauflow.training import Recipe, train
@@ -44,7 +44,7 @@ class NoiseFit:
     finite: bool
 
 
-_SWEPT = ("lr", "weight_decay", "seed")
+_SWEEP_OPTIONS = ("lr", "weight_decay", "seed")
 
 
 def fit_noise(
@@ -95,7 +95,7 @@ def fit_noise(
     batch = SequenceBatch(
         x=torch.full_like(y, drive),
         y=y,
-        dt=torch.full(y.shape[:2], positive(interval=interval)),
+        dt=torch.full(y.shape[:2], check_positive(interval=interval)),
     )
     recipe = Recipe(
         optimizer="adamw",
@@ -106,8 +106,8 @@ def fit_noise(
         shuffle=False,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(at_least(0, seed=seed))
-        model = _WithReadout(network, path.shape[1], hidden_size, options)
+        torch.manual_seed(check_at_least(0, seed=seed))
+        model = _NetworkWithReadout(network, path.shape[1], hidden_size, options)
     count = sum(parameter.numel() for parameter in model.parameters())
     parts: dict[str, Any] = {"train": batch, "valid": batch, "test": None}
     try:
@@ -187,7 +187,7 @@ def noise_sweep(
         ArgumentError: there is nothing to sweep, a network's options leave nothing to vary, or
             what the sweep sets itself (``lr``, ``weight_decay``, ``seed``) is varied or among them.
     """
-    count = at_least(1, seeds=seeds)
+    count = check_at_least(1, seeds=seeds)
     if not networks or not values or not lr or not weight_decay:
         raise ArgumentError(
             "noise_sweep: networks, values, lr and weight_decay must each hold one entry or more."
@@ -198,20 +198,20 @@ def noise_sweep(
                 f"noise_sweep: the options of {name!r} are {dict(options)}. Name the model as "
                 f"'network', and leave out {vary!r}, which is varied."
             )
-        if taken := [option for option in (vary, *options) if option in _SWEPT]:
+        if taken := [option for option in (vary, *options) if option in _SWEEP_OPTIONS]:
             raise ArgumentError(
                 f"noise_sweep sets {taken[0]!r} itself, for {name!r} as for all networks, so that "
                 "it can neither be varied nor fixed. Pass lr=, weight_decay= and seeds= to it."
             )
     common = {"epochs": epochs, "interval": interval}
     return tuple(
-        _row(name, value, {**common, **options, vary: value}, path, count, lr, weight_decay)
+        _fit_row(name, value, {**common, **options, vary: value}, path, count, lr, weight_decay)
         for name, options in networks.items()
         for value in values
     )
 
 
-def _row(
+def _fit_row(
     name: str,
     value: Any,
     options: dict[str, Any],
@@ -248,14 +248,14 @@ def is_number(value: object) -> bool:
     return hasattr(value, "__float__") and not isinstance(value, bool)
 
 
-class _WithReadout(nn.Module):
+class _NetworkWithReadout(nn.Module):
     """A network of the catalog and an affine readout, trained together."""
 
     def __init__(
         self, network: str, size: int, hidden_size: int, options: Mapping[str, Any]
     ) -> None:
         super().__init__()
-        self.rnn = build(network, size, hidden_size, **{**_start(network), **options})
+        self.rnn = build(network, size, hidden_size, **{**_get_initial_options(network), **options})
         self.head = nn.Linear(self.rnn.output_size, size)
         nn.init.xavier_normal_(self.head.weight)
         nn.init.normal_(self.head.bias, std=1e-3)
@@ -265,7 +265,7 @@ class _WithReadout(nn.Module):
         return self.head(y), h
 
 
-def _start(network: str) -> dict[str, str]:
+def _get_initial_options(network: str) -> dict[str, str]:
     """Return the options with which the paper's networks start, as far as the model has them."""
     if network not in MODELS or not issubclass(cell := MODELS[network].cell, AbstractGatedFlowCell):
         return {}  # "init" is an option of many more cells, whose schemes are others

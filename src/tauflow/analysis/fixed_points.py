@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
-from tauflow.checks import at_least, one_of, positive, within
+from tauflow._internal.checks import check_at_least, check_one_of, check_positive, check_within
 from tauflow.errors import ArgumentError
 
 from .flow import System, as_flow
@@ -97,7 +97,7 @@ class FixedPoints:
 
     def select(self, stability: str) -> Float[Tensor, "Q S"]:
         """Return the points of one kind."""
-        one_of(STABILITIES, stability=stability)
+        check_one_of(STABILITIES, stability=stability)
         chosen = [index for index, kind in enumerate(self.stability) if kind == stability]
         return self.points[chosen]
 
@@ -160,24 +160,24 @@ def find_fixed_points(
         ShapeError: the states do not fit the system.
     """
     flow = as_flow(system)
-    one_of(CRITERIA, accept=accept)
-    positive(tolerance=tolerance)
-    within(0.0, float("inf"), merge_distance=merge_distance)
-    within(0.0, float("inf"), margin=margin)
+    check_one_of(CRITERIA, accept=accept)
+    check_positive(tolerance=tolerance)
+    check_within(0.0, float("inf"), merge_distance=merge_distance)
+    check_within(0.0, float("inf"), margin=margin)
     states = flow.states("find_fixed_points", visited)
-    chosen = _draw(states, at_least(1, starts=starts), at_least(0, seed=seed))
+    chosen = _sample_starts(states, check_at_least(1, starts=starts), check_at_least(0, seed=seed))
     roots = find_roots(
         flow,
         chosen,
         tolerance=tolerance,
-        max_iterations=at_least(1, max_iterations=max_iterations),
+        max_iterations=check_at_least(1, max_iterations=max_iterations),
     )
-    accepted = roots.converged & _near(roots.states, states, accept)
+    accepted = roots.converged & _is_near_visited(roots.states, states, accept)
     open_speeds = flow.open_speed(roots.states)
     if open_tolerance is not None:
-        accepted &= open_speeds <= positive(open_tolerance=open_tolerance)
-    membership = _merge(roots, accepted, merge_distance)
-    representatives, multiplicity = _representatives(roots, membership)
+        accepted &= open_speeds <= check_positive(open_tolerance=open_tolerance)
+    membership = _merge_roots(roots, accepted, merge_distance)
+    representatives, multiplicity = _collect_representatives(roots, membership)
     return FixedPoints(
         points=roots.states[representatives],
         residuals=roots.residuals[representatives],
@@ -214,20 +214,20 @@ class Quartiles:
     points: int
 
 
-def abscissa_quartiles(found: FixedPoints) -> Quartiles:
+def abscissa_quartiles(fixed_points: FixedPoints) -> Quartiles:
     """Return median and quartiles of the abscissas, each start counted (there is no merging there).
 
     Without a fixed point they are NaN. Source: Kim et al. 2023, "Gated neural ODEs", Table 2.
     """
-    values = found.abscissa.repeat_interleave(found.multiplicity)
+    values = fixed_points.abscissa.repeat_interleave(fixed_points.multiplicity)
     if not len(values):
         return Quartiles(float("nan"), float("nan"), float("nan"), 0, 0)
     levels = torch.tensor([0.25, 0.5, 0.75], dtype=values.dtype, device=values.device)
     lower, median, upper = values.quantile(levels).tolist()
-    return Quartiles(lower, median, upper, len(values), len(found))
+    return Quartiles(lower, median, upper, len(values), len(fixed_points))
 
 
-def _draw(states: Tensor, count: int, seed: int) -> Tensor:
+def _sample_starts(states: Tensor, count: int, seed: int) -> Tensor:
     finite = states.isfinite().all(dim=1)
     states = states[finite] if bool(finite.any()) else states
     if not len(states):
@@ -241,29 +241,31 @@ def _draw(states: Tensor, count: int, seed: int) -> Tensor:
     return states[torch.randperm(len(states), generator=generator)[:count].to(states.device)]
 
 
-_SLACK = 1e-6
+_BOX_TOLERANCE = 1e-6
 """Rounding allowed to a root, in units of the largest state but at least of 1."""
 
 
-def _near(found: Tensor, visited: Tensor, criterion: str) -> Tensor:
+def _is_near_visited(states: Tensor, visited: Tensor, criterion: str) -> Tensor:
     """Return which of the found states satisfy the criterion."""
     if criterion == "none":
-        return torch.ones(len(found), dtype=torch.bool, device=found.device)
+        return torch.ones(len(states), dtype=torch.bool, device=states.device)
     visited = visited[visited.isfinite().all(dim=1)]
     if not len(visited):
-        return torch.zeros(len(found), dtype=torch.bool, device=found.device)
+        return torch.zeros(len(states), dtype=torch.bool, device=states.device)
     if criterion == "distance":
         rows = max(1, 10_000_000 // max(1, len(visited)))
-        parts = found.split(rows)
+        parts = states.split(rows)
         return torch.cat([torch.cdist(part, visited).amin(dim=1) < 1 for part in parts])
     low, high = visited.min(), visited.max()
     # 2 q and 2 r where q < 0 < r; else the visited states themselves might fall outside
-    slack = _SLACK * torch.maximum(low.abs(), high.abs()).clamp(min=1.0)  # where q or r is 0
+    slack = _BOX_TOLERANCE * torch.maximum(low.abs(), high.abs()).clamp(
+        min=1.0
+    )  # where q or r is 0
     low, high = low - low.abs() - slack, high + high.abs() + slack
-    return ((found > low) & (found < high)).all(dim=1)
+    return ((states > low) & (states < high)).all(dim=1)
 
 
-def _merge(roots: Roots, accepted: Tensor, distance: float) -> Tensor:
+def _merge_roots(roots: Roots, accepted: Tensor, distance: float) -> Tensor:
     """Group accepted states; each group holds what is near to its slowest state, the leader.
 
     Returns:
@@ -300,7 +302,7 @@ def _merge(roots: Roots, accepted: Tensor, distance: float) -> Tensor:
     return leader_of
 
 
-def _representatives(roots: Roots, membership: Tensor) -> tuple[Tensor, Tensor]:
+def _collect_representatives(roots: Roots, membership: Tensor) -> tuple[Tensor, Tensor]:
     """Return the leaders with their counts, largest first; make ``membership`` count them."""
     leaders, inverse, counts = membership[membership >= 0].unique(
         return_inverse=True, return_counts=True

@@ -12,24 +12,24 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.func import vjp
 
+from tauflow._internal.checks import check_floating_point, check_positive, check_within, shape_error
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.contract import update_gate
-from tauflow.checks import floating, positive, shape_error, within
+from tauflow.cells.contract import call_update_gate
 from tauflow.errors import ArgumentError, ShapeError
 from tauflow.sequence import RNN, SequenceModule
-from tauflow.sequence.inputs import SequenceInputs, prepare
-from tauflow.sequence.overflow import refuse_missing
-from tauflow.sequence.reparametrised import recompute_own_parameters
-from tauflow.training.modes import evaluating
+from tauflow.sequence.finite_checks import check_missing_inputs
+from tauflow.sequence.inputs import SequenceInputs, prepare_inputs
+from tauflow.sequence.legacy_parametrizations import recompute_all_parameters
+from tauflow.training.eval_mode import evaluation_mode
 
-from .bodies import body_of, layer_steps, told_missing
-from .cell_runs import row_jacobians
+from .cell_runs import compute_row_jacobians
+from .unwrap import iter_layer_steps, resolve_observed, unwrap_sequence_module
 
 StateMap: TypeAlias = Callable[[Tensor], Tensor]
 _Module = TypeVar("_Module", bound=nn.Module)
 
-_NUMBERS_PER_CHUNK = 4_000_000
-_MOST_ROWS = 256
+_ELEMENTS_PER_CHUNK = 4_000_000
+_MAX_ROWS = 256
 _ROUNDINGS_SHOWN = 1000
 """Roundings of a state that a map's gate must let through for what it holds back to be known."""
 
@@ -67,7 +67,7 @@ class Flow:
             ShapeError: the last axis is not the state's, or there is none.
             DtypeError: they are no floating-point tensor.
         """
-        floating(where, states=h)
+        check_floating_point(where, states=h)
         size = self.state_size
         if h.ndim == 0 or (size is not None and h.shape[-1] != size):
             width = "S" if size is None else size
@@ -85,7 +85,7 @@ class Flow:
         Raises:
             ArgumentError: ``unit`` is not above 0.
         """
-        unit = positive(unit=unit)
+        unit = check_positive(unit=unit)
         return replace(self, velocity=lambda h: self.velocity(h) / unit, gap=self.gap * unit)
 
     @torch.no_grad()
@@ -113,11 +113,11 @@ class Flow:
         self, h: Float[Tensor, "B S"]
     ) -> tuple[Float[Tensor, "B S"], Float[Tensor, "B S S"]]:
         """Return velocities and their Jacobians, entry (b, i, j) the slope of f_i along h_j."""
-        return row_jacobians(self.velocity, h)
+        return compute_row_jacobians(self.velocity, h)
 
     def chunk_rows(self, size: int) -> int:
         """Return how many states of width ``size`` to linearise at a time, to bound the memory."""
-        return max(1, min(_MOST_ROWS, _NUMBERS_PER_CHUNK // size**2))
+        return max(1, min(_MAX_ROWS, _ELEMENTS_PER_CHUNK // size**2))
 
     @torch.no_grad()
     def eigenvalues(self, h: Float[Tensor, "B S"]) -> Tensor:
@@ -127,14 +127,14 @@ class Flow:
             jacobian = self.linearise(part)[1]
             finite = jacobian.isfinite().flatten(1).all(dim=1)
             # LAPACK refuses a whole batch for one NaN
-            spectrum = _eigenvalues(jacobian.where(finite[:, None, None], 0.0))
+            spectrum = _compute_eigenvalues(jacobian.where(finite[:, None, None], 0.0))
             found.append(spectrum.where(finite[:, None], complex(math.nan, math.nan)))
         if not found:
             return h.to(torch.complex128 if h.dtype == torch.float64 else torch.complex64)
         return torch.cat(found)
 
 
-def _eigenvalues(matrices: Tensor) -> Tensor:
+def _compute_eigenvalues(matrices: Tensor) -> Tensor:
     """Return the eigenvalues of a batch; on the CPU in threads, where torch takes one by one."""
     threads = min(torch.get_num_threads(), len(matrices))
     if matrices.device.type != "cpu" or threads < 2:
@@ -188,10 +188,10 @@ def as_flow(
         ShapeError: ``x`` is not one input.
     """
     if dt is not None:
-        dt = within(0.0, math.inf, dt=float(dt))
-    system = body_of("as_flow", system)
+        dt = check_within(0.0, math.inf, dt=float(dt))
+    system = unwrap_sequence_module("as_flow", system)
     if isinstance(system, AbstractCell | SequenceModule):
-        return _flow_of_network(system, x, observed, dt, dtype)
+        return _make_network_flow(system, x, observed, dt, dtype)
     if x is not None or observed is not None or (isinstance(system, Flow) and dt is not None):
         raise ArgumentError(
             f"as_flow: x, observed and dt belong to a cell, not to a {type(system).__name__}. "
@@ -209,7 +209,10 @@ def as_flow(
             "as_flow: a function is taken as a map from states to the next ones, whose gap is "
             "above 0. If it returns velocities, wrap it: Flow(function)."
         )
-    gap, step = dt or 1.0, _converted(system, dtype) if isinstance(system, nn.Module) else system
+    gap, step = (
+        dt or 1.0,
+        _convert_dtype(system, dtype) if isinstance(system, nn.Module) else system,
+    )
     return Flow(lambda h: (step(h) - h) / gap, gap, dtype=dtype)
 
 
@@ -232,7 +235,7 @@ def visited_states(
             not NaN.
         hx: states to start from; by default the network's own.
     """
-    network = body_of("visited_states", network)
+    network = unwrap_sequence_module("visited_states", network)
     if not isinstance(network, AbstractCell | SequenceModule):
         raise ArgumentError(
             "visited_states: expected a cell or a sequence module such as tauflow.LTC, got "
@@ -240,17 +243,22 @@ def visited_states(
         )
     module = _as_module(network)
     if module.bidirectional:
-        raise _two_directions("visited_states")
+        raise _bidirectional_error("visited_states")
     if x.ndim != 3:
         advice = "Add the batch axis with x.unsqueeze(0)."
         raise shape_error("visited_states", "x", x, "(B, T, I)", advice)
     # all samples are checked at once: the module sees one at a time
-    inputs = prepare(
-        "visited_states", module.input_size, x, dt=dt, observed=observed, goes_on=hx is not None
+    inputs = prepare_inputs(
+        "visited_states",
+        module.input_size,
+        x,
+        dt=dt,
+        observed=observed,
+        has_initial_state=hx is not None,
     )
-    inputs = told_missing("visited_states", module.cell, inputs)
+    inputs = resolve_observed("visited_states", module.cell, inputs)
     states = []
-    with evaluating(module):
+    with evaluation_mode(module):
         for at in range(x.shape[1]):
             now = slice(at, at + 1)
             seen = None if inputs.observed is None else inputs.observed[:, now]
@@ -259,16 +267,16 @@ def visited_states(
     return torch.stack([state for state in states if state is not None], dim=1)
 
 
-def _converted(module: _Module, dtype: torch.dtype) -> _Module:
+def _convert_dtype(module: _Module, dtype: torch.dtype) -> _Module:
     """Return a copy of a module that computes in a dtype, without dropout and gradients."""
     with torch.no_grad():  # what was computed of pruned parameters can be copied then
-        recompute_own_parameters(module)
+        recompute_all_parameters(module)
         made = copy.deepcopy(module).eval().to(dtype).requires_grad_(False)
-        recompute_own_parameters(made)
+        recompute_all_parameters(made)
     return made
 
 
-def _flow_of_network(
+def _make_network_flow(
     network: AbstractCell | SequenceModule,
     x: Tensor | None,
     observed: Tensor | None,
@@ -277,8 +285,8 @@ def _flow_of_network(
 ) -> Flow:
     module = _as_module(network)
     if module.bidirectional:
-        raise _two_directions("as_flow")
-    module = _converted(module, dtype)
+        raise _bidirectional_error("as_flow")
+    module = _convert_dtype(module, dtype)
     flows = all(cell.is_flow for cell in module.each_cell)
     gap = dt if dt is not None else 0.0 if flows else 1.0
     if gap == 0 and not flows:
@@ -288,12 +296,12 @@ def _flow_of_network(
             "alone, so it has no velocity in continuous time. Choose dt above 0."
         )
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
-    held = _held_input(module, x, observed, device, dtype)
+    held = _prepare_held_input(module, x, observed, device, dtype)
 
     def layers(h: Tensor, dt: Tensor) -> Iterator[tuple[AbstractCell, Tensor, Tensor, Tensor]]:
         rows = len(h)
         known = None if held.observed is None else held.observed[0].expand(rows, -1)
-        return layer_steps(module, held.x[0].expand(rows, -1), h, dt, known)
+        return iter_layer_steps(module, held.x[0].expand(rows, -1), h, dt, known)
 
     def step(h: Tensor, dt: Tensor) -> Tensor:
         return torch.cat([after for *_, after in layers(h, dt)], dim=-1)
@@ -301,7 +309,8 @@ def _flow_of_network(
     def gate(h: Tensor) -> Tensor:
         gaps = torch.full_like(h[:, :1], gap)
         return torch.cat(
-            [update_gate(cell, x, before, gaps) for cell, x, before, _ in layers(h, gaps)], dim=-1
+            [call_update_gate(cell, x, before, gaps) for cell, x, before, _ in layers(h, gaps)],
+            dim=-1,
         )
 
     def finite_velocity(h: Tensor) -> Tensor:
@@ -319,7 +328,7 @@ def _flow_of_network(
     return Flow(move, gap, module.state_size, dtype, device, gate)
 
 
-def _held_input(
+def _prepare_held_input(
     module: SequenceModule,
     x: Tensor | None,
     observed: Tensor | None,
@@ -336,9 +345,9 @@ def _held_input(
                 "input that is held, without axes of batch and time."
             )
     known = None if observed is None else observed.to(device).view(1, 1, -1)
-    inputs = prepare("as_flow", size, held.to(device, dtype).view(1, 1, -1), observed=known)
-    inputs = told_missing("as_flow", module.cell, inputs)
-    refuse_missing("as_flow", module.cell, inputs)
+    inputs = prepare_inputs("as_flow", size, held.to(device, dtype).view(1, 1, -1), observed=known)
+    inputs = resolve_observed("as_flow", module.cell, inputs)
+    check_missing_inputs("as_flow", module.cell, inputs)
     return inputs
 
 
@@ -347,7 +356,7 @@ def _as_module(network: AbstractCell | SequenceModule) -> SequenceModule:
     return RNN(network, backend="reference") if isinstance(network, AbstractCell) else network
 
 
-def _two_directions(where: str) -> ArgumentError:
+def _bidirectional_error(where: str) -> ArgumentError:
     return ArgumentError(
         f"{where}: a bidirectional module reads a sequence from its end too, and is no system that "
         "runs in time. Look at one direction: module.cells[0] is the forward cell of layer 0."

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tauflow.checks import at_least, positive, shape_error
+from tauflow._internal.checks import check_at_least, check_positive, shape_error
 from tauflow.errors import ArgumentError
 from tauflow.solvers import RK4, integrate
 
@@ -35,7 +35,7 @@ class Trajectories:
 
 
 @torch.no_grad()
-def follow(
+def simulate(
     system: System,
     starts: Float[Tensor, "*batch S"],
     *,
@@ -57,15 +57,15 @@ def follow(
         ArgumentError: a step size is missing, or is given for a map.
     """
     flow = as_flow(system)
-    at_least(1, steps=steps)
-    positive(tolerance=tolerance)
+    check_at_least(1, steps=steps)
+    check_positive(tolerance=tolerance)
     h = flow.states("follow", starts)
     if (step_size is None) != (flow.gap > 0):
         raise ArgumentError(
             f"follow: step_size={step_size}, but the system is "
             + ("a map, which has its own. Leave it out." if flow.gap else "a flow. Give a length.")
         )
-    length = flow.gap if step_size is None else positive(step_size=step_size)
+    length = flow.gap if step_size is None else check_positive(step_size=step_size)
     gaps = torch.full_like(h[:, :1], length)
     path = [h]
     for _ in range(steps):
@@ -158,8 +158,8 @@ def flow_field(
         paths = view.project(flow.states("flow_field", trajectories)).reshape(shape)
     if fixed_points is not None:
         points = view.project(flow.states("flow_field", fixed_points.points))
-    (left, right), (bottom, top) = box or _extent(paths, points)
-    count = at_least(2, resolution=resolution)
+    (left, right), (bottom, top) = box or _compute_extent(paths, points)
+    count = check_at_least(2, resolution=resolution)
     options = {"dtype": flow.dtype, "device": flow.device}
     along = torch.linspace(left, right, count, **options)  # type: ignore[call-overload]
     up = torch.linspace(bottom, top, count, **options)  # type: ignore[call-overload]
@@ -181,7 +181,7 @@ def flow_field(
     )
 
 
-def _extent(paths: Tensor | None, points: Tensor | None) -> Box:
+def _compute_extent(paths: Tensor | None, points: Tensor | None) -> Box:
     """Return the ranges of what is shown, and a tenth more on each side."""
     shown = [tensor.reshape(-1, 2) for tensor in (paths, points) if tensor is not None]
     places = torch.cat(shown) if shown else torch.zeros(0, 2)

@@ -24,11 +24,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from tauflow._internal.checks import check_one_of, check_within
 from tauflow.cells.base import AbstractCell
-from tauflow.checks import one_of, within
-from tauflow.training.modes import evaluating
+from tauflow.training.eval_mode import evaluation_mode
 
-from .cell_runs import CellRun, cell_of, row_jacobians, run_cell
+from .cell_runs import CellRun, compute_row_jacobians, get_single_cell, run_cell
 
 CONVENTIONS: tuple[str, ...] = ("absolute", "printed")
 
@@ -106,13 +106,13 @@ def gradient_flow(
         epsilon: how far below 1 a sum must be to count as vanishing.
         convention: ``"absolute"`` sums absolute entries, ``"printed"`` follows the paper.
     """
-    within(0.0, 1.0, epsilon=epsilon)
-    printed = one_of(CONVENTIONS, convention=convention) == "printed"
-    cell = cell_of("gradient_flow", module)
-    with evaluating(cell), torch.no_grad():
+    check_within(0.0, 1.0, epsilon=epsilon)
+    printed = check_one_of(CONVENTIONS, convention=convention) == "printed"
+    cell = get_single_cell("gradient_flow", module)
+    with evaluation_mode(cell), torch.no_grad():
         run = run_cell("gradient_flow", cell, x, hx, dt=dt, t=t, observed=observed)
-        jacobians = step_jacobians(cell, run)
-        back, powers = _accumulated(jacobians)
+        jacobians = compute_step_jacobians(cell, run)
+        back, powers = _accumulate_jacobians(jacobians)
     parts = cell.state_parts
     sums = jacobians.sum(dim=-1).abs() if printed else jacobians.abs().sum(dim=-1)
     columns = back.split(list(parts.values()), dim=-1)
@@ -121,23 +121,25 @@ def gradient_flow(
         t=run.t,
         parts=parts,
         row_sums=sums,
-        step_norm=_spectral_norm(jacobians),
-        error_norm=_times_power(_spectral_norm(back), powers),
-        part_norm=torch.stack([_times_power(_spectral_norm(c), powers) for c in columns], dim=-1),
+        step_norm=_compute_spectral_norm(jacobians),
+        error_norm=_scale_by_power_of_two(_compute_spectral_norm(back), powers),
+        part_norm=torch.stack(
+            [_scale_by_power_of_two(_compute_spectral_norm(c), powers) for c in columns], dim=-1
+        ),
         epsilon=epsilon,
         convention=convention,
     )
 
 
-def step_jacobians(cell: AbstractCell, run: CellRun) -> Float[Tensor, "B T S S"]:
+def compute_step_jacobians(cell: AbstractCell, run: CellRun) -> Float[Tensor, "B T S S"]:
     """Return the Jacobian of every state of a run with respect to the state before."""
     found = []
     for k in range(run.x.shape[1]):  # one step at a time, for all at once could fill the memory
-        found.append(row_jacobians(run.advance(cell, k), run.states[:, k])[1])
+        found.append(compute_row_jacobians(run.make_step_map(cell, k), run.states[:, k])[1])
     return torch.stack(found, dim=1)
 
 
-def _accumulated(jacobians: Tensor) -> tuple[Tensor, Tensor]:
+def _accumulate_jacobians(jacobians: Tensor) -> tuple[Tensor, Tensor]:
     """Return the Jacobians of the last state with respect to every state, (B, T + 1, S, S).
 
     They are divided by powers of two, (B, T + 1), for what explodes is soon beyond the floats.
@@ -149,19 +151,19 @@ def _accumulated(jacobians: Tensor) -> tuple[Tensor, Tensor]:
     for step in range(steps - 1, -1, -1):
         back = found[-1] @ jacobians[:, step]
         power = torch.frexp(back.abs().amax(dim=(1, 2))).exponent.long()
-        found.append(_times_power(back, -power[:, None, None]))
+        found.append(_scale_by_power_of_two(back, -power[:, None, None]))
         powers.append(powers[-1] + power)
     return torch.stack(found[::-1], dim=1), torch.stack(powers[::-1], dim=1)
 
 
-def _spectral_norm(matrices: Tensor) -> Tensor:
+def _compute_spectral_norm(matrices: Tensor) -> Tensor:
     """Return the spectral norms, NaN where a matrix is not finite, which LAPACK refuses."""
     finite = matrices.isfinite().flatten(-2).all(dim=-1)
     norms: Tensor = torch.linalg.matrix_norm(matrices.where(finite[..., None, None], 0.0), ord=2)
     return norms.where(finite, torch.nan)
 
 
-def _times_power(values: Tensor, power: Tensor) -> Tensor:
+def _scale_by_power_of_two(values: Tensor, power: Tensor) -> Tensor:
     """Return values * 2**power: exact, 0 or infinite beyond the floats, and 0 for 0."""
     half = power // 2  # of a subnormal number the whole power may be beyond the floats
     # torch.ldexp makes of an integer a power in single precision

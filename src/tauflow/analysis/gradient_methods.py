@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least, positive
+from tauflow._internal.checks import check_at_least, check_positive
 from tauflow.solvers import RK4, integrate, integrate_adaptive
 
 GRADIENT_METHODS: tuple[str, ...] = ("bptt-fixed", "bptt-adaptive", "adjoint")
@@ -79,14 +79,14 @@ def compare_gradient_methods(
         repeats: how often to measure the time.
         seed: of the loss.
     """
-    positive(span=span)
-    at_least(1, repeats=repeats)
+    check_positive(span=span)
+    check_at_least(1, repeats=repeats)
     generator = torch.Generator().manual_seed(seed)
     weights = torch.randn(h.shape, generator=generator, dtype=torch.float64).to(h)
-    exact = _Solve(copy.deepcopy(field).double(), h.double(), span, 1e-10, 1e-10, substeps)
-    truth = _measured("bptt-adaptive", exact, weights.double(), 1)
-    solve = _Solve(field, h, span, rtol, atol, substeps)
-    runs = [_measured(method, solve, weights, repeats) for method in GRADIENT_METHODS]
+    exact = _SolverProblem(copy.deepcopy(field).double(), h.double(), span, 1e-10, 1e-10, substeps)
+    truth = _measure_method("bptt-adaptive", exact, weights.double(), 1)
+    solve = _SolverProblem(field, h, span, rtol, atol, substeps)
+    runs = [_measure_method(method, solve, weights, repeats) for method in GRADIENT_METHODS]
     costs = []
     for method, run in zip(GRADIENT_METHODS, runs, strict=True):
         # The adjoint method's forward solve is that of the adaptive backpropagation.
@@ -101,15 +101,15 @@ def compare_gradient_methods(
                 evaluations=run.evaluations,
                 saved_bytes=run.saved_bytes,
                 forward_error=float(gap),
-                backward_error=_relative(run.gradients, truth.gradients),
-                own_error=_relative(run.gradients, own.gradients),
+                backward_error=_compute_relative_error(run.gradients, truth.gradients),
+                own_error=_compute_relative_error(run.gradients, own.gradients),
             )
         )
     return tuple(costs)
 
 
 @dataclass(frozen=True, eq=False)
-class _Solve:
+class _SolverProblem:
     """A flow to solve, and how."""
 
     field: nn.Module
@@ -137,7 +137,7 @@ class _Solve:
 
 
 @dataclass(frozen=True, eq=False)
-class _Run:
+class _SolverRun:
     end: Tensor
     gradients: tuple[Tensor, ...]
     forward_seconds: float
@@ -146,7 +146,9 @@ class _Run:
     saved_bytes: int
 
 
-def _measured(method: str, solve: _Solve, weights: Tensor, repeats: int) -> _Run:
+def _measure_method(
+    method: str, solve: _SolverProblem, weights: Tensor, repeats: int
+) -> _SolverRun:
     """Solve and differentiate, several times, and keep the best times."""
     calls = 0
 
@@ -160,11 +162,11 @@ def _measured(method: str, solve: _Solve, weights: Tensor, repeats: int) -> _Run
     leaves = (h, *(p for p in solve.field.parameters() if p.requires_grad))
     times: list[tuple[float, float]] = []
     for _ in range(repeats):
-        start = _now(h)
+        start = _get_synchronized_time(h)
         end = solve.run(method, h, solve.field)
-        middle = _now(h)
+        middle = _get_synchronized_time(h)
         torch.autograd.grad((end * weights).sum(), leaves)
-        times.append((middle - start, _now(h) - middle))
+        times.append((middle - start, _get_synchronized_time(h) - middle))
     saved = _SavedBytes(leaves)
     with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
         end = solve.run(method, h, counted)
@@ -172,7 +174,7 @@ def _measured(method: str, solve: _Solve, weights: Tensor, repeats: int) -> _Run
     evaluations = calls  # the backward pass of the adjoint method calls the field too
     gradients = torch.autograd.grad(loss, leaves)
     forward, backward = (min(column) for column in zip(*times, strict=True))
-    return _Run(end.detach(), gradients, forward, backward, evaluations, saved.total)
+    return _SolverRun(end.detach(), gradients, forward, backward, evaluations, saved.total)
 
 
 class _SavedBytes:
@@ -196,15 +198,15 @@ class _SavedBytes:
         return tensor
 
 
-def _now(like: Tensor) -> float:
+def _get_synchronized_time(like: Tensor) -> float:
     if like.device.type == "cuda":
         torch.cuda.synchronize(like.device)
     return time.perf_counter()
 
 
-def _relative(found: Sequence[Tensor], truth: Sequence[Tensor]) -> float:
+def _compute_relative_error(value: Sequence[Tensor], truth: Sequence[Tensor]) -> float:
     difference = sum(
-        float((a.double() - b.double()).square().sum()) for a, b in zip(found, truth, strict=True)
+        float((a.double() - b.double()).square().sum()) for a, b in zip(value, truth, strict=True)
     )
     size = sum(float(b.double().square().sum()) for b in truth)
     return float((difference / size) ** 0.5) if size else float(difference**0.5)

@@ -32,9 +32,9 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.checks import at_least, one_of, within
+from tauflow._internal.checks import check_at_least, check_one_of, check_within
 
-from .random_networks import MODELS
+from .random_networks import MODEL_NAMES
 from .trajectory_length import TrajectoryLengths
 
 STATEMENTS: tuple[str, ...] = ("aaai", "draft", "released")
@@ -97,14 +97,14 @@ def length_lower_bound(
         The bound; infinite where it is beyond the largest float. It is 0 for a CT-RNN with
         sigma_w below sigma_b, where the theorem says nothing.
     """
-    one_of(MODELS, model=model)
-    one_of(STATEMENTS, statement=statement)
-    at_least(1, width=width)
-    at_least(1, layer=layer)
+    check_one_of(MODEL_NAMES, model=model)
+    check_one_of(STATEMENTS, statement=statement)
+    check_at_least(1, width=width)
+    check_at_least(1, layer=layer)
     for name, value in {"depth": depth, "input_length": input_length}.items():
-        within(0.0, math.inf, **{name: value})
-    sigma_w = math.sqrt(within(0.0, math.inf, weight_variance=weight_variance))
-    sigma_b = math.sqrt(within(0.0, math.inf, bias_variance=bias_variance))
+        check_within(0.0, math.inf, **{name: value})
+    sigma_w = math.sqrt(check_within(0.0, math.inf, weight_variance=weight_variance))
+    sigma_b = math.sqrt(check_within(0.0, math.inf, bias_variance=bias_variance))
     total = weight_variance + bias_variance
     scale = sigma_w - sigma_b if model == "ct-rnn" else sigma_w
     if scale <= 0:

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least, one_of, within
-from tauflow.sequence.reparametrised import recompute_own_parameters
+from tauflow._internal.checks import check_at_least, check_one_of, check_within
+from tauflow.sequence.legacy_parametrizations import recompute_all_parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +68,15 @@ def loss_surface(
             vector counts as one row), so that 1 means "as large as the weights". ``"none"``:
             entries from N(0, 1).
     """
-    span = within(1e-12, math.inf, span=span)
-    steps = at_least(2, points=points)
-    one_of(("rows", "none"), scale=scale)
+    span = check_within(1e-12, math.inf, span=span)
+    steps = check_at_least(2, points=points)
+    check_one_of(("rows", "none"), scale=scale)
     with torch.no_grad():  # what was computed of pruned parameters can be copied then
-        recompute_own_parameters(model)
+        recompute_all_parameters(model)
         moved = copy.deepcopy(model)
     home = [parameter.detach().clone() for parameter in moved.parameters()]
     generator = torch.Generator().manual_seed(seed)
-    first, second = ([_direction(p, scale, generator) for p in home] for _ in range(2))
+    first, second = ([_sample_direction(p, scale, generator) for p in home] for _ in range(2))
     grid = torch.linspace(-span, span, steps, dtype=torch.float64)
     losses = torch.empty(steps, steps, dtype=torch.float64)
     with torch.no_grad():
@@ -87,20 +87,20 @@ def loss_surface(
                     moved.parameters(), home, first, second, strict=True
                 ):
                     parameter.copy_(at + alpha * u + beta * v)
-                _settle(moved)
+                _apply_constraints(moved)
                 losses[i, j] = float(loss(moved))
     return LossSurface(grid, grid.clone(), losses, centre)
 
 
-def _settle(model: nn.Module) -> None:
+def _apply_constraints(model: nn.Module) -> None:
     """Bring parameters that were moved back into their range, and compute what depends on them."""
     for part in model.modules():
         if callable(project := getattr(part, "project_", None)):
             project()
-    recompute_own_parameters(model)
+    recompute_all_parameters(model)
 
 
-def _direction(parameter: Tensor, scale: str, generator: torch.Generator) -> Tensor:
+def _sample_direction(parameter: Tensor, scale: str, generator: torch.Generator) -> Tensor:
     # Drawn on the CPU, so that a seed means the same on every device.
     drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
     if scale == "rows":

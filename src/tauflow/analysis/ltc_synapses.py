@@ -52,10 +52,10 @@ class LTCSynapses:
         return total, (self.g_l * self.V_l + (g * self.E).sum(dim=-2)) / total
 
 
-def ltc_synapses(cell: LTCCell) -> LTCSynapses:
+def extract_synapses(cell: LTCCell) -> LTCSynapses:
     """Read the synapses out of a cell, detached from its graph."""
     exists = torch.cat([cell.synapses_x, cell.synapses]) > 0
-    w = torch.cat([cell.positive(cell.w_x), cell.positive(cell.w)])
+    w = torch.cat([cell.constrain(cell.w_x), cell.constrain(cell.w)])
     joined = {
         name: torch.cat([getattr(cell, f"{name}_x"), getattr(cell, name)]).detach()
         for name in ("mu", "sigma", "E")
@@ -63,19 +63,19 @@ def ltc_synapses(cell: LTCCell) -> LTCSynapses:
     return LTCSynapses(
         exists=exists,
         w=torch.where(exists, w, torch.zeros_like(w)).detach(),
-        g_l=cell.positive(cell.g_l).detach(),
+        g_l=cell.constrain(cell.g_l).detach(),
         V_l=cell.V_l.detach(),
-        C=cell.positive(cell.C).detach(),
+        C=cell.constrain(cell.C).detach(),
         **joined,
     )
 
 
-def mapped_input(cell: LTCCell, x: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch I"]:
+def map_input(cell: LTCCell, x: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch I"]:
     """Return the input as the sensory synapses see it."""
     x = x if cell.a_in is None else x * cell.a_in.detach()
     return x if cell.b_in is None else x + cell.b_in.detach()
 
 
-def solver_time(cell: LTCCell, dt: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch 1"]:
+def to_solver_time(cell: LTCCell, dt: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch 1"]:
     """Return the length of a gap in the cell's own unit of time."""
     return cell.time_scale * dt + cell.dt_offset

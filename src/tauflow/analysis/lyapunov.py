@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least, shape_error
+from tauflow._internal.checks import check_at_least, shape_error
 from tauflow.errors import ArgumentError, NonFiniteError
-from tauflow.training.modes import evaluating
+from tauflow.training.eval_mode import evaluation_mode
 
-from .cell_runs import cell_of, row_jacobians, run_cell
+from .cell_runs import compute_row_jacobians, get_single_cell, run_cell
 
-_ROUNDED = 16.0
+_ROUNDING_FACTOR = 16.0
 """Units of rounding below which what a step leaves of a direction is no number."""
 
 
@@ -51,12 +51,12 @@ def lyapunov_exponents(
         NonFiniteError: a state or a Jacobian is NaN or infinite.
         ShapeError: ``x`` is not one sequence.
     """
-    cell = cell_of("lyapunov_exponents", model)
+    cell = get_single_cell("lyapunov_exponents", model)
     size = cell.state_size
-    count = size if count is None else at_least(1, count=count)
+    count = size if count is None else check_at_least(1, count=count)
     if count > size:
         raise ArgumentError(f"lyapunov_exponents: count={count}, but the state has {size} numbers.")
-    with evaluating(cell), torch.no_grad():
+    with evaluation_mode(cell), torch.no_grad():
         run = run_cell("lyapunov_exponents", cell, x, dt=dt, observed=observed)
         if len(run.x) > 1:
             one = f"(T, {cell.input_size})"
@@ -68,13 +68,13 @@ def lyapunov_exponents(
         tangents, _ = torch.linalg.qr(tangents.double())
         logs, lost = x.new_zeros(2, count, dtype=torch.float64)
         for k in range(run.x.shape[1]):
-            after, jacobian = row_jacobians(run.advance(cell, k), run.states[:, k])
-            _refuse_not_finite(k, after, jacobian)
+            after, jacobian = compute_row_jacobians(run.make_step_map(cell, k), run.states[:, k])
+            _check_finite(k, after, jacobian)
             step = jacobian[0].double()
             rounding = torch.linalg.vector_norm(step.abs() @ tangents.abs(), dim=0)
             tangents, shrunk = torch.linalg.qr(step @ tangents)
             length = shrunk.diagonal().abs()
-            lost += length <= _ROUNDED * torch.finfo(x.dtype).eps * rounding
+            lost += length <= _ROUNDING_FACTOR * torch.finfo(x.dtype).eps * rounding
             left = length > torch.finfo(x.dtype).tiny  # what is gone does not come back
             logs, lost, tangents = (logs + length.log())[left], lost[left], tangents[:, left]
         # While tangents turn to their directions, some may be lost for a few steps.
@@ -84,7 +84,7 @@ def lyapunov_exponents(
     return found
 
 
-def _refuse_not_finite(step: int, state: Tensor, jacobian: Tensor) -> None:
+def _check_finite(step: int, state: Tensor, jacobian: Tensor) -> None:
     for name, values in (("state after", state), ("Jacobian of", jacobian)):
         if not bool(values.isfinite().all()):
             raise NonFiniteError(

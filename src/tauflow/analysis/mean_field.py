@@ -21,14 +21,14 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tauflow._internal.checks import check_at_least, check_one_of, check_positive, check_within
 from tauflow.cells.activations import ACTIVATIONS
-from tauflow.checks import at_least, one_of, positive, within
 
 SCALINGS = ("kaiming", "glorot")
 _WIDTH = 9.0  # of the integrals over a normal variable, in its standard deviation
 _PIECE, _NODES = 0.3, 20  # longest piece in the hyperbolic scale of _normal, points in each
 _SMALLEST = 1e-300  # variance: ReLU has a slope on either side of 0, and none there
-_HALVINGS = 45
+_NUM_BISECTIONS = 45
 _LARGEST, _LEAST = 1e8, 1e-14  # variances between which fixed points are looked for
 
 
@@ -64,13 +64,13 @@ class RandomODE:
     final_activation: str = "identity"
 
     def __post_init__(self) -> None:
-        at_least(1, layers=self.layers)
+        check_at_least(1, layers=self.layers)
         for name in ("sigma_w", "sigma_b", "sigma_u", "input_power"):
-            within(0.0, math.inf, **{name: getattr(self, name)})
-        one_of(SCALINGS, scaling=self.scaling)
-        positive(aspect=self.aspect)
-        one_of(ACTIVATIONS, activation=self.activation)
-        one_of(("identity", "tanh"), final_activation=self.final_activation)
+            check_within(0.0, math.inf, **{name: getattr(self, name)})
+        check_one_of(SCALINGS, scaling=self.scaling)
+        check_positive(aspect=self.aspect)
+        check_one_of(ACTIVATIONS, activation=self.activation)
+        check_one_of(("identity", "tanh"), final_activation=self.final_activation)
 
     @property
     def gains(self) -> tuple[float, ...]:
@@ -114,10 +114,13 @@ def mean_field(family: RandomODE) -> MeanField:
     Differs from the paper: with Glorot scaling the last layer has its own factor, 1 / (1 + N / H);
     Eq. 35 gives it that of the first.
     """
-    variance = _fixed_variance(family)
-    kernels = _kernels(family, min(variance, _LARGEST))
+    variance = _find_fixed_variance(family)
+    kernels = _compute_kernels(family, min(variance, _LARGEST))
     return MeanField(
-        variance, kernels, _squared_radius(family, kernels), converged=math.isfinite(variance)
+        variance,
+        kernels,
+        _compute_squared_radius(family, kernels),
+        converged=math.isfinite(variance),
     )
 
 
@@ -153,9 +156,9 @@ def critical_curve(
         sigma_b: standard deviations of the biases.
         largest: scale of weights up to which to search.
     """
-    positive(largest=largest)
+    check_positive(largest=largest)
     biases = [float(value) for value in sigma_b]
-    found = [_critical_scale(replace(family, sigma_b=value), largest) for value in biases]
+    found = [_find_critical_scale(replace(family, sigma_b=value), largest) for value in biases]
     scales = torch.tensor(found, dtype=torch.float64)
     places = torch.tensor(biases, dtype=torch.float64)
     return CriticalCurve(family, places, scales, scales.isfinite())
@@ -170,16 +173,16 @@ def correlation(activation: str, kernel: float) -> tuple[float, float]:
     Source: Kim et al. 2023, "Gated neural ODEs", Eq. 22, whose normalisation should read
     :math:`1 / \sqrt{2 \pi K}`.
     """
-    within(0.0, math.inf, kernel=kernel)
-    one_of(ACTIVATIONS, activation=activation)
-    x, weights = _normal(max(kernel, _SMALLEST))
+    check_within(0.0, math.inf, kernel=kernel)
+    check_one_of(ACTIVATIONS, activation=activation)
+    x, weights = _make_gaussian_quadrature(max(kernel, _SMALLEST))
     x.requires_grad_()
     with torch.enable_grad():
         (slopes,) = torch.autograd.grad(ACTIVATIONS[activation](x).sum(), x)
-    return _power(activation, kernel), float(weights @ slopes.square())
+    return _compute_mean_square(activation, kernel), float(weights @ slopes.square())
 
 
-def _normal(kernel: float) -> tuple[Tensor, Tensor]:
+def _make_gaussian_quadrature(kernel: float) -> tuple[Tensor, Tensor]:
     """Return points and weights of averages over a normal variable of some variance.
 
     Activations bend within a few units of 0, however wide the normal variable is: the points are
@@ -210,41 +213,47 @@ def _gauss_legendre() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return np.polynomial.legendre.leggauss(_NODES)
 
 
-def _power(activation: str, kernel: float) -> float:
+def _compute_mean_square(activation: str, kernel: float) -> float:
     """Return the mean square of the activation."""
-    x, weights = _normal(kernel)
+    x, weights = _make_gaussian_quadrature(kernel)
     return float(weights @ ACTIVATIONS[activation](x).square())
 
 
-def _kernels(family: RandomODE, variance: float) -> tuple[float, ...]:
+def _compute_kernels(family: RandomODE, variance: float) -> tuple[float, ...]:
     """Return K^1, ..., K^L, from C_h."""
     first, *others = family.gains
     kernels = [first * variance + family.sigma_u**2 * family.input_power + family.sigma_b**2]
     for gain in others:
-        kernels.append(gain * _power(family.activation, kernels[-1]) + family.sigma_b**2)
+        kernels.append(
+            gain * _compute_mean_square(family.activation, kernels[-1]) + family.sigma_b**2
+        )
     return tuple(kernels)
 
 
-def _squared_radius(family: RandomODE, kernels: Sequence[float]) -> float:
+def _compute_squared_radius(family: RandomODE, kernels: Sequence[float]) -> float:
     slopes = [correlation(family.activation, kernel)[1] for kernel in kernels[:-1]]
     last = correlation(family.final_activation, kernels[-1])[1]
     return math.prod(family.gains) * math.prod(slopes) * last
 
 
-def _output_variance(family: RandomODE, variance: float) -> float:
-    last = _kernels(family, variance)[-1]
-    return last if family.final_activation == "identity" else _power(family.final_activation, last)
+def _compute_output_variance(family: RandomODE, variance: float) -> float:
+    last = _compute_kernels(family, variance)[-1]
+    return (
+        last
+        if family.final_activation == "identity"
+        else _compute_mean_square(family.final_activation, last)
+    )
 
 
-def _fixed_variance(family: RandomODE) -> float:
+def _find_fixed_variance(family: RandomODE) -> float:
     """Return the largest C_h that F reproduces and comes back to, by bisection of its logarithm.
 
     That of GELU and SiLU may grow from large variances on, and shrink to zero from small ones.
     """
     low, high = _LARGEST / 4, _LARGEST
-    above = _output_variance(family, high) >= high
+    above = _compute_output_variance(family, high) >= high
     while low > _LEAST:
-        after = _output_variance(family, low)
+        after = _compute_output_variance(family, low)
         grows = after > low or (above and after == low)
         if grows and not above:
             break
@@ -252,16 +261,16 @@ def _fixed_variance(family: RandomODE) -> float:
     else:
         # Without biases and inputs, up to rounding, zero is left to take, if it is stable.
         return math.inf if above else 0.0
-    for _ in range(_HALVINGS):
+    for _ in range(_NUM_BISECTIONS):
         middle = math.sqrt(low * high)
-        if _output_variance(family, middle) > middle:
+        if _compute_output_variance(family, middle) > middle:
             low = middle
         else:
             high = middle
     return math.sqrt(low * high)
 
 
-def _critical_scale(family: RandomODE, largest: float) -> float:
+def _find_critical_scale(family: RandomODE, largest: float) -> float:
     def unstable(scale: float) -> bool:
         found = mean_field(replace(family, sigma_w=scale))
         return not found.converged or found.squared_radius > 1
@@ -271,7 +280,7 @@ def _critical_scale(family: RandomODE, largest: float) -> float:
         if high >= largest:
             return math.nan
         low, high = high, min(2 * high, largest)
-    for _ in range(_HALVINGS):
+    for _ in range(_NUM_BISECTIONS):
         middle = (low + high) / 2
         if unstable(middle):
             high = middle

@@ -9,16 +9,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from tauflow._internal.checks import check_at_least, check_positive
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, positive
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
-from tauflow.sequence.inputs import SequenceInputs, prepare
-from tauflow.sequence.states import State, start_states
+from tauflow.sequence.inputs import SequenceInputs, prepare_inputs
+from tauflow.sequence.states import State, resolve_initial_states
+from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.metrics import predict
-from tauflow.training.modes import evaluating
 
-from .bodies import body_of, layer_steps, told_missing
+from .unwrap import iter_layer_steps, resolve_observed, unwrap_sequence_module
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ def memory_length(
     data: SequenceBatch,
     *,
     tolerance: float = 1e-6,
-    most: int = 64,
+    max_sequences: int = 64,
 ) -> MemoryLength:
     """Return how many samples, and how much time, a network remembers on given data.
 
@@ -74,56 +74,56 @@ def memory_length(
             gets a sample for each of the data, with the gaps of the data.
         data: sequences to run it on; the longer, the longer a memory can be told.
         tolerance: share of the first difference at which the start counts as forgotten.
-        most: sequences looked at, from the first on.
+        max_sequences: sequences looked at, from the first on.
 
     Raises:
         ArgumentError: the model has no such sequence module, runs backwards too, or reads ahead;
             what its module gets has other samples or gaps than the data; or ``data`` is empty.
     """
-    positive(tolerance=tolerance)
-    rnn = _forward_only(model)
+    check_positive(tolerance=tolerance)
+    rnn = _get_causal_module(model)
     if not len(data):
         raise ArgumentError("memory_length: the data have no sequence to run the network on.")
-    batch = data[: at_least(1, most=most)]
-    with evaluating(model):
-        seen, start, last = _what_it_gets(model, rnn, batch)
-        _refuse_other_samples(model, rnn, seen, batch)
-        return _follow(rnn, seen, (start, last.roll(1, 0)), tolerance)
+    batch = data[: check_at_least(1, most=max_sequences)]
+    with evaluation_mode(model):
+        seen, start, last = _capture_module_inputs(model, rnn, batch)
+        _check_same_samples(model, rnn, seen, batch)
+        return _compare_trajectories(rnn, seen, (start, last.roll(1, 0)), tolerance)
 
 
 @dataclass(frozen=True, eq=False)
-class _Samples:
+class _ModuleInputs:
     """What a sequence module gets, the samples of each sequence in front and padding behind.
 
     Args:
         x: the inputs, (B, T, I).
-        companions: gaps and whatever else goes with the inputs, each (B, T) or (B, T, I).
+        aligned_inputs: gaps and whatever else goes with the inputs, each (B, T) or (B, T, I).
         counts: samples of each sequence, (B,).
     """
 
     x: Tensor
-    companions: dict[str, Tensor]
+    aligned_inputs: dict[str, Tensor]
     counts: Tensor
 
     @property
     def span(self) -> Tensor:
         """Time from the first sample of each sequence to its last, (B,)."""
-        return self.companions["dt"][:, 1:].sum(1)
+        return self.aligned_inputs["dt"][:, 1:].sum(1)
 
-    def told(self, row: int) -> str:
+    def describe_row(self, row: int) -> str:
         """Say how many samples a sequence has, over what time."""
         return f"{int(self.counts[row])} samples over {float(self.span[row]):.4g} in time"
 
-    def stretch(self, begin: int, end: int) -> tuple[Tensor, dict[str, Tensor]]:
+    def slice_steps(self, begin: int, end: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return inputs and companions of the samples from one number up to another."""
         places = torch.arange(begin, end, device=self.counts.device)
-        parts = {name: value[:, begin:end] for name, value in self.companions.items()}
+        parts = {name: value[:, begin:end] for name, value in self.aligned_inputs.items()}
         return self.x[:, begin:end], {**parts, "mask": places < self.counts.unsqueeze(1)}
 
 
-def _what_it_gets(
+def _capture_module_inputs(
     model: nn.Module, rnn: SequenceModule, batch: SequenceBatch
-) -> tuple[_Samples, Tensor, Tensor]:
+) -> tuple[_ModuleInputs, Tensor, Tensor]:
     """Return what a model hands to its sequence module, and the states it starts from and ends in.
 
     Embeddings, convolutional heads and whatever else a model does before are its own business, so
@@ -149,44 +149,48 @@ def _what_it_gets(
         )
     given, last = calls[-1]
     hx, where = given.get("hx"), type(rnn).__name__
-    names = ("x", "dt", "t", "mask", "lengths", "observed", "reset")
-    inputs = prepare(
+    names = ("x", "dt", "t", "mask", "lengths", "observed", "episode_start")
+    inputs = prepare_inputs(
         where,
         rnn.input_size,
         **{name: given[name] for name in names if name in given},
-        goes_on=hx is not None,
+        has_initial_state=hx is not None,
     )
-    inputs = told_missing(where, rnn.cell, inputs)
-    seen = _in_front(inputs)
-    return seen, _start(rnn, hx, inputs, seen), last
+    inputs = resolve_observed(where, rnn.cell, inputs)
+    seen = _remove_masked_steps(inputs)
+    return seen, _resolve_initial_state(rnn, hx, inputs, seen), last
 
 
-def _start(rnn: SequenceModule, hx: State | None, inputs: SequenceInputs, seen: _Samples) -> Tensor:
+def _resolve_initial_state(
+    rnn: SequenceModule, hx: State | None, inputs: SequenceInputs, module_inputs: _ModuleInputs
+) -> Tensor:
     """Return the state that a call starts from, (B, S): the one given, or each layer's own."""
-    given = start_states(type(rnn).__name__, rnn.each_cell, hx, inputs)
+    given = resolve_initial_states(type(rnn).__name__, rnn.each_cell, hx, inputs)
     known = [start for start in given if start is not None]
     if not known:  # a layer's own may depend on the first sample that it reads
-        x, parts = seen.stretch(0, 1)
+        x, parts = module_inputs.slice_steps(0, 1)
         observed = parts["observed"][:, 0] if "observed" in parts else None
-        steps = layer_steps(rnn, x[:, 0], None, parts["dt"], observed)
+        steps = iter_layer_steps(rnn, x[:, 0], None, parts["dt"], observed)
         known = [before for _, _, before, _ in steps]
     return torch.cat(known, dim=-1)
 
 
-def _refuse_other_samples(
-    model: nn.Module, rnn: SequenceModule, seen: _Samples, batch: SequenceBatch
+def _check_same_samples(
+    model: nn.Module, rnn: SequenceModule, module_inputs: _ModuleInputs, batch: SequenceBatch
 ) -> None:
     """Raise unless what a module got are the samples of the data, with their gaps."""
-    x = seen.x.new_zeros(*batch.x.shape[:2], 1)
-    data = _in_front(prepare("memory_length", 1, x, dt=batch.dt, mask=batch.mask))
-    if len(seen.counts) != len(data.counts):
-        got, had = f"{len(seen.counts)} sequences", f"{len(data.counts)}"
+    x = module_inputs.x.new_zeros(*batch.x.shape[:2], 1)
+    data = _remove_masked_steps(prepare_inputs("memory_length", 1, x, dt=batch.dt, mask=batch.mask))
+    if len(module_inputs.counts) != len(data.counts):
+        got, had = f"{len(module_inputs.counts)} sequences", f"{len(data.counts)}"
     else:
-        alike = (seen.counts == data.counts) & seen.span.isclose(data.span, rtol=1e-3, atol=0.0)
+        alike = (module_inputs.counts == data.counts) & module_inputs.span.isclose(
+            data.span, rtol=1e-3, atol=0.0
+        )
         if bool(alike.all()):
             return
         row = int((~alike).nonzero()[0])
-        got, had = seen.told(row), f"{data.told(row)} in sequence {row}"
+        got, had = module_inputs.describe_row(row), f"{data.describe_row(row)} in sequence {row}"
     name = type(rnn).__name__
     raise ArgumentError(
         f"memory_length: the {name} inside of {type(model).__name__} gets {got}, where the data "
@@ -195,24 +199,28 @@ def _refuse_other_samples(
     )
 
 
-def _in_front(inputs: SequenceInputs) -> _Samples:
+def _remove_masked_steps(inputs: SequenceInputs) -> _ModuleInputs:
     """Return the samples of a call without the masked steps between them, which change nothing."""
     x, B, T = inputs.x, *inputs.x.shape[:2]
-    companions = {"dt": inputs.dt.squeeze(-1), "observed": inputs.observed, "reset": inputs.reset}
+    companions = {
+        "dt": inputs.dt.squeeze(-1),
+        "observed": inputs.observed,
+        "reset": inputs.episode_start,
+    }
     known = {name: value for name, value in companions.items() if value is not None}
     if inputs.mask is None:
-        return _Samples(x, known, torch.full((B,), T, device=x.device))
+        return _ModuleInputs(x, known, torch.full((B,), T, device=x.device))
     order = inputs.mask.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
     counts = inputs.mask.sum(1)
     order = order[:, : int(counts.max())]
     if not order.numel():
         raise ArgumentError("memory_length: all steps of the data are masked.")
     row = torch.arange(B, device=x.device).unsqueeze(1)
-    return _Samples(x[row, order], {name: v[row, order] for name, v in known.items()}, counts)
+    return _ModuleInputs(x[row, order], {name: v[row, order] for name, v in known.items()}, counts)
 
 
-def _forward_only(model: nn.Module) -> SequenceModule:
-    rnn = body_of("memory_length", model)
+def _get_causal_module(model: nn.Module) -> SequenceModule:
+    rnn = unwrap_sequence_module("memory_length", model)
     if not isinstance(rnn, SequenceModule):
         raise ArgumentError(
             "memory_length: expected a sequence module such as tauflow.LTC or a model with one as "
@@ -226,8 +234,11 @@ def _forward_only(model: nn.Module) -> SequenceModule:
     return rnn
 
 
-def _follow(
-    rnn: SequenceModule, seen: _Samples, starts: tuple[Tensor, Tensor], tolerance: float
+def _compare_trajectories(
+    rnn: SequenceModule,
+    module_inputs: _ModuleInputs,
+    starts: tuple[Tensor, Tensor],
+    tolerance: float,
 ) -> MemoryLength:
     """Run all sequences from both starts, a stretch at a time, and compare at its end."""
     widths = [width for cell in rnn.each_cell for width in cell.state_parts.values()]
@@ -236,20 +247,20 @@ def _follow(
         return torch.stack([one.abs().amax(1) for one in values.split(widths, dim=1)], dim=1)
 
     first = largest(starts[0] - starts[1])
-    rounding = 16 * torch.finfo(seen.x.dtype).eps
-    ends = _looks(seen.x.shape[1])
+    rounding = 16 * torch.finfo(module_inputs.x.dtype).eps
+    ends = _choose_checked_steps(module_inputs.x.shape[1])
     h, found, floor, done = starts, [], rounding * largest(starts[0]).clamp_min(1.0), 0
     # A part that both starts have alike is told by the others.
     unit = torch.where(first > floor, first, first.amax(1, keepdim=True))
     for end in ends:
-        x, given = seen.stretch(done, end)
+        x, given = module_inputs.slice_steps(done, end)
         h = tuple(rnn(x, part, **given)[1] for part in h)
         found.append(largest(h[0] - h[1]))
         floor = torch.maximum(floor, rounding * largest(h[0]).clamp_min(1.0))
         done = end
     parts = torch.stack(found, dim=1)  # (B, L, P)
     forgotten = parts <= torch.maximum(tolerance * first, floor).unsqueeze(1)
-    index = _first_for_good(forgotten.all(2))
+    index = _find_first_permanent(forgotten.all(2))
     shares = parts / unit.clamp_min(torch.finfo(unit.dtype).tiny).unsqueeze(1)
     differences = shares.amax(2)
     told = (parts > floor.unsqueeze(1)) & parts.isfinite()
@@ -257,21 +268,23 @@ def _follow(
     looks = torch.tensor(ends, device=index.device)
     forgot = index < len(ends)
     # A sequence is looked at on after its end, where nothing changes any more.
-    passed = seen.counts.minimum(looks[index.clamp_max(len(ends) - 1)])
-    slowest = _slowest(forgot, passed)
+    passed = module_inputs.counts.minimum(looks[index.clamp_max(len(ends) - 1)])
+    slowest = _find_slowest(forgot, passed)
     steps = int(passed[slowest]) if bool(forgot[slowest]) else None
-    counted = seen.counts[slowest].minimum(looks)
+    counted = module_inputs.counts[slowest].minimum(looks)
     return MemoryLength(
         steps=steps,
-        time=None if steps is None else float(seen.companions["dt"][slowest, :steps].sum()),
-        rate=_rate(clear[slowest], counted),
-        samples=int(seen.counts[slowest]),
+        time=None
+        if steps is None
+        else float(module_inputs.aligned_inputs["dt"][slowest, :steps].sum()),
+        rate=_compute_growth_rate(clear[slowest], counted),
+        samples=int(module_inputs.counts[slowest]),
         after=ends,
         differences=differences,
     )
 
 
-def _slowest(forgot: Tensor, passed: Tensor) -> int:
+def _find_slowest(forgot: Tensor, passed: Tensor) -> int:
     """Return which sequence remembered longest, given the samples until it forgot, or its end.
 
     Of two that took as long the one that had not forgotten is the slower.
@@ -279,7 +292,7 @@ def _slowest(forgot: Tensor, passed: Tensor) -> int:
     return int((2 * passed + (~forgot)).argmax())
 
 
-def _looks(steps: int) -> tuple[int, ...]:
+def _choose_checked_steps(steps: int) -> tuple[int, ...]:
     """Return where to look: at every step first, then every sixteenth of the way."""
     ends, end = [], 0
     while end < steps:
@@ -288,12 +301,12 @@ def _looks(steps: int) -> tuple[int, ...]:
     return tuple(ends)
 
 
-def _first_for_good(forgotten: Tensor) -> Tensor:
+def _find_first_permanent(forgotten: Tensor) -> Tensor:
     """Return from which look on all are true, (B,); the number of looks if the last is not."""
     return forgotten.shape[1] - forgotten.flip(1).long().cumprod(1).sum(1)
 
 
-def _rate(clear: Tensor, counted: Tensor) -> float:
+def _compute_growth_rate(clear: Tensor, counted: Tensor) -> float:
     """Return the mean logarithmic growth per sample until the last look above rounding.
 
     Args:

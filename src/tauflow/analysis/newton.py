@@ -13,9 +13,9 @@ from torch import Tensor
 
 from .flow import Flow
 
-_HALVINGS = 8  # of a Newton step, before the fallback
-_TRIES = 10  # of the fallback's damping, each four times the one before
-_SUFFICIENT = 1e-4  # share of the predicted decrease that a step must bring (Armijo)
+_MAX_HALVINGS = 8  # of a Newton step, before the fallback
+_MAX_DAMPING_INCREASES = 10  # of the fallback's damping, each four times the one before
+_SUFFICIENT_DECREASE = 1e-4  # share of the predicted decrease that a step must bring (Armijo)
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ def find_roots(
         tolerance: speed at which to stop.
         max_iterations: most Jacobians for each start.
     """
-    search = _Search(flow, starts)
+    search = _NewtonSearch(flow, starts)
     rows = flow.chunk_rows(starts.shape[-1])
     for _ in range(max_iterations):
-        left = ((search.residuals > tolerance) & ~search.stuck).nonzero().squeeze(-1)
+        left = ((search.residuals > tolerance) & ~search.is_stuck).nonzero().squeeze(-1)
         if not len(left):
             break
         for part in left.split(rows):
@@ -63,13 +63,13 @@ def find_roots(
     return Roots(search.h, search.residuals, search.residuals <= tolerance, search.iterations)
 
 
-class _Search:
+class _NewtonSearch:
     """The searches under way."""
 
     def __init__(self, flow: Flow, starts: Tensor) -> None:
         self.flow, self.h = flow, starts.clone()
         self.residuals = flow.speed(starts)
-        self.stuck = ~self.residuals.isfinite()
+        self.is_stuck = ~self.residuals.isfinite()
         self.iterations = torch.zeros_like(self.residuals, dtype=torch.long)
         self.damping = torch.zeros_like(self.residuals)  # of the fallback, kept between iterations
 
@@ -77,7 +77,7 @@ class _Search:
         """Take one step from some of the states."""
         velocity, jacobian = self.flow.linearise(self.h[rows])
         self.iterations[rows] += 1
-        direction, usable = _newton_direction(velocity, jacobian)
+        direction, usable = _compute_newton_direction(velocity, jacobian)
         done = self._line_search(rows, direction, usable)
         failed = (~done).nonzero().squeeze(-1)
         if len(failed):
@@ -88,11 +88,11 @@ class _Search:
         done = torch.zeros_like(usable)
         pending = usable.nonzero().squeeze(-1)
         share = 1.0
-        for _ in range(_HALVINGS):
+        for _ in range(_MAX_HALVINGS):
             if not len(pending):
                 break
             trial = self.h[rows[pending]] + share * direction[pending]
-            better = self._accept(rows[pending], trial, 1 - _SUFFICIENT * share)
+            better = self._accept(rows[pending], trial, 1 - _SUFFICIENT_DECREASE * share)
             done[pending[better]] = True
             pending = pending[~better]
             share /= 2
@@ -108,7 +108,7 @@ class _Search:
         damping = kept.where(kept > 0, 1e-3 * scale)
         unit = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
         pending = torch.arange(len(rows), device=rows.device)
-        for _ in range(_TRIES):
+        for _ in range(_MAX_DAMPING_INCREASES):
             if not len(pending):
                 break
             damped = gram[pending] + damping[pending, None, None] * unit
@@ -119,7 +119,7 @@ class _Search:
             damping[pending] *= 4
         floor = torch.finfo(gram.dtype).eps * scale
         self.damping[rows] = torch.maximum(damping / 10, floor)
-        self.stuck[rows[pending]] = True
+        self.is_stuck[rows[pending]] = True
 
     def _accept(self, rows: Tensor, trial: Tensor, below: float) -> Tensor:
         """Move to the trial states that are slower than ``below`` times before; say which."""
@@ -130,7 +130,7 @@ class _Search:
         return better
 
 
-def _newton_direction(velocity: Tensor, jacobian: Tensor) -> tuple[Tensor, Tensor]:
+def _compute_newton_direction(velocity: Tensor, jacobian: Tensor) -> tuple[Tensor, Tensor]:
     """Return the Newton steps, and where the Jacobian is regular enough to trust them."""
     factors, pivots, info = torch.linalg.lu_factor_ex(jacobian)
     sizes = factors.diagonal(dim1=-2, dim2=-1).abs()

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tauflow.draw.axes import new_axes
-from tauflow.draw.palette import BLUE, GREEN, PURPLE, VERMILION
 from tauflow.errors import ArgumentError
+from tauflow.plotting.axes import make_axes
+from tauflow.plotting.palette import BLUE, GREEN, PURPLE, VERMILION
 
 from .approximation import Approximation
 
@@ -17,7 +17,7 @@ _LINES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1, 1.5)))
 _MARKERS = "o^sD"
 
 
-def draw_imitation(
+def plot_approximation(
     approximation: Approximation,
     *,
     network: int = -1,
@@ -33,7 +33,7 @@ def draw_imitation(
         ax: where to draw; by default a new figure.
     """
 
-    ax = ax or new_axes(3.4, 3.4)
+    ax = ax or make_axes(3.4, 3.4)
     first, second = approximation.axes
     found = approximation.networks[network]
     for row in range(min(trajectories, len(found))):
@@ -52,7 +52,7 @@ def draw_imitation(
     return ax
 
 
-def draw_approximation_errors(
+def plot_approximation_errors(
     approximations: Sequence[Approximation], ax: "Axes | None" = None
 ) -> "Axes":
     """Draw the largest error on held-out initial values over the number of hidden neurons.
@@ -64,7 +64,7 @@ def draw_approximation_errors(
 
     if not approximations:
         raise ArgumentError("approximations is empty; give at least one.")
-    ax = ax or new_axes(5.2, 3.8)
+    ax = ax or make_axes(5.2, 3.8)
     for number, found in enumerate(approximations):
         style = number % len(_COLOURS)
         for errors, line, label in (

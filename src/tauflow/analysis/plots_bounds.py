@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from tauflow.draw.palette import BLUE, INK, PALE, VERMILION
+from tauflow.plotting.palette import BLUE, INK, PALE, VERMILION
 
 from .bounds import LTCCertificate
 from .round_trip import RoundTrip
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_certificate(certificate: LTCCertificate) -> "Figure":
+def plot_certificate(certificate: LTCCertificate) -> "Figure":
     """Draw time constants and states of each neuron within their bounds.
 
     Source: Hasani et al. 2021, "Liquid Time-constant Networks", Theorems 1 and 2.
@@ -30,15 +30,15 @@ def draw_certificate(certificate: LTCCertificate) -> "Figure":
     bounds, start = certificate.bounds, certificate.states[:, 0]
     low = bounds.state_low.minimum(start.amin(dim=0))
     high = bounds.state_high.maximum(start.amax(dim=0))
-    _draw_ranges(left, certificate.tau, bounds.tau_low, bounds.tau_high)
-    _draw_ranges(right, certificate.states, low, high)
+    _plot_ranges(left, certificate.tau, bounds.tau_low, bounds.tau_high)
+    _plot_ranges(right, certificate.states, low, high)
     left.set(yscale="log", ylabel="time constant")
     right.set_ylabel("state")
     figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
 
 
-def _draw_ranges(ax: "Axes", values: Tensor, low: Tensor, high: Tensor) -> None:
+def _plot_ranges(ax: "Axes", values: Tensor, low: Tensor, high: Tensor) -> None:
     from matplotlib.ticker import MaxNLocator
 
     flat = values.detach().flatten(0, 1)
@@ -55,7 +55,7 @@ def _draw_ranges(ax: "Axes", values: Tensor, low: Tensor, high: Tensor) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def draw_round_trip(trip: RoundTrip, *, row: int = 0, component: int = 0) -> "Figure":
+def plot_round_trip(trip: RoundTrip, *, row: int = 0, component: int = 0) -> "Figure":
     """Draw one component there and back, and the errors of all.
 
     Args:

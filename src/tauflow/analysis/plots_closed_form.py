@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tauflow.draw.axes import new_axes
-from tauflow.draw.palette import BLUE, GREEN, VERMILION
 from tauflow.errors import ArgumentError
+from tauflow.plotting.axes import make_axes
+from tauflow.plotting.palette import BLUE, GREEN, VERMILION
 
 from .closed_form import ClosedFormTrace
 from .closed_form_bound import ClosedFormTightness
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_closed_form(
+def plot_closed_form(
     trace: ClosedFormTrace, *, neuron: int = 0, row: int = 0, ax: "Axes | None" = None
 ) -> "Axes":
     """Draw one neuron's potential by the solver and by the closed form, as in the CfC paper.
@@ -32,7 +32,7 @@ def draw_closed_form(
         raise ArgumentError(
             f"neuron={neuron}, row={row}: the trace has {neurons} neurons and {rows} sequences."
         )
-    ax = ax or new_axes(6.4, 3.2)
+    ax = ax or make_axes(6.4, 3.2)
     t = trace.t[row].tolist()
     ax.plot(t, trace.solved[row, :, neuron].tolist(), color=BLUE, linewidth=2, label="solver")
     ax.plot(
@@ -50,7 +50,7 @@ def draw_closed_form(
     return ax
 
 
-def draw_closed_form_costs(errors: Mapping[str, float], speed_ups: Mapping[str, float]) -> "Figure":
+def plot_closed_form_costs(errors: Mapping[str, float], speed_ups: Mapping[str, float]) -> "Figure":
     """Draw what each closed form misses of the solver's outputs, and how much faster it is.
 
     Args:
@@ -82,7 +82,7 @@ def draw_closed_form_costs(errors: Mapping[str, float], speed_ups: Mapping[str, 
     return figure
 
 
-def draw_tightness(tightness: ClosedFormTightness, ax: "Axes | None" = None) -> "Axes":
+def plot_tightness(tightness: ClosedFormTightness, ax: "Axes | None" = None) -> "Axes":
     """Draw the scaled error of the closed form over time, and the bounds it cannot leave.
 
     Args:
@@ -91,7 +91,7 @@ def draw_tightness(tightness: ClosedFormTightness, ax: "Axes | None" = None) -> 
         ax: where to draw; by default a new figure.
     """
 
-    ax = ax or new_axes(6.4, 3.6)
+    ax = ax or make_axes(6.4, 3.6)
     t = tightness.t[0].tolist()
     lower, upper = tightness.lower[0].tolist(), tightness.upper[0].tolist()
     ax.fill_between(t, lower, upper, color="#DDDDDD", label="possible")

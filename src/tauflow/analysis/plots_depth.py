@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tauflow.draw.palette import BLUE, GREEN, INK, ORANGE
+from tauflow.plotting.palette import BLUE, GREEN, INK, ORANGE
 
 from .trajectory_length import DepthSummary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LOOKS = (("o", BLUE), ("s", ORANGE), ("^", GREEN))
+_SERIES_STYLES = (("o", BLUE), ("s", ORANGE), ("^", GREEN))
 
 
-def draw_depths(
+def plot_depths(
     depths: Mapping[str, Mapping[str, Mapping[str, DepthSummary]]],
     published: Mapping[str, Mapping[str, tuple[float, float]]],
 ) -> "Figure":
@@ -47,7 +47,7 @@ def draw_depths(
                 capsize=2.5, label="published, mean and deviation",
             )  # fmt: skip
             for number, (way, depth) in enumerate(ways.items()):
-                marker, colour = _LOOKS[number]
+                marker, colour = _SERIES_STYLES[number]
                 height = place + 0.02 + 0.22 * number
                 sides = [[depth.median - depth.low], [depth.high - depth.median]]
                 ax.errorbar(

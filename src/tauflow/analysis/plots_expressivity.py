@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.draw.axes import new_axes
-from tauflow.draw.palette import COLOURS, GREY, INK, MARKERS
+from tauflow.plotting.axes import make_axes
+from tauflow.plotting.palette import COLOURS, GREY, INK, MARKERS
 
 from .capacity import CapacityCurve, separable_fraction
 from .expressivity import NoiseFit, NoiseRow, is_number
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 
-def draw_noise_fits(
+def plot_noise_fits(
     fits: Mapping[str, NoiseFit],
     path: Float[Tensor, "T D"],
     *,
@@ -55,12 +55,12 @@ def draw_noise_fits(
     return figure
 
 
-def draw_noise_sweep(
+def plot_noise_sweep(
     rows: Sequence[NoiseRow],
     label: str,
     *,
     baseline: float | None = None,
-    looks: Mapping[str, tuple[str, str]] | None = None,
+    styles: Mapping[str, tuple[str, str]] | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
     """Draw the error of each network over what was varied: means, with standard deviations.
@@ -74,18 +74,18 @@ def draw_noise_sweep(
         rows: of :func:`~tauflow.analysis.noise_sweep`.
         label: of the axis of what was varied.
         baseline: an error to mark, for instance that of the mean, the variance of the path.
-        looks: colour and mark of networks, so that those in several panels have the same; by
+        styles: colour and mark of networks, so that those in several panels have the same; by
             default those of the palette, in the order in which networks come.
         ax: where to draw; by default a new figure.
     """
 
-    ax = ax or new_axes(4.8, 3.6)
+    ax = ax or make_axes(4.8, 3.6)
     names = list(dict.fromkeys(row.network for row in rows))
     numeric = all(is_number(row.value) for row in rows)
     labels = list(dict.fromkeys(str(row.value) for row in rows))
     for index, name in enumerate(names):
         own = [row for row in rows if row.network == name]
-        colour, mark = (looks or {}).get(name, (COLOURS[index % 7], MARKERS[index % 7]))
+        colour, mark = (styles or {}).get(name, (COLOURS[index % 7], MARKERS[index % 7]))
         means = [row.mean for row in own]
         # a bar below zero has no place on a logarithmic axis
         down = [min(row.deviation, 0.99 * row.mean) for row in own]
@@ -112,13 +112,13 @@ def draw_noise_sweep(
     return ax
 
 
-def draw_capacity(curves: Sequence[CapacityCurve], ax: "Axes | None" = None) -> "Axes":
+def plot_capacity(curves: Sequence[CapacityCurve], ax: "Axes | None" = None) -> "Axes":
     """Draw how often random patterns could be stored, by their number; lines are the theory.
 
     Source: Kim et al. 2023, "Gated neural ODEs", Appendix C, for the capacity of 2 N.
     """
 
-    ax = ax or new_axes(4.8, 3.6)
+    ax = ax or make_axes(4.8, 3.6)
     for index, curve in enumerate(curves):
         colour = COLOURS[index % 7]
         ax.errorbar(

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.checks import shape_error
-from tauflow.draw.axes import figure_of, new_axes
-from tauflow.draw.palette import BLUE, COLOURS, INK, ORANGE, SLATE, VERMILION
+from tauflow._internal.checks import shape_error
 from tauflow.errors import ArgumentError
+from tauflow.plotting.axes import get_figure, make_axes
+from tauflow.plotting.palette import BLUE, COLOURS, INK, ORANGE, SLATE, VERMILION
 
 from .fixed_points import FixedPoints, abscissa_quartiles
 from .flow_field import FlowField
@@ -32,11 +32,11 @@ STABILITY_STYLES: dict[str, dict[str, Any]] = {
     "unstable": {"marker": "o", "fillstyle": "full", "markerfacecolor": "white"},
     "unknown": {"marker": "X", "fillstyle": "full", "markerfacecolor": SLATE},
 }
-_BELOW_LABEL = 0.45  # inches
-_MOST_PATHS = 60
+_LEGEND_OFFSET = 0.45  # inches
+_MAX_PATHS = 60
 
 
-def draw_flow_field(field: FlowField, ax: "Axes | None" = None) -> "Axes":
+def plot_flow_field(field: FlowField, ax: "Axes | None" = None) -> "Axes":
     """Draw a vector field: streamlines over the speed, with paths and fixed points.
 
     Args:
@@ -51,29 +51,29 @@ def draw_flow_field(field: FlowField, ax: "Axes | None" = None) -> "Axes":
     """
     if not field.is_finite:
         raise ArgumentError(
-            "draw_flow_field: some velocities are not finite. Choose a smaller box."
+            "plot_flow_field: some velocities are not finite. Choose a smaller box."
         )
-    ax = ax or new_axes(5.6, 4.6)
+    ax = ax or make_axes(5.6, 4.6)
     x, y = field.at[0, :, 0].cpu().numpy(), field.at[:, 0, 1].cpu().numpy()
-    _draw_speed(field, ax)
+    _plot_speed(field, ax)
     if field.trajectories is not None:
-        _draw_paths(field.trajectories, ax, VERMILION, 1.0)
+        _plot_paths(field.trajectories, ax, VERMILION, 1.0)
     if bool((field.velocity != 0).any()):
         u, v = field.velocity.cpu().unbind(-1)
         ax.streamplot(
             x, y, u.numpy(), v.numpy(), color=INK, linewidth=0.7, density=0.9, arrowsize=0.9
         )
     if field.points is not None:
-        draw_points(field.points, field.stability, ax)
+        plot_fixed_points(field.points, field.stability, ax)
     ax.set_xlim(x[0], x[-1])
     ax.set_ylim(y[0], y[-1])
     ax.set(xlabel=field.names[0], ylabel=field.names[1])
     ax.locator_params(axis="x", nbins=5)  # labels of a narrow box are long
-    _legend(ax)
+    _add_stability_legend(ax)
     return ax
 
 
-def draw_points(
+def plot_fixed_points(
     points: Float[Tensor, "P 2"],
     stability: tuple[str, ...],
     ax: "Axes",
@@ -105,7 +105,7 @@ def draw_points(
             )
 
 
-def draw_trajectories(
+def plot_trajectories(
     trajectories: Float[Tensor, "B T S"],
     projection: Projection,
     *,
@@ -122,19 +122,19 @@ def draw_trajectories(
     if projection.weight.shape[0] != 2:
         advice = "Take two, for instance principal_components(states).projection(2)."
         raise shape_error(
-            "draw_trajectories", "projection.weight", projection.weight, "(2, S)", advice
+            "plot_trajectories", "projection.weight", projection.weight, "(2, S)", advice
         )
-    ax = ax or new_axes(5.0, 4.6)
-    _draw_paths(projection.project(trajectories.detach()), ax, SLATE, 0.7)
+    ax = ax or make_axes(5.0, 4.6)
+    _plot_paths(projection.project(trajectories.detach()), ax, SLATE, 0.7)
     if fixed_points is not None:
-        draw_points(projection.project(fixed_points.points), fixed_points.stability, ax)
+        plot_fixed_points(projection.project(fixed_points.points), fixed_points.stability, ax)
     ax.set(xlabel=projection.names[0], ylabel=projection.names[1])
-    _open(ax)
-    _legend(ax)
+    _hide_top_right_spines(ax)
+    _add_stability_legend(ax)
     return ax
 
 
-def draw_explained_variance(
+def plot_explained_variance(
     components: Mapping[str, PrincipalComponents], *, share: float = 0.9, ax: "Axes | None" = None
 ) -> "Axes":
     """Draw the share of variance that the first axes explain together, for several networks.
@@ -146,11 +146,11 @@ def draw_explained_variance(
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    ax = ax or new_axes(5.0, 3.6)
+    ax = ax or make_axes(5.0, 3.6)
     for index, (name, found) in enumerate(components.items()):
         total = found.explained.cumsum(0).clamp(max=1).cpu()
         number = torch.arange(1, len(total) + 1)
-        style = _series_style(index)
+        style = _get_series_style(index)
         label = f"{name}: {found.count(share)} for {share:.0%}"
         ax.plot(number.numpy(), total.numpy(), label=label, markersize=4, **style)
     ax.axhline(share, color=INK, linewidth=1, linestyle="--")
@@ -158,12 +158,12 @@ def draw_explained_variance(
     ax.set(xlabel="principal components", ylabel="variance explained")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-    _open(ax)
+    _hide_top_right_spines(ax)
     ax.legend(frameon=False, loc="lower right")
     return ax
 
 
-def draw_abscissas(found: Mapping[str, FixedPoints], ax: "Axes | None" = None) -> "Axes":
+def plot_abscissas(fixed_points: Mapping[str, FixedPoints], ax: "Axes | None" = None) -> "Axes":
     """Draw the spectral abscissa of every fixed point of several networks, and their medians.
 
     The area of a dot grows with the number of starts that led to its point; the bar is the median
@@ -171,9 +171,9 @@ def draw_abscissas(found: Mapping[str, FixedPoints], ax: "Axes | None" = None) -
 
     Source: Kim et al. 2023, "Gated neural ODEs", Figures 1E and 7.
     """
-    ax = ax or new_axes(1.2 + 1.0 * len(found), 3.6)
+    ax = ax or make_axes(1.2 + 1.0 * len(fixed_points), 3.6)
     generator = torch.Generator().manual_seed(0)
-    for place, points in enumerate(found.values()):
+    for place, points in enumerate(fixed_points.values()):
         if not len(points):
             ax.annotate("none", (place, 0), ha="center", va="bottom", color=SLATE)
             continue
@@ -191,14 +191,14 @@ def draw_abscissas(found: Mapping[str, FixedPoints], ax: "Axes | None" = None) -
         median = abscissa_quartiles(points).median
         ax.hlines(median, place - 0.36, place + 0.36, color=INK, linewidth=2.5, zorder=4)
     ax.axhline(0, color=SLATE, linewidth=1, linestyle="--", zorder=0)
-    ax.set_xticks(range(len(found)), list(found))
-    ax.set_xlim(-0.6, len(found) - 0.4)
+    ax.set_xticks(range(len(fixed_points)), list(fixed_points))
+    ax.set_xlim(-0.6, len(fixed_points) - 0.4)
     ax.set_ylabel("spectral abscissa")
-    _open(ax)
+    _hide_top_right_spines(ax)
     return ax
 
 
-def _draw_speed(field: FlowField, ax: "Axes") -> None:
+def _plot_speed(field: FlowField, ax: "Axes") -> None:
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -222,28 +222,28 @@ def _draw_speed(field: FlowField, ax: "Axes") -> None:
         interpolation="bilinear",
         alpha=0.7,
     )
-    figure = figure_of(ax)
+    figure = get_figure(ax)
     bar = figure.colorbar(image, ax=ax, label="speed", pad=0.02)
     bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1e3 * low else (1.0,)))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _draw_paths(paths: Tensor, ax: "Axes", colour: str, width: float) -> None:
-    for path in paths.reshape(-1, *paths.shape[-2:])[:_MOST_PATHS].cpu():
+def _plot_paths(paths: Tensor, ax: "Axes", colour: str, width: float) -> None:
+    for path in paths.reshape(-1, *paths.shape[-2:])[:_MAX_PATHS].cpu():
         ax.plot(path[:, 0].numpy(), path[:, 1].numpy(), color=colour, linewidth=width, alpha=0.6)
 
 
-def _series_style(index: int) -> dict[str, Any]:
+def _get_series_style(index: int) -> dict[str, Any]:
     markers = ("o", "s", "^", "D", "v", "P", "X")
     return {"color": COLOURS[index % 7], "marker": markers[index % 7]}
 
 
-def _open(ax: "Axes") -> None:
+def _hide_top_right_spines(ax: "Axes") -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _legend(ax: "Axes") -> None:
+def _add_stability_legend(ax: "Axes") -> None:
     """Name the kinds of fixed points below the label of the axis, where no title comes."""
     from matplotlib.transforms import ScaledTranslation
 
@@ -257,7 +257,7 @@ def _legend(ax: "Axes") -> None:
         loc="upper center",
         bbox_to_anchor=(0.5, 0.0),
         bbox_transform=ax.transAxes
-        + ScaledTranslation(0, -_BELOW_LABEL, ax.figure.dpi_scale_trans),
+        + ScaledTranslation(0, -_LEGEND_OFFSET, ax.figure.dpi_scale_trans),
         ncols=len(order),
         frameon=False,
     )

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tauflow.draw.axes import new_axes
-from tauflow.draw.palette import COLOURS
 from tauflow.errors import ArgumentError
+from tauflow.plotting.axes import make_axes
+from tauflow.plotting.palette import COLOURS
 
 from .gradient_flow import GradientFlow
 from .gradient_methods import GRADIENT_METHODS, GradientMethodCost
@@ -23,7 +23,7 @@ _LINES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1, 1.5)))
 _MARKERS = "o^sDvP*"
 
 
-def draw_gradient_flow(
+def plot_gradient_flow(
     flows: Mapping[str, GradientFlow],
     *,
     by_part: bool = False,
@@ -43,7 +43,7 @@ def draw_gradient_flow(
 
     if not flows:
         raise ArgumentError("flows is empty; give a name and a GradientFlow.")
-    ax = ax or new_axes(6.4, 3.8)
+    ax = ax or make_axes(6.4, 3.8)
     curves = {}
     for name, flow in flows.items():
         if by_part and len(flow.parts) > 1:
@@ -72,7 +72,7 @@ def draw_gradient_flow(
     return ax
 
 
-def draw_loss_surfaces(surfaces: Mapping[str, LossSurface]) -> "Figure":
+def plot_loss_surfaces(surfaces: Mapping[str, LossSurface]) -> "Figure":
     """Draw loss surfaces side by side as contours, with one scale of colours for all.
 
     The scale is logarithmic where losses are positive and differ by more than a factor of 50.
@@ -97,7 +97,7 @@ def draw_loss_surfaces(surfaces: Mapping[str, LossSurface]) -> "Figure":
         1, count, figsize=(3.4 * count + 0.8, 3.4), layout="constrained", squeeze=False
     )
     row = grid[0]
-    levels, norm = _levels([surface.loss for surface in surfaces.values()])
+    levels, norm = _compute_contour_levels([surface.loss for surface in surfaces.values()])
     for ax, (name, surface) in zip(row, surfaces.items(), strict=True):
         arrays = (surface.beta.numpy(), surface.alpha.numpy(), surface.loss.numpy())
         filled = ax.contourf(*arrays, levels=levels, norm=norm, cmap="viridis", extend="both")
@@ -112,7 +112,7 @@ def draw_loss_surfaces(surfaces: Mapping[str, LossSurface]) -> "Figure":
     return figure
 
 
-def _levels(losses: Sequence["Tensor"]) -> "tuple[list[float], Normalize]":
+def _compute_contour_levels(losses: Sequence["Tensor"]) -> "tuple[list[float], Normalize]":
     """Return 17 contour levels over all finite losses, and how to colour them."""
     from matplotlib.colors import LogNorm, Normalize
 
@@ -125,7 +125,7 @@ def _levels(losses: Sequence["Tensor"]) -> "tuple[list[float], Normalize]":
     return [low + step * i for i in range(17)], Normalize(low, low + 16 * step)
 
 
-def draw_gradient_methods(comparisons: Sequence[Sequence[GradientMethodCost]]) -> "Figure":
+def plot_gradient_methods(comparisons: Sequence[Sequence[GradientMethodCost]]) -> "Figure":
     """Draw memory, time and backward error of each method over the length of the solve.
 
     Args:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.checks import shape_error
+from tauflow._internal.checks import shape_error
 
 from .saliency import SaliencyUnderNoise
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_saliency(
+def plot_saliency(
     images: Float[Tensor, "N C H W"],
     masks: Float[Tensor, "N H W"],
     *,
@@ -36,7 +36,7 @@ def draw_saliency(
     expected = (images.shape[0], *images.shape[2:])
     if images.ndim != 4 or tuple(masks.shape) != expected:
         raise shape_error(
-            "draw_saliency",
+            "plot_saliency",
             "masks",
             masks,
             f"(N, H, W) of images (N, C, H, W) {tuple(images.shape)}",
@@ -48,8 +48,8 @@ def draw_saliency(
         2, count, figsize=(width * count + 0.9, 4.2), layout="constrained", squeeze=False
     )
     for column in range(count):
-        _draw_image(rows[0][column], images[column], None)
-        _draw_image(rows[1][column], images[column], masks[column])
+        _plot_image(rows[0][column], images[column], None)
+        _plot_image(rows[1][column], images[column], masks[column])
         if names is not None:
             rows[0][column].set_title(names[column], fontsize=10)
     rows[0][0].set_ylabel("image")
@@ -59,15 +59,15 @@ def draw_saliency(
     return figure
 
 
-def draw_saliency_under_noise(
-    found: Mapping[str, SaliencyUnderNoise], images: Float[Tensor, "N C H W"], *, image: int = 0
+def plot_saliency_under_noise(
+    results: Mapping[str, SaliencyUnderNoise], images: Float[Tensor, "N C H W"], *, image: int = 0
 ) -> "Figure":
     """Draw an image without and with noise, and beside it the mask of each network.
 
     Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Figure 5.
 
     Args:
-        found: from :func:`~tauflow.analysis.saliency_under_noise`, by the names of the networks.
+        results: from :func:`~tauflow.analysis.saliency_under_noise`, by the names of the networks.
         images: those it was given.
         image: which of them to show.
     """
@@ -75,7 +75,7 @@ def draw_saliency_under_noise(
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    columns = 1 + len(found)
+    columns = 1 + len(results)
     height = 2.3 * images.shape[-2] / images.shape[-1]
     figure, grid = plt.subplots(
         2,
@@ -84,13 +84,13 @@ def draw_saliency_under_noise(
         squeeze=False,
         layout="constrained",
     )
-    noisy = next(iter(found.values())).noisy_images[image]
+    noisy = next(iter(results.values())).noisy_images[image]
     for row, shown in zip(grid, (images[image], noisy), strict=True):
-        _draw_image(row[0], shown, None)
-        for ax, one in zip(row[1:], found.values(), strict=True):
+        _plot_image(row[0], shown, None)
+        for ax, one in zip(row[1:], results.values(), strict=True):
             masks = one.clean.masks if shown is not noisy else one.noisy.masks
-            _draw_image(ax, shown, masks[image])
-    for ax, title in zip(grid[0], ("image", *found), strict=True):
+            _plot_image(ax, shown, masks[image])
+    for ax, title in zip(grid[0], ("image", *results), strict=True):
         ax.set_title(title)
     grid[0][0].set_ylabel("as it is")
     grid[1][0].set_ylabel("with noise")
@@ -100,8 +100,8 @@ def draw_saliency_under_noise(
     return figure
 
 
-def _draw_image(ax: "Axes", image: Tensor, mask: Tensor | None) -> None:
-    shown = _shown(image)
+def _plot_image(ax: "Axes", image: Tensor, mask: Tensor | None) -> None:
+    shown = _to_display_range(image)
     if mask is not None:
         grey = shown.mean(dim=-1) if shown.ndim == 3 else shown
         shown = 1 - 0.45 * (1 - grey)
@@ -116,7 +116,7 @@ def _draw_image(ax: "Axes", image: Tensor, mask: Tensor | None) -> None:
     ax.set_yticks([])
 
 
-def _shown(image: Tensor) -> Tensor:
+def _to_display_range(image: Tensor) -> Tensor:
     """Return an image (H, W) or (H, W, 3) with values from 0 to 1."""
     low, high = float(image.min()), float(image.max())
     scaled = (image - low) / (high - low) if high > low else image - low

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tauflow.draw.axes import new_axes
-from tauflow.draw.palette import BLUE, GREEN, INK, ORANGE, PURPLE, SLATE, VERMILION
 from tauflow.errors import ArgumentError
+from tauflow.plotting.axes import make_axes
+from tauflow.plotting.palette import BLUE, GREEN, INK, ORANGE, PURPLE, SLATE, VERMILION
 
 from .attractors import ContinuousAttractor
 from .mean_field import CriticalCurve
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # From dark to light, so that their order shows in print without colour; the dashes differ too.
-_ORDERED = ("#08306B", "#2171B5", GREEN, ORANGE, VERMILION, PURPLE)
+_ORDERED_COLOURS = ("#08306B", "#2171B5", GREEN, ORANGE, VERMILION, PURPLE)
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 
 
-def draw_critical_curves(curves: Sequence[CriticalCurve], ax: "Axes | None" = None) -> "Axes":
+def plot_critical_curves(curves: Sequence[CriticalCurve], ax: "Axes | None" = None) -> "Axes":
     """Draw where random networks of several depths lose their stability.
 
     Source: Kim et al. 2023, "Gated neural ODEs", Figure 4: above a curve the networks of that depth
     come to rest, below it they are chaotic.
     """
-    ax = ax or new_axes(4.8, 3.8)
+    ax = ax or make_axes(4.8, 3.8)
     for index, curve in enumerate(curves):
         found = curve.converged
         ax.plot(
             curve.sigma_w[found].numpy(),
             curve.sigma_b[found].numpy(),
-            color=_ORDERED[index % len(_ORDERED)],
+            color=_ORDERED_COLOURS[index % len(_ORDERED_COLOURS)],
             linestyle=_DASHES[index % len(_DASHES)],
             linewidth=2,
             label=f"L = {curve.family.layers}",
@@ -48,7 +48,7 @@ def draw_critical_curves(curves: Sequence[CriticalCurve], ax: "Axes | None" = No
     return ax
 
 
-def draw_spectra(spectra: Mapping[str, Mapping[str, Spectrum]]) -> "Figure":
+def plot_spectra(spectra: Mapping[str, Mapping[str, Spectrum]]) -> "Figure":
     """Draw eigenvalues in the complex plane: a column for each network, a row for each gating.
 
     Source: Kim et al. 2023, "Gated neural ODEs", Figure 5.
@@ -65,7 +65,7 @@ def draw_spectra(spectra: Mapping[str, Mapping[str, Spectrum]]) -> "Figure":
     columns = list(next(iter(spectra.values()), {}))
     if not columns or any(list(row) != columns for row in spectra.values()):
         raise ArgumentError(
-            "draw_spectra: give at least one row, and in all rows the same columns, got "
+            "plot_spectra: give at least one row, and in all rows the same columns, got "
             f"{ {name: list(row) for name, row in spectra.items()} }."
         )
     figure, grid = plt.subplots(
@@ -78,7 +78,7 @@ def draw_spectra(spectra: Mapping[str, Mapping[str, Spectrum]]) -> "Figure":
     )
     for line, (title, row) in zip(grid, spectra.items(), strict=True):
         for ax, spectrum in zip(line, row.values(), strict=True):
-            _draw_spectrum(spectrum, ax)
+            _plot_spectrum(spectrum, ax)
         line[0].set_ylabel(f"{title}\n" + r"Im $\lambda$")
     for top, bottom, name in zip(grid[0], grid[-1], columns, strict=True):
         top.set_title(name)
@@ -86,27 +86,29 @@ def draw_spectra(spectra: Mapping[str, Mapping[str, Spectrum]]) -> "Figure":
     return figure
 
 
-def draw_modes(found: ContinuousAttractor, ax: "Axes | None" = None) -> "Axes":
+def plot_modes(attractor: ContinuousAttractor, ax: "Axes | None" = None) -> "Axes":
     """Draw the modes of every point of a supposed attractor: those at rest, and the gap below.
 
     Args:
-        found: the result of :func:`~tauflow.analysis.continuous_attractor`.
+        attractor: the result of :func:`~tauflow.analysis.continuous_attractor`.
         ax: where to draw; by default a new figure.
     """
     from matplotlib.ticker import MaxNLocator
 
-    rates = found.eigenvalues.gather(1, found.eigenvalues.abs().argsort(dim=1)).real.cpu()
+    rates = attractor.eigenvalues.gather(1, attractor.eigenvalues.abs().argsort(dim=1)).real.cpu()
     modes = rates.shape[1]
-    ax = ax or new_axes(max(3.0, min(8.0, 1.6 + 0.45 * modes)), 3.4)
+    ax = ax or make_axes(max(3.0, min(8.0, 1.6 + 0.45 * modes)), 3.4)
     number = torch.arange(1, modes + 1).expand_as(rates)
     aside = 0.5 * torch.rand(rates.shape, generator=torch.Generator().manual_seed(0)) - 0.25
     ax.plot((number + aside).flatten(), rates.flatten(), ".", color=BLUE, markersize=4, alpha=0.5)
     ax.axhline(0, color=SLATE, linewidth=1, linestyle="--", zorder=0)
-    if 0 < found.dimension < modes:
-        ax.axvline(found.dimension + 0.5, color=INK, linewidth=1, linestyle=":")
-    verdict = "continuous attractor" if found.is_attractor else "no continuous attractor"
+    if 0 < attractor.dimension < modes:
+        ax.axvline(attractor.dimension + 0.5, color=INK, linewidth=1, linestyle=":")
+    verdict = "continuous attractor" if attractor.is_attractor else "no continuous attractor"
     missing = (
-        f" (not {', '.join(found.failures)})" if found.failures else f", d = {found.dimension}"
+        f" (not {', '.join(attractor.failures)})"
+        if attractor.failures
+        else f", d = {attractor.dimension}"
     )
     ax.set_title(verdict + missing, fontsize="medium", loc="left", wrap=True)
     ax.set_xlim(0.4, modes + 0.6)
@@ -116,7 +118,7 @@ def draw_modes(found: ContinuousAttractor, ax: "Axes | None" = None) -> "Axes":
     return ax
 
 
-def _draw_spectrum(spectrum: Spectrum, ax: "Axes") -> None:
+def _plot_spectrum(spectrum: Spectrum, ax: "Axes") -> None:
     values = spectrum.eigenvalues.cpu()
     size = 3 if len(values) < 500 else 1.5
     ax.plot(values.real.numpy(), values.imag.numpy(), ".", color=BLUE, markersize=size)

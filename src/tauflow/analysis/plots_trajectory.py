@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tauflow.draw.axes import new_axes
-from tauflow.draw.palette import BLUE, ORANGE, PURPLE, VERMILION
 from tauflow.errors import ArgumentError
+from tauflow.plotting.axes import make_axes
+from tauflow.plotting.palette import BLUE, ORANGE, PURPLE, VERMILION
 
 from .length_bounds import LengthComparison
 from .trajectory_length import LengthStudy, TrajectoryLengths
@@ -31,7 +31,7 @@ _NAMES = {
 }
 
 
-def draw_latent_trajectories(
+def plot_latent_trajectories(
     results: Sequence[TrajectoryLengths], *, layer: int = -1, example: int = 0
 ) -> "Figure":
     """Draw the input curve and each model's latent trajectory, with their lengths.
@@ -45,7 +45,7 @@ def draw_latent_trajectories(
     """
     from matplotlib import pyplot as plt
 
-    _refuse_without_examples(results, example)
+    _check_has_examples(results, example)
     signal = results[0].signal
     panels = len(results) + 1
     figure, row = plt.subplots(1, panels, figsize=(2.9 * panels, 3.2), layout="constrained")
@@ -66,7 +66,7 @@ def draw_latent_trajectories(
     return figure
 
 
-def draw_layer_trajectories(results: Sequence[TrajectoryLengths], *, example: int = 0) -> "Figure":
+def plot_layer_trajectories(results: Sequence[TrajectoryLengths], *, example: int = 0) -> "Figure":
     """Draw one network's latent trajectory in every layer, a row for each model, with its length.
 
     Source: Hasani et al. 2021, "Liquid Time-constant Networks", Figure 1.
@@ -77,7 +77,7 @@ def draw_layer_trajectories(results: Sequence[TrajectoryLengths], *, example: in
     """
     from matplotlib import pyplot as plt
 
-    _refuse_without_examples(results, example)
+    _check_has_examples(results, example)
     layers = results[0].lengths.shape[1]
     figure, grid = plt.subplots(
         len(results),
@@ -102,7 +102,7 @@ def draw_layer_trajectories(results: Sequence[TrajectoryLengths], *, example: in
     return figure
 
 
-def draw_length_study(study: LengthStudy, ax: "Axes | None" = None) -> "Axes":
+def plot_length_study(study: LengthStudy, ax: "Axes | None" = None) -> "Axes":
     """Draw the trajectory lengths of every model as boxes, over the values of what varies.
 
     A box spans the quartiles, its line is the median, whiskers reach 1.5 times the box. The axis of
@@ -115,8 +115,8 @@ def draw_length_study(study: LengthStudy, ax: "Axes | None" = None) -> "Axes":
     """
     from matplotlib.patches import Patch
 
-    ax = ax or new_axes(6.4, 3.8)
-    labels, columns = _columns(study)
+    ax = ax or make_axes(6.4, 3.8)
+    labels, columns = _group_lengths(study)
     width = 0.8 / len(columns)
     handles = []
     for place, (model, groups) in enumerate(columns.items()):
@@ -144,7 +144,7 @@ def draw_length_study(study: LengthStudy, ax: "Axes | None" = None) -> "Axes":
     return ax
 
 
-def draw_study_variance(
+def plot_study_variance(
     result: TrajectoryLengths, *, layer: int = -1, components: int = 8, ax: "Axes | None" = None
 ) -> "Axes":
     """Draw the share of the variance that each principal component explains, and their sum.
@@ -156,7 +156,7 @@ def draw_study_variance(
         ax: where to draw; by default a new figure.
     """
 
-    ax = ax or new_axes(4.6, 3.4)
+    ax = ax or make_axes(4.6, 3.4)
     share = 100 * result.explained[:, layer, :components].mean(dim=0)
     numbers = range(1, len(share) + 1)
     ax.bar(numbers, share.tolist(), color=PURPLE, label="each")
@@ -172,7 +172,7 @@ def draw_study_variance(
     return ax
 
 
-def draw_length_comparison(
+def plot_length_comparison(
     comparisons: Sequence[LengthComparison], *, layer: int = -1, ax: "Axes | None" = None
 ) -> "Axes":
     """Draw every network's measured length over its lower bound, on logarithmic axes.
@@ -186,7 +186,7 @@ def draw_length_comparison(
         ax: where to draw; by default a new figure.
     """
 
-    ax = ax or new_axes(4.8, 4.4)
+    ax = ax or make_axes(4.8, 4.4)
     for comparison, marker in zip(comparisons, "o^sDvP", strict=False):
         name, colour, _, _ = _STYLES[comparison.model]
         ax.scatter(
@@ -209,7 +209,7 @@ def draw_length_comparison(
     return ax
 
 
-def _columns(study: LengthStudy) -> tuple[list[str], dict[str, list[list[float]]]]:
+def _group_lengths(study: LengthStudy) -> tuple[list[str], dict[str, list[list[float]]]]:
     """Return the labels of the groups, and each model's lengths group by group."""
     if study.vary == "layers":
         deepest = {
@@ -228,7 +228,7 @@ def _columns(study: LengthStudy) -> tuple[list[str], dict[str, list[list[float]]
     }
 
 
-def _refuse_without_examples(results: Sequence[TrajectoryLengths], example: int) -> None:
+def _check_has_examples(results: Sequence[TrajectoryLengths], example: int) -> None:
     if not results:
         raise ArgumentError("results is empty; give one result per model.")
     fewest = min(len(result.examples) for result in results)

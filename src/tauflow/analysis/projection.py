@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.checks import at_least, floating, shape_error, within
+from tauflow._internal.checks import check_at_least, check_floating_point, check_within, shape_error
 from tauflow.errors import ArgumentError
 
 
@@ -83,7 +83,7 @@ def output_projection(
     Raises:
         ArgumentError: the readout is not affine, or has no such channels.
     """
-    size = at_least(1, state_size=state_size)
+    size = check_at_least(1, state_size=state_size)
     # far out on both sides, where an activation saturates or is shut
     tests = torch.tensor([[0.7], [30.0], [-30.0]])
     corners = torch.cat([torch.zeros(1, size), torch.eye(size), tests.expand(-1, size)])
@@ -135,13 +135,13 @@ class PrincipalComponents:
 
     def count(self, share: float = 0.9) -> int:
         """Return how many axes explain more than ``share`` of the variance."""
-        within(0.0, 1.0, share=share)
+        check_within(0.0, 1.0, share=share)
         reached = self.explained.cumsum(0) > share
         return int(reached.long().argmax()) + 1 if reached.any() else len(self.variances)
 
     def projection(self, components: int = 2) -> Projection:
         """Return the view onto the first axes, through the mean."""
-        if not 1 <= at_least(1, components=components) <= len(self.axes):
+        if not 1 <= check_at_least(1, components=components) <= len(self.axes):
             raise ArgumentError(
                 f"components={components}, but there are {len(self.axes)} axes. Choose fewer."
             )
@@ -157,7 +157,7 @@ def principal_components(states: Float[Tensor, "*batch S"]) -> PrincipalComponen
     Raises:
         ArgumentError: there are fewer than two states, or one is not finite.
     """
-    floating("principal_components", states=states)
+    check_floating_point("principal_components", states=states)
     if states.ndim < 2:
         raise shape_error(
             "principal_components", "states", states, "(..., S)", "Give several states."

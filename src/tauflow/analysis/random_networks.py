@@ -27,17 +27,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.cells.activations import activation
-from tauflow.checks import at_least, one_of, within
+from tauflow._internal.checks import check_at_least, check_one_of, check_within
+from tauflow.cells.activations import get_activation
 from tauflow.errors import ShapeError
 
 from .variable_step import Field
 
-MODELS: tuple[str, ...] = ("neural-ode", "ct-rnn", "ltc")
+MODEL_NAMES: tuple[str, ...] = ("neural-ode", "ct-rnn", "ltc")
 """Names of the models, in the order of the paper."""
 
-WEIGHT_LAWS: tuple[str, ...] = ("released", "paper")
-TAU_LAWS: tuple[str, ...] = ("released", "paper")
+WEIGHT_DISTRIBUTIONS: tuple[str, ...] = ("released", "paper")
+TAU_DISTRIBUTIONS: tuple[str, ...] = ("released", "paper")
 
 RELEASED_ACTIVATIONS: dict[str, str] = {
     "tanh": "tanh",
@@ -53,7 +53,7 @@ returns its argument for any network of more than a few neurons. The true one is
 
 
 @dataclass(frozen=True)
-class NetworkLaw:
+class NetworkDistribution:
     """How networks are drawn.
 
     Args:
@@ -80,13 +80,13 @@ class NetworkLaw:
     tau_law: str = "released"
 
     def __post_init__(self) -> None:
-        at_least(1, width=self.width)
-        at_least(1, layers=self.layers)
-        activation(self.activation)
-        within(0.0, math.inf, weight_variance=self.weight_variance)
-        within(1e-300, math.inf, bias_variance=self.bias_variance)
-        one_of(WEIGHT_LAWS, weight_law=self.weight_law)
-        one_of(TAU_LAWS, tau_law=self.tau_law)
+        check_at_least(1, width=self.width)
+        check_at_least(1, layers=self.layers)
+        get_activation(self.activation)
+        check_within(0.0, math.inf, weight_variance=self.weight_variance)
+        check_within(1e-300, math.inf, bias_variance=self.bias_variance)
+        check_one_of(WEIGHT_DISTRIBUTIONS, weight_law=self.weight_law)
+        check_one_of(TAU_DISTRIBUTIONS, tau_law=self.tau_law)
 
     @property
     def weight_deviation(self) -> float:
@@ -139,7 +139,7 @@ class InputSignal:
 
 def circular_input(points: int = 100, *, dtype: torch.dtype = torch.float64) -> InputSignal:
     """Return one turn of the circle (sin t, cos t) for t from 0 to 2 pi, sampled evenly."""
-    t = torch.linspace(0.0, math.tau, at_least(2, points=points), dtype=dtype)
+    t = torch.linspace(0.0, math.tau, check_at_least(2, points=points), dtype=dtype)
     return InputSignal(t, torch.stack([t.sin(), t.cos()], dim=-1))
 
 
@@ -158,7 +158,7 @@ class RandomNetworks:
         tau: time constants.
     """
 
-    law: NetworkLaw
+    law: NetworkDistribution
     W: tuple[Tensor, ...]
     V: tuple[Tensor, ...]
     b: Float[Tensor, "R n k"]
@@ -189,13 +189,13 @@ class RandomNetworks:
 
         It maps times (B,) and states (B, n k), layer by layer, to rates of the states.
         """
-        rates = _RATES[one_of(MODELS, model=model)]
-        phi = activation(self.law.activation)
+        rates = _RATE_FUNCTIONS[check_one_of(MODEL_NAMES, model=model)]
+        phi = get_activation(self.law.activation)
 
         def field(t: Tensor, y: Tensor) -> Tensor:
             below, parts = signal.at(t), []
             for layer, at in enumerate(y.split(self.law.width, dim=-1)):
-                n = phi(_through(self.W[layer], below) + self.b[:, layer])
+                n = phi(_multiply_rows(self.W[layer], below) + self.b[:, layer])
                 parts.append(rates(self, layer, at, n, phi))
                 below = at
             return torch.cat(parts, dim=-1)
@@ -203,8 +203,8 @@ class RandomNetworks:
         return field
 
 
-def draw_networks(
-    law: NetworkLaw,
+def sample_random_networks(
+    law: NetworkDistribution,
     count: int,
     *,
     input_size: int = 2,
@@ -220,8 +220,11 @@ def draw_networks(
         generator: source of the draws; by default the global one.
         dtype: of the parameters.
     """
-    at_least(1, input_size=input_size)
-    draws = [_draw(law, input_size, generator, dtype) for _ in range(at_least(1, count=count))]
+    check_at_least(1, input_size=input_size)
+    draws = [
+        _sample_network(law, input_size, generator, dtype)
+        for _ in range(check_at_least(1, count=count))
+    ]
     weights = [
         tuple(torch.stack(layer) for layer in zip(*(draw[i] for draw in draws), strict=True))
         for i in (0, 1)
@@ -230,8 +233,8 @@ def draw_networks(
     return RandomNetworks(law, weights[0], weights[1], *vectors)
 
 
-def _draw(
-    law: NetworkLaw, input_size: int, generator: torch.Generator | None, dtype: torch.dtype
+def _sample_network(
+    law: NetworkDistribution, input_size: int, generator: torch.Generator | None, dtype: torch.dtype
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
     """Return the weights W and V of each layer, and b, c, A, B, tau stacked, (5, n, k)."""
     n, k = law.layers, law.width
@@ -248,36 +251,36 @@ def _draw(
     return W, V, torch.cat([biases, potentials, tau if law.tau_law == "released" else 1 / tau])
 
 
-def _through(W: Tensor, y: Tensor) -> Tensor:
+def _multiply_rows(W: Tensor, y: Tensor) -> Tensor:
     """Return each row times its own matrix, (B, k)."""
     return torch.bmm(y.unsqueeze(1), W).squeeze(1)
 
 
-def _neural_ode(
+def _neural_ode_rates(
     networks: RandomNetworks, layer: int, y: Tensor, n: Tensor, phi: Callable[[Tensor], Tensor]
 ) -> Tensor:
     return n
 
 
-def _ct_rnn(
+def _ct_rnn_rates(
     networks: RandomNetworks, layer: int, y: Tensor, n: Tensor, phi: Callable[[Tensor], Tensor]
 ) -> Tensor:
     return n - y / networks.tau[:, layer]
 
 
-def _ltc(
+def _ltc_rates(
     networks: RandomNetworks, layer: int, y: Tensor, n: Tensor, phi: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    r = phi(_through(networks.V[layer], y) + networks.c[:, layer])
+    r = phi(_multiply_rows(networks.V[layer], y) + networks.c[:, layer])
     decay = 1 / networks.tau[:, layer] + n.abs() + r.abs()
     return networks.A[:, layer] * n + networks.B[:, layer] * r - decay * y
 
 
-_RATES: dict[str, Callable[..., Tensor]] = dict(
-    zip(MODELS, (_neural_ode, _ct_rnn, _ltc), strict=True)
+_RATE_FUNCTIONS: dict[str, Callable[..., Tensor]] = dict(
+    zip(MODEL_NAMES, (_neural_ode_rates, _ct_rnn_rates, _ltc_rates), strict=True)
 )
 
 
-def check_models(models: Sequence[str]) -> tuple[str, ...]:
+def check_model_names(models: Sequence[str]) -> tuple[str, ...]:
     """Return the models' names, or raise for an unknown one."""
-    return tuple(one_of(MODELS, model=model) for model in models)
+    return tuple(check_one_of(MODEL_NAMES, model=model) for model in models)

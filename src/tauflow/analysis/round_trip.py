@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.checks import at_least, one_of, positive
+from tauflow._internal.checks import check_at_least, check_one_of, check_positive
 from tauflow.solvers import RK4, TABLEAUS, integrate
 
-_FINE = 200  # RK4 steps for each step that is judged
+_NUM_REFERENCE_SUBSTEPS = 200  # RK4 steps for each step that is judged
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,17 +43,17 @@ class RoundTrip:
     @property
     def forward_error(self) -> Float[Tensor, " P"]:
         """Root mean square distance of the way there from the truth."""
-        return _distance(self.forward, self.truth)
+        return _compute_distance(self.forward, self.truth)
 
     @property
     def local_error(self) -> Float[Tensor, " Q"]:
         """Root mean square local truncation error of each step."""
-        return _distance(self.forward[:, 1:], self.oracle)
+        return _compute_distance(self.forward[:, 1:], self.oracle)
 
     @property
     def backward_error(self) -> Float[Tensor, " P"]:
         """Root mean square distance of the way back from the way there."""
-        return _distance(self.backward, self.forward)
+        return _compute_distance(self.backward, self.forward)
 
 
 @torch.no_grad()
@@ -74,16 +74,18 @@ def round_trip(
         steps: there, and as many back.
         solver: name of a fixed-step solver of :data:`tauflow.solvers.TABLEAUS`.
     """
-    tableau = TABLEAUS[one_of(TABLEAUS, solver=solver)]
-    dt = torch.full_like(h[:, :1], positive(span=span) / at_least(1, steps=steps))
+    tableau = TABLEAUS[check_one_of(TABLEAUS, solver=solver)]
+    dt = torch.full_like(h[:, :1], check_positive(span=span) / check_at_least(1, steps=steps))
 
     def reversed_field(state: Tensor) -> Tensor:
         return -field(state)
 
     truth, forward, oracle = [h], [h], []
     for _ in range(steps):
-        truth.append(integrate(field, truth[-1], dt, tableau=RK4, substeps=_FINE))
-        oracle.append(integrate(field, forward[-1], dt, tableau=RK4, substeps=_FINE))
+        truth.append(integrate(field, truth[-1], dt, tableau=RK4, substeps=_NUM_REFERENCE_SUBSTEPS))
+        oracle.append(
+            integrate(field, forward[-1], dt, tableau=RK4, substeps=_NUM_REFERENCE_SUBSTEPS)
+        )
         forward.append(integrate(field, forward[-1], dt, tableau=tableau, substeps=1))
     backward = [forward[-1]]
     for _ in range(steps):
@@ -97,5 +99,5 @@ def round_trip(
     )
 
 
-def _distance(one: Tensor, other: Tensor) -> Tensor:
+def _compute_distance(one: Tensor, other: Tensor) -> Tensor:
     return (one - other).square().sum(dim=-1).mean(dim=0).sqrt()

@@ -26,8 +26,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.cells.activations import activation
-from tauflow.checks import boolean, floating, shape_error, within
+from tauflow._internal.checks import check_bool, check_floating_point, check_within, shape_error
+from tauflow.cells.activations import get_activation
 from tauflow.errors import ArgumentError
 
 
@@ -83,19 +83,19 @@ def visual_backprop(
         ArgumentError: the model has no convolutional head.
         ShapeError: the images have another size than the head's.
     """
-    head = _head_of(model)
-    boolean(normalize=normalize)
+    head = _get_head_layers(model)
+    check_bool(normalize=normalize)
     _check_images(head, images)
     flat = images.reshape(-1, *head.image_size)
-    features = _averaged_features(head, flat)
+    features = _compute_mean_features(head, flat)
     mask = features[-1]
     for layer in range(len(features) - 1, -1, -1):
         below = features[layer - 1] if layer else None
         size = head.image_size[1:] if below is None else below.shape[-2:]
-        mask = _spread(mask, head.convolutions[layer], (int(size[0]), int(size[1])))
+        mask = _spread_mask(mask, head.convolutions[layer], (int(size[0]), int(size[1])))
         mask = mask if below is None else mask * below
     if normalize:
-        mask = _normalized(mask)
+        mask = _normalize(mask)
     batch = images.shape[:-3]
     return Saliency(
         mask.reshape(*batch, *mask.shape[-2:]),
@@ -118,7 +118,7 @@ def saliency_under_noise(
         variance: of the noise on every pixel, in the unit of the images, squared.
         seed: of the noise.
     """
-    deviation = math.sqrt(within(0.0, math.inf, variance=variance))
+    deviation = math.sqrt(check_within(0.0, math.inf, variance=variance))
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(images.shape, generator=generator, dtype=torch.float64).to(images)
     clean = visual_backprop(model, images)
@@ -135,7 +135,7 @@ def saliency_under_noise(
 
 
 @dataclass(frozen=True, eq=False)
-class _Head:
+class _HeadLayers:
     """What is read of a :class:`tauflow.models.ConvolutionalHead`, or of a module like it."""
 
     image_size: tuple[int, ...]
@@ -143,19 +143,19 @@ class _Head:
     convolutions: nn.ModuleList
 
 
-def _head_of(model: nn.Module) -> _Head:
-    names = [field.name for field in fields(_Head)]
+def _get_head_layers(model: nn.Module) -> _HeadLayers:
+    names = [field.name for field in fields(_HeadLayers)]
     for module in (model, getattr(model, "head", None)):
         if all(hasattr(module, name) for name in names):
-            return _Head(**{name: getattr(module, name) for name in names})
+            return _HeadLayers(**{name: getattr(module, name) for name in names})
     raise ArgumentError(
         f"visual_backprop: {type(model).__name__} has no convolutional head. Pass a "
         "ConvolutionalSequenceModel or its head."
     )
 
 
-def _check_images(head: _Head, images: Tensor) -> None:
-    floating("visual_backprop", images=images)
+def _check_images(head: _HeadLayers, images: Tensor) -> None:
+    check_floating_point("visual_backprop", images=images)
     if images.ndim < 3 or tuple(images.shape[-3:]) != head.image_size:
         wanted = ", ".join(map(str, head.image_size))
         raise shape_error(
@@ -165,16 +165,16 @@ def _check_images(head: _Head, images: Tensor) -> None:
         raise ArgumentError("visual_backprop: the head has no convolutions to look through.")
 
 
-def _averaged_features(head: _Head, images: Tensor) -> list[Tensor]:
+def _compute_mean_features(head: _HeadLayers, images: Tensor) -> list[Tensor]:
     """Return each layer's features averaged over channels, (N, 1, Y, X)."""
-    act, averages = activation(head.activation), []
+    act, averages = get_activation(head.activation), []
     for convolution in head.convolutions:
         images = act(convolution(images))
         averages.append(images.clamp_min(0).mean(dim=1, keepdim=True))
     return averages
 
 
-def _spread(mask: Tensor, convolution: nn.Module, size: tuple[int, int]) -> Tensor:
+def _spread_mask(mask: Tensor, convolution: nn.Module, size: tuple[int, int]) -> Tensor:
     """Give each position's value to all the positions that its kernel sees."""
     assert isinstance(convolution, nn.Conv2d)
     kernel, stride = convolution.kernel_size, convolution.stride
@@ -186,7 +186,7 @@ def _spread(mask: Tensor, convolution: nn.Module, size: tuple[int, int]) -> Tens
     return F.pad(spread, (0, missing[1], 0, missing[0]))
 
 
-def _normalized(mask: Tensor) -> Tensor:
+def _normalize(mask: Tensor) -> Tensor:
     low = mask.amin(dim=(-2, -1), keepdim=True)
     height = mask.amax(dim=(-2, -1), keepdim=True) - low
     return torch.where(height > 0, (mask - low) / height, torch.zeros_like(mask))

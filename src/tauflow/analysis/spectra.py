@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Complex
 from torch import Tensor
 
+from tauflow._internal.checks import check_at_least, check_one_of, check_positive, check_within
 from tauflow.cells import AbstractCell, GNODECell, LEMCell
-from tauflow.checks import at_least, one_of, positive, within
 from tauflow.errors import ArgumentError
 
 from .flow import as_flow
-from .flow_field import follow
+from .flow_field import simulate
 from .mean_field import RandomODE, mean_field
 
 GATED_NETWORKS = ("mgru", "gnode", "lem")
@@ -39,7 +39,7 @@ class Spectrum:
 
     def share_within(self, radius: float) -> float:
         """Return which share of the eigenvalues is at most ``radius`` from zero: slow modes."""
-        positive(radius=radius)
+        check_positive(radius=radius)
         return float((self.eigenvalues.abs() <= radius).double().mean())
 
 
@@ -74,15 +74,15 @@ def gating_spectrum(
         tolerance: of the final speed.
         seed: of weights and start.
     """
-    one_of(GATED_NETWORKS, network=network)
-    at_least(1, neurons=neurons)
-    within(0.0, math.inf, sigma_w=sigma_w)
-    within(0.0, math.inf, sigma_z=sigma_z)
-    generator = torch.Generator().manual_seed(at_least(0, seed=seed))
-    build = _lem if network == "lem" else _mgru if network == "mgru" else _gnode
+    check_one_of(GATED_NETWORKS, network=network)
+    check_at_least(1, neurons=neurons)
+    check_within(0.0, math.inf, sigma_w=sigma_w)
+    check_within(0.0, math.inf, sigma_z=sigma_z)
+    generator = torch.Generator().manual_seed(check_at_least(0, seed=seed))
+    build = _make_lem if network == "lem" else _make_mgru if network == "mgru" else _make_gnode
     with torch.random.fork_rng(devices=[]):  # a cell draws weights first, which are overwritten
         cell = build(neurons, sigma_w, sigma_z, generator)
-    return _spectrum_after(cell, steps, tolerance, generator, spread=1.0)
+    return _simulate_spectrum(cell, steps, tolerance, generator, spread=1.0)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class MeasuredRadius:
 
 
 @torch.no_grad()
-def measured_radius(
+def measure_radius(
     family: RandomODE,
     *,
     neurons: int = 1000,
@@ -131,16 +131,16 @@ def measured_radius(
     """
     if family.sigma_u * family.input_power:
         raise ArgumentError(
-            "measured_radius: samples run without input, but the family has sigma_u="
+            "measure_radius: samples run without input, but the family has sigma_u="
             f"{family.sigma_u} and input_power={family.input_power}. Set one of them to 0."
         )
-    generator = torch.Generator().manual_seed(at_least(0, seed=seed))
+    generator = torch.Generator().manual_seed(check_at_least(0, seed=seed))
     cell = sample_network(family, neurons, generator)
     theory = mean_field(family)
     spread = math.sqrt(theory.variance) if theory.converged and theory.variance else 1.0
     flow = as_flow(cell, dt=1.0)
     start = spread * torch.randn(1, neurons, generator=generator, dtype=torch.float64)
-    h = follow(flow, start, steps=steps).states[:, -1]
+    h = simulate(flow, start, steps=steps).states[:, -1]
     speed = float(flow.speed(h)) / math.sqrt(neurons)
     jacobian = flow.linearise(h)[1][0] + torch.eye(neurons, dtype=h.dtype)
     return MeasuredRadius(
@@ -164,7 +164,7 @@ def sample_network(
         neurons: N.
         generator: of the weights; the global one, which otherwise is left alone, by default.
     """
-    hidden = max(1, round(family.aspect * at_least(1, neurons=neurons)))
+    hidden = max(1, round(family.aspect * check_at_least(1, neurons=neurons)))
     deep = family.layers > 1
     with torch.random.fork_rng(devices=[], enabled=generator is not None):
         cell = GNODECell(
@@ -178,47 +178,51 @@ def sample_network(
         )
     weights = [cell.W_h, *cell.W_F]
     for weight, gain in zip(weights, family.gains, strict=True):
-        _draw(weight, math.sqrt(gain), generator)
+        _sample_weight(weight, math.sqrt(gain), generator)
     for bias in (cell.b, *cell.b_F):
-        bias.copy_(family.sigma_b * _normal(bias.shape, generator))
-    cell.W_x.copy_(family.sigma_u * _normal(cell.W_x.shape, generator))
+        bias.copy_(family.sigma_b * _sample_normal(bias.shape, generator))
+    cell.W_x.copy_(family.sigma_u * _sample_normal(cell.W_x.shape, generator))
     return cell
 
 
 @torch.no_grad()
-def _spectrum_after(
+def _simulate_spectrum(
     cell: AbstractCell, steps: int, tolerance: float, generator: torch.Generator, *, spread: float
 ) -> Spectrum:
     """Run a network without input in steps of one time constant; linearise the flow there."""
     size = cell.state_size
     start = spread * torch.randn(1, size, generator=generator, dtype=torch.float64)
-    h = follow(as_flow(cell, dt=1.0), start, steps=at_least(1, steps=steps)).states[:, -1]
+    h = simulate(as_flow(cell, dt=1.0), start, steps=check_at_least(1, steps=steps)).states[:, -1]
     flow = as_flow(cell, dt=0)
     speed = float(flow.speed(h)) / math.sqrt(size)
-    return Spectrum(flow.eigenvalues(h)[0], speed, speed < positive(tolerance=tolerance))
+    return Spectrum(flow.eigenvalues(h)[0], speed, speed < check_positive(tolerance=tolerance))
 
 
-def _mgru(neurons: int, sigma_w: float, sigma_z: float, generator: torch.Generator) -> AbstractCell:
+def _make_mgru(
+    neurons: int, sigma_w: float, sigma_z: float, generator: torch.Generator
+) -> AbstractCell:
     cell = GNODECell(1, neurons, layers=1, final_activation="tanh")
-    return _with_weights(cell, [sigma_w, sigma_z], generator)
+    return _sample_weights(cell, [sigma_w, sigma_z], generator)
 
 
-def _gnode(
+def _make_gnode(
     neurons: int, sigma_w: float, sigma_z: float, generator: torch.Generator
 ) -> AbstractCell:
     cell = GNODECell(1, neurons, layers=3, units=neurons, activation="tanh")
     with torch.no_grad():
         for weight in cell.W_F:
-            _draw(weight, sigma_w, generator)
-    return _with_weights(cell, [sigma_w, sigma_z], generator)
+            _sample_weight(weight, sigma_w, generator)
+    return _sample_weights(cell, [sigma_w, sigma_z], generator)
 
 
-def _lem(neurons: int, sigma_w: float, sigma_z: float, generator: torch.Generator) -> AbstractCell:
-    return _with_weights(LEMCell(1, neurons), [sigma_z, sigma_z, sigma_w, sigma_w], generator)
+def _make_lem(
+    neurons: int, sigma_w: float, sigma_z: float, generator: torch.Generator
+) -> AbstractCell:
+    return _sample_weights(LEMCell(1, neurons), [sigma_z, sigma_z, sigma_w, sigma_w], generator)
 
 
 @torch.no_grad()
-def _with_weights(
+def _sample_weights(
     cell: GNODECell | LEMCell, scales: list[float], generator: torch.Generator
 ) -> AbstractCell:
     """Draw the recurrent weights block by block; no biases and no input weights."""
@@ -226,14 +230,14 @@ def _with_weights(
         if name.startswith(("b", "W_x")):
             parameter.zero_()
     for block, scale in zip(cell.W_h.chunk(len(scales)), scales, strict=True):
-        _draw(block, scale, generator)
+        _sample_weight(block, scale, generator)
     return cell
 
 
-def _draw(weight: Tensor, scale: float, generator: torch.Generator | None) -> None:
-    weight.copy_(scale / math.sqrt(weight.shape[1]) * _normal(weight.shape, generator))
+def _sample_weight(weight: Tensor, scale: float, generator: torch.Generator | None) -> None:
+    weight.copy_(scale / math.sqrt(weight.shape[1]) * _sample_normal(weight.shape, generator))
 
 
-def _normal(shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+def _sample_normal(shape: torch.Size, generator: torch.Generator | None) -> Tensor:
     """Draw from N(0, 1), in single precision, so that a seed stands for the same numbers always."""
     return torch.randn(shape, generator=generator, dtype=torch.float32)

@@ -21,19 +21,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tauflow.checks import at_least, one_of, shape_error
+from tauflow._internal.checks import check_at_least, check_one_of, shape_error
 from tauflow.errors import ArgumentError
 
 from .driven_paths import PathSettings, solve_path
 from .projection import principal_components
 from .random_networks import (
-    MODELS,
+    MODEL_NAMES,
     InputSignal,
-    NetworkLaw,
+    NetworkDistribution,
     RandomNetworks,
-    check_models,
+    check_model_names,
     circular_input,
-    draw_networks,
+    sample_random_networks,
 )
 from .variable_step import SolverPath
 
@@ -56,8 +56,8 @@ class DepthSummary:
     """Computational depths of many networks.
 
     Neurons with a tiny time constant make some networks very stiff (see the released law of tau in
-    :class:`NetworkLaw`), so that the mean follows a few of them; the median and the quartiles are
-    the stable numbers.
+    :class:`NetworkDistribution`), so that the mean follows a few of them; the median and the
+    quartiles are the stable numbers.
 
     Args:
         mean: the mean.
@@ -93,7 +93,7 @@ class TrajectoryLengths:
     """
 
     model: str
-    law: NetworkLaw
+    law: NetworkDistribution
     solver: PathSettings
     signal: InputSignal
     lengths: Float[Tensor, "R n"]
@@ -118,7 +118,7 @@ class TrajectoryLengths:
                 out four points per step, that is four times as much.
         """
         samples = len(self.signal.t)
-        if one_of(("released", "paper"), convention=convention) == "released":
+        if check_one_of(("released", "paper"), convention=convention) == "released":
             return self.output_points.double() / samples
         return self.accepted.double() / (samples - 1)
 
@@ -177,7 +177,7 @@ def principal_scores(
 
 def trajectory_lengths(
     model: str,
-    law: NetworkLaw | None = None,
+    law: NetworkDistribution | None = None,
     *,
     tries: int = 100,
     solver: str | PathSettings = "ode45",
@@ -194,7 +194,7 @@ def trajectory_lengths(
 
     Args:
         model: ``"neural-ode"``, ``"ct-rnn"`` or ``"ltc"``.
-        law: the networks; by default :class:`NetworkLaw` as it is.
+        law: the networks; by default :class:`NetworkDistribution` as it is.
         tries: networks to draw.
         solver: a name of :data:`~tauflow.analysis.driven_paths.PATH_SOLVERS`, or its settings.
         signal: the input; by default a circle of 100 samples.
@@ -204,30 +204,30 @@ def trajectory_lengths(
             sums are rounded otherwise for another number of rows, and solvers that choose their
             steps amplify that: lengths may then differ by some percent, depths by some steps.
     """
-    law = NetworkLaw() if law is None else law
+    law = NetworkDistribution() if law is None else law
     settings = PathSettings(solver) if isinstance(solver, str) else solver
     signal = circular_input() if signal is None else signal
-    check_models([model])
-    at_least(1, tries=tries)
-    at_least(0, examples=examples)
+    check_model_names([model])
+    check_at_least(1, tries=tries)
+    check_at_least(0, examples=examples)
     generator = torch.Generator().manual_seed(seed)
     width = signal.values.shape[1]
     parts: list[TrajectoryLengths] = []
-    for done in range(0, tries, at_least(1, at_once=at_once)):
+    for done in range(0, tries, check_at_least(1, at_once=at_once)):
         count = min(at_once, tries - done)
-        networks = draw_networks(law, count, input_size=width, generator=generator)
+        networks = sample_random_networks(law, count, input_size=width, generator=generator)
         path = _solve(model, networks, signal, settings)
         wanted = max(0, min(examples - done, count))
         parts.append(_measure(model, law, settings, signal, path, wanted))
-    return _joined(parts)
+    return _concatenate(parts)
 
 
 def length_study(
     vary: str,
     values: Sequence[Any],
     *,
-    law: NetworkLaw | None = None,
-    models: Sequence[str] = MODELS,
+    law: NetworkDistribution | None = None,
+    models: Sequence[str] = MODEL_NAMES,
     solver: str | PathSettings = "ode45",
     input_points: int = 100,
     tries: int = 100,
@@ -236,7 +236,7 @@ def length_study(
     """Measure trajectory lengths of several models while one setting varies.
 
     Args:
-        vary: a field of :class:`NetworkLaw`, or ``"solver"`` or ``"input_points"``.
+        vary: a field of :class:`NetworkDistribution`, or ``"solver"`` or ``"input_points"``.
         values: the values it takes.
         law: the other settings of the networks.
         models: the models.
@@ -245,13 +245,13 @@ def length_study(
         tries: networks per model and value.
         seed: of the draws.
     """
-    law = NetworkLaw() if law is None else law
-    of_law = {field.name for field in fields(NetworkLaw)}
-    one_of((*sorted(of_law), "solver", "input_points"), vary=vary)
+    law = NetworkDistribution() if law is None else law
+    of_law = {field.name for field in fields(NetworkDistribution)}
+    check_one_of((*sorted(of_law), "solver", "input_points"), vary=vary)
     if len(values) == 0:
         raise ArgumentError(f"values is empty; name at least one value of {vary}.")
     results: dict[str, tuple[TrajectoryLengths, ...]] = {}
-    for model in check_models(models):
+    for model in check_model_names(models):
         results[model] = tuple(
             trajectory_lengths(
                 model,
@@ -277,7 +277,7 @@ def _solve(
 
 def _measure(
     model: str,
-    law: NetworkLaw,
+    law: NetworkDistribution,
     settings: PathSettings,
     signal: InputSignal,
     path: SolverPath,
@@ -305,7 +305,7 @@ def _measure(
     )
 
 
-def _joined(parts: Sequence[TrajectoryLengths]) -> TrajectoryLengths:
+def _concatenate(parts: Sequence[TrajectoryLengths]) -> TrajectoryLengths:
     first = parts[0]
     tensors: dict[str, Any] = {
         field.name: torch.cat([getattr(part, field.name) for part in parts])

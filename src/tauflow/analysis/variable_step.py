@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tauflow.checks import at_least, positive
-from tauflow.registry import Registry
+from tauflow._internal.checks import check_at_least, check_positive
+from tauflow._internal.registry import Registry
 
 Field = Callable[[Tensor, Tensor], Tensor]
 """Maps times (B,) and states (B, S) to the rates of the states, (B, S)."""
@@ -143,17 +143,17 @@ def solve_variable_step(
         The output points, with ``converged`` false for rows that did not reach the end.
     """
     limits = _Limits(
-        rtol=positive(rtol=rtol),
-        threshold=positive(atol=atol) / rtol,
-        longest=min(span, 0.1 * span if max_step is None else positive(max_step=max_step)),
-        span=positive(span=span),
+        rtol=check_positive(rtol=rtol),
+        threshold=check_positive(atol=atol) / rtol,
+        longest=min(span, 0.1 * span if max_step is None else check_positive(max_step=max_step)),
+        span=check_positive(span=span),
     )
-    record = _Record(y, pair.refine if refine is None else at_least(1, refine=refine))
+    record = _OutputPoints(y, pair.refine if refine is None else check_at_least(1, refine=refine))
     rows = torch.arange(y.shape[0], device=y.device)
-    field, method = field_for(rows), _Method(pair, y)
-    state = _start(field, rows, y, method, limits)
-    for _ in range(at_least(1, max_steps=max_steps)):
-        state, goes_on = _attempt(field, state, method, limits, record)
+    field, method = field_for(rows), _PairTensors(pair, y)
+    state = _choose_first_steps(field, rows, y, method, limits)
+    for _ in range(check_at_least(1, max_steps=max_steps)):
+        state, goes_on = _try_step(field, state, method, limits, record)
         if not bool(goes_on.all()):
             state = state.take(goes_on)
             if state.rows.numel() == 0:
@@ -185,7 +185,7 @@ class _State:
         return _State(*(getattr(self, part.name)[keep] for part in fields(self)))
 
 
-class _Method:
+class _PairTensors:
     """A pair's coefficients as tensors."""
 
     def __init__(self, pair: EmbeddedPair, like: Tensor) -> None:
@@ -206,18 +206,18 @@ class _Method:
         stages[0] = slope
         after = y
         for i in range(1, len(self.c)):
-            after = y + h[:, None] * _combined(self.a[i], stages[:i])
+            after = y + h[:, None] * _combine_stages(self.a[i], stages[:i])
             stages[i] = field(t + self.c[i] * h, after)
         return after, stages
 
-    def between(self, y: Tensor, h: Tensor, stages: Tensor, shares: Tensor) -> Tensor:
+    def interpolate(self, y: Tensor, h: Tensor, stages: Tensor, shares: Tensor) -> Tensor:
         """Return the states at shares of the step, (R, points, S)."""
         powers = shares[:, None] ** torch.arange(1, self.dense.shape[1] + 1, device=y.device)
         weights = powers @ self.dense.T  # (points, K)
         return y[:, None] + h[:, None, None] * torch.einsum("kbs,pk->bps", stages, weights)
 
 
-class _Record:
+class _OutputPoints:
     """The output points in the order of the solve, and the counts."""
 
     def __init__(self, y: Tensor, refine: int) -> None:
@@ -257,7 +257,9 @@ class _Record:
         )
 
 
-def _start(field: Field, rows: Tensor, y: Tensor, method: _Method, limits: _Limits) -> _State:
+def _choose_first_steps(
+    field: Field, rows: Tensor, y: Tensor, method: _PairTensors, limits: _Limits
+) -> _State:
     """Choose first steps short enough for the component that changes fastest."""
     t = y.new_zeros(y.shape[0])
     slope = field(t, y)
@@ -267,8 +269,8 @@ def _start(field: Field, rows: Tensor, y: Tensor, method: _Method, limits: _Limi
     return _State(rows, t, y, slope, h, torch.zeros_like(rows, dtype=torch.bool))
 
 
-def _attempt(
-    field: Field, state: _State, method: _Method, limits: _Limits, record: _Record
+def _try_step(
+    field: Field, state: _State, method: _PairTensors, limits: _Limits, record: _OutputPoints
 ) -> tuple[_State, Tensor]:
     """Try one step of every row; return where they stand and which of them go on, (R,)."""
     t, y = state.t, state.y
@@ -279,7 +281,7 @@ def _attempt(
     h = torch.where(last, limits.span - t, h)
     after, stages = method.step(field, t, y, state.slope, h)
     scale = torch.maximum(y.abs(), after.abs()).clamp_min(limits.threshold)
-    error = h * (_combined(method.error, stages) / scale).abs().amax(dim=-1) / limits.rtol
+    error = h * (_combine_stages(method.error, stages) / scale).abs().amax(dim=-1) / limits.rtol
     # A state that is not finite has no error to compare: it counts as a failure.
     error = error.nan_to_num(nan=math.inf, posinf=math.inf)
     accept = error <= 1
@@ -289,7 +291,7 @@ def _attempt(
     time = torch.where(last, limits.span, t + h)
     if bool(accept.any()):
         start, length = t[accept, None], h[accept]
-        points = method.between(y[accept], length, stages[:, accept], record.shares)
+        points = method.interpolate(y[accept], length, stages[:, accept], record.shares)
         record.add(
             state.rows[accept],
             torch.cat([start + length[:, None] * record.shares, time[accept, None]], dim=1),
@@ -301,13 +303,15 @@ def _attempt(
         t=torch.where(accept, time, t),
         y=torch.where(moved, after, y),
         slope=torch.where(moved, stages[-1], state.slope),
-        h=_next_step(h, error, accept, state.failed, method.root),
+        h=_choose_next_steps(h, error, accept, state.failed, method.root),
         failed=~accept,
     )
     return state, ~(stuck | accept & last)
 
 
-def _next_step(h: Tensor, error: Tensor, accept: Tensor, failed: Tensor, root: float) -> Tensor:
+def _choose_next_steps(
+    h: Tensor, error: Tensor, accept: Tensor, failed: Tensor, root: float
+) -> Tensor:
     """Return the steps to try next; ``error`` is relative to what is allowed.
 
     A step keeps its length after a success that cost failures, and halves after a second failure.
@@ -318,6 +322,6 @@ def _next_step(h: Tensor, error: Tensor, accept: Tensor, failed: Tensor, root: f
     return torch.where(accept, grown, shrunk)
 
 
-def _combined(weights: Tensor, stages: Tensor) -> Tensor:
+def _combine_stages(weights: Tensor, stages: Tensor) -> Tensor:
     """Return the weighted sum of stages (K, R, S)."""
     return (weights @ stages.flatten(1)).view(stages.shape[1:])

@@ -2,8 +2,8 @@
 
 from .activations import ACTIVATIONS
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
-from .catalog import CELLS, MODELS, ModelEntry
 from .ltc import LTC_VARIANTS
+from .registry import CELLS, MODELS, ModelEntry
 
 # The cells' classes are here by their names; __init__.pyi, made of the same, tells them to tools.
 globals().update({cell.__name__: cell for cell in CELLS})

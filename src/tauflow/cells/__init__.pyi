@@ -6,7 +6,6 @@
 from .activations import ACTIVATIONS
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
 from .bidirectional_rnn import BidirectionalRNNCell
-from .catalog import CELLS, MODELS, ModelEntry
 from .cfc import CfCCell
 from .cornn import CoRNNCell
 from .ct_gru import CTGRUCell
@@ -20,7 +19,7 @@ from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .gru_ode import GRUODECell
 from .hippo import HiPPOCell
 from .lem import LEMCell
-from .lipschitz import LipschitzRNNCell
+from .lipschitz_rnn import LipschitzRNNCell
 from .lmu import LMUCell
 from .lrc import LRCCell
 from .lrc_ssm import LrcSSMCell
@@ -29,8 +28,9 @@ from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
 from .ode_lstm import ODELSTMCell
 from .phased_lstm import PhasedLSTMCell
+from .registry import CELLS, MODELS, ModelEntry
 from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
-from .rubanova import RubanovaGRUCell
+from .rubanova_gru import RubanovaGRUCell
 from .rubanova_ode import RubanovaODERNNCell
 from .wired_cfc import WiredCfCCell
 

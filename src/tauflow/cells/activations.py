@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tauflow._internal.registry import Registry
 from tauflow.errors import ArgumentError
-from tauflow.registry import Registry
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -46,10 +46,10 @@ def _is_callable(name: str, function: Activation) -> None:
         )
 
 
-ACTIVATIONS.hold_to(_is_callable)
+ACTIVATIONS.add_check(_is_callable)
 
 
-def activation(name_or_function: str | Activation) -> Activation:
+def get_activation(name_or_function: str | Activation) -> Activation:
     """Return the activation of that name, or the function itself.
 
     A function works everywhere but in model files, which hold names only.

@@ -9,24 +9,24 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least, shape_error
+from tauflow._internal.checks import check_at_least, shape_error
+from tauflow._internal.init_args import CaptureInitArgs, check_settable, format_changed_options
 from tauflow.errors import ArgumentError, TauflowError
-from tauflow.recorded import RecordedMeta, changed_options, check_settable
 from tauflow.wirings import AbstractWiring
 
-from .built import changes, parts_of
 from .contract import check_cell
-from .fresh import fresh_options
+from .reinitialise import reinitialised_options
+from .snapshot import find_modification, take_snapshot
 
 
-class _CellMeta(RecordedMeta):
+class _CellMeta(CaptureInitArgs):
     """Also look at the cell, and record what it consists of, for ``changes``."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Build the cell, then look at it."""
         cell = super().__call__(*args, **kwargs)
         check_cell(cell)
-        cell._parts_when_built = parts_of(cell)
+        cell._parts_when_built = take_snapshot(cell)
         return cell
 
 
@@ -70,7 +70,7 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
     """
     takes_wiring: bool = False
     """Whether the hidden size may be a wiring."""
-    parts_not_called: ClassVar[tuple[str, ...]] = ()
+    uncalled_submodules: ClassVar[tuple[str, ...]] = ()
     """Names of parts whose parameters the step reads, so that hooks on them have no effect."""
     state_names: ClassVar[tuple[str, ...]] = ("h",)
     """The parts of the state, if each is as wide as there are neurons."""
@@ -80,13 +80,13 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
-        self.input_size = at_least(1, input_size=input_size)
+        self.input_size = check_at_least(1, input_size=input_size)
         if isinstance(hidden_size, AbstractWiring):
             raise ArgumentError(
                 f"{type(self).__name__} is fully connected and takes a number as hidden_size, got "
                 f"{hidden_size!r}. Wirings are for LTC, WiredCfC and MixedMemory(core='wired-cfc')."
             )
-        self.hidden_size = at_least(1, hidden_size=hidden_size)
+        self.hidden_size = check_at_least(1, hidden_size=hidden_size)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; of an option that nothing reads any more this is an error."""
@@ -135,7 +135,7 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
         return torch.ones_like(h)
 
     @property
-    def has_unit_of_time(self) -> bool:
+    def has_time_unit(self) -> bool:
         """Whether it matters in which unit gaps are measured."""
         return True
 
@@ -148,7 +148,7 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
         tau = getattr(self, "tau", None)
         return float(tau) if isinstance(tau, float | int) and tau > 0 else None
 
-    def stable_gap(self) -> float:
+    def max_stable_dt(self) -> float:
         """Return the longest gap that fixed explicit steps follow without blowing up.
 
         That is the number of steps times the length of the solver's interval of stability, over the
@@ -198,12 +198,12 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
                     f"{argument.name!r} by position only. Take it by name, or override "
                     "with_input_size."
                 )
-        return type(self)(**{**fresh_options(self.options), "input_size": input_size})
+        return type(self)(**{**reinitialised_options(self.options), "input_size": input_size})
 
-    def _changed(self) -> str | None:
-        """Return what :func:`~tauflow.cells.built.changes` says, errors too."""
+    def _find_modification(self) -> str | None:
+        """Return what :func:`~tauflow.cells.snapshot.changes` says, errors too."""
         try:
-            return changes(self)
+            return find_modification(self)
         except TauflowError as error:
             return str(error)
 
@@ -219,7 +219,7 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
 
     def extra_repr(self) -> str:
         """Show the options that differ from their defaults."""
-        return changed_options(self)
+        return format_changed_options(self)
 
 
 def first_parameter(module: nn.Module) -> Tensor | None:
@@ -281,28 +281,28 @@ class AbstractHoistedCell(AbstractCell):
 class AbstractPureCell(AbstractCell):
     """A cell whose step is a pure function of a form and of tensors, which everything calls.
 
-    A subclass says what it is (:meth:`as_form`), what it reads (:meth:`tensors`), what its input
-    and gaps come to before the state is known (:meth:`hoist`, for all steps at once) and how the
-    state takes one step (:meth:`advance`). The cell's own step, the reference loop, the derivatives
-    of fused kernels and the packing of streams are made of these, so that the mathematics stands
-    once.
+    A subclass says what it is (:meth:`static_config`), what it reads (:meth:`tensors`), what its
+    input and gaps come to before the state is known (:meth:`hoist`, for all steps at once) and how
+    the state takes one step (:meth:`advance`). The cell's own step, the reference loop, the
+    derivatives of fused kernels and the packing of streams are made of these, so that the
+    mathematics stands once.
     """
 
     @abstractmethod
-    def as_form(self) -> Any:
+    def static_config(self) -> Any:
         """Return all about the cell that is not a tensor, frozen and hashable."""
 
     @abstractmethod
-    def tensors(self) -> tuple[Tensor, ...]:
+    def packed_parameters(self) -> tuple[Tensor, ...]:
         """Return the parameters, packed by operations that carry their gradients."""
 
     @staticmethod
     @abstractmethod
-    def hoist(form: Any, x: Tensor, dt: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+    def hoist(config: Any, x: Tensor, dt: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         """Return what steps read of inputs and gaps, ``(*batch, K)`` and ``(*batch, 1)``.
 
         Args:
-            form: of the cell.
+            config: of the cell.
             x: inputs, ``(*batch, I)``.
             dt: gaps, ``(*batch, 1)``.
             *tensors: of the cell.
@@ -310,11 +310,11 @@ class AbstractPureCell(AbstractCell):
 
     @staticmethod
     @abstractmethod
-    def advance(form: Any, h: Tensor, step: tuple[Tensor, Tensor], *tensors: Tensor) -> Tensor:
+    def advance(config: Any, h: Tensor, step: tuple[Tensor, Tensor], *tensors: Tensor) -> Tensor:
         """Return the state after one step, (B, S).
 
         Args:
-            form: of the cell.
+            config: of the cell.
             h: state before it, (B, S).
             step: what :meth:`hoist` made of its input and gap.
             *tensors: of the cell.
@@ -324,5 +324,5 @@ class AbstractPureCell(AbstractCell):
         self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
     ) -> Float[Tensor, "B S"]:
         """Advance the state by ``dt``, holding ``x``."""
-        form, tensors = self.as_form(), self.tensors()
+        form, tensors = self.static_config(), self.packed_parameters()
         return self.advance(form, h, self.hoist(form, x, dt, *tensors), *tensors)

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.checks import finite
+from tauflow._internal.checks import check_finite
 
 from .base import AbstractHoistedCell, Hoisted
 from .ct_rnn import CTRNNCell
 from .gated import LSTMCell, lstm_update
-from .initialise import Generator
+from .init import Generator
 
 
 class BidirectionalRNNCell(AbstractHoistedCell):
@@ -24,7 +24,7 @@ class BidirectionalRNNCell(AbstractHoistedCell):
     The links between the two run in both directions; nothing runs backwards in time. For that, run
     any cell with ``bidirectional=True``. The LSTM is told the gap as a feature, the CT-RNN flows
     over it, in steps that are stable up to a gap of 2 ``substeps`` / ``damping``, 8 by default
-    (:meth:`stable_gap`). The state is [h; q; c], (B, 3 N).
+    (:meth:`max_stable_dt`). The state is [h; q; c], (B, 3 N).
 
     Parameters: 5 D N + 10 N^2 + 10 N.
 
@@ -44,7 +44,7 @@ class BidirectionalRNNCell(AbstractHoistedCell):
     """
 
     paper: ClassVar[str] = "Lechner & Hasani 2020, Learning long-term dependencies"
-    parts_not_called = ("lstm", "ct_rnn")
+    uncalled_submodules = ("lstm", "ct_rnn")
     state_names = ("h", "q", "c")  # the LSTM's output, the CT-RNN's state, the LSTM's memory
 
     def __init__(
@@ -59,7 +59,7 @@ class BidirectionalRNNCell(AbstractHoistedCell):
     ) -> None:
         super().__init__(input_size, hidden_size)
         both = input_size + hidden_size
-        bias = finite(forget_bias=forget_bias)
+        bias = check_finite(forget_bias=forget_bias)
         self.lstm = LSTMCell(both, hidden_size, append_dt=True, init="keras", forget_bias=bias)
         self.ct_rnn = CTRNNCell(
             both, hidden_size, solver=solver, substeps=substeps, damping=damping
@@ -70,9 +70,9 @@ class BidirectionalRNNCell(AbstractHoistedCell):
         self.lstm.reset_parameters(generator)
         self.ct_rnn.reset_parameters(generator)
 
-    def stable_gap(self) -> float:
+    def max_stable_dt(self) -> float:
         """Return that of the CT-RNN."""
-        return self.ct_rnn.stable_gap()
+        return self.ct_rnn.max_stable_dt()
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return what both take from the input, the gap, and the weights of [h; q] as one."""
@@ -89,22 +89,22 @@ class BidirectionalRNNCell(AbstractHoistedCell):
             ]
         )
         drives = torch.cat([gates, drive], dim=-1)
-        return Hoisted((drives, dt), (of_state.T.contiguous(), *self.ct_rnn.tensors()))
+        return Hoisted((drives, dt), (of_state.T.contiguous(), *self.ct_rnn.packed_parameters()))
 
     def advance(
         self,
         h: Float[Tensor, "B S"],
         inputs: Float[Tensor, "B G"],
         dt: Float[Tensor, "B 1"],
-        of_state_T: Float[Tensor, "both G"],
+        W_state_T: Float[Tensor, "both G"],
         *flow: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Return [h; q; c] after ``dt``, given the new input."""
         N = self.hidden_size
         outputs, c = h.split([2 * N, N], dim=-1)
-        gates, drive = torch.addmm(inputs, outputs, of_state_T).split([4 * N, N], dim=-1)
+        gates, drive = torch.addmm(inputs, outputs, W_state_T).split([4 * N, N], dim=-1)
         c, h_lstm = lstm_update(gates, c)
-        form = self.ct_rnn.as_form()
+        form = self.ct_rnn.static_config()
         q = self.ct_rnn.advance(form, outputs[:, N:], (drive, dt), *flow)
         return torch.cat([h_lstm, q, c], dim=-1)
 

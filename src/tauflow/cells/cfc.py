@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.checks import one_of, within
+from tauflow._internal.checks import check_one_of, check_within
 
 from .activations import Activation
 from .base import AbstractPureCell
-from .cfc_heads import Backbone, ClosedForm, ClosedFormHeads, closed_form_step
-from .initialise import Generator
+from .cfc_heads import Backbone, CfCConfig, ClosedFormHeads, cfc_step
+from .init import Generator
 
 
 class CfCCell(AbstractPureCell):
@@ -81,8 +81,8 @@ class CfCCell(AbstractPureCell):
         init_gain: float | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size)
-        self.init = one_of(("keras", "torch"), init=init)
-        self.init_gain = None if init_gain is None else within(0.0, 1e6, init_gain=init_gain)
+        self.init = check_one_of(("keras", "torch"), init=init)
+        self.init_gain = None if init_gain is None else check_within(0.0, 1e6, init_gain=init_gain)
         self.backbone = Backbone(
             input_size + hidden_size,
             backbone_units,
@@ -121,23 +121,23 @@ class CfCCell(AbstractPureCell):
         after: Tensor = self.heads(self.backbone(torch.cat([x, h], dim=-1)), dt)
         return after
 
-    def as_form(self) -> ClosedForm:
+    def static_config(self) -> CfCConfig:
         """Return the closed form, and the activation before it."""
-        return self.heads.as_form(self.backbone)
+        return self.heads.static_config(self.backbone)
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def packed_parameters(self) -> tuple[Tensor, ...]:
         """Return the :class:`~tauflow.cells.cfc_heads.ClosedFormTensors`."""
-        return self.heads.tensors(self.backbone)
+        return self.heads.packed_parameters(self.backbone)
 
     @staticmethod
-    def hoist(form: ClosedForm, x: Tensor, dt: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+    def hoist(config: CfCConfig, x: Tensor, dt: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         """Return input and gap as they are."""
         return x, dt
 
     @staticmethod
     def advance(
-        form: ClosedForm, h: Tensor, step: tuple[Tensor, Tensor], *tensors: Tensor
+        config: CfCConfig, h: Tensor, step: tuple[Tensor, Tensor], *tensors: Tensor
     ) -> Tensor:
         """Return the state after one step of the parts as they were built."""
         x, dt = step
-        return closed_form_step(form, torch.cat([x, h], dim=-1), dt, *tensors)
+        return cfc_step(config, torch.cat([x, h], dim=-1), dt, *tensors)

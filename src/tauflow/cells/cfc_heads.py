@@ -9,14 +9,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.budget import repeated
-from tauflow.checks import at_least, boolean, one_of, within
+from tauflow._internal.allocation_limit import repeat_counted
+from tauflow._internal.checks import check_at_least, check_bool, check_one_of, check_within
 from tauflow.errors import ArgumentError
 
 from .activations import Activation, identity
-from .activations import activation as find_activation
-from .built import read
-from .initialise import Generator, glorot_blocks_, torch_uniform_
+from .activations import get_activation as find_activation
+from .init import Generator, glorot_blocks_, torch_uniform_
+from .snapshot import read_parameter
 
 MODES = ("default", "no_gate", "pure")
 
@@ -51,13 +51,13 @@ class ClosedFormHeads(nn.Module):
         synapses: Tensor | None = None,
     ) -> None:
         super().__init__()
-        self.hidden_size = at_least(1, hidden_size=hidden_size)
-        self.mode = one_of(MODES, mode=mode)
+        self.hidden_size = check_at_least(1, hidden_size=hidden_size)
+        self.mode = check_one_of(MODES, mode=mode)
         self.phi = find_activation(activation)
         if time_sign not in (-1, 1):
             raise ArgumentError(f"time_sign must be -1 or 1, got {time_sign!r}.")
         self.time_sign = time_sign
-        self.time_bias = boolean(time_bias=time_bias)
+        self.time_bias = check_bool(time_bias=time_bias)
         if mode == "pure" and (activation != "tanh" or time_sign != -1 or not time_bias):
             raise ArgumentError(
                 "mode='pure' has neither a head activation nor a time gate: activation, time_sign "
@@ -81,7 +81,7 @@ class ClosedFormHeads(nn.Module):
     @torch.no_grad()
     def reset_parameters(self, style: str, gain: float | None, generator: Generator = None) -> None:
         """Draw the heads; see :class:`~tauflow.cells.cfc.CfCCell` for ``style`` and ``gain``."""
-        draw_dense_(self.weight, self.bias, self.blocks, style, gain, generator)
+        init_dense_(self.weight, self.bias, self.blocks, style, gain, generator)
         if self.mode == "pure":
             self.w_tau.zero_()
             self.A.fill_(1.0)
@@ -94,7 +94,7 @@ class ClosedFormHeads(nn.Module):
     def forward(self, z: Float[Tensor, "B Q"], dt: Float[Tensor, "B 1"]) -> Float[Tensor, "B N"]:
         """Return the state after ``dt``."""
         weight = self.weight if self.synapses is None else self.weight * self.synapses
-        return self.respond(F.linear(z, weight, self.bias), dt, *self.time_parameters())
+        return self.combine_heads(F.linear(z, weight, self.bias), dt, *self.time_parameters())
 
     def time_parameters(self) -> tuple[Tensor, ...]:
         """Return |w_tau| and A of the pure form, (N,) each; the other forms have none."""
@@ -102,46 +102,51 @@ class ClosedFormHeads(nn.Module):
             return ()
         return torch.where(self.w_tau >= 0, self.w_tau, -self.w_tau), self.A
 
-    def respond(
+    def combine_heads(
         self, heads: Float[Tensor, "B K"], dt: Float[Tensor, "B 1"], *time_parameters: Tensor
     ) -> Float[Tensor, "B N"]:
         """Return the state after ``dt``, given the products of the heads and what they read."""
-        return respond(self.as_form(), heads, dt, *time_parameters)
+        return combine_heads(self.static_config(), heads, dt, *time_parameters)
 
-    def as_form(self, backbone: "Backbone | None" = None) -> "ClosedForm":
+    def static_config(self, backbone: "Backbone | None" = None) -> "CfCConfig":
         """Return all about the heads that is not a tensor, and about the layers before them."""
         layers = 0 if backbone is None else len(backbone.layers)
         outer = backbone.phi if backbone is not None and layers else identity
         phi = identity if self.mode == "pure" else self.phi
-        return ClosedForm(layers, outer, self.mode, phi, self.time_sign, self.time_bias)
+        return CfCConfig(layers, outer, self.mode, phi, self.time_sign, self.time_bias)
 
-    def tensors(self, backbone: "Backbone | None" = None) -> tuple[Tensor, ...]:
-        """Return the :class:`ClosedFormTensors`, by operations that carry their gradients."""
+    def packed_parameters(self, backbone: "Backbone | None" = None) -> tuple[Tensor, ...]:
+        """Return the :class:`CfCParameters`, by operations that carry their gradients."""
         rows, synapses = self.blocks * self.hidden_size, self.synapses
-        layers = [] if backbone is None else backbone.tensors()
+        layers = [] if backbone is None else backbone.weights_and_biases()
         features = self.weight.shape[1] if backbone is None else backbone.out_features
         features = features if synapses is None else synapses.shape[1]
-        weight, bias = read(self, "weight", rows, features), read(self, "bias", rows)
+        weight, bias = (
+            read_parameter(self, "weight", rows, features),
+            read_parameter(self, "bias", rows),
+        )
         if synapses is not None:
-            weight = weight * read(self, "synapses", rows, features)
+            weight = weight * read_parameter(self, "synapses", rows, features)
         none = bias.new_empty(0)
         rate = amplitude = none
         if self.mode == "pure":
-            w_tau, amplitude = (read(self, name, self.hidden_size) for name in ("w_tau", "A"))
+            w_tau, amplitude = (
+                read_parameter(self, name, self.hidden_size) for name in ("w_tau", "A")
+            )
             # |w_tau| with slope 1 at 0, where w_tau starts; abs() has slope 0 there, and stays.
             rate = torch.where(w_tau >= 0, w_tau, -w_tau)
         if not layers:
             deep, deep_bias = none.view(0, 0, 0), none.view(0, 0)
             matrices = weight, none, deep, deep_bias, none.view(0, 0)
-            return ClosedFormTensors(*matrices, bias, rate, amplitude)
+            return CfCParameters(*matrices, bias, rate, amplitude)
         (first, first_bias), *others = layers
         units = first_bias.shape[0]
         deep = torch.stack([W for W, _ in others]) if others else none.view(0, units, units)
         deep_bias = torch.stack([b for _, b in others]) if others else none.view(0, units)
-        return ClosedFormTensors(first, first_bias, deep, deep_bias, weight, bias, rate, amplitude)
+        return CfCParameters(first, first_bias, deep, deep_bias, weight, bias, rate, amplitude)
 
 
-class ClosedForm(NamedTuple):
+class CfCConfig(NamedTuple):
     """What heads on a backbone are beside their tensors.
 
     Args:
@@ -161,12 +166,12 @@ class ClosedForm(NamedTuple):
     time_bias: bool
 
     @property
-    def pure(self) -> bool:
+    def is_pure_mode(self) -> bool:
         """Whether there is one head only."""
         return self.mode == "pure"
 
 
-class ClosedFormTensors(NamedTuple):
+class CfCParameters(NamedTuple):
     """Parameters of heads on a backbone of L layers of U units, N neurons and K heads.
 
     The first layer, of F rows, is the heads themselves if L is 0.
@@ -192,26 +197,26 @@ class ClosedFormTensors(NamedTuple):
     amplitude: Tensor
 
 
-def closed_form_step(form: ClosedForm, z: Tensor, dt: Tensor, *tensors: Tensor) -> Tensor:
+def cfc_step(config: CfCConfig, z: Tensor, dt: Tensor, *tensors: Tensor) -> Tensor:
     """Return the state after ``dt``, (B, N), of heads on a backbone that reads z, (B, R).
 
     What modules compute that nobody replaced, wrapped or hooked, from what :meth:`tensors` packed.
     """
-    own = ClosedFormTensors(*tensors)
+    own = CfCParameters(*tensors)
     heads = own.first
-    if form.layers:
-        z, heads = form.outer(F.linear(z, own.first, own.first_bias)), own.heads
+    if config.layers:
+        z, heads = config.outer(F.linear(z, own.first, own.first_bias)), own.heads
         for weight, bias in zip(own.deep, own.deep_bias, strict=True):
-            z = form.outer(F.linear(z, weight, bias))
-    return respond(form, F.linear(z, heads, own.heads_bias), dt, own.rate, own.amplitude)
+            z = config.outer(F.linear(z, weight, bias))
+    return combine_heads(config, F.linear(z, heads, own.heads_bias), dt, own.rate, own.amplitude)
 
 
-def respond(form: ClosedForm, heads: Tensor, dt: Tensor, *time_parameters: Tensor) -> Tensor:
+def combine_heads(config: CfCConfig, heads: Tensor, dt: Tensor, *time_parameters: Tensor) -> Tensor:
     """Return the state after ``dt``, (B, N), given the products of the heads, (B, K N)."""
-    if form.pure:
+    if config.is_pure_mode:
         return pure_form(heads, dt, *time_parameters)
-    parts = heads.chunk(4 if form.time_bias else 3, dim=-1)
-    return gated_form(parts, dt, form.phi, form.time_sign, adds=form.mode == "no_gate")
+    parts = heads.chunk(4 if config.time_bias else 3, dim=-1)
+    return gated_form(parts, dt, config.phi, config.time_sign, is_no_gate=config.mode == "no_gate")
 
 
 def pure_form(
@@ -228,7 +233,7 @@ def gated_form(
     phi: Activation,
     time_sign: int,
     *,
-    adds: bool,
+    is_no_gate: bool,
 ) -> Float[Tensor, "B N"]:
     """Return the state after ``dt`` in the default form, or without the gate's other half.
 
@@ -237,17 +242,17 @@ def gated_form(
         dt: elapsed time.
         phi: activation of g and h.
         time_sign: s.
-        adds: whether ``no_gate``.
+        is_no_gate: whether ``no_gate``.
     """
     g, h, t_a, *t_b = heads
     exponent = time_sign * t_a * dt
     p = torch.sigmoid(exponent + t_b[0] if t_b else exponent)
-    if adds:
+    if is_no_gate:
         return phi(g) + p * phi(h)
     return phi(g) * (1 - p) + phi(h) * p
 
 
-def draw_dense_(
+def init_dense_(
     weight: Tensor,
     bias: Tensor,
     blocks: int,
@@ -289,16 +294,16 @@ class Backbone(nn.Module):
         dropout_first: bool,
     ) -> None:
         super().__init__()
-        at_least(0, backbone_layers=layers)
-        at_least(1, backbone_units=units)
+        check_at_least(0, backbone_layers=layers)
+        check_at_least(1, backbone_units=units)
         self.phi = find_activation(activation)
-        self.dropout = within(0.0, 1.0, backbone_dropout=dropout)
+        self.dropout = check_within(0.0, 1.0, backbone_dropout=dropout)
         if dropout and layers == 0:
             raise ArgumentError(
                 f"backbone_dropout={dropout} would do nothing with backbone_layers=0. Leave it out."
             )
-        self.dropout_first = boolean(dropout_first=dropout_first)
-        widths = [features, *repeated(units, layers)]
+        self.dropout_first = check_bool(dropout_first=dropout_first)
+        widths = [features, *repeat_counted(units, layers)]
         self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(widths))
         self.out_features = widths[-1]
 
@@ -306,12 +311,12 @@ class Backbone(nn.Module):
         """Return the layers."""
         return [cast(nn.Linear, layer) for layer in self.layers]
 
-    def tensors(self) -> list[tuple[Tensor, Tensor]]:
+    def weights_and_biases(self) -> list[tuple[Tensor, Tensor]]:
         """Return weight and bias of every layer."""
         return [
             (
-                read(layer, "weight", layer.out_features, layer.in_features),
-                read(layer, "bias", layer.out_features),
+                read_parameter(layer, "weight", layer.out_features, layer.in_features),
+                read_parameter(layer, "bias", layer.out_features),
             )
             for layer in self.dense()
         ]
@@ -319,7 +324,7 @@ class Backbone(nn.Module):
     def reset_parameters(self, style: str, gain: float | None, generator: Generator = None) -> None:
         """Draw every layer."""
         for layer in self.dense():
-            draw_dense_(layer.weight, layer.bias, 1, style, gain, generator)
+            init_dense_(layer.weight, layer.bias, 1, style, gain, generator)
 
     def forward(self, z: Float[Tensor, "B features"]) -> Float[Tensor, "B Q"]:
         """Return the features for the heads."""

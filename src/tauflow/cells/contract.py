@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tauflow.checks import is_traced, shape_error
+from tauflow._internal.checks import is_tracing, shape_error
 from tauflow.errors import ArgumentError, DtypeError, TauflowError
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ def check_cell(cell: "AbstractCell") -> None:
             "part of the state, such as ('h', 'c') or ('h',)."
         )
     calls: list[tuple[str, ...]] = [("step", "x", "h", "dt")]
-    if hasattr(cell, "hoist") and not hasattr(cell, "as_form"):  # of a form it takes other things
+    if hasattr(cell, "hoist") and not hasattr(
+        cell, "static_config"
+    ):  # of a form it takes other things
         calls.append(("hoist", "x", "dt"))
     for method, *arguments in calls:
         if cell.uses_observed:
@@ -50,7 +52,7 @@ def _check_call(
     advice: str = "Let it take these.",
 ) -> None:
     """Raise unless a method takes these arguments by position, and perhaps one more by name."""
-    signature = _signature(getattr(cell, method))
+    signature = _get_signature(getattr(cell, method))
     if signature is None:
         return
     named = {by_name: by_name} if by_name else {}
@@ -67,7 +69,7 @@ def _check_call(
         ) from None
 
 
-def _signature(call: Callable[..., object]) -> inspect.Signature | None:
+def _get_signature(call: Callable[..., object]) -> inspect.Signature | None:
     """Return what a method takes, ``None`` if it is not written in Python."""
     try:
         return inspect.signature(call)
@@ -75,7 +77,7 @@ def _signature(call: Callable[..., object]) -> inspect.Signature | None:
         return None
 
 
-def update_gate(cell: "AbstractCell", x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
+def call_update_gate(cell: "AbstractCell", x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
     """Return the factors that a cell's gates put on the velocity of its state, (B, S).
 
     Most gates do not depend on the gap; it is given to a method with an argument named ``dt``.
@@ -90,14 +92,14 @@ def update_gate(cell: "AbstractCell", x: Tensor, h: Tensor, dt: Tensor) -> Tenso
     Raises:
         ArgumentError: the method takes other arguments.
     """
-    signature = _signature(cell.update_gate)
+    signature = _get_signature(cell.update_gate)
     timed = signature is not None and "dt" in signature.parameters
     _check_call(cell, "update_gate", "x", "h", by_name="dt" if timed else "")
     gap = {"dt": dt} if timed else {}
     return cell.update_gate(x, h, **gap)
 
 
-def initial_state(cell: "AbstractCell", x: Tensor) -> Tensor:
+def call_initial_state(cell: "AbstractCell", x: Tensor) -> Tensor:
     """Return a cell's state before the first valid input, (B, S).
 
     Args:
@@ -108,13 +110,13 @@ def initial_state(cell: "AbstractCell", x: Tensor) -> Tensor:
         ArgumentError, ShapeError, DtypeError: what the cell returned is no such state.
     """
     start = cell.initial_state(x)
-    if is_traced():
+    if is_tracing():
         return start
     where = f"{type(cell).__name__}.initial_state"
     expected = (x.shape[0], cell.state_size)
     if not isinstance(start, Tensor) or start.shape != expected:
         advice = "One row for each row of x: x.new_zeros(x.shape[0], self.state_size) is one."
-        raise _misfit(where, "the state", start, str(expected), advice)
+        raise _return_error(where, "the state", start, str(expected), advice)
     if start.dtype is not x.dtype and not torch.is_autocast_enabled(x.device.type):
         raise DtypeError(
             f"{where}: the state has dtype {start.dtype}, but x has {x.dtype}. Return it as "
@@ -123,30 +125,30 @@ def initial_state(cell: "AbstractCell", x: Tensor) -> Tensor:
     return start
 
 
-def next_state(cell: "AbstractCell", before: Tensor, after: Tensor) -> Tensor:
+def check_next_state(cell: "AbstractCell", h: Tensor, new_h: Tensor) -> Tensor:
     """Return the state after a step, if it is one like that before.
 
     Args:
         cell: whose step it was.
-        before: the state that the step took, (B, S).
-        after: what it returned.
+        h: the state that the step took, (B, S).
+        new_h: what it returned.
 
     Raises:
         ArgumentError, ShapeError, DtypeError: it is no such state.
     """
-    if isinstance(after, Tensor) and after.shape == before.shape:
-        if after.dtype is before.dtype or torch.is_autocast_enabled(before.device.type):
-            return after
+    if isinstance(new_h, Tensor) and new_h.shape == h.shape:
+        if new_h.dtype is h.dtype or torch.is_autocast_enabled(h.device.type):
+            return new_h
         raise DtypeError(
-            f"{type(cell).__name__}.step: the new state has dtype {after.dtype}, but the old one "
-            f"has {before.dtype}. Return it as state.to(h.dtype)."
+            f"{type(cell).__name__}.step: the new state has dtype {new_h.dtype}, but the old one "
+            f"has {h.dtype}. Return it as state.to(h.dtype)."
         )
     where = f"{type(cell).__name__}.step"
     advice = "A step returns a state like the one that it takes."
-    raise _misfit(where, "the new state", after, str(tuple(before.shape)), advice)
+    raise _return_error(where, "the new state", new_h, str(tuple(h.shape)), advice)
 
 
-def read_out(cell: "AbstractCell", states: Tensor) -> Tensor:
+def call_readout(cell: "AbstractCell", states: Tensor) -> Tensor:
     """Return what a cell emits in states, (*batch, H).
 
     Args:
@@ -157,17 +159,17 @@ def read_out(cell: "AbstractCell", states: Tensor) -> Tensor:
         ArgumentError, ShapeError: what the cell returned has another width or other leading axes.
     """
     y = cell.readout(states)
-    if is_traced():
+    if is_tracing():
         return y
     expected = (*states.shape[:-1], cell.output_size)
     if not isinstance(y, Tensor) or y.shape != expected:
         where = f"{type(cell).__name__}.readout"
         advice = "It maps (..., state_size) to (..., output_size); override both, or neither."
-        raise _misfit(where, "the output", y, str(expected), advice)
+        raise _return_error(where, "the output", y, str(expected), advice)
     return y
 
 
-def _misfit(where: str, name: str, got: object, expected: str, advice: str) -> TauflowError:
+def _return_error(where: str, name: str, got: object, expected: str, advice: str) -> TauflowError:
     if isinstance(got, Tensor):
         return shape_error(where, name, got, expected, advice)
     kind = "None" if got is None else f"a {type(got).__name__}"

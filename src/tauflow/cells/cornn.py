@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import boolean, positive, within
+from tauflow._internal.checks import check_bool, check_positive, check_within
 
 from .base import Hoisted
-from .gap_feature import AbstractGapFeatureCell
-from .initialise import Generator, torch_uniform_
+from .init import Generator, torch_uniform_
+from .time_feature import AbstractTimeFeatureCell
 
 
-class CoRNNCell(AbstractGapFeatureCell):
+class CoRNNCell(AbstractTimeFeatureCell):
     r"""Coupled oscillatory recurrent cell: forced, damped oscillators that drive one another.
 
     .. math::
@@ -63,10 +63,10 @@ class CoRNNCell(AbstractGapFeatureCell):
         append_dt: bool = False,
     ) -> None:
         super().__init__(input_size, hidden_size, append_dt=append_dt)
-        self.step_size = positive(step_size=step_size)
-        self.gamma = within(0.0, math.inf, gamma=gamma)
-        self.eps = within(0.0, math.inf, eps=eps)
-        self.implicit_damping = boolean(implicit_damping=implicit_damping)
+        self.step_size = check_positive(step_size=step_size)
+        self.gamma = check_within(0.0, math.inf, gamma=gamma)
+        self.eps = check_within(0.0, math.inf, eps=eps)
+        self.implicit_damping = check_bool(implicit_damping=implicit_damping)
         self.W_x = nn.Parameter(torch.empty(hidden_size, self.feature_size))
         self.W_h = nn.Parameter(torch.empty(hidden_size, 2 * hidden_size))
         self.b = nn.Parameter(torch.empty(hidden_size))
@@ -82,9 +82,11 @@ class CoRNNCell(AbstractGapFeatureCell):
         """Return the input's share of the force, ``(*batch, N)``."""
         return Hoisted((self.features(x, dt) @ self.W_x.T + self.b,))
 
-    def advance(self, h: Float[Tensor, "B S"], drive: Float[Tensor, "B N"]) -> Float[Tensor, "B S"]:
+    def advance(
+        self, h: Float[Tensor, "B S"], input_projection: Float[Tensor, "B N"]
+    ) -> Float[Tensor, "B S"]:
         """Return [y; z] after a new input."""
-        force = torch.tanh(drive + h @ self.W_h.T)
+        force = torch.tanh(input_projection + h @ self.W_h.T)
         y, z = h.split(self.hidden_size, dim=-1)
         s = self.step_size
         if self.implicit_damping:

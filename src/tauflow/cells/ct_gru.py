@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least, one_of
+from tauflow._internal.checks import check_at_least, check_one_of
 
 from .base import AbstractHoistedCell, Hoisted
-from .initialise import Generator, joint_glorot_
+from .init import Generator, joint_glorot_
 
 
 class CTGRUCell(AbstractHoistedCell):
@@ -67,9 +67,9 @@ class CTGRUCell(AbstractHoistedCell):
         decay: str = "until-next",
     ) -> None:
         super().__init__(input_size, hidden_size)
-        self.scales = at_least(2, scales=scales)  # a softmax over one leaves the gates dead
+        self.scales = check_at_least(2, scales=scales)  # a softmax over one leaves the gates dead
         known = ("until-next", "since-previous", "released-ltc")
-        self.decay = one_of(known, decay=decay)
+        self.decay = check_one_of(known, decay=decay)
         self.uses_dt = decay != "released-ltc"
         rows = 2 * hidden_size * scales
         self.W_x = nn.Parameter(torch.empty(rows + hidden_size, input_size))
@@ -91,9 +91,9 @@ class CTGRUCell(AbstractHoistedCell):
         joint_glorot_(self.W_x[rows:], self.W_q, generator=generator)
         self.b.zero_()
 
-    def factors(self, dt: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch M"]:
+    def decay_factors(self, dt: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch M"]:
         """Return what is left of each memory after a gap."""
-        ln_tau = self._ln_tau(dt)
+        ln_tau = self._log_tau(dt)
         if self.decay == "released-ltc":
             return torch.exp(-1 / ln_tau).expand(*dt.shape[:-1], self.scales)  # 1 / 0: e^-inf = 0
         return torch.exp(-dt / torch.exp(ln_tau))
@@ -106,7 +106,7 @@ class CTGRUCell(AbstractHoistedCell):
     def shifted_bias(self) -> Float[Tensor, " K"]:
         """Return b, ln tau_k taken off the gates' share."""
         b_gates, b_q = self.b.split([len(self.W_h), self.hidden_size])
-        ln_tau = self._ln_tau(self.b).repeat_interleave(self.hidden_size).repeat(2)
+        ln_tau = self._log_tau(self.b).repeat_interleave(self.hidden_size).repeat(2)
         return torch.cat([b_gates - ln_tau, b_q])
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
@@ -116,26 +116,26 @@ class CTGRUCell(AbstractHoistedCell):
         """
         sizes = [len(self.W_h), self.hidden_size]
         gates, q = (x @ self.W_x.T + self.shifted_bias()).split(sizes, dim=-1)
-        return Hoisted((gates, q, self.factors(dt)), (self.W_h.T, self.W_q.T))
+        return Hoisted((gates, q, self.decay_factors(dt)), (self.W_h.T, self.W_q.T))
 
     def advance(
         self,
         h: Float[Tensor, "B S"],
         gates_x: Float[Tensor, "B G"],
         q_x: Float[Tensor, "B N"],
-        left: Float[Tensor, "B M"],
+        decay_factor: Float[Tensor, "B M"],
         W_h_T: Float[Tensor, "N G"],
         W_q_T: Float[Tensor, "N N"],
     ) -> Float[Tensor, "B S"]:
         """Return the memories after a new input and the decay before or after it."""
-        return multiscale_update(self.decays_first, h, gates_x, q_x, left, W_h_T, W_q_T)
+        return multiscale_update(self.decays_first, h, gates_x, q_x, decay_factor, W_h_T, W_q_T)
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch H"]:
         """Return the sum of each neuron's memories."""
         y: Tensor = h.unflatten(-1, (self.scales, self.hidden_size)).sum(-2)
         return y
 
-    def _ln_tau(self, like: Tensor) -> Tensor:
+    def _log_tau(self, like: Tensor) -> Tensor:
         """Return ln tau_k; made here, for a buffer would keep the precision it was made in."""
         k = torch.arange(self.scales, dtype=like.dtype, device=like.device)
         return k * (math.log(10) / 2)
@@ -146,7 +146,7 @@ def multiscale_update(
     h: Float[Tensor, "B S"],
     gates_x: Float[Tensor, "B G"],
     q_x: Float[Tensor, "B N"],
-    left: Float[Tensor, "B M"],
+    decay_factor: Float[Tensor, "B M"],
     W_h_T: Float[Tensor, "N G"],
     W_q_T: Float[Tensor, "N N"],
 ) -> Float[Tensor, "B S"]:
@@ -157,20 +157,20 @@ def multiscale_update(
         h: memories, scale by scale.
         gates_x: the input's share of both gates, ln tau_k taken off.
         q_x: its share of q.
-        left: what the decay leaves of each memory.
+        decay_factor: what the decay leaves of each memory.
         W_h_T: the gates' weights of the memories' sums.
         W_q_T: those of q, of what is read from the memories.
     """
     # Scales before neurons: sums and softmax over the scales then run along whole rows.
-    scales, N = left.shape[-1], len(W_q_T)
-    H, left = h.unflatten(-1, (scales, N)), left.unsqueeze(-1)
+    scales, N = decay_factor.shape[-1], len(W_q_T)
+    H, decay_factor = h.unflatten(-1, (scales, N)), decay_factor.unsqueeze(-1)
     if decays_first:
-        H = H * left
+        H = H * decay_factor
     gates = torch.addmm(gates_x, H.sum(-2), W_h_T).unflatten(-1, (2, scales, N))
     r, s = torch.softmax(-gates.square(), dim=-2).unbind(-3)
     q = torch.tanh(torch.addmm(q_x, (r * H).sum(-2), W_q_T))
     H = H + s * (q.unsqueeze(-2) - H)
     if not decays_first:
-        H = H * left
+        H = H * decay_factor
     after: Tensor = H.flatten(-2)
     return after

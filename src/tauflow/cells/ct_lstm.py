@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.checks import one_of
+from tauflow._internal.checks import check_one_of
 
 from .base import AbstractHoistedCell, Hoisted
-from .initialise import Generator
+from .init import Generator
 
 _FORMS = ("paper", "released")
 
@@ -58,7 +58,7 @@ class CTLSTMCell(AbstractHoistedCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, form: str = "paper") -> None:
         super().__init__(input_size, hidden_size)
-        self.form = one_of(_FORMS, form=form)
+        self.form = check_one_of(_FORMS, form=form)
         self.W_x = nn.Parameter(torch.empty(7 * hidden_size, input_size))
         self.W_h = nn.Parameter(torch.empty(7 * hidden_size, hidden_size))
         self.b = nn.Parameter(torch.empty(7 * hidden_size))
@@ -81,16 +81,19 @@ class CTLSTMCell(AbstractHoistedCell):
         return Hoisted((x @ self.W_x.T + self.b, dt))
 
     def advance(
-        self, h: Float[Tensor, "B S"], drive: Float[Tensor, "B G"], dt: Float[Tensor, "B 1"]
+        self,
+        h: Float[Tensor, "B S"],
+        input_projection: Float[Tensor, "B G"],
+        dt: Float[Tensor, "B 1"],
     ) -> Float[Tensor, "B S"]:
         """Return the state after the gap and the event, in the order of the form."""
         if self.form == "paper":
             C, C_bar, d, o = h.chunk(4, dim=-1)
             c = C_bar + (C - C_bar) * torch.exp(-d * dt)
-            C, C_bar, d, o = self._event(c, C_bar, o * torch.tanh(c), drive)
+            C, C_bar, d, o = self._update_at_event(c, C_bar, o * torch.tanh(c), input_projection)
             return torch.cat([C, C_bar, d, o], dim=-1)
         y, C, C_bar = h.chunk(3, dim=-1)
-        C, C_bar, d, o = self._event(C, C_bar, y, drive)
+        C, C_bar, d, o = self._update_at_event(C, C_bar, y, input_projection)
         y = o * torch.tanh(C_bar + (C - C_bar) * torch.exp(-d * dt))
         return torch.cat([y, C, C_bar], dim=-1)
 
@@ -101,12 +104,12 @@ class CTLSTMCell(AbstractHoistedCell):
         C, _, _, o = h.chunk(4, dim=-1)
         return o * torch.tanh(C)
 
-    def _event(
-        self, c: Tensor, C_bar: Tensor, y: Tensor, drive: Tensor
+    def _update_at_event(
+        self, c: Tensor, C_bar: Tensor, y: Tensor, input_projection: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return memory, target, rate and output gate after an event."""
         N = self.hidden_size
-        gates, z, d = (drive + y @ self.W_h.T).split([5 * N, N, N], dim=-1)
+        gates, z, d = (input_projection + y @ self.W_h.T).split([5 * N, N, N], dim=-1)
         i, f, i_bar, f_bar, o = torch.sigmoid(gates).chunk(5, dim=-1)
         z = torch.tanh(z)
         return f * c + i * z, f_bar * C_bar + i_bar * z, F.softplus(d), o

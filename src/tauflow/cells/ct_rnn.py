@@ -7,22 +7,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import boolean, one_of, within
+from tauflow._internal.checks import check_bool, check_one_of, check_within
 from tauflow.errors import ArgumentError
-from tauflow.solvers import TABLEAUS, GapSolver, integrate
+from tauflow.solvers import TABLEAUS, FlowSolver, integrate
 
-from .activations import Activation, activation
+from .activations import Activation, get_activation
 from .base import AbstractPureCell
-from .built import read
-from .initialise import Generator, joint_glorot_
+from .init import Generator, joint_glorot_
+from .snapshot import read_parameter
 
 
-class CTRNNForm(NamedTuple):
+class CTRNNConfig(NamedTuple):
     """What a CT-RNN is beside its tensors; see the arguments of :class:`CTRNNCell`."""
 
     phi: Activation
     damping: float
-    gap: GapSolver
+    flow_solver: FlowSolver
     step_size: float | None
     clip: float | None
 
@@ -39,7 +39,7 @@ class CTRNNCell(AbstractPureCell):
     the result does not depend on the gap, and the cell is no flow.
 
     Explicit steps are stable over gaps of up to 2 ``substeps`` / kappa, 2.79 of them with rk4, 8.3
-    by default (:meth:`stable_gap`); over longer ones states grow until they overflow.
+    by default (:meth:`max_stable_dt`); over longer ones states grow until they overflow.
 
     Parameters: D N + N^2 + 2 N; without the scale D N + N^2 + N.
 
@@ -89,13 +89,15 @@ class CTRNNCell(AbstractPureCell):
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.phi = _activation(activation)
-        self.gap = GapSolver(solver, substeps, rtol, atol)
+        self.flow_solver = FlowSolver(solver, substeps, rtol, atol)
         self.solver, self.substeps = solver, substeps
-        self.damping = within(0.0, math.inf, damping=damping)
-        self.init = one_of(("keras", "tf1"), init=init)
-        self.step_size = None if step_size is None else within(1e-12, math.inf, step_size=step_size)
-        self.clip = None if clip is None else within(1e-12, math.inf, clip=clip)
-        if clip is not None and not self.gap.has_fixed_steps:
+        self.damping = check_within(0.0, math.inf, damping=damping)
+        self.init = check_one_of(("keras", "tf1"), init=init)
+        self.step_size = (
+            None if step_size is None else check_within(1e-12, math.inf, step_size=step_size)
+        )
+        self.clip = None if clip is None else check_within(1e-12, math.inf, clip=clip)
+        if clip is not None and not self.flow_solver.has_fixed_steps:
             raise ArgumentError(
                 f"clip acts between fixed solver steps, and {solver!r} chooses its own. Leave clip "
                 f"out, or take one of: {', '.join(TABLEAUS)}."
@@ -106,7 +108,7 @@ class CTRNNCell(AbstractPureCell):
         self.W_h = nn.Parameter(torch.empty(hidden_size, hidden_size))
         self.b = nn.Parameter(torch.empty(hidden_size))
         self.s: nn.Parameter | None = None
-        if boolean(scale=scale):
+        if check_bool(scale=scale):
             self.s = nn.Parameter(torch.empty(hidden_size))
         self.reset_parameters()
 
@@ -126,38 +128,38 @@ class CTRNNCell(AbstractPureCell):
         """That of the damping."""
         return 1 / self.damping if self.damping else None
 
-    def stable_gap(self) -> float:
+    def max_stable_dt(self) -> float:
         """Return what the damping allows; without any, phi bounds the rate of change."""
         if not self.damping or not self.uses_dt or self.clip is not None:
             return math.inf
-        return self.gap.stable_span / self.damping
+        return self.flow_solver.max_stable_dt_rate / self.damping
 
-    def as_form(self) -> CTRNNForm:
+    def static_config(self) -> CTRNNConfig:
         """Return activation, damping and solver."""
-        return CTRNNForm(self.phi, self.damping, self.gap, self.step_size, self.clip)
+        return CTRNNConfig(self.phi, self.damping, self.flow_solver, self.step_size, self.clip)
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def packed_parameters(self) -> tuple[Tensor, ...]:
         """Return W_x, b, W_h and, if it is trained, s."""
         N = self.hidden_size
-        W_x, b = read(self, "W_x", N, self.input_size), read(self, "b", N)
-        scale = () if self.s is None else (read(self, "s", N),)
-        return W_x, b, read(self, "W_h", N, N), *scale
+        W_x, b = read_parameter(self, "W_x", N, self.input_size), read_parameter(self, "b", N)
+        scale = () if self.s is None else (read_parameter(self, "s", N),)
+        return W_x, b, read_parameter(self, "W_h", N, N), *scale
 
     @staticmethod
     def hoist(
-        form: CTRNNForm,
+        config: CTRNNConfig,
         x: Float[Tensor, "*batch I"],
         dt: Float[Tensor, "*batch 1"],
         *tensors: Tensor,
     ) -> tuple[Float[Tensor, "*batch N"], Float[Tensor, "*batch 1"]]:
         """Return the input's share of the argument of phi, and the time to cover."""
         W_x, b, *_ = tensors
-        length, substeps = form.step_size, form.gap.substeps
+        length, substeps = config.step_size, config.flow_solver.substeps
         return x @ W_x.T + b, dt if length is None else torch.full_like(dt, substeps * length)
 
     @staticmethod
     def advance(
-        form: CTRNNForm,
+        config: CTRNNConfig,
         h: Float[Tensor, "B S"],
         step: tuple[Float[Tensor, "B S"], Float[Tensor, "B 1"]],
         *tensors: Tensor,
@@ -167,17 +169,17 @@ class CTRNNCell(AbstractPureCell):
         W_h_T = W_h.T
 
         def field(at: Tensor) -> Tensor:
-            f = form.phi(torch.addmm(drive, at, W_h_T))
+            f = config.phi(torch.addmm(drive, at, W_h_T))
             f = scale[0] * f if scale else f
-            return torch.sub(f, at, alpha=form.damping) if form.damping else f
+            return torch.sub(f, at, alpha=config.damping) if config.damping else f
 
-        if form.clip is None:
-            return form.gap.integrate(field, h, span)
-        tableau, substeps = TABLEAUS[form.gap.solver], form.gap.substeps
+        if config.clip is None:
+            return config.flow_solver.integrate(field, h, span)
+        tableau, substeps = TABLEAUS[config.flow_solver.solver], config.flow_solver.substeps
         for _ in range(substeps):
             after = integrate(field, h, span / substeps, tableau=tableau, substeps=1)
-            h = after.clamp(-form.clip, form.clip)
+            h = after.clamp(-config.clip, config.clip)
         return h
 
 
-_activation = activation  # the constructor's argument of the same name hides it
+_activation = get_activation  # the constructor's argument of the same name hides it

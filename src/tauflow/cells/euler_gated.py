@@ -8,11 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from tauflow.solvers import GapSolver
-from tauflow.solvers.semilinear import Pair
+from tauflow.solvers import FlowSolver
+from tauflow.solvers.semi_implicit import Pair
 
 from .base import Hoisted
-from .gated_fields import AbstractPackedFlowCell, relax, towards
+from .gated_flow import AbstractPackedFlowCell, integrate_gated_flow, lerp
 
 
 class EulerGRUCell(AbstractPackedFlowCell):
@@ -23,8 +23,8 @@ class EulerGRUCell(AbstractPackedFlowCell):
 
         \tau \dot h = z \odot (-h + \tanh(W_n (r \odot h) + U_n x + b_n))
 
-    Steps are stable over gaps of up to 2 tau ``substeps``, 2 by default (:meth:`stable_gap`); over
-    longer ones the state may grow until it overflows.
+    Steps are stable over gaps of up to 2 tau ``substeps``, 2 by default (:meth:`max_stable_dt`);
+    over longer ones the state may grow until it overflows.
 
     The weights pack the blocks z, r, n. Parameters: 3 (N N + N + N D), and N (D + 1) for an affine
     initial state.
@@ -74,7 +74,7 @@ class EulerGRUCell(AbstractPackedFlowCell):
             initial_state=initial_state,
             init=init,
         )
-        self.gap = GapSolver(solver, substeps, rtol, atol)
+        self.flow_solver = FlowSolver(solver, substeps, rtol, atol)
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the gap in time constants, the input's share of z and r, and of n; the weights."""
@@ -88,14 +88,16 @@ class EulerGRUCell(AbstractPackedFlowCell):
     def advance(
         self,
         h: Float[Tensor, "B S"],
-        gap: Float[Tensor, "B 1"],
-        drive_zr: Float[Tensor, "B G"],
-        drive_n: Float[Tensor, "B S"],
+        scaled_dt: Float[Tensor, "B 1"],
+        input_zr: Float[Tensor, "B G"],
+        input_n: Float[Tensor, "B S"],
         W_zr: Float[Tensor, "S G"],
         W_n: Float[Tensor, "S S"],
     ) -> Float[Tensor, "B S"]:
         """Return the state after the gap."""
-        return relax(_gru_terms(drive_zr, drive_n, W_zr, W_n), h, gap, self.gap)
+        return integrate_gated_flow(
+            _gru_terms(input_zr, input_n, W_zr, W_n), h, scaled_dt, self.flow_solver
+        )
 
     def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
         """Return z."""
@@ -104,13 +106,13 @@ class EulerGRUCell(AbstractPackedFlowCell):
 
 
 def _gru_terms(
-    drive_zr: Tensor, drive_n: Tensor, W_zr: Tensor, W_n: Tensor
+    input_zr: Tensor, input_n: Tensor, W_zr: Tensor, W_n: Tensor
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """Return what maps a state to z and the target."""
 
     def terms(h: Tensor) -> Pair:
-        z, r = torch.sigmoid(torch.addmm(drive_zr, h, W_zr)).chunk(2, dim=-1)
-        return z, torch.tanh(torch.addmm(drive_n, r * h, W_n))
+        z, r = torch.sigmoid(torch.addmm(input_zr, h, W_zr)).chunk(2, dim=-1)
+        return z, torch.tanh(torch.addmm(input_n, r * h, W_n))
 
     return terms
 
@@ -128,8 +130,8 @@ class EulerLSTMCell(AbstractPackedFlowCell):
     :class:`~tauflow.cells.gated.LSTMCell`, whose packing of the weights it shares. The state is
     [h; c], (B, 2 N). Parameters: 4 (N N + N + N D), and 2 N (D + 1) for an affine initial state.
 
-    Steps are stable over gaps of up to 2 tau ``substeps``, 2 by default (:meth:`stable_gap`); over
-    longer ones the state may grow until it overflows.
+    Steps are stable over gaps of up to 2 tau ``substeps``, 2 by default (:meth:`max_stable_dt`);
+    over longer ones the state may grow until it overflows.
 
     Source: Hochreiter & Schmidhuber 1997; as a baseline of Kim et al. 2023, "Gated neural ODEs:
     trainability, expressivity and interpretability", Appendix G.
@@ -180,14 +182,14 @@ class EulerLSTMCell(AbstractPackedFlowCell):
         self,
         h: Float[Tensor, "B S"],
         alpha: Float[Tensor, "B 1"],
-        drive: Float[Tensor, "B G"],
+        input_projection: Float[Tensor, "B G"],
         W_h: Float[Tensor, "N G"],
     ) -> Float[Tensor, "B S"]:
         """Return [h; c] after the gap."""
         h, c = h.split(self.hidden_size, dim=-1)
         for _ in range(self.substeps):
-            i, f, g, o = torch.addmm(drive, h, W_h).chunk(4, dim=-1)
+            i, f, g, o = torch.addmm(input_projection, h, W_h).chunk(4, dim=-1)
             kept = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            c = towards(c, kept, alpha)
-            h = towards(h, torch.sigmoid(o) * torch.tanh(c), alpha)
+            c = lerp(c, kept, alpha)
+            h = lerp(h, torch.sigmoid(o) * torch.tanh(c), alpha)
         return torch.cat([h, c], dim=-1)

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import one_of
-from tauflow.solvers.linear import matrix_exponential
+from tauflow._internal.checks import check_one_of
+from tauflow.solvers.matrix_exponential import matrix_exponential
 
 from .base import Hoisted
-from .constants import HoldsConstants, exact_product
-from .gap_feature import AbstractGapFeatureCell
-from .initialise import Generator
+from .init import Generator
+from .precision import ConstantBufferMixin, matmul_without_autocast
+from .time_feature import AbstractTimeFeatureCell
 
 _SINGLE = torch.float32  # half precision gives NaN
 
@@ -23,7 +23,7 @@ def modrelu(z: Float[Tensor, "*batch N"], b: Float[Tensor, " N"]) -> Float[Tenso
     return torch.sign(z) * torch.relu(torch.abs(z) + b)
 
 
-class ExpRNNCell(HoldsConstants, AbstractGapFeatureCell):
+class ExpRNNCell(ConstantBufferMixin, AbstractTimeFeatureCell):
     r"""Recurrent cell whose recurrent matrix is orthogonal, for gradients that keep their length.
 
     .. math::
@@ -63,14 +63,14 @@ class ExpRNNCell(HoldsConstants, AbstractGapFeatureCell):
         self, input_size: int, hidden_size: int, *, init: str = "cayley", append_dt: bool = False
     ) -> None:
         super().__init__(input_size, hidden_size, append_dt=append_dt)
-        self.init = one_of(("cayley", "henaff"), init=init)
+        self.init = check_one_of(("cayley", "henaff"), init=init)
         N = self.hidden_size
         self.W_x = nn.Parameter(torch.empty(N, self.feature_size))
         self.S = nn.Parameter(torch.empty(N * (N - 1) // 2))
         self.b = nn.Parameter(torch.empty(N))
         with torch.device("cpu"):
-            places = _places(N)
-        self.hold_constant("places", places, persistent=False)
+            places = _skew_symmetric_indices(N)
+        self.register_constant("places", places, persistent=False)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -108,15 +108,15 @@ class ExpRNNCell(HoldsConstants, AbstractGapFeatureCell):
     def advance(
         self,
         h: Float[Tensor, "B S"],
-        drive: Float[Tensor, "B N"],
+        input_projection: Float[Tensor, "B N"],
         Q_T: Float[Tensor, "N N"],
         b: Float[Tensor, " N"],
     ) -> Float[Tensor, "B S"]:
         """Return the state after a new input."""
-        return modrelu(drive + exact_product(h, Q_T), b)
+        return modrelu(input_projection + matmul_without_autocast(h, Q_T), b)
 
 
-def _places(size: int) -> Tensor:
+def _skew_symmetric_indices(size: int) -> Tensor:
     """Return where each entry of ``S - S^T`` stands in [S, -S, 0]."""
     count = size * (size - 1) // 2
     row, column = torch.triu_indices(size, size, offset=1)

@@ -1,6 +1,6 @@
 """LSTM, GRU and Elman cells, optionally told the gap as a feature.
 
-Whole sequences run on torch's own fused operators; see :mod:`tauflow.kernels.native`.
+Whole sequences run on torch's own fused operators; see :mod:`tauflow.kernels.torch_rnn`.
 """
 
 from typing import ClassVar
@@ -9,16 +9,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import finite, one_of
+from tauflow._internal.checks import check_finite, check_one_of
 
 from .base import Hoisted
-from .gap_feature import AbstractGapFeatureCell
-from .initialise import Generator, torch_uniform_
+from .init import Generator, torch_uniform_
+from .time_feature import AbstractTimeFeatureCell
 
 _INITS = ("torch", "keras", "tf1")
 
 
-class AbstractGatedCell(AbstractGapFeatureCell):
+class AbstractGatedCell(AbstractTimeFeatureCell):
     """What the three share: a packed input and recurrent weight, and the gap as a feature.
 
     Args:
@@ -37,7 +37,7 @@ class AbstractGatedCell(AbstractGapFeatureCell):
         self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch"
     ) -> None:
         super().__init__(input_size, hidden_size, append_dt=append_dt)
-        self.init = one_of(_INITS, init=init)
+        self.init = check_one_of(_INITS, init=init)
         rows = self.gates * hidden_size
         self.W_x = nn.Parameter(torch.empty(rows, self.feature_size))
         self.W_h = nn.Parameter(torch.empty(rows, hidden_size))
@@ -123,7 +123,7 @@ class LSTMCell(AbstractGatedCell):
         forget_bias: float = 0.0,
     ) -> None:
         super().__init__(input_size, hidden_size, append_dt=append_dt, init=init)
-        self.forget_bias = finite(forget_bias=forget_bias)
+        self.forget_bias = check_finite(forget_bias=forget_bias)
         self.reset_parameters()
 
     def input_bias(self) -> Float[Tensor, " G"]:

@@ -8,26 +8,26 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.budget import repeated
-from tauflow.checks import at_least, one_of
+from tauflow._internal.allocation_limit import repeat_counted
+from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.errors import ArgumentError
-from tauflow.solvers import GapSolver
+from tauflow.solvers import FlowSolver
 
 from .activations import ACTIVATIONS, Activation, lecun_tanh
-from .activations import activation as find_activation
+from .activations import get_activation as find_activation
 from .base import Hoisted
-from .gated_fields import AbstractGatedFlowCell, GateAndField, Terms, relax
-from .initialise import Generator
+from .gated_flow import AbstractGatedFlowCell, GateAndField, Terms, integrate_gated_flow
+from .init import Generator
 from .weight_schemes import (
     SCHEMES,
     critical_gain,
-    draw_bias_,
-    draw_weight_,
+    init_bias_,
+    init_weight_,
     variance_per_squared_gain,
 )
 
 _CRITICAL = {"critical": "kaiming", "critical-glorot": "glorot"}
-_UNITS = 100
+_DEFAULT_UNITS = 100
 
 
 class GNODECell(AbstractGatedFlowCell):
@@ -42,8 +42,8 @@ class GNODECell(AbstractGatedFlowCell):
     G is built alike with its own weights, L_z layers and a sigmoid at the end; without layers
     G = 1. With one layer, F is :math:`\varphi_h(W^0 h + U x + b^0)`. By default one Euler step of
     :math:`\alpha = dt / \tau`: stable where alpha is small against ``1 / (G |1 - dF/dh|)``; where F
-    is bounded, over gaps of up to 2 tau ``substeps`` (:meth:`stable_gap`). Over longer ones h may
-    grow until it overflows.
+    is bounded, over gaps of up to 2 tau ``substeps`` (:meth:`max_stable_dt`). Over longer ones h
+    may grow until it overflows.
 
     =======================  =====  =====  ==========================
     model                    L_h    L_z    final activation
@@ -118,42 +118,44 @@ class GNODECell(AbstractGatedFlowCell):
             init=init,
             schemes=(*SCHEMES, *_CRITICAL),
         )
-        self.layers = at_least(1, layers=layers)
-        self.gate_layers = at_least(0, gate_layers=gate_layers)
+        self.layers = check_at_least(1, layers=layers)
+        self.gate_layers = check_at_least(0, gate_layers=gate_layers)
         if activation is not None and layers == 1 and gate_layers < 2:
             raise ArgumentError(
                 f"activation={activation!r} would do nothing, for neither layers={layers} nor "
                 f"gate_layers={gate_layers} leaves a hidden layer. Leave it out."
             )
         self.phi_a = find_activation("relu" if activation is None else activation)
-        self.final_activation = one_of(("identity", "tanh"), final_activation=final_activation)
+        self.final_activation = check_one_of(
+            ("identity", "tanh"), final_activation=final_activation
+        )
         self.phi_h = ACTIVATIONS[final_activation]
-        self.gap = GapSolver(solver, substeps, rtol, atol)
-        widths = _widths(hidden_size, layers, units, "layers", "units")
-        gate = _widths(hidden_size, gate_layers, gate_units, "gate_layers", "gate_units")
+        self.flow_solver = FlowSolver(solver, substeps, rtol, atol)
+        widths = _layer_widths(hidden_size, layers, units, "layers", "units")
+        gate = _layer_widths(hidden_size, gate_layers, gate_units, "gate_layers", "gate_units")
         self.rows = [widths[1], *gate[1:2]]
         self.W_x = nn.Parameter(torch.empty(sum(self.rows), input_size))
         self.W_h = nn.Parameter(torch.empty(sum(self.rows), hidden_size))
         self.b = nn.Parameter(torch.empty(sum(self.rows)))
-        self.W_F, self.b_F = _deeper(widths)
-        self.W_G, self.b_G = _deeper(gate)
+        self.W_F, self.b_F = _make_deeper_layers(widths)
+        self.W_G, self.b_G = _make_deeper_layers(gate)
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw the weights as ``init`` says, each layer with its own fans, and small biases."""
         scheme = "unit" if self.init in _CRITICAL else self.init
-        draw_weight_(self.W_x, scheme, generator, rows=self.rows)
-        draw_weight_(self.W_h, scheme, generator, rows=self.rows)
+        init_weight_(self.W_x, scheme, generator, rows=self.rows)
+        init_weight_(self.W_h, scheme, generator, rows=self.rows)
         for weight in (*self.W_F, *self.W_G):
-            draw_weight_(weight, scheme, generator)
+            init_weight_(weight, scheme, generator)
         if self.init in _CRITICAL:
-            self._draw_critical(_CRITICAL[self.init], generator)
+            self._init_critical(_CRITICAL[self.init], generator)
         for bias in (self.b, *self.b_F, *self.b_G):
-            draw_bias_(bias, generator)
+            init_bias_(bias, generator)
         self.start.reset_parameters(scheme, generator)
 
-    def _draw_critical(self, scaling: str, generator: Generator) -> None:
+    def _init_critical(self, scaling: str, generator: Generator) -> None:
         """Draw F's recurrent and deeper weights anew, at the edge of stability."""
         weights = [self.W_h[: self.rows[0]], *self.W_F]
         widths = [self.hidden_size, *(weight.shape[0] for weight in weights)]
@@ -186,13 +188,15 @@ class GNODECell(AbstractGatedFlowCell):
     def advance(
         self,
         h: Float[Tensor, "B S"],
-        gap: Float[Tensor, "B 1"],
-        drive: Float[Tensor, "B G"],
+        scaled_dt: Float[Tensor, "B 1"],
+        input_projection: Float[Tensor, "B G"],
         W_h: Float[Tensor, "S G"],
         *deeper: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Return the state after the gap."""
-        return relax(self._terms(drive, W_h, *deeper), h, gap, self.gap)
+        return integrate_gated_flow(
+            self._terms(input_projection, W_h, *deeper), h, scaled_dt, self.flow_solver
+        )
 
     def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
         """Return G(h, x)."""
@@ -204,12 +208,12 @@ class GNODECell(AbstractGatedFlowCell):
         """Return the rows of the first layers of F and G, two networks."""
         return dict.fromkeys(("W_x", "W_h", "b"), tuple(self.rows))
 
-    def _terms(self, drive: Tensor, W_h: Tensor, *deeper: Tensor) -> Terms:
+    def _terms(self, input_projection: Tensor, W_h: Tensor, *deeper: Tensor) -> Terms:
         """Return what maps a state to G and F."""
         of_F, of_G = deeper[: 2 * len(self.W_F)], deeper[2 * len(self.W_F) :]
 
         def terms(h: Tensor) -> GateAndField:
-            first = torch.addmm(drive, h, W_h)
+            first = torch.addmm(input_projection, h, W_h)
             if not self.gate_layers:
                 return None, self.phi_h(self._rest(first, of_F))
             f, z = first.split(self.rows, dim=-1)
@@ -224,7 +228,7 @@ class GNODECell(AbstractGatedFlowCell):
         return s
 
 
-def _widths(
+def _layer_widths(
     hidden_size: int, layers: int, units: int | None, layers_name: str, units_name: str
 ) -> list[int]:
     """Return the widths N, H, ..., H, N of a network; N alone without layers."""
@@ -233,12 +237,12 @@ def _widths(
             f"{units_name}={units!r} would do nothing with {layers_name}={layers}, which has no "
             "hidden layer. Leave it out, or add layers."
         )
-    width = _UNITS if units is None else at_least(1, **{units_name: units})
-    inner = repeated(width, layers - 1)
+    width = _DEFAULT_UNITS if units is None else check_at_least(1, **{units_name: units})
+    inner = repeat_counted(width, layers - 1)
     return [hidden_size, *inner, hidden_size] if layers else [hidden_size]
 
 
-def _deeper(widths: list[int]) -> tuple[nn.ParameterList, nn.ParameterList]:
+def _make_deeper_layers(widths: list[int]) -> tuple[nn.ParameterList, nn.ParameterList]:
     """Return weights and biases of the layers after the first."""
     inner = widths[1:]
     weights = (torch.empty(o, i) for i, o in pairwise(inner))

@@ -8,13 +8,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
-from .built import changes
-from .constants import HoldsConstants
-from .initialise import Generator, glorot_blocks_, joint_glorot_
-from .missing import feature_means, hide_missing, options_of_width
+from .init import Generator, glorot_blocks_, joint_glorot_
+from .missing_features import make_feature_means, resize_feature_options, zero_missing
+from .precision import ConstantBufferMixin
+from .snapshot import find_modification
 
 
-def gated_update(
+def reset_before_gru_update(
     gates_x: Tensor, h: Tensor, U_zr: Tensor, U_n: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gate z and candidate n of a GRU that resets the state before its product.
@@ -33,13 +33,13 @@ def gated_update(
     return z, 1 - z, torch.tanh(n_x + (r * h) @ U_n.T)
 
 
-def decayed_update(
-    form: bool, h: Tensor, step: tuple[Tensor, Tensor], U_zr: Tensor, U_n: Tensor
+def decay_and_update(
+    config: bool, h: Tensor, step: tuple[Tensor, Tensor], U_zr: Tensor, U_n: Tensor
 ) -> Tensor:
     """Return the state after a decay and a GRU's update.
 
     Args:
-        form: whether the gate z keeps the old state, instead of letting in the new one.
+        config: whether the gate z keeps the old state, instead of letting in the new one.
         h: the state, (B, N).
         step: the input's share of z, r and n, (B, 3 N), and the factor of decay, (B, N).
         U_zr: recurrent weights of z and r, (2 N, N).
@@ -47,11 +47,11 @@ def decayed_update(
     """
     gates, decay = step
     h = decay * h
-    z, rest, n = gated_update(gates, h, U_zr, U_n)
-    return z * h + rest * n if form else rest * h + z * n
+    z, rest, n = reset_before_gru_update(gates, h, U_zr, U_n)
+    return z * h + rest * n if config else rest * h + z * n
 
 
-class GRUDCell(HoldsConstants, AbstractHoistedCell):
+class GRUDCell(ConstantBufferMixin, AbstractHoistedCell):
     r"""GRU-D: inputs decay towards their mean and the state towards 0 while nothing is observed.
 
     With the mask m of the observed features, and the time delta since each was last observed:
@@ -102,7 +102,7 @@ class GRUDCell(HoldsConstants, AbstractHoistedCell):
         self.w_x, self.b_x = (nn.Parameter(torch.empty(D)) for _ in range(2))
         self.W_delta = nn.Parameter(torch.empty(N, D))
         self.b_delta = nn.Parameter(torch.empty(N))
-        self.hold_constant("x_mean", feature_means(input_size, x_mean))
+        self.register_constant("x_mean", make_feature_means(input_size, x_mean))
         self.reset_parameters()
 
     @property
@@ -127,13 +127,13 @@ class GRUDCell(HoldsConstants, AbstractHoistedCell):
     def initial_state(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B S"]:
         """Return h = 0, x_last = the mean and age = 0."""
         if self.x_mean.shape != (self.input_size,):
-            changes(self)  # says what it should be
+            find_modification(self)  # says what it should be
         h = x.new_zeros(x.shape[0], self.hidden_size)
         return torch.cat([h, self.x_mean.to(x.dtype).expand_as(x), torch.zeros_like(x)], dim=-1)
 
     def with_input_size(self, input_size: int) -> AbstractCell:
         """Return a like cell; one of another width gets means of 0 unless they are one number."""
-        return type(self)(**options_of_width(self.options, input_size))
+        return type(self)(**resize_feature_options(self.options, input_size))
 
     def hoist(
         self,
@@ -142,7 +142,7 @@ class GRUDCell(HoldsConstants, AbstractHoistedCell):
         observed: Bool[Tensor, "*batch I"] | None = None,
     ) -> Hoisted:
         """Return x with 0 where it is missing, what is missing, gaps and the mask's share."""
-        x, missing = hide_missing(x, observed)
+        x, missing = zero_missing(x, observed)
         # One product for the rates of the D inputs and of the N states.
         rates = torch.cat([torch.diag_embed(self.w_x), self.W_delta])
         return Hoisted(
@@ -164,19 +164,19 @@ class GRUDCell(HoldsConstants, AbstractHoistedCell):
         """Return [h; x_last; age] after the gap and the new input."""
         D, N = self.input_size, self.hidden_size
         h, x_last, age = h.split([N, D, D], dim=-1)
-        delta, seen, waited = self.wait(x, missing, dt, x_last, age)
-        step = self.fill(x, missing, gates, rates, bias, x_mean, delta, x_last)
-        return torch.cat([decayed_update(False, h, step, self.U_zr, self.U_n), seen, waited], -1)
+        delta, seen, waited = self.decay(x, missing, dt, x_last, age)
+        step = self.impute(x, missing, gates, rates, bias, x_mean, delta, x_last)
+        return torch.cat([decay_and_update(False, h, step, self.U_zr, self.U_n), seen, waited], -1)
 
     @staticmethod
-    def wait(
+    def decay(
         x: Tensor, missing: Tensor, dt: Tensor, x_last: Tensor, age: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return delta, and x_last and age after the sample, (B, D) each; h is not asked for."""
         delta = dt + age
         return delta, x + missing * x_last, missing * delta
 
-    def fill(
+    def impute(
         self,
         x: Tensor,
         missing: Tensor,
@@ -248,4 +248,4 @@ class UnmaskedGRUDCell(AbstractHoistedCell):
         self, h: Float[Tensor, "B N"], gates: Float[Tensor, "B G"], decay: Float[Tensor, "B N"]
     ) -> Float[Tensor, "B N"]:
         """Return the state after the gap and the new input."""
-        return decayed_update(True, h, (gates, decay), self.U_zr, self.U_n)
+        return decay_and_update(True, h, (gates, decay), self.U_zr, self.U_n)

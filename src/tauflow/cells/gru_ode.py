@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import one_of
-from tauflow.solvers import GapSolver
+from tauflow._internal.checks import check_one_of
+from tauflow.solvers import FlowSolver
 
 from .base import AbstractHoistedCell, Hoisted
-from .initialise import Generator, glorot_blocks_, joint_glorot_
+from .init import Generator, glorot_blocks_, joint_glorot_
 
 
 class GRUODECell(AbstractHoistedCell):
@@ -28,7 +28,7 @@ class GRUODECell(AbstractHoistedCell):
     - ``form="minimal"``: :math:`g = \tanh(W_{xg} x + W_g (z \odot h) + b_g)`, with no r.
 
     The flow, and every Euler step of at most 1, keeps h within [-1, 1]. Explicit steps are stable
-    over gaps of up to 2 ``substeps``, 8 by default (:meth:`stable_gap`); over longer ones h may
+    over gaps of up to 2 ``substeps``, 8 by default (:meth:`max_stable_dt`); over longer ones h may
     grow until it overflows. The rows of W_x and b are
     those of r (full form only), z and g; W_h has the rows of r and z.
 
@@ -68,8 +68,8 @@ class GRUODECell(AbstractHoistedCell):
         atol: float = 1e-4,
     ) -> None:
         super().__init__(input_size, hidden_size)
-        self.form = one_of(("full", "minimal"), form=form)
-        self.gap = GapSolver(solver, substeps, rtol, atol)
+        self.form = check_one_of(("full", "minimal"), form=form)
+        self.flow_solver = FlowSolver(solver, substeps, rtol, atol)
         self.gates = 2 if form == "full" else 1
         N = hidden_size
         self.W_x = nn.Parameter(torch.empty((self.gates + 1) * N, input_size))
@@ -97,9 +97,9 @@ class GRUODECell(AbstractHoistedCell):
         self.b.zero_()
         self.b[:N] = 1.0
 
-    def stable_gap(self) -> float:
+    def max_stable_dt(self) -> float:
         """Return what the largest rate allows, where z = 0."""
-        return self.gap.stable_span
+        return self.flow_solver.max_stable_dt_rate
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the input's share of the gates and of g, the gap, and the recurrent weights."""
@@ -124,7 +124,7 @@ class GRUODECell(AbstractHoistedCell):
             pull = torch.tanh(torch.addmm(g_x, gates[0] * at, W_g_T)) - at
             return torch.addcmul(pull, z, pull, value=-1)
 
-        return self.gap.integrate(field, h, dt)
+        return self.flow_solver.integrate(field, h, dt)
 
     def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
         """Return 1 - z."""

@@ -8,18 +8,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.checks import at_least, boolean, one_of, positive
+from tauflow._internal.checks import check_at_least, check_bool, check_one_of, check_positive
 from tauflow.errors import ArgumentError
 
 from .base import Hoisted
-from .constants import HoldsConstants, exact_product
-from .gap_feature import AbstractGapFeatureCell
-from .gated_fields import towards
-from .initialise import Generator, torch_uniform_
-from .polynomial_memory import laguerre, scaled_legendre_flow, zero_order_hold
+from .gated_flow import lerp
+from .init import Generator, torch_uniform_
+from .polynomial_memory import discretise_zero_order_hold, laguerre_matrices, scaled_legendre_step
+from .precision import ConstantBufferMixin, matmul_without_autocast
+from .time_feature import AbstractTimeFeatureCell
 
 
-class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
+class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
     r"""Recurrent cell around a HiPPO memory of one learned signal u.
 
     .. math::
@@ -84,9 +84,9 @@ class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
         append_dt: bool = False,
     ) -> None:
         super().__init__(input_size, hidden_size, append_dt=append_dt)
-        self.measure = one_of(("legs", "lagt"), measure=measure)
-        self.order = self.hidden_size if order is None else at_least(1, order=order)
-        self.timestamped = boolean(timestamped=timestamped)
+        self.measure = check_one_of(("legs", "lagt"), measure=measure)
+        self.order = self.hidden_size if order is None else check_at_least(1, order=order)
+        self.timestamped = check_bool(timestamped=timestamped)
         self.uses_dt = append_dt or timestamped
         if measure == "legs" and step_size is not None:
             raise ArgumentError(
@@ -99,11 +99,13 @@ class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
                     "timestamped=True needs measure='legs'; measure='lagt' takes one step of "
                     "step_size per sample."
                 )
-            self.step_size = positive(step_size=0.01 if step_size is None else step_size)
+            self.step_size = check_positive(step_size=0.01 if step_size is None else step_size)
             with torch.device("cpu"):
-                discrete = zero_order_hold(*laguerre(self.order), self.step_size)
+                discrete = discretise_zero_order_hold(
+                    *laguerre_matrices(self.order), self.step_size
+                )
             for name, constant in zip("AB", discrete, strict=True):
-                self.hold_constant(name, constant, persistent=False)
+                self.register_constant(name, constant, persistent=False)
         N, features = self.hidden_size, self.feature_size
         self.w = nn.Parameter(torch.empty(features + N))
         self.b_u = nn.Parameter(torch.empty(1))
@@ -130,7 +132,7 @@ class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
         torch_uniform_(self.b, fan_in, generator)
 
     @property
-    def has_unit_of_time(self) -> bool:
+    def has_time_unit(self) -> bool:
         """Not where gaps are told to the clock alone, whose share of a gap is a ratio of times."""
         return self.append_dt or not self.timestamped
 
@@ -162,12 +164,12 @@ class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
         return torch.cat([gates, memory]), torch.cat([self.b + self.W_m @ shift, shift])
 
     def advance(
-        self, h: Float[Tensor, "B S"], drive: Float[Tensor, "B K"], *rest: Tensor
+        self, h: Float[Tensor, "B S"], input_projection: Float[Tensor, "B K"], *rest: Tensor
     ) -> Float[Tensor, "B S"]:
         """Return the state after a new input."""
-        gates, *memory = self._remember(h, drive, *rest)
+        gates, *memory = self._update_memory(h, input_projection, *rest)
         candidate, gate = gates.chunk(2, dim=-1)
-        after = towards(h[..., : self.hidden_size], torch.tanh(candidate), torch.sigmoid(gate))
+        after = lerp(h[..., : self.hidden_size], torch.tanh(candidate), torch.sigmoid(gate))
         return torch.cat([after, *memory], dim=-1)
 
     def update_gate(
@@ -178,18 +180,20 @@ class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
     ) -> Float[Tensor, "B S"]:
         """Return g, at a gap of ``dt``, by default 1, and 1 for the memory and its clock."""
         per_step, fixed = self.hoist(x, torch.ones_like(x[..., :1]) if dt is None else dt)
-        gates, *_ = self._remember(h, *per_step, *fixed)
+        gates, *_ = self._update_memory(h, *per_step, *fixed)
         gate = torch.sigmoid(gates.chunk(2, dim=-1)[1])
         return torch.cat([gate, torch.ones_like(h[..., self.hidden_size :])], dim=-1)
 
-    def _remember(
-        self, h: Float[Tensor, "B S"], drive: Float[Tensor, "B K"], *rest: Tensor
+    def _update_memory(
+        self, h: Float[Tensor, "B S"], input_projection: Float[Tensor, "B K"], *rest: Tensor
     ) -> tuple[Tensor, ...]:
         """Return candidate and gate (before tanh and sigma), the memory and its clock, if any."""
         N = self.hidden_size
         if self.measure == "lagt":
             (weight,) = rest
-            gates, m = (drive + exact_product(h, weight)).split([2 * N, self.order], dim=-1)
+            gates, m = (input_projection + matmul_without_autocast(h, weight)).split(
+                [2 * N, self.order], dim=-1
+            )
             return gates, m
         u, *gap, w_h, W_m = rest
         h, m, clock = h.split([N, self.order, 1], dim=-1)
@@ -201,5 +205,5 @@ class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
             now = clock + 1
             count = clock.detach().round()  # a number of samples, to which nothing is sensitive
             first, share = count < 1, 1 / count.clamp(min=1)
-        m = scaled_legendre_flow(m, u + h @ w_h, share, first)
-        return drive + m @ W_m, m, now
+        m = scaled_legendre_step(m, u + h @ w_h, share, first)
+        return input_projection + m @ W_m, m, now

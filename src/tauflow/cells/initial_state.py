@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.checks import one_of
+from tauflow._internal.checks import check_one_of
 
-from .initialise import Generator
-from .weight_schemes import draw_bias_, draw_weight_
+from .init import Generator
+from .weight_schemes import init_bias_, init_weight_
 
 INITIAL_STATES = ("zeros", "affine", "learned", "fixed")
 
@@ -35,7 +35,7 @@ class InitialState(nn.Module):
 
     def __init__(self, kind: str, input_size: int, state_size: int, hidden_size: int) -> None:
         super().__init__()
-        self.kind = one_of(INITIAL_STATES, initial_state=kind)
+        self.kind = check_one_of(INITIAL_STATES, initial_state=kind)
         self.state_size, self.hidden_size = state_size, hidden_size
         if kind == "affine":
             self.V = nn.Parameter(torch.empty(state_size, input_size))
@@ -47,8 +47,8 @@ class InitialState(nn.Module):
     def reset_parameters(self, scheme: str = "glorot_normal", generator: Generator = None) -> None:
         """Draw V by a scheme of weights and a as biases are, or the vector from N(0, 2/(N+1))."""
         if self.kind == "affine":
-            draw_weight_(self.V, scheme, generator)
-            draw_bias_(self.a, generator)
+            init_weight_(self.V, scheme, generator)
+            init_bias_(self.a, generator)
         elif self.kind != "zeros":
             nn.init.normal_(self.a, std=math.sqrt(2 / (self.hidden_size + 1)), generator=generator)
 

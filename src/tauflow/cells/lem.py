@@ -7,11 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from tauflow.checks import one_of
+from tauflow._internal.checks import check_one_of
 
 from .base import Hoisted
-from .gated_fields import AbstractPackedFlowCell, towards
-from .initialise import Generator, torch_uniform_
+from .gated_flow import AbstractPackedFlowCell, lerp
+from .init import Generator, torch_uniform_
 from .weight_schemes import SCHEMES
 
 
@@ -31,8 +31,8 @@ class LEMCell(AbstractPackedFlowCell):
     (B, 2 N), and y is emitted. The weights pack the blocks 1, 2, z, y. Parameters:
     4 (N N + N + N D), and 2 N (D + 1) for an affine initial state.
 
-    Steps are stable over gaps of up to 2 tau ``substeps``, 2 by default (:meth:`stable_gap`); over
-    longer ones the state may grow until it overflows.
+    Steps are stable over gaps of up to 2 tau ``substeps``, 2 by default (:meth:`max_stable_dt`);
+    over longer ones the state may grow until it overflows.
 
     With ``scheme="forward"`` this is the minimal gated unit (:class:`~tauflow.cells.GNODECell` with
     one layer each and tanh) of 2 N neurons [y; z] whose gate sees y alone and whose target couples
@@ -80,7 +80,7 @@ class LEMCell(AbstractPackedFlowCell):
             init=init,
             schemes=("torch", *SCHEMES),
         )
-        self.scheme = one_of(("forward-backward", "forward"), scheme=scheme)
+        self.scheme = check_one_of(("forward-backward", "forward"), scheme=scheme)
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw each block as ``init`` says; an affine start as by Glorot if that is ``"torch"``."""
@@ -104,19 +104,21 @@ class LEMCell(AbstractPackedFlowCell):
         self,
         h: Float[Tensor, "B S"],
         alpha: Float[Tensor, "B 1"],
-        drive: Float[Tensor, "B G"],
-        drive_y: Float[Tensor, "B N"],
+        input_projection: Float[Tensor, "B G"],
+        input_y: Float[Tensor, "B N"],
         W_12z: Float[Tensor, "N G"],
         W_y: Float[Tensor, "N N"],
     ) -> Float[Tensor, "B S"]:
         """Return [y; z] after the gap."""
         y, z = h.chunk(2, dim=-1)
         for _ in range(self.substeps):
-            gates, z_drive = torch.addmm(drive, y, W_12z).split(2 * self.hidden_size, dim=-1)
+            gates, z_drive = torch.addmm(input_projection, y, W_12z).split(
+                2 * self.hidden_size, dim=-1
+            )
             a, b = (alpha * torch.sigmoid(gates)).chunk(2, dim=-1)
-            z_new = towards(z, torch.tanh(z_drive), b)
+            z_new = lerp(z, torch.tanh(z_drive), b)
             source = z_new if self.scheme == "forward-backward" else z
-            y = towards(y, torch.tanh(torch.addmm(drive_y, source, W_y)), a)
+            y = lerp(y, torch.tanh(torch.addmm(input_y, source, W_y)), a)
             z = z_new
         return torch.cat([y, z], dim=-1)
 

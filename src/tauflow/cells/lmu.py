@@ -8,18 +8,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.checks import at_least, boolean, one_of, within
+from tauflow._internal.checks import check_at_least, check_bool, check_one_of, check_within
 
 from .base import Hoisted
-from .constants import HoldsConstants, exact_product
-from .gap_feature import AbstractGapFeatureCell
-from .initialise import Generator, glorot_truncated_
-from .polynomial_memory import forward_euler, legendre_window, zero_order_hold
+from .init import Generator, glorot_truncated_
+from .polynomial_memory import discretise_euler, discretise_zero_order_hold, legendre_matrices
+from .precision import ConstantBufferMixin, matmul_without_autocast
+from .time_feature import AbstractTimeFeatureCell
 
-_DISCRETISATIONS = {"zoh": zero_order_hold, "euler": forward_euler}
+_DISCRETISATIONS = {"zoh": discretise_zero_order_hold, "euler": discretise_euler}
 
 
-class LMUCell(HoldsConstants, AbstractGapFeatureCell):
+class LMUCell(ConstantBufferMixin, AbstractTimeFeatureCell):
     r"""Legendre memory unit: a linear delay line of the last theta steps, and a tanh that reads it.
 
     .. math::
@@ -83,21 +83,21 @@ class LMUCell(HoldsConstants, AbstractGapFeatureCell):
         append_dt: bool = False,
     ) -> None:
         super().__init__(input_size, hidden_size, append_dt=append_dt)
-        self.order = self.hidden_size if order is None else at_least(1, order=order)
-        self.theta = within(1.0, math.inf, theta=theta)
-        self.discretisation = one_of(_DISCRETISATIONS, discretisation=discretisation)
-        self.init = one_of(("lmu", "hippo"), init=init)
+        self.order = self.hidden_size if order is None else check_at_least(1, order=order)
+        self.theta = check_within(1.0, math.inf, theta=theta)
+        self.discretisation = check_one_of(_DISCRETISATIONS, discretisation=discretisation)
+        self.init = check_one_of(("lmu", "hippo"), init=init)
         discretise = _DISCRETISATIONS[discretisation]
         with torch.device("cpu"):
-            discrete = discretise(*legendre_window(self.order), 1 / theta)
+            discrete = discretise(*legendre_matrices(self.order), 1 / theta)
         for name, constant in zip("AB", discrete, strict=True):
-            self.hold_constant(name, constant, persistent=False)
+            self.register_constant(name, constant, persistent=False)
         N, P, features = self.hidden_size, self.order, self.feature_size
         self.e_x = nn.Parameter(torch.empty(features))
         feeds = {
-            "e_h": boolean(hidden_to_memory=hidden_to_memory) and (N,),
-            "e_m": boolean(memory_to_memory=memory_to_memory) and (P,),
-            "W_x": boolean(input_to_hidden=input_to_hidden) and (N, features),
+            "e_h": check_bool(hidden_to_memory=hidden_to_memory) and (N,),
+            "e_m": check_bool(memory_to_memory=memory_to_memory) and (P,),
+            "W_x": check_bool(input_to_hidden=input_to_hidden) and (N, features),
         }
         for name, shape in feeds.items():
             self.register_parameter(name, nn.Parameter(torch.empty(shape)) if shape else None)
@@ -154,9 +154,11 @@ class LMUCell(HoldsConstants, AbstractGapFeatureCell):
     def advance(
         self,
         h: Float[Tensor, "B S"],
-        drive: Float[Tensor, "B S"],
+        input_projection: Float[Tensor, "B S"],
         weight: Float[Tensor, "S S"],
     ) -> Float[Tensor, "B S"]:
         """Return [h; m] after a new input."""
-        h, m = (drive + exact_product(h, weight)).split([self.hidden_size, self.order], dim=-1)
+        h, m = (input_projection + matmul_without_autocast(h, weight)).split(
+            [self.hidden_size, self.order], dim=-1
+        )
         return torch.cat([torch.tanh(h), m], dim=-1)

@@ -8,16 +8,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.checks import at_least, one_of
+from tauflow._internal.checks import check_at_least, check_one_of
 
 from .base import AbstractPureCell
-from .initialise import Generator, inverse_softplus_, joint_glorot_
+from .init import Generator, inverse_softplus_, joint_glorot_
 
 SOLVERS = ("explicit", "hybrid")
 ELASTANCES = ("asymmetric", "symmetric", "none")
 
 
-class LRCForm(NamedTuple):
+class LRCConfig(NamedTuple):
     """What an LRC is beside its tensors; see the arguments of :class:`LRCCell`."""
 
     elastance: str
@@ -64,7 +64,7 @@ class LRCCell(AbstractPureCell):
         hidden_size: neurons N, fully connected.
         elastance: ``"asymmetric"``, ``"symmetric"`` or ``"none"``.
         solver: ``"explicit"``, which is stable over gaps of up to 2 ``substeps``
-            (:meth:`stable_gap`), or ``"hybrid"``, bounded for any gap.
+            (:meth:`max_stable_dt`), or ``"hybrid"``, bounded for any gap.
         substeps: solver steps per sample.
     """
 
@@ -81,9 +81,9 @@ class LRCCell(AbstractPureCell):
         substeps: int = 1,
     ) -> None:
         super().__init__(input_size, hidden_size)
-        self.elastance = one_of(ELASTANCES, elastance=elastance)
-        self.solver = one_of(SOLVERS, solver=solver)
-        self.substeps = at_least(1, substeps=substeps)
+        self.elastance = check_one_of(ELASTANCES, elastance=elastance)
+        self.solver = check_one_of(SOLVERS, solver=solver)
+        self.substeps = check_at_least(1, substeps=substeps)
         D, N = input_size, hidden_size
         self.sigma, self.mu, self.w, self.k = (nn.Parameter(torch.empty(N, N)) for _ in range(4))
         self.sigma_x, self.mu_x, self.w_x, self.k_x = (
@@ -116,15 +116,15 @@ class LRCCell(AbstractPureCell):
         if self.s is not None:
             inverse_softplus_(self.s.fill_(1.0))
 
-    def stable_gap(self) -> float:
+    def max_stable_dt(self) -> float:
         """Return what the largest rate, 1, allows the explicit solver."""
         return 2.0 * self.substeps if self.solver == "explicit" else math.inf
 
-    def as_form(self) -> LRCForm:
+    def static_config(self) -> LRCConfig:
         """Return elastance and solver."""
-        return LRCForm(self.elastance, self.solver, self.substeps)
+        return LRCConfig(self.elastance, self.solver, self.substeps)
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def packed_parameters(self) -> tuple[Tensor, ...]:
         """Return synapses (4, D, N) and (4, N, N), neurons (2, N), and what makes the elastance.
 
         Synapses are sigma, mu, w and k, neurons g and e; the elastance is made of W_x, b and W_h,
@@ -145,7 +145,7 @@ class LRCCell(AbstractPureCell):
 
     @staticmethod
     def hoist(
-        form: LRCForm,
+        config: LRCConfig,
         x: Float[Tensor, "*batch I"],
         dt: Float[Tensor, "*batch 1"],
         *tensors: Tensor,
@@ -160,7 +160,7 @@ class LRCCell(AbstractPureCell):
 
     @staticmethod
     def advance(
-        form: LRCForm,
+        config: LRCConfig,
         h: Float[Tensor, "B S"],
         step: tuple[Float[Tensor, "B K"], Float[Tensor, "B 1"]],
         *tensors: Tensor,
@@ -169,15 +169,15 @@ class LRCCell(AbstractPureCell):
         (read, dt), (of_x, of_h, (g, e), *gate) = step, tensors
         D = of_x.shape[1]
         x, drive = read[..., :D], read[..., D:]
-        f_x, u_x = _synaptic(x, *of_x.unbind())
+        f_x, u_x = _synaptic_sums(x, *of_x.unbind())
         f_x, u_x = f_x + g, u_x + g
-        for _ in range(form.substeps):
-            f, u = _synaptic(h, *of_h.unbind())
+        for _ in range(config.substeps):
+            f, u = _synaptic_sums(h, *of_h.unbind())
             rate, aim = torch.sigmoid(f_x + f), e * torch.tanh(u_x + u)
-            delta = dt / form.substeps
+            delta = dt / config.substeps
             if gate:
-                delta = _elastance(drive, h, *gate[2:]) * delta
-            if form.solver == "hybrid":
+                delta = _compute_elastance(drive, h, *gate[2:]) * delta
+            if config.solver == "hybrid":
                 h = (h + delta * aim) / (1 + delta * rate)
             else:
                 h = h + delta * (aim - rate * h)
@@ -187,16 +187,20 @@ class LRCCell(AbstractPureCell):
         """Return the elastance."""
         if not (gate := self._gate_tensors()):
             return torch.ones_like(h)
-        return _elastance(F.linear(x, *gate[:2]), h, *gate[2:])
+        return _compute_elastance(F.linear(x, *gate[:2]), h, *gate[2:])
 
 
-def _elastance(drive: Tensor, h: Tensor, W_h: Tensor, s: Tensor | None = None) -> Tensor:
+def _compute_elastance(
+    input_projection: Tensor, h: Tensor, W_h: Tensor, s: Tensor | None = None
+) -> Tensor:
     """Return the elastance, given the input's share of q."""
-    q = drive + h @ W_h.T
+    q = input_projection + h @ W_h.T
     return torch.sigmoid(q) if s is None else torch.sigmoid(q + s) - torch.sigmoid(q - s)
 
 
-def _synaptic(z: Tensor, sigma: Tensor, mu: Tensor, w: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+def _synaptic_sums(
+    z: Tensor, sigma: Tensor, mu: Tensor, w: Tensor, k: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return both weighted sums of the synapses that sources z, (B, J), drive, (B, N) each."""
     active = torch.sigmoid(sigma * (z.unsqueeze(-1) - mu))  # (B, J, N)
     return (active * w).sum(-2), (active * k).sum(-2)

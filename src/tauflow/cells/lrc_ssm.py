@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.checks import at_least
+from tauflow._internal.checks import check_at_least
 
 from .base import AbstractHoistedCell, Hoisted
-from .initialise import Generator, torch_uniform_
+from .init import Generator, torch_uniform_
 
 
 class LrcSSMCell(AbstractHoistedCell):
@@ -29,7 +29,7 @@ class LrcSSMCell(AbstractHoistedCell):
 
     with u the input and products with the state taken neuron by neuron. It is stepped by explicit
     Euler, x' = x + (dt / ``substeps``) times the right-hand side, stable over gaps of up to 2
-    ``substeps`` (:meth:`stable_gap`). Parameters: 2 N D + 11 N.
+    ``substeps`` (:meth:`max_stable_dt`). Parameters: 2 N D + 11 N.
 
     Source: Farsang et al. 2025, "Parallelization of non-linear state-space models: scaling up
     liquid-resistance liquid-capacitance networks", the diagonal form of its Eqs. 1 to 3.
@@ -50,7 +50,7 @@ class LrcSSMCell(AbstractHoistedCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, substeps: int = 1) -> None:
         super().__init__(input_size, hidden_size)
-        self.substeps = at_least(1, substeps=substeps)
+        self.substeps = check_at_least(1, substeps=substeps)
         D, N = input_size, hidden_size
         self.W, self.W_eps = (nn.Parameter(torch.empty(N, D)) for _ in range(2))
         self.a, self.c, self.d, self.w, self.v, self.g, self.e = (
@@ -64,7 +64,7 @@ class LrcSSMCell(AbstractHoistedCell):
         for tensor in self.parameters():
             torch_uniform_(tensor, self.hidden_size, generator)
 
-    def stable_gap(self) -> float:
+    def max_stable_dt(self) -> float:
         """Return what the largest rate, 1, allows."""
         return 2.0 * self.substeps
 
@@ -79,10 +79,13 @@ class LrcSSMCell(AbstractHoistedCell):
         return Hoisted((torch.cat(drives, dim=-1), dt / self.substeps))
 
     def advance(
-        self, h: Float[Tensor, "B S"], drives: Float[Tensor, "B G"], delta: Float[Tensor, "B 1"]
+        self,
+        h: Float[Tensor, "B S"],
+        input_terms: Float[Tensor, "B G"],
+        delta: Float[Tensor, "B 1"],
     ) -> Float[Tensor, "B S"]:
         """Advance the states over the gap, holding the input."""
-        of_f, of_z, of_eps = drives.chunk(3, dim=-1)
+        of_f, of_z, of_eps = input_terms.chunk(3, dim=-1)
         for _ in range(self.substeps):
             active = torch.sigmoid(self.a * h + self.c)
             rate = torch.sigmoid(of_f + self.g_x * active)

@@ -9,14 +9,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.checks import at_least, one_of, within
+from tauflow._internal.checks import check_at_least, check_one_of, check_within
 from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
-from tauflow.solvers.semilinear import Pair
-from tauflow.wirings import AbstractWiring, as_wiring, synapses_of
+from tauflow.solvers.semi_implicit import Pair
+from tauflow.wirings import AbstractWiring, as_wiring, build_synapses
 
-from .admissible import project_after_steps
 from .base import AbstractPureCell
-from .initialise import Generator, inverse_softplus_, random_signs_
+from .constraints import project_parameters
+from .init import Generator, inverse_softplus_, random_signs_
 
 LTC_VARIANTS: dict[str, dict[str, Any]] = {
     "ltc-2021": {
@@ -48,7 +48,7 @@ _RANGES: dict[str, dict[str, tuple[float, float | None]]] = {
 }
 
 
-class LTCForm(NamedTuple):
+class LTCConfig(NamedTuple):
     """What an LTC is beside its tensors; see the arguments of :class:`LTCCell`."""
 
     solver: str
@@ -89,8 +89,8 @@ class LTCCell(AbstractPureCell):
         solver: ``"fused"``, ``"exponential"`` (conductances held over a step, and the linear flow
             that is left followed exactly), ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
             The first two are bounded for any gap; the explicit ones need d (g_l + sum of w) / C
-            below 2 (2.79 with rk4; :meth:`stable_gap`), and blow up beyond: use more substeps, or
-            one of the first two.
+            below 2 (2.79 with rk4; :meth:`max_stable_dt`), and blow up beyond: use more substeps,
+            or one of the first two.
         substeps: solver steps per sample.
         constraint: how w, w_x, g_l and C stay positive. ``"softplus"``: by construction, with the
             drawn values as effective ones. ``"softplus-raw"``: the same, but the draw is the raw
@@ -132,18 +132,22 @@ class LTCCell(AbstractPureCell):
         wiring = as_wiring(hidden_size)
         super().__init__(input_size, wiring.units)
         self.wiring = wiring
-        self.solver = one_of(SOLVERS, solver=solver)
-        self.substeps = at_least(1, substeps=substeps)
-        self.constraint = one_of(("softplus", "softplus-raw", *_RANGES), constraint=constraint)
-        self.init = one_of(("ncps", "cfc", "ltc-2021"), init=init)
-        self.input_mapping = one_of(("affine", "linear", "none"), input_mapping=input_mapping)
-        self.output_mapping = one_of(("affine", "linear", "none"), output_mapping=output_mapping)
-        self.time_scale = within(1e-12, float("inf"), time_scale=time_scale)
-        self.dt_offset = within(0.0, float("inf"), dt_offset=dt_offset)
+        self.solver = check_one_of(SOLVERS, solver=solver)
+        self.substeps = check_at_least(1, substeps=substeps)
+        self.constraint = check_one_of(
+            ("softplus", "softplus-raw", *_RANGES), constraint=constraint
+        )
+        self.init = check_one_of(("ncps", "cfc", "ltc-2021"), init=init)
+        self.input_mapping = check_one_of(("affine", "linear", "none"), input_mapping=input_mapping)
+        self.output_mapping = check_one_of(
+            ("affine", "linear", "none"), output_mapping=output_mapping
+        )
+        self.time_scale = check_within(1e-12, float("inf"), time_scale=time_scale)
+        self.dt_offset = check_within(0.0, float("inf"), dt_offset=dt_offset)
         self.is_flow = dt_offset == 0
-        self.epsilon = within(0.0, 1.0, epsilon=epsilon)
+        self.epsilon = check_within(0.0, 1.0, epsilon=epsilon)
 
-        synapses = synapses_of(wiring, input_size)
+        synapses = build_synapses(wiring, input_size)
         D, N, M = input_size, wiring.units, wiring.output_size
         self.register_buffer("synapses", synapses.recurrent.abs().to(torch.get_default_dtype()))
         self.register_buffer("synapses_x", synapses.sensory.abs().to(torch.get_default_dtype()))
@@ -152,11 +156,11 @@ class LTCCell(AbstractPureCell):
             nn.Parameter(torch.empty(D, N)) for _ in range(4)
         )
         self.g_l, self.V_l, self.C = (nn.Parameter(torch.empty(N)) for _ in range(3))
-        self.a_in, self.b_in = _map_parameters(input_mapping, D)
-        self.a_out, self.b_out = _map_parameters(output_mapping, M)
+        self.a_in, self.b_in = _make_map_parameters(input_mapping, D)
+        self.a_out, self.b_out = _make_map_parameters(output_mapping, M)
         self.reset_parameters()
         if constraint in _RANGES:
-            project_after_steps(self)
+            project_parameters(self)
 
     @property
     def output_size(self) -> int:
@@ -199,15 +203,15 @@ class LTCCell(AbstractPureCell):
         """Take over the state of another cell: of a copy, or out of a pickle."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         if self.constraint in _RANGES:
-            project_after_steps(self)
+            project_parameters(self)
 
     @torch.no_grad()
-    def stable_gap(self) -> float:
+    def max_stable_dt(self) -> float:
         """Return what the largest conductance to capacitance allows the explicit solvers."""
         if self.solver not in TABLEAUS:
             return math.inf
-        w, w_x = self.positive(self.w) * self.synapses, self.positive(self.w_x) * self.synapses_x
-        most = (self.positive(self.g_l) + w.sum(0) + w_x.sum(0)) / self.positive(self.C)
+        w, w_x = self.constrain(self.w) * self.synapses, self.constrain(self.w_x) * self.synapses_x
+        most = (self.constrain(self.g_l) + w.sum(0) + w_x.sum(0)) / self.constrain(self.C)
         span = TABLEAUS[self.solver].interval * self.substeps / float(most.max())
         return max(0.0, (span - self.dt_offset) / self.time_scale)
 
@@ -217,15 +221,15 @@ class LTCCell(AbstractPureCell):
         for name, (low, high) in _RANGES.get(self.constraint, {}).items():
             getattr(self, name).clamp_(low, high)
 
-    def positive(self, raw: Tensor) -> Tensor:
+    def constrain(self, parameter: Tensor) -> Tensor:
         """Return the effective value of one of the constrained parameters."""
-        return raw if self.constraint in _RANGES else F.softplus(raw)
+        return parameter if self.constraint in _RANGES else F.softplus(parameter)
 
-    def as_form(self) -> LTCForm:
+    def static_config(self) -> LTCConfig:
         """Return solver and scale of time."""
-        return LTCForm(self.solver, self.substeps, self.time_scale, self.dt_offset)
+        return LTCConfig(self.solver, self.substeps, self.time_scale, self.dt_offset)
 
-    def tensors(self, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
+    def packed_parameters(self, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
         """Return weights (4, D, N) and (4, N, N), leak (2, N), C (N,), and the input's map.
 
         Weights are sigma, mu, w and E of every synapse, w being 0 where there is none; leak is
@@ -234,33 +238,33 @@ class LTCCell(AbstractPureCell):
         Args:
             dtype: to compute them in, if not their own.
         """
-        own = partial(_present, dtype)
+        own = partial(_cast_existing, dtype)
         w_x, mu_x, sigma_x, E_x = own(self.w_x, self.mu_x, self.sigma_x, self.E_x)
         w, mu, sigma, E = own(self.w, self.mu, self.sigma, self.E)
         g_l, V_l, C = own(self.g_l, self.V_l, self.C)
-        g_l = self.positive(g_l)
+        g_l = self.constrain(g_l)
         held = g_l + self.epsilon if self.solver == "fused" else g_l
         return (
-            torch.stack((sigma_x, mu_x, self.positive(w_x) * self.synapses_x, E_x)),
-            torch.stack((sigma, mu, self.positive(w) * self.synapses, E)),
+            torch.stack((sigma_x, mu_x, self.constrain(w_x) * self.synapses_x, E_x)),
+            torch.stack((sigma, mu, self.constrain(w) * self.synapses, E)),
             torch.stack((g_l * V_l, held)),
-            self.positive(C),
+            self.constrain(C),
             *own(self.a_in, self.b_in),
         )
 
     @staticmethod
     def hoist(
-        form: LTCForm,
+        config: LTCConfig,
         x: Float[Tensor, "*batch I"],
         dt: Float[Tensor, "*batch 1"],
         *tensors: Tensor,
     ) -> tuple[Float[Tensor, "*batch I"], Float[Tensor, "*batch 1"]]:
         """Return the mapped input, and the time to cover."""
-        return _mapped(x, *tensors[4:]), form.time_scale * dt + form.dt_offset
+        return _apply_affine(x, *tensors[4:]), config.time_scale * dt + config.dt_offset
 
     @staticmethod
     def advance(
-        form: LTCForm,
+        config: LTCConfig,
         h: Float[Tensor, "B S"],
         step: tuple[Float[Tensor, "B I"], Float[Tensor, "B 1"]],
         *tensors: Tensor,
@@ -268,41 +272,43 @@ class LTCCell(AbstractPureCell):
         """Advance the potentials over the time to cover, holding the input."""
         (u, gap), (weights_x, weights, leak, C, *_) = step, tensors
         # The input is held over the gap, so its synapses conduct the same in every sub-step.
-        drive_x, conductance_x = synaptic(u, *weights_x.unbind())
+        drive_x, conductance_x = synaptic_currents(u, *weights_x.unbind())
         drive_x, conductance_x = drive_x + leak[0], conductance_x + leak[1]
         recurrent = weights.unbind()
 
         def terms(v: Tensor) -> Pair:
-            drive, conductance = synaptic(v, *recurrent)
+            drive, conductance = synaptic_currents(v, *recurrent)
             return drive_x + drive, conductance_x + conductance
 
         return integrate_semilinear(
-            terms, h, gap, solver=form.solver, substeps=form.substeps, capacity=C
+            terms, h, gap, solver=config.solver, substeps=config.substeps, capacity=C
         )
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch M"]:
         """Return the mapped potentials of the motor neurons."""
-        return _mapped(h[..., : self.output_size], self.a_out, self.b_out)
+        return _apply_affine(h[..., : self.output_size], self.a_out, self.b_out)
 
 
-def synaptic(z: Tensor, sigma: Tensor, mu: Tensor, w: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
+def synaptic_currents(
+    z: Tensor, sigma: Tensor, mu: Tensor, w: Tensor, E: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the summed conductance x reversal and conductance of sources z, (B, N) each."""
     g = w * torch.sigmoid(sigma * (z.unsqueeze(-1) - mu))  # (B, sources, N)
     return (g * E).sum(-2), g.sum(-2)
 
 
-def _present(dtype: torch.dtype | None, *parameters: Tensor | None) -> list[Tensor]:
+def _cast_existing(dtype: torch.dtype | None, *parameters: Tensor | None) -> list[Tensor]:
     """Return the parameters that there are, of a dtype if one is given."""
     present = [parameter for parameter in parameters if parameter is not None]
     return present if dtype is None else [parameter.to(dtype) for parameter in present]
 
 
-def _map_parameters(kind: str, size: int) -> tuple[nn.Parameter | None, nn.Parameter | None]:
+def _make_map_parameters(kind: str, size: int) -> tuple[nn.Parameter | None, nn.Parameter | None]:
     slope = None if kind == "none" else nn.Parameter(torch.empty(size))
     offset = nn.Parameter(torch.empty(size)) if kind == "affine" else None
     return slope, offset
 
 
-def _mapped(z: Tensor, slope: Tensor | None = None, offset: Tensor | None = None) -> Tensor:
+def _apply_affine(z: Tensor, slope: Tensor | None = None, offset: Tensor | None = None) -> Tensor:
     z = z if slope is None else z * slope
     return z if offset is None else z + offset

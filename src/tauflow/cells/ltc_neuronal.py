@@ -8,16 +8,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.checks import at_least, one_of
+from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
-from tauflow.solvers.semilinear import Pair
+from tauflow.solvers.semi_implicit import Pair
 
-from .activations import Activation, activation
+from .activations import Activation, get_activation
 from .base import AbstractPureCell
-from .initialise import Generator, inverse_softplus_
+from .init import Generator, inverse_softplus_
 
 
-class NeuronalForm(NamedTuple):
+class NeuronalLTCConfig(NamedTuple):
     """What a neuronal LTC is beside its tensors; see :class:`NeuronalLTCCell`."""
 
     phi: Activation
@@ -47,8 +47,8 @@ class NeuronalLTCCell(AbstractPureCell):
         activation: phi, a name of :data:`~tauflow.cells.activations.ACTIVATIONS` or a function.
         solver: ``"fused"``, ``"exponential"``, ``"euler"``, ``"midpoint"``, ``"heun"`` or
             ``"rk4"``. The first two follow any gap where phi is not negative; the explicit ones
-            need d (1/tau + max f) below 2 (2.79 with rk4; :meth:`stable_gap`, for f up to 1), and
-            blow up beyond.
+            need d (1/tau + max f) below 2 (2.79 with rk4; :meth:`max_stable_dt`, for f up to 1),
+            and blow up beyond.
         substeps: solver steps per sample.
     """
 
@@ -66,8 +66,8 @@ class NeuronalLTCCell(AbstractPureCell):
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.phi = _activation(activation)
-        self.solver = one_of(SOLVERS, solver=solver)
-        self.substeps = at_least(1, substeps=substeps)
+        self.solver = check_one_of(SOLVERS, solver=solver)
+        self.substeps = check_at_least(1, substeps=substeps)
         self.W_x = nn.Parameter(torch.empty(hidden_size, input_size))
         self.W_h = nn.Parameter(torch.empty(hidden_size, hidden_size))
         self.b, self.A, self.raw_tau = (nn.Parameter(torch.empty(hidden_size)) for _ in range(3))
@@ -91,24 +91,24 @@ class NeuronalLTCCell(AbstractPureCell):
         inverse_softplus_(self.raw_tau.fill_(1.0))
 
     @torch.no_grad()
-    def stable_gap(self) -> float:
+    def max_stable_dt(self) -> float:
         """Return what the explicit solvers can follow where phi is at most 1."""
         if self.solver not in TABLEAUS:
             return math.inf
         fastest = 1.0 + 1.0 / float(self.tau.min())
         return TABLEAUS[self.solver].interval * self.substeps / fastest
 
-    def as_form(self) -> NeuronalForm:
+    def static_config(self) -> NeuronalLTCConfig:
         """Return activation and solver."""
-        return NeuronalForm(self.phi, self.solver, self.substeps)
+        return NeuronalLTCConfig(self.phi, self.solver, self.substeps)
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def packed_parameters(self) -> tuple[Tensor, ...]:
         """Return W_x, b, W_h, A and 1 / tau."""
         return self.W_x, self.b, self.W_h, self.A, 1 / self.tau
 
     @staticmethod
     def hoist(
-        form: NeuronalForm,
+        config: NeuronalLTCConfig,
         x: Float[Tensor, "*batch I"],
         dt: Float[Tensor, "*batch 1"],
         *tensors: Tensor,
@@ -119,7 +119,7 @@ class NeuronalLTCCell(AbstractPureCell):
 
     @staticmethod
     def advance(
-        form: NeuronalForm,
+        config: NeuronalLTCConfig,
         h: Float[Tensor, "B S"],
         step: tuple[Float[Tensor, "B S"], Float[Tensor, "B 1"]],
         *tensors: Tensor,
@@ -128,10 +128,10 @@ class NeuronalLTCCell(AbstractPureCell):
         (drive, dt), (_, _, W_h, A, leak) = step, tensors
 
         def terms(h: Tensor) -> Pair:
-            f = form.phi(drive + h @ W_h.T)
+            f = config.phi(drive + h @ W_h.T)
             return f * A, leak + f
 
-        return integrate_semilinear(terms, h, dt, solver=form.solver, substeps=form.substeps)
+        return integrate_semilinear(terms, h, dt, solver=config.solver, substeps=config.substeps)
 
 
-_activation = activation  # the constructor's argument of the same name hides it
+_activation = get_activation  # the constructor's argument of the same name hides it

@@ -7,22 +7,26 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.checks import finite, one_of
+from tauflow._internal.checks import check_finite, check_one_of
 from tauflow.wirings import AbstractWiring
 
 from .base import AbstractCell
 from .cfc import CfCCell
-from .cfc_heads import ClosedForm, closed_form_step
+from .cfc_heads import CfCConfig, cfc_step
 from .gated import lstm_update, shift_forget_gate
-from .initialise import Generator
+from .init import Generator
 from .ltc import LTCCell
-from .options import refuse_unknown_options
+from .option_names import check_option_names
 from .wired_cfc import WiredCfCCell
 
-CORES: dict[str, type[AbstractCell]] = {"cfc": CfCCell, "wired-cfc": WiredCfCCell, "ltc": LTCCell}
+CORE_CELLS: dict[str, type[AbstractCell]] = {
+    "cfc": CfCCell,
+    "wired-cfc": WiredCfCCell,
+    "ltc": LTCCell,
+}
 
 
-class MixedForm(NamedTuple):
+class MixedMemoryConfig(NamedTuple):
     """What a memory and a closed-form core are beside their tensors.
 
     Args:
@@ -30,7 +34,7 @@ class MixedForm(NamedTuple):
         reads_state: whether the core reads [u; v], rather than [x; u].
     """
 
-    core: ClosedForm
+    core: CfCConfig
     reads_state: bool
 
 
@@ -77,13 +81,13 @@ class MixedMemoryCell(AbstractCell):
         forget_bias: float = 1.0,
         **core_options: Any,
     ) -> None:
-        cell_class = CORES[one_of(CORES, core=core)]
+        cell_class = CORE_CELLS[check_one_of(CORE_CELLS, core=core)]
         units = hidden_size.units if isinstance(hidden_size, AbstractWiring) else hidden_size
         super().__init__(input_size, units)
-        self.form = one_of(("input", "state"), form=form)
-        self.forget_bias = finite(forget_bias=forget_bias)
+        self.form = check_one_of(("input", "state"), form=form)
+        self.forget_bias = check_finite(forget_bias=forget_bias)
         core_input = units if self.form == "input" else input_size
-        refuse_unknown_options(cell_class, core_options, others=("core", "form", "forget_bias"))
+        check_option_names(cell_class, core_options, extra_names=("core", "form", "forget_bias"))
         size: Any = hidden_size  # only some cores take a wiring; the others refuse it
         self.core = cell_class(core_input, size, **core_options)
         self.takes_wiring = cell_class.takes_wiring
@@ -122,29 +126,34 @@ class MixedMemoryCell(AbstractCell):
         v = self.core(u, v, dt) if self.form == "input" else self.core(x, u, dt)
         return torch.cat([v, c], dim=-1)
 
-    def as_form(self) -> "MixedForm":
+    def static_config(self) -> "MixedMemoryConfig":
         """Return the form of a cell whose core is a :class:`CfCCell`."""
-        return MixedForm(cast(CfCCell, self.core).as_form(), self.form == "input")
+        return MixedMemoryConfig(cast(CfCCell, self.core).static_config(), self.form == "input")
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def packed_parameters(self) -> tuple[Tensor, ...]:
         """Return the core's tensors, W_x, W_h and the gates' bias."""
         core: Any = self.core  # every one in CORES has tensors
-        return *core.tensors(), self.W_x, self.W_h, shift_forget_gate(self.b, self.forget_bias)
+        return (
+            *core.packed_parameters(),
+            self.W_x,
+            self.W_h,
+            shift_forget_gate(self.b, self.forget_bias),
+        )
 
     @staticmethod
     def advance(
-        form: "MixedForm", h: Tensor, step: tuple[Tensor, Tensor], *tensors: Tensor
+        config: "MixedMemoryConfig", h: Tensor, step: tuple[Tensor, Tensor], *tensors: Tensor
     ) -> Tensor:
         """Return [v; c] after one step of a closed-form core."""
         (x, dt), (*core, W_x, W_h, b), (v, c) = step, tensors, h.chunk(2, dim=-1)
         c, u = lstm_update(F.linear(x, W_x, b) + F.linear(v, W_h), c)
-        read = [u, v] if form.reads_state else [x, u]
-        v = closed_form_step(form.core, torch.cat(read, dim=-1), dt, *core)
+        read = [u, v] if config.reads_state else [x, u]
+        v = cfc_step(config.core, torch.cat(read, dim=-1), dt, *core)
         return torch.cat([v, c], dim=-1)
 
-    def stable_gap(self) -> float:
+    def max_stable_dt(self) -> float:
         """Return that of the core."""
-        return self.core.stable_gap()
+        return self.core.max_stable_dt()
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch H"]:
         """Return the core's output."""

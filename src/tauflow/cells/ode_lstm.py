@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import finite, one_of
-from tauflow.solvers import GapSolver
+from tauflow._internal.checks import check_finite, check_one_of
+from tauflow.solvers import FlowSolver
 
 from .base import AbstractPureCell
-from .ct_rnn import CTRNNCell, CTRNNForm
+from .ct_rnn import CTRNNCell, CTRNNConfig
 from .gated import lstm_update, shift_forget_gate
-from .initialise import Generator, torch_uniform_
+from .init import Generator, torch_uniform_
 
 
 class _Defaults(NamedTuple):
@@ -26,17 +26,17 @@ class _Defaults(NamedTuple):
 _FORMS = {"tensorflow": _Defaults("euler", 4, 3.0), "torch": _Defaults("rk4", 3, 0.0)}
 
 
-class ODELSTMForm(NamedTuple):
+class ODELSTMConfig(NamedTuple):
     """What an ODE-LSTM is beside its tensors.
 
     Args:
         flow: the flow's form.
-        follow: steps the flow with an input, as :meth:`CTRNNCell.advance` does; ``None`` where the
-            flow has two layers and no input.
+        step_flow: steps the flow with an input, as :meth:`CTRNNCell.advance` does; ``None`` where
+            the flow has two layers and no input.
     """
 
-    flow: CTRNNForm
-    follow: Callable[..., Tensor] | None
+    flow: CTRNNConfig
+    step_flow: Callable[..., Tensor] | None
 
 
 class ODELSTMCell(AbstractPureCell):
@@ -61,7 +61,7 @@ class ODELSTMCell(AbstractPureCell):
     and gives h' = u, a plain LSTM, in the second.
 
     In the first form, explicit steps are stable over gaps of up to 2 ``substeps``, 8 by default
-    (:meth:`stable_gap`); over longer ones h grows until it overflows.
+    (:meth:`max_stable_dt`); over longer ones h grows until it overflows.
 
     Parameters: 4 D N + 6 N^2 + 6 N (``"tensorflow"``; the flow is a
     :class:`~tauflow.cells.ct_rnn.CTRNNCell` named ``flow``), 4 D N + 6 N^2 + 10 N (``"torch"``).
@@ -89,7 +89,7 @@ class ODELSTMCell(AbstractPureCell):
     """
 
     paper: ClassVar[str] = "Lechner & Hasani 2020, Learning long-term dependencies"
-    parts_not_called = ("flow",)
+    uncalled_submodules = ("flow",)
 
     def __init__(
         self,
@@ -104,13 +104,13 @@ class ODELSTMCell(AbstractPureCell):
         atol: float = 1e-4,
     ) -> None:
         super().__init__(input_size, hidden_size)
-        default = _FORMS[one_of(_FORMS, form=form)]
+        default = _FORMS[check_one_of(_FORMS, form=form)]
         self.form = form
         self.solver = default.solver if solver is None else solver
         self.substeps = default.substeps if substeps is None else substeps
-        self.gap = GapSolver(self.solver, self.substeps, rtol, atol)
+        self.flow_solver = FlowSolver(self.solver, self.substeps, rtol, atol)
         self.forget_bias = (
-            default.forget_bias if forget_bias is None else finite(forget_bias=forget_bias)
+            default.forget_bias if forget_bias is None else check_finite(forget_bias=forget_bias)
         )
         N = hidden_size
         self.W_x = nn.Parameter(torch.empty(4 * N, input_size))
@@ -142,27 +142,27 @@ class ODELSTMCell(AbstractPureCell):
         nn.init.zeros_(self.b)
         self.flow.reset_parameters(generator)
 
-    def stable_gap(self) -> float:
+    def max_stable_dt(self) -> float:
         """Return that of the flow; the field of the second form is bounded."""
-        return self.flow.stable_gap() if self.form == "tensorflow" else math.inf
+        return self.flow.max_stable_dt() if self.form == "tensorflow" else math.inf
 
-    def as_form(self) -> ODELSTMForm:
+    def static_config(self) -> ODELSTMConfig:
         """Return which of the published forms it is, and its flow, which that may step itself."""
         if self.form == "tensorflow":
-            return ODELSTMForm(self.flow.as_form(), self.flow.advance)
-        return ODELSTMForm(CTRNNForm(torch.tanh, 0.0, self.gap, None, None), None)
+            return ODELSTMConfig(self.flow.static_config(), self.flow.advance)
+        return ODELSTMConfig(CTRNNConfig(torch.tanh, 0.0, self.flow_solver, None, None), None)
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def packed_parameters(self) -> tuple[Tensor, ...]:
         """Return W_x, the gates' biases and W_h, then the flow's tensors or W_1, b_1, W_2, b_2."""
         b = self.b + self.b_h if self.form == "torch" else self.b
         own = self.W_x, shift_forget_gate(b, self.forget_bias), self.W_h
         if self.form == "tensorflow":
-            return *own, *self.flow.tensors()
+            return *own, *self.flow.packed_parameters()
         return *own, self.W_1, self.b_1, self.W_2, self.b_2
 
     @staticmethod
     def hoist(
-        form: ODELSTMForm,
+        config: ODELSTMConfig,
         x: Float[Tensor, "*batch I"],
         dt: Float[Tensor, "*batch 1"],
         *tensors: Tensor,
@@ -173,7 +173,7 @@ class ODELSTMCell(AbstractPureCell):
 
     @staticmethod
     def advance(
-        form: ODELSTMForm,
+        config: ODELSTMConfig,
         h: Float[Tensor, "B S"],
         step: tuple[Float[Tensor, "B G"], Float[Tensor, "B 1"]],
         *tensors: Tensor,
@@ -182,14 +182,14 @@ class ODELSTMCell(AbstractPureCell):
         (gates, dt), (_, _, W_h, *flow) = step, tensors
         h, c = h.chunk(2, dim=-1)
         c, u = lstm_update(torch.addmm(gates, h, W_h.T), c)
-        if form.follow is not None:
+        if config.step_flow is not None:
             W_u, b_u, *_ = flow
-            h = form.follow(form.flow, h, (torch.addmm(b_u, u, W_u.T), dt), *flow)
+            h = config.step_flow(config.flow, h, (torch.addmm(b_u, u, W_u.T), dt), *flow)
             return torch.cat([h, c], dim=-1)
         W_1, b_1, W_2, b_2 = flow
 
         def field(at: Tensor) -> Tensor:
             return torch.addmm(b_2, torch.tanh(torch.addmm(b_1, at, W_1.T)), W_2.T)
 
-        h = form.flow.gap.integrate(field, u, dt)
+        h = config.flow.flow_solver.integrate(field, u, dt)
         return torch.cat([h, c], dim=-1)

@@ -8,16 +8,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.checks import finite, one_of, within
+from tauflow._internal.checks import check_finite, check_one_of, check_within
 from tauflow.errors import ArgumentError
 
 from .base import AbstractHoistedCell, Hoisted
-from .constants import widened
 from .gated import lstm_update, shift_forget_gate
-from .initialise import Generator
+from .init import Generator
+from .precision import to_double
 
 _FORMS = ("paper", "released")
-_LONGEST_LOG_PERIOD = 3.0
+_MAX_LOG_PERIOD = 3.0
 _CLOCK_PARTS = 4
 
 
@@ -75,10 +75,10 @@ class PhasedLSTMCell(AbstractHoistedCell):
         ratio: float = 0.05,
     ) -> None:
         super().__init__(input_size, hidden_size)
-        self.form = one_of(_FORMS, form=form)
-        self.forget_bias = finite(forget_bias=forget_bias)
-        self.leak = within(0.0, 1.0, leak=leak)
-        self.ratio = finite(ratio=ratio)
+        self.form = check_one_of(_FORMS, form=form)
+        self.forget_bias = check_finite(forget_bias=forget_bias)
+        self.leak = check_within(0.0, 1.0, leak=leak)
+        self.ratio = check_finite(ratio=ratio)
         if not 0 < ratio < 1:
             raise ArgumentError(f"ratio must lie between 0 and 1, both excluded, got {ratio}.")
         self.W_x = nn.Parameter(torch.empty(4 * hidden_size, input_size))
@@ -122,22 +122,22 @@ class PhasedLSTMCell(AbstractHoistedCell):
             for raw in (self.raw_tau, self.raw_s, self.raw_r):
                 raw.zero_()
             return
-        self.raw_tau.uniform_(0.0, _LONGEST_LOG_PERIOD, generator=generator)
+        self.raw_tau.uniform_(0.0, _MAX_LOG_PERIOD, generator=generator)
         self.raw_s.uniform_(0.0, 1.0, generator=generator).mul_(self.tau)
         self.raw_r.fill_(math.log(self.ratio / (1 - self.ratio)))
 
-    def openness(self, t: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch G"]:
+    def time_gate(self, t: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch G"]:
         """Return k, how far the gates are open at the time ``t`` (as released: after a gap)."""
-        return self._openness(t, *self._rhythm())
+        return self._compute_time_gate(t, *self._cycle_parameters())
 
-    def _rhythm(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _cycle_parameters(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return tau and s, in the precision of the clock, and r."""
         if self.form == "released":
             return self.tau, self.s, self.r
         # an error of tau counts once for every cycle since the start
-        return torch.exp(widened(self.raw_tau)), widened(self.raw_s), self.r
+        return torch.exp(to_double(self.raw_tau)), to_double(self.raw_s), self.r
 
-    def _openness(self, t: Tensor, tau: Tensor, s: Tensor, r: Tensor) -> Tensor:
+    def _compute_time_gate(self, t: Tensor, tau: Tensor, s: Tensor, r: Tensor) -> Tensor:
         cycles = (t - s) / tau
         phase = (cycles - torch.floor(cycles)).to(r.dtype)
         rising = 2 * phase / r if self.form == "paper" else 2 * phase * r
@@ -148,23 +148,28 @@ class PhasedLSTMCell(AbstractHoistedCell):
         """Return the blocks' share of the input, and the gap, as released already as k."""
         drive = x @ self.W_x.T + shift_forget_gate(self.b, self.forget_bias)
         if self.form == "released":
-            return Hoisted((drive, self.openness(dt)))
-        return Hoisted((drive, dt), self._rhythm())
+            return Hoisted((drive, self.time_gate(dt)))
+        return Hoisted((drive, dt), self._cycle_parameters())
 
     def advance(
         self,
         h: Float[Tensor, "B S"],
-        drive: Float[Tensor, "B G"],
+        input_projection: Float[Tensor, "B G"],
         dt_or_k: Float[Tensor, "B 1"],
-        *rhythm: Tensor,
+        *cycle_parameters: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Return [h; c] after a new input, followed by the time where it counts."""
         if self.form == "released":
-            return phased_update(h, drive, dt_or_k, self.W_h.T)
+            return phased_update(h, input_projection, dt_or_k, self.W_h.T)
         N = self.hidden_size
-        t = clock(h[..., 2 * N :]) + dt_or_k
-        moved = phased_update(h[..., : 2 * N], drive, self._openness(t, *rhythm), self.W_h.T)
-        return torch.cat([moved, *in_parts(t, h.dtype)], dim=-1)
+        t = read_clock(h[..., 2 * N :]) + dt_or_k
+        moved = phased_update(
+            h[..., : 2 * N],
+            input_projection,
+            self._compute_time_gate(t, *cycle_parameters),
+            self.W_h.T,
+        )
+        return torch.cat([moved, *split_rounding(t, h.dtype)], dim=-1)
 
     def update_gate(
         self,
@@ -179,26 +184,26 @@ class PhasedLSTMCell(AbstractHoistedCell):
         N = self.hidden_size
         t = torch.ones_like(h[..., :1]) if dt is None else dt
         if self.form == "paper":
-            t = clock(h[..., 2 * N :]) + t
-        k = self.openness(t).to(h.dtype).expand(*h.shape[:-1], N)
+            t = read_clock(h[..., 2 * N :]) + t
+        k = self.time_gate(t).to(h.dtype).expand(*h.shape[:-1], N)
         return torch.cat([k, k, torch.ones_like(h[..., 2 * N :])], dim=-1)
 
 
-def phased_update(before: Tensor, drive: Tensor, k: Tensor, W_h_T: Tensor) -> Tensor:
+def phased_update(h: Tensor, input_projection: Tensor, k: Tensor, W_h_T: Tensor) -> Tensor:
     """Return [h; c] after a step of an LSTM that gates let through as far as k."""
-    y, c = before.chunk(2, dim=-1)
-    c, y = lstm_update(drive + y @ W_h_T, c)
+    y, c = h.chunk(2, dim=-1)
+    c, y = lstm_update(input_projection + y @ W_h_T, c)
     after = torch.cat([y, c], dim=-1)
     both = k if k.shape[-1] == 1 else torch.cat([k, k], dim=-1)
-    return before + both * (after - before)
+    return h + both * (after - h)
 
 
-def clock(parts: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch 1"]:
+def read_clock(parts: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch 1"]:
     """Return the time that a state holds, in the precision in which it counts."""
-    return widened(parts).sum(dim=-1, keepdim=True)
+    return to_double(parts).sum(dim=-1, keepdim=True)
 
 
-def in_parts(t: Tensor, dtype: torch.dtype) -> list[Tensor]:
+def split_rounding(t: Tensor, dtype: torch.dtype) -> list[Tensor]:
     """Return numbers of a dtype whose sum is t, each rounding what those before leave."""
     parts = []
     for _ in range(_CLOCK_PARTS):

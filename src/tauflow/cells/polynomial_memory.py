@@ -5,17 +5,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from tauflow.budget import spend
-from tauflow.solvers.linear import matrix_exponential
+from tauflow._internal.allocation_limit import count_elements
+from tauflow.solvers.matrix_exponential import matrix_exponential
 
 
-def legendre_window(order: int) -> tuple[Tensor, Tensor]:
+def legendre_matrices(order: int) -> tuple[Tensor, Tensor]:
     """Return A (P, P) and B (P,) of the system that keeps the last 1 of time, in double precision.
 
     Its state m turns into the past by ``u(t - s) = sum_i P_i(2 s - 1) m_i(t)``, 0 <= s <= 1, with
     the Legendre polynomials P_i; see Voelker et al. 2019, Eq. 2.
     """
-    spend(order * order)
+    count_elements(order * order)
     i = torch.arange(order, dtype=torch.float64)
     row, column = i.unsqueeze(1), i
     sign = torch.where((row - column) % 2 == 0, -1.0, 1.0)  # of (-1)^(i - j + 1)
@@ -23,7 +23,7 @@ def legendre_window(order: int) -> tuple[Tensor, Tensor]:
     return A, (2 * i + 1) * torch.where(i % 2 == 0, 1.0, -1.0)
 
 
-def scaled_legendre_flow(
+def scaled_legendre_step(
     m: Float[Tensor, "B P"],
     u: Float[Tensor, "B 1"],
     share: Float[Tensor, "B 1"],
@@ -62,19 +62,19 @@ def _solve_scaled_legendre(v: Tensor, i: Tensor, c: Tensor) -> Tensor:
     a, s = (1 - c * i) * scale, r * v * scale
     span, order = 1, v.shape[-1]
     while span < order:
-        s = s + a * _later(s, span)
+        s = s + a * _shift_right(s, span)
         span *= 2
         if span < order:
-            a = a * _later(a, span // 2)
-    return (v - c * r * _later(s, 1)) * scale
+            a = a * _shift_right(a, span // 2)
+    return (v - c * r * _shift_right(s, 1)) * scale
 
 
-def _later(z: Tensor, places: int) -> Tensor:
+def _shift_right(z: Tensor, places: int) -> Tensor:
     """Return z moved along its last axis, with zeros in front."""
     return F.pad(z[..., :-places], (places, 0))
 
 
-def laguerre(order: int) -> tuple[Tensor, Tensor]:
+def laguerre_matrices(order: int) -> tuple[Tensor, Tensor]:
     """Return A (P, P) and B (P,) of ``dm/dt = A m + B u``, in double precision.
 
     The past counts with a weight that decays exponentially; see Gu et al. 2020, Theorem 1.
@@ -83,19 +83,19 @@ def laguerre(order: int) -> tuple[Tensor, Tensor]:
     return torch.eye(order, dtype=torch.float64) / 2 - torch.tril(ones), ones[0]
 
 
-def zero_order_hold(
+def discretise_zero_order_hold(
     A: Float[Tensor, "P P"], B: Float[Tensor, " P"], step: float
 ) -> tuple[Float[Tensor, "P P"], Float[Tensor, " P"]]:
     """Return the matrices of one exact step of ``dm/dt = A m + B u`` with u held."""
     order = len(B)
-    spend(order**3 // 1000)  # the exponential takes the cube in time
+    count_elements(order**3 // 1000)  # the exponential takes the cube in time
     block = A.new_zeros(order + 1, order + 1)
     block[:order, :order], block[:order, order] = A * step, B * step
     flow = matrix_exponential(block)
     return flow[:order, :order].contiguous(), flow[:order, order].contiguous()
 
 
-def forward_euler(
+def discretise_euler(
     A: Float[Tensor, "P P"], B: Float[Tensor, " P"], step: float
 ) -> tuple[Float[Tensor, "P P"], Float[Tensor, " P"]]:
     """Return the matrices of one Euler step of ``dm/dt = A m + B u``."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .base import AbstractHoistedCell, Hoisted
-from .initialise import Generator, inverse_softplus_, joint_glorot_
+from .init import Generator, inverse_softplus_, joint_glorot_
 
 _INITIAL_RATE = 0.1
 
@@ -30,8 +30,8 @@ class RNNDecayCell(AbstractHoistedCell):
 
     Differs from the papers: they leave open how the rate stays at or above 0; here it is stored
     through a softplus. Each neuron has its own rate, and the recurrent network is the simplest one.
-    For a gated one see :class:`~tauflow.cells.rubanova.RubanovaGRUCell`, for the network that the
-    ODE-LSTM and CfC papers ran under this name :class:`LinearDecayRNNCell`.
+    For a gated one see :class:`~tauflow.cells.rubanova_gru.RubanovaGRUCell`, for the network that
+    the ODE-LSTM and CfC papers ran under this name :class:`LinearDecayRNNCell`.
 
     Args:
         input_size: features D per time point.
@@ -68,10 +68,13 @@ class RNNDecayCell(AbstractHoistedCell):
         return Hoisted((x @ self.W_x.T + self.b, torch.exp(-self.tau * dt)))
 
     def advance(
-        self, h: Float[Tensor, "B N"], drive: Float[Tensor, "B N"], decay: Float[Tensor, "B N"]
+        self,
+        h: Float[Tensor, "B N"],
+        input_projection: Float[Tensor, "B N"],
+        decay: Float[Tensor, "B N"],
     ) -> Float[Tensor, "B N"]:
         """Return the state after the gap and the new input."""
-        return torch.tanh(drive + (h * decay) @ self.W_h.T)
+        return torch.tanh(input_projection + (h * decay) @ self.W_h.T)
 
 
 class LinearDecayRNNCell(AbstractHoistedCell):
@@ -118,7 +121,10 @@ class LinearDecayRNNCell(AbstractHoistedCell):
         return Hoisted((x @ self.W_x.T + self.b_1, self.b_2 - self.tau * dt))
 
     def advance(
-        self, h: Float[Tensor, "B N"], drive: Float[Tensor, "B N"], drift: Float[Tensor, "B N"]
+        self,
+        h: Float[Tensor, "B N"],
+        input_projection: Float[Tensor, "B N"],
+        drift: Float[Tensor, "B N"],
     ) -> Float[Tensor, "B N"]:
         """Return the state after the new input and the gap."""
-        return torch.tanh(drive + h @ self.W_h.T) @ self.W_2.T + drift
+        return torch.tanh(input_projection + h @ self.W_h.T) @ self.W_2.T + drift

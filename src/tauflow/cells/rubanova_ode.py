@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tauflow.budget import repeated
-from tauflow.checks import at_least, one_of
+from tauflow._internal.allocation_limit import repeat_counted
+from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.solvers import TABLEAUS, SolverNames, integrate
 
 from .base import AbstractHoistedCell, Hoisted
-from .initialise import Generator
-from .missing import hide_missing
+from .init import Generator
+from .missing_features import zero_missing
 
 _WEIGHT_STD = 0.1
 _SOLVERS = SolverNames()
@@ -71,13 +71,13 @@ class RubanovaODERNNCell(AbstractHoistedCell):
         substeps: int = 4,
     ) -> None:
         super().__init__(input_size, hidden_size)
-        self.ode_units = at_least(1, ode_units=ode_units)
-        self.ode_layers = at_least(0, ode_layers=ode_layers)
-        self.gru_units = at_least(1, gru_units=gru_units)
-        self.solver = one_of(_SOLVERS, solver=solver)
-        self.substeps = at_least(1, substeps=substeps)
+        self.ode_units = check_at_least(1, ode_units=ode_units)
+        self.ode_layers = check_at_least(0, ode_layers=ode_layers)
+        self.gru_units = check_at_least(1, gru_units=gru_units)
+        self.solver = check_one_of(_SOLVERS, solver=solver)
+        self.substeps = check_at_least(1, substeps=substeps)
         D, N, G = input_size, hidden_size, gru_units
-        widths = [N, *repeated(ode_units, ode_layers + 1), N]
+        widths = [N, *repeat_counted(ode_units, ode_layers + 1), N]
         layers: list[nn.Module] = []
         for fan_in, fan_out in pairwise(widths):
             layers += [nn.Linear(fan_in, fan_out), nn.Tanh()]
@@ -108,15 +108,15 @@ class RubanovaODERNNCell(AbstractHoistedCell):
         observed: Bool[Tensor, "*batch I"] | None = None,
     ) -> Hoisted:
         """Return the hidden layers' share of the sample, whether there is one, and the gap."""
-        x, missing = hide_missing(x, observed)
+        x, missing = zero_missing(x, observed)
         known = (missing == 0).any(dim=-1, keepdim=True)
         return Hoisted((torch.cat([x, 1 - missing], dim=-1) @ self.W_x.T + self.b, known, dt))
 
     def advance(
         self,
         h: Float[Tensor, "B S"],
-        drive: Float[Tensor, "B G"],
-        known: Bool[Tensor, "B 1"],
+        input_projection: Float[Tensor, "B G"],
+        is_observed: Bool[Tensor, "B 1"],
         dt: Float[Tensor, "B 1"],
     ) -> Float[Tensor, "B S"]:
         """Return [y; s] after the flow over the gap and the jump at the sample."""
@@ -124,7 +124,7 @@ class RubanovaODERNNCell(AbstractHoistedCell):
         table = TABLEAUS[self.solver]
         y = integrate(self.flow, y, dt, tableau=table, substeps=self.substeps)
         before = torch.cat([y, s], dim=-1)
-        drive_ur, drive_n = drive.split([2 * self.gru_units, self.gru_units], dim=-1)
+        drive_ur, drive_n = input_projection.split([2 * self.gru_units, self.gru_units], dim=-1)
         hidden_u, hidden_r = torch.tanh(drive_ur + before @ self.W_ur.T).chunk(2, dim=-1)
         u = torch.sigmoid(hidden_u @ self.V_u.T + self.b_u)
         r = torch.sigmoid(hidden_r @ self.V_r.T + self.b_r)
@@ -132,4 +132,4 @@ class RubanovaODERNNCell(AbstractHoistedCell):
         new = torch.tanh(drive_n + reset @ self.W_n.T) @ self.V_n.T + self.b_n
         n, nu = new.chunk(2, dim=-1)
         after = torch.cat([(1 - u) * n + u * y, ((1 - u) * nu.abs() + u * s).abs()], dim=-1)
-        return torch.where(known, after, before)
+        return torch.where(is_observed, after, before)

@@ -7,13 +7,13 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from .initialise import Generator
+from .init import Generator
 
 SCHEMES = ("glorot_normal", "glorot_uniform", "kaiming")
 BIAS_STD = 1e-3
 
 
-def draw_weight_(
+def init_weight_(
     weight: Tensor, scheme: str, generator: Generator = None, *, rows: Sequence[int] = ()
 ) -> Tensor:
     """Fill a weight (out, in), or each of its blocks of ``rows``, by a scheme.
@@ -34,7 +34,7 @@ def draw_weight_(
     return weight
 
 
-def draw_bias_(bias: Tensor, generator: Generator = None) -> Tensor:
+def init_bias_(bias: Tensor, generator: Generator = None) -> Tensor:
     """Fill from N(0, 1e-6), of variance 1e-6, as the gnODE's released code does."""
     return nn.init.normal_(bias, std=BIAS_STD, generator=generator)
 

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import one_of, within
-from tauflow.wirings import AbstractWiring, as_wiring, layers_of, synapses_of
+from tauflow._internal.checks import check_one_of, check_within
+from tauflow.wirings import AbstractWiring, as_wiring, build_synapses, get_layers
 
 from .activations import Activation
 from .base import AbstractCell
 from .cfc_heads import ClosedFormHeads
-from .initialise import Generator
+from .init import Generator
 
 
 class WiredCfCCell(AbstractCell):
@@ -62,11 +62,11 @@ class WiredCfCCell(AbstractCell):
         wiring = as_wiring(hidden_size)
         super().__init__(input_size, wiring.units)
         self.wiring = wiring
-        self.init = one_of(("keras", "torch"), init=init)
-        self.init_gain = None if init_gain is None else within(0.0, 1e6, init_gain=init_gain)
+        self.init = check_one_of(("keras", "torch"), init=init)
+        self.init_gain = None if init_gain is None else check_within(0.0, 1e6, init_gain=init_gain)
         self.layer_names: list[str] = []
         self.layers = nn.ModuleList()
-        for name, mask in _layer_masks(wiring, input_size):
+        for name, mask in _iter_layer_masks(wiring, input_size):
             self.layer_names.append(name)
             self.layers.append(
                 ClosedFormHeads(
@@ -84,7 +84,7 @@ class WiredCfCCell(AbstractCell):
     @property
     def state_parts(self) -> dict[str, int]:
         """Names and sizes of the layers."""
-        sizes = [layer.hidden_size for layer in self._heads()]
+        sizes = [layer.hidden_size for layer in self._list_heads()]
         return dict(zip(self.layer_names, sizes, strict=True))
 
     @property
@@ -94,12 +94,12 @@ class WiredCfCCell(AbstractCell):
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw every layer's heads as ``init`` says; w_tau = 0 and A = 1 in the pure form."""
-        for layer in self._heads():
+        for layer in self._list_heads():
             layer.reset_parameters(self.init, self.init_gain, generator)
 
     def l2_parameters(self) -> Iterator[Tensor]:
         """Yield the kernels on which the TensorFlow code puts its L2 penalty."""
-        for layer in self._heads():
+        for layer in self._list_heads():
             yield layer.weight
 
     def step(
@@ -107,16 +107,16 @@ class WiredCfCCell(AbstractCell):
     ) -> Float[Tensor, "B S"]:
         """Return the states of all layers after ``dt``, given the new input ``x``."""
         signal, states = x, []
-        for layer, own in zip(self._heads(), self.split_state(h).values(), strict=True):
+        for layer, own in zip(self._list_heads(), self.split_state(h).values(), strict=True):
             signal = layer(torch.cat([signal, own], dim=-1), dt)
             states.append(signal)
         return torch.cat(states, dim=-1)
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def packed_parameters(self) -> tuple[Tensor, ...]:
         """Return those of every layer's heads, layer by layer."""
-        return tuple(tensor for layer in self._heads() for tensor in layer.tensors())
+        return tuple(tensor for layer in self._list_heads() for tensor in layer.packed_parameters())
 
-    def _heads(self) -> list[ClosedFormHeads]:
+    def _list_heads(self) -> list[ClosedFormHeads]:
         return [cast(ClosedFormHeads, layer) for layer in self.layers]
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch M"]:
@@ -125,11 +125,11 @@ class WiredCfCCell(AbstractCell):
         return h[..., first : first + self.output_size]  # one view, which may be changed in place
 
 
-def _layer_masks(wiring: AbstractWiring, input_size: int) -> Iterator[tuple[str, Tensor]]:
+def _iter_layer_masks(wiring: AbstractWiring, input_size: int) -> Iterator[tuple[str, Tensor]]:
     """Yield each layer's name and its (inputs + own neurons, own neurons) synapse mask."""
-    synapses = synapses_of(wiring, input_size)
+    synapses = build_synapses(wiring, input_size)
     before: list[int] | None = None
-    for name, neurons in layers_of(wiring):
+    for name, neurons in get_layers(wiring):
         if before is None:
             incoming = synapses.sensory[:, neurons]
         else:

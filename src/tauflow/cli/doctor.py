@@ -7,7 +7,7 @@ import time
 import torch
 
 # What the extras bring, by the name under which it is installed.
-_EXTRAS = {
+_OPTIONAL_PACKAGES = {
     "tables": ("pandas", "narwhals"),
     "sklearn": ("scikit-learn",),
     "ode": ("torchode",),
@@ -24,57 +24,57 @@ _EXTRAS = {
 
 def doctor() -> None:
     """Say what is installed, which kernels can run here and why others cannot, and try one."""
-    from tauflow.kernels.cpu.cache import folder_of_kernels
-    from tauflow.runs.results import machine, versions
+    from tauflow.kernels.cpu.cache import get_cache_folder
+    from tauflow.runs.results import describe_machine, get_versions
 
-    from .load import describe_load
-    from .output import print_table, say
+    from .cpu_load import describe_load
+    from .output import print_line, print_table
 
-    facts = {**versions(), "numba": _version("numba"), **machine()}
+    facts = {**get_versions(), "numba": _get_version("numba"), **describe_machine()}
     facts["load"] = describe_load()
     facts["vector width"] = torch.backends.cpu.get_cpu_capability()
     facts["CUDA"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "no device"
     facts["data"] = os.environ.get("TAUFLOW_DATA") or "in the user's cache"
-    facts["compiled kernels"] = folder_of_kernels() or "no folder to keep them can be written"
+    facts["compiled kernels"] = get_cache_folder() or "no folder to keep them can be written"
     asked = os.environ.get("TAUFLOW_BACKEND")
     if asked:
         facts["TAUFLOW_BACKEND"] = asked
     print_table(("what", "here"), [(key, str(value)) for key, value in facts.items()], whole=(0,))
     extras = [
-        (extra, ", ".join(f"{name} {_version(name)}" for name in names))
-        for extra, names in _EXTRAS.items()
+        (extra, ", ".join(f"{name} {_get_version(name)}" for name in names))
+        for extra, names in _OPTIONAL_PACKAGES.items()
     ]
     print_table(("extra", "brings"), extras, whole=(0,))
-    print_table(("backend", "cells", "in the way"), _kernels(), whole=(0,))
-    say(_self_test())
+    print_table(("backend", "cells", "in the way"), _list_kernels(), whole=(0,))
+    print_line(_run_self_test())
 
 
-def _version(name: str) -> str:
+def _get_version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "(not installed)"
 
 
-def _kernels() -> list[tuple[str, str, str]]:
+def _list_kernels() -> list[tuple[str, str, str]]:
     """Return the cells of every backend by what hinders it, for plain calls on its own device."""
     from tauflow.kernels import KERNELS, KernelCall
-    from tauflow.kernels.engine.needs import INTERPRETED
+    from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
 
     found: dict[tuple[str, str], dict[str, None]] = {}
     on_gpu = torch.cuda.is_available()
     for row in KERNELS:
-        device = "cuda" if row.device == "cuda" and on_gpu and not INTERPRETED else "cpu"
+        device = "cuda" if row.device == "cuda" and on_gpu and not TRITON_INTERPRETED else "cpu"
         cell = row.cell(2, 4).to(device)
         x, dt = torch.zeros(1, 2, 2, device=device), torch.ones(1, 2, 1, device=device)
         call = KernelCall(cell, x, x.new_zeros(1, cell.state_size), dt)
         reason = "no CUDA device" if row.device == "cuda" and not on_gpu else None
-        key = row.backend, reason or row.why_not(call) or "nothing"
+        key = row.backend, reason or row.unsupported_reason(call) or "nothing"
         found.setdefault(key, {})[row.cell.__name__] = None
     return [(backend, ", ".join(cells), reason) for (backend, reason), cells in found.items()]
 
 
-def _self_test() -> str:
+def _run_self_test() -> str:
     """Train a small network for a second or so, compiling nothing, and say whether it learned."""
     import tauflow
 

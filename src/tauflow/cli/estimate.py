@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from .recipe import Results, Rows
+from .shared_options import ModelsOption, ResultsOption
 
 
 def estimate(
     table: Annotated[str, typer.Argument(help="A published table, or a TOML file.")],
-    models: Rows = None,
+    models: ModelsOption = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds: 0, 1, ...")] = None,
-    results: Results = Path("results"),
+    results: ResultsOption = Path("results"),
 ) -> None:
     """Time a few batches of a table's rows, and say how long the runs that are missing would take.
 
@@ -20,31 +20,33 @@ def estimate(
     run; those of another kind of machine are made anew.
     """
     from tauflow.experiments import load_experiment
-    from tauflow.experiments.report.estimates import costs
-    from tauflow.experiments.report.table import title
-    from tauflow.runs.timespan import roughly
+    from tauflow.experiments.report.remaining_time import estimate_remaining_times
+    from tauflow.experiments.report.table import format_row_title
+    from tauflow.runs.time_limits import format_estimated_duration
 
-    from .options import rows_in
-    from .output import print_table, say
+    from .argument_parsing import split_row_names
+    from .output import print_line, print_table
 
     experiment = load_experiment(table)
     if experiment.command is not None:
-        say(f"{experiment.name} is not trained. Its numbers come from: {experiment.command}")
+        print_line(f"{experiment.name} is not trained. Its numbers come from: {experiment.command}")
         return
-    found = costs(experiment, rows_in(models), seeds=seeds, results_dir=results, say=say)
+    found = estimate_remaining_times(
+        experiment, split_row_names(models), seeds=seeds, results_dir=results, say=print_line
+    )
 
     def span(seconds: float | None) -> str:
-        return "not known" if seconds is None else roughly(seconds)
+        return "not known" if seconds is None else format_estimated_duration(seconds)
 
     print_table(
         ("row", "model", "a run", "runs to do", "in all"),
         [
             (
                 one.row.name,
-                title(one.row),
+                format_row_title(one.row),
                 span(one.seconds) if one.missing else "–",
                 f"{one.missing}",
-                span(one.left) if one.missing else "–",
+                span(one.seconds_left) if one.missing else "–",
             )
             for one in found
         ],
@@ -53,12 +55,15 @@ def estimate(
         numbers=range(2, 5),
         whole=(0,),
     )
-    known = [one for one in found if one.left is not None]
+    known = [one for one in found if one.seconds_left is not None]
     count = sum(one.missing for one in known)
     others = sum(one.missing for one in found) - count
     if not count + others:
-        say("Nothing is left to do.")
+        print_line("Nothing is left to do.")
     if count:
-        say(f"Runs to do: {count}, about {roughly(sum(one.left or 0.0 for one in known))}.")
+        print_line(
+            f"Runs to do: {count}, about "
+            f"{format_estimated_duration(sum(one.seconds_left or 0.0 for one in known))}."
+        )
     if others:
-        say(f"Runs to do of which it is not known: {others}.")
+        print_line(f"Runs to do of which it is not known: {others}.")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from tauflow.export import Labels
+    from tauflow.export import IOSchema
 
-FORMS = ("onnx", "onnx-step", "program", "program-step", "c")
-_ONLY = {"names": ("onnx", "onnx-step"), "mask": ("onnx", "program"), "name": ("c",)}
+FORMATS = ("onnx", "onnx-step", "program", "program-step", "c")
+_FORMAT_OPTIONS = {"names": ("onnx", "onnx-step"), "mask": ("onnx", "program"), "name": ("c",)}
 """Options that not every form takes."""
 
 
@@ -20,12 +20,12 @@ def export(
         Path,
         typer.Argument(help="Folder of a run, a predictor's file, or what tauflow.save wrote."),
     ],
-    to: Annotated[str, typer.Option("--to", help=f"One of {', '.join(FORMS)}.")],
+    to: Annotated[str, typer.Option("--to", help=f"One of {', '.join(FORMATS)}.")],
     out: Annotated[Path, typer.Option("--out", help="The file, or for c the folder.")],
     names: Annotated[
         str, typer.Option(help="ONNX: tauflow (x, dt, ... y), or robot (obs ... actions).")
     ] = "tauflow",
-    gap: Annotated[
+    fixed_dt: Annotated[
         float | None, typer.Option(help="One gap for all samples, which then is no input.")
     ] = None,
     mask: Annotated[bool, typer.Option(help="Whether whole sequences come with a mask.")] = True,
@@ -38,47 +38,47 @@ def export(
     ] = False,
 ) -> None:
     """Export a model, and say how far what was written is from it."""
-    from tauflow.checks import one_of
-    from tauflow.export import Labels, load, to_c, to_onnx, to_program
+    from tauflow._internal.checks import check_one_of
+    from tauflow._internal.tensor_file import read_kind
+    from tauflow.export import IOSchema, load, to_c, to_onnx, to_program
     from tauflow.predict import load_predictor
     from tauflow.predict.files import KIND
-    from tauflow.tensorfile import kind_of
 
-    from .output import say
+    from .output import print_line
 
-    _refuse_other_forms(ctx, one_of(FORMS, to=to))
-    labels = Labels()
+    _check_format_options(ctx, check_one_of(FORMATS, to=to))
+    labels = IOSchema()
     loaded: Any = None
-    if model.is_dir() or kind_of(model) == KIND:
+    if model.is_dir() or read_kind(model) == KIND:
         trained = load_predictor(model)
-        labels, loaded = Labels.of(trained), trained.model
-    told = {"time_unit": time_unit, "inputs": _listed(inputs), "outputs": _listed(outputs)}
-    labels = _with(labels, told)
+        labels, loaded = IOSchema.from_data(trained), trained.model
+    told = {"time_unit": time_unit, "inputs": _split_list(inputs), "outputs": _split_list(outputs)}
+    labels = _update_schema(labels, told)
     loaded = (load(model) if loaded is None else loaded).eval()
     kind, _, step = to.partition("-")
     form = "step" if step else "sequence"
-    common: dict[str, Any] = {"gap": gap, "labels": labels, "scaled": scaled}
+    common: dict[str, Any] = {"fixed_dt": fixed_dt, "schema": labels, "scaled": scaled}
     if kind == "onnx":
-        written = to_onnx(loaded, out, form=form, names=names, mask=mask, **common)
+        written = to_onnx(loaded, out, mode=form, names=names, mask=mask, **common)
     elif kind == "program":
-        written = to_program(loaded, out, form=form, mask=mask, **common)
+        written = to_program(loaded, out, mode=form, mask=mask, **common)
     else:
         written = to_c(loaded, out, name=name, **common)
-    say(f"{written.path} and {written.description.name}: {written.parity}")
+    print_line(f"{written.path} and {written.metadata_path.name}: {written.parity}")
 
 
-def _refuse_other_forms(ctx: typer.Context, to: str) -> None:
+def _check_format_options(ctx: typer.Context, to: str) -> None:
     """Raise :class:`ArgumentError` if an option was given that the form does not take."""
     from tauflow.errors import ArgumentError
 
-    for name, forms in _ONLY.items():
+    for name, forms in _FORMAT_OPTIONS.items():
         source = ctx.get_parameter_source(name)
         if to not in forms and source is not None and source.name != "DEFAULT":
             flag = "--mask and --no-mask are" if name == "mask" else f"--{name} is"
             raise ArgumentError(f"{flag} for --to {' and '.join(forms)}, not {to}. Leave it out.")
 
 
-def _with(labels: "Labels", told: Mapping[str, Any]) -> "Labels":
+def _update_schema(schema: "IOSchema", values: Mapping[str, Any]) -> "IOSchema":
     """Return labels with what was told, unless a run knows it itself: then it would be false.
 
     Raises:
@@ -88,15 +88,15 @@ def _with(labels: "Labels", told: Mapping[str, Any]) -> "Labels":
 
     from tauflow.errors import ArgumentError
 
-    given = {name: value for name, value in told.items() if value}
+    given = {name: value for name, value in values.items() if value}
     for name in given:
-        if known := getattr(labels, name):
+        if known := getattr(schema, name):
             shown = known if isinstance(known, str) else ",".join(known)
             raise ArgumentError(
                 f"--{name.replace('_', '-')}: the run knows that itself, {shown!r}. Leave it out."
             )
-    return replace(labels, **given)
+    return replace(schema, **given)
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def _split_list(text: str) -> tuple[str, ...]:
     return tuple(text.split(",")) if text else ()

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from tauflow.figures import FIGURES, write_gallery
-from tauflow.figures.make import make_figures
+from tauflow.figures.make_figures import make_figures
 
-from .output import print_table, say
+from .output import print_line, print_table
 
 ALL = "all"
 
@@ -26,19 +26,19 @@ def print_figures() -> None:
     )
 
 
-def make(name: str | None, out: Path, *, page: bool, **options: Any) -> None:
+def write_figures(name: str | None, out: Path, *, page: bool, **options: Any) -> None:
     """Make one figure or all of them, and the page if wanted; without a name, only the page.
 
     Args:
         name: of the figure, or ``"all"``.
         out: folder to write to.
         page: whether to write the page.
-        options: of :func:`tauflow.figures.make.make_figures`.
+        options: of :func:`tauflow.figures.make_figures.make_figures`.
     """
     names = [] if name is None else [name] if name != ALL else list(FIGURES)
     for made in make_figures(names, out, **options) if names else ():
-        say(f"{made.entry.name}: {made.entry.title} ({made.seconds:.1f} s)")
+        print_line(f"{made.entry.name}: {made.entry.title} ({made.seconds:.1f} s)")
         for path in made.files:
-            say(f"  {path}")
+            print_line(f"  {path}")
     if page:
-        say(f"Page: {write_gallery(out)}")
+        print_line(f"Page: {write_gallery(out)}")

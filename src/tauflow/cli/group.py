@@ -10,11 +10,11 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from tauflow._internal.sanitize import replace_control_characters
 from tauflow.errors import TauflowError
-from tauflow.plain_text import visible
 
 _TRACEBACK = "--traceback"
-_TRAINS = ("run", "tune", "reproduce")
+_TRAINING_COMMANDS = ("run", "tune", "reproduce")
 _GREETING = """\
 tauflow: neural networks whose state flows in continuous time
 
@@ -27,7 +27,7 @@ tauflow: neural networks whose state flows in continuous time
 'tauflow --help' lists all commands, 'tauflow doctor' looks at this machine."""
 
 
-_FIRST = ("run", "inspect", "predict", "show", "info", "models", "data")
+_FIRST_COMMANDS = ("run", "inspect", "predict", "show", "info", "models", "data")
 
 
 class TauflowGroup(TyperGroup):
@@ -36,7 +36,10 @@ class TauflowGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """List what a newcomer needs first; the rest in the order in which it was added."""
         names = super().list_commands(ctx)
-        return [*(n for n in _FIRST if n in names), *(n for n in names if n not in _FIRST)]
+        return [
+            *(n for n in _FIRST_COMMANDS if n in names),
+            *(n for n in names if n not in _FIRST_COMMANDS),
+        ]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take ``--traceback`` wherever it stands: it is thought of when a command has failed.
@@ -54,8 +57,8 @@ class TauflowGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find a command; one that trains uses one thread where the machine is busy."""
         found = super().resolve_command(ctx, args)
-        if found[0] in _TRAINS and "--help" not in args:
-            from .load import use_one_thread_if_busy
+        if found[0] in _TRAINING_COMMANDS and "--help" not in args:
+            from .cpu_load import use_one_thread_if_busy
 
             note = use_one_thread_if_busy()
             if note is not None:
@@ -70,20 +73,20 @@ class TauflowGroup(TyperGroup):
             if ctx.params.get("traceback") or os.environ.get("TAUFLOW_DEBUG", "0") not in ("", "0"):
                 traceback.print_exc()
             else:
-                typer.echo(visible(f"tauflow: {error}"), err=True)
+                typer.echo(replace_control_characters(f"tauflow: {error}"), err=True)
             raise SystemExit(1) from error
         except OSError as error:  # a folder that cannot be written, a full disk
             if error.errno in (None, errno.EPIPE):
                 raise
             where = "" if error.filename is None else f": {error.filename}"
-            typer.echo(visible(f"tauflow: {error.strerror}{where}"), err=True)
+            typer.echo(replace_control_characters(f"tauflow: {error.strerror}{where}"), err=True)
             raise SystemExit(1) from error
         except KeyboardInterrupt:
-            typer.echo(f"\nStopped. {how_to_continue(sys.argv[1:])}", err=True)
+            typer.echo(f"\nStopped. {get_continue_command(sys.argv[1:])}", err=True)
             raise SystemExit(130) from None
 
 
-def how_to_continue(arguments: list[str]) -> str:
+def get_continue_command(arguments: list[str]) -> str:
     """Say which command goes on where this one stopped."""
     words = ["tauflow", *arguments]
     if "run" in arguments[:2] and "--resume" not in arguments:

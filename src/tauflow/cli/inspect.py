@@ -9,30 +9,30 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from .own_table import given_roles, option_words, takes_table
+from .table_options import add_table_options, format_cli_options, resolve_none_roles
 
 if TYPE_CHECKING:
-    from tauflow.data.table.look import Look
+    from tauflow.data.table.table_profile import TableProfile
 
-_BAR = 40
+_BAR_WIDTH = 40
 
 
-@takes_table
+@add_table_options
 def inspect(
     file: Annotated[Path, typer.Argument(help="A table of your own: .csv, .csv.gz or .parquet.")],
     *,
-    said: dict[str, Any],
+    table_options: dict[str, Any],
 ) -> None:
     """Show the columns of a table, their likely roles, gaps, and a command to train on it.
 
     Options that are given are kept, and the rest is guessed: --id none says that there is no id;
     --time, --long and --target take none as well.
     """
-    from tauflow.data.table.look import look_at
+    from tauflow.data.table.table_profile import profile_table
 
-    from .output import print_table, say
+    from .output import print_line, print_table
 
-    look = look_at(file, given_roles(file, said)[0])
+    look = profile_table(file, resolve_none_roles(file, table_options)[0])
     rows = []
     for one in look.columns:
         shares = ", ".join(f"{text} {100 * share:.3g} %" for text, share in one.shares)
@@ -45,38 +45,43 @@ def inspect(
         numbers=(3,),
     )
     for reason in look.guess.reasons():
-        say(reason)
+        print_line(reason)
     if look.guess.sequences is not None:
         _print_sequences(look)
     if look.problem is None:
-        say("Suggested command (change any role that was guessed wrong):")
-        say(f"  {shlex.join(['tauflow', 'run', str(file), *option_words(look.guess.said)])}")
+        print_line("Suggested command (change any role that was guessed wrong):")
+        options = format_cli_options(look.guess.option_values)
+        print_line(f"  {shlex.join(['tauflow', 'run', str(file), *options])}")
     else:
-        say(f"It cannot be read so: {look.problem}")
-        say("Name what was guessed wrong, for example: tauflow inspect FILE --id ID --time TIME")
+        print_line(f"It cannot be read so: {look.problem}")
+        print_line(
+            "Name what was guessed wrong, for example: tauflow inspect FILE --id ID --time TIME"
+        )
 
 
-def _print_sequences(look: "Look") -> None:
+def _print_sequences(profile: "TableProfile") -> None:
     """Print how many sequences there are, their gaps, and what becomes of the rows."""
-    from .output import say
+    from .output import print_line
 
-    guess = look.guess
-    what = "times" if guess.said.get("long") else "rows"
-    least, middle, most = np.quantile(look.lengths, (0, 0.5, 1))
-    count = len(look.lengths)
+    guess = profile.guess
+    what = "times" if guess.option_values.get("long") else "rows"
+    least, middle, most = np.quantile(profile.lengths, (0, 0.5, 1))
+    count = len(profile.lengths)
     spread = f"{most:,.0f}" if least == most else f"{least:,.0f} to {most:,.0f}"
     median = "" if least == most else f" (median {middle:,.0f})"
-    say(f"{count:,} sequence{'' if count == 1 else 's'} of {spread} {what}{median}.")
+    print_line(f"{count:,} sequence{'' if count == 1 else 's'} of {spread} {what}{median}.")
     for note in guess.notes():
-        say(note)
-    if look.gaps.size:
-        median = f"{float(np.median(look.gaps)):.4g} {look.unit}"
-        say(f"Gaps between {what}, median {median}:")
-        for text, share in _histogram(look.gaps):
-            say(f"  {text:>24} {'█' * round(_BAR * share):<{_BAR}} {100 * share:.3g} %")
+        print_line(note)
+    if profile.dt.size:
+        median = f"{float(np.median(profile.dt)):.4g} {profile.unit}"
+        print_line(f"Gaps between {what}, median {median}:")
+        for text, share in _compute_histogram(profile.dt):
+            print_line(
+                f"  {text:>24} {'█' * round(_BAR_WIDTH * share):<{_BAR_WIDTH}} {100 * share:.3g} %"
+            )
 
 
-def _histogram(gaps: NDArray[np.float64], bins: int = 8) -> list[tuple[str, float]]:
+def _compute_histogram(gaps: NDArray[np.float64], bins: int = 8) -> list[tuple[str, float]]:
     """Return spans of gaps, as words, and the share of the gaps in each."""
     low, high = float(gaps.min()), float(gaps.max())
     if low == high:

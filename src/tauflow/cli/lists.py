@@ -3,18 +3,18 @@
 import re
 from collections.abc import Sequence
 
-from tauflow.cells.catalog import ModelEntry
-from tauflow.data import catalog
+from tauflow._internal.sanitize import format_markdown_table
+from tauflow.cells.registry import ModelEntry
+from tauflow.data import registry
 from tauflow.experiments import list_experiments, load_experiment
 from tauflow.experiments.spec.experiment import READY
-from tauflow.models import ModelFacts, model_facts
-from tauflow.models.registry import model_entry
-from tauflow.plain_text import markdown_table
+from tauflow.models import ModelSummary, summarise_models
+from tauflow.models.registry import get_model_entry
 
-from .output import print_table, say, say_prose
+from .output import print_line, print_table, print_wrapped
 
 _INPUTS, _NEURONS = 18, 64
-_SHORT = {
+_ABBREVIATIONS = {
     "missing features": "missing",
     "one output per sequence": "one output",
     "looks ahead": "ahead",
@@ -38,15 +38,15 @@ def print_models(*, markdown: bool = False, find: str = "") -> None:
         find: words, all of which a model's line or description must have.
     """
     cells, whole = (
-        tuple(facts for facts in kind if _speaks_of(facts, find))
-        for kind in model_facts(_INPUTS, _NEURONS)
+        tuple(facts for facts in kind if _matches_words(facts, find))
+        for kind in summarise_models(_INPUTS, _NEURONS)
     )
     if not cells + whole:
-        say(f"No model speaks of {find!r}. 'tauflow models' lists all.")
+        print_line(f"No model speaks of {find!r}. 'tauflow models' lists all.")
         return
     if markdown:
         _print_markdown("cell", cells)
-        say("")
+        print_line("")
         _print_markdown("whole model", whole)
         return
     for kind, facts in (("cell", cells), ("whole model", whole)):
@@ -54,37 +54,48 @@ def print_models(*, markdown: bool = False, find: str = "") -> None:
             continue
         print_table(
             ("name", kind, "published in", f"parameters\nI={_INPUTS}, N={_NEURONS}", "takes"),
-            [(f.name, f.title, _year(f.paper), f"{f.parameters:,}", _short(f)) for f in facts],
+            [
+                (
+                    f.name,
+                    f.title,
+                    _shorten_paper(f.paper),
+                    f"{f.parameters:,}",
+                    _abbreviate_capabilities(f),
+                )
+                for f in facts
+            ],
             numbers=(3,),
             whole=(0, 3),
         )
-    say_prose(_LEGEND)
+    print_wrapped(_LEGEND)
 
 
-def _speaks_of(facts: ModelFacts, words: str) -> bool:
-    entry = model_entry(facts.name)
+def _matches_words(facts: ModelSummary, words: str) -> bool:
+    entry = get_model_entry(facts.name)
     own = entry.cell if isinstance(entry, ModelEntry) else entry.model
-    text = " ".join([facts.name, facts.title, facts.paper, *facts.takes, own.__doc__ or ""])
+    text = " ".join([facts.name, facts.title, facts.paper, *facts.capabilities, own.__doc__ or ""])
     text = " ".join(text.lower().split())
     return all(word in text for word in words.lower().split())
 
 
-def _print_markdown(kind: str, facts: Sequence[ModelFacts]) -> None:
+def _print_markdown(kind: str, facts: Sequence[ModelSummary]) -> None:
     count = f"parameters (I = {_INPUTS}, N = {_NEURONS})"
     rows = [
-        (f"`{f.name}`", f.title, f.paper, f"{f.parameters:,}", ", ".join(f.takes) or "–")
+        (f"`{f.name}`", f.title, f.paper, f"{f.parameters:,}", ", ".join(f.capabilities) or "–")
         for f in facts
     ]
-    for line in markdown_table(("name", kind, "published in", count, "takes"), rows, numbers=(3,)):
-        say(line)
+    for line in format_markdown_table(
+        ("name", kind, "published in", count, "takes"), rows, numeric_columns=(3,)
+    ):
+        print_line(line)
 
 
-def _short(facts: ModelFacts) -> str:
+def _abbreviate_capabilities(facts: ModelSummary) -> str:
     """Return what a model takes in words that fit a terminal of 100 columns."""
-    return ", ".join(_SHORT.get(word, word) for word in facts.takes) or "–"
+    return ", ".join(_ABBREVIATIONS.get(word, word) for word in facts.capabilities) or "–"
 
 
-def _year(paper: str) -> str:
+def _shorten_paper(paper: str) -> str:
     """Return authors and years alone: whatever ends before the first title."""
     return re.sub(r"(\d{4}), [^;]*", r"\1", paper)
 
@@ -92,8 +103,8 @@ def _year(paper: str) -> str:
 def print_data() -> None:
     """Print the catalog of data sets, and which can be loaded without the network."""
     rows = [
-        (name, card.title, _sizes(card.sizes), card.licence, _place(name))
-        for name, card in catalog.DATASETS.items()
+        (name, card.title, _format_sizes(card.sizes), card.licence, _format_local_size(name))
+        for name, card in registry.DATASETS.items()
     ]
     print_table(
         ("name", "data set", "sequences:\ntrain/valid/test", "licence", "on this\nmachine"),
@@ -101,28 +112,30 @@ def print_data() -> None:
         numbers=(2, 4),
         whole=(0, 2, 4),
     )
-    say_prose(_DATA_LEGEND)
+    print_wrapped(_DATA_LEGEND)
 
 
-def _sizes(sizes: tuple[int, int, int]) -> str:
+def _format_sizes(sizes: tuple[int, int, int]) -> str:
     """Return the sizes of the parts; a set that has several protocols has none of its own."""
     return "/".join(map(str, sizes)) if any(sizes) else "by option"
 
 
-def _place(name: str) -> str:
+def _format_local_size(name: str) -> str:
     """Say whether a data set is here, and how large its files are."""
-    size = catalog.bytes_here(name)
+    size = registry.get_local_size(name)
     if size is None:
         return "no"
-    if not catalog.DATASETS[name].files:
+    if not registry.DATASETS[name].files:
         return "generated"
     return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
 
 
-def get(name: str) -> None:
+def fetch_data(name: str) -> None:
     """Fetch a data set."""
-    place = catalog.get(name)
-    say(f"{name} is here: {place}" if place is not None else f"{name} is generated, not fetched.")
+    place = registry.fetch_dataset(name)
+    print_line(
+        f"{name} is here: {place}" if place is not None else f"{name} is generated, not fetched."
+    )
 
 
 def print_experiments() -> None:

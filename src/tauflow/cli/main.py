@@ -1,7 +1,6 @@
 """The ``tauflow`` command: each subcommand parses, calls one function and prints."""
 
 import io
-import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,25 +13,26 @@ from .export import export
 from .group import TauflowGroup
 from .info import info
 from .inspect import inspect
-from .own_table import takes_table
+from .logging import configure_logging
+from .precompile import precompile
 from .predict import predict
-from .recipe import (
-    Cluster,
-    Config,
-    Device,
-    Log,
-    Metrics,
-    Results,
-    Rows,
-    RowSettings,
-    Settings,
-    at_home,
-    config_table,
-    recipe_changes,
-    row_changes,
+from .shared_options import (
+    ClusterOption,
+    ConfigOption,
+    DeviceOption,
+    LogOption,
+    MetricOption,
+    ModelsOption,
+    RecipeSetOption,
+    ResultsOption,
+    RowSetOption,
+    expand_home,
+    parse_recipe_options,
+    parse_settings,
+    read_config_table,
 )
+from .table_options import add_table_options
 from .tune import tune
-from .warmup import warmup
 
 app = typer.Typer(
     name="tauflow",
@@ -46,28 +46,28 @@ app.add_typer(data_app, name="data")
 app.command()(export)
 app.command()(estimate)
 app.command()(tune)
-app.command()(warmup)
+app.command()(precompile)
 app.command()(info)
 app.command()(doctor)
 app.command()(inspect)
 app.command()(predict)
 
 
-Runs = Annotated[
+RunsOption = Annotated[
     Path,
     typer.Option(
-        "--runs", callback=at_home, file_okay=False, help="Folder of checkpoints and logs."
+        "--runs", callback=expand_home, file_okay=False, help="Folder of checkpoints and logs."
     ),
 ]
-Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")]
-Budget = Annotated[
+JobsOption = Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")]
+BudgetOption = Annotated[
     str | None,
     typer.Option(help="Stop after this time, such as 30min or 2h; the same command continues."),
 ]
-OwnFile = Annotated[
-    Path | None, typer.Option(callback=at_home, help="Your own table, in place of a data set.")
+CsvOption = Annotated[
+    Path | None, typer.Option(callback=expand_home, help="Your own table, in place of a data set.")
 ]
-Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
+EpochsOption = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -76,22 +76,6 @@ def _print_version(wanted: bool) -> None:
 
         typer.echo(__version__)
         raise typer.Exit
-
-
-class _Echo(logging.Handler):
-    """Prints log lines as they are on standard error."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print one line."""
-        typer.echo(self.format(record), err=True)
-
-
-def _show_what_is_logged() -> None:
-    """Let the library's log lines, such as that kernels are being compiled, reach the terminal."""
-    log = logging.getLogger("tauflow")
-    if not log.handlers:
-        log.addHandler(_Echo())
-        log.setLevel(logging.INFO)
 
 
 @app.callback()
@@ -105,11 +89,11 @@ def common(
     ] = False,
 ) -> None:
     """Hold the options that stand before every subcommand."""
-    _show_what_is_logged()
+    configure_logging()
 
 
 @app.command()
-@takes_table
+@add_table_options
 def run(
     task: Annotated[
         str | None,
@@ -124,7 +108,7 @@ def run(
     hidden_size: Annotated[
         int | None, typer.Option(min=1, help="Neurons, or latent dimensions; by default 32.")
     ] = None,
-    epochs: Epochs = None,
+    epochs: EpochsOption = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences per step.")] = None,
     seed: Annotated[
@@ -139,15 +123,15 @@ def run(
             "--resume", help="Continue the latest run with these arguments, or fewer epochs."
         ),
     ] = False,
-    runs: Runs = Path("runs"),
-    device: Device = None,
-    metric: Metrics = None,
-    settings: Settings = None,
-    log: Log = None,
-    config: Config = None,
-    csv: OwnFile = None,
+    runs: RunsOption = Path("runs"),
+    device: DeviceOption = None,
+    metric: MetricOption = None,
+    settings: RecipeSetOption = None,
+    log: LogOption = None,
+    config: ConfigOption = None,
+    csv: CsvOption = None,
     *,
-    said: dict[str, Any],
+    table_options: dict[str, Any],
 ) -> None:
     """Train a model on a data set, or on a table of your own, and write a report."""
     from functools import partial
@@ -155,37 +139,39 @@ def run(
     from tauflow.runs.job import say_nothing
     from tauflow.runs.report.page import write_comparison, write_run_report
     from tauflow.runs.task import check_models, run_task
-    from tauflow.training.defaults import HIDDEN_SIZE, RECIPE, adapted
-    from tauflow.training.ranks import process_group
+    from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE, adapt_recipe
+    from tauflow.training.distributed import join_process_group
 
-    from .options import all_names_in, key_values, names_in
-    from .output import print_comparison, print_run, say_prose
-    from .own_table import one_source
+    from .argument_parsing import parse_key_values, split_all_names, split_names
+    from .output import print_comparison, print_run, print_wrapped
+    from .table_options import resolve_source
 
-    own = config_table(config, "recipe")
-    said_of_recipe = recipe_changes(settings, own, epochs=epochs, lr=lr, batch_size=batch_size)
-    options = {**config_table(config, "options"), **key_values(option or [])}
-    size = HIDDEN_SIZE if hidden_size is None else hidden_size
-    with process_group() as ranks:
-        source = one_source(task, csv, said)
+    own = read_config_table(config, "recipe")
+    said_of_recipe = parse_recipe_options(
+        settings, own, epochs=epochs, lr=lr, batch_size=batch_size
+    )
+    options = {**read_config_table(config, "options"), **parse_key_values(option or [])}
+    size = DEFAULT_HIDDEN_SIZE if hidden_size is None else hidden_size
+    with join_process_group() as ranks:
+        source = resolve_source(task, csv, table_options)
         train = partial(
             run_task,
             source,
             hidden_size=size,
             options=options,
-            recipe=adapted(RECIPE, {**own, **said_of_recipe}),
+            recipe=adapt_recipe(DEFAULT_RECIPE, {**own, **said_of_recipe}),
             seed=seed,
             resume=resume,
             runs_dir=runs,
             device=device,
-            metrics=all_names_in(metric),
+            metrics=split_all_names(metric),
             log=log or (),
-            say=say_prose if ranks.writes else say_nothing,
+            say=print_wrapped if ranks.is_main else say_nothing,
         )
-        names = names_in(model) or [model]
+        names = split_names(model) or [model]
         check_models(source, names, hidden_size=size, options=options)
         trained = [train(name) for name in names]
-        if ranks.writes:
+        if ranks.is_main:
             for one in trained:
                 write_run_report(one)
             if len(trained) == 1:
@@ -199,16 +185,16 @@ def reproduce(
     table: Annotated[
         str | None, typer.Argument(help="A published table, or a TOML file; none lists them.")
     ] = None,
-    models: Rows = None,
+    models: ModelsOption = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds: 0, 1, ...")] = None,
-    epochs: Epochs = None,
-    jobs: Jobs = 1,
-    cluster: Cluster = None,
-    budget: Budget = None,
-    results: Results = Path("results"),
-    runs: Runs = Path("runs"),
-    device: Device = None,
-    settings: RowSettings = None,
+    epochs: EpochsOption = None,
+    jobs: JobsOption = 1,
+    cluster: ClusterOption = None,
+    budget: BudgetOption = None,
+    results: ResultsOption = Path("results"),
+    runs: RunsOption = Path("runs"),
+    device: DeviceOption = None,
+    settings: RowSetOption = None,
 ) -> None:
     """Measure a published table again; what is finished already is not run again.
 
@@ -219,33 +205,33 @@ def reproduce(
     from tauflow.experiments import load_experiment
     from tauflow.experiments import reproduce as measure
     from tauflow.experiments.report.grid_page import write_grid_reports
-    from tauflow.experiments.spec.variation import varied
-    from tauflow.runs.job import Places
+    from tauflow.experiments.spec.variation import make_variation
+    from tauflow.runs.job import Paths
 
+    from .argument_parsing import parse_optional_seconds, split_row_names
     from .lists import print_experiments
-    from .options import rows_in, seconds_or_none
-    from .output import end_with, print_grid, print_reports, say_prose
+    from .output import exit_with_outcome, print_grid, print_reports, print_wrapped
 
     if table is None:
         print_experiments()
         return
-    names = rows_in(models)
+    names = split_row_names(models)
     grid = measure(
-        varied(load_experiment(table), row_changes(settings), names),
+        make_variation(load_experiment(table), parse_settings(settings), names),
         models=names,
         seeds=seeds,
         epochs=epochs,
         jobs=jobs,
         cluster=cluster,
-        budget=seconds_or_none(budget),
+        budget=parse_optional_seconds(budget),
         results_dir=results,
         runs_dir=runs,
         device=device,
-        say=say_prose,
+        say=print_wrapped,
     )
     print_grid(grid)
-    print_reports(write_grid_reports(grid, Places(results, runs)))
-    end_with(grid.outcome)
+    print_reports(write_grid_reports(grid, Paths(results, runs)))
+    exit_with_outcome(grid.outcome)
 
 
 @app.command()
@@ -254,7 +240,9 @@ def search(
     row: Annotated[str, typer.Argument(help="The row whose settings are varied.")],
     grid: Annotated[
         Path | None,
-        typer.Option(callback=at_home, help="A TOML file whose table 'grid' has lists of values."),
+        typer.Option(
+            callback=expand_home, help="A TOML file whose table 'grid' has lists of values."
+        ),
     ] = None,
     vary: Annotated[
         list[str] | None,
@@ -262,12 +250,12 @@ def search(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each point.")] = 1,
     confirm: Annotated[int, typer.Option(min=0, help="Runs of the chosen point afterwards.")] = 0,
-    epochs: Epochs = None,
-    jobs: Jobs = 1,
-    cluster: Cluster = None,
-    budget: Budget = None,
-    results: Results = Path("results"),
-    runs: Runs = Path("runs"),
+    epochs: EpochsOption = None,
+    jobs: JobsOption = 1,
+    cluster: ClusterOption = None,
+    budget: BudgetOption = None,
+    results: ResultsOption = Path("results"),
+    runs: RunsOption = Path("runs"),
 ) -> None:
     """Choose settings from a grid by their validation score; exit codes are those of reproduce.
 
@@ -276,52 +264,52 @@ def search(
     from tauflow.experiments import grid_search, load_experiment
     from tauflow.experiments.spec.load import load_grid
 
-    from .found import print_search
-    from .options import key_values, seconds_or_none
-    from .output import end_with, say_prose
+    from .argument_parsing import parse_key_values, parse_optional_seconds
+    from .output import exit_with_outcome, print_wrapped
+    from .search_output import print_search
 
     given: dict[str, Any] = {} if grid is None else load_grid(grid)
     found = grid_search(
         load_experiment(table),
         row,
-        {**given, **key_values(vary or [], option="--vary")},
+        {**given, **parse_key_values(vary or [], option="--vary")},
         seeds=seeds,
         confirm=confirm,
         epochs=epochs,
         jobs=jobs,
         cluster=cluster,
-        budget=seconds_or_none(budget),
+        budget=parse_optional_seconds(budget),
         results_dir=results,
         runs_dir=runs,
-        say=say_prose,
+        say=print_wrapped,
     )
     print_search(found)
-    end_with(found.outcome)
+    exit_with_outcome(found.outcome)
 
 
 @app.command()
 def report(
     tables: Annotated[list[Path] | None, typer.Argument(help="Your tables, as TOML files.")] = None,
-    results: Results = Path("results"),
+    results: ResultsOption = Path("results"),
     baselines: Annotated[
         bool, typer.Option("--baselines", help="Score trivial predictions first; needs the data.")
     ] = False,
 ) -> None:
     """Write one report on all results: every table, ours beside published, with plots."""
     from tauflow.experiments import list_experiments, load_experiment
-    from tauflow.experiments.report.survey import survey
-    from tauflow.experiments.report.survey_page import write_survey
-    from tauflow.experiments.report.trivial import BASELINES_FILE, score_trivial
+    from tauflow.experiments.report.baseline_scores import BASELINES_FILE, update_baseline_scores
+    from tauflow.experiments.report.results_summary import summarize_results
+    from tauflow.experiments.report.summary_page import write_results_summary
 
-    from .found import print_survey
-    from .output import print_reports, say_prose
+    from .output import print_reports, print_wrapped
+    from .search_output import print_survey
 
     if baselines:
         known = map(load_experiment, [*list_experiments(), *(tables or ())])
-        score_trivial(known, results / BASELINES_FILE, say=say_prose)
-    found = survey(results, tables or ())
+        update_baseline_scores(known, results / BASELINES_FILE, say=print_wrapped)
+    found = summarize_results(results, tables or ())
     print_survey(found)
-    print_reports(write_survey(found, results))
+    print_reports(write_results_summary(found, results))
 
 
 @app.command()
@@ -330,7 +318,8 @@ def figure(
         str | None, typer.Argument(help="A figure of a paper, or 'all'; none lists them.")
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", callback=at_home, file_okay=False, help="Folder to write to.")
+        Path,
+        typer.Option("--out", callback=expand_home, file_okay=False, help="Folder to write to."),
     ] = Path("figures"),
     size: Annotated[
         str, typer.Option(help="full, or small for a quick look at fewer and smaller networks.")
@@ -342,17 +331,17 @@ def figure(
     page: Annotated[
         bool, typer.Option("--page", help="Write README.md, a page on all figures in the folder.")
     ] = False,
-    cluster: Cluster = None,
+    cluster: ClusterOption = None,
 ) -> None:
     """Make a figure of a paper again: the picture, and the numbers that it shows beside it."""
-    from .figures import make, print_figures
-    from .options import names_in
+    from .argument_parsing import split_names
+    from .figures import print_figures, write_figures
 
     if name is None and not page:
         print_figures()
         return
-    wanted = tuple(names_in(formats))
-    make(name, out, size=size, seed=seed, formats=wanted, page=page, cluster=cluster)
+    wanted = tuple(split_names(formats))
+    write_figures(name, out, size=size, seed=seed, formats=wanted, page=page, cluster=cluster)
 
 
 @app.command()
@@ -361,19 +350,19 @@ def show(
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Show runs that were cut to so many epochs.")
     ] = None,
-    results: Results = Path("results"),
-    runs: Runs = Path("runs"),
+    results: ResultsOption = Path("results"),
+    runs: RunsOption = Path("runs"),
 ) -> None:
     """Look at a finished or stopped run, or at a table's results so far.
 
     Of a table that has some, reports are written into the folder of results: TABLE.md and
     TABLE.html.
     """
-    from tauflow.runs.job import Places
+    from tauflow.runs.job import Paths
 
     from .show import show as show_it
 
-    show_it(what, epochs=epochs, places=Places(results, runs))
+    show_it(what, epochs=epochs, paths=Paths(results, runs))
 
 
 @app.command()
@@ -404,9 +393,9 @@ def get_data(
     name: Annotated[str, typer.Argument(help="A data set; see 'tauflow data list'.")],
 ) -> None:
     """Fetch a data set, unless it is here already."""
-    from .lists import get
+    from .lists import fetch_data
 
-    get(name)
+    fetch_data(name)
 
 
 def main() -> None:

@@ -12,29 +12,29 @@ from rich import box
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
+from tauflow._internal.sanitize import replace_control_characters
 from tauflow.experiments.report import table
 from tauflow.experiments.run.reproduce import Grid
-from tauflow.experiments.run.schedule import Outcome
-from tauflow.plain_text import visible
-from tauflow.runs.report import metric_text, scores
-from tauflow.runs.report.own_table import predict_command
-from tauflow.runs.report.page import RUN_HEADERS, run_cells
+from tauflow.experiments.run.run_jobs import Outcome
+from tauflow.runs.report import metric_format, score_table
+from tauflow.runs.report.page import RUN_HEADERS, make_run_cells
+from tauflow.runs.report.table_sections import make_predict_command
 from tauflow.runs.results import RunRecord
 from tauflow.runs.task import TaskRun
-from tauflow.runs.timespan import duration
+from tauflow.runs.time_limits import format_duration
 
 _UNBOUNDED = 100_000
-_PROSE = 100  # longer lines are hard to read
-UNFINISHED = 75
+_MAX_PROSE_WIDTH = 100  # longer lines are hard to read
+EXIT_UNFINISHED = 75
 """Exit code when the budget left runs over: EX_TEMPFAIL of BSD's sysexits, "try again later"."""
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line as it is, at once; of what steers a terminal, a sign in its place."""
-    print(visible(text), flush=True)
+    print(replace_control_characters(text), flush=True)
 
 
-def line_width() -> int | None:
+def get_line_width() -> int | None:
     """Return how wide lines may be, by COLUMNS or the terminal; ``None`` in a file or a pipe."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given):
@@ -42,7 +42,7 @@ def line_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def say_prose(
+def print_wrapped(
     text: str, indent: str = "", hanging: str | None = None, width: int | None = None
 ) -> None:
     """Print each line of a text, folded between words where it is wider than may be.
@@ -51,17 +51,17 @@ def say_prose(
         text: the lines.
         indent: before the first line of each.
         hanging: before the lines that it is folded into, by default the same.
-        width: that may be, by default :func:`line_width`.
+        width: that may be, by default :func:`get_line_width`.
     """
-    width = line_width() if width is None else width
+    width = get_line_width() if width is None else width
     for line in text.split("\n"):
         if width is None:
-            say(indent + line)
+            print_line(indent + line)
             continue
-        say(
+        print_line(
             textwrap.fill(
-                visible(line),
-                min(width, _PROSE),
+                replace_control_characters(line),
+                min(width, _MAX_PROSE_WIDTH),
                 initial_indent=indent,
                 subsequent_indent=indent if hanging is None else hanging,
                 break_long_words=False,  # such as paths
@@ -81,7 +81,7 @@ def print_table(
 ) -> None:
     """Print rows under headers: in boxes on a terminal, plain and aligned elsewhere.
 
-    No line is wider than :func:`line_width`, where cells can be folded.
+    No line is wider than :func:`get_line_width`, where cells can be folded.
 
     Args:
         headers: of the columns.
@@ -92,33 +92,33 @@ def print_table(
         whole: positions of the columns never to fold, however narrow the terminal.
     """
     right, unfolded = set(numbers), set(whole)
-    boxes, width, plain = sys.stdout.isatty(), line_width(), io.StringIO()
+    boxes, width, plain = sys.stdout.isatty(), get_line_width(), io.StringIO()
     console = Console(
         width=width or _UNBOUNDED, file=None if boxes else plain, markup=False, emoji=False
     )
     drawn = Table(box=box.HEAVY_HEAD if boxes else None, pad_edge=boxes)
     if title:
-        say_prose(title)
+        print_wrapped(title)
     for position, header in enumerate(headers):
         justify: JustifyMethod = "right" if position in right else "left"
         keep = position in unfolded
         drawn.add_column(header, justify=justify, no_wrap=keep, overflow="fold")
     for row in rows:
-        drawn.add_row(*map(visible, row))
+        drawn.add_row(*map(replace_control_characters, row))
     console.print(drawn)
     for line in plain.getvalue().splitlines():
-        say(line.rstrip())
+        print_line(line.rstrip())
     if caption:
-        say_prose(caption)
+        print_wrapped(caption)
 
 
 def print_grid(grid: Grid) -> None:
     """Print ours beside published."""
     print_table(
-        *table.shown(table.lines(grid)),
+        *table.tabulate_lines(table.make_lines(grid)),
         title=grid.experiment.title,
-        caption=table.caption(grid),
-        numbers=table.NUMBERS,
+        caption=table.make_caption(grid),
+        numbers=table.NUMBER_COLUMNS,
     )
 
 
@@ -128,12 +128,12 @@ def print_run(run: TaskRun) -> None:
         print_record(run.record, run.baselines)
     else:
         _print_scores([run])
-    for remark in run.remarks:
-        say_prose(remark)
-    say(f"Run:    {run.directory}")
-    say(f"Report: {run.report.resolve()}")
-    if command := predict_command(run):
-        say(f"Next:   {command}")
+    for remark in run.notes:
+        print_wrapped(remark)
+    print_line(f"Run:    {run.directory}")
+    print_line(f"Report: {run.report.resolve()}")
+    if command := make_predict_command(run):
+        print_line(f"Next:   {command}")
 
 
 def print_comparison(runs: Sequence[TaskRun], report: Path) -> None:
@@ -145,15 +145,16 @@ def print_comparison(runs: Sequence[TaskRun], report: Path) -> None:
         print_table(
             RUN_HEADERS,
             [
-                *(run_cells(run.record, ())[0] for run in runs),
-                *run_cells(first.record, first.baselines)[1:],
+                *(make_run_cells(run.record, ())[0] for run in runs),
+                *make_run_cells(first.record, first.baselines)[1:],
             ],
-            title=f"{first.record.experiment}: {metric_text.unit(first.record.metric)}",
+            title=f"{first.record.experiment}: "
+            f"{metric_format.format_metric_name(first.record.metric)}",
             numbers=range(1, 4),
         )
     for run in runs:
-        say(f"Run:    {run.directory}")
-    say(f"Report: {report.resolve()}")
+        print_line(f"Run:    {run.directory}")
+    print_line(f"Report: {report.resolve()}")
 
 
 def _print_scores(runs: Sequence[TaskRun]) -> None:
@@ -162,30 +163,36 @@ def _print_scores(runs: Sequence[TaskRun]) -> None:
     first = found[0]
     named = [*(one.network for one in found), *first.baselines]
     print_table(
-        scores.headers(first),
+        score_table.make_headers(first),
         [
             row
             for one in named
-            for row in (scores.values(one, first), scores.intervals(one, first))
+            for row in (
+                score_table.format_values(one, first),
+                score_table.format_intervals(one, first),
+            )
             if row
         ],
         title=f"{runs[0].record.experiment}: test scores",
-        caption=scores.caption(first, [run.record for run in runs]),
+        caption=score_table.make_caption(first, [run.record for run in runs]),
         numbers=range(1, 1 + len(first.metrics)),
     )
-    for text in (*first.notes, *(text for one in found for text in scores.verdict(one))):
-        say(text)
+    for text in (
+        *first.notes,
+        *(text for one in found for text in score_table.describe_better_baseline(one)),
+    ):
+        print_line(text)
 
 
 def print_record(record: RunRecord, baselines: Sequence[tuple[str, float]] = ()) -> None:
     """Print the scores of one run."""
     print_table(
         RUN_HEADERS,
-        run_cells(record, baselines),
-        title=f"{record.experiment}: {metric_text.unit(record.metric)}",
+        make_run_cells(record, baselines),
+        title=f"{record.experiment}: {metric_format.format_metric_name(record.metric)}",
         caption=(
             f"Weights of epoch {record.best_epoch} of {record.epochs}, seed {record.seed}, "
-            f"trained for {duration(record.seconds or 0.0)}."
+            f"trained for {format_duration(record.seconds or 0.0)}."
         ),
         numbers=range(1, 4),
     )
@@ -194,10 +201,10 @@ def print_record(record: RunRecord, baselines: Sequence[tuple[str, float]] = ())
 def print_reports(paths: Iterable[Path]) -> None:
     """Print where reports are."""
     for path in paths:
-        say(f"Report: {path.resolve()}")
+        print_line(f"Report: {path.resolve()}")
 
 
-def end_with(outcome: Outcome) -> None:
+def exit_with_outcome(outcome: Outcome) -> None:
     """Say what failed and what is left, and end the program with a code that tells it too.
 
     Raises:
@@ -205,9 +212,9 @@ def end_with(outcome: Outcome) -> None:
     """
     for record in outcome.failures:
         told = f"{record.row}, seed {record.seed} failed: {record.error}"
-        print(visible(told), file=sys.stderr)
+        print(replace_control_characters(told), file=sys.stderr)
     if outcome.unfinished:
-        print(outcome.what_is_left(), file=sys.stderr)
-        raise SystemExit(UNFINISHED)
+        print(outcome.describe_unfinished(), file=sys.stderr)
+        raise SystemExit(EXIT_UNFINISHED)
     if outcome.failures:
         raise SystemExit(1)

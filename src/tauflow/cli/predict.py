@@ -18,7 +18,7 @@ def predict(
     proba: Annotated[
         bool, typer.Option("--proba", help="How likely each class is, a column for each.")
     ] = False,
-    ahead: Annotated[
+    lead_time: Annotated[
         float | None,
         typer.Option(help="Forecasts: time from the last row of an id to the one to predict."),
     ] = None,
@@ -35,22 +35,26 @@ def predict(
     from rich.console import Console
     from rich.progress import track
 
+    from tauflow._internal.sanitize import format_count
     from tauflow.errors import ArgumentError
-    from tauflow.plain_text import counted
     from tauflow.predict import load_predictor
-    from tauflow.predict.written import STANDARD_OUTPUT, check_writable, write_answers
+    from tauflow.predict.prediction_files import (
+        STANDARD_OUTPUT,
+        check_format_installed,
+        write_predictions,
+    )
 
-    from .output import say
+    from .output import print_line
 
-    check_writable(out)
+    check_format_installed(out)
     if out.exists() and csv.exists() and out.samefile(csv):
         raise ArgumentError(f"--out {out} is the file of the new rows, --csv. Name another one.")
     predictor = load_predictor(run)
-    read = predictor.read(csv, ahead=ahead, delimiter=delimiter, decimal=decimal)
-    frames = predictor.answers(read, proba=proba)
-    pieces, bar = len(read.pieces()), Console(stderr=True)
+    read = predictor.read_table(csv, lead_time=lead_time, delimiter=delimiter, decimal=decimal)
+    frames = predictor.iter_predictions(read, proba=proba)
+    pieces, bar = len(read.plan_batches()), Console(stderr=True)
     silent = pieces == 1 or not bar.is_terminal
     told = track(frames, "predicting", pieces, console=bar, disable=silent)
-    rows = write_answers(told, out)
+    rows = write_predictions(told, out)
     if out != STANDARD_OUTPUT:
-        say(f"{out}: {counted(rows, 'answer')}")
+        print_line(f"{out}: {format_count(rows, 'answer')}")

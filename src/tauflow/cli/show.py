@@ -4,55 +4,65 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tauflow._internal.json_io import parse_json
+from tauflow._internal.registry import suggest_name
 from tauflow.errors import CheckpointError, UnknownNameError
 from tauflow.experiments import RunRecord, collect, list_experiments, load_experiment
+from tauflow.experiments.report.baseline_scores import (
+    BASELINES_FILE,
+    describe_baselines,
+    read_baseline_scores,
+)
 from tauflow.experiments.report.grid_page import write_grid_reports
-from tauflow.experiments.report.trivial import BASELINES_FILE, read_trivial, trivial
-from tauflow.experiments.run.reproduce import other_lengths
-from tauflow.experiments.spec.variation import VARIED
-from tauflow.plain_json import read_json
-from tauflow.registry import nearest
-from tauflow.runs.job import RECORD_FILE, Places
-from tauflow.runs.report.metric_text import show_number, unit
+from tauflow.experiments.run.reproduce import find_other_lengths
+from tauflow.experiments.spec.variation import VARIATION_INFIX
+from tauflow.runs.job import RECORD_FILE, Paths
+from tauflow.runs.report.metric_format import format_metric_name, format_score
 from tauflow.runs.task import REPORT_FILE
 
-from .output import print_grid, print_record, print_reports, print_table, say
+from .output import print_grid, print_line, print_record, print_reports, print_table
 
 Epoch = Mapping[str, Any]
 
 
-def show(what: str, *, epochs: int | None, places: Places) -> None:
+def show(what: str, *, epochs: int | None, paths: Paths) -> None:
     """Print what is known of a run or of a table.
 
     Args:
         what: a run's directory, its name below ``places.runs``, or a table's name.
         epochs: for a table, the runs that were cut to so many epochs.
-        places: of results and runs.
+        paths: of results and runs.
 
     Raises:
         UnknownNameError: there is no such run or table.
         CheckpointError: a file of the run is damaged.
     """
-    for directory in (Path(what), places.runs / what):
+    for directory in (Path(what), paths.runs / what):
         if (directory / "run.json").is_file():
             _show_run(directory)
             return
     if what in list_experiments() or what.endswith(".toml"):
-        grid = collect(load_experiment(what), epochs=epochs, results_dir=places.results, say=say)
+        grid = collect(
+            load_experiment(what), epochs=epochs, results_dir=paths.results, say=print_line
+        )
         print_grid(grid)
-        for line in trivial(grid.experiment, read_trivial(places.results / BASELINES_FILE)):
-            say(line)
-        for length in other_lengths(grid, places.results):
-            say(f"There are runs of {length} epochs too: tauflow show {what} --epochs {length}")
+        for line in describe_baselines(
+            grid.experiment, read_baseline_scores(paths.results / BASELINES_FILE)
+        ):
+            print_line(line)
+        for length in find_other_lengths(grid, paths.results):
+            print_line(
+                f"There are runs of {length} epochs too: tauflow show {what} --epochs {length}"
+            )
         if grid.records:
-            print_reports(write_grid_reports(grid, places))
+            print_reports(write_grid_reports(grid, paths))
         return
     runs = sorted(
-        str(path.parent.relative_to(places.runs)) for path in places.runs.glob("*/*/run.json")
+        str(path.parent.relative_to(paths.runs)) for path in paths.runs.glob("*/*/run.json")
     )
     known = [*list_experiments(), *runs]
-    has_results = (places.results / f"{what}.jsonl").is_file()
-    table, varied, _ = what.partition(VARIED)
+    has_results = (paths.results / f"{what}.jsonl").is_file()
+    table, varied, _ = what.partition(VARIATION_INFIX)
     if varied and (table in list_experiments() or has_results):
         table = table if table in list_experiments() else f"{table}.toml"
         raise UnknownNameError(
@@ -61,11 +71,11 @@ def show(what: str, *, epochs: int | None, places: Places) -> None:
         )
     if has_results:
         raise UnknownNameError(
-            f"{what!r} is no published table, though {places.results} has results of that name. "
+            f"{what!r} is no published table, though {paths.results} has results of that name. "
             f"Give the file of your own table, such as tauflow show {what}.toml."
         )
     raise UnknownNameError(
-        f"there is no run or table {what!r}.{nearest(what, known)} Known: {', '.join(known)}."
+        f"there is no run or table {what!r}.{suggest_name(what, known)} Known: {', '.join(known)}."
     )
 
 
@@ -83,10 +93,10 @@ def _show_run(directory: Path) -> None:
         ) from error
     print_record(found)
     _print_epochs(found.history, found.metric)
-    say(f"Run:    {directory}")
+    print_line(f"Run:    {directory}")
     report = directory / REPORT_FILE
     if report.is_file():
-        say(f"Report: {report.resolve()}")
+        print_line(f"Report: {report.resolve()}")
 
 
 def _show_without_record(directory: Path) -> None:
@@ -94,9 +104,9 @@ def _show_without_record(directory: Path) -> None:
 
     Only commands leave a record of a finished run; ``tauflow.train`` leaves its log.
     """
-    file, history = directory / "run.json", _logged(directory / "log.jsonl")
+    file, history = directory / "run.json", _read_log(directory / "log.jsonl")
     try:
-        begun = read_json(file.read_bytes())
+        begun = parse_json(file.read_bytes())
         planned, metric = int(begun["recipe"]["epochs"]), str(begun.get("metric", ""))
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(
@@ -104,24 +114,26 @@ def _show_without_record(directory: Path) -> None:
         ) from error
     trouble = directory / "error.txt"
     if len(history) >= planned and not trouble.is_file():
-        say(f"{directory} has trained all of its {planned} epochs:")
+        print_line(f"{directory} has trained all of its {planned} epochs:")
         _print_epochs(history, metric)
-        say("A command that was stopped at its end has still to be given again, for its record.")
+        print_line(
+            "A command that was stopped at its end has still to be given again, for its record."
+        )
         return
-    say(f"{directory} is not finished: {len(history)} of {planned} epochs.")
+    print_line(f"{directory} is not finished: {len(history)} of {planned} epochs.")
     if trouble.is_file():
         told = trouble.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        say(f"It failed: {told[-1] if told else 'without a word'}")
-    say("Give its command again to continue; 'tauflow run' needs --resume for that.")
+        print_line(f"It failed: {told[-1] if told else 'without a word'}")
+    print_line("Give its command again to continue; 'tauflow run' needs --resume for that.")
 
 
-def _logged(log: Path) -> list[Epoch]:
+def _read_log(log: Path) -> list[Epoch]:
     """Return the epochs of a log, up to a line that is being written."""
     history: list[Epoch] = []
     lines = log.read_bytes().splitlines() if log.is_file() else []
     for line in lines:
         try:
-            row = read_json(line)
+            row = parse_json(line)
         except ValueError:
             break
         if not isinstance(row, dict) or "epoch" not in row:
@@ -135,21 +147,21 @@ def _print_epochs(history: Sequence[Epoch], metric: str) -> None:
     rows = [
         [
             str(row["epoch"]),
-            _number(row.get("train_loss")),
-            *(show_number(row.get(part), metric) for part in ("valid", "test")),
+            _format_number(row.get("train_loss")),
+            *(format_score(row.get(part), metric) for part in ("valid", "test")),
         ]
-        for row in _thinned(history)
+        for row in _subsample_epochs(history)
     ]
     headers = ("epoch", "training loss", "validation", "test")
-    print_table(headers, rows, title=unit(metric), numbers=range(4))
+    print_table(headers, rows, title=format_metric_name(metric), numbers=range(4))
 
 
-def _thinned(history: Sequence[Epoch], most: int = 12) -> list[Epoch]:
+def _subsample_epochs(history: Sequence[Epoch], most: int = 12) -> list[Epoch]:
     """Return at most about a dozen epochs, the first and the last among them."""
     step = max(1, -(-len(history) // most))
     kept = list(history[::step])
     return kept if not history or kept[-1] is history[-1] else [*kept, history[-1]]
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"

@@ -6,13 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
-from tauflow.plain_text import counted
+from tauflow._internal.sanitize import format_count
 
-from .own_table import takes_table
-from .recipe import Cluster, Config, Device, Metrics, config_table, from_file, recipe_changes
+from .shared_options import (
+    ClusterOption,
+    ConfigOption,
+    DeviceOption,
+    MetricOption,
+    is_from_config,
+    parse_recipe_options,
+    read_config_table,
+)
+from .table_options import add_table_options
 
 
-@takes_table
+@add_table_options
 def tune(
     ctx: typer.Context,
     task: Annotated[
@@ -30,7 +38,7 @@ def tune(
     ] = 20,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of each trial.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Trials at a time, one thread each.")] = 1,
-    cluster: Cluster = None,
+    cluster: ClusterOption = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Random seed for settings, weights and shuffling.")
     ] = 0,
@@ -45,8 +53,8 @@ def tune(
         typer.Option(help="recipe.lr=[0.001,0.01] or model.NAME=[...]; may be repeated."),
     ] = None,
     runs: Annotated[Path, typer.Option(help="Folder of studies and runs.")] = Path("runs"),
-    device: Device = None,
-    metric: Metrics = None,
+    device: DeviceOption = None,
+    metric: MetricOption = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,60 +63,62 @@ def tune(
             "searched; may be repeated.",
         ),
     ] = None,
-    config: Config = None,
+    config: ConfigOption = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Your own table.")] = None,
     *,
-    said: dict[str, Any],
+    table_options: dict[str, Any],
 ) -> None:
     """Search the settings of a model for the best validation score; repeat it to continue."""
-    from tauflow.runs.report.study import short, write_study
-    from tauflow.runs.tune import BEST
+    from tauflow.runs.report.study_report import format_value, write_study_report
+    from tauflow.runs.tune import BEST_CONFIG_FILE
     from tauflow.runs.tune import tune as search
-    from tauflow.training.defaults import RECIPE, adapted
+    from tauflow.training.defaults import DEFAULT_RECIPE, adapt_recipe
 
-    from .options import all_names_in, key_values
-    from .output import print_table, say, say_prose
-    from .own_table import one_source
+    from .argument_parsing import parse_key_values, split_all_names
+    from .output import print_line, print_table, print_wrapped
+    from .table_options import resolve_source
 
-    varied = key_values(vary or [], option="--vary")
+    varied = parse_key_values(vary or [], option="--vary")
     # What is varied goes before a file's values; the command line must not say both.
-    if "model.hidden_size" in varied and from_file(ctx, "hidden_size"):
+    if "model.hidden_size" in varied and is_from_config(ctx, "hidden_size"):
         hidden_size = None
-    filed = {k: v for k, v in config_table(config, "options").items() if f"model.{k}" not in varied}
-    own = config_table(config, "recipe")
-    said_of_recipe = recipe_changes(settings, own, epochs=epochs)
+    filed = {
+        k: v for k, v in read_config_table(config, "options").items() if f"model.{k}" not in varied
+    }
+    own = read_config_table(config, "recipe")
+    said_of_recipe = parse_recipe_options(settings, own, epochs=epochs)
     fixed = {f"recipe.{name}" for name in own} - varied.keys()
     found = search(
-        one_source(task, csv, said),
+        resolve_source(task, csv, table_options),
         model,
         trials=trials,
         hidden_size=hidden_size,
-        options={**filed, **key_values(option or [])},
-        recipe=adapted(RECIPE, {**own, **said_of_recipe}),
+        options={**filed, **parse_key_values(option or [])},
+        recipe=adapt_recipe(DEFAULT_RECIPE, {**own, **said_of_recipe}),
         fixed={*fixed, *(f"recipe.{name}" for name in said_of_recipe)},
         vary=varied,
         seed=seed,
         jobs=jobs,
         cluster=cluster,
         device=device,
-        metrics=all_names_in(metric),
+        metrics=split_all_names(metric),
         runs_dir=Path(os.path.expanduser(runs)),
-        say=say_prose,
+        say=print_wrapped,
     )
     states = [state for _, _, state in found.trials]
     print_table(
         ("setting", "best", "importance"),
         [
-            (name, short(value), share)
+            (name, format_value(value), share)
             for name, value in found.settings.items()
             for share in [f"{found.importance[name]:.0%}" if name in found.importance else "–"]
         ],
         title=f"Best validation {found.metric}: {found.score:.4g}",
         caption=(
-            f"{counted(len(states), 'trial')}: {states.count('complete')} completed, "
+            f"{format_count(len(states), 'trial')}: {states.count('complete')} completed, "
             f"{states.count('pruned')} pruned, {states.count('fail')} diverged."
         ),
         numbers=(1, 2),
     )
-    say(f"Report: {write_study(found).resolve()}")
-    say(f"Train with them: tauflow run --config {found.directory / BEST}")
+    print_line(f"Report: {write_study_report(found).resolve()}")
+    print_line(f"Train with them: tauflow run --config {found.directory / BEST_CONFIG_FILE}")

@@ -1,12 +1,12 @@
 """Data sets: cards, loaders, and the store where their files live; tables of your own."""
 
 from .card import DatasetCard, TaskData
-from .catalog import DATASETS, available, get, load_task, register
+from .registry import DATASETS, fetch_dataset, is_available, load_task, register
 from .stored import open_task, write_task
 from .table.info import TableInfo
-from .table.like import sequences_like
 from .table.options import TableOptions
 from .table.read import from_table, read_csv
+from .table.transform import transform_table
 
 __all__ = [
     "DATASETS",
@@ -14,13 +14,13 @@ __all__ = [
     "TableInfo",
     "TableOptions",
     "TaskData",
-    "available",
+    "fetch_dataset",
     "from_table",
-    "get",
+    "is_available",
     "load_task",
     "open_task",
     "read_csv",
     "register",
-    "sequences_like",
+    "transform_table",
     "write_task",
 ]

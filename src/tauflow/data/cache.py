@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.errors import DataError, DtypeError
-from tauflow.tensorfile import read_tensor_file, write_tensor_file
 
 from .card import DatasetCard
-from .store import sha256_of
+from .store import compute_sha256
 
 CACHE_VARIABLE = "TAUFLOW_CACHE"
 _KIND = "parsed data set"
@@ -31,46 +31,46 @@ _DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float
 Arrays = dict[str, NDArray[Any]]
 
 
-def cached(
+def load_or_parse(
     card: DatasetCard | str,
     paths: Iterable[Path],
     version: int,
-    build: Callable[[], Mapping[str, NDArray[Any]]],
+    parse: Callable[[], Mapping[str, NDArray[Any]]],
     **options: Any,
 ) -> Arrays:
-    """Return what ``build`` returns, from the cache if it was built before from the same bytes.
+    """Return what ``parse`` returns, from the cache if it was built before from the same bytes.
 
     A damaged entry is built again. An entry that cannot be written costs a warning and time only.
 
     Args:
         card: the data set, or a name for what is built; several builds of one data set need
             different names or options.
-        paths: every file that ``build`` reads, verified; their names and bytes are part of the key.
-        version: of the parser; raise it whenever ``build`` changes.
-        build: parses the files into named arrays of truth values, integers or real numbers.
+        paths: every file that ``parse`` reads, verified; their names and bytes are part of the key.
+        version: of the parser; raise it whenever ``parse`` changes.
+        parse: parses the files into named arrays of truth values, integers or real numbers.
         options: what else the result depends on, as JSON can hold it.
 
     Returns:
         The arrays, writable, shared with nobody.
 
     Raises:
-        DtypeError: ``build`` gave something else than such arrays.
+        DtypeError: ``parse`` gave something else than such arrays.
     """
     name = card if isinstance(card, str) else card.name
     # A list: files of different folders may have the same name.
-    files = [(path.name, sha256_of(path)) for path in paths]
+    files = [(path.name, compute_sha256(path)) for path in paths]
     key = {"name": name, "version": version, "files": files, "options": options}
     text = json.dumps(key, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    entry = cache_folder() / f"{name}-{digest}.safetensors"
-    found = _read(entry, text)
+    entry = get_cache_folder() / f"{name}-{digest}.safetensors"
+    found = _read_entry(entry, text)
     if found is None:
-        found = _checked(name, build())
-        _write(entry, text, found)
+        found = _check_arrays(name, parse())
+        _write_entry(entry, text, found)
     return found
 
 
-def cache_folder() -> Path:
+def get_cache_folder() -> Path:
     """Return the folder of the entries, which need not exist."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
@@ -80,7 +80,7 @@ def cache_folder() -> Path:
     return Path(pooch.os_cache("tauflow")) / "parsed"
 
 
-def _read(entry: Path, key: str) -> Arrays | None:
+def _read_entry(entry: Path, key: str) -> Arrays | None:
     try:
         tensors, facts = read_tensor_file(entry, _KIND, error=DataError, advice="")
     except (OSError, DataError):
@@ -90,7 +90,7 @@ def _read(entry: Path, key: str) -> Arrays | None:
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
-def _write(entry: Path, key: str, arrays: Arrays) -> None:
+def _write_entry(entry: Path, key: str, arrays: Arrays) -> None:
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -103,9 +103,9 @@ def _write(entry: Path, key: str, arrays: Arrays) -> None:
         )
 
 
-def _checked(name: str, built: Mapping[str, NDArray[Any]]) -> Arrays:
+def _check_arrays(name: str, parsed: Mapping[str, NDArray[Any]]) -> Arrays:
     arrays = {}
-    for key, array in built.items():
+    for key, array in parsed.items():
         if not isinstance(array, np.ndarray) or array.dtype.name not in _DTYPES:
             got = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
             raise DtypeError(

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError
 
-from .loading import load_batches
+from .loaders import make_data_loader
 from .table.info import TableInfo
 
 TASKS = ("regress", "classify", "binary")
@@ -85,10 +85,10 @@ class DatasetCard:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        one_of(TASKS, task=self.task)
-        at_least(1, input_size=self.input_size)
-        at_least(1, target_size=self.target_size)
-        at_least(0, vocabulary=self.vocabulary)
+        check_one_of(TASKS, task=self.task)
+        check_at_least(1, input_size=self.input_size)
+        check_at_least(1, target_size=self.target_size)
+        check_at_least(0, vocabulary=self.vocabulary)
         if self.targets and len(self.targets) != self.target_size:
             raise ArgumentError(
                 f"targets must name each of the {self.target_size} target values, got "
@@ -130,11 +130,11 @@ class DatasetCard:
         A data set of one's own has none. They go by name, and not by card, so that a card made
         from another with ``dataclasses.replace`` does not take them along.
         """
-        return _listed_digests().get(self.name, MappingProxyType({}))
+        return _read_content_digests().get(self.name, MappingProxyType({}))
 
 
 @cache
-def _listed_digests() -> Mapping[str, Mapping[str, str]]:
+def _read_content_digests() -> Mapping[str, Mapping[str, str]]:
     """Return the packaged list of digests, by name of the data set."""
     text = (resources.files("tauflow.data") / "contents.sha256").read_text(encoding="ascii")
     listed: dict[str, dict[str, str]] = {}
@@ -188,7 +188,7 @@ class TaskData:
     def loader(
         self,
         batch_size: int,
-        part: str = "train",
+        split: str = "train",
         *,
         bucket_by_length: bool = False,
         shuffle: bool = False,
@@ -200,7 +200,7 @@ class TaskData:
 
         Args:
             batch_size: sequences of a batch.
-            part: ``"train"``, ``"valid"`` or ``"test"``.
+            split: ``"train"``, ``"valid"`` or ``"test"``.
             bucket_by_length: whether a batch's sequences are of like lengths, and end where the
                 longest of them does, so that little is padding.
             shuffle: whether to draw the order of the sequences anew in each epoch.
@@ -211,12 +211,12 @@ class TaskData:
         Raises:
             ArgumentError: there is no validation part.
         """
-        data = getattr(self, one_of(("train", "valid", "test"), part=part))
+        data = getattr(self, check_one_of(("train", "valid", "test"), part=split))
         if data is None:
             raise ArgumentError(
                 f"{self.card.name} has no validation part. Choose part='train' or part='test'."
             )
-        return load_batches(
+        return make_data_loader(
             data,
             batch_size,
             per_step=self.card.per_step,

@@ -10,15 +10,15 @@ from pathlib import Path
 from tauflow.errors import ChecksumError, DataError, DataNotFoundError, TauflowError, TimeError
 
 from .card import DatasetCard
-from .resume import ResumingDownloader
+from .resumable_download import ResumableDownloader
 
 DATA_VARIABLE = "TAUFLOW_DATA"
 """Environment variable that names the folder of the data sets."""
 
-NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+NOT_WRITABLE_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS)
 """How a system says that a folder may not be written to."""
 
-ASIDE = ".unchecked"
+UNCHECKED_FOLDER = ".unchecked"
 """Folder where files lie whose content is yet to be checked."""
 
 Check = Callable[[list[Path]], object]
@@ -28,7 +28,9 @@ _CONNECTIONS = 8
 _ATTEMPTS = 2
 
 
-def fetch(card: DatasetCard, names: Sequence[str], folder: Path, check: Check | None) -> None:
+def download_files(
+    card: DatasetCard, names: Sequence[str], folder: Path, check: Check | None
+) -> None:
     """Download files into a folder that nobody else is downloading to.
 
     Args:
@@ -46,9 +48,9 @@ def fetch(card: DatasetCard, names: Sequence[str], folder: Path, check: Check | 
     published = [name for name in names if card.files[name]]
     others = [name for name in names if not card.files[name]]
     try:
-        _fetch_into(card, published, folder)
+        _download_into(card, published, folder)
         if others:
-            _fetch_and_check(card, others, folder, check)
+            _download_and_check(card, others, folder, check)
     except TauflowError:
         raise
     except OSError as error:
@@ -66,15 +68,15 @@ def fetch(card: DatasetCard, names: Sequence[str], folder: Path, check: Check | 
         ) from error
 
 
-def _fetch_and_check(
+def _download_and_check(
     card: DatasetCard, names: list[str], folder: Path, check: Check | None
 ) -> None:
     """Download files without a digest, and move them to their place if they pass the check."""
-    aside = folder / ASIDE
+    aside = folder / UNCHECKED_FOLDER
     shutil.rmtree(aside, ignore_errors=True)  # of a program that was killed
     try:
         aside.mkdir()
-        _fetch_into(card, names, aside)
+        _download_into(card, names, aside)
         if check is not None:
             check([(aside if name in names else folder) / name for name in sorted(card.files)])
         for name in names:
@@ -90,7 +92,7 @@ def _fetch_and_check(
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _fetch_into(card: DatasetCard, names: list[str], folder: Path) -> None:
+def _download_into(card: DatasetCard, names: list[str], folder: Path) -> None:
     import pooch
 
     pooch.get_logger().setLevel("WARNING")
@@ -101,18 +103,18 @@ def _fetch_into(card: DatasetCard, names: list[str], folder: Path) -> None:
         digest, file = card.files[name], folder / name
         part = file.with_name(f".{file.name}.{digest[:8]}.part")
         # without a digest nothing would tell whether two parts belong together
-        remote.fetch(name, downloader=ResumingDownloader(part, resume=bool(digest)))
+        remote.fetch(name, downloader=ResumableDownloader(part, resume=bool(digest)))
 
-    _fetch_all(fetch_one, names, card.title)
+    _download_all(fetch_one, names, card.title)
 
 
-def _fetch_all(fetch_one: Callable[[str], None], names: list[str], title: str) -> None:
+def _download_all(download_one: Callable[[str], None], names: list[str], title: str) -> None:
     from rich.console import Console
     from rich.progress import track
 
     console = Console(stderr=True)
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
-        jobs = [pool.submit(fetch_one, name) for name in names]
+        jobs = [pool.submit(download_one, name) for name in names]
         try:
             # Older versions of rich end a bar that is disabled with an empty line.
             for job in track(jobs, title, console=console) if console.is_terminal else jobs:

@@ -5,11 +5,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.checks import at_least
+from tauflow._internal.checks import check_at_least
 from tauflow.errors import ArgumentError
 
 Floats = NDArray[np.float64]
-FLOOR = 1e-6  # added before the logarithm, so that silence has one
+LOG_OFFSET = 1e-6  # added before the logarithm, so that silence has one
 
 
 def mfcc(signal: Floats, *, rate: int, window: int, mels: int, coefficients: int) -> Floats:
@@ -36,8 +36,8 @@ def mfcc(signal: Floats, *, rate: int, window: int, mels: int, coefficients: int
     Raises:
         ArgumentError: the signal is too short, the window odd, or there are too few filters.
     """
-    half = at_least(2, window=window) // 2
-    if window % 2 or signal.shape[-1] <= half or coefficients > at_least(1, mels=mels):
+    half = check_at_least(2, window=window) // 2
+    if window % 2 or signal.shape[-1] <= half or coefficients > check_at_least(1, mels=mels):
         raise ArgumentError(
             f"mfcc: window={window} must be even, its half below the {signal.shape[-1]} samples of "
             f"the signal, and coefficients={coefficients} at most mels={mels}."
@@ -46,8 +46,8 @@ def mfcc(signal: Floats, *, rate: int, window: int, mels: int, coefficients: int
     frames = np.lib.stride_tricks.sliding_window_view(mirrored, window, axis=-1)[..., ::half, :]
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
     power = np.abs(np.fft.rfft(frames * hann, axis=-1)) ** 2
-    loudness = np.log(power @ mel_filters(rate, window, mels) + FLOOR)
-    found: Floats = loudness @ _cosines(mels, at_least(1, coefficients=coefficients))
+    loudness = np.log(power @ mel_filters(rate, window, mels) + LOG_OFFSET)
+    found: Floats = loudness @ _dct_matrix(mels, check_at_least(1, coefficients=coefficients))
     return found
 
 
@@ -78,7 +78,7 @@ def mel_filters(rate: int, window: int, mels: int) -> Floats:
     return weights
 
 
-def _cosines(mels: int, coefficients: int) -> Floats:
+def _dct_matrix(mels: int, coefficients: int) -> Floats:
     """Return the first columns of the orthonormal cosine transform, (mels, coefficients)."""
     order = np.arange(coefficients)
     waves = np.cos(np.pi / mels * (np.arange(mels)[:, None] + 0.5) * order)

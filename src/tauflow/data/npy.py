@@ -16,15 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tauflow._internal.checks import format_value
+from tauflow._internal.tensor_file import add_path_to_errors, iter_raw_bytes
 from tauflow.errors import DataError, DataNotFoundError, DiskFullError, DtypeError
-from tauflow.option_types import shown
-from tauflow.tensorfile import naming, raw_bytes
 
-from .store import sha256_of
+from .store import compute_sha256
 
 ADVICE = "Restore it from a copy, or write the data set anew."
 _HEADER_BYTES = 256  # a multiple of 64, so that arrays begin where torch would let them begin
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 _WIDTHS = {"int": (8, 16, 32, 64), "float": (16, 32, 64), "complex": (64, 128)}
 _WIDTHS["uint"] = _WIDTHS["int"]
 _DTYPES = ("bool", *(f"{kind}{bits}" for kind, every in _WIDTHS.items() for bits in every))
@@ -49,7 +49,7 @@ class ArrayWriter:
         self, path: Path, dtype: torch.dtype, row_shape: tuple[int, ...], expected_rows: int
     ) -> None:
         self.path, self.dtype, self.row_shape = path, dtype, row_shape
-        self._format = _numpy_dtype(path, dtype)
+        self._format = _to_numpy_dtype(path, dtype)
         self._expected_rows = expected_rows
         self.rows = 0
         self._digest = hashlib.sha256()
@@ -70,34 +70,34 @@ class ArrayWriter:
     def append(self, rows: Tensor) -> None:
         """Add rows of the dtype and the shape given before; on any device."""
         if self._file.tell() == 0:
-            header = _header(self._format, (self._expected_rows, *self.row_shape))
-            self._append(memoryview(header))
-        for block in raw_bytes(rows):
-            self._append(block)
+            header = _make_header(self._format, (self._expected_rows, *self.row_shape))
+            self._write_block(memoryview(header))
+        for block in iter_raw_bytes(rows):
+            self._write_block(block)
         self.rows += len(rows)
 
     def finish(self) -> dict[str, Any]:
         """Put the complete file on disk; return dtype, shape and SHA-256 as JSON can hold them."""
-        with room_on_disk(self.path):
+        with convert_disk_full_error(self.path):
             if self.rows != self._expected_rows:
                 self._file.seek(0)
-                self._file.write(_header(self._format, (self.rows, *self.row_shape)))
+                self._file.write(_make_header(self._format, (self.rows, *self.row_shape)))
             os.fsync(self._file.fileno())
         same = self.rows == self._expected_rows
         return {
             "dtype": self._format.name,
             "shape": [self.rows, *self.row_shape],
-            "sha256": self._digest.hexdigest() if same else sha256_of(self.path),
+            "sha256": self._digest.hexdigest() if same else compute_sha256(self.path),
         }
 
-    def _append(self, block: memoryview) -> None:
+    def _write_block(self, block: memoryview) -> None:
         self._digest.update(block)
-        with room_on_disk(self.path):
+        with convert_disk_full_error(self.path):
             while block:  # a write may take a part only: two gigabytes on Linux
                 block = block[self._file.write(block) :]
 
 
-def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
+def memmap_array(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
     """Map a file that :class:`ArrayWriter` wrote into memory and return its array, without reading.
 
     The mapping is copy-on-write: an operation in place changes the tensor and never the file, and
@@ -115,13 +115,15 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
         DataError: the file is truncated, or holds something else.
     """
     if dtype not in _DTYPES:
-        raise DataError(f"{path}: dtype {shown(dtype)} is none of {', '.join(_DTYPES)}. {ADVICE}")
+        raise DataError(
+            f"{path}: dtype {format_value(dtype)} is none of {', '.join(_DTYPES)}. {ADVICE}"
+        )
     kind = np.dtype(dtype)
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
             found = os.fstat(file.fileno()).st_size
-            mapped = _mapped(file, found)
+            mapped = _memmap_file(file, found)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise DataNotFoundError(f"{path} is missing. {ADVICE}") from error
     expected = _HEADER_BYTES + math.prod(shape) * kind.itemsize
@@ -129,7 +131,7 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
         raise DataError(
             f"{path} is truncated or changed: it has {found} bytes, expected {expected}. {ADVICE}"
         )
-    if header != _header(kind, shape):
+    if header != _make_header(kind, shape):
         raise DataError(
             f"{path} is damaged: it does not begin as an array of {kind.str}, {shape}. {ADVICE}"
         )
@@ -137,7 +139,7 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(array)
 
 
-def _mapped(file: IO[bytes], size: int) -> mmap.mmap | bytes:
+def _memmap_file(file: IO[bytes], size: int) -> mmap.mmap | bytes:
     """Map a file copy-on-write, without a claim on memory for the copies."""
     if not size:
         return b""  # which cannot be mapped, and is no array
@@ -150,7 +152,7 @@ def _mapped(file: IO[bytes], size: int) -> mmap.mmap | bytes:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+def _make_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """Return a header of version 1.0, wide enough for any number of rows."""
     facts = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     start = np.lib.format.magic(1, 0)
@@ -160,17 +162,17 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 @contextmanager
-def room_on_disk(path: Path) -> Iterator[None]:
+def convert_disk_full_error(path: Path) -> Iterator[None]:
     """Say so plainly if the disk is full.
 
     Raises:
         DiskFullError: it is.
     """
     try:
-        with naming(path):
+        with add_path_to_errors(path):
             yield
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _DISK_FULL_ERRNOS:
             raise
         raise DiskFullError(
             f"the disk of {path.parent} is full: {path.name} could not be completed. Free some "
@@ -178,7 +180,7 @@ def room_on_disk(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _numpy_dtype(path: Path, dtype: torch.dtype) -> np.dtype[Any]:
+def _to_numpy_dtype(path: Path, dtype: torch.dtype) -> np.dtype[Any]:
     try:
         return torch.empty(0, dtype=dtype).numpy().dtype
     except TypeError:

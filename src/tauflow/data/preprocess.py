@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tauflow.checks import at_least
+from tauflow._internal.checks import check_at_least
+from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
 from tauflow.errors import DataError, TimeError
-from tauflow.resolution import float_type, lost_gap
 
 G = TypeVar("G", bound=np.generic)
 
 
-def gaps_from_positions(positions: NDArray[np.int64]) -> NDArray[np.float32]:
+def dt_from_positions(positions: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the steps elapsed since the previous kept position.
 
     The first gap counts from the position before the first, so that a sequence whose first step is
@@ -37,14 +37,14 @@ def gaps_from_positions(positions: NDArray[np.int64]) -> NDArray[np.float32]:
     return gaps.astype(np.float32)
 
 
-def gaps_from_times(
-    times: NDArray[np.floating | np.integer], *, first: float
+def dt_from_times(
+    times: NDArray[np.floating | np.integer], *, first_dt: float
 ) -> NDArray[np.float32]:
     """Return the time elapsed since the previous sample.
 
     Args:
         times: (..., T), not decreasing along the last axis.
-        first: gap in front of the first sample.
+        first_dt: gap in front of the first sample.
 
     Returns:
         Gaps, (..., T), in the unit of ``times``.
@@ -59,39 +59,37 @@ def gaps_from_times(
     if (gaps < 0).any():
         where = tuple(map(int, np.argwhere(gaps < 0)[0]))
         raise TimeError(f"times run backwards after entry {where}; sort the samples by time.")
-    _check_resolution(times, gaps)
-    start = np.full((*times.shape[:-1], 1), first)
+    _check_precision(times, gaps)
+    start = np.full((*times.shape[:-1], 1), first_dt)
     # Differences are taken in the precision of the times: absolute times are large, gaps small.
     return np.concatenate([start, gaps], axis=-1).astype(np.float32)
 
 
-def _check_resolution(times: NDArray[Any], gaps: NDArray[Any]) -> None:
-    dtype = float_type(times.dtype)
-    if dtype is None or not gaps.size:
+def _check_precision(times: NDArray[Any], dt: NDArray[Any]) -> None:
+    dtype = to_torch_float_dtype(times.dtype)
+    if dtype is None or not dt.size:
         return
-    rows = torch.arange(gaps.size) // gaps.shape[-1]
-    ends, between = (
-        torch.from_numpy(np.ravel(a).astype(np.float64)) for a in (times[..., 1:], gaps)
-    )
-    lost = lost_gap(ends, between, rows, dtype)
+    rows = torch.arange(dt.size) // dt.shape[-1]
+    ends, between = (torch.from_numpy(np.ravel(a).astype(np.float64)) for a in (times[..., 1:], dt))
+    lost = find_precision_loss(ends, between, rows, dtype)
     if lost is not None:
         row = int(rows[lost.place])
         raise TimeError(
-            f"{lost.said(f'times of sequence {row}', times.dtype)} Read them as float64 or as "
+            f"{lost.describe(f'times of sequence {row}', times.dtype)} Read them as float64 or as "
             "integers, or subtract a first time before they are rounded."
         )
 
 
-def lagged_gaps(gaps: NDArray[np.float32]) -> NDArray[np.float32]:
+def lag_dt(dt: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return each gap one step late, the first two being the first: a known error in print.
 
     Args:
-        gaps: (..., T).
+        dt: (..., T).
     """
-    return np.concatenate([gaps[..., :1], gaps[..., :-1]], axis=-1)
+    return np.concatenate([dt[..., :1], dt[..., :-1]], axis=-1)
 
 
-def windows(sequence: NDArray[G], length: int, stride: int) -> NDArray[G]:
+def cut_windows(sequence: NDArray[G], length: int, stride: int) -> NDArray[G]:
     """Cut a recording into overlapping windows.
 
     Windows start at ``range(0, n - length, stride)``. As in the published protocols, a window that
@@ -105,8 +103,8 @@ def windows(sequence: NDArray[G], length: int, stride: int) -> NDArray[G]:
     Returns:
         Windows, (W, length, ...), a copy; W is 0 if the recording is too short.
     """
-    at_least(1, length=length)
-    at_least(1, stride=stride)
+    check_at_least(1, length=length)
+    check_at_least(1, stride=stride)
     starts = np.arange(0, len(sequence) - length, stride)
     cut: NDArray[G] = sequence[starts[:, None] + np.arange(length)]
     return cut

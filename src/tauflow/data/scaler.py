@@ -12,7 +12,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Standard:
+class StandardScaler:
     """Mean and standard deviation of columns, (C,) each.
 
     A column of which all values are equal has the deviation 0, whatever their size, and one
@@ -24,7 +24,7 @@ class Standard:
     scale: Floats
 
     @classmethod
-    def of(cls, columns: Iterable[NDArray[Any]], weight: Floats | None = None) -> "Standard":
+    def fit(cls, columns: Iterable[NDArray[Any]], weight: Floats | None = None) -> "StandardScaler":
         """Learn them.
 
         Both are correct to rounding, however far from zero the values are: differences are taken
@@ -34,55 +34,57 @@ class Standard:
             columns: numbers, (R,) each, NaN where missing.
             weight: how much each row counts, (R,), not negative; by default all count alike.
         """
-        found = [_mean_and_deviation(column, weight) for column in columns]
+        found = [_compute_mean_and_std(column, weight) for column in columns]
         mean, scale = np.array(found, np.float64).reshape(-1, 2).T
         return cls(mean, scale)
 
     @property
-    def held(self) -> Bools:
+    def is_constant(self) -> Bools:
         """Which columns are constant, or without a value, (C,): they are 0 when scaled."""
         return np.asarray(self.scale == 0)
 
     @property
-    def never(self) -> Bools:
+    def is_empty(self) -> Bools:
         """Which columns have no value, (C,)."""
         return np.isnan(self.mean)
 
     @property
     def divisor(self) -> Floats:
         """The deviations, and 1 instead of 0, (C,)."""
-        return np.where(self.held, 1.0, self.scale)
+        return np.where(self.is_constant, 1.0, self.scale)
 
-    def column(self, place: int, values: NDArray[Any]) -> Floats:
+    def transform_column(self, index: int, values: NDArray[Any]) -> Floats:
         """Return values of a column, (R,), with mean 0 and deviation 1, NaN where missing."""
-        if self.held[place]:
-            return np.where(missing_in(values), np.nan, 0.0)
+        if self.is_constant[index]:
+            return np.where(find_nan(values), np.nan, 0.0)
         with np.errstate(over="ignore"):
-            scaled: Floats = minus(values, float(self.mean[place])) / self.scale[place]
+            scaled: Floats = subtract_exactly(values, float(self.mean[index])) / self.scale[index]
         return scaled
 
-    def applied(self, values: Floats) -> Floats:
+    def transform(self, values: Floats) -> Floats:
         """Return values, (..., C), with mean 0 and deviation 1, NaN where missing."""
-        columns = [self.column(place, values[..., place]) for place in range(len(self.mean))]
+        columns = [
+            self.transform_column(place, values[..., place]) for place in range(len(self.mean))
+        ]
         return np.stack(columns, axis=-1)
 
-    def undone(self, values: Floats) -> Floats:
+    def inverse_transform(self, values: Floats) -> Floats:
         """Return scaled values, (..., C), as they were before; of held columns the mean."""
         return values * self.scale + self.mean
 
-    def of_targets(self) -> "Standard":
+    def replace_zero_scale(self) -> "StandardScaler":
         """Return the same with the scale 1 instead of 0: errors of constants are in their unit."""
-        return Standard(self.mean, self.divisor)
+        return StandardScaler(self.mean, self.divisor)
 
 
-def missing_in(values: NDArray[Any]) -> Bools:
+def find_nan(values: NDArray[Any]) -> Bools:
     """Return where values are NaN, in their shape."""
     if values.dtype.kind == "f":
         return np.asarray(np.isnan(values))
     return np.zeros(values.shape, np.bool_)
 
 
-def minus(values: NDArray[Any], centre: float) -> Floats:
+def subtract_exactly(values: NDArray[Any], centre: float) -> Floats:
     """Return values less a number, in double precision; of integers without rounding them before.
 
     Args:
@@ -100,8 +102,8 @@ def minus(values: NDArray[Any], centre: float) -> Floats:
     return np.asarray(between - np.float64(centre - whole))
 
 
-def _mean_and_deviation(values: NDArray[Any], weight: Floats | None) -> tuple[float, float]:
-    there = ~missing_in(values)
+def _compute_mean_and_std(values: NDArray[Any], weight: Floats | None) -> tuple[float, float]:
+    there = ~find_nan(values)
     if weight is not None:
         there &= weight > 0
     known = values[there]
@@ -110,11 +112,11 @@ def _mean_and_deviation(values: NDArray[Any], weight: Floats | None) -> tuple[fl
     first = known[0]
     if (known == first).all():
         return float(first), 0.0
-    mean = _mean_of(None if weight is None else weight[there])
+    mean = _make_weighted_mean(None if weight is None else weight[there])
     # From the first value, near which a column far from zero has all its digits; then from about
     # the mean, so that a first value far from the others costs none.
-    centre = float(first) + mean(minus(known, float(first)))
-    around = minus(known, centre)
+    centre = float(first) + mean(subtract_exactly(known, float(first)))
+    around = subtract_exactly(known, centre)
     shift = mean(around)
     # By a power of two, which rounds nothing, so that squares neither overflow nor vanish.
     exponent = int(np.frexp(np.abs(around).max())[1])
@@ -122,7 +124,7 @@ def _mean_and_deviation(values: NDArray[Any], weight: Floats | None) -> tuple[fl
     return centre + shift, float(np.ldexp(np.sqrt(mean(squares)), exponent))
 
 
-def _mean_of(weight: Floats | None) -> Callable[[Floats], float]:
+def _make_weighted_mean(weight: Floats | None) -> Callable[[Floats], float]:
     """Return what takes the mean of numbers, (R,), that count what the weights, (R,), say."""
     if weight is None or (weight == weight[0]).all():
         return lambda values: float(values.mean())

@@ -34,7 +34,7 @@ def natural_cubic_spline(times: Floats, values: Floats, at: Floats) -> Floats:
     if not (steps > 0).all():
         raise TimeError("natural_cubic_spline: times must increase; sort the samples by time.")
     slopes = np.diff(values, axis=1) / steps
-    bends = _second_derivatives(steps, slopes)
+    bends = _solve_second_derivatives(steps, slopes)
     segment = np.empty((len(times), len(at)), np.int64)
     for row, knots in enumerate(times):
         segment[row] = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, len(knots) - 2)
@@ -49,7 +49,7 @@ def natural_cubic_spline(times: Floats, values: Floats, at: Floats) -> Floats:
     return curve
 
 
-def _second_derivatives(steps: Floats, slopes: Floats) -> Floats:
+def _solve_second_derivatives(steps: Floats, slopes: Floats) -> Floats:
     """Solve the tridiagonal systems of all splines, knot by knot (Thomas algorithm)."""
     count = steps.shape[1] + 1
     bends = np.zeros((len(steps), count, slopes.shape[2]))

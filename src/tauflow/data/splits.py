@@ -7,7 +7,7 @@ without the dependency.
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.checks import at_least
+from tauflow._internal.checks import check_at_least
 from tauflow.errors import DataError
 
 Indices = NDArray[np.int64]
@@ -24,7 +24,7 @@ def random_split(count: int, train: float, seed: int) -> tuple[Indices, Indices]
     Returns:
         Indices of the two parts, in the order in which they were drawn.
     """
-    order = np.random.RandomState(seed).permutation(at_least(2, count=count))
+    order = np.random.RandomState(seed).permutation(check_at_least(2, count=count))
     kept = int(np.floor(train * count))
     rest = count - kept
     return order[rest:].astype(np.int64), order[:rest].astype(np.int64)
@@ -55,8 +55,8 @@ def stratified_split(
             f"be split {kept} to {total - kept} by class. Use more samples."
         )
     rng = np.random.RandomState(seed)
-    first_counts = _shares(counts, kept, rng)
-    second_counts = _shares(counts - first_counts, total - kept, rng)
+    first_counts = _allocate_draws(counts, kept, rng)
+    second_counts = _allocate_draws(counts - first_counts, total - kept, rng)
     members = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts)[:-1])
     first, second = [], []
     for one, n_first, n_second in zip(members, first_counts, second_counts, strict=True):
@@ -69,7 +69,7 @@ def stratified_split(
     )
 
 
-def _shares(counts: Indices, draws: int, rng: np.random.RandomState) -> Indices:
+def _allocate_draws(counts: Indices, draws: int, rng: np.random.RandomState) -> Indices:
     """Return how many of ``draws`` each class gets: rounded down, the rest by remainder.
 
     Among classes with the same remainder chance decides.

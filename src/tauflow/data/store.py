@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 
+from tauflow._internal.locks import lock_folder
 from tauflow.errors import ArgumentError, ChecksumError, DataNotFoundError
-from tauflow.lock import locked
 
 from .card import DatasetCard
-from .download import DATA_VARIABLE, NOT_WRITABLE, Check, fetch
+from .download import DATA_VARIABLE, NOT_WRITABLE_ERRNOS, Check, download_files
 
-_BLOCK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 
 
 def read_checksums(name: str) -> dict[str, str]:
@@ -26,44 +26,51 @@ def read_checksums(name: str) -> dict[str, str]:
     return {file: digest for digest, file in lines}
 
 
-def places(card: DatasetCard, root: str | Path | None = None) -> list[Path]:
+def list_data_folders(card: DatasetCard, root: str | Path | None = None) -> list[Path]:
     """Return the folders where a data set is looked for.
 
     A download goes to the first of them that can be written.
     """
     if root is not None:
-        return [_at_home(root) / card.folder]
+        return [_expand_home(root) / card.folder]
     import pooch
 
     cache = Path(pooch.os_cache("tauflow")) / "data"
     chosen = os.environ.get(DATA_VARIABLE)
-    if chosen and not _at_home(chosen).is_dir():
+    if chosen and not _expand_home(chosen).is_dir():
         raise DataNotFoundError(
             f"{DATA_VARIABLE} names {chosen}, which is not a directory. Correct it, make the "
             "directory, or unset the variable to use the cache."
         )
-    roots = [_at_home(chosen), cache] if chosen else [cache]
+    roots = [_expand_home(chosen), cache] if chosen else [cache]
     return [place / card.folder for place in roots]
 
 
-def _at_home(folder: str | Path) -> Path:
+def _expand_home(folder: str | Path) -> Path:
     """Return a folder whose ``~`` no shell has expanded."""
     return Path(os.path.expanduser(folder))  # pathlib's raises if there is no such user
 
 
-def find(card: DatasetCard, root: str | Path | None = None) -> Path | None:
+def find_data_folder(card: DatasetCard, root: str | Path | None = None) -> Path | None:
     """Return the first folder that holds all files of a data set, without opening them."""
-    return next((place for place in places(card, root) if _held(card, place) is not None), None)
+    return next(
+        (
+            place
+            for place in list_data_folders(card, root)
+            if _find_file_set(card, place) is not None
+        ),
+        None,
+    )
 
 
-def held_files(card: DatasetCard, root: str | Path | None = None) -> list[Path]:
+def list_local_files(card: DatasetCard, root: str | Path | None = None) -> list[Path]:
     """Return the files of a data set that are here, without opening them; none unless all are."""
-    folder = find(card, root)
-    files = None if folder is None else _held(card, folder)
+    folder = find_data_folder(card, root)
+    files = None if folder is None else _find_file_set(card, folder)
     return [] if folder is None or files is None else [folder / name for name in sorted(files)]
 
 
-def locate(
+def fetch_files(
     card: DatasetCard,
     root: str | Path | None = None,
     *,
@@ -87,25 +94,25 @@ def locate(
         ChecksumError: a file's bytes are not the published ones.
         DataError: what was downloaded does not pass the check, and was not kept.
     """
-    folder = find(card, root)
+    folder = find_data_folder(card, root)
     if folder is None:
-        looked_in = places(card, root)
+        looked_in = list_data_folders(card, root)
         if not download or not card.base_url:
             why = (
                 "downloads are switched off" if not download else "there is no address to download"
             )
-            raise _not_found(card, _missing(card, looked_in[0]), looked_in, why)
-        folder = _download(card, looked_in, check)
-    files = _held(card, folder) or card.files
+            raise _not_found_error(card, _list_missing(card, looked_in[0]), looked_in, why)
+        folder = _download_missing(card, looked_in, check)
+    files = _find_file_set(card, folder) or card.files
     paths = [folder / name for name in sorted(files)]
     for path in paths:
-        verify(path, files[path.name], card.name)
+        verify_checksum(path, files[path.name], card.name)
     return paths
 
 
-def verify(path: Path, sha256: str, dataset: str) -> None:
+def verify_checksum(path: Path, sha256: str, dataset: str) -> None:
     """Raise :class:`ChecksumError` unless a file has the given SHA-256, or none is published."""
-    digest = sha256_of(path) if sha256 else ""
+    digest = compute_sha256(path) if sha256 else ""
     if digest != sha256:
         raise ChecksumError(
             f"{path} is damaged or changed: it has {path.stat().st_size} bytes with SHA-256 "
@@ -114,28 +121,28 @@ def verify(path: Path, sha256: str, dataset: str) -> None:
         )
 
 
-def sha256_of(path: Path) -> str:
+def compute_sha256(path: Path) -> str:
     """Return the SHA-256 of a file of any size."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
+        while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
 
 
-def _held(card: DatasetCard, folder: Path) -> Mapping[str, str] | None:
+def _find_file_set(card: DatasetCard, folder: Path) -> Mapping[str, str] | None:
     """Return the set of files that a folder holds whole, the published one first."""
-    if not _missing(card, folder):
+    if not _list_missing(card, folder):
         return card.files
     whole = card.repacked and all((folder / name).is_file() for name in card.repacked)
     return card.repacked if whole else None
 
 
-def _missing(card: DatasetCard, folder: Path) -> list[str]:
+def _list_missing(card: DatasetCard, folder: Path) -> list[str]:
     return [name for name in sorted(card.files) if not (folder / name).is_file()]
 
 
-def _not_found(
+def _not_found_error(
     card: DatasetCard, missing: list[str], looked_in: Iterable[Path], reason: str
 ) -> DataNotFoundError:
     more = f" and {len(missing) - 1} more files" if len(missing) > 1 else ""
@@ -146,22 +153,22 @@ def _not_found(
     )
 
 
-def _download(card: DatasetCard, folders: list[Path], check: Check | None) -> Path:
+def _download_missing(card: DatasetCard, folders: list[Path], check: Check | None) -> Path:
     """Download what is missing into the first folder that can be written, and return it."""
     refused: list[tuple[Path, OSError]] = []
     for folder in folders:
         try:
-            with locked(folder):
+            with lock_folder(folder):
                 # looked for only now: another program may have fetched them while this one waited
-                if missing := _missing(card, folder):
-                    fetch(card, missing, folder, check)
+                if missing := _list_missing(card, folder):
+                    download_files(card, missing, folder, check)
             return folder
         except (ChecksumError, DataNotFoundError):
             raise
         except (ArgumentError, OSError) as error:
-            if isinstance(error, ArgumentError) or error.errno not in NOT_WRITABLE:
+            if isinstance(error, ArgumentError) or error.errno not in NOT_WRITABLE_ERRNOS:
                 why = f"downloading failed ({error})"
-                raise _not_found(card, _missing(card, folder), [folder], why) from error
+                raise _not_found_error(card, _list_missing(card, folder), [folder], why) from error
             refused.append((folder, error))
     trouble = " and ".join(f"{folder} cannot be written ({e.strerror})" for folder, e in refused)
     raise DataNotFoundError(

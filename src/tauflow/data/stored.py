@@ -23,8 +23,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from tauflow._internal.checks import check_at_least, find_type_mismatch, format_value, shape_error
+from tauflow._internal.json_io import parse_json
+from tauflow._internal.tensor_file import PARTIAL_SUFFIX, fsync_folder, write_atomically
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, shape_error
 from tauflow.errors import (
     ArgumentError,
     ChecksumError,
@@ -33,30 +35,27 @@ from tauflow.errors import (
     DtypeError,
     ShapeError,
 )
-from tauflow.option_types import misfit, shown
-from tauflow.plain_json import read_json
-from tauflow.tensorfile import PARTIAL, sync_folder, write_atomically
 from tauflow.version import VERSION
 
 from .card import DatasetCard, TaskData
-from .npy import ADVICE, ArrayWriter, map_array, room_on_disk
-from .store import sha256_of
+from .npy import ADVICE, ArrayWriter, convert_disk_full_error, memmap_array
+from .store import compute_sha256
 
-FACTS_FILE = "task.json"
+METADATA_FILE = "task.json"
 FORMAT, FORMAT_VERSION = "tauflow data set", 1
-PARTS = ("train", "valid", "test")
-_FIELDS = frozenset(field.name for field in fields(SequenceBatch))
+SPLITS = ("train", "valid", "test")
+_BATCH_FIELDS = frozenset(field.name for field in fields(SequenceBatch))
 
-Pieces = SequenceBatch | Iterable[SequenceBatch]
+Batches = SequenceBatch | Iterable[SequenceBatch]
 
 
 def write_task(
     folder: str | Path,
     card: DatasetCard,
     *,
-    train: Pieces,
-    valid: Pieces | None = None,
-    test: Pieces,
+    train: Batches,
+    valid: Batches | None = None,
+    test: Batches,
     steps: int | None = None,
 ) -> Path:
     """Write a data set that need not fit into memory, for :func:`open_task`.
@@ -88,30 +87,30 @@ def write_task(
         DiskFullError: the disk is full.
     """
     folder = Path(os.path.abspath(folder))
-    _refuse_existing(folder)
+    _check_not_existing(folder)
     if steps is not None:
-        at_least(1, steps=steps)
+        check_at_least(1, steps=steps)
     given = {"train": train, "valid": valid, "test": test}
-    described = card_facts(card)
-    partial = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{PARTIAL}")
+    described = card_to_dict(card)
+    partial = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
     partial.mkdir(parents=True)
     try:
         parts = {}
         for (name, pieces), expected in zip(given.items(), described["sizes"], strict=True):
             if pieces is not None:
-                parts[name] = _PartWriter(partial / name, card, expected, steps).write(pieces)
+                parts[name] = _SplitWriter(partial / name, card, expected, steps).write(pieces)
         facts = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "tauflow_version": VERSION,
-            "card": {**described, "sizes": _sizes(parts)},
+            "card": {**described, "sizes": _count_sequences(parts)},
             "parts": parts,
         }
-        with room_on_disk(partial / FACTS_FILE):
-            write_atomically(partial / FACTS_FILE, (json.dumps(facts, indent=1) + "\n").encode())
-        _refuse_existing(folder)  # another writer may have come first
+        with convert_disk_full_error(partial / METADATA_FILE):
+            write_atomically(partial / METADATA_FILE, (json.dumps(facts, indent=1) + "\n").encode())
+        _check_not_existing(folder)  # another writer may have come first
         os.rename(partial, folder)
-        sync_folder(folder.parent)
+        fsync_folder(folder.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -148,11 +147,11 @@ def open_task(folder: str | Path, *, verify: bool = False) -> TaskData:
         ChecksumError: a file's bytes are not those that were written.
     """
     folder = Path(folder)
-    facts = _read_facts(folder / FACTS_FILE)
+    facts = _read_metadata(folder / METADATA_FILE)
     try:
-        card = card_from(facts["card"])
+        card = card_from_dict(facts["card"])
         parts = {
-            part: _open_part(folder / part, arrays, verify=verify)
+            part: _open_split(folder / part, arrays, verify=verify)
             for part, arrays in facts["parts"].items()
         }
         for part, batch in parts.items():
@@ -162,12 +161,12 @@ def open_task(folder: str | Path, *, verify: bool = False) -> TaskData:
         raise
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"{folder / FACTS_FILE} is damaged, or from another version of tauflow ({error!r}). "
+            f"{folder / METADATA_FILE} is damaged, or from another version of tauflow ({error!r}). "
             f"{ADVICE}"
         ) from error
 
 
-class _PartWriter:
+class _SplitWriter:
     """Writes the pieces of a part, one file per field."""
 
     def __init__(self, folder: Path, card: DatasetCard, expected: int, steps: int | None) -> None:
@@ -176,12 +175,12 @@ class _PartWriter:
         self.writers: dict[str, ArrayWriter] = {}
         self.count = 0
 
-    def write(self, pieces: Pieces) -> dict[str, Any]:
+    def write(self, batches: Batches) -> dict[str, Any]:
         """Write all pieces and return the facts of the files."""
         with ExitStack() as files:
             # Not with enumerate, which would hold a piece while the next one is made.
-            for piece in [pieces] if isinstance(pieces, SequenceBatch) else pieces:
-                self._append(piece, files)
+            for piece in [batches] if isinstance(batches, SequenceBatch) else batches:
+                self._append_batch(piece, files)
                 del piece
             if not self.writers or not self.writers["x"].rows:
                 raise DataError(
@@ -189,29 +188,29 @@ class _PartWriter:
                     "may lack validation data alone: valid=None."
                 )
             facts = {name: writer.finish() for name, writer in self.writers.items()}
-        sync_folder(self.folder)
+        fsync_folder(self.folder)
         return facts
 
-    def _append(self, piece: SequenceBatch, files: ExitStack) -> None:
+    def _append_batch(self, batch: SequenceBatch, files: ExitStack) -> None:
         where = f"{self.folder.name}, piece {self.count}"
-        if not isinstance(piece, SequenceBatch):
-            raise ArgumentError(f"{where} is a {type(piece).__name__}, expected a SequenceBatch.")
-        _check_card(where, piece, self.card)
+        if not isinstance(batch, SequenceBatch):
+            raise ArgumentError(f"{where} is a {type(batch).__name__}, expected a SequenceBatch.")
+        _check_card(where, batch, self.card)
         if self.steps is not None:
-            piece = _padded(where, piece, self.steps, per_step=self.card.per_step)
-        tensors = piece.tensors()
+            batch = _pad_to_steps(where, batch, self.steps, per_step=self.card.per_step)
+        tensors = batch.tensors()
         if not self.count:
             for name, tensor in tensors.items():
                 path, row_shape = self.folder / f"{name}.npy", tuple(tensor.shape[1:])
                 writer = ArrayWriter(path, tensor.dtype, row_shape, self.expected)
                 self.writers[name] = files.enter_context(writer)
-        _check_alike(where, tensors, self.writers)
+        _check_consistent(where, tensors, self.writers)
         for name, tensor in tensors.items():
             self.writers[name].append(tensor)
         self.count += 1
 
 
-def _check_alike(
+def _check_consistent(
     where: str, tensors: Mapping[str, Tensor], writers: Mapping[str, ArrayWriter]
 ) -> None:
     """Refuse a piece that does not continue the ones before it."""
@@ -236,62 +235,62 @@ def _check_alike(
             raise shape_error(where, name, tensor, f"(B, {sizes}) as before", advice)
 
 
-def _check_card(where: str, piece: SequenceBatch, card: DatasetCard) -> None:
+def _check_card(where: str, batch: SequenceBatch, card: DatasetCard) -> None:
     """Refuse inputs or targets that are not what the card says."""
-    features = math.prod(piece.x.shape[2:])
+    features = math.prod(batch.x.shape[2:])
     if features != card.input_size:
         raise ShapeError(
             f"{where}: x has {features} features per step, but the card says "
             f"input_size={card.input_size}. Correct the card, or the data."
         )
-    lead = tuple(piece.x.shape[: 2 if card.per_step else 1])
+    lead = tuple(batch.x.shape[: 2 if card.per_step else 1])
     expected = [lead] if card.task == "classify" or card.target_size == 1 else []
     if card.task != "classify":
         expected.append((*lead, card.target_size))
-    if tuple(piece.y.shape) not in expected:
+    if tuple(batch.y.shape) not in expected:
         raise shape_error(
             where,
             "y",
-            piece.y,
+            batch.y,
             " or ".join(map(str, expected)),
             f"The card says {card.task!r}, target_size={card.target_size} and "
             f"per_step={card.per_step}.",
         )
 
 
-def _padded(where: str, piece: SequenceBatch, steps: int, *, per_step: bool) -> SequenceBatch:
+def _pad_to_steps(where: str, batch: SequenceBatch, steps: int, *, per_step: bool) -> SequenceBatch:
     """Return a batch whose sequences have ``steps`` steps, and a mask."""
-    length = piece.x.shape[1]
+    length = batch.x.shape[1]
     if length > steps:
         raise ShapeError(
             f"{where}: its sequences have {length} steps, more than steps={steps}. Raise steps to "
             "the length of the longest, or cut the sequences."
         )
-    return replace(piece, mask=piece.valid).with_steps(steps, per_step=per_step)
+    return replace(batch, mask=batch.valid).with_steps(steps, per_step=per_step)
 
 
-def _open_part(folder: Path, arrays: Mapping[str, Any], *, verify: bool) -> SequenceBatch:
+def _open_split(folder: Path, arrays: Mapping[str, Any], *, verify: bool) -> SequenceBatch:
     tensors = {}
     for name, facts in arrays.items():
-        if name not in _FIELDS or folder.name not in PARTS:
-            raise ValueError(f"no part has a field {shown(f'{folder.name}/{name}')}")
+        if name not in _BATCH_FIELDS or folder.name not in SPLITS:
+            raise ValueError(f"no part has a field {format_value(f'{folder.name}/{name}')}")
         path, shape = folder / f"{name}.npy", tuple(facts["shape"])
         if not all(type(size) is int and size >= 0 for size in shape):
-            raise ValueError(f"{name} has the shape {shown(shape)}")
-        tensors[name] = map_array(path, facts["dtype"], shape)
-        if verify and sha256_of(path) != facts["sha256"]:
+            raise ValueError(f"{name} has the shape {format_value(shape)}")
+        tensors[name] = memmap_array(path, facts["dtype"], shape)
+        if verify and compute_sha256(path) != facts["sha256"]:
             raise ChecksumError(
-                f"{path} is damaged: its SHA-256 is not that of {FACTS_FILE}. {ADVICE}"
+                f"{path} is damaged: its SHA-256 is not that of {METADATA_FILE}. {ADVICE}"
             )
     return SequenceBatch(**tensors)
 
 
-def _read_facts(path: Path) -> dict[str, Any]:
+def _read_metadata(path: Path) -> dict[str, Any]:
     try:
-        facts = read_json(path.read_bytes())
+        facts = parse_json(path.read_bytes())
         found, format_version = facts["format"], facts["format_version"]
         if not isinstance(format_version, int):
-            raise TypeError(f"format_version is {shown(format_version)}")
+            raise TypeError(f"format_version is {format_value(format_version)}")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise DataNotFoundError(
             f"{path.parent} holds no data set: there is no {path.name}. Give a folder that "
@@ -310,33 +309,35 @@ def _read_facts(path: Path) -> dict[str, Any]:
     return content
 
 
-def _refuse_existing(folder: Path) -> None:
+def _check_not_existing(folder: Path) -> None:
     if os.path.lexists(folder):
         raise ArgumentError(f"{folder} exists already. Delete it, or choose another name.")
 
 
-def _sizes(parts: Mapping[str, Any]) -> tuple[int, int, int]:
-    train, valid, test = (parts[p]["x"]["shape"][0] if p in parts else 0 for p in PARTS)
+def _count_sequences(parts: Mapping[str, Any]) -> tuple[int, int, int]:
+    train, valid, test = (parts[p]["x"]["shape"][0] if p in parts else 0 for p in SPLITS)
     return train, valid, test
 
 
-def card_facts(card: DatasetCard) -> dict[str, Any]:
+def card_to_dict(card: DatasetCard) -> dict[str, Any]:
     """Return the fields of a card as JSON gives them back: NumPy's numbers become Python's."""
     facts = {field.name: getattr(card, field.name) for field in fields(card)}
     known = {k: dict(v) if isinstance(v, Mapping) else v for k, v in facts.items()}
-    plain: dict[str, Any] = json.loads(json.dumps(known, default=_plain))
+    plain: dict[str, Any] = json.loads(json.dumps(known, default=_to_json_value))
     return plain
 
 
-def _plain(value: object) -> Any:
+def _to_json_value(value: object) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise ArgumentError(f"card: a {type(value).__name__}, {value!r}, cannot be stored as JSON.")
 
 
-def card_from(facts: Mapping[str, Any]) -> DatasetCard:
-    """Return the card that :func:`card_facts` described; ``TypeError`` if they describe none."""
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
-    if wrong := misfit(DatasetCard.__init__, values):
+def card_from_dict(fields_by_name: Mapping[str, Any]) -> DatasetCard:
+    """Return the card that :func:`card_to_dict` described; ``TypeError`` if they describe none."""
+    values: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in fields_by_name.items()
+    }
+    if wrong := find_type_mismatch(DatasetCard.__init__, values):
         raise TypeError(wrong)
     return DatasetCard(**values)

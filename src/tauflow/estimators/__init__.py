@@ -1,6 +1,6 @@
 """Estimators in the manner of scikit-learn: ``fit``, ``predict``, ``score`` for sequences."""
 
-from . import needs as _needs  # noqa: F401  # says what is missing before anything reaches for it
+from . import require_sklearn as _needs  # noqa: F401  # says what is missing before anything reaches for it
 
 # isort: split
 from .classifier import SequenceClassifier

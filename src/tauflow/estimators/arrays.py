@@ -7,36 +7,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.data.table.sheet import is_missing
+from tauflow.data.table.table import is_missing
 from tauflow.errors import ArgumentError, ShapeError
 
 
-def array_of(given: Any) -> NDArray[Any]:
+def to_array(data: Any) -> NDArray[Any]:
     """Return an array, in which what is masked, ``None``, ``pandas.NA`` or NaT is missing.
 
     Among numbers it is NaN, among dates and durations NaT, and among other objects ``None``.
 
     Args:
-        given: anything that NumPy makes an array of.
+        data: anything that NumPy makes an array of.
     """
-    if isinstance(given, np.ma.MaskedArray):
-        return _unmasked(given)
-    if isinstance(given, list | tuple):
-        given = [_entry(one) for one in given]
-    array = np.asarray(given)
-    if array.dtype.kind in "US" and not all(isinstance(one, str | bytes) for one in given):
-        array = np.array(given, object)  # NumPy makes text of the numbers beside a text
-    return _with_missing(array, missing_in(array)) if array.dtype.kind == "O" else array
+    if isinstance(data, np.ma.MaskedArray):
+        return _unmask(data)
+    if isinstance(data, list | tuple):
+        data = [_unmask_element(one) for one in data]
+    array = np.asarray(data)
+    if array.dtype.kind in "US" and not all(isinstance(one, str | bytes) for one in data):
+        array = np.array(data, object)  # NumPy makes text of the numbers beside a text
+    return _set_missing(array, find_missing(array)) if array.dtype.kind == "O" else array
 
 
-def _entry(one: Any) -> Any:
+def _unmask_element(one: Any) -> Any:
     """Return an entry of a list; of a masked array NumPy would take what is below the mask."""
     if one is np.ma.masked:
         return None
-    return _unmasked(one) if isinstance(one, np.ma.MaskedArray) else one
+    return _unmask(one) if isinstance(one, np.ma.MaskedArray) else one
 
 
-def missing_in(array: NDArray[Any]) -> NDArray[np.bool_]:
+def find_missing(array: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which entries are missing: NaN, NaT, ``None`` or ``pandas.NA``, and no text."""
     if array.dtype.kind != "O":
         return np.asarray(array != array)
@@ -44,14 +44,14 @@ def missing_in(array: NDArray[Any]) -> NDArray[np.bool_]:
     return np.array(cells, np.bool_).reshape(array.shape)
 
 
-def _unmasked(given: Any) -> NDArray[Any]:
-    mask, values = np.ma.getmaskarray(given), np.asarray(given.data)
+def _unmask(masked: Any) -> NDArray[Any]:
+    mask, values = np.ma.getmaskarray(masked), np.asarray(masked.data)
     if values.dtype.kind == "O":
-        mask = mask | missing_in(values)
-    return _with_missing(values, mask)
+        mask = mask | find_missing(values)
+    return _set_missing(values, mask)
 
 
-def _with_missing(values: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
+def _set_missing(values: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
     if not missing.any():
         return values
     if values.dtype.kind in "mM":
@@ -68,7 +68,7 @@ def _with_missing(values: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[A
     return objects
 
 
-def features_of(X: Any) -> Any:
+def to_features(X: Any) -> Any:
     """Return X, (B, I), as an array, or as a frame of pandas, with NaN for what is missing.
 
     Raises:
@@ -83,7 +83,7 @@ def features_of(X: Any) -> Any:
     if hasattr(X, "iloc") and hasattr(X, "dtypes"):
         objects = [place for place, kind in enumerate(X.dtypes) if kind == object]  # noqa: E721
         for place in objects:
-            _refuse_nested(X.iloc[:, place].tolist(), f"column {X.columns[place]!r} of X")
+            _check_not_nested(X.iloc[:, place].tolist(), f"column {X.columns[place]!r} of X")
         return X.where(X.notna(), np.nan) if objects else X
     if isinstance(X, list | tuple):
         sizes = [np.shape(one) if np.ndim(one) == 1 else None for one in X]
@@ -95,13 +95,13 @@ def features_of(X: Any) -> Any:
             )
     if not isinstance(X, list | tuple | np.ndarray):
         return X
-    found = array_of(X)
+    found = to_array(X)
     if found.dtype == object:
-        _refuse_nested(found.ravel().tolist(), "X")
+        _check_not_nested(found.ravel().tolist(), "X")
     return found
 
 
-def _refuse_nested(cells: list[Any], where: str) -> None:
+def _check_not_nested(cells: list[Any], where: str) -> None:
     several = (x for x in cells if isinstance(x, list | tuple | np.ndarray) or hasattr(x, "iloc"))
     nested = next(several, None)
     if nested is not None:

@@ -2,7 +2,6 @@
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,113 +9,65 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from tauflow.data.missing import FILLS
-from tauflow.data.table.from_frame import sheet_of
+from tauflow.data.table.from_frame import table_from_frame
 from tauflow.errors import ArgumentError, DataError
-from tauflow.models.registry import entry_of
-from tauflow.models.specified import ModelSpec, spanning
+from tauflow.models.registry import get_model_info
+from tauflow.models.spec import ModelSpec, set_horizon
 from tauflow.training import Recipe, TrainingResult, train
-from tauflow.training.callbacks import AnyCallback
-from tauflow.training.defaults import HIDDEN_SIZE, RECIPE
+from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.metrics import predict
-from tauflow.training.modes import evaluating
 
-from .collection import SequenceCollection, rows_of_collection
+from .collection import SequenceCollection, read_collection
 from .files import read_estimator, write_estimator
-from .given import taking_times
-from .network import OWN, device_of, network_of, recipe_of, recipe_of_refit
+from .input_kwargs import with_input_kwargs
+from .network import (
+    RECIPE_PARAMETERS,
+    build_network,
+    build_recipe,
+    build_refit_recipe,
+    select_device,
+)
+from .parameters import EstimatorParameters
 from .preparation import DTYPES, Preparation
+from .ragged import Floats, RaggedSequences
 from .reading import is_table, read_rows
-from .rows import Floats, Rows
-from .state import as_before_if_it_fails, check_kinds, copied, copied_network, refuse_changes
+from .state import (
+    check_option_types,
+    check_params_match,
+    copy_network,
+    copy_option,
+    restore_on_failure,
+)
 from .targets import (
     AUTO,
-    Task,
-    Weighed,
-    checked_weight,
-    parts_of,
-    per_sequence,
-    validation_of,
+    LearningTask,
+    WeightedSequences,
+    align_to_sequences,
+    check_sample_weight,
+    split_validation,
+    unpack_validation,
 )
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from .given import Given
+    from .input_kwargs import InputKwargs
 
-_PIECE = 512  # sequences of a forward pass that predicts
+_PREDICT_BATCH_SIZE = 512  # sequences of a forward pass that predicts
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators.
-
-    Args:
-        model: catalog name, a cell's or a whole model's.
-        hidden_size: neurons.
-        options: everything else that the model's constructor takes, ``num_layers`` too.
-        epochs: passes over the training data, at most.
-        lr: learning rate of Adam.
-        batch_size: sequences per step.
-        recipe: fields of :class:`tauflow.Recipe` beside :data:`tauflow.training.defaults.RECIPE`,
-            such as ``{"weight_decay": 0.01}``; or a whole :class:`tauflow.Recipe`, which then
-            stands in for ``epochs``, ``lr``, ``batch_size`` and ``patience`` too.
-        validation_fraction: share of the sequences, drawn by ``random_state``, that are kept for
-            validation: the weights of the best epoch are kept. 0: all are trained on, and the last
-            epoch's are kept. ``"auto"``: 0.15 of 20 sequences or more say which epoch is the best,
-            and the network is then trained once more for so many epochs, on all; 0 of fewer. Not
-            used if ``fit`` is given validation data.
-        patience: epochs without a better score on the validation data after which training stops;
-            ``None`` for all epochs. ``"auto"``: 10 with validation data.
-        warm_start: whether ``fit`` goes on from the network and the scaling of the ``fit`` before,
-            with a new optimizer.
-        random_state: of the first weights, the order of the batches, dropout and the draw of the
-            validation part: an integer for the same numbers each time, ``None``, or a
-            ``RandomState``.
-        callbacks: of :class:`tauflow.training.Callback`, or functions that are called with the row
-            of the history of each epoch.
-        device: where to train and predict; ``"auto"`` is the accelerator if there is one.
-        backend: of a cell: ``"auto"``, ``"reference"`` or the name of a fused one.
-        time_unit: ``"auto"``: the median gap of the training data is 1 for the model; or how long
-            the gap is that is 1. Time constants begin around 1, so that other units train badly.
-        impute: what stands for a missing value where the model takes no mask of what was observed:
-            the ``"last"`` value of the sequence, before the first the mean, or the ``"mean"`` of
-            the training part. Each feature with missing values has one more input, 1 where it was
-            measured.
-        layout: of 3-D arrays: ``"BTI"`` (sequences, time, features) or ``"BIT"``.
-        dtype: of the network, ``"float32"`` or ``"float64"``.
-        verbose: 1 for a progress bar.
-    """
-
-    model: str = "cfc"
-    hidden_size: int = HIDDEN_SIZE
-    options: Mapping[str, Any] | None = None
-    epochs: int = RECIPE.epochs
-    lr: float = RECIPE.lr
-    batch_size: int = RECIPE.batch_size
-    recipe: Recipe | Mapping[str, Any] | None = None
-    validation_fraction: float | str = AUTO
-    patience: int | str | None = AUTO
-    warm_start: bool = False
-    random_state: Any = None
-    callbacks: Sequence[AnyCallback] | None = None
-    device: str = "cpu"
-    backend: str = "auto"
-    time_unit: float | str = "auto"
-    impute: str = FILLS[0]
-    layout: str = "BTI"
-    dtype: str = "float32"
-    verbose: int = 0
+class AbstractSequenceEstimator(EstimatorParameters):
+    """Base of the estimators: reading data, training and running the network."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Show the shared parameters in the docstring of each estimator."""
         super().__init_subclass__(**options)
-        shared = (AbstractSequenceEstimator.__doc__ or "").partition("Args:\n")[2]
+        shared = (EstimatorParameters.__doc__ or "").partition("Args:\n")[2]
         if cls.__doc__ and "{shared}" in cls.__doc__:
             cls.__doc__ = cls.__doc__.replace("{shared}", shared.strip())
 
@@ -129,7 +80,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "module_")
 
-    @taking_times
+    @with_input_kwargs
     def fit(
         self,
         X: Any,
@@ -137,7 +88,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         *,
         validation: Any = None,
-        **given: "Unpack[Given]",
+        **kwargs: "Unpack[InputKwargs]",
     ) -> Any:
         """Learn scaling, unit of time and network.
 
@@ -162,22 +113,24 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             Itself. ``result_`` is what :func:`tauflow.train` returned, of two trainings for the
             first, ``module_`` the network.
         """
-        with as_before_if_it_fails(self):
-            self._fit(X, y, sample_weight, validation, given)
+        with restore_on_failure(self):
+            self._fit(X, y, sample_weight, validation, kwargs)
         return self
 
-    @taking_times
-    def predict(self, X: Any, **given: "Unpack[Given]") -> NDArray[Any]:
+    @with_input_kwargs
+    def predict(self, X: Any, **kwargs: "Unpack[InputKwargs]") -> NDArray[Any]:
         """Return one answer per sequence; of a data frame in the order of their first rows.
 
         Args:
             X: as for :meth:`fit`.
             {given}
         """
-        return self._answers(self._outputs(X, given))
+        return self._decode_outputs(self._predict_outputs(X, kwargs))
 
-    @taking_times
-    def score(self, X: Any, y: Any, sample_weight: Any = None, **given: "Unpack[Given]") -> float:
+    @with_input_kwargs
+    def score(
+        self, X: Any, y: Any, sample_weight: Any = None, **kwargs: "Unpack[InputKwargs]"
+    ) -> float:
         """Return the share of classes that are right, or of variance that is predicted (R²).
 
         Args:
@@ -187,9 +140,9 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             {given}
         """
         check_is_fitted(self)
-        rows, true = self._read(X, y, given, reset=False)
-        weight = self._weight(sample_weight, rows)
-        return self._score(true, self._answers(self._network(rows)), weight)
+        rows, true = self._read_data(X, y, kwargs, reset=False)
+        weight = self._check_weight(sample_weight, rows)
+        return self._compute_score(true, self._decode_outputs(self._run_network(rows)), weight)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to a file that :meth:`load` reads, without pickle.
@@ -217,163 +170,187 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
     # What a subclass says.
 
-    _fixed: ClassVar[tuple[str, ...]] = ("model", "hidden_size", "options", "backend", "dtype")
-    _fixed += ("time_unit", "impute")
+    _network_params: ClassVar[tuple[str, ...]] = (
+        "model",
+        "hidden_size",
+        "options",
+        "backend",
+        "dtype",
+    )
+    _network_params += ("time_unit", "impute")
     """Parameters that the network and the scaling follow from."""
-    _stratified: ClassVar[bool] = False
-    _needs_y: ClassVar[bool] = True
-    _series: ClassVar[bool] = False
+    _is_stratified: ClassVar[bool] = False
+    _requires_y: ClassVar[bool] = True
+    _is_series_2d: ClassVar[bool] = False
     """Whether an array of two axes is one sequence, and not one step of each of several."""
 
-    def _encoded(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
+    def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         """Return checked targets, (N, ...), as training takes them, but for their scaling."""
         raise NotImplementedError
 
-    def _task(self, targets: NDArray[Any], weight: Floats | None) -> Task:
+    def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
         """Return what there is to learn."""
         raise NotImplementedError
 
-    def _learn_scale(self, targets: NDArray[Any], weight: Floats) -> None:
+    def _fit_target_scaler(self, targets: NDArray[Any], weight: Floats) -> None:
         """Learn the scaling of the targets of the training part."""
 
-    def _scaled(self, targets: NDArray[Any]) -> NDArray[Any]:
+    def _scale_targets(self, targets: NDArray[Any]) -> NDArray[Any]:
         """Return targets as the network is to give them."""
         return targets
 
-    def _answers(self, outputs: NDArray[Any]) -> NDArray[Any]:
+    def _decode_outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
         """Return predictions of outputs of the network, (N, O)."""
         raise NotImplementedError
 
-    def _score(self, true: NDArray[Any], found: NDArray[Any], weight: Any) -> float:
+    def _compute_score(self, true: NDArray[Any], predicted: NDArray[Any], weight: Any) -> float:
         """Return how good predictions are."""
         raise NotImplementedError
 
     # Reading.
 
-    def _read(self, X: Any, y: Any, given: "Given", *, reset: bool) -> tuple[Rows, NDArray[Any]]:
+    def _read_data(
+        self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool
+    ) -> tuple[RaggedSequences, NDArray[Any]]:
         """Return the sequences and one target for each."""
         if y is None:
             raise ArgumentError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
         if not isinstance(y, str):
-            rows = self._rows(X, given, reset=reset)
+            rows = self._read_rows(X, kwargs, reset=reset)
             name = getattr(y, "name", None)
             if reset and name is not None and name in getattr(self, "feature_names_in_", ()):
                 raise DataError(
                     f"y is called {name!r}, and so is a column of X, which would be a feature. "
                     f"Drop it from X, or give y={name!r}."
                 )
-            return rows, per_sequence("y", y, rows)
+            return rows, align_to_sequences("y", y, rows)
         if not is_table(X):
             raise ArgumentError(f"y={y!r} names a column, and X is no table.")
-        rows = self._rows(X, given, reset=reset, target=y)
+        rows = self._read_rows(X, kwargs, reset=reset, target=y)
         if rows.target is not None:
             return rows, rows.target
-        column = np.asarray(sheet_of(X).columns[y])
-        return rows, per_sequence("y", column, rows)
+        column = np.asarray(table_from_frame(X).columns[y])
+        return rows, align_to_sequences("y", column, rows)
 
-    def _weight(self, weight: Any, rows: Rows) -> Floats | None:
+    def _check_weight(self, weight: Any, rows: RaggedSequences) -> Floats | None:
         """Return the weights of sequences, (B,), ``None`` if they all count alike."""
         if rows.ids is not None and np.ndim(weight):
-            weight = per_sequence("sample_weight", weight, rows)
-        return checked_weight(weight, len(rows))
+            weight = align_to_sequences("sample_weight", weight, rows)
+        return check_sample_weight(weight, len(rows))
 
-    def _rows(self, X: Any, given: "Given", *, reset: bool, target: str | None = None) -> Rows:
+    def _read_rows(
+        self, X: Any, kwargs: "InputKwargs", *, reset: bool, target: str | None = None
+    ) -> RaggedSequences:
         if isinstance(X, SequenceCollection):
-            return rows_of_collection(self, X, given, reset=reset)
+            return read_collection(self, X, kwargs, reset=reset)
         return read_rows(
             self,
             X,
             layout=self.layout,
-            series=self._series,
+            is_series_2d=self._is_series_2d,
             reset=reset,
             target=target,
-            **given,
+            **kwargs,
         )
 
     # Training.
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, validation: Any, given: "Given") -> None:
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, validation: Any, kwargs: "InputKwargs"
+    ) -> None:
         """Learn, changing nothing in place that a fit before has learned."""
-        check_kinds(self)
+        check_option_types(self)
         goes_on = bool(self.warm_start) and hasattr(self, "module_")
-        rows, y = self._read(X, y, given, reset=not goes_on)
-        weight = self._weight(sample_weight, rows)
-        rows, y, weight = Weighed(rows, y, weight).counted()
-        targets = self._encoded(y, reset=not goes_on)
+        rows, y = self._read_data(X, y, kwargs, reset=not goes_on)
+        weight = self._check_weight(sample_weight, rows)
+        rows, y, weight = WeightedSequences(rows, y, weight).drop_zero_weight()
+        targets = self._encode_targets(y, reset=not goes_on)
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31))
         share = self.validation_fraction if validation is None else 0.0
-        whole = Weighed(rows, targets, weight)
-        learned, held = self._parts(whole, share, random)
-        task = self._task(learned.targets, learned.weight)
+        whole = WeightedSequences(rows, targets, weight)
+        learned, held = self._split_validation(whole, share, random)
+        task = self._make_task(learned.targets, learned.weight)
         if goes_on:
-            refuse_changes(self, self._built)
-            self.module_: nn.Module = copied_network(self.module_)
+            check_params_match(self, self._built)
+            self.module_: nn.Module = copy_network(self.module_)
         else:
-            self._start(*learned, task, seed)
+            self._initialise(*learned, task, seed)
         if validation is not None:
-            held = self._validation(validation)
+            held = self._read_validation(validation)
         self.result_, recipe = self._train(learned, held, task, seed)
-        again = recipe_of_refit(recipe, self.result_.best_epoch)
+        again = build_refit_recipe(recipe, self.result_.best_epoch)
         if share == AUTO and held is not None and again is not None and not goes_on:
             with warnings.catch_warnings():  # which have been given
                 warnings.simplefilter("ignore", UserWarning)
-                task = self._task(targets, weight)
-                self._start(*whole, task, seed)
+                task = self._make_task(targets, weight)
+                self._initialise(*whole, task, seed)
                 self._train(whole, None, task, seed, again)
 
     def _train(
-        self, learned: Weighed, held: Weighed | None, task: Task, seed: int, again: Any = None
+        self,
+        training: WeightedSequences,
+        validation: WeightedSequences | None,
+        task: LearningTask,
+        seed: int,
+        refit_recipe: Any = None,
     ) -> tuple[TrainingResult, Recipe]:
         """Train, by the recipe of the parameters or once more by another one, which is returned."""
-        valid = None if held is None else self._batch(*held)
-        own = {name: getattr(self, name) for name in OWN}
-        recipe = again or recipe_of(self.recipe, own, task, validated=valid is not None)
+        valid = None if validation is None else self._make_batch(*validation)
+        own = {name: getattr(self, name) for name in RECIPE_PARAMETERS}
+        recipe = refit_recipe or build_recipe(
+            self.recipe, own, task, has_validation=valid is not None
+        )
         result = train(
             self.module_,
-            train=self._batch(*learned),
+            train=self._make_batch(*training),
             valid=valid,
             loss=task.loss,
             metric=task.metric,
             recipe=recipe,
             seed=seed,
-            device=device_of(self.device),
+            device=select_device(self.device),
             progress=bool(self.verbose),
-            callbacks=() if again else self.callbacks or (),
+            callbacks=() if refit_recipe else self.callbacks or (),
         )
         return result, recipe
 
-    def _parts(
-        self, given: Weighed, share: float | str, random: np.random.RandomState
-    ) -> tuple[Weighed, Weighed | None]:
+    def _split_validation(
+        self, sequences: WeightedSequences, share: float | str, random: np.random.RandomState
+    ) -> tuple[WeightedSequences, WeightedSequences | None]:
         """Return what to train on, and a share to validate on, if there is to be one."""
-        classes = given.targets if self._stratified else None
-        kept, held = parts_of(len(given.rows), share, random, classes)
-        return given.chosen(kept), given.chosen(held) if len(held) else None
+        classes = sequences.targets if self._is_stratified else None
+        kept, held = split_validation(len(sequences.rows), share, random, classes)
+        return sequences.select(kept), sequences.select(held) if len(held) else None
 
-    def _start(
-        self, rows: Rows, targets: NDArray[Any], weight: Floats | None, task: Task, seed: int
+    def _initialise(
+        self,
+        rows: RaggedSequences,
+        targets: NDArray[Any],
+        weight: Floats | None,
+        task: LearningTask,
+        seed: int,
     ) -> None:
         """Learn the scaling, and draw a network."""
-        entry = entry_of(self.model)
+        entry = get_model_info(self.model)
         counts = np.ones(len(rows)) if weight is None else weight
-        self.preparation_ = Preparation.learned(
+        self.preparation_ = Preparation.fit(
             rows,
             counts,
             impute=self.impute,
-            observes="observed" in entry.reads,
+            observes="observed" in entry.inputs,
             time_unit=self.time_unit,
             dtype=self.dtype,
         )
-        self._learn_scale(targets, counts)
+        self._fit_target_scaler(targets, counts)
         # A copy, as a mapping of the caller's own may be changed afterwards.
-        self._built = {name: copied(getattr(self, name)) for name in self._fixed}
+        self._built = {name: copy_option(getattr(self, name)) for name in self._network_params}
         preparation = self.preparation_
         spec = ModelSpec(self.model, self.hidden_size, options=self._built["options"] or {})
-        module = network_of(
-            spanning(spec, lambda: preparation.batch(rows)),
+        module = build_network(
+            set_horizon(spec, lambda: preparation.batch(rows)),
             task,
             input_size=self.preparation_.input_size,
             backend=self.backend,
@@ -381,31 +358,35 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         )
         self.module_ = module.to(DTYPES[self.dtype])
 
-    def _validation(self, given: Any) -> Weighed:
+    def _read_validation(self, validation: Any) -> WeightedSequences:
         """Return sequences of validation data."""
-        X, y, weight, said = validation_of(given, needs_y=self._needs_y)
-        rows, y = self._read(X, y, said, reset=False)
-        rows, y, weight = Weighed(rows, y, self._weight(weight, rows)).counted()
-        return Weighed(rows, self._encoded(y, reset=False), weight)
+        X, y, weight, said = unpack_validation(validation, needs_y=self._requires_y)
+        rows, y = self._read_data(X, y, said, reset=False)
+        rows, y, weight = WeightedSequences(
+            rows, y, self._check_weight(weight, rows)
+        ).drop_zero_weight()
+        return WeightedSequences(rows, self._encode_targets(y, reset=False), weight)
 
-    def _batch(self, rows: Rows, targets: NDArray[Any], weight: Floats | None = None) -> Any:
-        return self.preparation_.batch(rows, self._scaled(targets), weight)
+    def _make_batch(
+        self, rows: RaggedSequences, targets: NDArray[Any], weight: Floats | None = None
+    ) -> Any:
+        return self.preparation_.batch(rows, self._scale_targets(targets), weight)
 
     # Predicting.
 
-    def _outputs(self, X: Any, given: "Given") -> NDArray[Any]:
+    def _predict_outputs(self, X: Any, kwargs: "InputKwargs") -> NDArray[Any]:
         """Return what the network gives, (N, O)."""
         check_is_fitted(self)
-        return self._network(self._rows(X, given, reset=False))
+        return self._run_network(self._read_rows(X, kwargs, reset=False))
 
-    def _network(self, rows: Rows) -> NDArray[Any]:
+    def _run_network(self, rows: RaggedSequences) -> NDArray[Any]:
         """Return what the network gives, (N, O), or of one that answers at each step (R, O)."""
-        device = device_of(self.device)
-        self.preparation_.warn_of_ignored(rows)
+        device = select_device(self.device)
+        self.preparation_.warn_ignored_values(rows)
         self.module_.to(device)
         found = []
-        with evaluating(self.module_), torch.no_grad():
-            for piece in rows.pieces(_PIECE):
+        with evaluation_mode(self.module_), torch.no_grad():
+            for piece in rows.iter_batches(_PREDICT_BATCH_SIZE):
                 batch = self.preparation_.batch(piece).to(device)
                 outputs = predict(self.module_, batch).cpu().numpy()
                 found.append(outputs[piece.valid] if outputs.ndim == 3 else outputs)

@@ -13,18 +13,18 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
+from tauflow._internal.init_args import to_python_number
 from tauflow.errors import DataError
-from tauflow.recorded import python_number
 
 from .base import AbstractSequenceEstimator
-from .given import taking_times
-from .rows import Floats
-from .targets import Task, refuse_missing_classes, refuse_mixed_classes
+from .input_kwargs import with_input_kwargs
+from .ragged import Floats
+from .targets import LearningTask, check_missing_classes, check_mixed_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .given import Given
+    from .input_kwargs import InputKwargs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -39,35 +39,38 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
 
     class_weight: Mapping[Any, float] | str | None = None
 
-    _stratified: ClassVar[bool] = True
+    _is_stratified: ClassVar[bool] = True
 
-    def _encoded(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
+    def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         y = column_or_1d(y, warn=True)
-        refuse_missing_classes(y)
+        check_missing_classes(y)
         assert_all_finite(y, input_name="y")
-        refuse_mixed_classes(y)
+        check_mixed_classes(y)
         check_classification_targets(y)
         if reset:
             self.classes_ = np.unique(y)
             if len(self.classes_) < 2:
-                only = python_number(self.classes_[0])
+                only = to_python_number(self.classes_[0])
                 raise DataError(f"y holds one class only, {only!r}: nothing to tell apart.")
         unknown = ~np.isin(y, self.classes_)
         if unknown.any():
             raise DataError(
-                f"y holds the class {python_number(y[unknown][0])!r}, which the estimator was not "
+                f"y holds the class {to_python_number(y[unknown][0])!r}, which the estimator was "
+                "not "
                 f"fitted to. Its classes: {', '.join(map(str, self.classes_))}."
             )
         return np.searchsorted(self.classes_, y)
 
-    def _task(self, targets: NDArray[Any], weight: Floats | None) -> Task:
+    def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
         weights = None
         if self.class_weight is not None:
-            weights = self._class_weights(targets, weight)
+            weights = self._compute_class_weights(targets, weight)
         size = len(self.classes_)
-        return Task("classify", size, "cross_entropy", "accuracy", "cross_entropy", weights)
+        return LearningTask("classify", size, "cross_entropy", "accuracy", "cross_entropy", weights)
 
-    def _class_weights(self, targets: NDArray[Any], weight: Floats | None) -> tuple[float, ...]:
+    def _compute_class_weights(
+        self, targets: NDArray[Any], weight: Floats | None
+    ) -> tuple[float, ...]:
         """Return what an error on each class counts; 1 of a class that there is none of."""
         if self.class_weight == "balanced":
             totals = np.bincount(targets, weight, len(self.classes_))
@@ -77,33 +80,33 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
         found = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
         return tuple(found.tolist())
 
-    def _answers(self, outputs: NDArray[Any]) -> NDArray[Any]:
+    def _decode_outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
         found: NDArray[Any] = self.classes_[outputs.argmax(-1)]
         return found
 
-    @taking_times
-    def predict_proba(self, X: Any, **given: "Unpack[Given]") -> NDArray[Any]:
+    @with_input_kwargs
+    def predict_proba(self, X: Any, **kwargs: "Unpack[InputKwargs]") -> NDArray[Any]:
         """Return the probability of each class, (B, K), in the order of ``classes_``.
 
         Args:
             X: as for :meth:`fit`.
             {given}
         """
-        found: NDArray[Any] = softmax(self._outputs(X, given), axis=-1)
+        found: NDArray[Any] = softmax(self._predict_outputs(X, kwargs), axis=-1)
         return found
 
-    @taking_times
-    def decision_function(self, X: Any, **given: "Unpack[Given]") -> NDArray[Any]:
+    @with_input_kwargs
+    def decision_function(self, X: Any, **kwargs: "Unpack[InputKwargs]") -> NDArray[Any]:
         """Return the logits, (B, K); of two classes the difference, (B,), positive for the second.
 
         Args:
             X: as for :meth:`fit`.
             {given}
         """
-        outputs = self._outputs(X, given)
+        outputs = self._predict_outputs(X, kwargs)
         return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
 
-    def _score(self, true: NDArray[Any], found: NDArray[Any], weight: Any) -> float:
-        return float(accuracy_score(true, found, sample_weight=weight))
+    def _compute_score(self, true: NDArray[Any], predicted: NDArray[Any], weight: Any) -> float:
+        return float(accuracy_score(true, predicted, sample_weight=weight))
 
     score = AbstractSequenceEstimator.score

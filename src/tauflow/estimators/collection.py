@@ -8,18 +8,18 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from tauflow.checks import one_of
+from tauflow._internal.checks import check_one_of
 from tauflow.errors import ArgumentError, DataError
 
-from .given import taking_times
-from .reading import fitted_names, read_rows, remember_names, remembered
-from .rows import Rows
-from .targets import per_sequence
+from .input_kwargs import with_input_kwargs
+from .ragged import RaggedSequences
+from .reading import get_fitted_columns, get_fitted_names, read_rows, store_feature_names
+from .targets import align_to_sequences
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .given import Given
+    from .input_kwargs import InputKwargs
 
 
 class SequenceCollection:
@@ -36,13 +36,13 @@ class SequenceCollection:
 
     """
 
-    @taking_times
-    def __init__(self, X: Any, *, layout: str = "BTI", **given: "Unpack[Given]") -> None:
+    @with_input_kwargs
+    def __init__(self, X: Any, *, layout: str = "BTI", **kwargs: "Unpack[InputKwargs]") -> None:
         reader = BaseEstimator()
-        rows = read_rows(reader, X, layout=layout, series=False, reset=True, **given)
+        rows = read_rows(reader, X, layout=layout, is_series_2d=False, reset=True, **kwargs)
         names = getattr(reader, "feature_names_in_", None)
         self._rows = replace(rows, names=None if names is None else tuple(names))
-        self._columns = remembered(reader)
+        self._columns = get_fitted_columns(reader)
 
     @property
     def ids(self) -> NDArray[Any] | None:
@@ -61,7 +61,7 @@ class SequenceCollection:
         """Return some of the sequences, given by numbers, booleans or a slice."""
         which = np.atleast_1d(np.arange(len(self))[places])
         part = object.__new__(SequenceCollection)
-        part._rows, part._columns = self._rows.chosen(which), self._columns
+        part._rows, part._columns = self._rows.select(which), self._columns
         return part
 
     def __array__(self, *args: Any, **options: Any) -> Any:
@@ -96,19 +96,19 @@ class SequenceCollection:
                 f"values is called {name!r}, and so is a feature of X. Drop that column from the "
                 "table, or give values as an array if both are meant."
             )
-        return per_sequence("values" if name is None else str(name), values, self._rows)
+        return align_to_sequences("values" if name is None else str(name), values, self._rows)
 
 
-def rows_of_collection(
-    estimator: Any, X: SequenceCollection, given: "Given", *, reset: bool
-) -> Rows:
+def read_collection(
+    estimator: Any, X: SequenceCollection, kwargs: "InputKwargs", *, reset: bool
+) -> RaggedSequences:
     """Return the sequences of a collection, with the features of an estimator.
 
     Raises:
         ArgumentError: more is said of them, or the estimator was fitted to other features.
         UnknownNameError: a feature is not there.
     """
-    for name, value in given.items():
+    for name, value in kwargs.items():
         if value is not None:
             raise ArgumentError(
                 f"{name} is for the sequences themselves: give it to SequenceCollection."
@@ -116,10 +116,10 @@ def rows_of_collection(
     rows = replace(X._rows, source=None)
     if rows.names is None:
         validate_data(estimator, rows.values, reset=reset, ensure_all_finite="allow-nan")
-    elif (fitted := fitted_names(estimator, reset=reset)) is None:
-        remember_names(estimator, rows.names)
+    elif (fitted := get_fitted_names(estimator, reset=reset)) is None:
+        store_feature_names(estimator, rows.names)
     else:
-        places = [rows.names.index(one_of(rows.names, feature=name)) for name in fitted]
+        places = [rows.names.index(check_one_of(rows.names, feature=name)) for name in fitted]
         rows = replace(rows, values=rows.values[:, places], names=tuple(fitted))
     if reset:
         estimator._one_step = False

@@ -1,6 +1,6 @@
 """Estimators as files: parameters, what was learned of the data, and the network; no pickle.
 
-They are tensor files, see :mod:`tauflow.tensorfile`.
+They are tensor files, see :mod:`tauflow._internal.tensor_file`.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tauflow.data.scaler import Standard
+from tauflow._internal.checks import find_type_mismatch
+from tauflow._internal.init_args import to_python_number
+from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
+from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError, TauflowError
-from tauflow.export.files import description_of, module_of, tensors_of
-from tauflow.option_types import misfit
-from tauflow.recorded import python_number
-from tauflow.tensorfile import read_tensor_file, write_tensor_file
+from tauflow.export.files import build_module, collect_tensors, get_file_config
 from tauflow.training import Recipe
 
 from .preparation import Preparation
@@ -25,8 +25,14 @@ KIND = "estimator"
 VERSION = 1
 """Of what the facts of the file mean; a newer one is refused."""
 _ADVICE = "Copy it again from its source, or fit and save the estimator anew."
-_CLASSES = {kind.__name__: kind for kind in (Preparation, Recipe, Standard)}
-_CHANCE = ("callbacks", "random_state")  # of a training to come, and no plain values
+_CLASSES: dict[str, type[Any]] = {
+    "Preparation": Preparation,
+    "Recipe": Recipe,
+    "Standard": StandardScaler,
+}
+_CLASS_NAMES = {kind: name for name, kind in _CLASSES.items()}
+_SAVED_FIELDS = {"is_constant": "held"}  # names in files that are other ones in the classes
+_UNSAVED_PARAMETERS = ("callbacks", "random_state")  # of a training to come, and no plain values
 K = TypeVar("K")
 
 
@@ -39,7 +45,7 @@ def write_estimator(estimator: Any, path: Path) -> None:
     parameters = {
         name: value
         for name, value in estimator.get_params(deep=False).items()
-        if name not in _CHANCE or isinstance(value, Integral)
+        if name not in _UNSAVED_PARAMETERS or isinstance(value, Integral)
     }
     learned = {
         name: value
@@ -49,11 +55,11 @@ def write_estimator(estimator: Any, path: Path) -> None:
     facts = {
         "version": VERSION,
         "class": type(estimator).__name__,
-        "parameters": {name: _plain(name, value) for name, value in parameters.items()},
-        "learned": {name: _plain(name, value) for name, value in learned.items()},
-        "model": description_of(estimator.module_),
+        "parameters": {name: _to_json_value(name, value) for name, value in parameters.items()},
+        "learned": {name: _to_json_value(name, value) for name, value in learned.items()},
+        "model": get_file_config(estimator.module_),
     }
-    write_tensor_file(path, KIND, tensors_of(estimator.module_), facts)
+    write_tensor_file(path, KIND, collect_tensors(estimator.module_), facts)
 
 
 def read_estimator(kind: type[K], path: Path) -> K:
@@ -77,56 +83,63 @@ def read_estimator(kind: type[K], path: Path) -> K:
             "Upgrade tauflow: pip install --upgrade tauflow"
         )
     try:
-        estimator = kind(**{k: _read(value) for k, value in facts["parameters"].items()})
+        estimator = kind(**{k: _from_json_value(value) for k, value in facts["parameters"].items()})
         for name, value in facts["learned"].items():
             if hasattr(kind, name):
                 raise ValueError(f"{name} is not learned")
-            setattr(estimator, name, _read(value))
+            setattr(estimator, name, _from_json_value(value))
         model = facts["model"]
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         why = error if isinstance(error, TauflowError) else repr(error)
         raise ModelFileError(f"{path} is damaged ({why}). {_ADVICE}") from error
-    estimator.module_ = module_of(path, tensors, model).eval()  # type: ignore[attr-defined]
+    estimator.module_ = build_module(path, tensors, model).eval()  # type: ignore[attr-defined]
     return estimator
 
 
-def _plain(name: str, value: Any) -> Any:
+def _to_json_value(name: str, value: Any) -> Any:
     """Return a value as JSON can hold it: what has a type of its own as ``{type: content}``."""
-    value = python_number(value)
+    value = to_python_number(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray):
-        return {"array": [value.dtype.str, _plain(name, value.tolist())]}
+        return {"array": [value.dtype.str, _to_json_value(name, value.tolist())]}
     if isinstance(value, list):
-        return [_plain(name, one) for one in value]
+        return [_to_json_value(name, one) for one in value]
     if isinstance(value, tuple):
-        return {"tuple": [_plain(name, one) for one in value]}
+        return {"tuple": [_to_json_value(name, one) for one in value]}
     if isinstance(value, Mapping):
-        return {"mapping": [[_plain(name, k), _plain(name, v)] for k, v in value.items()]}
-    if type(value).__name__ in _CLASSES:
-        own = {field.name: getattr(value, field.name) for field in fields(value)}
-        return {type(value).__name__: _plain(name, own)}
+        return {
+            "mapping": [
+                [_to_json_value(name, k), _to_json_value(name, v)] for k, v in value.items()
+            ]
+        }
+    if type(value) in _CLASS_NAMES:
+        own = {
+            _SAVED_FIELDS.get(field.name, field.name): getattr(value, field.name)
+            for field in fields(value)
+        }
+        return {_CLASS_NAMES[type(value)]: _to_json_value(name, own)}
     raise ArgumentError(
         f"{name} holds {value!r} ({type(value).__name__}), which no file of an estimator can. Keep "
         "the estimator with joblib.dump, or give plain values."
     )
 
 
-def _read(value: Any) -> Any:
+def _from_json_value(value: Any) -> Any:
     """Return what :func:`_plain` wrote."""
     if isinstance(value, list):
-        return [_read(one) for one in value]
+        return [_from_json_value(one) for one in value]
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
     if kind == "array":
         dtype, entries = content
-        return np.array(_read(entries), np.dtype(dtype))
+        return np.array(_from_json_value(entries), np.dtype(dtype))
     if kind == "tuple":
-        return tuple(_read(content))
+        return tuple(_from_json_value(content))
     if kind == "mapping":
-        return {_read(k): _read(v) for k, v in content}
-    known, given = _CLASSES[kind], _read(content)
-    if wrong := misfit(known.__init__, given):
+        return {_from_json_value(k): _from_json_value(v) for k, v in content}
+    known, given = _CLASSES[kind], _from_json_value(content)
+    if wrong := find_type_mismatch(known.__init__, given):
         raise TypeError(wrong)
     return known(**given)

@@ -11,26 +11,26 @@ from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, one_of
-from tauflow.data.scaler import Standard
+from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError, TimeError
-from tauflow.models.registry import entry_of
-from tauflow.training.defaults import FEWEST, VALIDATION_FRACTION
+from tauflow.models.registry import get_model_info
+from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
 
-from .ahead import samples_after, times_after, typical_gap
-from .arrays import array_of
+from .arrays import to_array
 from .base import AbstractSequenceEstimator
-from .given import taking_times
-from .reading import remembered
-from .rows import Floats, Indices, Rows
-from .targets import AUTO, Task, Weighed, checked_share
-from .times import in_seconds
+from .forecast_targets import compute_lead_times, compute_typical_dt, take_future_samples
+from .input_kwargs import with_input_kwargs
+from .ragged import Floats, Indices, RaggedSequences
+from .reading import get_fitted_columns
+from .targets import AUTO, LearningTask, WeightedSequences, check_validation_fraction
+from .times import to_seconds
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .given import Given
+    from .input_kwargs import InputKwargs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -55,13 +55,17 @@ class SequenceForecaster(AbstractSequenceEstimator):
     targets: Sequence[int | str] | Sequence[bool] | int | str | None = None
     window: int | None = None
 
-    _fixed: ClassVar[tuple[str, ...]] = (*AbstractSequenceEstimator._fixed, "horizon", "targets")
-    _series: ClassVar[bool] = True
-    _needs_y: ClassVar[bool] = False
+    _network_params: ClassVar[tuple[str, ...]] = (
+        *AbstractSequenceEstimator._network_params,
+        "horizon",
+        "targets",
+    )
+    _is_series_2d: ClassVar[bool] = True
+    _requires_y: ClassVar[bool] = False
 
-    @taking_times
+    @with_input_kwargs
     def fit(  # type: ignore[override]  # nothing to weigh
-        self, X: Any, y: Any = None, *, validation: Any = None, **given: "Unpack[Given]"
+        self, X: Any, y: Any = None, *, validation: Any = None, **kwargs: "Unpack[InputKwargs]"
     ) -> Any:
         """Learn scaling, unit of time and network.
 
@@ -73,39 +77,43 @@ class SequenceForecaster(AbstractSequenceEstimator):
                 with ``"auto"`` so of each of fewer than 20, if these ends have 20 samples.
             {given}
         """
-        at_least(1, horizon=self.horizon)
+        check_at_least(1, horizon=self.horizon)
         if self.window is not None:
-            at_least(2, window=self.window)
-        if entry_of(self.model).looks_ahead(self.options or {}):
+            check_at_least(2, window=self.window)
+        if get_model_info(self.model).looks_ahead(self.options or {}):
             raise ArgumentError(
                 f"model={self.model!r} with these options reads what it is to forecast. Choose one "
                 "that goes forwards in time only."
             )
-        return super().fit(X, y, validation=validation, **given)
+        return super().fit(X, y, validation=validation, **kwargs)
 
-    @taking_times
-    def predict(self, X: Any, *, ahead: Any = None, **given: "Unpack[Given]") -> NDArray[Any]:
+    @with_input_kwargs
+    def predict(
+        self, X: Any, *, lead_time: Any = None, **kwargs: "Unpack[InputKwargs]"
+    ) -> NDArray[Any]:
         """Return what follows the last sample of each sequence, (B, H, O); of one series (H, O).
 
         Args:
             X: as for :meth:`fit`.
-            ahead: how long after the last sample each forecast is for, (H,) or (B, H), in the unit
-                of the times, where gaps differ; by default 1 to H times the median gap.
+            lead_time: how long after the last sample each forecast is for, (H,) or (B, H), in the
+                unit of the times, where gaps differ; by default 1 to H times the median gap.
             {given}
         """
         check_is_fitted(self)
-        rows = self._rows(X, given, reset=False)
-        if ahead is not None and not self.preparation_.ahead:
+        rows = self._read_rows(X, kwargs, reset=False)
+        if lead_time is not None and not self.preparation_.ahead:
             raise ArgumentError(
                 "the gaps of the training data were all the same, so that a forecast is for the "
-                "next samples. Leave ahead out."
+                "next samples. Leave lead_time out."
             )
-        found = self._forecasts(self._with_ahead(rows, self._learned_horizon, ahead))[rows.ends]
-        return found[0] if rows.single else found
+        found = self._forecast_rows(self._add_lead_times(rows, self._fitted_horizon, lead_time))[
+            rows.ends
+        ]
+        return found[0] if rows.is_single else found
 
-    @taking_times
+    @with_input_kwargs
     def score(  # type: ignore[override]
-        self, X: Any, y: Any = None, **given: "Unpack[Given]"
+        self, X: Any, y: Any = None, **kwargs: "Unpack[InputKwargs]"
     ) -> float:
         """Return the share of variance (R²) that is forecast at the steps of X, by output.
 
@@ -115,9 +123,9 @@ class SequenceForecaster(AbstractSequenceEstimator):
             {given}
         """
         check_is_fitted(self)
-        rows = self._rows(X, given, reset=False)
-        found = self._forecasts(self._with_ahead(rows, self._learned_horizon))
-        true = samples_after(rows, self._learned_horizon)[..., self.target_features_]
+        rows = self._read_rows(X, kwargs, reset=False)
+        found = self._forecast_rows(self._add_lead_times(rows, self._fitted_horizon))
+        true = take_future_samples(rows, self._fitted_horizon)[..., self.target_features_]
         scores = []
         for values, answers in zip(
             true.reshape(len(true), -1).T, found.reshape(len(found), -1).T, strict=True
@@ -129,35 +137,37 @@ class SequenceForecaster(AbstractSequenceEstimator):
             raise DataError("nothing to score: no sample of X follows another.")
         return float(np.mean(scores))
 
-    def _read(self, X: Any, y: Any, given: "Given", *, reset: bool) -> tuple[Rows, NDArray[Any]]:
-        rows = self._rows(X, given, reset=reset)
+    def _read_data(
+        self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool
+    ) -> tuple[RaggedSequences, NDArray[Any]]:
+        rows = self._read_rows(X, kwargs, reset=reset)
         if reset:
-            self.target_features_ = self._features()
-        if not self._can_learn(rows):
+            self.target_features_ = self._resolve_target_features()
+        if not self._has_targets(rows):
             raise DataError(
                 "nothing to learn: no sample follows another one (a sequence of one sample has no "
                 "next). Give sequences of several samples."
             )
         return rows, np.zeros(len(rows))
 
-    def _can_learn(self, rows: Rows) -> bool:
+    def _has_targets(self, rows: RaggedSequences) -> bool:
         """Whether there is anything to forecast."""
-        after = samples_after(rows, self.horizon)[..., self.target_features_]
+        after = take_future_samples(rows, self.horizon)[..., self.target_features_]
         return not bool(np.isnan(after).all())
 
-    def _features(self) -> Indices:
+    def _resolve_target_features(self) -> Indices:
         names = getattr(self, "feature_names_in_", np.empty(0, object)).tolist()
         if self.targets is None:
-            static = [names.index(one) for one in remembered(self).get("static", ())]
+            static = [names.index(one) for one in get_fitted_columns(self).get("static", ())]
             return np.delete(np.arange(self.n_features_in_), static)
         given: Any = self.targets
         given = [given] if isinstance(given, str | int) else list(given)
         if any(isinstance(one, bool | np.bool_) for one in given):
-            given = self._marked(given)
+            given = self._mask_to_indices(given)
         found = []
         for one in given:
             if isinstance(one, str):
-                found.append(names.index(one_of(names, targets=one)))
+                found.append(names.index(check_one_of(names, targets=one)))
             elif 0 <= one < self.n_features_in_:
                 found.append(int(one))
             else:
@@ -166,7 +176,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
                 )
         return np.array(found, np.int64)
 
-    def _marked(self, mask: list[Any]) -> list[int]:
+    def _mask_to_indices(self, mask: list[Any]) -> list[int]:
         """Return the features that a mask marks."""
         if len(mask) != self.n_features_in_ or np.asarray(mask).dtype != np.bool_:
             raise ArgumentError(
@@ -175,16 +185,16 @@ class SequenceForecaster(AbstractSequenceEstimator):
             )
         return [place for place, marked in enumerate(mask) if marked]
 
-    def _encoded(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
+    def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         return y
 
-    def _task(self, targets: NDArray[Any], weight: Floats | None) -> Task:
+    def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
         outputs = self.horizon * len(self.target_features_)
-        return Task("regress", outputs, "mse", "mse", per_step=True)
+        return LearningTask("regress", outputs, "mse", "mse", per_step=True)
 
-    def _parts(
-        self, given: Weighed, share: float | str, random: np.random.RandomState
-    ) -> tuple[Weighed, Weighed | None]:
+    def _split_validation(
+        self, sequences: WeightedSequences, share: float | str, random: np.random.RandomState
+    ) -> tuple[WeightedSequences, WeightedSequences | None]:
         """Return the parts; of a single series, or a few, the late rows are kept for validation.
 
         The early ones end before, and so does what they are to forecast.
@@ -193,19 +203,25 @@ class SequenceForecaster(AbstractSequenceEstimator):
             ArgumentError: the share is none.
             DataError: a part of a single series has nothing to forecast.
         """
-        few = len(given.rows) < FEWEST if share == AUTO else len(given.rows) == 1
-        fraction = VALIDATION_FRACTION if share == AUTO else checked_share(share)
+        few = (
+            len(sequences.rows) < MIN_SEQUENCES_FOR_VALIDATION
+            if share == AUTO
+            else len(sequences.rows) == 1
+        )
+        fraction = (
+            DEFAULT_VALIDATION_FRACTION if share == AUTO else check_validation_fraction(share)
+        )
         if not few or not fraction:
-            return super()._parts(given, share, random)
-        lengths = given.rows.lengths
+            return super()._split_validation(sequences, share, random)
+        lengths = sequences.rows.lengths
         kept = lengths - np.ceil(fraction * lengths).astype(np.int64)
-        both = given.rows.cut_at(kept)
+        both = sequences.rows.split_at(kept)
         parts = [
-            both.chosen(place + 2 * np.flatnonzero(both.lengths[place::2])) for place in (0, 1)
+            both.select(place + 2 * np.flatnonzero(both.lengths[place::2])) for place in (0, 1)
         ]
-        enough = all(len(part) and self._can_learn(part) for part in parts)
-        if share == AUTO and not (enough and len(parts[1].values) >= FEWEST):
-            return given, None
+        enough = all(len(part) and self._has_targets(part) for part in parts)
+        if share == AUTO and not (enough and len(parts[1].values) >= MIN_SEQUENCES_FOR_VALIDATION):
+            return sequences, None
         if not enough:
             count = int(lengths.sum())
             raise DataError(
@@ -213,83 +229,94 @@ class SequenceForecaster(AbstractSequenceEstimator):
                 f"train on and {count - kept[0]} to validate on, and no sample of one of these "
                 "parts follows another. Set another share, or give validation=."
             )
-        learned, held = (Weighed(part, np.zeros(len(part))) for part in parts)
+        learned, held = (WeightedSequences(part, np.zeros(len(part))) for part in parts)
         return learned, held
 
-    def _start(
-        self, rows: Rows, targets: NDArray[Any], weight: Floats | None, task: Task, seed: int
+    def _initialise(
+        self,
+        rows: RaggedSequences,
+        targets: NDArray[Any],
+        weight: Floats | None,
+        task: LearningTask,
+        seed: int,
     ) -> None:
-        self._typical = typical_gap(rows)
-        super()._start(self._with_ahead(rows, self.horizon), targets, weight, task, seed)
-        if self._standard.never.any():
-            number = int(self.target_features_[np.argmax(self._standard.never)])
+        self._typical = compute_typical_dt(rows)
+        super()._initialise(self._add_lead_times(rows, self.horizon), targets, weight, task, seed)
+        if self._target_scaler.is_empty.any():
+            number = int(self.target_features_[np.argmax(self._target_scaler.is_empty)])
             raise DataError(
                 f"feature {rows.names[number] if rows.names else number} has no value in the "
                 "training part, and cannot be forecast. Name other targets."
             )
 
-    def _batch(
-        self, rows: Rows, targets: NDArray[Any], weight: Floats | None = None
+    def _make_batch(
+        self, rows: RaggedSequences, targets: NDArray[Any], weight: Floats | None = None
     ) -> SequenceBatch:
-        y = self._standard.applied(samples_after(rows, self.horizon)[..., self.target_features_])
+        y = self._target_scaler.transform(
+            take_future_samples(rows, self.horizon)[..., self.target_features_]
+        )
         y = y.reshape(len(y), -1)
-        rows = self._with_ahead(rows, self.horizon)
+        rows = self._add_lead_times(rows, self.horizon)
         if self.window is not None:
-            rows, of = rows.cut(self.window)
+            rows, of = rows.cut_to_size(self.window)
             weight = None if weight is None else weight[of]
-        some = np.flatnonzero(np.bincount(rows.owners, ~np.isnan(y).all(axis=1)) > 0)
-        y = y[np.isin(rows.owners, some)]
-        rows, weight = rows.chosen(some), None if weight is None else weight[some]
+        some = np.flatnonzero(np.bincount(rows.sequence_index, ~np.isnan(y).all(axis=1)) > 0)
+        y = y[np.isin(rows.sequence_index, some)]
+        rows, weight = rows.select(some), None if weight is None else weight[some]
         batch: SequenceBatch = self.preparation_.batch(rows, weight=weight)
-        filled = torch.from_numpy(rows.padded(np.nan_to_num(y))).to(batch.x.dtype)
-        return replace(batch, y=filled, y_mask=torch.from_numpy(rows.padded(~np.isnan(y))))
+        filled = torch.from_numpy(rows.pad(np.nan_to_num(y))).to(batch.x.dtype)
+        return replace(batch, y=filled, y_mask=torch.from_numpy(rows.pad(~np.isnan(y))))
 
     @property
-    def _learned_horizon(self) -> int:
+    def _fitted_horizon(self) -> int:
         """How many samples ahead the network tells: of the last fit, whatever is set since."""
         horizon: int = self._built["horizon"]
         return horizon
 
     @property
-    def _standard(self) -> Standard:
+    def _target_scaler(self) -> StandardScaler:
         """That of the features to forecast."""
         features, chosen = self.preparation_.features, self.target_features_
-        return Standard(features.mean[chosen], features.scale[chosen]).of_targets()
+        return StandardScaler(features.mean[chosen], features.scale[chosen]).replace_zero_scale()
 
-    def _forecasts(self, rows: Rows) -> NDArray[Any]:
+    def _forecast_rows(self, rows: RaggedSequences) -> NDArray[Any]:
         """Return what is forecast after each row, (R, H, O)."""
-        outputs = self._network(rows)
+        outputs = self._run_network(rows)
         count = len(self.target_features_)
-        return self._standard.undone(outputs.reshape(len(outputs), self._learned_horizon, count))
+        return self._target_scaler.inverse_transform(
+            outputs.reshape(len(outputs), self._fitted_horizon, count)
+        )
 
-    def _with_ahead(self, rows: Rows, horizon: int, ahead: Any = None) -> Rows:
+    def _add_lead_times(
+        self, rows: RaggedSequences, horizon: int, lead_time: Any = None
+    ) -> RaggedSequences:
         """Return rows with the times to what is forecast after each, if gaps differ."""
-        if self._typical is None or rows.gaps is None:
+        if self._typical is None or rows.dt is None:
             return rows
-        if ahead is None:
-            ahead = self._typical * np.arange(1, horizon + 1)
-        ahead = _numbers_or_durations(ahead)
-        if ahead.dtype.kind == "m" and not self.preparation_.dated:
+        if lead_time is None:
+            lead_time = self._typical * np.arange(1, horizon + 1)
+        lead_time = _check_lead_time(lead_time)
+        if lead_time.dtype.kind == "m" and not self.preparation_.dated:
             raise TimeError(
                 "ahead holds durations, and the times that the network learned from were numbers, "
                 "in a unit that nobody said. Give numbers in that unit."
             )
-        further = in_seconds(ahead)
+        further = to_seconds(lead_time)
         try:
             further = np.broadcast_to(further, (len(rows), horizon))
         except ValueError as error:
             raise TimeError(
-                f"ahead has shape {further.shape}, expected (H,) or (B, H) = "
+                f"lead_time has shape {further.shape}, expected (H,) or (B, H) = "
                 f"{(len(rows), horizon)}."
             ) from error
         if not (np.isfinite(further).all() and (np.diff(further, prepend=0.0) > 0).all()):
-            raise TimeError("ahead must be above 0 and increase from forecast to forecast.")
-        return replace(rows, ahead=times_after(rows, further))
+            raise TimeError("lead_time must be above 0 and increase from forecast to forecast.")
+        return replace(rows, lead_times=compute_lead_times(rows, further))
 
 
-def _numbers_or_durations(ahead: Any) -> NDArray[Any]:
+def _check_lead_time(lead_time: Any) -> NDArray[Any]:
     """Return times ahead as an array; lists of durations, of which NumPy makes objects, too."""
-    array = array_of(ahead)
+    array = to_array(lead_time)
     if array.dtype.kind == "O" and all(isinstance(one, timedelta) for one in array.ravel()):
         array = array.astype("timedelta64[us]")
     if array.dtype.kind not in "iufm":

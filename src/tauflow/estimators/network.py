@@ -9,20 +9,20 @@ from torch import nn
 
 from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError
-from tauflow.models.registry import entry_of
-from tauflow.models.specified import ModelSpec, build_model
+from tauflow.models.registry import get_model_info
+from tauflow.models.spec import ModelSpec, build_model
 from tauflow.training import Recipe
-from tauflow.training.defaults import RECIPE, adapted, without_validation
-from tauflow.training.preconditions import usable_device
+from tauflow.training.argument_checks import resolve_device
+from tauflow.training.defaults import DEFAULT_RECIPE, adapt_recipe, disable_validation
 
-from .targets import AUTO, Task
+from .targets import AUTO, LearningTask
 
-OWN = ("epochs", "lr", "batch_size", "patience")
+RECIPE_PARAMETERS = ("epochs", "lr", "batch_size", "patience")
 """Fields of a recipe that are parameters of an estimator."""
 
 
-def network_of(
-    spec: ModelSpec, task: Task, *, input_size: int, backend: str, seed: int
+def build_network(
+    spec: ModelSpec, task: LearningTask, *, input_size: int, backend: str, seed: int
 ) -> nn.Module:
     """Build a network.
 
@@ -36,7 +36,7 @@ def network_of(
     Raises:
         ArgumentError: the model has no backends.
     """
-    if "wiring" in entry_of(spec.cell).reads:  # a cell
+    if "wiring" in get_model_info(spec.cell).inputs:  # a cell
         spec = replace(spec, options={"backend": backend, **spec.options})
     elif backend != "auto":
         raise ArgumentError(
@@ -62,51 +62,51 @@ def network_of(
         return build_model(spec, card)
 
 
-def recipe_of(
-    given: Recipe | Mapping[str, Any] | None,
-    own: dict[str, Any],
-    task: Task,
+def build_recipe(
+    recipe: Recipe | Mapping[str, Any] | None,
+    parameters: dict[str, Any],
+    task: LearningTask,
     *,
-    validated: bool,
+    has_validation: bool,
 ) -> Recipe:
     """Return how to train.
 
     Args:
-        given: a whole recipe, or further fields of one.
-        own: fields that are parameters of the estimator.
+        recipe: a whole recipe, or further fields of one.
+        parameters: fields that are parameters of the estimator.
         task: what is learned.
-        validated: whether there are validation data.
+        has_validation: whether there are validation data.
 
     Raises:
         ArgumentError: something is given twice, or is no recipe.
         SpecificationError: there is no such field.
     """
     weights = task.class_weights
-    if own["patience"] not in (None, AUTO) and not validated:
+    if parameters["patience"] not in (None, AUTO) and not has_validation:
         raise ArgumentError(
             "patience waits for a better score on validation data, and there are none. Set "
             "validation_fraction, or give fit validation=."
         )
-    if isinstance(given, Recipe):
-        if weights and given.class_weights:
+    if isinstance(recipe, Recipe):
+        if weights and recipe.class_weights:
             raise ArgumentError("class_weight and class_weights of the recipe: give one of them.")
-        return replace(given, class_weights=weights) if weights else given
-    if not isinstance(given, Mapping | None):
-        raise ArgumentError(f"recipe must be a Recipe or a mapping of its fields, got {given!r}.")
-    more = dict(given or {})
-    chosen = validated and more.get("select") != "last"
-    if own["patience"] == AUTO:
-        own = {**own, "patience": RECIPE.patience if chosen else None}
-    own = {**own, "class_weights": weights} if weights else own
-    if twice := sorted(own.keys() & more.keys()):
+        return replace(recipe, class_weights=weights) if weights else recipe
+    if not isinstance(recipe, Mapping | None):
+        raise ArgumentError(f"recipe must be a Recipe or a mapping of its fields, got {recipe!r}.")
+    more = dict(recipe or {})
+    chosen = has_validation and more.get("select") != "last"
+    if parameters["patience"] == AUTO:
+        parameters = {**parameters, "patience": DEFAULT_RECIPE.patience if chosen else None}
+    parameters = {**parameters, "class_weights": weights} if weights else parameters
+    if twice := sorted(parameters.keys() & more.keys()):
         raise ArgumentError(f"recipe holds {twice[0]!r}, a parameter of the estimator. Set that.")
-    usual = RECIPE if validated else without_validation(RECIPE)
+    usual = DEFAULT_RECIPE if has_validation else disable_validation(DEFAULT_RECIPE)
     if chosen:
         more.setdefault("select_by", task.select_by)
-    return adapted(usual, {**own, **more})
+    return adapt_recipe(usual, {**parameters, **more})
 
 
-def recipe_of_refit(recipe: Recipe, epochs: int) -> Recipe | None:
+def build_refit_recipe(recipe: Recipe, epochs: int) -> Recipe | None:
     """Return how to train again for so many epochs, without validation data.
 
     ``None`` for recipes that depend on validation data, or on the number of their epochs.
@@ -114,10 +114,10 @@ def recipe_of_refit(recipe: Recipe, epochs: int) -> Recipe | None:
     if recipe.select == "last" or recipe.schedule != "constant" or recipe.curriculum is not None:
         return None
     plain = {"on_divergence": "raise", "score_last_epoch": True}
-    return adapted(recipe, {"select": "last", "epochs": epochs, **plain})
+    return adapt_recipe(recipe, {"select": "last", "epochs": epochs, **plain})
 
 
-def device_of(name: str) -> torch.device:
+def select_device(name: str) -> torch.device:
     """Return a device by its name; ``"auto"`` is the accelerator if there is one.
 
     Raises:
@@ -128,4 +128,4 @@ def device_of(name: str) -> torch.device:
             torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         )
         return found or torch.device("cpu")
-    return usable_device(name)
+    return resolve_device(name)

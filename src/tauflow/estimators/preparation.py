@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import check_one_of, check_positive
 from tauflow.batch import SequenceBatch
-from tauflow.checks import one_of, positive
-from tauflow.data.missing import FILLS, with_missing_as_inputs
-from tauflow.data.scaler import Standard
-from tauflow.data.table.frames import some
+from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
+from tauflow.data.scaler import StandardScaler
+from tauflow.data.table.sequences import format_names
 from tauflow.errors import ArgumentError, TimeError
 
-from .rows import Floats, Indices, Rows
+from .ragged import Floats, Indices, RaggedSequences
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -36,7 +36,7 @@ class Preparation:
         ahead: how many inputs more say when the rows are that are to be forecast.
     """
 
-    features: Standard
+    features: StandardScaler
     impute: str
     observes: bool
     flagged: Indices
@@ -46,9 +46,9 @@ class Preparation:
     ahead: int
 
     @classmethod
-    def learned(
+    def fit(
         cls,
-        rows: Rows,
+        rows: RaggedSequences,
         weight: Floats,
         *,
         impute: str,
@@ -69,27 +69,27 @@ class Preparation:
         Warns:
             UserWarning: a feature was never measured: later values of it are ignored.
         """
-        one_of(FILLS, impute=impute)
+        check_one_of(IMPUTE_STRATEGIES, impute=impute)
         missing = np.isnan(rows.values)
-        standard = Standard.of(rows.values.T, np.repeat(weight, rows.lengths))
-        if standard.never.any():
+        standard = StandardScaler.fit(rows.values.T, np.repeat(weight, rows.lengths))
+        if standard.is_empty.any():
             warnings.warn(
                 "features without a value in the training part, of which nothing is learned: "
-                f"{_named(rows, standard.never)}. Values of them are ignored.",
+                f"{_format_features(rows, standard.is_empty)}. Values of them are ignored.",
                 UserWarning,
                 stacklevel=4,
             )
         # What is never there is no news either.
-        told = missing.any(axis=0) & ~standard.never & (not observes)
+        told = missing.any(axis=0) & ~standard.is_empty & (not observes)
         return cls(
             standard,
             impute,
             observes,
             np.flatnonzero(told),
-            None if rows.gaps is None else _unit(rows, weight, time_unit),
+            None if rows.dt is None else _resolve_time_unit(rows, weight, time_unit),
             rows.dated,
-            one_of(DTYPES, dtype=dtype),
-            0 if rows.ahead is None else rows.ahead.shape[1],
+            check_one_of(DTYPES, dtype=dtype),
+            0 if rows.lead_times is None else rows.lead_times.shape[1],
         )
 
     @property
@@ -98,7 +98,7 @@ class Preparation:
         return len(self.features.mean) + len(self.flagged) + self.ahead
 
     def batch(
-        self, rows: Rows, y: NDArray[Any] | None = None, weight: Floats | None = None
+        self, rows: RaggedSequences, y: NDArray[Any] | None = None, weight: Floats | None = None
     ) -> SequenceBatch:
         """Return a batch.
 
@@ -107,7 +107,7 @@ class Preparation:
             y: targets, as training takes them; by default zeros, to predict.
             weight: of each sequence.
         """
-        if (rows.gaps is None) != (self.unit is None):
+        if (rows.dt is None) != (self.unit is None):
             had, has = ("no times", "times") if self.unit is None else ("times", "none")
             raise ArgumentError(
                 f"the estimator was fitted to sequences with {had}, and these have {has}. Give dt "
@@ -119,62 +119,64 @@ class Preparation:
                 f"the estimator was fitted to times that are {had}, and these are {has}, perhaps "
                 f"in another unit. Give {had}: dates count in seconds."
             )
-        there = ~(np.isnan(rows.values) | self.features.never)
-        scaled = np.where(there, self.features.applied(rows.values), 0.0)
-        gaps = None if rows.gaps is None or self.unit is None else rows.gaps / self.unit
+        there = ~(np.isnan(rows.values) | self.features.is_empty)
+        scaled = np.where(there, self.features.transform(rows.values), 0.0)
+        gaps = None if rows.dt is None or self.unit is None else rows.dt / self.unit
         even = bool((rows.lengths == rows.lengths[0]).all())
         batch = SequenceBatch(
-            self._tensor(rows.padded(scaled)),
-            torch.zeros(len(rows)) if y is None else self._tensor(y),
-            dt=None if gaps is None else self._tensor(rows.padded(gaps)),
+            self._to_tensor(rows.pad(scaled)),
+            torch.zeros(len(rows)) if y is None else self._to_tensor(y),
+            dt=None if gaps is None else self._to_tensor(rows.pad(gaps)),
             mask=None if even else torch.from_numpy(rows.valid),
-            observed=None if there.all() else torch.from_numpy(rows.padded(there)),
-            weight=None if weight is None else self._tensor(weight),
+            observed=None if there.all() else torch.from_numpy(rows.pad(there)),
+            weight=None if weight is None else self._to_tensor(weight),
         )
         if not self.observes:
-            batch = with_missing_as_inputs(batch, self.flagged.tolist(), fill=self.impute)
-        if rows.ahead is None or self.unit is None:
+            batch = impute_with_indicators(batch, self.flagged.tolist(), fill=self.impute)
+        if rows.lead_times is None or self.unit is None:
             return batch
-        ahead = self._tensor(rows.padded(rows.ahead / self.unit))
+        ahead = self._to_tensor(rows.pad(rows.lead_times / self.unit))
         observed = batch.observed
         if observed is not None:
             known = batch.valid.unsqueeze(-1).expand_as(ahead)
             observed = torch.cat([observed, known], dim=-1)
         return replace(batch, x=torch.cat([batch.x, ahead], dim=-1), observed=observed)
 
-    def warn_of_ignored(self, rows: Rows) -> None:
+    def warn_ignored_values(self, rows: RaggedSequences) -> None:
         """Warn of values that were never measured in training, or constant and are not now."""
         standard = self.features
-        other = ~np.isnan(rows.values) & (rows.values != standard.mean) & standard.held
+        other = ~np.isnan(rows.values) & (rows.values != standard.mean) & standard.is_constant
         if other.any():
             warnings.warn(
                 "values are ignored of features that were constant, or never measured, in "
-                f"training: {_named(rows, other.any(axis=0))}.",
+                f"training: {_format_features(rows, other.any(axis=0))}.",
                 UserWarning,
                 stacklevel=4,
             )
 
-    def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
+    def _to_tensor(self, array: NDArray[Any]) -> torch.Tensor:
         tensor = torch.from_numpy(array)
         return tensor.to(DTYPES[self.dtype]) if tensor.is_floating_point() else tensor
 
 
-def _named(rows: Rows, which: NDArray[np.bool_]) -> str:
+def _format_features(rows: RaggedSequences, which: NDArray[np.bool_]) -> str:
     """Return names, or numbers, of some features, (F,), for a message."""
-    return some([rows.names[n] if rows.names else str(n) for n in np.flatnonzero(which)], 12)
+    return format_names(
+        [rows.names[n] if rows.names else str(n) for n in np.flatnonzero(which)], 12
+    )
 
 
-def _unit(rows: Rows, weight: Floats, time_unit: float | str) -> float:
+def _resolve_time_unit(rows: RaggedSequences, weight: Floats, time_unit: float | str) -> float:
     if time_unit != "auto":
         if isinstance(time_unit, str):
             raise ArgumentError(f"time_unit must be 'auto' or a number, got {time_unit!r}.")
-        return positive(time_unit=time_unit)
-    assert rows.gaps is not None
-    inner = np.setdiff1d(np.flatnonzero(rows.gaps > 0), rows.starts)
+        return check_positive(time_unit=time_unit)
+    assert rows.dt is not None
+    inner = np.setdiff1d(np.flatnonzero(rows.dt > 0), rows.starts)
     if not len(inner):
         return 1.0
-    order = inner[np.argsort(rows.gaps[inner])]
-    counted = np.cumsum(weight[rows.owners][order])
+    order = inner[np.argsort(rows.dt[inner])]
+    counted = np.cumsum(weight[rows.sequence_index][order])
     # The mean of the two in the middle, as of so many gaps without weights.
     middle = [np.searchsorted(counted, counted[-1] / 2, side) for side in ("left", "right")]
-    return float(rows.gaps[order[middle]].mean())
+    return float(rows.dt[order[middle]].mean())

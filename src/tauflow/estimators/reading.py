@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from tauflow.checks import one_of
-from tauflow.data.table.frames import ids_of, sequences_of
-from tauflow.data.table.from_frame import sheet_of
+from tauflow._internal.checks import check_one_of
+from tauflow.data.table.from_frame import table_from_frame
 from tauflow.data.table.options import TableOptions
-from tauflow.data.table.tidy import tidied
+from tauflow.data.table.pivot import pivot_long
+from tauflow.data.table.sequences import get_ids, group_into_sequences
 from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError, ShapeError
 
-from .arrays import array_of, features_of
-from .given import TABLE
-from .rows import Floats, Indices, Rows, Source
-from .targets import one_per_id
-from .times import with_times
+from .arrays import to_array, to_features
+from .input_kwargs import TABLE_KWARGS
+from .ragged import Floats, Indices, RaggedSequences, SourceTable
+from .targets import reduce_to_ids
+from .times import add_times
 
 LAYOUTS = ("BTI", "BIT")
 
@@ -29,7 +29,7 @@ def is_table(X: Any) -> bool:
     return hasattr(X, "columns") or hasattr(X, "keys")
 
 
-def rows_of_arrays(X: Any, *, layout: str, lengths: Any) -> tuple[Any, Indices | None, int | None]:
+def read_arrays(X: Any, *, layout: str, lengths: Any) -> tuple[Any, Indices | None, int | None]:
     """Return the rows of arrays, how many each sequence has, and T where all are padded to it.
 
     Args:
@@ -45,18 +45,18 @@ def rows_of_arrays(X: Any, *, layout: str, lengths: Any) -> tuple[Any, Indices |
         ArgumentError: lengths are no such numbers, or are given for a list.
         UnknownNameError: there is no such layout.
     """
-    one_of(LAYOUTS, layout=layout)
+    check_one_of(LAYOUTS, layout=layout)
     if _is_list(X):
         if lengths is not None:
             raise ArgumentError("lengths are for padded arrays; those of a list say their own.")
-        return _rows_of_list(X, layout)
+        return _read_list(X, layout)
     if getattr(X, "ndim", 2) < 3:
         if lengths is not None:
             raise ArgumentError("lengths are for sequences of several steps, and X has one each.")
-        found = features_of(X)
+        found = to_features(X)
         if getattr(found, "ndim", 2) < 3:
             return found, None, 1
-    array = array_of(X)
+    array = to_array(X)
     if array.ndim > 3:
         raise ShapeError(
             f"X has shape {array.shape}, found array with dim {array.ndim}, expected (B, T, I) or "
@@ -66,7 +66,7 @@ def rows_of_arrays(X: Any, *, layout: str, lengths: Any) -> tuple[Any, Indices |
     count, steps, features = array.shape
     if lengths is None:
         return array.reshape(-1, features), np.full(count, steps), steps
-    counts = _checked_lengths(lengths, count, steps)
+    counts = _check_lengths(lengths, count, steps)
     return array[np.arange(steps) < counts[:, None]], counts, steps
 
 
@@ -86,8 +86,8 @@ def _is_list(X: Any) -> bool:
     return bool(getattr(first, "ndim", 0) == 2)
 
 
-def _rows_of_list(X: Sequence[Any], layout: str) -> tuple[Any, Indices, None]:
-    parts = [array_of(part) for part in X]
+def _read_list(X: Sequence[Any], layout: str) -> tuple[Any, Indices, None]:
+    parts = [to_array(part) for part in X]
     for number, part in enumerate(parts):
         if part.ndim != 2:
             raise ShapeError(
@@ -109,14 +109,14 @@ def _are_frames(X: Any) -> bool:
     """Whether X is a list of data frames whose columns have names, and not numbers."""
     if not _is_list(X) or not hasattr(X[0], "columns"):
         return False
-    return all(isinstance(name, str) for name in _names_in(X[0]))
+    return all(isinstance(name, str) for name in _list_columns(X[0]))
 
 
-def _names_in(frame: Any) -> list[Any]:
+def _list_columns(frame: Any) -> list[Any]:
     return list(getattr(frame, "column_names", frame.columns))  # the columns of Arrow are no names
 
 
-def _without(frame: Any, target: str | None) -> Any:
+def _drop_target_column(frame: Any, target: str | None) -> Any:
     """Return a data frame without the column of the target, and anything else as it is.
 
     Raises:
@@ -124,12 +124,12 @@ def _without(frame: Any, target: str | None) -> Any:
     """
     if target is None or not hasattr(frame, "columns"):
         return frame
-    sheet_of(frame).check_name(target, "target")
-    kept = [name for name in _names_in(frame) if name != target]
+    table_from_frame(frame).check_name(target, "target")
+    kept = [name for name in _list_columns(frame) if name != target]
     return frame.select(kept) if hasattr(frame, "select") else frame[kept]  # pandas has no select
 
 
-def _rows_of_frames(
+def _read_frames(
     X: Sequence[Any], layout: str, features: Sequence[str] | None
 ) -> tuple[Floats, Indices, Sequence[str]]:
     """Return the rows of data frames, (R, I), how many each has, and which columns they are.
@@ -149,7 +149,7 @@ def _rows_of_frames(
             f"layout={layout!r} is for arrays: a data frame has a column for each feature. Leave "
             "it out."
         )
-    names = _names_in(X[0]) if features is None else features
+    names = _list_columns(X[0]) if features is None else features
     parts = []
     for number, frame in enumerate(X):
         if not hasattr(frame, "columns"):
@@ -158,7 +158,7 @@ def _rows_of_frames(
             )
         if not len(frame):
             raise DataError(f"X[{number}] has no steps. Leave out such sequences.")
-        sheet = replace(sheet_of(frame), where=f"X[{number}]", learning=False)
+        sheet = replace(table_from_frame(frame), where=f"X[{number}]", is_training_data=False)
         if features is None and set(sheet.columns) != set(names):
             raise DataError(
                 f"X[{number}] has the columns {', '.join(sheet.columns)}, and X[0] has "
@@ -170,8 +170,8 @@ def _rows_of_frames(
     return np.concatenate(parts), np.array([len(part) for part in parts]), names
 
 
-def _checked_lengths(lengths: Any, count: int, steps: int) -> Indices:
-    found = array_of(lengths)
+def _check_lengths(lengths: Any, count: int, steps: int) -> Indices:
+    found = to_array(lengths)
     if found.shape != (count,) or found.dtype.kind not in "iu":
         raise ArgumentError(
             f"lengths must be {count} whole numbers, one per sequence, got {found.dtype} of shape "
@@ -186,14 +186,14 @@ def _checked_lengths(lengths: Any, count: int, steps: int) -> Indices:
     return found.astype(np.int64)
 
 
-def rows_of_table(
+def read_table_rows(
     X: Any,
     columns: Mapping[str, Any],
     *,
     features: Sequence[str] | None,
     variables: Sequence[str] | None,
     target: str | None,
-) -> Rows:
+) -> RaggedSequences:
     """Return the sequences of a table; ids in the order of their rows.
 
     Args:
@@ -209,13 +209,13 @@ def rows_of_table(
         DataError, TimeError: a cell does not hold what it should, or times run backwards.
     """
     id, time = columns["id"], columns.get("time")
-    table = replace(sheet_of(X), learning=False)
+    table = replace(table_from_frame(X), is_training_data=False)
     for role, column in {"id": id, "time": time}.items():
         if column is not None:
             table.check_name(column, role)
     used = None if features is None else [*features, *([] if target is None else [target])]
-    owners = ids_of(table, id)[1]
-    sheet = tidied(table, TableOptions(**columns, features=used), variables)
+    owners = get_ids(table, id)[1]
+    sheet = pivot_long(table, TableOptions(**columns, features=used), variables)
     if target is not None:
         sheet.check_name(target, "target")
     if features is None:
@@ -224,20 +224,20 @@ def rows_of_table(
     if not names:
         raise DataError("the table has no features beside its ids, times and target.")
     times = None if time is None else read_times(sheet, time, "seconds")
-    found = sequences_of(sheet, id, time, times, sort=False)
+    found = group_into_sequences(sheet, id, time, times, sort=False)
     ids = np.asarray(X[id])[np.unique(owners, return_index=True)[1]]
     of_ids = None
     if target is not None:
         values = np.asarray(sheet.columns[target])[found.rows]
-        numbers = sheet.numbers_of_rows[found.rows]
-        of_ids = one_per_id("y", values, found.owners, ids, numbers)
-    return Rows(
+        numbers = sheet.row_numbers[found.rows]
+        of_ids = reduce_to_ids("y", values, found.sequence_index, ids, numbers)
+    return RaggedSequences(
         np.stack([sheet.numbers(name) for name in names], axis=1)[found.rows],
         found.lengths,
-        None if time is None else found.gaps(),
+        None if time is None else found.dt(),
         times is not None and times.dated,
         ids=ids,
-        source=Source(id, owners, getattr(X, "index", None)),
+        source=SourceTable(id, owners, getattr(X, "index", None)),
         target=of_ids,
         names=tuple(names),
         variables=sheet.variables,
@@ -249,14 +249,14 @@ def read_rows(
     X: Any,
     *,
     layout: str,
-    series: bool,
+    is_series_2d: bool,
     reset: bool,
     target: str | None = None,
     dt: Any = None,
     t: Any = None,
     lengths: Any = None,
     **table: Any,
-) -> Rows:
+) -> RaggedSequences:
     """Return the sequences of whatever X is.
 
     Args:
@@ -264,7 +264,7 @@ def read_rows(
             of the features, and what was said of the columns of a table.
         X: see :meth:`AbstractSequenceEstimator.fit`.
         layout: of arrays.
-        series: whether an array of two axes is one sequence, (T, I).
+        is_series_2d: whether an array of two axes is one sequence, (T, I).
         reset: whether to remember, rather than to compare.
         target: column of a table that is no feature.
         dt: gaps.
@@ -277,28 +277,30 @@ def read_rows(
     """
     columns = {name: value for name, value in table.items() if value is not None}
     if not reset and is_table(X):
-        columns = remembered(estimator) | columns
+        columns = get_fitted_columns(estimator) | columns
     variables = columns.pop("variables", None)
     if "id" in columns:
         arrays = {"dt": dt, "t": t, "lengths": lengths}
         _check_kind(X, arrays, columns["id"])
-        names = fitted_names(estimator, reset=reset)
+        names = get_fitted_names(estimator, reset=reset)
         if names is not None and "static" in columns:
             columns["static"] = [c for c in columns["static"] if c in (*names, target)] or None
-        rows = rows_of_table(X, columns, features=names, variables=variables, target=target)
+        rows = read_table_rows(X, columns, features=names, variables=variables, target=target)
         if reset:
-            remember_names(estimator, rows.names or ())
+            store_feature_names(estimator, rows.names or ())
             columns["variables"] = rows.variables or None
     elif columns:
         name, value = next(iter(columns.items()))
         raise ArgumentError(f"{name}={value!r} is for a table with ids; give id= too.")
     elif _are_frames(X):
-        rows = _checked_frames(estimator, X, lengths, layout=layout, reset=reset)
-        rows = with_times(rows, dt=dt, t=t)
+        rows = _validate_frames(estimator, X, lengths, layout=layout, reset=reset)
+        rows = add_times(rows, dt=dt, t=t)
     else:
-        X = _without(X, target)
-        rows = _checked_arrays(estimator, X, lengths, layout=layout, series=series, reset=reset)
-        rows = with_times(rows, dt=dt, t=t)
+        X = _drop_target_column(X, target)
+        rows = _validate_arrays(
+            estimator, X, lengths, layout=layout, is_series_2d=is_series_2d, reset=reset
+        )
+        rows = add_times(rows, dt=dt, t=t)
     if reset:
         estimator._one_step = rows.steps == 1
         estimator._columns = {
@@ -309,11 +311,11 @@ def read_rows(
     return rows
 
 
-def remembered(estimator: Any) -> dict[str, Any]:
+def get_fitted_columns(estimator: Any) -> dict[str, Any]:
     """Return what ``fit`` was given of :data:`TABLE`, and the variables of a table of them."""
     columns = estimator._columns
     if isinstance(columns, tuple):  # of estimators saved before others than id and time were known
-        columns = dict(zip(TABLE, columns, strict=False))
+        columns = dict(zip(TABLE_KWARGS, columns, strict=False))
     return {name: value for name, value in columns.items() if value is not None}
 
 
@@ -328,10 +330,10 @@ def _check_kind(X: Any, arrays: dict[str, Any], id: str) -> None:
         )
 
 
-def _checked_arrays(
-    estimator: Any, X: Any, lengths: Any, *, layout: str, series: bool, reset: bool
-) -> Rows:
-    values, counts, steps = rows_of_arrays(X, layout=layout, lengths=lengths)
+def _validate_arrays(
+    estimator: Any, X: Any, lengths: Any, *, layout: str, is_series_2d: bool, reset: bool
+) -> RaggedSequences:
+    values, counts, steps = read_arrays(X, layout=layout, lengths=lengths)
     values = validate_data(
         estimator,
         values,
@@ -340,31 +342,31 @@ def _checked_arrays(
         ensure_all_finite="allow-nan",
     ).astype(np.float64)
     if counts is not None:
-        return Rows(values, counts, steps=steps)
-    if series:
-        return Rows(values, np.array([len(values)]), steps=len(values), single=True)
+        return RaggedSequences(values, counts, steps=steps)
+    if is_series_2d:
+        return RaggedSequences(values, np.array([len(values)]), steps=len(values), is_single=True)
     if not (reset or getattr(estimator, "_one_step", True)):  # of files of before it is not known
         raise ShapeError(
             f"X has shape {values.shape}, and the estimator was fitted to sequences of several "
             "steps. Give X[None] if it is one sequence, (T, I), such as X[0][None] of an array, "
             "and X[:, None] if it is one step of each of several."
         )
-    return Rows(values, np.ones(len(values), np.int64), steps=steps)
+    return RaggedSequences(values, np.ones(len(values), np.int64), steps=steps)
 
 
-def _checked_frames(
+def _validate_frames(
     estimator: Any, X: Sequence[Any], lengths: Any, *, layout: str, reset: bool
-) -> Rows:
+) -> RaggedSequences:
     if lengths is not None:
         raise ArgumentError("lengths are for padded arrays; those of a list say their own.")
-    fitted = fitted_names(estimator, reset=reset)
-    values, counts, names = _rows_of_frames(X, layout, fitted)
+    fitted = get_fitted_names(estimator, reset=reset)
+    values, counts, names = _read_frames(X, layout, fitted)
     if reset:
-        remember_names(estimator, names)
-    return Rows(values, counts, names=tuple(names))
+        store_feature_names(estimator, names)
+    return RaggedSequences(values, counts, names=tuple(names))
 
 
-def fitted_names(estimator: Any, *, reset: bool) -> Sequence[str] | None:
+def get_fitted_names(estimator: Any, *, reset: bool) -> Sequence[str] | None:
     """Return the features to take of a table by their names; ``None`` if they are yet to learn.
 
     Raises:
@@ -381,7 +383,7 @@ def fitted_names(estimator: Any, *, reset: bool) -> Sequence[str] | None:
     return names
 
 
-def remember_names(estimator: Any, names: Sequence[str]) -> None:
+def store_feature_names(estimator: Any, names: Sequence[str]) -> None:
     """Keep the names of the features, as scikit-learn does."""
     estimator.feature_names_in_ = np.array(names, object)
     estimator.n_features_in_ = len(names)

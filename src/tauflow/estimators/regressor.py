@@ -9,12 +9,12 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_array
 
-from tauflow.data.scaler import Standard
+from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ShapeError
 
 from .base import AbstractSequenceEstimator
-from .rows import Floats
-from .targets import Task
+from .ragged import Floats
+from .targets import LearningTask
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -33,7 +33,7 @@ class SequenceRegressor(RegressorMixin, AbstractSequenceEstimator):  # type: ign
         tags.target_tags.multi_output = True
         return tags
 
-    def _encoded(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
+    def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         found: Floats = check_array(
             y, ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y"
         )
@@ -49,20 +49,20 @@ class SequenceRegressor(RegressorMixin, AbstractSequenceEstimator):  # type: ign
             )
         return found.reshape(len(found), -1)
 
-    def _task(self, targets: NDArray[Any], weight: Floats | None) -> Task:
-        return Task("regress", targets.shape[1], "mse", "mse")
+    def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
+        return LearningTask("regress", targets.shape[1], "mse", "mse")
 
-    def _learn_scale(self, targets: NDArray[Any], weight: Floats) -> None:
-        self.target_standard_ = Standard.of(targets.T, weight).of_targets()
+    def _fit_target_scaler(self, targets: NDArray[Any], weight: Floats) -> None:
+        self.target_standard_ = StandardScaler.fit(targets.T, weight).replace_zero_scale()
 
-    def _scaled(self, targets: NDArray[Any]) -> NDArray[Any]:
-        return self.target_standard_.applied(targets)
+    def _scale_targets(self, targets: NDArray[Any]) -> NDArray[Any]:
+        return self.target_standard_.transform(targets)
 
-    def _answers(self, outputs: NDArray[Any]) -> NDArray[Any]:
-        found = self.target_standard_.undone(outputs)
+    def _decode_outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
+        found = self.target_standard_.inverse_transform(outputs)
         return found.reshape(len(found), *self.target_shape_)
 
-    def _score(self, true: NDArray[Any], found: NDArray[Any], weight: Any) -> float:
-        return float(r2_score(true, found, sample_weight=weight))
+    def _compute_score(self, true: NDArray[Any], predicted: NDArray[Any], weight: Any) -> float:
+        return float(r2_score(true, predicted, sample_weight=weight))
 
     score = AbstractSequenceEstimator.score

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from tauflow.errors import ArgumentError
-from tauflow.sequence.reparametrised import recompute_parameters
+from tauflow.sequence.legacy_parametrizations import recompute_parameters
 
 
 @contextmanager
-def as_before_if_it_fails(estimator: object) -> Iterator[None]:
+def restore_on_failure(estimator: object) -> Iterator[None]:
     """Give an object back the attributes that it had, where the block raises anything.
 
     Only which attributes there are, and what stands in them: what the block is to keep whole, such
@@ -30,34 +30,34 @@ def as_before_if_it_fails(estimator: object) -> Iterator[None]:
         raise
 
 
-def copied_network(module: nn.Module) -> nn.Module:
+def copy_network(module: nn.Module) -> nn.Module:
     """Return a copy of a network, reparametrised or not, that can be trained without the other."""
     with torch.no_grad():  # for what was computed with a gradient cannot be copied
         recompute_parameters(module)
     return copy.deepcopy(module)
 
 
-def copied(value: Any) -> Any:
+def copy_option(value: Any) -> Any:
     """Return an option that later changes of mappings, lists and arrays in it do not reach.
 
     Anything else in it, such as a function, is the very object, and so is the same for
     :func:`same`.
     """
     if isinstance(value, Mapping):
-        return {name: copied(one) for name, one in value.items()}
+        return {name: copy_option(one) for name, one in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(map(copied, value))
+        return type(value)(map(copy_option, value))
     if isinstance(value, np.ndarray):
         return value.copy()
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 
-def same(one: Any, other: Any) -> bool:
+def is_same_option(one: Any, other: Any) -> bool:
     """Whether two options say the same; arrays do if all of their entries do."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+        return one.keys() == other.keys() and all(is_same_option(one[k], other[k]) for k in one)
     if type(one) in (list, tuple) and type(one) is type(other):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(is_same_option, one, other))
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return torch.equal(one, other)
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
@@ -65,7 +65,7 @@ def same(one: Any, other: Any) -> bool:
     return one is other or bool(np.all(one == other))
 
 
-def check_kinds(estimator: object) -> None:
+def check_option_types(estimator: object) -> None:
     """Raise :class:`ArgumentError` if options are no mapping, or callbacks no list."""
     for name, kind, words in (("options", Mapping, "mapping"), ("callbacks", Sequence, "list")):
         value = getattr(estimator, name)
@@ -73,10 +73,10 @@ def check_kinds(estimator: object) -> None:
             raise ArgumentError(f"{name} must be a {words}, got {value!r}.")
 
 
-def refuse_changes(estimator: object, built: Mapping[str, Any]) -> None:
+def check_params_match(estimator: object, fitted_params: Mapping[str, Any]) -> None:
     """Raise :class:`ArgumentError` if parameters are not those that a network was built with."""
-    for name, value in built.items():
-        if not same(getattr(estimator, name), value):
+    for name, value in fitted_params.items():
+        if not is_same_option(getattr(estimator, name), value):
             raise ArgumentError(
                 f"warm_start goes on with the network of the fit before, whose {name} was "
                 f"{value!r} and is {getattr(estimator, name)!r} now. Set it back, or set "

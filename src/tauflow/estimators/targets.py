@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_array
 
-from tauflow.checks import within
-from tauflow.data.table.frames import some
+from tauflow._internal.checks import check_within
+from tauflow.data.table.sequences import format_names
 from tauflow.errors import ArgumentError, DataError, ShapeError
-from tauflow.training.defaults import FEWEST, VALIDATION_FRACTION
+from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
 
-from .arrays import array_of, missing_in
-from .given import NAMES
-from .rows import Floats, Indices, Rows, Source
+from .arrays import find_missing, to_array
+from .input_kwargs import INPUT_KWARGS
+from .ragged import Floats, Indices, RaggedSequences, SourceTable
 
 if TYPE_CHECKING:
-    from .given import Given
+    from .input_kwargs import InputKwargs
 
 
 AUTO = "auto"
@@ -27,7 +27,7 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True)
-class Task:
+class LearningTask:
     """What there is to learn.
 
     Args:
@@ -49,7 +49,7 @@ class Task:
     per_step: bool = False
 
 
-class Weighed(NamedTuple):
+class WeightedSequences(NamedTuple):
     """Sequences with their targets and weights.
 
     Args:
@@ -58,29 +58,33 @@ class Weighed(NamedTuple):
         weight: how much each counts, (N,); ``None`` if all count alike.
     """
 
-    rows: Rows
+    rows: RaggedSequences
     targets: NDArray[Any]
     weight: Floats | None = None
 
-    def chosen(self, which: Indices) -> "Weighed":
+    def select(self, indices: Indices) -> "WeightedSequences":
         """Return some of the sequences, in that order."""
-        weight = None if self.weight is None else self.weight[which]
-        return Weighed(self.rows.chosen(which), self.targets[which], weight)
+        weight = None if self.weight is None else self.weight[indices]
+        return WeightedSequences(self.rows.select(indices), self.targets[indices], weight)
 
-    def counted(self) -> "Weighed":
+    def drop_zero_weight(self) -> "WeightedSequences":
         """Return the sequences without those of weight 0."""
         if self.weight is None or self.weight.all():
             return self
-        return self.chosen(np.flatnonzero(self.weight))
+        return self.select(np.flatnonzero(self.weight))
 
 
-def checked_weight(given: Any, count: int) -> Floats | None:
+def check_sample_weight(sample_weight: Any, count: int) -> Floats | None:
     """Return the weights of sequences, (B,), ``None`` if they all count alike."""
-    if given is None:
+    if sample_weight is None:
         return None
-    given = array_of(given)
+    sample_weight = to_array(sample_weight)
     weight: Floats = check_array(
-        given, ensure_2d=False, dtype=np.float64, ensure_min_samples=0, input_name="sample_weight"
+        sample_weight,
+        ensure_2d=False,
+        dtype=np.float64,
+        ensure_min_samples=0,
+        input_name="sample_weight",
     )
     weight = np.full(count, float(weight)) if weight.ndim == 0 else weight
     if weight.shape != (count,):
@@ -94,39 +98,39 @@ def checked_weight(given: Any, count: int) -> Floats | None:
     return weight
 
 
-def per_sequence(name: str, given: Any, rows: Rows) -> NDArray[Any]:
+def align_to_sequences(name: str, data: Any, rows: RaggedSequences) -> NDArray[Any]:
     """Return one target, or weight, per sequence, where a table may come with one per row.
 
     Args:
         name: for messages.
-        given: one per sequence, or per row of a table, of any library.
+        data: one per sequence, or per row of a table, of any library.
         rows: the sequences.
 
     Raises:
         ShapeError: there are neither as many as sequences nor as rows, or it is a single one.
         DataError: a sequence of a table has several, or none, or an index is not that of the ids.
     """
-    given = given if hasattr(given, "iloc") else array_of(given)
-    if not given.ndim:
-        raise ShapeError(f"{name} must hold one entry per sequence, got {given.item()!r}.")
-    source, owners = rows.source, None if rows.source is None else rows.source.owners
-    if len(given) != len(rows) and (owners is None or len(given) != len(owners)):
+    data = data if hasattr(data, "iloc") else to_array(data)
+    if not data.ndim:
+        raise ShapeError(f"{name} must hold one entry per sequence, got {data.item()!r}.")
+    source, owners = rows.source, None if rows.source is None else rows.source.sequence_index
+    if len(data) != len(rows) and (owners is None or len(data) != len(owners)):
         raise ShapeError(
-            f"Found input variables with inconsistent numbers of samples: {name} has {len(given)} "
+            f"Found input variables with inconsistent numbers of samples: {name} has {len(data)} "
             f"entries, and X has {len(rows)} sequences."
         )
     if rows.ids is None:
-        return array_of(given)
+        return to_array(data)
     if source is None or owners is None:
-        _check_places(name, given, rows.ids)
-    elif len(given) != len(rows):
-        return one_per_id(name, array_of(given), owners, rows.ids, np.arange(len(owners)))
-    y = array_of(given if source is None else _in_order_of(rows.ids, name, given, source))
-    _refuse_absent(name, y, rows.ids)
+        _check_order(name, data, rows.ids)
+    elif len(data) != len(rows):
+        return reduce_to_ids(name, to_array(data), owners, rows.ids, np.arange(len(owners)))
+    y = to_array(data if source is None else _reorder_by_id(rows.ids, name, data, source))
+    _check_complete(name, y, rows.ids)
     return y
 
 
-def one_per_id(
+def reduce_to_ids(
     name: str, values: NDArray[Any], owners: Indices, ids: NDArray[Any], numbers: Indices
 ) -> NDArray[Any]:
     """Return the one value that all rows of an id have.
@@ -141,7 +145,7 @@ def one_per_id(
     Raises:
         DataError: an id has several, or a row none.
     """
-    _refuse_absent(name, values, ids[owners])
+    _check_complete(name, values, ids[owners])
     firsts: NDArray[Any] = values[np.unique(owners, return_index=True)[1]]
     differs = values != firsts[owners]
     if differs.any():
@@ -153,7 +157,7 @@ def one_per_id(
     return firsts
 
 
-def _in_order_of(ids: NDArray[Any], name: str, given: Any, source: Source) -> NDArray[Any]:
+def _reorder_by_id(ids: NDArray[Any], name: str, data: Any, source: SourceTable) -> NDArray[Any]:
     """Return targets, or weights, one per id, in the order of the ids.
 
     An index that holds the ids says which is whose, as after ``groupby(id)``: pandas sorts by it.
@@ -161,11 +165,11 @@ def _in_order_of(ids: NDArray[Any], name: str, given: Any, source: Source) -> ND
     Raises:
         DataError: it holds something else, and does not count them.
     """
-    if isinstance(given, np.ndarray):
-        return given
-    index, id, of_rows = given.index, source.id, len(ids) == len(source.owners)
+    if isinstance(data, np.ndarray):
+        return data
+    index, id, of_rows = data.index, source.id, len(ids) == len(source.sequence_index)
     if of_rows and index.name != id and index.equals(source.index):
-        return np.asarray(given)
+        return np.asarray(data)
     if index.is_unique and index.nlevels == 1:
         places, numbers = index.get_indexer(ids), np.arange(len(index))
         counted = index.name is None and np.array_equal(index, numbers)
@@ -176,36 +180,39 @@ def _in_order_of(ids: NDArray[Any], name: str, given: Any, source: Source) -> ND
                 f"index {id!r} if it holds the ids, or give an array in their order."
             )
         if (places >= 0).all():
-            return np.asarray(given.iloc[places])
+            return np.asarray(data.iloc[places])
     if not of_rows and not np.array_equal(index, np.arange(len(index))):
         raise DataError(
-            f"{name} has one entry per id, and its index holds {some(list(map(str, index)))}, "
-            f"expected the ids of {id!r}, {some(list(map(str, ids)))}. Set them as its index, or "
+            f"{name} has one entry per id, and its index holds "
+            f"{format_names(list(map(str, index)))}, "
+            f"expected the ids of {id!r}, {format_names(list(map(str, ids)))}. Set them as its "
+            "index, or "
             "give an array in the order in which ids first occur."
         )
-    return np.asarray(given)
+    return np.asarray(data)
 
 
-def _check_places(name: str, given: Any, ids: NDArray[Any]) -> None:
+def _check_order(name: str, data: Any, ids: NDArray[Any]) -> None:
     """Raise :class:`DataError` if an index says that entries belong to other ids.
 
     scikit-learn pairs entries and sequences by their places.
     """
-    if isinstance(given, np.ndarray) or np.array_equal(given.index, ids):
+    if isinstance(data, np.ndarray) or np.array_equal(data.index, ids):
         return
-    shared = given.index.isin(ids)
+    shared = data.index.isin(ids)
     if shared.any():
         raise DataError(
             f"{name} is in another order than the sequences of X: its index holds "
-            f"{some(list(map(str, given.index)))}, and the ids of X are "
-            f"{some(list(map(str, ids)))}. Give X.per_sequence({name}) of the whole X, or an array "
+            f"{format_names(list(map(str, data.index)))}, and the ids of X are "
+            f"{format_names(list(map(str, ids)))}. Give X.per_sequence({name}) of the whole X, or "
+            "an array "
             "in the order of X.ids."
         )
 
 
-def refuse_missing_classes(y: NDArray[Any]) -> None:
+def check_missing_classes(y: NDArray[Any]) -> None:
     """Raise :class:`DataError`, which names the first one, if entries of y, (B,), are missing."""
-    absent = missing_in(y)
+    absent = find_missing(y)
     if absent.any():
         place = int(np.argmax(absent))
         raise DataError(
@@ -214,7 +221,7 @@ def refuse_missing_classes(y: NDArray[Any]) -> None:
         )
 
 
-def refuse_mixed_classes(y: NDArray[Any]) -> None:
+def check_mixed_classes(y: NDArray[Any]) -> None:
     """Raise :class:`DataError` if classes of y, (B,), have types that nothing sorts."""
     firsts = {isinstance(one, str): one for one in y.tolist()} if y.dtype == object else {}
     if len(firsts) > 1:
@@ -224,9 +231,9 @@ def refuse_mixed_classes(y: NDArray[Any]) -> None:
         )
 
 
-def _refuse_absent(name: str, y: NDArray[Any], ids: NDArray[Any]) -> None:
+def _check_complete(name: str, y: NDArray[Any], ids: NDArray[Any]) -> None:
     """Raise :class:`DataError` if there is no target or weight for an id; ids are those of y."""
-    absent = missing_in(y)
+    absent = find_missing(y)
     if absent.any():
         whose = str(ids[np.argwhere(absent)[0][0]])
         raise DataError(
@@ -235,7 +242,7 @@ def _refuse_absent(name: str, y: NDArray[Any], ids: NDArray[Any]) -> None:
         )
 
 
-def parts_of(
+def split_validation(
     count: int,
     share: float | str,
     random: np.random.RandomState,
@@ -255,9 +262,9 @@ def parts_of(
     """
     everything = np.arange(count)
     if share == AUTO:
-        share = 0.0 if count < FEWEST else VALIDATION_FRACTION
-        classes = classes if _are_enough(classes, share) else None
-    share = checked_share(share)
+        share = 0.0 if count < MIN_SEQUENCES_FOR_VALIDATION else DEFAULT_VALIDATION_FRACTION
+        classes = classes if _has_enough_per_class(classes, share) else None
+    share = check_validation_fraction(share)
     if not share:
         return everything, everything[:0]
     if count < 2:
@@ -271,7 +278,7 @@ def parts_of(
     return np.sort(kept), np.sort(held)
 
 
-def checked_share(share: Any) -> float:
+def check_validation_fraction(share: Any) -> float:
     """Return the share of the sequences to validate on.
 
     Raises:
@@ -279,13 +286,13 @@ def checked_share(share: Any) -> float:
     """
     if isinstance(share, str):
         raise ArgumentError(f"validation_fraction must be 'auto' or a number, got {share!r}.")
-    checked: float = within(0.0, 1.0, validation_fraction=share)
+    checked: float = check_within(0.0, 1.0, validation_fraction=share)
     if checked == 1.0:
         raise ArgumentError("validation_fraction=1 leaves nothing to train on. Give a part of 1.")
     return float(checked)
 
 
-def _are_enough(classes: NDArray[Any] | None, share: float) -> bool:
+def _has_enough_per_class(classes: NDArray[Any] | None, share: float) -> bool:
     """Whether each of both parts can have one of every class."""
     if classes is None:
         return False
@@ -293,26 +300,26 @@ def _are_enough(classes: NDArray[Any] | None, share: float) -> bool:
     return bool(counts.min() > 1 and share * len(classes) >= len(counts))
 
 
-def validation_of(given: Any, *, needs_y: bool) -> tuple[Any, Any, Any, "Given"]:
+def unpack_validation(validation: Any, *, needs_y: bool) -> tuple[Any, Any, Any, "InputKwargs"]:
     """Return X, y, weights and what else was given as validation data.
 
     Raises:
         ArgumentError: it is neither ``(X, y)`` nor a mapping of these names.
     """
     needed = ("X", "y") if needs_y else ("X",)
-    more = ("sample_weight", *NAMES) if needs_y else NAMES
-    if not isinstance(given, Mapping):
-        parts = given if needs_y else (given,)
+    more = ("sample_weight", *INPUT_KWARGS) if needs_y else INPUT_KWARGS
+    if not isinstance(validation, Mapping):
+        parts = validation if needs_y else (validation,)
         if not isinstance(parts, tuple) or len(parts) != len(needed):
             raise ArgumentError(
                 "validation must be (X, y), or a mapping of X, y and what fit takes besides, "
-                f"got {type(given).__name__}."
+                f"got {type(validation).__name__}."
             )
-        given = dict(zip(needed, parts, strict=True))
-    if given.keys() - {*needed, *more} or not given.keys() >= {*needed}:
+        validation = dict(zip(needed, parts, strict=True))
+    if validation.keys() - {*needed, *more} or not validation.keys() >= {*needed}:
         raise ArgumentError(
-            f"validation holds {', '.join(map(str, given))}, expected {', '.join(needed)} and "
+            f"validation holds {', '.join(map(str, validation))}, expected {', '.join(needed)} and "
             f"perhaps {', '.join(more)}."
         )
-    rest: Given = {name: given[name] for name in NAMES if name in given}  # type: ignore[assignment]
-    return given["X"], given.get("y"), given.get("sample_weight"), rest
+    rest: InputKwargs = {name: validation[name] for name in INPUT_KWARGS if name in validation}  # type: ignore[assignment]
+    return validation["X"], validation.get("y"), validation.get("sample_weight"), rest

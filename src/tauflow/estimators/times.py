@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
 from tauflow.errors import ArgumentError, ShapeError, TimeError
-from tauflow.resolution import float_type, lost_gap
 
-from .arrays import array_of
-from .rows import Floats, Rows
+from .arrays import to_array
+from .ragged import Floats, RaggedSequences
 
 
-def with_times(rows: Rows, *, dt: Any, t: Any) -> Rows:
+def add_times(rows: RaggedSequences, *, dt: Any, t: Any) -> RaggedSequences:
     """Return sequences with their gaps.
 
     Args:
@@ -36,64 +36,66 @@ def with_times(rows: Rows, *, dt: Any, t: Any) -> Rows:
     if dt is None and t is None:
         return rows
     if dt is None:
-        values = _companion(rows, "t", t)
-        gaps = _gaps_between(rows, values)
+        values = _flatten_to_rows(rows, "t", t)
+        gaps = _compute_dt(rows, values)
     else:
         dt = np.timedelta64(dt) if isinstance(dt, timedelta) else dt  # of pandas, too
         single = np.isscalar(dt) or getattr(dt, "ndim", 1) == 0
-        values = np.full(len(rows.values), dt) if single else _companion(rows, "dt", dt)
-        gaps = _checked_gaps(rows, values)
-    return replace(rows, gaps=gaps, dated=values.dtype.kind in "mM")
+        values = np.full(len(rows.values), dt) if single else _flatten_to_rows(rows, "dt", dt)
+        gaps = _check_dt(rows, values)
+    return replace(rows, dt=gaps, dated=values.dtype.kind in "mM")
 
 
-def _checked_gaps(rows: Rows, gaps: NDArray[Any]) -> Floats:
-    if gaps.dtype.kind == "M":
+def _check_dt(rows: RaggedSequences, dt: NDArray[Any]) -> Floats:
+    if dt.dtype.kind == "M":
         raise TimeError("dt holds dates, expected numbers or durations. Give dates as t.")
-    gaps = in_seconds(gaps)
-    good = np.isfinite(gaps) & (gaps >= 0)
+    dt = to_seconds(dt)
+    good = np.isfinite(dt) & (dt >= 0)
     if not good.all():
         row = int(np.argmin(good))
         raise TimeError(
-            f"dt is {gaps[row]:g} at {_place(rows, row)}, expected a finite number of 0 or more."
+            f"dt is {dt[row]:g} at {_format_position(rows, row)}, expected a finite number of 0 "
+            "or more."
         )
-    return gaps
+    return dt
 
 
-def _gaps_between(rows: Rows, times: NDArray[Any]) -> Floats:
+def _compute_dt(rows: RaggedSequences, times: NDArray[Any]) -> Floats:
     bad = np.isnat(times) if times.dtype.kind in "mM" else ~np.isfinite(times)
     if bad.any():
-        place = _place(rows, int(np.argmax(bad)))
+        place = _format_position(rows, int(np.argmax(bad)))
         raise TimeError(f"t is not finite at {place}; remove samples without a time.")
     if times.dtype.kind in "iu":
         times = times.astype(np.int64)  # differences of short or unsigned integers wrap around
-    between = in_seconds(np.diff(times, prepend=times[:1]))
+    between = to_seconds(np.diff(times, prepend=times[:1]))
     between[rows.starts] = 0.0
     if (between < 0).any():
-        place = _place(rows, int(np.argmax(between < 0)))
+        place = _format_position(rows, int(np.argmax(between < 0)))
         raise TimeError(f"t runs backwards at {place}. Sort the samples of a sequence by time.")
-    dtype, inner = float_type(times.dtype), np.ones(len(times), np.bool_)
+    dtype, inner = to_torch_float_dtype(times.dtype), np.ones(len(times), np.bool_)
     inner[rows.starts] = False
     if dtype is not None and inner.any():
         ends, gaps = (torch.from_numpy(a[inner].astype(np.float64)) for a in (times, between))
-        lost = lost_gap(ends, gaps, torch.from_numpy(rows.owners[inner]), dtype)
+        lost = find_precision_loss(ends, gaps, torch.from_numpy(rows.sequence_index[inner]), dtype)
         if lost is not None:
             raise TimeError(
-                f"{lost.said('the times t', times.dtype)} Give them as float64, integers or dates "
+                f"{lost.describe('the times t', times.dtype)} Give them as float64, integers or "
+                "dates "
                 "from the start, or subtract a first time before they are rounded."
             )
     return between
 
 
-def in_seconds(values: NDArray[Any]) -> Floats:
+def to_seconds(values: NDArray[Any]) -> Floats:
     """Return numbers as they are, and durations in seconds."""
     second = np.timedelta64(1, "s")
     return (values / second if values.dtype.kind == "m" else values).astype(np.float64)
 
 
-def _companion(rows: Rows, name: str, given: Any) -> NDArray[Any]:
+def _flatten_to_rows(rows: RaggedSequences, name: str, data: Any) -> NDArray[Any]:
     """Return one value per row, (R,), of what comes in the shape of X."""
     if rows.steps is not None:
-        values = array_of(given)
+        values = to_array(data)
         shape = (len(rows), rows.steps)
         flat = values.shape == (max(shape),) and min(shape) == 1  # one sequence, or of one step
         fits = flat or values.shape in (shape, (*shape, 1))
@@ -102,8 +104,8 @@ def _companion(rows: Rows, name: str, given: Any) -> NDArray[Any]:
                 f"{name} has shape {values.shape}, expected {shape}: one for each step of X."
             )
         values = values.reshape(shape)[np.arange(rows.steps) < rows.lengths[:, None]]
-        return _numeric(name, _without_zones(name, [values]))
-    parts = [array_of(part).reshape(-1) for part in given]
+        return _check_numeric(name, _convert_zones_to_utc(name, [values]))
+    parts = [to_array(part).reshape(-1) for part in data]
     found = [len(part) for part in parts]
     if found != rows.lengths.tolist():
         if len(parts) != len(rows):
@@ -113,10 +115,10 @@ def _companion(rows: Rows, name: str, given: Any) -> NDArray[Any]:
             f"{name}[{wrong}] has {found[wrong]} entries, and X[{wrong}] has {rows.lengths[wrong]} "
             "steps."
         )
-    return _numeric(name, _without_zones(name, parts))
+    return _check_numeric(name, _convert_zones_to_utc(name, parts))
 
 
-def _without_zones(name: str, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def _convert_zones_to_utc(name: str, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return what came in parts, (R,); dates that are objects as ``datetime64``, in UTC.
 
     Raises:
@@ -128,7 +130,7 @@ def _without_zones(name: str, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
         dates = values.tolist() if values.dtype.kind == "O" else []
         if dates and all(one is None or isinstance(one, datetime) for one in dates):
             zoned |= {one.tzinfo is not None for one in dates if one is not None and one == one}
-            plain.append(_in_utc(name, dates))
+            plain.append(_to_utc(name, dates))
         else:
             zoned |= {False} if values.dtype.kind == "M" else set()
             plain.append(values)
@@ -140,7 +142,7 @@ def _without_zones(name: str, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(plain)
 
 
-def _in_utc(name: str, dates: Sequence[Any]) -> NDArray[np.datetime64]:
+def _to_utc(name: str, dates: Sequence[Any]) -> NDArray[np.datetime64]:
     moments, finer = [], []
     for one in dates:
         there = one is not None and one == one  # NaT is none
@@ -164,12 +166,12 @@ def _in_utc(name: str, dates: Sequence[Any]) -> NDArray[np.datetime64]:
     return exactly
 
 
-def _numeric(name: str, values: NDArray[Any]) -> NDArray[Any]:
+def _check_numeric(name: str, values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype.kind not in "iufmM":
         raise TimeError(f"{name} must be numbers or dates, got {values.dtype}. Convert them.")
     return values
 
 
-def _place(rows: Rows, row: int) -> str:
-    owner = int(rows.owners[row])
+def _format_position(rows: RaggedSequences, row: int) -> str:
+    owner = int(rows.sequence_index[row])
     return f"sequence {owner}, step {row - int(rows.starts[owner])}"

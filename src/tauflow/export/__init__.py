@@ -1,31 +1,31 @@
 """Models on disk, weights from elsewhere, and models that leave Python."""
 
 from .c_files import to_c
-from .describe import CLASSES, describe, rebuild
-from .facts import start_state
+from .config import CLASSES, from_config, get_config
 from .files import load, save
 from .from_ncps import from_ncps
 from .from_torch import from_torch
-from .labels import Labels
+from .io_schema import IOSchema
+from .metadata import exported_initial_state
 from .onnx_files import to_onnx
 from .pretrained import from_pretrained, save_pretrained
-from .program import program, program_step
 from .program_files import to_program
+from .torch_program import program, program_step
 
 __all__ = [
     "CLASSES",
-    "Labels",
-    "describe",
+    "IOSchema",
+    "exported_initial_state",
+    "from_config",
     "from_ncps",
     "from_pretrained",
     "from_torch",
+    "get_config",
     "load",
     "program",
     "program_step",
-    "rebuild",
     "save",
     "save_pretrained",
-    "start_state",
     "to_c",
     "to_onnx",
     "to_program",

@@ -15,12 +15,12 @@ from tauflow.errors import ExportError
 
 from .parity import Parity
 
-CHECKED = 1000
+SAMPLE_COUNT = 1000
 """How many samples the code is run on."""
 _COMPILERS = ("cc", "gcc", "clang")
 
 
-def compiler_found() -> list[str] | None:
+def find_compiler() -> list[str] | None:
     """Return the command of a C compiler, its path first, or ``None`` if there is none.
 
     It is ``$CC``, which may hold options too, as for ``make``; if that is not set, or empty, the
@@ -31,14 +31,16 @@ def compiler_found() -> list[str] | None:
     """
     said = os.environ.get("CC", "").strip()
     if not said:
-        return next(([path] for path in map(_path, _COMPILERS) if path is not None), None)
-    if (path := _path(said)) is not None:  # whose folders may have spaces in their names
+        return next(
+            ([path] for path in map(_resolve_program, _COMPILERS) if path is not None), None
+        )
+    if (path := _resolve_program(said)) is not None:  # whose folders may have spaces in their names
         return [path]
     try:
         program, *options = shlex.split(said)
     except ValueError:  # a quotation without an end
         program, options = said, []
-    if (path := _path(program)) is None:
+    if (path := _resolve_program(program)) is None:
         raise ExportError(
             f"the environment variable CC is {said!r}, and {program} is no program that is here. "
             f"Set it to a C compiler, perhaps with options, or unset it to take one of "
@@ -47,7 +49,7 @@ def compiler_found() -> list[str] | None:
     return [path, *options]
 
 
-def compiled_parity(
+def check_compiled_parity(
     files: Mapping[str, str],
     name: str,
     compiler: Sequence[str],
@@ -73,11 +75,11 @@ def compiled_parity(
         program = Path(place) / "checked"
         sources = ["main.c", f"{name}.c"]
         command = [*compiler, "-std=c99", "-O1", "-o", str(program), *sources, "-lm"]
-        built = _run(command, "the compiler", cwd=place)
+        built = _run_command(command, "the compiler", cwd=place)
         if built.returncode:
             raise ExportError(f"{compiler[0]} does not compile the code: {built.stderr[:500]}")
         with (Path(place) / "test_vector.csv").open() as vector:
-            ran = _run([str(program), "--check"], f"what {compiler[0]} makes", stdin=vector)
+            ran = _run_command([str(program), "--check"], f"what {compiler[0]} makes", stdin=vector)
     found = re.search(r"largest difference (\S+)", ran.stdout)
     worst = float(found[1]) if found else math.nan
     if ran.returncode or not worst <= tolerance:
@@ -90,16 +92,18 @@ def compiled_parity(
                 "tolerance lets it pass."
             )
         raise ExportError(message)
-    return Parity(worst, tolerance, 1, CHECKED)
+    return Parity(worst, tolerance, 1, SAMPLE_COUNT)
 
 
-def _path(program: str) -> str | None:
+def _resolve_program(program: str) -> str | None:
     """Return where a program is, wherever it is called from, or ``None``."""
     found = shutil.which(program)
     return None if found is None else os.path.abspath(found)
 
 
-def _run(command: list[str], what: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+def _run_command(
+    command: list[str], what: str, **options: Any
+) -> "subprocess.CompletedProcess[str]":
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False, **options)
     except OSError as error:  # such as code for another machine

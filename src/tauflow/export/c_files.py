@@ -11,24 +11,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tauflow._internal.optional_deps import require
+from tauflow._internal.tensor_file import atomic_write_many
 from tauflow.errors import ArgumentError, ExportError
-from tauflow.extras import require
-from tauflow.tensorfile import write_together
 from tauflow.version import VERSION
 
 from . import c_templates as templates
-from .c_check import CHECKED, compiled_parity, compiler_found
-from .facts import description_at, facts_of, refuse_other_description
-from .folders import check_place, made_folder
-from .labels import Labels, names_of
-from .onnx_files import OPSET, Written, axes_of, made
-from .onnx_graph import onnx_graph, onnx_runner, require_all
-from .parity import TOLERANCES, by_model, check_parity, random_inputs
-from .program import ExportedStep, Model, export_step
+from .c_check import SAMPLE_COUNT, check_compiled_parity, find_compiler
+from .folders import check_folder_path, create_folder
+from .io_schema import IOSchema, resolve_names
+from .metadata import check_metadata_path, make_metadata, read_metadata
+from .onnx_files import OPSET, ExportResult, get_axes, make_exported
+from .onnx_graph import make_onnx_runner, require_all, to_onnx_graph
+from .parity import TOLERANCES, check_parity, run_model, sample_inputs
+from .program import ExportedStep, Model
+from .torch_program import export_step
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
-_PLAIN = re.compile(r"[^A-Za-z0-9 .,:;()\[\]=+_-]")
-_TAKEN = {
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9 .,:;()\[\]=+_-]")
+_RESERVED_NAMES = {
     "main",
     "double",
     "extern",
@@ -39,10 +40,32 @@ _TAKEN = {
     "signed",
     "sizeof",
 }
-_TAKEN |= {"auto", "break", "case", "char", "const", "continue", "default", "do", "else", "enum"}
-_TAKEN |= {"float", "for", "goto", "if", "int", "long", "short", "static", "struct", "switch"}
-_TAKEN |= {"typedef", "union", "unsigned", "void", "volatile", "while", "test", "clean"}
-_ROUNDINGS, _LOOSEST = 2.0, 1e-3
+_RESERVED_NAMES |= {
+    "auto",
+    "break",
+    "case",
+    "char",
+    "const",
+    "continue",
+    "default",
+    "do",
+    "else",
+    "enum",
+}
+_RESERVED_NAMES |= {
+    "float",
+    "for",
+    "goto",
+    "if",
+    "int",
+    "long",
+    "short",
+    "static",
+    "struct",
+    "switch",
+}
+_RESERVED_NAMES |= {"typedef", "union", "unsigned", "void", "volatile", "while", "test", "clean"}
+_ROUNDING_FACTOR, _MAX_TOLERANCE = 2.0, 1e-3
 
 
 def to_c(
@@ -51,11 +74,11 @@ def to_c(
     *,
     name: str = "model",
     observed: bool | None = None,
-    gap: float | None = None,
-    labels: Labels | None = None,
+    fixed_dt: float | None = None,
+    schema: IOSchema | None = None,
     scaled: bool = False,
     tolerance: float | None = None,
-) -> Written:
+) -> ExportResult:
     """Write one step of a model as C99 that allocates nothing and needs only ``math.h``.
 
     The folder gets ``NAME.c`` and ``NAME.h`` (``NAME_start`` and ``NAME_step``, whose comments say
@@ -73,10 +96,10 @@ def to_c(
         folder: where to; made if its parent exists.
         name: what functions and files are called, an identifier of C.
         observed: whether it takes which features were measured; by default if the cell models that.
-        gap: a gap that is always the same, and then no argument.
-        labels: units, names and scales.
+        fixed_dt: a gap that is always the same, and then no argument.
+        schema: units, names and scales.
         scaled: whether the code takes and gives numbers in the units before scaling, NaN where one
-            is missing; ``labels`` then has the scales.
+            is missing; ``schema`` then has the scales.
         tolerance: largest difference from the model; by default 1e-5. Roundings add up in a network
             that does not forget: where single precision takes the model itself further from
             double precision, twice as far, up to 1e-3.
@@ -90,50 +113,57 @@ def to_c(
         DataNotFoundError: the folder cannot be made.
     """
     require_all("c")
-    compiler = compiler_found()
+    compiler = find_compiler()
     folder = Path(folder)
-    check_place(folder)
-    if not _NAME.fullmatch(name) or name in _TAKEN:
+    check_folder_path(folder)
+    if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
         raise ArgumentError(
             f"name must be an identifier of C with at most 40 letters, digits and underscores, got "
             f"{name!r}."
         )
-    refuse_other_description(folder / f"{name}.json", f"{name}.c", form="c", name=name)
-    _refuse_others_files(folder, name)
-    labels = labels or Labels()
-    options: dict[str, Any] = {"observed": observed, "gap": gap, "thin": True, "folded": True}
-    step = made(ExportedStep, model, labels=labels, scaled=scaled, **options)
+    check_metadata_path(folder / f"{name}.json", f"{name}.c", form="c", name=name)
+    _check_no_foreign_files(folder, name)
+    schema = schema or IOSchema()
+    options: dict[str, Any] = {
+        "observed": observed,
+        "fixed_dt": fixed_dt,
+        "is_sparse": True,
+        "is_folded": True,
+    }
+    step = make_exported(ExportedStep, model, schema=schema, scaled=scaled, **options)
     assert isinstance(step, ExportedStep)
     if step.like.dtype is not torch.float32:
         raise ExportError(
             f"C code is in single precision, the model in {step.like.dtype}. Convert "
             "it with .float()."
         )
-    graph = onnx_graph(
-        export_step(step, dynamic=""), opset=OPSET, names={}, axes=axes_of(step), extra="c"
+    graph = to_onnx_graph(
+        export_step(step, dynamic=""), opset=OPSET, names={}, axes=get_axes(step), extra="c"
     )
     parity = check_parity(
-        step, onnx_runner(graph, {}, extra="c"), sizes=(1, 40), tolerance=tolerance
+        step, make_onnx_runner(graph, {}, extra="c"), sizes=(1, 40), tolerance=tolerance
     )
-    facts = {**facts_of(step, labels, scaled=scaled), "form": "c", "name": name}
-    given, y = _checked(step)
-    rounding = _rounding(step, given, y)
+    facts = {**make_metadata(step, schema, scaled=scaled), "form": "c", "name": name}
+    given, y = _sample_outputs(step)
+    rounding = _measure_rounding(step, given, y)
     if tolerance is None:
-        tolerance = max(TOLERANCES[y.dtype], min(_ROUNDINGS * rounding, _LOOSEST))
-    files = c_sources(step, graph, facts, name=name, labels=labels, tolerance=tolerance)
-    files["test_vector.csv"] = _test_vector(given, y)
+        tolerance = max(TOLERANCES[y.dtype], min(_ROUNDING_FACTOR * rounding, _MAX_TOLERANCE))
+    files = make_c_sources(step, graph, facts, name=name, schema=schema, tolerance=tolerance)
+    files["test_vector.csv"] = _format_test_vector(given, y)
     if compiler is not None:
-        parity = compiled_parity(files, name, compiler, tolerance=tolerance, rounding=rounding)
-    facts["parity"] = parity.worst
+        parity = check_compiled_parity(
+            files, name, compiler, tolerance=tolerance, rounding=rounding
+        )
+    facts["parity"] = parity.max_difference
     files[f"{name}.json"] = json.dumps(facts, indent=2) + "\n"
-    with made_folder(folder):
-        write_together({folder / file: text.encode() for file, text in files.items()})
-    return Written(folder / f"{name}.c", folder / f"{name}.json", parity)
+    with create_folder(folder):
+        atomic_write_many({folder / file: text.encode() for file, text in files.items()})
+    return ExportResult(folder / f"{name}.c", folder / f"{name}.json", parity)
 
 
-def _refuse_others_files(folder: Path, name: str) -> None:
+def _check_no_foreign_files(folder: Path, name: str) -> None:
     """Raise if files would be written over that are no earlier export."""
-    ours = any((description_at(path) or {}).get("form") == "c" for path in folder.glob("*.json"))
+    ours = any((read_metadata(path) or {}).get("form") == "c" for path in folder.glob("*.json"))
     for file in () if ours else ("Makefile", "main.c", "test_vector.csv", f"{name}.c", f"{name}.h"):
         if (folder / file).exists():
             raise ExportError(
@@ -142,21 +172,21 @@ def _refuse_others_files(folder: Path, name: str) -> None:
             )
 
 
-def c_sources(
+def make_c_sources(
     step: ExportedStep,
     graph: Any,
     facts: Mapping[str, Any],
     *,
     name: str,
-    labels: Labels,
+    schema: IOSchema,
     tolerance: float,
 ) -> dict[str, str]:
     """Return the files of a step's graph, by name."""
-    inputs, outputs, size = step.input_size, step.output_size, step.body.state_size
+    inputs, outputs, size = step.input_size, step.output_size, step.sequence_module.state_size
     x_type = "float" if step.embedding is None else "int64_t"
     arguments = [f"const {x_type} x[1][{inputs}]"]
-    columns, call, reading = names_of("x", labels.inputs, inputs), ["x"], ""
-    if step.gap is None:
+    columns, call, reading = resolve_names("x", schema.inputs, inputs), ["x"], ""
+    if step.fixed_dt is None:
         arguments.append("const float dt[1]")
         columns, call, reading = [*columns, "dt"], [*call, "dt"], templates.READ_GAP
     if step.observed:
@@ -175,39 +205,39 @@ def c_sources(
         "NAME": name.upper(),
         "NAME_FILE": name,
         "version": VERSION,
-        "cell": plain(str(facts["cell"])),
+        "cell": sanitize_comment(str(facts["cell"])),
         "inputs": inputs,
         "outputs": outputs,
         "state": size,
         "x_type": x_type,
-        "x_may": "finite or NaN" if step.scaled else "finite",
+        "x_may": "finite or NaN" if step.is_scaled else "finite",
         "arguments": (",\n" + " " * (len(name) + 11)).join(arguments),
-        "notes": "\n".join(f" * {line}" for line in _notes(step, labels)),
-        "columns": ", ".join(map(plain, columns)),
+        "notes": "\n".join(f" * {line}" for line in _describe_arguments(step, schema)),
+        "columns": ", ".join(map(sanitize_comment, columns)),
         "column_count": len(columns),
         "call": ", ".join([*(casts.get(c, c) for c in call), state, "y", "h[1 - now]"]),
         "reading": reading,
         "tolerance": repr(float(tolerance)),
     }
     return {
-        f"{name}.c": generated(graph, name) + _start(facts["state"], words),
+        f"{name}.c": generate_c(graph, name) + _generate_start(facts["state"], words),
         f"{name}.h": templates.HEADER.substitute(words),
         "main.c": templates.MAIN.substitute(words),
         "Makefile": templates.MAKEFILE.substitute(words),
     }
 
 
-def generated(graph: Any, name: str) -> str:
+def generate_c(graph: Any, name: str) -> str:
     """Return the C of a graph of one step, as ``NAME_step``.
 
     Raises:
         ExportError: the compiler has no C for one of its operators.
     """
     errors = require("emx_onnx_cgen.errors", extra="c")
-    _rename(graph)
+    _rename_nodes(graph)
     _narrow_indices(graph)
     try:
-        source: str = _compiler(f"{name}_step").compile(graph)
+        source: str = _make_compiler(f"{name}_step").compile(graph)
     except (errors.CompilerError, ValueError) as error:
         raise ExportError(f"the model's graph cannot be C: {error}") from error
     # Not every cell reads the gaps, which compilers warn of.
@@ -217,7 +247,7 @@ def generated(graph: Any, name: str) -> str:
 
 
 @lru_cache(maxsize=2)
-def _compiler(function: str) -> Any:
+def _make_compiler(function: str) -> Any:
     """Return what writes a function of C; a second one would parse all its templates again."""
     compiling = require("emx_onnx_cgen.compiler", extra="c")
     options = compiling.CompilerOptions(
@@ -229,43 +259,43 @@ def _compiler(function: str) -> Any:
     return compiling.Compiler(options)
 
 
-def _checked(step: ExportedStep) -> tuple[dict[str, Tensor], Tensor]:
+def _sample_outputs(step: ExportedStep) -> tuple[dict[str, Tensor], Tensor]:
     """Return irregular samples by name, and what the model says to them, (1, T, O)."""
-    given = random_inputs(step, (1, CHECKED), seed=1)
-    return given, _outputs(step, given)
+    given = sample_inputs(step, (1, SAMPLE_COUNT), seed=1)
+    return given, _run_model(step, given)
 
 
-def _outputs(step: ExportedStep, given: dict[str, Tensor], *, wide: bool = False) -> Tensor:
-    body = step.body
+def _run_model(step: ExportedStep, inputs: dict[str, Tensor], *, double: bool = False) -> Tensor:
+    body = step.sequence_module
     was, body.return_sequences = body.return_sequences, True
     try:
-        y, _ = by_model(step, given, wide=wide)
+        y, _ = run_model(step, inputs, double=double)
     finally:
         body.return_sequences = was
     return y
 
 
-def _rounding(step: ExportedStep, given: dict[str, Tensor], y: Tensor) -> float:
+def _measure_rounding(step: ExportedStep, inputs: dict[str, Tensor], y: Tensor) -> float:
     """Return how far a model that says y is from itself in double precision."""
-    exact = _outputs(step, given, wide=True)
+    exact = _run_model(step, inputs, double=True)
     return float(((y - exact).abs() / exact.abs().clamp(min=1.0)).max())  # as main.c has it
 
 
-def _test_vector(given: dict[str, Tensor], y: Tensor) -> str:
+def _format_test_vector(inputs: dict[str, Tensor], y: Tensor) -> str:
     """Return samples and what the model says to them as CSV."""
-    columns = [given["x"][0]]
-    columns += [given["dt"][0].unsqueeze(1)] if "dt" in given else []
-    columns += [given["observed"][0]] if "observed" in given else []
+    columns = [inputs["x"][0]]
+    columns += [inputs["dt"][0].unsqueeze(1)] if "dt" in inputs else []
+    columns += [inputs["observed"][0]] if "observed" in inputs else []
     rows = torch.cat([*(c.double() for c in columns), y[0].double()], dim=1)
     return "".join(",".join(f"{v:.9g}" for v in row) + "\n" for row in rows.tolist())
 
 
-def plain(text: str) -> str:
+def sanitize_comment(text: str) -> str:
     """Return a text as it may stand in a comment of C: signs that could end one are left out."""
-    return _PLAIN.sub("?", text)[:80]
+    return _UNSAFE_CHARACTERS.sub("?", text)[:80]
 
 
-def _start(state: Sequence[Mapping[str, Any]], words: Mapping[str, Any]) -> str:
+def _generate_start(state: Sequence[Mapping[str, Any]], words: Mapping[str, Any]) -> str:
     """Return the C of the state before the first sample."""
     value: list[float] = []
     affine = ""
@@ -281,49 +311,49 @@ def _start(state: Sequence[Mapping[str, Any]], words: Mapping[str, Any]) -> str:
         value += initial["value"]
         if "per_input" in initial:  # of the first layer, whose state comes first
             rows = [[*row, *[0.0] * (words["state"] - len(row))] for row in initial["per_input"]]
-            text = ", ".join("{" + _floats(row) + "}" for row in rows)
+            text = ", ".join("{" + _format_floats(row) + "}" for row in rows)
             affine = templates.AFFINE.substitute(words, rows=text, count=len(rows))
-    return templates.START.substitute(words, value=_floats(value), affine=affine)
+    return templates.START.substitute(words, value=_format_floats(value), affine=affine)
 
 
-def _floats(values: Sequence[float]) -> str:
+def _format_floats(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.9e}f" for value in values)
 
 
-def _notes(step: ExportedStep, labels: Labels) -> list[str]:
+def _describe_arguments(step: ExportedStep, schema: IOSchema) -> list[str]:
     """Return what a header says of the arguments; of foreign names, what is harmless there."""
-    unit = plain(labels.time_unit) or "that of the cell's time constants"
+    unit = sanitize_comment(schema.time_unit) or "that of the cell's time constants"
     scaled = (
         "in the units before scaling, NaN where missing"
-        if step.scaled
+        if step.is_scaled
         else "as the model reads them"
     )
     lines = [f"x: {scaled}:"]
     lines += [
-        f"  x[0][{i}] {plain(n)}"
-        for i, n in enumerate(names_of("x", labels.inputs, step.input_size))
+        f"  x[0][{i}] {sanitize_comment(n)}"
+        for i, n in enumerate(resolve_names("x", schema.inputs, step.input_size))
     ]
-    if step.gap is None:
+    if step.fixed_dt is None:
         lines.append(f"dt: time since the sample before; unit: {unit}")
     else:
-        lines.append(f"every gap is {step.gap:g}; unit: {unit}")
+        lines.append(f"every gap is {step.fixed_dt:g}; unit: {unit}")
     if step.observed:
         lines.append("observed: which features were measured")
-    lines.append(f"y, {plain(labels.y)}:" if labels.y else "y:")
+    lines.append(f"y, {sanitize_comment(schema.y)}:" if schema.y else "y:")
     lines += [
-        f"  y[0][{i}] {plain(n)}"
-        for i, n in enumerate(names_of("y", labels.outputs, step.output_size))
+        f"  y[0][{i}] {sanitize_comment(n)}"
+        for i, n in enumerate(resolve_names("y", schema.outputs, step.output_size))
     ]
     lines.append("h_in, h_out: the state, whose parts are")
     at = 0
     for index, cell in enumerate(step.cells):
         for part, width in cell.state_parts.items():
-            lines.append(f"  [{at}..{at + width - 1}] {plain(part)} of layer {index}")
+            lines.append(f"  [{at}..{at + width - 1}] {sanitize_comment(part)} of layer {index}")
             at += width
     return lines
 
 
-def _rename(graph: Any) -> None:
+def _rename_nodes(graph: Any) -> None:
     """Give values and nodes names of our own: a module's could be anything."""
     kept = {value.name for value in (*graph.graph.input, *graph.graph.output)} | {""}
     short: dict[str, str] = {}

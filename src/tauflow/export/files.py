@@ -1,7 +1,7 @@
 """Model files: one ``.safetensors`` file that holds the weights and says how to build the module.
 
 The tensors are the state dict, the facts the module's description; for the form of the file see
-:mod:`tauflow.tensorfile`.
+:mod:`tauflow._internal.tensor_file`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,19 +12,31 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from tauflow._internal.allocation_limit import limit_allocations
+from tauflow._internal.module_hooks import find_tied_names, tie_tensors
+from tauflow._internal.tensor_file import (
+    encode_tensor_file,
+    hash_tensors,
+    read_tensor_file,
+    write_atomically,
+)
 from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError, TauflowError
-from tauflow.modifications import tie, tied_names
-from tauflow.tensorfile import encode, hash_tensors, read_tensor_file, write_atomically
 
-from .as_built import computed_parameters, modifications
-from .describe import TIES, describe, rebuild
-from .room import room_of
+from .config import TIES, from_config, get_config
+from .modification_check import describe_computed_parameters, describe_modifications
 
 KIND = "model"
 PREDICTOR = "predictor.safetensors"
 """File of a run's folder that :func:`tauflow.load_predictor` reads."""
 _ADVICE = "Copy it again from its source, or save the model anew with tauflow.save."
-_NOT_OURS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_CONSTRUCTOR_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 _Path = str | PathLike[str]
 
 
@@ -51,31 +63,31 @@ def save(module: nn.Module, path: _Path) -> None:
         raise DataNotFoundError(
             f"cannot save {path.name}: there is no folder {path.parent}. Create it first."
         )
-    write_atomically(path, encoded(module))
+    write_atomically(path, encode_model(module))
 
 
-def encoded(module: nn.Module) -> bytes:
+def encode_model(module: nn.Module) -> bytes:
     """Return the bytes of a model file.
 
     Raises:
         ArgumentError: see :func:`save`.
     """
-    description = description_of(module)
-    return encode(KIND, tensors_of(module), description)
+    description = get_file_config(module)
+    return encode_tensor_file(KIND, collect_tensors(module), description)
 
 
-def description_of(module: nn.Module) -> dict[str, Any]:
-    """Return how a module was built, see :func:`tauflow.export.describe`, if that is how it is.
+def get_file_config(module: nn.Module) -> dict[str, Any]:
+    """Return how a module was built, see :func:`tauflow.export.config`, if that is how it is.
 
     Raises:
         ArgumentError: see :func:`save`.
     """
-    description = describe(module)
-    built = rebuild(description)
+    description = get_config(module)
+    built = from_config(description)
     changes = (
-        computed_parameters(built, module)
-        or _difference(_shapes(built), _shapes(module))
-        or modifications(built, module)
+        describe_computed_parameters(built, module)
+        or _describe_difference(_tensor_shapes(built), _tensor_shapes(module))
+        or describe_modifications(built, module)
     )
     if changes:
         raise ArgumentError(
@@ -83,7 +95,7 @@ def description_of(module: nn.Module) -> dict[str, Any]:
             "constructor's arguments, so that a part changed later would be lost; build the "
             "module with that part, or save its state_dict() alone."
         )
-    ties = tied_names(module)
+    ties = find_tied_names(module)
     return {**description, TIES: ties} if ties else description
 
 
@@ -106,60 +118,60 @@ def load(path: _Path) -> Any:
             told = "It is that of a run: tauflow.load_predictor(path) reads it."
         raise DataNotFoundError(f"{path} {what}. {told}")
     tensors, description = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
-    return module_of(path, tensors, description)
+    return build_module(path, tensors, description)
 
 
-def module_of(path: Path, tensors: dict[str, Tensor], description: Mapping[str, Any]) -> Any:
+def build_module(path: Path, tensors: dict[str, Tensor], config: Mapping[str, Any]) -> Any:
     """Return the module that a file describes, with the tensors that it holds.
 
     Args:
         path: the file, for messages.
         tensors: as :func:`tensors_of` returned them.
-        description: as :func:`description_of` returned it.
+        config: as :func:`get_file_config` returned it.
 
     Raises:
         ModelFileError: it cannot be built, or the tensors do not fit it.
     """
-    with _told(path), room_of(tensors):
-        module: nn.Module = rebuild(description)
-    if difference := _unlike(module, tensors):
+    with _convert_errors(path), limit_allocations(tensors):
+        module: nn.Module = from_config(config)
+    if difference := _find_tensor_mismatch(module, tensors):
         raise ModelFileError(
-            f"{path.name}: the tensors do not fit the {description['class']} described: "
+            f"{path.name}: the tensors do not fit the {config['class']} described: "
             f"{difference}. Save the model anew with tauflow.save."
         )
-    with _told(path):
-        ties = [names for names in tied_names(module) if _are_one(names, tensors)]
-        for name in _constants(module).keys() & tensors.keys():
+    with _convert_errors(path):
+        ties = [names for names in find_tied_names(module) if _are_bit_equal(names, tensors)]
+        for name in _constant_buffers(module).keys() & tensors.keys():
             owner, _, attribute = name.rpartition(".")
             setattr(module.get_submodule(owner), attribute, tensors.pop(name))
         module.load_state_dict(tensors, assign=True)  # assigning keeps the dtypes of the file
-        tie(module, ties)
+        tie_tensors(module, ties)
     return module
 
 
-def _are_one(names: list[str], tensors: Mapping[str, Tensor]) -> bool:
+def _are_bit_equal(names: list[str], tensors: Mapping[str, Tensor]) -> bool:
     """Whether tensors are equal to the bit: a file may be of a model that was tied no longer."""
     return len({hash_tensors({"": tensors[name]}) for name in names if name in tensors}) <= 1
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _convert_errors(path: Path) -> Iterator[None]:
     """Let no other error out of the building of a module that a file describes."""
     try:
         yield
     except TauflowError as error:
         raise ModelFileError(f"{path.name}: the module cannot be built: {error}") from error
-    except _NOT_OURS as error:  # what the constructors of others say of absurd numbers
+    except _CONSTRUCTOR_ERRORS as error:  # what the constructors of others say of absurd numbers
         raise ModelFileError(
             f"{path.name}: the module cannot be built: {type(error).__name__}: {error}. {_ADVICE}"
         ) from error
 
 
-def _unlike(module: nn.Module, tensors: Mapping[str, Tensor]) -> str:
+def _find_tensor_mismatch(module: nn.Module, tensors: Mapping[str, Tensor]) -> str:
     """Say how tensors differ from a module's in name, shape or kind; nothing if they do not."""
-    expected = state_of(module)
-    expected |= {name: c for name, c in _constants(module).items() if name in tensors}
-    return _difference(
+    expected = get_state_dict(module)
+    expected |= {name: c for name, c in _constant_buffers(module).items() if name in tensors}
+    return _describe_difference(
         {name: tuple(tensor.shape) for name, tensor in expected.items()},
         {name: tuple(tensor.shape) for name, tensor in tensors.items()},
     ) or "; ".join(
@@ -169,19 +181,19 @@ def _unlike(module: nn.Module, tensors: Mapping[str, Tensor]) -> str:
     )
 
 
-def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+def collect_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return what a model file holds of a module: its state dict, and constants left out of it."""
-    return {**state_of(module), **_constants(module)}
+    return {**get_state_dict(module), **_constant_buffers(module)}
 
 
-def state_of(module: nn.Module) -> dict[str, Tensor]:
+def get_state_dict(module: nn.Module) -> dict[str, Tensor]:
     """Return the state dict of a module.
 
     Raises:
         ArgumentError: an entry is no tensor.
     """
     state = module.state_dict()
-    if other := named_other(state):
+    if other := find_non_tensor(state):
         raise ArgumentError(
             f"{type(module).__name__}: {other}. A model file holds tensors alone: save the model "
             "before it is quantised, or its state_dict() with torch.save."
@@ -189,7 +201,7 @@ def state_of(module: nn.Module) -> dict[str, Tensor]:
     return state
 
 
-def named_other(state: Mapping[str, Any]) -> str:
+def find_non_tensor(state: Mapping[str, Any]) -> str:
     """Say which entry of a state dict is no tensor; nothing if all are."""
     for name, value in state.items():
         if not isinstance(value, Tensor):
@@ -198,12 +210,12 @@ def named_other(state: Mapping[str, Any]) -> str:
     return ""
 
 
-def _constants(module: nn.Module) -> dict[str, Tensor]:
+def _constant_buffers(module: nn.Module) -> dict[str, Tensor]:
     """Return the floating-point buffers that a state dict leaves out, as constructors make them.
 
     Built anew they would have the default dtype, and its digits.
     """
-    kept = state_of(module)
+    kept = get_state_dict(module)
     return {
         name: buffer
         for name, buffer in module.named_buffers()
@@ -211,22 +223,22 @@ def _constants(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in state_of(module).items()}
+def _tensor_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in get_state_dict(module).items()}
 
 
-def _difference(
-    expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]
+def _describe_difference(
+    expected: Mapping[str, tuple[int, ...]], actual: Mapping[str, tuple[int, ...]]
 ) -> str:
     """Say how the names and shapes of tensors differ; nothing if they do not."""
     parts = []
-    if missing := sorted(set(expected) - set(found)):
+    if missing := sorted(set(expected) - set(actual)):
         parts.append(f"missing {', '.join(missing)}")
-    if extra := sorted(set(found) - set(expected)):
+    if extra := sorted(set(actual) - set(expected)):
         parts.append(f"unexpected {', '.join(extra)}")
     parts += [
-        f"{name} has shape {found[name]}, expected {shape}"
+        f"{name} has shape {actual[name]}, expected {shape}"
         for name, shape in sorted(expected.items())
-        if name in found and found[name] != shape
+        if name in actual and actual[name] != shape
     ]
     return "; ".join(parts)

@@ -7,14 +7,14 @@ from pathlib import Path
 from tauflow.errors import DataNotFoundError
 
 
-def check_place(folder: Path) -> None:
+def check_folder_path(folder: Path) -> None:
     """Raise :class:`DataNotFoundError` unless there is a folder, or one can be made."""
     if not folder.parent.is_dir() or folder.is_file():
         raise DataNotFoundError(f"cannot write to the folder {folder}: there is no place for it.")
 
 
 @contextmanager
-def made_folder(folder: Path) -> Iterator[None]:
+def create_folder(folder: Path) -> Iterator[None]:
     """Make a folder for what the block writes; one that was not there is gone if that fails."""
     new = not folder.exists()
     folder.mkdir(exist_ok=True)

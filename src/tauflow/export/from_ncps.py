@@ -16,11 +16,11 @@ from tauflow.models import SequenceModel
 from tauflow.sequence import LTC, CatalogRNN, CfC, MixedMemory, SequenceModule, WiredCfC
 from tauflow.wirings import AbstractWiring
 
-from .ncps_source import NcpsSettings, NcpsTensors, settings_of_module, settings_of_state
-from .ncps_wirings import convert_wiring, inferred_cfc_wiring, inferred_ltc_wiring
+from .ncps_source import NcpsSettings, NcpsTensors, read_module_settings, resolve_state_settings
+from .ncps_wirings import convert_wiring, infer_cfc_wiring, infer_ltc_wiring
 
 _MODULES: dict[str, type[CatalogRNN]] = {"ltc": LTC, "cfc": CfC, "wired-cfc": WiredCfC}
-_FIRST = {"ltc": "gleak", "cfc": "ff1.weight", "wired-cfc": "layer_0.ff1.weight"}
+_KEY_TENSORS = {"ltc": "gleak", "cfc": "ff1.weight", "wired-cfc": "layer_0.ff1.weight"}
 _INIT = {"init": "torch", "init_gain": 1.0}
 _LTC_NAMES = {
     "w": "w",
@@ -96,35 +96,35 @@ def from_ncps(
         "implicit_param_constraints": implicit_param_constraints,
         "return_sequences": return_sequences,
     }
-    tensors, settings = _read(source, {k: v for k, v in given.items() if v is not None})
+    tensors, settings = _read_source(source, {k: v for k, v in given.items() if v is not None})
     with torch.random.fork_rng(devices=[]):  # the initial values are overwritten at once
         target = _build(tensors, settings)
-    any_tensor = tensors.peek(_FIRST[tensors.kind])
+    any_tensor = tensors.peek(_KEY_TENSORS[tensors.kind])
     target.to(device=any_tensor.device, dtype=any_tensor.dtype)
     if isinstance(target, SequenceModel):
-        _copy(target.head.weight, tensors.take("fc.weight"), "fc.weight")
-        _copy(target.head.bias, tensors.take("fc.bias"), "fc.bias")
+        _copy_tensor(target.head.weight, tensors.take("fc.weight"), "fc.weight")
+        _copy_tensor(target.head.bias, tensors.take("fc.bias"), "fc.bias")
     body = target.rnn if isinstance(target, SequenceModel) else target
     assert isinstance(body, SequenceModule)
-    _fill(body.cell, tensors)
+    _copy_cell(body.cell, tensors)
     tensors.finish()
     if isinstance(source, nn.Module):
         target.train(source.training)
     return target
 
 
-def _read(source: Any, given: dict[str, Any]) -> tuple[NcpsTensors, NcpsSettings]:
+def _read_source(source: Any, overrides: dict[str, Any]) -> tuple[NcpsTensors, NcpsSettings]:
     if isinstance(source, nn.Module):
-        settings = settings_of_module(source)
-        if given:
+        settings = read_module_settings(source)
+        if overrides:
             raise ArgumentError(
-                f"from_ncps: {', '.join(given)} is read from the module. Leave it out, or pass "
+                f"from_ncps: {', '.join(overrides)} is read from the module. Leave it out, or pass "
                 "the module's state_dict()."
             )
         return NcpsTensors(source.state_dict()), settings
     if isinstance(source, Mapping) and all(isinstance(v, Tensor) for v in source.values()):
         tensors = NcpsTensors(source)
-        return tensors, settings_of_state(tensors, given)
+        return tensors, resolve_state_settings(tensors, overrides)
     raise ArgumentError(
         "from_ncps: source must be an ncps.torch module or its state dict, got "
         f"{type(source).__name__}. Pass the module itself, or module.state_dict()."
@@ -148,7 +148,7 @@ def _ltc_arguments(
     tensors: NcpsTensors, settings: NcpsSettings
 ) -> tuple[int, AbstractWiring, dict[str, Any]]:
     if settings.wiring is None:
-        wiring = inferred_ltc_wiring(tensors)
+        wiring = infer_ltc_wiring(tensors)
     else:
         wiring = convert_wiring(settings.wiring)
     constraint = "softplus-raw" if settings.implicit_param_constraints else "relu"
@@ -156,8 +156,8 @@ def _ltc_arguments(
         "substeps": settings.ode_unfolds,
         "epsilon": settings.epsilon,
         "constraint": constraint,
-        "input_mapping": _mapping("input", tensors),
-        "output_mapping": _mapping("output", tensors),
+        "input_mapping": _infer_mapping("input", tensors),
+        "output_mapping": _infer_mapping("output", tensors),
     }
     return tensors.peek("sensory_w").shape[0], wiring, options
 
@@ -165,7 +165,7 @@ def _ltc_arguments(
 def _cfc_arguments(tensors: NcpsTensors, settings: NcpsSettings) -> tuple[int, int, dict[str, Any]]:
     units, features = tensors.peek("ff1.weight").shape
     options: dict[str, Any] = {"backbone_layers": 0}
-    if layers := tensors.numbered("backbone."):
+    if layers := tensors.numbered_prefixes("backbone."):
         backbone_units, features = tensors.peek(f"{layers[0]}.weight").shape
         options = {
             "backbone_layers": len(layers),
@@ -181,7 +181,7 @@ def _wired_cfc_arguments(
     tensors: NcpsTensors, settings: NcpsSettings
 ) -> tuple[int, AbstractWiring, dict[str, Any]]:
     if settings.wiring is None:
-        wiring = inferred_cfc_wiring(tensors)
+        wiring = infer_cfc_wiring(tensors)
     else:
         wiring = convert_wiring(settings.wiring, layered_output=True)
     units, features = tensors.peek("layer_0.ff1.weight").shape
@@ -200,77 +200,78 @@ _ARGUMENTS: dict[str, Callable[[NcpsTensors, NcpsSettings], tuple[int, Any, dict
 }
 
 
-def _mapping(side: str, tensors: NcpsTensors) -> str:
+def _infer_mapping(side: str, tensors: NcpsTensors) -> str:
     if f"{side}_w" not in tensors:
         return "none"
     return "affine" if f"{side}_b" in tensors else "linear"
 
 
-def _fill(cell: AbstractCell, tensors: NcpsTensors) -> None:
+def _copy_cell(cell: AbstractCell, tensors: NcpsTensors) -> None:
     """Copy the tensors into a cell, whatever its kind."""
     match cell:
         case MixedMemoryCell():
-            _fill_memory(cell, tensors)
-            _fill(cell.core, tensors)
+            _copy_memory(cell, tensors)
+            _copy_cell(cell.core, tensors)
         case LTCCell():
-            _fill_ltc(cell, tensors)
+            _copy_ltc(cell, tensors)
         case CfCCell():
-            for number, name in enumerate(tensors.numbered("backbone.")):
+            for number, name in enumerate(tensors.numbered_prefixes("backbone.")):
                 for kind in ("weight", "bias"):
                     ours = cell.backbone.get_parameter(f"layers.{number}.{kind}")
-                    _copy(ours, tensors.take(f"{name}.{kind}"), f"{name}.{kind}")
-            _fill_heads(cell.heads, tensors, "")
+                    _copy_tensor(ours, tensors.take(f"{name}.{kind}"), f"{name}.{kind}")
+            _copy_heads(cell.heads, tensors, "")
         case WiredCfCCell():
             for number, heads in enumerate(cell.layers):
                 assert isinstance(heads, ClosedFormHeads)
-                _fill_heads(heads, tensors, f"layer_{number}.")
+                _copy_heads(heads, tensors, f"layer_{number}.")
 
 
-def _fill_memory(cell: MixedMemoryCell, tensors: NcpsTensors) -> None:
+def _copy_memory(cell: MixedMemoryCell, tensors: NcpsTensors) -> None:
     for ours, name in (
         (cell.W_x, "lstm.input_map.weight"),
         (cell.W_h, "lstm.recurrent_map.weight"),
         (cell.b, "lstm.input_map.bias"),
     ):
         g, i, f, o = tensors.take(name).chunk(4)  # ncps puts the candidate before the gates
-        _copy(ours, torch.cat([i, f, g, o]), name)
+        _copy_tensor(ours, torch.cat([i, f, g, o]), name)
 
 
-def _fill_ltc(cell: LTCCell, tensors: NcpsTensors) -> None:
+def _copy_ltc(cell: LTCCell, tensors: NcpsTensors) -> None:
     for ours, name in (("synapses", "sparsity_mask"), ("synapses_x", "sensory_sparsity_mask")):
-        _same_mask(cell.get_buffer(ours), tensors.take(name), name)
+        _check_same_mask(cell.get_buffer(ours), tensors.take(name), name)
     for ours, name in (_LTC_NAMES | _LTC_MAPS).items():
         parameter = getattr(cell, ours)
         if parameter is not None:
-            _copy(parameter, tensors.take(name), name)
+            _copy_tensor(parameter, tensors.take(name), name)
 
 
-def _fill_heads(heads: ClosedFormHeads, tensors: NcpsTensors, prefix: str) -> None:
+def _copy_heads(heads: ClosedFormHeads, tensors: NcpsTensors, prefix: str) -> None:
     if heads.synapses is not None:
         name = f"{prefix}sparsity_mask"
-        _same_mask(heads.synapses[: heads.hidden_size], tensors.take(name), name)
+        _check_same_mask(heads.synapses[: heads.hidden_size], tensors.take(name), name)
     pure = heads.mode == "pure"
     names = [prefix + name for name in (["ff1"] if pure else ["ff1", "ff2", "time_a", "time_b"])]
     for ours, kind in ((heads.weight, "weight"), (heads.bias, "bias")):
         joined = torch.cat([tensors.take(f"{name}.{kind}") for name in names])
-        _copy(ours, joined, f"{prefix}ff1.{kind}")
+        _copy_tensor(ours, joined, f"{prefix}ff1.{kind}")
     if pure:
-        _copy(heads.w_tau, tensors.take(f"{prefix}w_tau").squeeze(0), f"{prefix}w_tau")
-        _copy(heads.A, tensors.take(f"{prefix}A").squeeze(0), f"{prefix}A")
+        _copy_tensor(heads.w_tau, tensors.take(f"{prefix}w_tau").squeeze(0), f"{prefix}w_tau")
+        _copy_tensor(heads.A, tensors.take(f"{prefix}A").squeeze(0), f"{prefix}A")
 
 
 @torch.no_grad()
-def _copy(ours: Tensor, theirs: Tensor, name: str) -> None:
-    if ours.shape != theirs.shape:  # copy_ would broadcast in silence
+def _copy_tensor(target: Tensor, source: Tensor, name: str) -> None:
+    if target.shape != source.shape:  # copy_ would broadcast in silence
         raise ArgumentError(
-            f"from_ncps: {name} has shape {tuple(theirs.shape)}, expected {tuple(ours.shape)} from "
+            f"from_ncps: {name} has shape {tuple(source.shape)}, expected {tuple(target.shape)} "
+            "from "
             "the other tensors and the wiring. Pass one module's state_dict() and its own wiring."
         )
-    ours.copy_(theirs)
+    target.copy_(source)
 
 
-def _same_mask(ours: Tensor, theirs: Tensor, name: str) -> None:
-    if not torch.equal(ours, theirs.to(ours.dtype)):
+def _check_same_mask(target: Tensor, source: Tensor, name: str) -> None:
+    if not torch.equal(target, source.to(target.dtype)):
         raise ArgumentError(
             f"from_ncps: the wiring does not have the synapses of {name}. Pass the wiring that "
             "the module was built with, or leave it out to take the synapses as they are."

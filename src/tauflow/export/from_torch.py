@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from tauflow._internal.module_hooks import list_hook_kinds
 from tauflow.cells.gated import AbstractGatedCell, GRUCell
 from tauflow.errors import ArgumentError
-from tauflow.modifications import hook_names
 from tauflow.sequence import GRU, LSTM, CatalogRNN, Elman, SequenceModule
 
 _MODULES: dict[type[nn.Module], type[CatalogRNN]] = {nn.LSTM: LSTM, nn.GRU: GRU, nn.RNN: Elman}
@@ -45,7 +45,7 @@ def from_torch(source: nn.LSTM | nn.GRU | nn.RNN) -> SequenceModule:
             f"from_torch: the RNN has nonlinearity={source.nonlinearity!r}, and tauflow.Elman "
             "computes tanh only."
         )
-    if hooks := hook_names(source):
+    if hooks := list_hook_kinds(source):
         raise ArgumentError(
             f"from_torch: the {type(source).__name__} has {hooks[0]}, which would be left out. "
             "Remove them, and register them on the module that from_torch returns."
@@ -64,12 +64,12 @@ def from_torch(source: nn.LSTM | nn.GRU | nn.RNN) -> SequenceModule:
     names = [f"l{layer}{suffix}" for layer in range(source.num_layers) for suffix in suffixes]
     for cell, name in zip(module.each_cell, names, strict=True):
         assert isinstance(cell, AbstractGatedCell)
-        _fill(cell, source, name)
+        _copy_layer(cell, source, name)
     return module.train(source.training)
 
 
 @torch.no_grad()
-def _fill(cell: AbstractGatedCell, source: nn.RNNBase, name: str) -> None:
+def _copy_layer(cell: AbstractGatedCell, source: nn.RNNBase, name: str) -> None:
     """Copy the weights of one layer and direction."""
     cell.W_x.copy_(getattr(source, f"weight_ih_{name}"))
     cell.W_h.copy_(getattr(source, f"weight_hh_{name}"))

@@ -17,7 +17,7 @@ _ACTIVATION_CLASSES = {
     "GELU": "gelu",
     "LeCun": "lecun_tanh",
 }
-_SETTINGS_OF = {
+_SETTING_NAMES = {
     "ltc": {
         "wiring",
         "ode_unfolds",
@@ -59,7 +59,7 @@ class NcpsTensors:
     def __init__(self, state: Mapping[str, Tensor]) -> None:
         self.is_sequence = any(key.startswith("rnn_cell.") for key in state)
         self._rest = {key.removeprefix("rnn_cell."): value for key, value in state.items()}
-        self.kind = self._kind()
+        self.kind = self._infer_kind()
         self.is_pure = any(key.endswith("w_tau") for key in state)
 
     def __contains__(self, name: str) -> bool:
@@ -81,7 +81,7 @@ class NcpsTensors:
         del self._rest[name]
         return value
 
-    def numbered(self, prefix: str) -> list[str]:
+    def numbered_prefixes(self, prefix: str) -> list[str]:
         """Return ``prefix`` with each number that follows it in a name, in order."""
         rests = (key[len(prefix) :] for key in self._rest if key.startswith(prefix))
         return [f"{prefix}{number}" for number in sorted({int(r.split(".")[0]) for r in rests})]
@@ -95,7 +95,7 @@ class NcpsTensors:
                 "and check mode and wiring."
             )
 
-    def _kind(self) -> str:
+    def _infer_kind(self) -> str:
         if "gleak" in self:
             return "ltc"
         if "layer_0.ff1.weight" in self:
@@ -114,22 +114,22 @@ class NcpsTensors:
         return "cfc"
 
 
-def settings_of_state(tensors: NcpsTensors, given: Mapping[str, Any]) -> NcpsSettings:
+def resolve_state_settings(tensors: NcpsTensors, overrides: Mapping[str, Any]) -> NcpsSettings:
     """Return the caller's settings for a bare state dict, with the defaults of ``ncps``.
 
     Raises:
         ArgumentError: a setting makes no sense for this kind, or contradicts the tensors.
     """
-    known = _SETTINGS_OF[tensors.kind]
-    for name in given:
+    known = _SETTING_NAMES[tensors.kind]
+    for name in overrides:
         if name not in known:
             raise ArgumentError(
                 f"from_ncps: {name} has no meaning for the state dict of a {tensors.kind}. "
                 f"Leave it out; the settings are: {', '.join(sorted(known))}."
             )
-    if not tensors.is_sequence and "return_sequences" in given:
+    if not tensors.is_sequence and "return_sequences" in overrides:
         raise ArgumentError("from_ncps: a cell has no return_sequences. Leave it out.")
-    values = dict(given)
+    values = dict(overrides)
     if tensors.is_pure and values.setdefault("mode", "pure") != "pure":
         raise ArgumentError(
             f"from_ncps: mode={values['mode']!r}, but the state dict has w_tau, which only the "
@@ -140,7 +140,7 @@ def settings_of_state(tensors: NcpsTensors, given: Mapping[str, Any]) -> NcpsSet
     return NcpsSettings(**values)
 
 
-def settings_of_module(module: nn.Module) -> NcpsSettings:
+def read_module_settings(module: nn.Module) -> NcpsSettings:
     """Read the settings off an ``ncps.torch`` module.
 
     Raises:

@@ -37,11 +37,11 @@ def convert_wiring(wiring: Any, *, layered_output: bool = False) -> AbstractWiri
             f"wiring must be a tauflow wiring or a built wiring of ncps, got {wiring!r}. "
             "Call its build(input_size) once."
         )
-    layers = _layers(wiring)
+    layers = _find_layers(wiring)
     outputs = len(layers[-1][1]) if layered_output else int(wiring.output_dim)
     recurrent, inputs = (torch.as_tensor(matrix).to(torch.int8) for matrix in (adjacency, sensory))
-    for candidate in _candidates(wiring, outputs):
-        if _draws(candidate, recurrent, inputs):
+    for candidate in _iter_candidates(wiring, outputs):
+        if _is_same_wiring(candidate, recurrent, inputs):
             return candidate
     if layered_output:
         order = [neuron for _, neurons in reversed(layers) for neuron in neurons]
@@ -53,21 +53,21 @@ def convert_wiring(wiring: Any, *, layered_output: bool = False) -> AbstractWiri
     return ExplicitWiring(recurrent, inputs, outputs, layers)
 
 
-def inferred_ltc_wiring(tensors: NcpsTensors) -> AbstractWiring:
+def infer_ltc_wiring(tensors: NcpsTensors) -> AbstractWiring:
     """Return the wiring of an LTC's masks, with the signs of its reversal potentials."""
-    recurrent = _signed(tensors.peek("sparsity_mask"), tensors.peek("erev"))
-    sensory = _signed(tensors.peek("sensory_sparsity_mask"), tensors.peek("sensory_erev"))
+    recurrent = _to_polarities(tensors.peek("sparsity_mask"), tensors.peek("erev"))
+    sensory = _to_polarities(tensors.peek("sensory_sparsity_mask"), tensors.peek("sensory_erev"))
     units = recurrent.shape[0]
     outputs = tensors.peek("output_w").shape[0] if "output_w" in tensors else units
     full = FullyConnected(units, outputs)
-    if _draws(full, recurrent, sensory):
+    if _is_same_wiring(full, recurrent, sensory):
         return full
     return ExplicitWiring(recurrent, sensory, outputs)
 
 
-def inferred_cfc_wiring(tensors: NcpsTensors) -> AbstractWiring:
+def infer_cfc_wiring(tensors: NcpsTensors) -> AbstractWiring:
     """Return the wiring of a wired CfC's masks, all excitatory, its last layer the output."""
-    masks = [_block(tensors, layer) for layer in tensors.numbered("layer_")]
+    masks = [_read_block_mask(tensors, layer) for layer in tensors.numbered_prefixes("layer_")]
     sizes = [mask.shape[1] for mask in masks]
     names = {1: ["neurons"], 3: ["inter", "command", "motor"]}.get(
         len(masks), [f"layer_{index}" for index in range(len(masks))]
@@ -84,24 +84,24 @@ def inferred_cfc_wiring(tensors: NcpsTensors) -> AbstractWiring:
     return ExplicitWiring(recurrent, sensory, sizes[-1], layers)
 
 
-def _block(tensors: NcpsTensors, layer: str) -> Tensor:
+def _read_block_mask(tensors: NcpsTensors, layer: str) -> Tensor:
     """Return which inputs of a layer reach which of its neurons, without its own recurrence."""
     mask = tensors.peek(f"{layer}.sparsity_mask").cpu().to(torch.int8)
     return mask[:, : mask.shape[1] - mask.shape[0]].T
 
 
-def _signed(mask: Tensor, reversal: Tensor) -> Tensor:
+def _to_polarities(mask: Tensor, reversal: Tensor) -> Tensor:
     signs = torch.where(reversal < 0, -1, 1)
     return (mask.abs() * signs).cpu().to(torch.int8)
 
 
-def _draws(wiring: AbstractWiring, recurrent: Tensor, sensory: Tensor) -> bool:
+def _is_same_wiring(wiring: AbstractWiring, recurrent: Tensor, sensory: Tensor) -> bool:
     """Whether a wiring has exactly these synapses, polarities included."""
     built = wiring.build(sensory.shape[0])
     return torch.equal(built.recurrent, recurrent) and torch.equal(built.sensory, sensory)
 
 
-def _layers(wiring: Any) -> list[tuple[str, list[int]]]:
+def _find_layers(wiring: Any) -> list[tuple[str, list[int]]]:
     groups = [list(wiring.get_neurons_of_layer(layer)) for layer in range(wiring.num_layers)]
     if len(groups) == 1:
         return [("neurons", groups[0])]
@@ -111,7 +111,7 @@ def _layers(wiring: Any) -> list[tuple[str, list[int]]]:
     return list(zip(names, groups, strict=True))
 
 
-def _candidates(wiring: Any, outputs: int) -> Iterator[AbstractWiring]:
+def _iter_candidates(wiring: Any, outputs: int) -> Iterator[AbstractWiring]:
     """Yield the wiring of the same kind, size and seed, where tauflow can build it."""
     try:
         match type(wiring).__name__:

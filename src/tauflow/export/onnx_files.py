@@ -8,24 +8,18 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tauflow.checks import at_least, one_of
+from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow._internal.tensor_file import atomic_write_many
 from tauflow.errors import ArgumentError, DataNotFoundError
-from tauflow.tensorfile import write_together
 
-from .facts import facts_of, refuse_other_description
-from .labels import Labels
-from .onnx_graph import onnx_graph, onnx_runner, require_all
+from .io_schema import IOSchema
+from .metadata import check_metadata_path, make_metadata
+from .onnx_graph import make_onnx_runner, require_all, to_onnx_graph
 from .parity import Parity, check_parity
-from .program import (
-    Exported,
-    ExportedSequence,
-    ExportedStep,
-    Model,
-    export_sequence,
-    export_step,
-)
+from .program import ExportableModel, ExportedSequence, ExportedStep, Model
+from .torch_program import export_sequence, export_step
 
-FORMS = ("sequence", "step")
+MODES = ("sequence", "step")
 PRESETS: dict[str, dict[str, str]] = {"tauflow": {}, "robot": {"x": "obs", "y": "actions"}}
 """Other names of inputs and outputs, by whose convention they are."""
 OPSET = 20
@@ -33,17 +27,17 @@ _SIZES = {"sequence": (3, 17), "step": (2, 40)}
 
 
 @dataclass(frozen=True)
-class Written:
+class ExportResult:
     """Files that hold an exported model.
 
     Args:
         path: the model.
-        description: the JSON file beside it, or inside a folder.
+        metadata_path: the JSON file beside it, or inside a folder.
         parity: how far it is from the model in Python.
     """
 
     path: Path
-    description: Path
+    metadata_path: Path
     parity: Parity
 
 
@@ -51,16 +45,16 @@ def to_onnx(
     model: Model,
     path: str | PathLike[str],
     *,
-    form: str = "sequence",
+    mode: str = "sequence",
     names: str = "tauflow",
     mask: bool = True,
     observed: bool | None = None,
-    gap: float | None = None,
-    labels: Labels | None = None,
+    fixed_dt: float | None = None,
+    schema: IOSchema | None = None,
     scaled: bool = False,
     opset: int = OPSET,
     tolerance: float | None = None,
-) -> Written:
+) -> ExportResult:
     """Write a model to an ONNX file, and beside it what one must know to run it.
 
     Inputs and outputs have the names, shapes and meaning that :func:`tauflow.export.program` and
@@ -74,15 +68,15 @@ def to_onnx(
     Args:
         model: a sequence module or a :class:`~tauflow.models.SequenceModel` around one.
         path: the file, by convention ending in ``.onnx``; its folder must exist.
-        form: ``"sequence"``, or ``"step"`` for one step with the state in and out.
+        mode: ``"sequence"``, or ``"step"`` for one step with the state in and out.
         names: ``"tauflow"`` (x, dt, h_in, y, h_out), or ``"robot"``, the convention of robots'
             software (obs, h_in, actions, h_out), whose samples come at one fixed gap.
         mask: whether a sequence's graph takes a mask.
         observed: whether it takes which features were measured; by default if the cell models that.
-        gap: a gap that is always the same, and then no input; for ``"robot"`` 1 by default.
-        labels: units, names and scales.
+        fixed_dt: a gap that is always the same, and then no input; for ``"robot"`` 1 by default.
+        schema: units, names and scales.
         scaled: whether the graph takes and gives numbers in the units before scaling, NaN where one
-            is missing; ``labels`` then has the scales.
+            is missing; ``schema`` then has the scales.
         opset: version of ONNX's operators, 18 or newer.
         tolerance: largest difference from the model; by default 1e-5 in single precision, 1e-10 in
             double.
@@ -95,80 +89,80 @@ def to_onnx(
         DataNotFoundError: the folder does not exist.
     """
     require_all("onnx")
-    path = writable(path)
-    one_of(FORMS, form=form)
-    renamed = PRESETS[one_of(PRESETS, names=names)]
-    at_least(18, opset=opset)
-    if gap is None and names == "robot":
-        gap = 1.0
-    exported = made(
-        ExportedSequence if form == "sequence" else ExportedStep,
+    path = check_output_path(path)
+    check_one_of(MODES, mode=mode)
+    renamed = PRESETS[check_one_of(PRESETS, names=names)]
+    check_at_least(18, opset=opset)
+    if fixed_dt is None and names == "robot":
+        fixed_dt = 1.0
+    exported = make_exported(
+        ExportedSequence if mode == "sequence" else ExportedStep,
         model,
-        labels=labels,
+        schema=schema,
         scaled=scaled,
         observed=observed,
-        gap=gap,
-        folded=True,
+        fixed_dt=fixed_dt,
+        is_folded=True,
     )
     if isinstance(exported, ExportedSequence):
         traced = export_sequence(exported, mask=mask)
     else:
         assert isinstance(exported, ExportedStep)
         traced = export_step(exported)
-    shapes = axes_of(exported)
-    graph = onnx_graph(traced, opset=opset, names=renamed, axes=shapes)
-    uses_mask = mask and form == "sequence"
+    shapes = get_axes(exported)
+    graph = to_onnx_graph(traced, opset=opset, names=renamed, axes=shapes)
+    uses_mask = mask and mode == "sequence"
     parity = check_parity(
         exported,
-        onnx_runner(graph, renamed),
-        sizes=_SIZES[form],
+        make_onnx_runner(graph, renamed),
+        sizes=_SIZES[mode],
         mask=uses_mask,
         tolerance=tolerance,
     )
     facts = {
-        **facts_of(exported, labels or Labels(), scaled=scaled),
-        "form": form,
+        **make_metadata(exported, schema or IOSchema(), scaled=scaled),
+        "form": mode,
         "opset": opset,
-        "parity": parity.worst,
-        "inputs": _values(graph.graph.input, shapes, renamed),
-        "outputs": _values(graph.graph.output, shapes, renamed),
+        "parity": parity.max_difference,
+        "inputs": _describe_values(graph.graph.input, shapes, renamed),
+        "outputs": _describe_values(graph.graph.output, shapes, renamed),
     }
     entry = graph.metadata_props.add()
     entry.key, entry.value = "tauflow", json.dumps(facts)
     data = graph.SerializeToString()
-    return write_with_facts(path, data, facts, parity)
+    return write_with_metadata(path, data, facts, parity)
 
 
-def made(
-    kind: type[Exported],
+def make_exported(
+    kind: type[ExportableModel],
     model: Model,
     *,
-    labels: Labels | None,
+    schema: IOSchema | None,
     scaled: bool,
     **options: Any,
-) -> Exported:
+) -> ExportableModel:
     """Return the model in the form in which it is traced, with its scales inside if asked for."""
-    scaling = () if labels is None or not scaled else labels.scaling()
+    scaling = () if schema is None or not scaled else schema.scaling()
     if scaled and not scaling:
         raise ArgumentError(
             "scaled: no scales are known. Pass labels with x_mean and x_scale, such as "
-            "tauflow.export.Labels.of(data)."
+            "tauflow.export.IOSchema.from_data(data)."
         )
     exported = kind(model, scaling=scaling, **options).cpu()  # a copy, where files are tried
-    if labels is not None:
-        labels.check(exported.input_size, exported.output_size)
+    if schema is not None:
+        schema.check(exported.input_size, exported.output_size)
         if scaled:
-            labels.warn_of_rounding(exported.like.dtype)
+            schema.warn_precision_loss(exported.like.dtype)
     return exported
 
 
-def axes_of(exported: Exported) -> dict[str, tuple[str | int, ...]]:
+def get_axes(exported: ExportableModel) -> dict[str, tuple[str | int, ...]]:
     """Return the axes of every input and output."""
     free: tuple[str, ...] = ("batch", "time")
     if isinstance(exported, ExportedStep):
         free = ("batch",)
-    steps = free if exported.body.return_sequences else ("batch",)
-    state = ("batch", exported.body.state_size)
+    steps = free if exported.sequence_module.return_sequences else ("batch",)
+    state = ("batch", exported.sequence_module.state_size)
     return {
         "x": (*free, exported.input_size),
         "dt": free,
@@ -180,7 +174,7 @@ def axes_of(exported: Exported) -> dict[str, tuple[str | int, ...]]:
     }
 
 
-def writable(path: str | PathLike[str]) -> Path:
+def check_output_path(path: str | PathLike[str]) -> Path:
     """Return a path that a file can be written to, and its description beside it.
 
     Raises:
@@ -198,18 +192,22 @@ def writable(path: str | PathLike[str]) -> Path:
     beside = path.with_suffix(".json")
     if beside == path:
         raise ArgumentError(f"{path.name} is the name of its description. Choose another ending.")
-    refuse_other_description(beside, path.name, file=path.name)
+    check_metadata_path(beside, path.name, file=path.name)
     return path
 
 
-def write_with_facts(path: Path, data: bytes, facts: Mapping[str, Any], parity: Parity) -> Written:
+def write_with_metadata(
+    path: Path, data: bytes, metadata: Mapping[str, Any], parity: Parity
+) -> ExportResult:
     """Write a file and the description beside it; where that fails, both stay what they were."""
     beside = path.with_suffix(".json")
-    whole = {**facts, "file": path.name, "sha256": hashlib.sha256(data).hexdigest()}
-    write_together({path: data, beside: (json.dumps(whole, indent=2) + "\n").encode()})
-    return Written(path, beside, parity)
+    whole = {**metadata, "file": path.name, "sha256": hashlib.sha256(data).hexdigest()}
+    atomic_write_many({path: data, beside: (json.dumps(whole, indent=2) + "\n").encode()})
+    return ExportResult(path, beside, parity)
 
 
-def _values(values: Any, shapes: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+def _describe_values(
+    values: Any, shapes: Mapping[str, Any], renamed: Mapping[str, str]
+) -> dict[str, Any]:
     ours = {theirs: name for name, theirs in renamed.items()}
     return {value.name: list(shapes[ours.get(value.name, value.name)]) for value in values}

@@ -13,11 +13,11 @@ import torch.fx
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from tauflow._internal.optional_deps import require
 from tauflow.errors import ExportError
-from tauflow.extras import require
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_NOISY = ("torch.onnx", "onnxscript", "onnx_ir")
+_ANSI_CODES = re.compile(r"\x1b\[[0-9;]*m")
+_NOISY_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir")
 
 
 def require_all(extra: str) -> None:
@@ -26,7 +26,7 @@ def require_all(extra: str) -> None:
         require(module, extra=extra)
 
 
-def onnx_graph(
+def to_onnx_graph(
     traced: ExportedProgram,
     *,
     opset: int,
@@ -50,7 +50,7 @@ def onnx_graph(
     onnx = require("onnx", extra=extra)
     inputs = [str(name) for name in traced.graph_signature.user_inputs]
     outputs = ["y", "h_out"]
-    with _quiet():
+    with _silence_exporters():
         try:
             made = torch.onnx.export(
                 traced,
@@ -64,16 +64,20 @@ def onnx_graph(
             assert made is not None
             model = made.model_proto
         except torch.onnx.OnnxExporterError as error:
-            raise ExportError(f"the model cannot be an ONNX graph: {_reason(error)}") from error
-    _restore_numbers(model.graph, made.exported_program or traced, onnx)
-    _without_traces(model.graph)
-    _name_axes(model.graph, {names.get(name, name): axes[name] for name in (*inputs, *outputs)})
+            raise ExportError(
+                f"the model cannot be an ONNX graph: {_innermost_message(error)}"
+            ) from error
+    _restore_double_constants(model.graph, made.exported_program or traced, onnx)
+    _remove_stack_traces(model.graph)
+    _set_axis_names(
+        model.graph, {names.get(name, name): axes[name] for name in (*inputs, *outputs)}
+    )
     model.graph.name = "tauflow"
     onnx.checker.check_model(model, full_check=True)
     return model
 
 
-def _restore_numbers(graph: Any, program: ExportedProgram, onnx: Any) -> None:
+def _restore_double_constants(graph: Any, program: ExportedProgram, onnx: Any) -> None:
     """Write numbers that stand in a program as such with all their digits into a graph of doubles.
 
     The exporter keeps them with those of single precision.
@@ -84,7 +88,7 @@ def _restore_numbers(graph: Any, program: ExportedProgram, onnx: Any) -> None:
             for number in (*node.args, *node.kwargs.values()):
                 if type(number) is float:
                     exact.setdefault(float(np.float32(number)), set()).add(number)
-    for inner in _graphs(graph):
+    for inner in _iter_graphs(graph):
         for tensor in inner.initializer:
             if tensor.data_type != onnx.TensorProto.DOUBLE:
                 continue
@@ -97,15 +101,15 @@ def _restore_numbers(graph: Any, program: ExportedProgram, onnx: Any) -> None:
                 tensor.CopyFrom(onnx.numpy_helper.from_array(whole, tensor.name))
 
 
-def _reason(error: BaseException) -> str:
+def _innermost_message(error: BaseException) -> str:
     """Return the first line of the exporter's innermost error, which names what it lacks."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = _COLOUR.sub("", str(error)).strip().splitlines()
+    lines = _ANSI_CODES.sub("", str(error)).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
-def onnx_runner(model: Any, names: Mapping[str, str], *, extra: str = "onnx") -> "OnnxRunner":
+def make_onnx_runner(model: Any, names: Mapping[str, str], *, extra: str = "onnx") -> "OnnxRunner":
     """Return an ``onnx.ModelProto`` as something that runs, with one thread."""
     runtime = require("onnxruntime", extra=extra)
     options = runtime.SessionOptions()
@@ -123,48 +127,48 @@ class OnnxRunner:
     def __init__(self, session: Any, names: dict[str, str]) -> None:
         self.session, self._names = session, names
 
-    def __call__(self, given: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def __call__(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return y and h_out."""
-        feed = {self._names.get(name, name): tensor.numpy() for name, tensor in given.items()}
+        feed = {self._names.get(name, name): tensor.numpy() for name, tensor in inputs.items()}
         y, h = self.session.run([self._names.get(n, n) for n in ("y", "h_out")], feed)
         return torch.from_numpy(y), torch.from_numpy(h)
 
 
-def _name_axes(graph: Any, axes: Mapping[str, Sequence[str | int]]) -> None:
+def _set_axis_names(graph: Any, axes: Mapping[str, Sequence[str | int]]) -> None:
     """Give the free axes of every value the names that they have in the inputs."""
     renamed: dict[str, str] = {}
     for value in graph.input:
         for dim, axis in zip(value.type.tensor_type.shape.dim, axes[value.name], strict=True):
             if dim.dim_param:
                 renamed[dim.dim_param] = str(axis)
-    for inner in _graphs(graph):
+    for inner in _iter_graphs(graph):
         for value in (*inner.input, *inner.output, *inner.value_info):
             for dim in value.type.tensor_type.shape.dim:
                 if dim.dim_param:
                     dim.dim_param = renamed.get(dim.dim_param, dim.dim_param)
 
 
-def _without_traces(graph: Any) -> None:
+def _remove_stack_traces(graph: Any) -> None:
     """Remove what says where in whose files a node came from."""
-    for inner in _graphs(graph):
+    for inner in _iter_graphs(graph):
         for part in (inner, *inner.node, *inner.value_info, *inner.input, *inner.output):
             del part.metadata_props[:]
             part.doc_string = ""
 
 
-def _graphs(graph: Any) -> Iterator[Any]:
+def _iter_graphs(graph: Any) -> Iterator[Any]:
     """Yield a graph and those inside its nodes."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                yield from _graphs(attribute.g)
+                yield from _iter_graphs(attribute.g)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_exporters() -> Iterator[None]:
     """Keep what the exporters say of libraries that are not theirs off the terminal."""
-    loggers = [logging.getLogger(name) for name in _NOISY]
+    loggers = [logging.getLogger(name) for name in _NOISY_LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

@@ -13,13 +13,13 @@ from tauflow.errors import ExportError
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.inputs import first_sample
 
-from .program import Exported, ExportedStep
+from .program import ExportableModel, ExportedStep
 
-Given = dict[str, Tensor]
-Run = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+NamedInputs = dict[str, Tensor]
+RunExported = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]
 """Takes inputs by name, and gives outputs and the last state."""
 
-_LONGEST_GAP = 30.0
+_MAX_DT = 30.0
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
 """How far a file may be from its model, by default."""
 
@@ -29,29 +29,29 @@ class Parity:
     """How far an exported model is from the one in Python.
 
     Args:
-        worst: the largest difference, as a part of the largest number of that sequence where that
-            is above 1; of outputs that are scaled inside, as they are before that.
+        max_difference: the largest difference, as a part of the largest number of that sequence
+            where that is above 1; of outputs that are scaled inside, as they are before that.
         tolerance: what was allowed.
         sequences: how many random sequences were run.
         steps: their length.
     """
 
-    worst: float
+    max_difference: float
     tolerance: float
     sequences: int
     steps: int
 
     def __str__(self) -> str:
         return (
-            f"at most {self.worst:.1e} from the model over {self.sequences} irregular "
+            f"at most {self.max_difference:.1e} from the model over {self.sequences} irregular "
             f"sequence{'s' * (self.sequences > 1)} of {self.steps} "
             f"step{'s' * (self.steps > 1)} (tolerance {self.tolerance:.2g})"
         )
 
 
 def check_parity(
-    exported: Exported,
-    run: Run,
+    exported: ExportableModel,
+    run: RunExported,
     *,
     sizes: tuple[int, int],
     mask: bool = False,
@@ -71,18 +71,20 @@ def check_parity(
     Raises:
         ExportError: the difference is larger.
     """
-    given = random_inputs(exported, sizes, seed=seed, mask=mask)
-    expected = by_model(exported, given)
+    given = sample_inputs(exported, sizes, seed=seed, mask=mask)
+    expected = run_model(exported, given)
     with torch.no_grad():
-        found = step_by_step(run, given) if isinstance(exported, ExportedStep) else run(given)
-    if not exported.body.return_sequences and isinstance(exported, ExportedStep):
+        found = run_step_by_step(run, given) if isinstance(exported, ExportedStep) else run(given)
+    if not exported.sequence_module.return_sequences and isinstance(exported, ExportedStep):
         found = (found[0][:, -1], found[1])
     (y, h), (expected_y, expected_h) = found, expected
     rounding: Tensor | float = 0.0
     if (scaling := exported.scaling) is not None:
-        rounding = scaling.rounding(expected_y)
-        y, expected_y = scaling.unwritten(y), scaling.unwritten(expected_y)
-    worst = max(difference(y, expected_y, rounding), difference(h, expected_h))
+        rounding = scaling.rounding_error(expected_y)
+        y, expected_y = scaling.rescale_outputs(y), scaling.rescale_outputs(expected_y)
+    worst = max(
+        max_relative_difference(y, expected_y, rounding), max_relative_difference(h, expected_h)
+    )
     allowed = TOLERANCES.get(exported.like.dtype, 1e-2) if tolerance is None else tolerance
     if not worst <= allowed:  # nor NaN
         raise ExportError(
@@ -92,9 +94,9 @@ def check_parity(
     return Parity(worst, allowed, *sizes)
 
 
-def random_inputs(
-    exported: Exported, sizes: tuple[int, int], *, seed: int, mask: bool = False
-) -> Given:
+def sample_inputs(
+    exported: ExportableModel, sizes: tuple[int, int], *, seed: int, mask: bool = False
+) -> NamedInputs:
     """Return irregular sequences (B, T, ...) by the names of the program's inputs.
 
     Gaps are exponential with mean 1; a tenth of them are 0, and a tenth up to thirty times as long,
@@ -102,13 +104,13 @@ def random_inputs(
     inputs that are scaled inside a tenth is missing, NaN.
     """
     generator = torch.Generator().manual_seed(seed)
-    dtype, body = exported.like.dtype, exported.body
-    given = exported.example(*sizes)
+    dtype, body = exported.like.dtype, exported.sequence_module
+    given = exported.make_example_inputs(*sizes)
     draw = torch.rand(*sizes, 2, generator=generator, dtype=torch.float64)
     gaps = -torch.log1p(-draw[..., 0])
     kind = draw[..., 1]
-    gaps = torch.where(kind < 0.1, 0.0, torch.where(kind > 0.9, gaps * _LONGEST_GAP, gaps))
-    longest = min([math.inf, *(0.5 * cell.stable_gap() for cell in exported.cells)])
+    gaps = torch.where(kind < 0.1, 0.0, torch.where(kind > 0.9, gaps * _MAX_DT, gaps))
+    longest = min([math.inf, *(0.5 * cell.max_stable_dt() for cell in exported.cells)])
     if "dt" in given:
         given["dt"] = gaps.clamp(max=longest).to(dtype)
     if exported.embedding is not None:
@@ -117,72 +119,76 @@ def random_inputs(
     else:
         x = torch.randn(*sizes, body.input_size, generator=generator, dtype=torch.float64)
         if exported.scaling is not None:
-            x = exported.scaling.raw(x)
+            x = exported.scaling.unscale_inputs(x)
             x = x.masked_fill(torch.rand(x.shape, generator=generator) < 0.1, math.nan)
         given["x"] = x.to(dtype)
     for name, wanted in (("observed", exported.observed), ("mask", mask)):
         if wanted:
             shape = given["x"].shape if name == "observed" else sizes
             given[name] = torch.rand(shape, generator=generator) > 0.3
-    given["h_in"] = start_of(exported, given)
+    given["h_in"] = get_initial_state(exported, given)
     return given
 
 
 @torch.no_grad()
-def start_of(exported: Exported, given: Given) -> Tensor:
+def get_initial_state(exported: ExportableModel, inputs: NamedInputs) -> Tensor:
     """Return the cells' own initial states, (B, S); of upper layers as for inputs of zeros."""
-    x, _ = exported.read(given["x"], given.get("dt"))
-    first = first_sample(x, given.get("mask"))
+    x, _ = exported.embed_inputs(inputs["x"], inputs.get("dt"))
+    first = first_sample(x, inputs.get("mask"))
     like = exported.like
     states = []
     for index, cell in enumerate(exported.cells):
-        lowest = index < exported.body.num_directions
+        lowest = index < exported.sequence_module.num_directions
         below = first if lowest else like.new_zeros(len(first), cell.input_size)
         states.append(cell.initial_state(below))
     return torch.cat(states, dim=-1)
 
 
 @torch.no_grad()
-def by_model(exported: Exported, given: Given, *, wide: bool = False) -> tuple[Tensor, Tensor]:
+def run_model(
+    exported: ExportableModel, inputs: NamedInputs, *, double: bool = False
+) -> tuple[Tensor, Tensor]:
     """Return what the model itself, in double precision if ``wide``, makes of the inputs.
 
     Scales that are inside what was exported are applied here in double precision in any case.
     """
     model, dtype, scaling = exported.model, exported.like.dtype, exported.scaling
-    if wide:
+    if double:
         model, dtype = copy.deepcopy(model).double(), torch.float64
         for part in model.modules():
             if isinstance(part, SequenceModule):  # a kernel may know single alone
                 part.backend = "reference"
-        given = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
-    x = given["x"] if scaling is None else scaling.read_exactly(given["x"]).to(dtype)
-    names = {"dt": given.get("dt", exported.gap), **_marks(given)}
-    y, h = model(x, given["h_in"], **names)
-    return y if scaling is None else scaling.written_exactly(y).to(dtype), h
+        inputs = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
+    x = inputs["x"] if scaling is None else scaling.scale_inputs_in_double(inputs["x"]).to(dtype)
+    names = {"dt": inputs.get("dt", exported.fixed_dt), **_select_masks(inputs)}
+    y, h = model(x, inputs["h_in"], **names)
+    return y if scaling is None else scaling.unscale_outputs_in_double(y).to(dtype), h
 
 
-def _marks(given: Given) -> Given:
-    return {name: given[name] for name in ("mask", "observed") if name in given}
+def _select_masks(inputs: NamedInputs) -> NamedInputs:
+    return {name: inputs[name] for name in ("mask", "observed") if name in inputs}
 
 
-def step_by_step(run: Run, given: Given) -> tuple[Tensor, Tensor]:
+def run_step_by_step(run: RunExported, inputs: NamedInputs) -> tuple[Tensor, Tensor]:
     """Return the outputs at every step, (B, T, O), and the last state of one step after another."""
-    h, outputs = given["h_in"], []
-    for step in range(given["x"].shape[1]):
-        now = {name: v[:, step] for name, v in given.items() if name != "h_in"}
+    h, outputs = inputs["h_in"], []
+    for step in range(inputs["x"].shape[1]):
+        now = {name: v[:, step] for name, v in inputs.items() if name != "h_in"}
         y, h = run({**now, "h_in": h})
         outputs.append(y)
     return torch.stack(outputs, dim=1), h
 
 
-def difference(found: Tensor, expected: Tensor, rounding: Tensor | float = 0.0) -> float:
+def max_relative_difference(
+    actual: Tensor, expected: Tensor, rounding: Tensor | float = 0.0
+) -> float:
     """Return the largest difference, as a part of a sequence's largest number if above 1.
 
     Args:
-        found: numbers (B, ...).
+        actual: numbers (B, ...).
         expected: what they should be.
         rounding: by how much they may differ without it counting, of their shape.
     """
     size = expected.abs().flatten(1).amax(1).clamp(min=1.0)
-    apart = ((found - expected).abs() - rounding).clamp(min=0.0)
+    apart = ((actual - expected).abs() - rounding).clamp(min=0.0)
     return float((apart.flatten(1).amax(1) / size).max())

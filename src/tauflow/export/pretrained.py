@@ -8,19 +8,19 @@ from typing import Any
 
 from torch import nn
 
+from tauflow._internal.json_io import parse_json
+from tauflow._internal.optional_deps import require
+from tauflow._internal.tensor_file import atomic_write_many
 from tauflow.data.card import DatasetCard
 from tauflow.errors import DataNotFoundError, ModelFileError
-from tauflow.extras import require
-from tauflow.plain_json import read_json
-from tauflow.tensorfile import write_together
 
-from .describe import describe
-from .files import encoded, load
-from .folders import check_place, made_folder
+from .config import get_config
+from .files import encode_model, load
+from .folders import check_folder_path, create_folder
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 FORMAT_VERSION = 1
-_ON_THE_HUB = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def save_pretrained(
@@ -42,15 +42,15 @@ def save_pretrained(
         DataNotFoundError: the folder cannot be made.
     """
     folder = Path(folder)
-    check_place(folder)
-    config = {"model_type": "tauflow", "format_version": FORMAT_VERSION, **describe(module)}
+    check_folder_path(folder)
+    config = {"model_type": "tauflow", "format_version": FORMAT_VERSION, **get_config(module)}
     contents = {
-        folder / WEIGHTS: encoded(module),
+        folder / WEIGHTS: encode_model(module),
         folder / CONFIG: (json.dumps(config, indent=2) + "\n").encode(),
-        folder / CARD: model_card(module, data).encode(),
+        folder / CARD: make_model_card(module, data).encode(),
     }
-    with made_folder(folder):
-        write_together(contents)
+    with create_folder(folder):
+        atomic_write_many(contents)
     return folder
 
 
@@ -72,7 +72,7 @@ def from_pretrained(source: str | PathLike[str], *, revision: str | None = None)
     """
     folder = Path(source)
     if not folder.is_dir():
-        if not _ON_THE_HUB.fullmatch(str(source)):
+        if not _HUB_NAME.fullmatch(str(source)):
             raise DataNotFoundError(f"{source} is no folder, nor an owner/name on the hub.")
         hub = require("huggingface_hub", extra="hub")
         wanted = [CONFIG, WEIGHTS]
@@ -80,7 +80,7 @@ def from_pretrained(source: str | PathLike[str], *, revision: str | None = None)
     config = _read_config(folder)
     module = load(folder / WEIGHTS)
     description = {name: config.get(name) for name in ("class", "options")}
-    if describe(module) != description:
+    if get_config(module) != description:
         raise ModelFileError(
             f"{folder}: {CONFIG} describes another model than {WEIGHTS} holds. Copy both files "
             "again from their source, or save the model anew."
@@ -88,7 +88,7 @@ def from_pretrained(source: str | PathLike[str], *, revision: str | None = None)
     return module
 
 
-def model_card(module: nn.Module, data: DatasetCard | None) -> str:
+def make_model_card(module: nn.Module, data: DatasetCard | None) -> str:
     """Return a model card in Markdown, with the entries that the hub reads in front."""
     name = type(module).__name__
     count = sum(parameter.numel() for parameter in module.parameters())
@@ -107,8 +107,8 @@ def model_card(module: nn.Module, data: DatasetCard | None) -> str:
             "source": data.source,
             "licence of the data": data.licence,
         }
-        lines += ["## Trained on", "", *(f"- {k}: {_line(v)}" for k, v in facts.items())]
-        lines += [f"- note: {_line(note)}" for note in data.notes]
+        lines += ["## Trained on", "", *(f"- {k}: {_to_single_line(v)}" for k, v in facts.items())]
+        lines += [f"- note: {_to_single_line(note)}" for note in data.notes]
         lines.append("")
     return "\n".join(lines)
 
@@ -118,7 +118,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise DataNotFoundError(f"{folder} has no {CONFIG}. Check the path.")
     try:
-        config = read_json(path.read_bytes())
+        config = parse_json(path.read_bytes())
         fits = config["model_type"] == "tauflow"
         newer = config["format_version"] > FORMAT_VERSION
     except (ValueError, KeyError, TypeError) as error:
@@ -129,5 +129,5 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return dict(config)
 
 
-def _line(text: str) -> str:
+def _to_single_line(text: str) -> str:
     return " ".join(text.split())

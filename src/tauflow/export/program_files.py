@@ -7,39 +7,40 @@ from typing import Any
 
 import torch
 
-from tauflow.checks import one_of
+from tauflow._internal.checks import check_one_of
 
-from .facts import facts_of
-from .labels import Labels
-from .onnx_files import FORMS, Written, made, writable, write_with_facts
+from .io_schema import IOSchema
+from .metadata import make_metadata
+from .onnx_files import MODES, ExportResult, check_output_path, make_exported, write_with_metadata
 from .parity import check_parity
-from .program import ExportedSequence, ExportedStep, Model, export_sequence, export_step
+from .program import ExportedSequence, ExportedStep, Model
+from .torch_program import export_sequence, export_step
 
 
 def to_program(
     model: Model,
     path: str | PathLike[str],
     *,
-    form: str = "sequence",
+    mode: str = "sequence",
     mask: bool = True,
     observed: bool | None = None,
-    gap: float | None = None,
-    labels: Labels | None = None,
+    fixed_dt: float | None = None,
+    schema: IOSchema | None = None,
     scaled: bool = False,
     tolerance: float | None = None,
-) -> Written:
+) -> ExportResult:
     """Write a model to a file that ``torch.export.load`` reads, and its description beside it.
 
     Args:
         model: a sequence module or a :class:`~tauflow.models.SequenceModel` around one.
         path: the file, by convention ending in ``.pt2``; its folder must exist.
-        form: ``"sequence"``, or ``"step"`` for one step with the state in and out.
+        mode: ``"sequence"``, or ``"step"`` for one step with the state in and out.
         mask: whether a sequence's program takes a mask.
         observed: whether it takes which features were measured; by default if the cell models that.
-        gap: a gap that is always the same, and then no input.
-        labels: units, names and scales.
+        fixed_dt: a gap that is always the same, and then no input.
+        schema: units, names and scales.
         scaled: whether the program takes and gives numbers in the units before scaling, NaN where
-            one is missing; ``labels`` then has the scales.
+            one is missing; ``schema`` then has the scales.
         tolerance: largest difference from the model; by default 1e-5 in single precision, 1e-10 in
             double.
 
@@ -49,16 +50,16 @@ def to_program(
         ArgumentError: an argument makes no sense for this model.
         DataNotFoundError: the folder does not exist.
     """
-    path = writable(path)
-    kind = ExportedSequence if one_of(FORMS, form=form) == "sequence" else ExportedStep
-    options: dict[str, Any] = {"observed": observed, "gap": gap}
-    exported = made(kind, model, labels=labels, scaled=scaled, **options)
+    path = check_output_path(path)
+    kind = ExportedSequence if check_one_of(MODES, mode=mode) == "sequence" else ExportedStep
+    options: dict[str, Any] = {"observed": observed, "fixed_dt": fixed_dt}
+    exported = make_exported(kind, model, schema=schema, scaled=scaled, **options)
     if isinstance(exported, ExportedStep):
         traced, uses_mask = export_step(exported), False
     else:
         assert isinstance(exported, ExportedSequence)
         traced, uses_mask = export_sequence(exported, mask=mask), mask
-    facts = {**facts_of(exported, labels or Labels(), scaled=scaled), "form": form}
+    facts = {**make_metadata(exported, schema or IOSchema(), scaled=scaled), "form": mode}
     buffer = io.BytesIO()
     torch.export.save(traced, buffer, extra_files={"tauflow.json": json.dumps(facts)})
     buffer.seek(0)
@@ -66,4 +67,6 @@ def to_program(
     parity = check_parity(
         exported, lambda given: run(**given), sizes=(4, 17), mask=uses_mask, tolerance=tolerance
     )
-    return write_with_facts(path, buffer.getvalue(), {**facts, "parity": parity.worst}, parity)
+    return write_with_metadata(
+        path, buffer.getvalue(), {**facts, "parity": parity.max_difference}, parity
+    )

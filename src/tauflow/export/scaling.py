@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tauflow.errors import ExportError
 
 
-class Scaling(nn.Module):
+class IOScaling(nn.Module):
     """Scale inputs, and outputs if their scale is known, in the dtype of a model.
 
     A mean far from zero, such as a coordinate in metres, has more digits than single precision
@@ -33,64 +33,67 @@ class Scaling(nn.Module):
     def __init__(self, scales: Sequence[Tensor], like: Tensor) -> None:
         super().__init__()
         self._exact = tuple(scale.to(like.device, torch.float64) for scale in scales)
-        self.of_outputs = len(scales) > 2
-        for index, one in enumerate("xy"[: 1 + self.of_outputs]):
+        self.has_outputs = len(scales) > 2
+        for index, one in enumerate("xy"[: 1 + self.has_outputs]):
             mean, scale = self._exact[2 * index : 2 * index + 2]
             high = mean.to(like.dtype)
-            _check_held(f"{one}_mean", mean, high, bool(high.isfinite().all()))
+            _check_representable(f"{one}_mean", mean, high, bool(high.isfinite().all()))
             own = scale.to(like.dtype)
-            _check_held(f"{one}_scale", scale, own, bool((own.isfinite() & (own != 0)).all()))
+            _check_representable(
+                f"{one}_scale", scale, own, bool((own.isfinite() & (own != 0)).all())
+            )
             parts = {"high": high, "low": (mean - high.double()).to(like.dtype), "scale": own}
             for name, value in parts.items():
                 self.register_buffer(f"{one}_{name}", value, persistent=False)
 
-    def read(self, x: Tensor) -> Tensor:
+    def scale_inputs(self, x: Tensor) -> Tensor:
         """Return what the model reads of inputs (..., I); 0 where one is missing, as in training.
 
         Missing ones are NaN.
         """
         return torch.where(x.isnan(), 0.0, ((x - self.x_high) - self.x_low) / self.x_scale)
 
-    def written(self, y: Tensor) -> Tensor:
+    def unscale_outputs(self, y: Tensor) -> Tensor:
         """Return outputs (..., O) as they were before scaling, as far as their scale is known."""
-        return (y * self.y_scale + self.y_low) + self.y_high if self.of_outputs else y
+        return (y * self.y_scale + self.y_low) + self.y_high if self.has_outputs else y
 
-    def read_exactly(self, x: Tensor) -> Tensor:
+    def scale_inputs_in_double(self, x: Tensor) -> Tensor:
         """Do the same as :meth:`read` in double precision, without the parts of the mean."""
         mean, scale = self._exact[:2]
         return ((x.double() - mean) / scale).nan_to_num(nan=0.0)
 
-    def written_exactly(self, y: Tensor) -> Tensor:
+    def unscale_outputs_in_double(self, y: Tensor) -> Tensor:
         """Do the same as :meth:`written` in double precision, without the parts of the mean."""
-        if not self.of_outputs:
+        if not self.has_outputs:
             return y.double()
         mean, scale = self._exact[2:]
         return y.double() * scale + mean
 
-    def unwritten(self, y: Tensor) -> Tensor:
+    def rescale_outputs(self, y: Tensor) -> Tensor:
         """Return outputs as they were before :meth:`written`, in double precision."""
-        if not self.of_outputs:
+        if not self.has_outputs:
             return y.double()
         mean, scale = self._exact[2:]
         return (y.double() - mean) / scale
 
-    def rounding(self, y: Tensor) -> Tensor:
+    def rounding_error(self, y: Tensor) -> Tensor:
         """Return by how much two roundings of outputs to their dtype may differ before scaling.
 
         Those with a mean far from zero have few digits left.
         """
         apart = y.double().abs() * torch.finfo(y.dtype).eps
-        return apart / self._exact[3].abs() if self.of_outputs else torch.zeros_like(apart)
+        return apart / self._exact[3].abs() if self.has_outputs else torch.zeros_like(apart)
 
-    def raw(self, x: Tensor) -> Tensor:
+    def unscale_inputs(self, x: Tensor) -> Tensor:
         """Return inputs before scaling, in double precision, of those that the model reads."""
         mean, scale = self._exact[:2]
         return x.double() * scale + mean
 
 
-def _check_held(name: str, exact: Tensor, own: Tensor, holds: bool) -> None:
-    if not holds:
+def _check_representable(name: str, exact: Tensor, rounded: Tensor, is_representable: bool) -> None:
+    if not is_representable:
         raise ExportError(
-            f"{name} is {exact.tolist()}, which {own.dtype} does not hold. Convert the model with "
+            f"{name} is {exact.tolist()}, which {rounded.dtype} does not hold. Convert the model "
+            "with "
             ".float() or .double(), or leave the scaling outside."
         )

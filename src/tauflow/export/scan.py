@@ -50,7 +50,7 @@ def scan_steps(
     return states.transpose(0, 1), last
 
 
-class _Step(nn.Module):
+class _StepModule(nn.Module):
     def __init__(self, cell: AbstractCell) -> None:
         super().__init__()
         self.cell = cell
@@ -61,17 +61,19 @@ class _Step(nn.Module):
         return after
 
 
-def _traced(cell: AbstractCell, given: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
+def _trace_step(
+    cell: AbstractCell, example_inputs: tuple[Tensor, ...]
+) -> torch.export.ExportedProgram:
     """Return the program of a cell's step, for any number of sequences.
 
     Raises:
         ExportError: torch cannot trace it, or it draws random numbers.
     """
     name = f"{type(cell).__name__}.step"
-    shapes = tuple({0: torch.export.Dim("B")} for _ in given)
+    shapes = tuple({0: torch.export.Dim("B")} for _ in example_inputs)
     with torch.no_grad():
         try:
-            program = torch.export.export(_Step(cell), given, dynamic_shapes=shapes)
+            program = torch.export.export(_StepModule(cell), example_inputs, dynamic_shapes=shapes)
         except TauflowError:  # which says itself what is wrong
             raise
         except Exception as error:  # of many classes, and of what the step calls
@@ -80,8 +82,8 @@ def _traced(cell: AbstractCell, given: tuple[Tensor, ...]) -> torch.export.Expor
                 f"torch cannot trace {name}: {type(error).__name__}: {reason}. Files hold steps of "
                 "torch's operations alone, without branches on values and without gradients."
             ) from error
-    drawn = [node for node in program.graph.nodes if _may_draw(node)]
-    if drawn and _differs(program, given):
+    drawn = [node for node in program.graph.nodes if _is_random(node)]
+    if drawn and _is_nondeterministic(program, example_inputs):
         raise ExportError(
             f"{name} draws random numbers ({drawn[0].target}), and what a file computes is the "
             "same at every call. Draw in training only: if self.training."
@@ -89,15 +91,19 @@ def _traced(cell: AbstractCell, given: tuple[Tensor, ...]) -> torch.export.Expor
     return program
 
 
-def _may_draw(node: fx.Node) -> bool:
+def _is_random(node: fx.Node) -> bool:
     """Whether an operation draws random numbers, or would in training, as dropout."""
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
-def _differs(program: torch.export.ExportedProgram, given: Sequence[Tensor]) -> bool:
+def _is_nondeterministic(
+    program: torch.export.ExportedProgram, example_inputs: Sequence[Tensor]
+) -> bool:
     """Whether a program gives something else when it is called again."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        inputs = [torch.rand_like(one) if one.is_floating_point() else one for one in given]
+        inputs = [
+            torch.rand_like(one) if one.is_floating_point() else one for one in example_inputs
+        ]
         first, second = (program.module()(*inputs) for _ in range(2))
     return not torch.allclose(first, second, rtol=0, atol=0, equal_nan=True)
 
@@ -108,11 +114,11 @@ class TracedCell(nn.Module):
     Args:
         cell: the cell; its parameters stay where they are.
         observed: whether its step gets the mask of measured features.
-        folded: whether what only parameters enter, such as the exponential of a matrix of them, is
-            computed now, and constant from then on.
+        is_folded: whether what only parameters enter, such as the exponential of a matrix of them,
+            is computed now, and constant from then on.
     """
 
-    def __init__(self, cell: AbstractCell, *, observed: bool, folded: bool) -> None:
+    def __init__(self, cell: AbstractCell, *, observed: bool, is_folded: bool) -> None:
         super().__init__()
         like = next((p for p in cell.parameters() if p.is_floating_point()), torch.empty(0))
         B = 3  # not a size that tracers specialise on, and unlike most sizes of cells
@@ -120,7 +126,7 @@ class TracedCell(nn.Module):
         given = [x, like.new_zeros(B, cell.state_size), like.new_ones(B, 1)]
         if observed:
             given.append(torch.ones_like(x, dtype=torch.bool))
-        traced = _traced(cell, tuple(given))
+        traced = _trace_step(cell, tuple(given))
         self.cell = cell
         self._targets: list[str] = []
         signature = traced.graph_signature
@@ -128,23 +134,23 @@ class TracedCell(nn.Module):
         for name, target in signature.inputs_to_lifted_tensor_constants.items():
             self._sources[name] = f"_{name}"
             self.register_buffer(f"_{name}", traced.constants[target], persistent=False)
-        self._fixed, self._step = _split(traced.graph, set(signature.user_inputs))
-        self._folded = 0
-        if folded:
+        self._fixed, self._step = _split_graph(traced.graph, set(signature.user_inputs))
+        self._folded_count = 0
+        if is_folded:
             with torch.no_grad():
                 values = self.fixed()
-            self._folded = len(values)
+            self._folded_count = len(values)
             for index, value in enumerate(values):
                 self.register_buffer(f"folded_{index}", value, persistent=False)
 
     def fixed(self) -> tuple[Tensor, ...]:
         """Return what only parameters enter."""
-        if self._folded:
-            return tuple(self.get_buffer(f"folded_{index}") for index in range(self._folded))
-        values: tuple[Tensor, ...] = self._fixed(*map(self._find, self._sources.values()))
+        if self._folded_count:
+            return tuple(self.get_buffer(f"folded_{index}") for index in range(self._folded_count))
+        values: tuple[Tensor, ...] = self._fixed(*map(self._get_tensor, self._sources.values()))
         return values
 
-    def _find(self, target: str) -> Tensor:
+    def _get_tensor(self, target: str) -> Tensor:
         owner, _, name = target.rpartition(".")
         tensor: Tensor = getattr(self.get_submodule(owner), name)
         return tensor
@@ -189,38 +195,46 @@ class ScannedCell(TracedCell):
         return scan_steps(step, h, (x, dt, *seen), mask)
 
 
-def _split(graph: fx.Graph, inputs: set[Any]) -> tuple[fx.GraphModule, fx.GraphModule]:
+def _split_graph(
+    graph: fx.Graph, varying_inputs: set[Any]
+) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Split a flat graph into what its inputs do not touch, and the rest, which reads that."""
-    varies = {node for node in graph.nodes if node.op == "placeholder" and node.name in inputs}
+    varies = {
+        node for node in graph.nodes if node.op == "placeholder" and node.name in varying_inputs
+    }
     for node in graph.nodes:
         if not varies.isdisjoint(node.all_input_nodes):
             varies.add(node)
-    fixed, copies = _copied(graph, varies)
+    fixed, copies = _copy_fixed_nodes(graph, varies)
     read = [n for n in copies if any(u in varies or u.op == "output" for u in n.users)]
     rest = fx.Graph()
-    inside = {n: rest.placeholder(n.name) for n in graph.nodes if n in varies and _is_input(n)}
-    given = {copies[n]: rest.placeholder(f"fixed_{n.name}") for n in _one_each(read, copies)}
+    inside = {
+        n: rest.placeholder(n.name) for n in graph.nodes if n in varies and _is_placeholder(n)
+    }
+    given = {copies[n]: rest.placeholder(f"fixed_{n.name}") for n in _unique_copies(read, copies)}
     inside |= {node: given[copies[node]] for node in read}
     for node in graph.nodes:
         if node.op == "output":
             rest.output(inside[node.args[0][0]])
-        elif node in varies and not _is_input(node):
+        elif node in varies and not _is_placeholder(node):
             inside[node] = rest.node_copy(node, inside.__getitem__)
     # Cloned, as what enters a loop must not share memory, and some of these are views of others.
     fixed.output(tuple(fixed.call_function(torch.clone, (copy,)) for copy in given))
     return fx.GraphModule({}, fixed), fx.GraphModule({}, rest)
 
 
-def _is_input(node: fx.Node) -> bool:
+def _is_placeholder(node: fx.Node) -> bool:
     return node.op == "placeholder"
 
 
-def _one_each(nodes: list[fx.Node], copies: dict[fx.Node, fx.Node]) -> list[fx.Node]:
+def _unique_copies(nodes: list[fx.Node], copies: dict[fx.Node, fx.Node]) -> list[fx.Node]:
     """Return one node for each of their copies, in order."""
     return list({copies[node]: node for node in nodes}.values())
 
 
-def _copied(graph: fx.Graph, varies: set[fx.Node]) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
+def _copy_fixed_nodes(
+    graph: fx.Graph, varies: set[fx.Node]
+) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
     """Copy the nodes that do not vary; those that compute the same, in every sub-step, once."""
     fixed = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}

@@ -17,24 +17,24 @@ from tauflow.cells.cfc_heads import ClosedFormHeads
 from tauflow.solvers import integrate_semilinear
 
 
-def thinned(cell: AbstractCell) -> AbstractCell:
+def to_sparse(cell: AbstractCell) -> AbstractCell:
     """Return a cell, or a module with the same step, that evaluates existing synapses only.
 
     Those without missing synapses, and cells without wirings, are returned as they are. The cell
     given may be changed.
     """
     if type(cell) is MixedMemoryCell:
-        cell.core = thinned(cell.core)
+        cell.core = to_sparse(cell.core)
     if type(cell) is LTCCell and not bool(cell.synapses.all() and cell.synapses_x.all()):
-        return cast(AbstractCell, _ThinLTC(cell))
+        return cast(AbstractCell, _SparseLTC(cell))
     if type(cell) is WiredCfCCell:
         for index, layer in enumerate(cell.layers):
-            if type(layer) is ClosedFormHeads and _lacks_synapses(layer):
-                cell.layers[index] = _ThinHeads(layer)
+            if type(layer) is ClosedFormHeads and _has_missing_synapses(layer):
+                cell.layers[index] = _SparseHeads(layer)
     return cell
 
 
-class _ThinLTC(nn.Module):
+class _SparseLTC(nn.Module):
     """The conductance form over a list of synapses."""
 
     g_l: Tensor
@@ -49,10 +49,10 @@ class _ThinLTC(nn.Module):
         super().__init__()
         self._cell = (cell,)  # not a part, whose matrices would be exported too
         self.state_size = cell.state_size
-        self.recurrent = _Synapses(cell, cell.synapses, "")
-        self.sensory = _Synapses(cell, cell.synapses_x, "_x")
-        g_l = cell.positive(cell.g_l)
-        for name, value in (("g_l", g_l), ("C", cell.positive(cell.C)), ("drive", g_l * cell.V_l)):
+        self.recurrent = _SparseSynapses(cell, cell.synapses, "")
+        self.sensory = _SparseSynapses(cell, cell.synapses_x, "_x")
+        g_l = cell.constrain(cell.g_l)
+        for name, value in (("g_l", g_l), ("C", cell.constrain(cell.C)), ("drive", g_l * cell.V_l)):
             self.register_buffer(name, value)
         for name in ("a_in", "b_in", "a_out", "b_out"):
             self.register_buffer(name, getattr(cell, name))
@@ -84,7 +84,7 @@ class _ThinLTC(nn.Module):
         return y if self.b_out is None else y + self.b_out
 
 
-class _Synapses(nn.Module):
+class _SparseSynapses(nn.Module):
     """Conductances of a list of synapses, summed over those that end at a neuron."""
 
     source: Tensor
@@ -102,7 +102,7 @@ class _Synapses(nn.Module):
         self.register_buffer("target", target)
         pick = (source, target)
         values: dict[str, Any] = {n: getattr(cell, f"{n}{kind}") for n in ("w", "mu", "sigma", "E")}
-        self.register_buffer("w", cell.positive(values["w"])[pick] * present[pick])
+        self.register_buffer("w", cell.constrain(values["w"])[pick] * present[pick])
         for name in ("mu", "sigma", "E"):
             self.register_buffer(name, values[name][pick])
 
@@ -110,13 +110,13 @@ class _Synapses(nn.Module):
         """Return the summed conductance x reversal and conductance of sources z, (B, N) each."""
         seen = torch.index_select(z, 1, self.source)
         g = self.w * torch.sigmoid(self.sigma * (seen - self.mu))
-        return self._summed(g * self.E), self._summed(g)
+        return self._sum_by_target(g * self.E), self._sum_by_target(g)
 
-    def _summed(self, values: Tensor) -> Tensor:
-        return summed_by(values, self.target, self.neurons)
+    def _sum_by_target(self, values: Tensor) -> Tensor:
+        return sum_by_target(values, self.target, self.neurons)
 
 
-class _ThinHeads(nn.Module):
+class _SparseHeads(nn.Module):
     """Heads whose synaptic inputs are a list; recurrence in the layer and time heads are dense."""
 
     source: Tensor
@@ -146,19 +146,19 @@ class _ThinHeads(nn.Module):
     def forward(self, z: Tensor, dt: Tensor) -> Tensor:
         """Return the state after ``dt``."""
         seen = torch.index_select(z, 1, self.source) * self.w
-        heads = summed_by(seen, self.target, self.rows)
+        heads = sum_by_target(seen, self.target, self.rows)
         heads = heads + F.linear(z[:, self.inputs :], self.own, self.bias[: self.rows])
         if len(self.time):
             heads = torch.cat([heads, F.linear(z, self.time, self.bias[self.rows :])], dim=-1)
         (layer,) = self._layer
-        return layer.respond(heads, dt, *layer.time_parameters())
+        return layer.combine_heads(heads, dt, *layer.time_parameters())
 
 
-def summed_by(values: Tensor, target: Tensor, count: int) -> Tensor:
+def sum_by_target(values: Tensor, target: Tensor, count: int) -> Tensor:
     """Sum values (B, K) that have the same target, (B, count)."""
     zeros = values.new_zeros(values.shape[0], count)
     return zeros.scatter_add(1, target.expand(values.shape[0], -1), values)
 
 
-def _lacks_synapses(layer: ClosedFormHeads) -> bool:
+def _has_missing_synapses(layer: ClosedFormHeads) -> bool:
     return layer.synapses is not None and not bool(layer.synapses.all())

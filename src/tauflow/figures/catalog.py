@@ -1,7 +1,7 @@
 """All figures by name."""
 
+from tauflow._internal.registry import Registry, suggest_name
 from tauflow.errors import UnknownNameError
-from tauflow.registry import Registry, nearest
 
 from . import (
     cfc,
@@ -14,7 +14,7 @@ from . import (
     ltc_lengths,
     ode_lstm,
 )
-from .entry import PaperFigure
+from .paper_figure import PaperFigure
 
 _PAPERS = (
     ltc_lengths,
@@ -48,5 +48,5 @@ def find_figure(name: str) -> PaperFigure:
         return aliases[name]
     known = sorted([*FIGURES, *aliases])
     raise UnknownNameError(
-        f"unknown figure {name!r}.{nearest(name, known)} Known: {', '.join(known)}."
+        f"unknown figure {name!r}.{suggest_name(name, known)} Known: {', '.join(known)}."
     )

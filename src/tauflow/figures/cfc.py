@@ -11,26 +11,26 @@ from tauflow.analysis import (
     ClosedFormTrace,
     closed_form,
     closed_form_tightness,
-    draw_closed_form,
-    draw_closed_form_costs,
-    draw_tightness,
+    plot_closed_form,
+    plot_closed_form_costs,
+    plot_tightness,
     worst_signal,
 )
-from tauflow.data.catalog import load_task
-from tauflow.draw.axes import letters, panels
-from tauflow.draw.legends import one_legend
+from tauflow.data.registry import load_task
 from tauflow.models import SequenceModel
 from tauflow.models.driving import DRIVING_WIRING
+from tauflow.plotting.axes import add_panel_letters, make_panels
+from tauflow.plotting.legends import merge_legends
 from tauflow.sequence import LTC
 from tauflow.training import Recipe, train
 
-from .entry import Job, PaperFigure, Result, Table
+from .paper_figure import FigureJob, FigureResult, FigureTable, PaperFigure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CFC = 'Hasani et al. 2022, "Closed-form continuous-time neural networks"'
-_FORMS: dict[str, dict[str, Any]] = {
+_FORM_OPTIONS: dict[str, dict[str, Any]] = {
     "exponential, 6 pieces": {"form": "exponential", "pieces": 6},
     "exponential, 6 pieces, by itself": {"form": "exponential", "pieces": 6, "presynaptic": "own"},
     "exponential, 3 pieces, by itself": {"form": "exponential", "pieces": 3, "presynaptic": "own"},
@@ -42,11 +42,11 @@ _FORMS: dict[str, dict[str, Any]] = {
     "Algorithm 1 as printed": {"form": "paper"},
     "as the released code": {"form": "released"},
 }
-_SHOWN = {"exponential": "exponential", "corrected": "corrected", "Algorithm 1": "paper"}
-_REPEATS = 12  # of a timing; the median counts
+_SHOWN_FORMS = {"exponential": "exponential", "corrected": "corrected", "Algorithm 1": "paper"}
+_NUM_REPEATS = 12  # of a timing; the median counts
 
 
-def _figure_3(job: Job) -> Result:
+def _figure_3(job: FigureJob) -> FigureResult:
     steps = job.choose("samples", full=150, small=20)
     job.settings |= {"wiring": "12 inter, 6 command, 1 motor neuron", "dt": 0.1}
     network = LTC(8, DRIVING_WIRING)
@@ -55,7 +55,7 @@ def _figure_3(job: Job) -> Result:
     with job.timed("closed forms"):
         traces = {
             name: closed_form(network, x, dt=0.1, form=form, substeps=40)
-            for name, form in _SHOWN.items()
+            for name, form in _SHOWN_FORMS.items()
         }
     with job.timed("bounds"):
         signal = torch.randn(12, 80, dtype=torch.float64).cumsum(dim=1)
@@ -66,21 +66,21 @@ def _figure_3(job: Job) -> Result:
         }
 
     def draw() -> "Figure":
-        figure, axes = panels(4, columns=2, width=4.2, height=2.8)
+        figure, axes = make_panels(4, columns=2, width=4.2, height=2.8)
         for ax, (form, trace) in zip(axes, traces.items(), strict=False):
-            draw_closed_form(trace, ax=ax)
+            plot_closed_form(trace, ax=ax)
             ax.lines[1].set_label("closed form")
             ax.legend()  # replaces the one that gave the form
             ax.set_title(f"{form}: MSE {trace.output_error:.2g}")
-        draw_tightness(tightness, ax=axes[3])
+        plot_tightness(tightness, ax=axes[3])
         for found in worst.values():
             axes[3].plot(found.t[0, -1], found.error[0, -1], "kD", markersize=5, label="worst")
-        one_legend(figure, axes[:3])
+        merge_legends(figure, axes[:3])
         names = [ax.get_title(loc="left") or ax.get_title() for ax in axes[:3]]
         for ax in axes:
             ax.set_title("")
-        letters(axes, [*names, "one neuron, any input"])
-        axes[3].legend(*_once(axes[3]))
+        add_panel_letters(axes, [*names, "one neuron, any input"])
+        axes[3].legend(*_get_unique_legend_entries(axes[3]))
         return figure
 
     arrays: dict[str, Any] = {"t": traces["corrected"].t[0]}
@@ -94,16 +94,16 @@ def _figure_3(job: Job) -> Result:
         },
         "all errors within the bounds": tightness.holds and all(w.holds for w in worst.values()),
     }
-    return Result(draw, arrays, findings=findings)
+    return FigureResult(draw, arrays, findings=findings)
 
 
-def _once(ax: Any) -> tuple[list[Any], list[str]]:
+def _get_unique_legend_entries(ax: Any) -> tuple[list[Any], list[str]]:
     handles, labels = ax.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
     return list(unique.values()), list(unique)
 
 
-def _half_cheetah(job: Job) -> Result:
+def _compute_half_cheetah(job: FigureJob) -> FigureResult:
     epochs = job.choose("epochs", full=100, small=1)
     size = job.choose("neurons", full=32, small=4)
     kept = job.choose("training windows", full=970, small=16)
@@ -124,36 +124,36 @@ def _half_cheetah(job: Job) -> Result:
         )  # fmt: skip
     assert data.test is not None
     x, y = data.test.x[:held], data.test.y[:held]
-    repeats = _REPEATS if job.size == "full" else 1
+    repeats = _NUM_REPEATS if job.size == "full" else 1
     with job.timed("translating"):
         traces = {
-            name: _timed_trace(model, x, repeats, options) for name, options in _FORMS.items()
+            name: _time_trace(model, x, repeats, options) for name, options in _FORM_OPTIONS.items()
         }
     errors = {name: trace.output_error for name, trace in traces.items()}
     speed_ups = {name: t.solver_seconds / t.closed_seconds for name, t in traces.items()}
     first = traces["exponential, 6 pieces"]
 
-    loss = {"solver": _loss(model, first.solved, y)}
+    loss = {"solver": _compute_loss(model, first.solved, y)}
     rows: list[tuple[Any, ...]] = [
         ("solver, 6 steps", 0.0, 0.0, loss["solver"], 1e3 * first.solver_seconds, 1.0)
     ]
     for name, trace in traces.items():
-        loss[name] = _loss(model, trace.closed, y)
-        apart = _loss(model, trace.closed, model.head(trace.solved).detach())
+        loss[name] = _compute_loss(model, trace.closed, y)
+        apart = _compute_loss(model, trace.closed, model.head(trace.solved).detach())
         times = (1e3 * trace.closed_seconds, speed_ups[name])
         rows.append((name, trace.output_error, apart, loss[name], *times))
     columns = ("network", "MSE of potentials", "MSE of predictions, both", "test MSE", "ms",
                "speed-up")  # fmt: skip
-    table = Table(columns, [(row[0], *(float(f"{v:.4g}") for v in row[1:])) for row in rows])
+    table = FigureTable(columns, [(row[0], *(float(f"{v:.4g}") for v in row[1:])) for row in rows])
     arrays = {"t": first.t[0], "solver": first.solved[0]}
     arrays |= {name: trace.closed[0] for name, trace in traces.items()}
-    itself = [name for name in _FORMS if name.endswith("by itself")]
+    itself = [name for name in _FORM_OPTIONS if name.endswith("by itself")]
     findings = {
         "test MSE": {name: loss[name] for name in ("solver", *itself)},
         "times as fast as the solver": {name: speed_ups[name] for name in itself},
     }
-    return Result(
-        lambda: draw_closed_form_costs(errors, speed_ups),
+    return FigureResult(
+        lambda: plot_closed_form_costs(errors, speed_ups),
         arrays,
         table,
         markdown=True,
@@ -161,7 +161,7 @@ def _half_cheetah(job: Job) -> Result:
     )
 
 
-def _timed_trace(
+def _time_trace(
     model: SequenceModel, x: Tensor, repeats: int, options: dict[str, Any]
 ) -> ClosedFormTrace:
     """Translate several times, and return a trace with the median times."""
@@ -174,7 +174,7 @@ def _timed_trace(
 
 
 @torch.no_grad()
-def _loss(model: SequenceModel, states: Tensor, target: Tensor) -> float:
+def _compute_loss(model: SequenceModel, states: Tensor, target: Tensor) -> float:
     return float((model.head(states) - target).square().mean())
 
 
@@ -189,7 +189,7 @@ ENTRIES = (
         "under random inputs, the bounds of Lemma 1, and inputs that come as close to these as one "
         "likes.",
         compute=_figure_3,
-        differs=(
+        differences=(
             "The trained network and the recorded drive were not released: weights and inputs are "
             "random here, and the published error of 0.006 cannot be compared.",
             "Algorithm 1 sums a start value and a reversal potential for every synapse, so that it "
@@ -205,8 +205,8 @@ ENTRIES = (
         "on held-out traces. By itself: the form reads its own states rather than recorded ones, "
         "and needs no solver. Times are of PyTorch loops over the steps, the solver's with 6 steps "
         "for each gap; speed-ups are over the solver timed beside that form.",
-        compute=_half_cheetah,
-        differs=(
+        compute=_compute_half_cheetah,
+        differences=(
             "The paper translates a driving network whose data were not released.",
             "Trained for 100 of the 200 epochs of the published table.",
             "Forms that read recorded states need the solver's, and only show what they miss. The "

@@ -5,23 +5,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tauflow.analysis import SaliencyUnderNoise, draw_saliency_under_noise, saliency_under_noise
-from tauflow.data.catalog import load_task
+from tauflow.analysis import SaliencyUnderNoise, plot_saliency_under_noise, saliency_under_noise
+from tauflow.data.registry import load_task
 from tauflow.models import DRIVING_MODELS, ConvolutionalSequenceModel, driving_model
 
 from .cfc import CFC
-from .entry import Job, PaperFigure, Result
+from .paper_figure import FigureJob, FigureResult, PaperFigure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def _figure_5(job: Job) -> Result:
+def _figure_5(job: FigureJob) -> FigureResult:
     names = job.choose("models", full=("ncp", "cfc", "lstm"), small=("cfc",))
     steps = job.choose("training steps", full=300, small=0)
     job.settings |= {"variance of the noise": 0.35}
     with job.timed("frames"):
-        drives, curvature = _frames(job)
+        drives, curvature = _make_frames(job)
     shown = drives[:1, -1]
     found: dict[str, SaliencyUnderNoise] = {}
     for name in names:
@@ -33,17 +33,19 @@ def _figure_5(job: Job) -> Result:
 
     def draw() -> "Figure":
         titled = {DRIVING_MODELS[name].title: one for name, one in found.items()}
-        return draw_saliency_under_noise(titled, shown)
+        return plot_saliency_under_noise(titled, shown)
 
     arrays: dict[str, Any] = {"images": shown.half()}
     for name, one in found.items():
         arrays[f"{name} masks"] = one.clean.masks.half()
         arrays[f"{name} masks under noise"] = one.noisy.masks.half()
     kept = {name: float(one.correlation.mean()) for name, one in found.items()}
-    return Result(draw, arrays, findings={"correlation of masks with and without noise": kept})
+    return FigureResult(
+        draw, arrays, findings={"correlation of masks with and without noise": kept}
+    )
 
 
-def _frames(job: Job) -> tuple[Tensor, Tensor]:
+def _make_frames(job: FigureJob) -> tuple[Tensor, Tensor]:
     """Return standardised frames, (B, T, C, H, W), and the curvature to steer by, (B, T, 1)."""
     count = job.choose("drives", full=64, small=1)
     data = load_task("lane-keeping", sizes=(count, 0, 1), steps=4, seed=job.seed)
@@ -71,7 +73,7 @@ ENTRIES = (
         "features come from (visual back-propagation), for three of the networks of the paper's "
         "Table 3, with and without noise of variance 0.35 on standardised images.",
         compute=_figure_5,
-        differs=(
+        differences=(
             "Drives, images and weights were not released: the frames are rendered, and each "
             "network was trained on 64 short drives for 300 steps.",
         ),

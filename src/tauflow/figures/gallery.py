@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tauflow.tensorfile import write_atomically
+from tauflow._internal.tensor_file import write_atomically
 
 from .catalog import FIGURES
-from .entry import PaperFigure
+from .paper_figure import PaperFigure
 
 PAGE = "README.md"
 _PAPERS = {
@@ -18,7 +18,7 @@ _PAPERS = {
     "ode-lstm": "ODE-LSTM",
     "gnode": "Gated neural ODEs",
 }
-_OTHERS = "Others"
+_OTHER_PAPERS = "Others"
 _DATA_SUFFIXES = ("svg", "pdf", "npz", "csv", "json")
 _HEAD = """\
 # Gallery
@@ -38,17 +38,21 @@ def gallery_page(directory: str | Path) -> str:
     A figure without files there is listed with the command that makes it.
     """
     folder = Path(directory)
-    papers: dict[str, list[PaperFigure]] = {title: [] for title in (*_PAPERS.values(), _OTHERS)}
-    for entry in sorted(FIGURES.values(), key=_in_order):
-        papers[paper_of(entry)].append(entry)
+    papers: dict[str, list[PaperFigure]] = {
+        title: [] for title in (*_PAPERS.values(), _OTHER_PAPERS)
+    }
+    for entry in sorted(FIGURES.values(), key=_make_sort_key):
+        papers[get_paper_title(entry)].append(entry)
     papers = {title: entries for title, entries in papers.items() if entries}
     parts = [_HEAD]
     for paper, entries in papers.items():
         parts.append(f"- {paper}")
-        parts += [f"  - [{entry.title}](#{entry.name}): {_where(entry)}" for entry in entries]
+        parts += [
+            f"  - [{entry.title}](#{entry.name}): {_get_figure_number(entry)}" for entry in entries
+        ]
     for paper, entries in papers.items():
         parts.append(f"\n## {paper}\n")
-        parts += [_section(entry, folder) for entry in entries]
+        parts += [_make_section(entry, folder) for entry in entries]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -60,27 +64,27 @@ def write_gallery(directory: str | Path) -> Path:
     return folder / PAGE
 
 
-def paper_of(entry: PaperFigure) -> str:
+def get_paper_title(entry: PaperFigure) -> str:
     """Return the title of a figure's paper, which its name begins with."""
     for start, title in _PAPERS.items():
         if entry.name.startswith(f"{start}-"):
             return title
-    return _OTHERS
+    return _OTHER_PAPERS
 
 
-def _where(entry: PaperFigure) -> str:
+def _get_figure_number(entry: PaperFigure) -> str:
     """Return the figure's place in the paper."""
     place = re.search(r"(2020 draft|Figure|Table|Theorem|Section|Algorithm).*", entry.source)
     return entry.source if place is None else place[0]
 
 
-def _in_order(entry: PaperFigure) -> list[tuple[int, str]]:
+def _make_sort_key(entry: PaperFigure) -> list[tuple[int, str]]:
     """Return a key that sorts figure 10 behind figure 9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in entry.name.split("-")]
 
 
-def _section(entry: PaperFigure, folder: Path) -> str:
-    record = _record(entry, folder)
+def _make_section(entry: PaperFigure, folder: Path) -> str:
+    record = _read_metadata(entry, folder)
     lines = [f'<a id="{entry.name}"></a>\n### {entry.title}\n', f"{entry.source}.\n"]
     if (folder / f"{entry.name}.png").is_file():
         lines.append(f"![{entry.title}]({entry.name}.png)\n")
@@ -88,17 +92,17 @@ def _section(entry: PaperFigure, folder: Path) -> str:
     if (folder / f"{entry.name}.md").is_file():
         lines.append((folder / f"{entry.name}.md").read_text(encoding="utf-8"))
     if record.get("findings"):
-        found = "; ".join(f"{name}: {_shown(v)}" for name, v in record["findings"].items())
+        found = "; ".join(f"{name}: {_format_value(v)}" for name, v in record["findings"].items())
         lines.append(f"**Found.** {found}.\n")
-    if entry.differs:
+    if entry.differences:
         lines.append("**Differs from the published one.**\n")
-        lines += [f"- {sentence}" for sentence in entry.differs]
+        lines += [f"- {sentence}" for sentence in entry.differences]
         lines.append("")
-    lines.append(_how(entry, record, folder))
+    lines.append(_describe_files(entry, record, folder))
     return "\n".join(lines) + "\n"
 
 
-def _how(entry: PaperFigure, record: dict[str, Any], folder: Path) -> str:
+def _describe_files(entry: PaperFigure, record: dict[str, Any], folder: Path) -> str:
     names = [f"`{name}`" for name in (entry.name, *entry.aliases)]
     files = [
         f"[{suffix.upper()}]({entry.name}.{suffix})"
@@ -109,30 +113,32 @@ def _how(entry: PaperFigure, record: dict[str, Any], folder: Path) -> str:
         return f"Not in this folder yet: `tauflow figure {entry.name} --out DIR`."
     size = record.get("size", "full")
     spent = record.get("seconds", {}).get("all", 0.0)
-    settings = ", ".join(f"{name} = {_shown(v)}" for name, v in record.get("settings", {}).items())
+    settings = ", ".join(
+        f"{name} = {_format_value(v)}" for name, v in record.get("settings", {}).items()
+    )
     text = f"{' '.join(files)} · {' = '.join(names)}, size {size}, seed {record.get('seed', 0)}"
-    text += f", {_span(spent)}" + (f" · {settings}" if settings else "")
+    text += f", {_format_seconds(spent)}" + (f" · {settings}" if settings else "")
     return text + (" · times depend on the machine" if entry.measures_time else "")
 
 
-def _record(entry: PaperFigure, folder: Path) -> dict[str, Any]:
+def _read_metadata(entry: PaperFigure, folder: Path) -> dict[str, Any]:
     path = folder / f"{entry.name}.json"
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return found
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a value in a few words."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, float):
         return f"{value:.3g}"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return " ".join(map(_shown, value))
+        return " ".join(map(_format_value, value))
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_shown(item)}" for key, item in value.items())
+        return ", ".join(f"{key} {_format_value(item)}" for key, item in value.items())
     return str(value)
 
 
-def _span(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -8,20 +8,20 @@ from tauflow.analysis import (
     Spectrum,
     capacity_curve,
     critical_curve,
-    draw_capacity,
-    draw_critical_curves,
-    draw_spectra,
     gating_spectrum,
+    plot_capacity,
+    plot_critical_curves,
+    plot_spectra,
 )
-from tauflow.draw.axes import figure_of
+from tauflow.plotting.axes import get_figure
 
-from .entry import Job, PaperFigure, Result
 from .gnode_noise import GNODE
+from .paper_figure import FigureJob, FigureResult, PaperFigure
 
 _TITLES = {"mgru": "mGRU", "gnode": "gnODE", "lem": "LEM"}
 
 
-def _figure_4(job: Job) -> Result:
+def _figure_4(job: FigureJob) -> FigureResult:
     depths = job.choose("layers", full=(2, 3, 4, 5), small=(2, 3))
     points = job.choose("points", full=16, small=3)
     biases = [2.0 * (place / (points - 1)) ** 1.5 for place in range(points)]
@@ -31,14 +31,14 @@ def _figure_4(job: Job) -> Result:
     arrays: dict[str, Any] = {"sigma_b": curves[0].sigma_b}
     arrays |= {f"sigma_w, L = {n}": curve.sigma_w for n, curve in zip(depths, curves, strict=True)}
     edges = {f"L = {n}": float(c.sigma_w[0]) for n, c in zip(depths, curves, strict=True)}
-    return Result(
-        lambda: figure_of(draw_critical_curves(curves)),
+    return FigureResult(
+        lambda: get_figure(plot_critical_curves(curves)),
         arrays,
         findings={"critical scale of the weights without biases": edges},
     )
 
 
-def _figure_5(job: Job) -> Result:
+def _figure_5(job: FigureJob) -> FigureResult:
     neurons = job.choose("neurons", full=500, small=30)
     steps = job.choose("steps", full=1000, small=50)
     job.settings |= {"sigma_w": 1.5}
@@ -62,14 +62,14 @@ def _figure_5(job: Job) -> Result:
         for title, row in spectra.items()
         for network, spectrum in row.items()
     }
-    return Result(
-        lambda: draw_spectra(spectra),
+    return FigureResult(
+        lambda: plot_spectra(spectra),
         arrays,
         findings={"share of eigenvalues within 0.1 of zero": slow},
     )
 
 
-def _capacity(job: Job) -> Result:
+def _compute_capacity(job: FigureJob) -> FigureResult:
     sizes = job.choose("neurons", full=(20, 50, 100), small=(10, 20))
     trials = job.choose("trials", full=(200, 100, 40), small=(20, 10))
     curves = []
@@ -82,8 +82,8 @@ def _capacity(job: Job) -> Result:
         for name in ("patterns", "fraction", "error", "expected", "undecided"):
             arrays[f"N = {curve.neurons} {name}"] = getattr(curve, name)
     found = {f"N = {curve.neurons}": curve.capacity for curve in curves}
-    return Result(
-        lambda: figure_of(draw_capacity(curves)),
+    return FigureResult(
+        lambda: get_figure(plot_capacity(curves)),
         arrays,
         findings={"capacity over N (theory: 2)": found},
     )
@@ -97,7 +97,7 @@ ENTRIES = (
         caption="Mean-field theory of random velocities of L tanh layers with Kaiming scaling: "
         "above a curve networks of that depth come to rest, below it they are chaotic.",
         compute=_figure_4,
-        differs=("Depths and the range of the axes are ours; the last layer is linear.",),
+        differences=("Depths and the range of the axes are ours; the last layer is linear.",),
         minutes=0.5,
     ),
     PaperFigure(
@@ -108,7 +108,7 @@ ENTRIES = (
         "plane. Without gating (top) they fill a disk; with strong gates (bottom) they pile up at "
         "zero, as modes that hardly move.",
         compute=_figure_5,
-        differs=(
+        differences=(
             "500 neurons for 1000. Start and last activation, which are not published, are "
             "a standard normal state and none.",
         ),
@@ -121,8 +121,8 @@ ENTRIES = (
         caption="How often a threshold unit can be given weights that repeat a random sequence "
         "of P states of N neurons; lines: Cover's count for patterns in general position, which "
         "falls to one half at 2 N.",
-        compute=_capacity,
-        differs=("The paper derives the capacity of 2 N and shows no picture.",),
+        compute=_compute_capacity,
+        differences=("The paper derives the capacity of 2 N and shows no picture.",),
         minutes=1.5,
     ),
 )

@@ -19,19 +19,19 @@ from tauflow.analysis import (
     Projection,
     abscissa_quartiles,
     continuous_attractor,
-    draw_abscissas,
-    draw_explained_variance,
-    draw_flow_field,
-    draw_trajectories,
     find_fixed_points,
     flow_field,
+    plot_abscissas,
+    plot_explained_variance,
+    plot_flow_field,
+    plot_trajectories,
     principal_components,
 )
-from tauflow.draw.axes import figure_of
-from tauflow.draw.palette import BLUE, INK, ORANGE
+from tauflow.plotting.axes import get_figure
+from tauflow.plotting.palette import BLUE, INK, ORANGE
 
-from .entry import Job, PaperFigure, Result, Table
-from .flip_flop_networks import GridPoint, trained
+from .flip_flop_training import GridPoint, train_network
+from .paper_figure import FigureJob, FigureResult, FigureTable, PaperFigure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,19 +43,19 @@ PAPER = "Kim et al. 2023, Gated neural ODEs"
 # --- flow fields -----------------------------------------------------------------------------
 
 
-class Plane(NamedTuple):
+class FlowFieldPanel(NamedTuple):
     """A network of two neurons, looked at in the plane of its outputs."""
 
     title: str
     field: FlowField
-    found: FixedPoints
+    fixed_points: FixedPoints
     attractor: ContinuousAttractor | None
     valid: float
     outline: Tensor
 
 
 _TWO_NEURONS = GridPoint(1e-3, 1e-3, 10)
-__PULSES = {  # the title of a panel, and the range of the outputs to show
+_PANELS = {  # the title of a panel, and the range of the outputs to show
     "points": ("four points", 1.6),
     "square": ("square", 1.6),
     "rectangle": ("rectangle", 2.6),
@@ -63,13 +63,13 @@ __PULSES = {  # the title of a panel, and the range of the outputs to show
     "ring": ("ring, from (0, 0)", 2.8),
     "ring-edge": ("ring, from (2, 0)", 2.8),
 }
-_ROUND = ("disk", "ring", "ring-edge")
+_ROUND_TASKS = ("disk", "ring", "ring-edge")
 
 
-def _plane(job: Job, part: str) -> Plane:
-    network = trained(job, "gnode-figure-2", f"gnode/{part}", _TWO_NEURONS)
+def _compute_panel(job: FigureJob, part: str) -> FlowFieldPanel:
+    network = train_network(job, "gnode-figure-2", f"gnode/{part}", _TWO_NEURONS)
     flow, states, view = network.flow, network.states, network.view
-    title, reach = __PULSES[part]
+    title, reach = _PANELS[part]
     with job.timed("fixed points"):
         starts = job.choose("starts", full=2000, small=50)
         found = find_fixed_points(flow, states, starts=starts, seed=job.seed, accept="distance")
@@ -87,11 +87,11 @@ def _plane(job: Job, part: str) -> Plane:
         fixed_points=found if part == "points" else None,
         resolution=resolution,
     )
-    return Plane(title, field, found, attractor, network.valid, _outline(part))
+    return FlowFieldPanel(title, field, found, attractor, network.valid, _make_outline(part))
 
 
-def _planes(job: Job, parts: tuple[str, ...]) -> Result:
-    planes = {part: _plane(job, part) for part in parts}
+def _compute_panels(job: FigureJob, parts: tuple[str, ...]) -> FigureResult:
+    planes = {part: _compute_panel(job, part) for part in parts}
     arrays: dict[str, Any] = {}
     for part, plane in planes.items():
         arrays |= {
@@ -102,10 +102,10 @@ def _planes(job: Job, parts: tuple[str, ...]) -> Result:
         }
         if plane.field.points is not None:
             arrays[f"{part}_points"] = plane.field.points
-    return Result(
-        draw=lambda: _draw_planes(list(planes.values())),
+    return FigureResult(
+        plot=lambda: _plot_panels(list(planes.values())),
         arrays=arrays,
-        table=Table(
+        table=FigureTable(
             (
                 "pulses",
                 "validation MSE",
@@ -114,33 +114,33 @@ def _planes(job: Job, parts: tuple[str, ...]) -> Result:
                 "slow within 0.9",
                 "speed there",
             ),
-            [_summary(part, plane) for part, plane in planes.items()],
+            [_make_table_row(part, plane) for part, plane in planes.items()],
         ),
         markdown=True,
-        findings={part: _findings(plane) for part, plane in planes.items()},
+        findings={part: _summarize_panel(plane) for part, plane in planes.items()},
     )
 
 
-def _summary(part: str, plane: Plane) -> tuple[Any, ...]:
-    inside = _inside(part, plane.field)
+def _make_table_row(part: str, plane: FlowFieldPanel) -> tuple[Any, ...]:
+    inside = _get_inner_speeds(part, plane.field)
     slow = float((inside < 0.05).double().mean())
-    stable = plane.found.stability.count("stable")
-    return part, plane.valid, len(plane.found), stable, slow, float(inside.median())
+    stable = plane.fixed_points.stability.count("stable")
+    return part, plane.valid, len(plane.fixed_points), stable, slow, float(inside.median())
 
 
-def _outline(part: str) -> Tensor:
+def _make_outline(part: str) -> Tensor:
     """Return the edge of what is to be remembered, as a closed line in the plane of the outputs."""
-    if part in _ROUND:
+    if part in _ROUND_TASKS:
         angle = torch.linspace(0, 2 * math.pi, 200, dtype=torch.float64)
         return 2 * torch.stack((angle.cos(), angle.sin()), dim=-1)
     corners = torch.tensor([(-1.0, -1), (1, -1), (1, 1), (-1, 1), (-1, -1)], dtype=torch.float64)
     return corners * torch.tensor((2.0 if part == "rectangle" else 1.0, 1.0))
 
 
-def _inside(part: str, field: FlowField) -> Tensor:
+def _get_inner_speeds(part: str, field: FlowField) -> Tensor:
     """Return the speeds of grid points well within the memories of a task."""
     x, y = field.at.unbind(-1)
-    if part in _ROUND:
+    if part in _ROUND_TASKS:
         within = x.hypot(y) < 0.9 * 2
     else:
         within = (x.abs() < 0.9 * (2 if part == "rectangle" else 1)) & (y.abs() < 0.9)
@@ -148,8 +148,8 @@ def _inside(part: str, field: FlowField) -> Tensor:
     return speeds
 
 
-def _findings(plane: Plane) -> dict[str, Any]:
-    found: dict[str, Any] = {"validation MSE": plane.valid, "fixed points": len(plane.found)}
+def _summarize_panel(plane: FlowFieldPanel) -> dict[str, Any]:
+    found: dict[str, Any] = {"validation MSE": plane.valid, "fixed points": len(plane.fixed_points)}
     if plane.attractor is not None:
         found["dimension"] = plane.attractor.dimension
         found["continuous attractor"] = plane.attractor.is_attractor
@@ -157,14 +157,14 @@ def _findings(plane: Plane) -> dict[str, Any]:
     return found
 
 
-def _draw_planes(planes: list[Plane]) -> "Figure":
+def _plot_panels(planes: list[FlowFieldPanel]) -> "Figure":
     from matplotlib import pyplot as plt
 
     columns = 2
     rows = (len(planes) + 1) // columns
     figure, axes = plt.subplots(rows, columns, figsize=(9.2, 3.75 * rows), layout="constrained")
     for ax, plane in zip(axes.flat, planes, strict=True):
-        draw_flow_field(plane.field, ax)
+        plot_flow_field(plane.field, ax)
         ax.set_title(f"{plane.title}, MSE {plane.valid:.2g}", loc="left")
         ax.set_aspect("equal")
         ax.grid(visible=False)
@@ -175,18 +175,18 @@ def _draw_planes(planes: list[Plane]) -> "Figure":
 # --- traces ----------------------------------------------------------------------------------
 
 
-def _traces(job: Job) -> Result:
+def _compute_traces(job: FigureJob) -> FigureResult:
     parts = ("square", "rectangle", "disk")
     arrays: dict[str, Any] = {}
     for part in parts:
-        network = trained(job, "gnode-figure-2", f"gnode/{part}", _TWO_NEURONS)
+        network = train_network(job, "gnode-figure-2", f"gnode/{part}", _TWO_NEURONS)
         trial = network.trials[:1]
         arrays |= {f"{part}_input": trial.x[0], f"{part}_target": trial.y[0]}
-        arrays[f"{part}_output"] = network.answer(trial)[0]
-    return Result(draw=lambda: _draw_traces(parts, arrays), arrays=arrays)
+        arrays[f"{part}_output"] = network.compute_outputs(trial)[0]
+    return FigureResult(plot=lambda: _plot_traces(parts, arrays), arrays=arrays)
 
 
-def _draw_traces(parts: tuple[str, ...], arrays: dict[str, Any]) -> "Figure":
+def _plot_traces(parts: tuple[str, ...], arrays: dict[str, Any]) -> "Figure":
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(
@@ -229,19 +229,19 @@ _PUBLISHED = {  # median, first and third quartile, Table 2 (b)
 }
 
 
-_TAU = 0.01
+_TIME_CONSTANT = 0.01
 """Seconds that a time constant, and a bin, last (Appendix E): the networks' own unit of time."""
 
 
-def _abscissas(job: Job) -> Result:
+def _compute_abscissas(job: FigureJob) -> FigureResult:
     found: dict[str, FixedPoints] = {}
     rows = []
     tolerance = job.settings["tolerance (1/s)"] = KIM_2023["tolerance"]
     for name, (row, setting) in _SIX_NEURONS.items():
-        network = trained(job, "gnode-figure-1", row, setting)
+        network = train_network(job, "gnode-figure-1", row, setting)
         with job.timed("fixed points"):
             found[name] = find_fixed_points(
-                network.flow.rescale_time(_TAU),  # as published, per second
+                network.flow.rescale_time(_TIME_CONSTANT),  # as published, per second
                 network.states,
                 starts=job.choose("starts", full=10_000, small=20),
                 seed=job.seed,
@@ -262,10 +262,10 @@ def _abscissas(job: Job) -> Result:
             "multiplicity": points.multiplicity.short(),
         }.items()
     }
-    return Result(
-        draw=lambda: _draw_abscissas(found),
+    return FigureResult(
+        plot=lambda: _plot_abscissa_panel(found),
         arrays=arrays,
-        table=Table(columns, rows),
+        table=FigureTable(columns, rows),
         markdown=True,
         findings={
             row[0]: {"validation MSE": row[1], "median abscissa (1/s)": row[2]} for row in rows
@@ -273,17 +273,17 @@ def _abscissas(job: Job) -> Result:
     )
 
 
-def _draw_abscissas(found: dict[str, FixedPoints]) -> "Figure":
-    ax = draw_abscissas(found)
+def _plot_abscissa_panel(fixed_points: dict[str, FixedPoints]) -> "Figure":
+    ax = plot_abscissas(fixed_points)
     ax.set_ylabel("spectral abscissa (1/s)")
-    return figure_of(ax)
+    return get_figure(ax)
 
 
 # --- principal components --------------------------------------------------------------------
 
 
-def _components(job: Job) -> Result:
-    network = trained(job, "gnode-figure-6", "rnn-hidden-size-18", GridPoint(1e-2, 1e-1, 100))
+def _compute_components(job: FigureJob) -> FigureResult:
+    network = train_network(job, "gnode-figure-6", "rnn-hidden-size-18", GridPoint(1e-2, 1e-1, 100))
     states = network.states
     axes = principal_components(states)
     found = find_fixed_points(
@@ -293,8 +293,8 @@ def _components(job: Job) -> Result:
         seed=job.seed,
     )
     view = axes.projection()
-    return Result(
-        draw=lambda: _draw_components(states, view, found, axes),
+    return FigureResult(
+        plot=lambda: _plot_components(states, view, found, axes),
         arrays={
             "paths": view.project(states),
             "fixed_points": view.project(found.points),
@@ -310,19 +310,19 @@ def _components(job: Job) -> Result:
     )
 
 
-def _draw_components(
-    states: Tensor, view: Projection, found: FixedPoints, axes: PrincipalComponents
+def _plot_components(
+    states: Tensor, view: Projection, fixed_points: FixedPoints, axes: PrincipalComponents
 ) -> "Figure":
     from matplotlib import pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.2, 4.2), layout="constrained")
-    draw_trajectories(states, view, fixed_points=found, ax=left)
-    draw_explained_variance({"RNN, N = 18": axes}, ax=right)
+    plot_trajectories(states, view, fixed_points=fixed_points, ax=left)
+    plot_explained_variance({"RNN, N = 18": axes}, ax=right)
     return figure
 
 
-_PULSES = "Pulses last 3 bins, as in the authors' code."
-_TABLE = (
+_PULSES_NOTE = "Pulses last 3 bins, as in the authors' code."
+_TABLE_NOTE = (
     "In the table: which share of the grid within 0.9 of the dashed edge moves the outputs slower "
     "than 0.05 per time constant, and their median speed there."
 )
@@ -334,12 +334,12 @@ ENTRIES = (
         caption="Flow fields without input, in the plane of the two outputs, over the speed of the "
         "state (pale is slow), with paths of validation trials. Pulses of fixed height leave four "
         "stable fixed points; pulses of any height a slow square, rectangle or disk that holds "
-        f"every memory. Dashed: the edge of the memories. {_TABLE}",
-        compute=lambda job: _planes(job, ("points", "square", "rectangle", "disk")),
-        differs=(
+        f"every memory. Dashed: the edge of the memories. {_TABLE_NOTE}",
+        compute=lambda job: _compute_panels(job, ("points", "square", "rectangle", "disk")),
+        differences=(
             "One setting of the grid (learning rate 1e-3, weight decay 1e-3, batches of 10) "
             "instead of the best of 27.",
-            _PULSES,
+            _PULSES_NOTE,
         ),
         minutes=18.0,
     ),
@@ -349,11 +349,11 @@ ENTRIES = (
         source=f"{PAPER}, Figure 10",
         caption="Flow fields of gated neural ODEs with two neurons that remember a point on a "
         "circle of radius 2, dashed; before the first pulse they answer (0, 0) or (2, 0). "
-        f"{_TABLE}",
-        compute=lambda job: _planes(job, ("ring", "ring-edge")),
-        differs=(
+        f"{_TABLE_NOTE}",
+        compute=lambda job: _compute_panels(job, ("ring", "ring-edge")),
+        differences=(
             "One setting of the grid instead of the best of 27.",
-            _PULSES,
+            _PULSES_NOTE,
         ),
         minutes=9.0,
     ),
@@ -363,8 +363,8 @@ ENTRIES = (
         source=f"{PAPER}, Figures 8 A and 9",
         caption="One validation trial of each task: pulses in black, what should be remembered in "
         "grey, the answer of a gated neural ODE with two neurons in colour.",
-        compute=_traces,
-        differs=("The networks are those of gnode-figure-2.", _PULSES),
+        compute=_compute_traces,
+        differences=("The networks are those of gnode-figure-2.", _PULSES_NOTE),
         minutes=14.0,
     ),
     PaperFigure(
@@ -374,13 +374,13 @@ ENTRIES = (
         caption="Spectral abscissas at the fixed points of networks that remember three real "
         "numbers, per second; the area of a dot grows with the starts that led there, bars "
         "are medians over starts.",
-        compute=_abscissas,
-        differs=(
+        compute=_compute_abscissas,
+        differences=(
             "One setting of the grid for each model instead of the best of 27; they are listed "
             "with the numbers.",
             "Fixed points closer than 1e-3 count as one in the picture; medians and quartiles "
             "count every start, as published.",
-            _PULSES,
+            _PULSES_NOTE,
             "Table 2 names no unit; that it is 1/s follows from Appendix E.3, where the velocity "
             "has 1/tau with tau = 0.01 s and a point is accepted below 0.01. In 1/s the networks "
             "without gates, RNN and nODE, spread as far as published, about other medians.",
@@ -395,8 +395,8 @@ ENTRIES = (
         caption="Left: paths and fixed points of an RNN with 18 neurons on the 3-bit flip-flop "
         "with fixed heights, in the first two principal components. Right: variance that the "
         "components explain.",
-        compute=_components,
-        differs=("Two principal components instead of three.",),
+        compute=_compute_components,
+        differences=("Two principal components instead of three.",),
         minutes=1.0,
     ),
 )

@@ -8,39 +8,39 @@ from torch import Tensor
 from tauflow.analysis import (
     NoiseFit,
     NoiseRow,
-    draw_noise_fits,
-    draw_noise_sweep,
     fit_noise,
     noise_sweep,
+    plot_noise_fits,
+    plot_noise_sweep,
 )
-from tauflow.data.catalog import load_task
-from tauflow.draw.axes import letters, panels
-from tauflow.draw.legends import one_legend
-from tauflow.draw.palette import COLOURS, GREY, INK, MARKERS
+from tauflow.data.registry import load_task
+from tauflow.plotting.axes import add_panel_letters, make_panels
+from tauflow.plotting.legends import merge_legends
+from tauflow.plotting.palette import COLOURS, GREY, INK, MARKERS
 
-from .entry import Job, PaperFigure, Result, Table
+from .paper_figure import FigureJob, FigureResult, FigureTable, PaperFigure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GNODE = 'Kim et al. 2023, "Gated neural ODEs: trainability, expressivity and interpretability"'
-_CUT = (
+_CUT_NOTE = (
     "Cut to minutes: a path of 40 samples in 8 dimensions for 100 in 30, 200 epochs for 2000, one "
     "seed for five, one learning rate (0.01) and weight decay (0.001) for the best of nine, and "
     "N and H up to 100 for up to 316 and 1000. Large nODEs and gnODEs want a smaller learning rate "
     "and more epochs, and are worse here than they could be. The whole is the table "
     "'gnode-figure-3' of 'tauflow reproduce'."
 )
-_TAU, _HIDDEN, _UNITS = "time constant (s)", "neurons N", "hidden units H"
+_TAU_LABEL, _HIDDEN_LABEL, _UNITS_LABEL = "time constant (s)", "neurons N", "hidden units H"
 Options = dict[str, Any]
 Panels = dict[str, tuple[str, tuple[NoiseRow, ...]]]
-Looks = Mapping[str, tuple[str, str]]
+SeriesStyles = Mapping[str, tuple[str, str]]
 
 
-class _Noise:
+class _NoiseStudy:
     """The path to follow, and how to train at a size."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: FigureJob) -> None:
         self.job = job
         self.samples = job.choose("samples", full=40, small=8)
         self.dimensions = job.choose("dimensions", full=8, small=2)
@@ -87,30 +87,33 @@ class _Noise:
         return float(self.path.var(dim=0, correction=0).mean())
 
 
-_FIVE = ("RNN", "mGRU", "GRU", "nODE", "gnODE")
+_NETWORK_NAMES = ("RNN", "mGRU", "GRU", "nODE", "gnODE")
 
 
-def _taus(job: Job) -> tuple[float, ...]:
+def _choose_taus(job: FigureJob) -> tuple[float, ...]:
     return job.choose("tau", full=(1.0, 10.0, 30.0, 100.0), small=(1.0, 10.0))
 
 
-def _sizes(job: Job) -> tuple[int, ...]:
+def _choose_sizes(job: FigureJob) -> tuple[int, ...]:
     return job.choose("N in sweeps", full=(10, 32, 100), small=(3, 4))
 
 
-def _figure_3(job: Job) -> Result:
-    noise, taus, sizes = _Noise(job), _taus(job), _sizes(job)
+def _figure_3(job: FigureJob) -> FigureResult:
+    noise, taus, sizes = _NoiseStudy(job), _choose_taus(job), _choose_sizes(job)
     fits = noise.fits("gnODE", taus)
-    networks = _by_size(noise, "gnODE", sizes[:2])
-    five = {name: noise.of(name) for name in _FIVE}
-    free = {name: noise.of(name, hidden_size=None) for name in _FIVE}
+    networks = _make_networks_by_size(noise, "gnODE", sizes[:2])
+    five = {name: noise.of(name) for name in _NETWORK_NAMES}
+    free = {name: noise.of(name, hidden_size=None) for name in _NETWORK_NAMES}
     shown: Panels = {
-        "B  gnODE": (_TAU, tuple(_as_row(f, t) for f, t in zip(fits.values(), taus, strict=True))),
-        "C  gnODE": (_UNITS, noise.sweep(networks, "units", sizes)),
-        f"D  N = {noise.neurons}": (_TAU, noise.sweep(five, "tau", taus[::2])),
-        "E  τ = 1 s": (_HIDDEN, noise.sweep(free, "hidden_size", sizes)),
+        "B  gnODE": (
+            _TAU_LABEL,
+            tuple(_to_noise_row(f, t) for f, t in zip(fits.values(), taus, strict=True)),
+        ),
+        "C  gnODE": (_UNITS_LABEL, noise.sweep(networks, "units", sizes)),
+        f"D  N = {noise.neurons}": (_TAU_LABEL, noise.sweep(five, "tau", taus[::2])),
+        "E  τ = 1 s": (_HIDDEN_LABEL, noise.sweep(free, "hidden_size", sizes)),
     }
-    looks = dict(zip(_FIVE, zip(COLOURS, MARKERS, strict=False), strict=False))
+    looks = dict(zip(_NETWORK_NAMES, zip(COLOURS, MARKERS, strict=False), strict=False))
     looks |= dict(zip(networks, ((INK, "P"), (GREY, "X")), strict=True))  # none of the five
 
     def draw() -> "Figure":
@@ -118,22 +121,22 @@ def _figure_3(job: Job) -> Result:
 
         figure = plt.figure(figsize=(9.6, 7.4), layout="constrained")
         left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.15)).flat
-        draw_noise_fits(fits, noise.path, figure=left)
+        plot_noise_fits(fits, noise.path, figure=left)
         axes = list(right.subplots(2, 2).flat)
-        _draw_panels(axes, shown, noise.baseline, looks)
+        _plot_panels(axes, shown, noise.baseline, looks)
         axes[0].get_legend().remove()  # it holds what the title says
         handles, labels = axes[1].get_legend_handles_labels()
         below = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.94)}  # the dashed line
         axes[1].legend(handles[1:], labels[1:], fontsize="small", **below)  # all but that one
-        one_legend(right, axes[2:], below=True, columns=3)
+        merge_legends(right, axes[2:], below=True, columns=3)
         return figure
 
-    return _noise_result(draw, shown, fits, noise)
+    return _make_noise_result(draw, shown, fits, noise)
 
 
-def _figure_11(job: Job) -> Result:
-    noise, taus = _Noise(job), _taus(job)
-    groups = {name: noise.fits(name, taus) for name in _FIVE[:4]}
+def _figure_11(job: FigureJob) -> FigureResult:
+    noise, taus = _NoiseStudy(job), _choose_taus(job)
+    groups = {name: noise.fits(name, taus) for name in _NETWORK_NAMES[:4]}
 
     def draw() -> "Figure":
         from matplotlib import pyplot as plt
@@ -142,15 +145,15 @@ def _figure_11(job: Job) -> Result:
         for part, fits in zip(
             figure.subfigures(2, 2, squeeze=False).flat, groups.values(), strict=True
         ):
-            draw_noise_fits(fits, noise.path, figure=part)
+            plot_noise_fits(fits, noise.path, figure=part)
         return figure
 
     fits = {title: fit for group in groups.values() for title, fit in group.items()}
-    return _noise_result(draw, {}, fits, noise)
+    return _make_noise_result(draw, {}, fits, noise)
 
 
-def _figure_12(job: Job) -> Result:
-    noise, sizes = _Noise(job), _sizes(job)
+def _figure_12(job: FigureJob) -> FigureResult:
+    noise, sizes = _NoiseStudy(job), _choose_sizes(job)
     shown: Panels = {}
     for title, name, layers, tau in (
         ("nODE, L = 2, τ = 1 s", "nODE", 2, 1.0),
@@ -159,22 +162,26 @@ def _figure_12(job: Job) -> Result:
         ("nODE, L = 3, τ = 30 s", "nODE", 3, 30.0),
         ("gnODE, L = 2, τ = 1 s", "gnODE", 2, 1.0),
     ):
-        networks = _by_size(noise, name, sizes[:2], layers=layers, tau=tau)
-        shown[title] = (_UNITS, noise.sweep(networks, "units", sizes))
-    return _noise_result(_drawer(shown, noise, columns=3, numbered=True), shown, {}, noise)
+        networks = _make_networks_by_size(noise, name, sizes[:2], layers=layers, tau=tau)
+        shown[title] = (_UNITS_LABEL, noise.sweep(networks, "units", sizes))
+    return _make_noise_result(
+        _make_plot_function(shown, noise, columns=3, numbered=True), shown, {}, noise
+    )
 
 
-def _figure_13(job: Job) -> Result:
-    noise, taus, sizes = _Noise(job), _taus(job), _sizes(job)
+def _figure_13(job: FigureJob) -> FigureResult:
+    noise, taus, sizes = _NoiseStudy(job), _choose_taus(job), _choose_sizes(job)
     shown: Panels = {}
     for size in sizes:
-        five = {name: noise.of(name, hidden_size=size) for name in _FIVE}
-        shown[f"N = {size}"] = (_TAU, noise.sweep(five, "tau", taus[:: len(taus) - 1]))
-    return _noise_result(_drawer(shown, noise, columns=3, numbered=True), shown, {}, noise)
+        five = {name: noise.of(name, hidden_size=size) for name in _NETWORK_NAMES}
+        shown[f"N = {size}"] = (_TAU_LABEL, noise.sweep(five, "tau", taus[:: len(taus) - 1]))
+    return _make_noise_result(
+        _make_plot_function(shown, noise, columns=3, numbered=True), shown, {}, noise
+    )
 
 
-def _figure_14(job: Job) -> Result:
-    noise, sizes = _Noise(job), _sizes(job)
+def _figure_14(job: FigureJob) -> FigureResult:
+    noise, sizes = _NoiseStudy(job), _choose_sizes(job)
     shown: Panels = {}
     for name in ("nODE", "gnODE"):
         for tau in job.choose("tau", full=(1.0, 3.0, 10.0, 30.0), small=(1.0,)):
@@ -183,45 +190,55 @@ def _figure_14(job: Job) -> Result:
                 for layers in (2, 3)
             }
             rows = noise.sweep(networks, "hidden_size", sizes[:2])
-            shown[f"{name}, τ = {tau:g} s"] = (_HIDDEN, rows)
-    return _noise_result(_drawer(shown, noise, columns=4, numbered=True), shown, {}, noise)
+            shown[f"{name}, τ = {tau:g} s"] = (_HIDDEN_LABEL, rows)
+    return _make_noise_result(
+        _make_plot_function(shown, noise, columns=4, numbered=True), shown, {}, noise
+    )
 
 
-def _by_size(noise: _Noise, name: str, sizes: Sequence[int], **options: Any) -> dict[str, Options]:
+def _make_networks_by_size(
+    noise: _NoiseStudy, name: str, sizes: Sequence[int], **options: Any
+) -> dict[str, Options]:
     return {
         f"N = {size}": noise.of(name, hidden_size=size, units=None, **options) for size in sizes
     }
 
 
-def _as_row(fit: NoiseFit, tau: float) -> NoiseRow:
+def _to_noise_row(fit: NoiseFit, tau: float) -> NoiseRow:
     errors = (fit.error,)
     return NoiseRow("gnODE", tau, fit.error, 0.0, errors, 1e-2, 1e-3, fit.parameters, fit.finite)
 
 
-def _draw_panels(
-    axes: Sequence[Any], shown: Panels, baseline: float, looks: Looks | None = None
+def _plot_panels(
+    axes: Sequence[Any], shown: Panels, baseline: float, styles: SeriesStyles | None = None
 ) -> None:
     for ax, (title, (label, rows)) in zip(axes, shown.items(), strict=True):
-        draw_noise_sweep(rows, label, baseline=baseline, looks=looks, ax=ax)
+        plot_noise_sweep(rows, label, baseline=baseline, styles=styles, ax=ax)
         ax.set_title(title)
         values = sorted({row.value for row in rows})
         ax.set_xticks(values, [f"{value:g}" for value in values])
         ax.minorticks_off()
 
 
-def _drawer(shown: Panels, noise: _Noise, *, columns: int, numbered: bool) -> Any:
+def _make_plot_function(shown: Panels, noise: _NoiseStudy, *, columns: int, numbered: bool) -> Any:
     def draw() -> "Figure":
-        figure, axes = panels(len(shown), columns=min(columns, len(shown)), width=2.9, height=2.6)
-        _draw_panels(axes, shown, noise.baseline)
+        figure, axes = make_panels(
+            len(shown), columns=min(columns, len(shown)), width=2.9, height=2.6
+        )
+        _plot_panels(axes, shown, noise.baseline)
         if numbered:
-            letters(axes, list(shown))
-        one_legend(figure, axes, columns=2 * min(columns, len(shown)))  # as many as fit above them
+            add_panel_letters(axes, list(shown))
+        merge_legends(
+            figure, axes, columns=2 * min(columns, len(shown))
+        )  # as many as fit above them
         return figure
 
     return draw
 
 
-def _noise_result(draw: Any, shown: Panels, fits: Mapping[str, NoiseFit], noise: _Noise) -> Result:
+def _make_noise_result(
+    draw: Any, shown: Panels, fits: Mapping[str, NoiseFit], noise: _NoiseStudy
+) -> FigureResult:
     columns = ("panel", "network", "varied", "value", "lowest training error", "parameters")
     rows = [
         (panel, row.network, label, row.value, float(f"{row.mean:.6g}"), row.parameters)
@@ -236,10 +253,12 @@ def _noise_result(draw: Any, shown: Panels, fits: Mapping[str, NoiseFit], noise:
         findings["lowest error"] = f"{best[4]:.3g} ({best[1]}, {best[2]} {best[3]:g})"
     if fits:
         findings["errors of the fits"] = {title: fit.error for title, fit in fits.items()}
-    return Result(draw, arrays, Table(columns, rows) if rows else None, findings=findings)
+    return FigureResult(
+        draw, arrays, FigureTable(columns, rows) if rows else None, findings=findings
+    )
 
 
-def _entry(
+def _make_entry(
     number: str, title: str, caption: str, compute: Any, minutes: float, cut: str = ""
 ) -> PaperFigure:
     return PaperFigure(
@@ -248,13 +267,13 @@ def _entry(
         source=f"{GNODE}, Figure {number}",
         caption=caption + " Dashed: the error of the path's mean." * (number != "11"),
         compute=compute,
-        differs=(f"{_CUT} {cut}".rstrip(),),
+        differences=(f"{_CUT_NOTE} {cut}".rstrip(),),
         minutes=minutes,
     )
 
 
 ENTRIES = (
-    _entry(
+    _make_entry(
         "3",
         "How well networks can be made to follow noise",
         "Left: a path of an Ornstein-Uhlenbeck process and gnODEs trained to follow it. B to E: "
@@ -263,7 +282,7 @@ ENTRIES = (
         4.0,
         "Panel D has two time constants, 1 and 30 s.",
     ),
-    _entry(
+    _make_entry(
         "11",
         "Fits of noise by other networks",
         "One dimension of the path, and the vanilla RNN, mGRU, GRU and nODE with growing time "
@@ -271,7 +290,7 @@ ENTRIES = (
         _figure_11,
         2.0,
     ),
-    _entry(
+    _make_entry(
         "12",
         "Fits of noise over the hidden units",
         "Lowest training error of nODEs and gnODEs whose velocity has 1 (L = 2) or 2 (L = 3) "
@@ -279,7 +298,7 @@ ENTRIES = (
         _figure_12,
         3.0,
     ),
-    _entry(
+    _make_entry(
         "13",
         "Fits of noise over the time constant",
         "Lowest training error of five networks at three sizes.",
@@ -287,7 +306,7 @@ ENTRIES = (
         3.0,
         "Of the four time constants the shortest and the longest are drawn, 1 and 100 s.",
     ),
-    _entry(
+    _make_entry(
         "14",
         "Fits of noise by deeper velocities",
         "Lowest training error of nODEs and gnODEs with 1 and 2 hidden layers.",

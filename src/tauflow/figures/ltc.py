@@ -10,29 +10,29 @@ from tauflow.analysis import (
     approximate_system,
     certify_ltc,
     compare_gradient_methods,
-    draw_approximation_errors,
-    draw_certificate,
-    draw_gradient_methods,
-    draw_imitation,
-    draw_round_trip,
+    plot_approximation,
+    plot_approximation_errors,
+    plot_certificate,
+    plot_gradient_methods,
+    plot_round_trip,
     round_trip,
 )
-from tauflow.draw.axes import letters, panels
+from tauflow.plotting.axes import add_panel_letters, make_panels
 from tauflow.sequence import LTC
 
-from .entry import Job, PaperFigure, Result, Table
 from .ltc_lengths import LTC as PAPER
+from .paper_figure import FigureJob, FigureResult, FigureTable, PaperFigure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COSTS = (
+_COST_COLUMNS = (
     *("method", "span", "forward_seconds", "backward_seconds", "evaluations", "saved_bytes"),
     *("forward_error", "backward_error", "own_error"),
 )
 
 
-class _Flow(nn.Module):
+class _LeakyNeuralODE(nn.Module):
     """A neural ODE with leak, whose way back grows what the way there forgets."""
 
     def __init__(self, size: int, hidden: int) -> None:
@@ -46,10 +46,10 @@ class _Flow(nn.Module):
         return rates
 
 
-def _figure_2(job: Job) -> Result:
+def _figure_2(job: FigureJob) -> FigureResult:
     steps = job.choose("steps", full=16, small=8)
     job.settings |= {"solver": "heun", "span": 4.0}
-    flow = _Flow(8, 32).double()
+    flow = _LeakyNeuralODE(8, 32).double()
     with job.timed("solving"):
         trip = round_trip(flow, torch.randn(16, 8, dtype=torch.float64), 4.0, steps=steps)
 
@@ -59,14 +59,14 @@ def _figure_2(job: Job) -> Result:
         "error at the end, forwards": float(trip.forward_error[-1]),
         "error at the start, backwards": float(trip.backward_error[0]),
     }
-    return Result(lambda: draw_round_trip(trip), arrays, findings=findings)
+    return FigureResult(lambda: plot_round_trip(trip), arrays, findings=findings)
 
 
-def _table_1(job: Job) -> Result:
+def _table_1(job: FigureJob) -> FigureResult:
     spans = job.choose("spans", full=(1.0, 2.0, 4.0, 8.0, 16.0), small=(1.0, 2.0))
     repeats = job.choose("repeats", full=5, small=1)
     job.settings |= {"rtol": 1e-3, "atol": 1e-4, "RK4 steps per unit of time": 10}
-    flow, h = _Flow(16, 32).double(), torch.randn(32, 16, dtype=torch.float64)
+    flow, h = _LeakyNeuralODE(16, 32).double(), torch.randn(32, 16, dtype=torch.float64)
     groups = []
     for span in spans:
         with job.timed(f"span {span:g}"):
@@ -75,7 +75,7 @@ def _table_1(job: Job) -> Result:
     rows = [
         [value if isinstance(value, str | int) else float(f"{value:.4g}") for value in row]
         for group in groups
-        for row in ([getattr(cost, name) for name in _COSTS] for cost in group)
+        for row in ([getattr(cost, name) for name in _COST_COLUMNS] for cost in group)
     ]
 
     fixed, _, adjoint = groups[-1]
@@ -85,13 +85,13 @@ def _table_1(job: Job) -> Result:
         "its gradient error, adjoint over adaptive BPTT": adjoint.backward_error
         / groups[-1][1].backward_error,
     }
-    table = Table([name.replace("_", " ") for name in _COSTS], rows)
-    return Result(
-        lambda: draw_gradient_methods(groups), table=table, markdown=True, findings=findings
+    table = FigureTable([name.replace("_", " ") for name in _COST_COLUMNS], rows)
+    return FigureResult(
+        lambda: plot_gradient_methods(groups), table=table, markdown=True, findings=findings
     )
 
 
-def _bounds(job: Job) -> Result:
+def _compute_bounds(job: FigureJob) -> FigureResult:
     points = job.choose("samples", full=150, small=40)
     neurons = job.choose("neurons", full=12, small=6)
     network = LTC(3, neurons)
@@ -105,10 +105,10 @@ def _bounds(job: Job) -> Result:
     arrays |= {name: getattr(bounds, name).detach() for name in ("state_low", "state_high")}
     arrays |= {"tau": certificate.tau.detach(), "states": certificate.states.detach()}
     findings = {"all bounds hold": certificate.holds, "proven for any input": certificate.proven}
-    return Result(lambda: draw_certificate(certificate), arrays, findings=findings)
+    return FigureResult(lambda: plot_certificate(certificate), arrays, findings=findings)
 
 
-def _theorem_3(job: Job) -> Result:
+def _theorem_3(job: FigureJob) -> FigureResult:
     neurons = job.choose("hidden neurons", full=(1, 4, 16, 64), small=(1, 2))
     steps = job.choose("training steps", full=400, small=2)
     points = job.choose("points", full=50, small=5)
@@ -123,11 +123,11 @@ def _theorem_3(job: Job) -> Result:
             )
 
     def draw() -> "Figure":
-        figure, axes = panels(4, columns=4, width=2.9, height=3.0, above=0.0)
+        figure, axes = make_panels(4, columns=4, width=2.9, height=3.0, above=0.0)
         for ax, one in zip(axes, found, strict=False):
-            draw_imitation(one, ax=ax)
-        draw_approximation_errors(found, ax=axes[3])
-        letters(axes, [*(f"{one.title}, N = {neurons[-1]}" for one in found), "error"])
+            plot_approximation(one, ax=ax)
+        plot_approximation_errors(found, ax=axes[3])
+        add_panel_letters(axes, [*(f"{one.title}, N = {neurons[-1]}" for one in found), "error"])
         return figure
 
     rows = [
@@ -144,7 +144,7 @@ def _theorem_3(job: Job) -> Result:
     columns = ("system", "hidden neurons", "largest error", "rms error", "rms error in training")
     errors = {one.title: [one.rms_error[0], one.rms_error[-1]] for one in found}
     findings = {f"rms error with {neurons[0]} and {neurons[-1]} hidden neurons": errors}
-    return Result(draw, arrays, Table(columns, rows), markdown=True, findings=findings)
+    return FigureResult(draw, arrays, FigureTable(columns, rows), markdown=True, findings=findings)
 
 
 ENTRIES = (
@@ -158,7 +158,7 @@ ENTRIES = (
         "adjoint method takes it, leaves the way there. C: errors of 16 such flows, backwards "
         "against the states of the forward pass.",
         compute=_figure_2,
-        differs=("The published figure is a sketch; these errors are measured.",),
+        differences=("The published figure is a sketch; these errors are measured.",),
         minutes=0.1,
     ),
     PaperFigure(
@@ -171,7 +171,7 @@ ENTRIES = (
         "through adaptive steps, and the adjoint method. Memory of backpropagation grows with the "
         "length, that of the adjoint method does not.",
         compute=_table_1,
-        differs=(
+        differences=(
             "The published table gives orders of growth and high or low accuracy; these are "
             "numbers, of a neural ODE with 16 neurons and a batch of 32 in float64.",
         ),
@@ -184,8 +184,8 @@ ENTRIES = (
         source=f"{PAPER}, Theorems 1 and 2",
         caption="Each neuron of a random LTC under large random inputs at irregular gaps: grey, "
         "what the theorems allow for any input; blue, what was met.",
-        compute=_bounds,
-        differs=("The papers show no picture.",),
+        compute=_compute_bounds,
+        differences=("The papers show no picture.",),
         minutes=0.1,
     ),
     PaperFigure(
@@ -195,7 +195,7 @@ ENTRIES = (
         caption="Held-out trajectories of three systems (grey) and of the largest network fitted "
         "to others (dashed), from the dots on; and errors over the number N of hidden neurons.",
         compute=_theorem_3,
-        differs=(
+        differences=(
             "The papers show no picture: the theorem says that such networks exist, and not how to "
             "find them. These were trained.",
         ),

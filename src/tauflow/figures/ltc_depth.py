@@ -5,14 +5,14 @@ from dataclasses import asdict
 from tauflow.analysis import (
     RELEASED_ACTIVATIONS,
     DepthSummary,
-    NetworkLaw,
-    draw_depths,
+    NetworkDistribution,
+    plot_depths,
     trajectory_lengths,
 )
-from tauflow.analysis.random_networks import MODELS
+from tauflow.analysis.random_networks import MODEL_NAMES
 
-from .entry import Job, PaperFigure, Result, Table
-from .ltc_lengths import LAWS, LTC
+from .ltc_lengths import DISTRIBUTION_NOTE, LTC
+from .paper_figure import FigureJob, FigureResult, FigureTable, PaperFigure
 
 _ACTIVATIONS = {"tanh": "tanh", "sigmoid": "sigmoid", "ReLU": "relu", "Hard-tanh": "hardtanh"}
 _PUBLISHED = {
@@ -21,31 +21,32 @@ _PUBLISHED = {
     "ReLU": ((1.29, 0.10), (4.31, 2.05), (56.9, 9.03)),
     "Hard-tanh": ((0.61, 0.02), (4.05, 2.17), (81.01, 10.05)),
 }
-_MODELS = dict(zip(MODELS, ("Neural ODE", "CT-RNN", "LTC"), strict=True))
-_SHOWN = (0, 1, 2, 3, 4, 5, 6, 7, 9, 12)  # columns of the table in Markdown
-_WAYS = ("released", "paper")
-_NAMES = {"released": "as the released code", "paper": "as the text"}
+_MODEL_TITLES = dict(zip(MODEL_NAMES, ("Neural ODE", "CT-RNN", "LTC"), strict=True))
+_SHOWN_LAYERS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 12)  # columns of the table in Markdown
+_DISTRIBUTIONS = ("released", "paper")
+_DISTRIBUTION_TITLES = {"released": "as the released code", "paper": "as the text"}
 _COLUMNS = ("median", "low", "high", "mean", "std")
 
 
-def _depths(job: Job) -> Result:
+def _compute_depths(job: FigureJob) -> FigureResult:
     tries = job.choose("networks", full=100, small=2)
     width = job.choose("width", full=100, small=4)
     found: dict[str, dict[str, dict[str, DepthSummary]]] = {}
     for activation in _ACTIVATIONS:
-        found[activation] = {name: {} for name in _MODELS.values()}
-        for model, name in _MODELS.items():
-            for way in _WAYS:
+        found[activation] = {name: {} for name in _MODEL_TITLES.values()}
+        for model, name in _MODEL_TITLES.items():
+            for way in _DISTRIBUTIONS:
                 released = way == "released"
                 names = RELEASED_ACTIVATIONS if released else _ACTIVATIONS
-                law = NetworkLaw(
+                law = NetworkDistribution(
                     width=width, activation=names[activation], weight_law=way, tau_law=way
                 )
                 with job.timed(f"{name}, {way}"):
                     lengths = trajectory_lengths(model, law, tries=tries, seed=job.seed)
-                found[activation][name][_NAMES[way]] = lengths.depth_summary(way)
+                found[activation][name][_DISTRIBUTION_TITLES[way]] = lengths.depth_summary(way)
     published = {
-        name: dict(zip(_MODELS.values(), row, strict=True)) for name, row in _PUBLISHED.items()
+        name: dict(zip(_MODEL_TITLES.values(), row, strict=True))
+        for name, row in _PUBLISHED.items()
     }
 
     deepest = found["Hard-tanh"]["LTC"]
@@ -54,23 +55,26 @@ def _depths(job: Job) -> Result:
         f"[{depth.low:.3g}, {depth.high:.3g}]"
         for way, depth in deepest.items()
     }
-    return Result(
-        lambda: draw_depths(found, published), table=_table(found), markdown=True, findings=findings
+    return FigureResult(
+        lambda: plot_depths(found, published),
+        table=_make_table(found),
+        markdown=True,
+        findings=findings,
     )
 
 
-def _table(found: dict[str, dict[str, dict[str, DepthSummary]]]) -> Table:
+def _make_table(depths: dict[str, dict[str, dict[str, DepthSummary]]]) -> FigureTable:
     columns = ["activation", "model", "published mean", "published std"]
-    for way in _WAYS:
-        columns += [f"{name}, {_NAMES[way]}" for name in _COLUMNS]
+    for way in _DISTRIBUTIONS:
+        columns += [f"{name}, {_DISTRIBUTION_TITLES[way]}" for name in _COLUMNS]
     rows = []
-    for activation, models in found.items():
+    for activation, models in depths.items():
         for place, (model, ways) in enumerate(models.items()):
             row = [activation, model, *_PUBLISHED[activation][place]]
             for depth in ways.values():
                 row += [float(f"{asdict(depth)[name]:.5g}") for name in _COLUMNS]
             rows.append(row)
-    return Table(columns, rows, _SHOWN)
+    return FigureTable(columns, rows, _SHOWN_LAYERS)
 
 
 ENTRIES = (
@@ -82,9 +86,9 @@ ENTRIES = (
         caption="Points that the solver puts out for each sample of the input, of 100 random "
         "networks of one layer of 100 neurons, on logarithmic axes: as published; with what the "
         "released code does; and with what the text says.",
-        compute=_depths,
-        differs=(
-            LAWS,
+        compute=_compute_depths,
+        differences=(
+            DISTRIBUTION_NOTE,
             "As the released code: output points of ode45, four for each step, by samples; its "
             "hard-tanh is the identity for networks of this size. These conventions give the "
             "published Neural ODE column, and for LTCs with ReLU and Hard-tanh its numbers.",

@@ -6,59 +6,71 @@ from typing import TYPE_CHECKING, Any
 
 from tauflow.analysis import (
     LengthStudy,
-    NetworkLaw,
+    NetworkDistribution,
     TrajectoryLengths,
     compare_with_bounds,
-    draw_latent_trajectories,
-    draw_layer_trajectories,
-    draw_length_comparison,
-    draw_length_study,
-    draw_study_variance,
     length_study,
+    plot_latent_trajectories,
+    plot_layer_trajectories,
+    plot_length_comparison,
+    plot_length_study,
+    plot_study_variance,
     trajectory_lengths,
 )
-from tauflow.analysis.random_networks import MODELS
-from tauflow.draw.axes import letters, panels
-from tauflow.draw.legends import one_legend
+from tauflow.analysis.random_networks import MODEL_NAMES
+from tauflow.plotting.axes import add_panel_letters, make_panels
+from tauflow.plotting.legends import merge_legends
 
-from .entry import Job, PaperFigure, Result, Table
+from .paper_figure import FigureJob, FigureResult, FigureTable, PaperFigure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LTC = 'Hasani et al. 2021, "Liquid Time-constant Networks"'
-LAWS = (
+DISTRIBUTION_NOTE = (
     "Networks follow the released code, not the text: weights and reversal potentials have the "
     "standard deviation sigma_w^2 whatever the width, and time constants are |N(0, 1)|, so that "
     "some networks are very stiff."
 )
-_IDENTITY = (
+_IDENTITY_NOTE = (
     "The hard-tanh of the released code is the identity for networks of this size, and is so here."
 )
-_FEWER = "Fewer random networks for each box; the paper does not say how many it drew."
+_FEWER_NOTE = "Fewer random networks for each box; the paper does not say how many it drew."
 
 
-def _figure_1(job: Job) -> Result:
-    law = NetworkLaw(width=job.choose("width", full=100, small=25), activation="tanh")
-    results = _one_of_each(job, law)
+def _figure_1(job: FigureJob) -> FigureResult:
+    law = NetworkDistribution(width=job.choose("width", full=100, small=25), activation="tanh")
+    results = _simulate_models(job, law)
     lengths = {result.model: float(result.lengths[0, -1]) for result in results}
     findings = {"length of the input": results[0].input_length, "lengths": lengths}
-    return Result(lambda: draw_latent_trajectories(results), _examples(results), findings=findings)
+    return FigureResult(
+        lambda: plot_latent_trajectories(results),
+        _collect_example_arrays(results),
+        findings=findings,
+    )
 
 
-def _figure_3(job: Job) -> Result:
+def _figure_3(job: FigureJob) -> FigureResult:
     layers = job.choose("layers", full=4, small=2)
-    results = _one_of_each(job, NetworkLaw(width=25, layers=layers, activation="hardtanh"))
+    results = _simulate_models(
+        job, NetworkDistribution(width=25, layers=layers, activation="hardtanh")
+    )
     findings = {"lengths, layer by layer": {r.model: r.lengths[0].tolist() for r in results}}
-    return Result(lambda: draw_layer_trajectories(results), _examples(results), findings=findings)
+    return FigureResult(
+        lambda: plot_layer_trajectories(results),
+        _collect_example_arrays(results),
+        findings=findings,
+    )
 
 
-def _one_of_each(job: Job, law: NetworkLaw, tries: int = 1) -> list[TrajectoryLengths]:
+def _simulate_models(
+    job: FigureJob, law: NetworkDistribution, tries: int = 1
+) -> list[TrajectoryLengths]:
     with job.timed("solving"):
-        return [trajectory_lengths(model, law, tries=tries, seed=job.seed) for model in MODELS]
+        return [trajectory_lengths(model, law, tries=tries, seed=job.seed) for model in MODEL_NAMES]
 
 
-def _examples(results: Sequence[TrajectoryLengths]) -> dict[str, Any]:
+def _collect_example_arrays(results: Sequence[TrajectoryLengths]) -> dict[str, Any]:
     arrays: dict[str, Any] = {"input": results[0].signal.values}
     for result in results:
         arrays[f"{result.model} t"] = result.examples[0].t
@@ -66,8 +78,8 @@ def _examples(results: Sequence[TrajectoryLengths]) -> dict[str, Any]:
     return arrays
 
 
-def _figure_4(job: Job) -> Result:
-    tries, layers, widths, scales = _ranges(job)
+def _figure_4(job: FigureJob) -> FigureResult:
+    tries, layers, widths, scales = _choose_ranges(job)
     wanted: dict[str, tuple[str, Sequence[int], str, int]] = {
         "layers, Hard-tanh": ("layers", layers, "identity", 10),
         "weight scale, tanh": ("weight_variance", scales, "tanh", 25),
@@ -77,23 +89,23 @@ def _figure_4(job: Job) -> Result:
     }
     studies = {}
     for name, (vary, values, activation, width) in wanted.items():
-        law = NetworkLaw(width=width, activation=activation)
+        law = NetworkDistribution(width=width, activation=activation)
         with job.timed(name):
             studies[name] = length_study(vary, values, law=law, tries=tries, seed=job.seed)
 
     def draw() -> "Figure":
-        figure, axes = panels(len(studies), columns=3)
+        figure, axes = make_panels(len(studies), columns=3)
         for ax, study in zip(axes, studies.values(), strict=True):
-            draw_length_study(study, ax)
-        letters(axes, list(studies))
-        one_legend(figure, axes)
+            plot_length_study(study, ax)
+        add_panel_letters(axes, list(studies))
+        merge_legends(figure, axes)
         return figure
 
-    return Result(draw, table=_lengths_table(studies), findings=_longest(studies))
+    return FigureResult(draw, table=_make_lengths_table(studies), findings=_count_longest(studies))
 
 
-def _figure_5(job: Job) -> Result:
-    tries, layers, widths, scales = _ranges(job)
+def _figure_5(job: FigureJob) -> FigureResult:
+    tries, layers, widths, scales = _choose_ranges(job)
     # formulas of several steps, Adams and backward, for MATLAB's ode113 and ode23tb
     several = ("lsoda", "bdf") if importlib.util.find_spec("scipy") else ()
     solvers = job.choose("solvers", full=("ode23", "ode45", *several), small=("ode23", "ode45"))
@@ -111,20 +123,24 @@ def _figure_5(job: Job) -> Result:
     shares = widest.explained[:, -1].mean(dim=0)[:8]
 
     def draw() -> "Figure":
-        figure, axes = panels(5, columns=3)
+        figure, axes = make_panels(5, columns=3)
         solver, width, variance, scale, depth = axes
         for ax, name in zip((solver, width, scale, depth), studies, strict=True):
-            draw_length_study(studies[name], ax)
-        one_legend(figure, (solver, width, scale, depth))
-        draw_study_variance(widest, ax=variance)
-        letters(axes, ["solver", "width", "variance explained, LTC", "weight scale", "layers"])
+            plot_length_study(studies[name], ax)
+        merge_legends(figure, (solver, width, scale, depth))
+        plot_study_variance(widest, ax=variance)
+        add_panel_letters(
+            axes, ["solver", "width", "variance explained, LTC", "weight scale", "layers"]
+        )
         return figure
 
     findings = {"variance explained by two components": float(shares[:2].sum())}
-    return Result(draw, {"variance explained": shares}, _lengths_table(studies), findings=findings)
+    return FigureResult(
+        draw, {"variance explained": shares}, _make_lengths_table(studies), findings=findings
+    )
 
 
-def _ranges(job: Job) -> tuple[int, tuple[int], tuple[int, ...], tuple[int, ...]]:
+def _choose_ranges(job: FigureJob) -> tuple[int, tuple[int], tuple[int, ...], tuple[int, ...]]:
     """Return how many networks, and the layers, widths and weight scales that are varied."""
     return (
         job.choose("networks", full=20, small=1),
@@ -134,7 +150,7 @@ def _ranges(job: Job) -> tuple[int, tuple[int], tuple[int, ...], tuple[int, ...]
     )
 
 
-def _lengths_table(studies: Mapping[str, LengthStudy]) -> Table:
+def _make_lengths_table(studies: Mapping[str, LengthStudy]) -> FigureTable:
     """Return one row for each network, layer and panel."""
     rows = []
     for panel, study in studies.items():
@@ -145,10 +161,10 @@ def _lengths_table(studies: Mapping[str, LengthStudy]) -> Table:
                     for layer, length in enumerate(lengths, start=1):
                         at = layer if study.vary == "layers" else value
                         rows.append((panel, model, at, network, float(f"{length:.7g}")))
-    return Table(("panel", "model", "value", "network", "trajectory length"), rows)
+    return FigureTable(("panel", "model", "value", "network", "trajectory length"), rows)
 
 
-def _longest(studies: Mapping[str, LengthStudy]) -> dict[str, Any]:
+def _count_longest(studies: Mapping[str, LengthStudy]) -> dict[str, Any]:
     """Say in how many of the boxes the LTC has the longest median."""
     wins, boxes = 0, 0
     for study in studies.values():
@@ -162,21 +178,21 @@ def _longest(studies: Mapping[str, LengthStudy]) -> dict[str, Any]:
     return {"groups in which the LTC has the longest median": f"{wins} of {boxes}"}
 
 
-def _bounds(job: Job) -> Result:
+def _compute_bounds(job: FigureJob) -> FigureResult:
     tries = job.choose("networks", full=40, small=3)
-    law = NetworkLaw(layers=1, activation="hardtanh", weight_law="paper", tau_law="paper")
-    results = _one_of_each(job, law, tries)
+    law = NetworkDistribution(layers=1, activation="hardtanh", weight_law="paper", tau_law="paper")
+    results = _simulate_models(job, law, tries)
     shown = {
         "Theorems 4 and 5, AAAI": [compare_with_bounds(result) for result in results],
         "released code": [compare_with_bounds(r, statement="released") for r in results],
     }
 
     def draw() -> "Figure":
-        figure, axes = panels(len(shown), columns=2, width=4.0, height=3.6)
+        figure, axes = make_panels(len(shown), columns=2, width=4.0, height=3.6)
         for ax, comparisons in zip(axes, shown.values(), strict=True):
-            draw_length_comparison(comparisons, ax=ax)
-        letters(axes, list(shown))
-        one_legend(figure, axes)
+            plot_length_comparison(comparisons, ax=ax)
+        add_panel_letters(axes, list(shown))
+        merge_legends(figure, axes)
         return figure
 
     arrays, above = {}, {}
@@ -185,7 +201,7 @@ def _bounds(job: Job) -> Result:
             arrays[f"{one.statement} {one.model} measured"] = one.measured
             arrays[f"{one.statement} {one.model} bound"] = one.bound
         above[name] = {one.model: float(one.share_above[-1]) for one in comparisons}
-    return Result(draw, arrays, findings={"share of networks above the bound": above})
+    return FigureResult(draw, arrays, findings={"share of networks above the bound": above})
 
 
 ENTRIES = (
@@ -196,7 +212,7 @@ ENTRIES = (
         caption="A circle enters three random networks that share their weights. Each panel shows "
         "the states along it, projected onto their first two principal components.",
         compute=_figure_1,
-        differs=(LAWS,),
+        differences=(DISTRIBUTION_NOTE,),
         minutes=0.1,
     ),
     PaperFigure(
@@ -208,7 +224,10 @@ ENTRIES = (
         "driven by the one before, with the lengths of the trajectories. That of the LTC becomes "
         "more complex from layer to layer.",
         compute=_figure_3,
-        differs=(LAWS, "The published one is an illustration; this is one measured example."),
+        differences=(
+            DISTRIBUTION_NOTE,
+            "The published one is an illustration; this is one measured example.",
+        ),
         minutes=0.2,
     ),
     PaperFigure(
@@ -220,10 +239,10 @@ ENTRIES = (
         "Boxes span the quartiles, the axis of lengths is logarithmic. The panels are those of the "
         "AAAI paper; the draft has D and E the other way round.",
         compute=_figure_4,
-        differs=(
-            LAWS,
-            _IDENTITY,
-            _FEWER,
+        differences=(
+            DISTRIBUTION_NOTE,
+            _IDENTITY_NOTE,
+            _FEWER_NOTE,
             "The layers of panel A have 10 neurons, as linear "
             "ones of 25 grow beyond what a solver follows; widths end at 100, not 200.",
         ),
@@ -238,9 +257,9 @@ ENTRIES = (
         "layers, of at most five networks over the solver; bars: variance that the principal "
         "components of a latent trajectory explain, the mean over LTCs of the second width.",
         compute=_figure_5,
-        differs=(
-            LAWS,
-            _FEWER,
+        differences=(
+            DISTRIBUTION_NOTE,
+            _FEWER_NOTE,
             "MATLAB's ode113 and ode23tb are stood in for by LSODA and BDF of "
             "SciPy, where it is installed; widths end at 100, not 200.",
         ),
@@ -252,8 +271,8 @@ ENTRIES = (
         source=f"{LTC}, Theorems 4 and 5",
         caption="Each point is a random network of 25 hard-tanh neurons, drawn as the theorems "
         "assume; above the line its trajectory is longer than the bound with constant 1.",
-        compute=_bounds,
-        differs=(
+        compute=_compute_bounds,
+        differences=(
             "The papers show no picture. The theorems leave a constant open, here 1, and are "
             "asymptotic: no point proves or refutes them.",
             "The printed bound of the LTC divides by the small spacing of the input and is "

@@ -7,17 +7,17 @@ from torch import Tensor, nn
 
 from tauflow.analysis import (
     GradientFlow,
-    draw_gradient_flow,
-    draw_loss_surfaces,
     gradient_flow,
     loss_surface,
+    plot_gradient_flow,
+    plot_loss_surfaces,
 )
-from tauflow.data.synthetic.xor import draw_streams, encode_events
-from tauflow.draw.axes import figure_of
+from tauflow.data.synthetic.xor import encode_events, sample_streams
 from tauflow.models import SequenceModel
+from tauflow.plotting.axes import get_figure
 from tauflow.sequence import build
 
-from .entry import Job, PaperFigure, Result
+from .paper_figure import FigureJob, FigureResult, PaperFigure
 
 PAPER = (
     'Lechner & Hasani 2020, "Learning long-term dependencies in irregularly-sampled time series"'
@@ -25,7 +25,7 @@ PAPER = (
 _NETWORKS = {"CT-RNN": "ct-rnn", "ODE-RNN": "ode-rnn", "LSTM": "lstm", "ODE-LSTM": "ode-lstm"}
 
 
-def _figure_1(job: Job) -> Result:
+def _figure_1(job: FigureJob) -> FigureResult:
     steps = job.choose("steps", full=100, small=12)
     neurons = job.choose("neurons", full=32, small=4)
     x, gaps = torch.randn(4, steps, 2), torch.rand(4, steps)
@@ -37,18 +37,18 @@ def _figure_1(job: Job) -> Result:
 
     left = {title: float(flow.error_norm[:, 0].log().mean().exp()) for title, flow in flows.items()}
     arrays = {title: flow.error_norm.float() for title, flow in flows.items()}
-    return Result(
-        lambda: figure_of(draw_gradient_flow(flows)),
+    return FigureResult(
+        lambda: get_figure(plot_gradient_flow(flows)),
         arrays,
         findings={f"what is left of an error {steps} steps back": left},
     )
 
 
-def _figure_3(job: Job) -> Result:
+def _figure_3(job: FigureJob) -> FigureResult:
     points = job.choose("points", full=21, small=5)
     streams = job.choose("streams", full=256, small=8)
     neurons = job.choose("neurons", full=32, small=4)
-    entries = encode_events(*draw_streams(streams, job.seed))
+    entries = encode_events(*sample_streams(streams, job.seed))
     x = torch.from_numpy(entries.values).float().unsqueeze(-1)
     y = torch.from_numpy(entries.parity).float().unsqueeze(-1)
     times: dict[str, Any] = {
@@ -72,8 +72,8 @@ def _figure_3(job: Job) -> Result:
     arrays = {f"{title} loss": surface.loss for title, surface in surfaces.items()}
     arrays["alpha"] = arrays["beta"] = surfaces["ODE-RNN"].alpha
     relief = {title: surface.relief for title, surface in surfaces.items()}
-    return Result(
-        lambda: draw_loss_surfaces(surfaces),
+    return FigureResult(
+        lambda: plot_loss_surfaces(surfaces),
         arrays,
         findings={"standard deviation of the loss": relief},
     )
@@ -88,7 +88,7 @@ ENTRIES = (
         "networks along random sequences with irregular gaps: a constant error flow is a "
         "horizontal line.",
         compute=_figure_1,
-        differs=(
+        differences=(
             "The published figure is a sketch of three cases; these are measured, at the default "
             "initial weights. The forget bias of the ODE-LSTM is 3, as in the released code; that "
             "of the LSTM is 0, as in PyTorch.",
@@ -104,7 +104,7 @@ ENTRIES = (
         caption="Loss of untrained networks on event-coded XOR streams, on a plane of two random "
         "directions as long as the weights; relief: standard deviation of the loss.",
         compute=_figure_3,
-        differs=(
+        differences=(
             "The ODE-RNN's surface is not the flatter one on this plane, as published it is; task, "
             "plane and state of training of the published surfaces are not stated. Its left "
             "half is a sketch; see ode-lstm-figure-1 for the measured flow of errors.",

@@ -1,9 +1,9 @@
 """Fused twins of some cells, and the rule that picks one."""
 
-from .catalog import BACKENDS, KERNELS, kernels_of, pick
 from .engine.program import KernelCall, KernelSpec
 from .engine.workspace import release_memory
-from .stream import StepEngine, engine_of
+from .select import BACKENDS, KERNELS, get_kernels, select_kernel
+from .streaming import StepEngine, make_step_engine
 
 __all__ = [
     "BACKENDS",
@@ -11,8 +11,8 @@ __all__ = [
     "KernelCall",
     "KernelSpec",
     "StepEngine",
-    "engine_of",
-    "kernels_of",
-    "pick",
+    "get_kernels",
+    "make_step_engine",
     "release_memory",
+    "select_kernel",
 ]

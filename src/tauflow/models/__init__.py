@@ -4,13 +4,13 @@ from .base import AbstractWholeModel
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .driving import DRIVING_MODELS, driving_model
 from .embedding import TokenEmbedding
-from .facts import ModelFacts, model_facts
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
 from .mtan import MTAN
-from .registry import WHOLE_MODELS, WholeModelEntry, model_entry
+from .registry import WHOLE_MODELS, WholeModelEntry, get_model_entry
 from .seft import SeFT
 from .sequence_model import SequenceModel
+from .summary import ModelSummary, summarise_models
 from .transformer import Transformer
 from .variational import LatentPaths, VariationalLoss, kl_coefficient
 
@@ -25,7 +25,7 @@ __all__ = [
     "IPNet",
     "LatentODE",
     "LatentPaths",
-    "ModelFacts",
+    "ModelSummary",
     "SeFT",
     "SequenceModel",
     "TokenEmbedding",
@@ -33,7 +33,7 @@ __all__ = [
     "VariationalLoss",
     "WholeModelEntry",
     "driving_model",
+    "get_model_entry",
     "kl_coefficient",
-    "model_entry",
-    "model_facts",
+    "summarise_models",
 ]

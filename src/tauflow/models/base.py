@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from tauflow.recorded import RecordedMeta
+from tauflow._internal.init_args import CaptureInitArgs
 
 
-class AbstractWholeModel(nn.Module, metaclass=RecordedMeta):
+class AbstractWholeModel(nn.Module, metaclass=CaptureInitArgs):
     """Base of the models that are more than a cell; what it takes and gives is said by its class.
 
     A model that trains on more than the error of its predictions has a method
@@ -20,12 +20,12 @@ class AbstractWholeModel(nn.Module, metaclass=RecordedMeta):
     """Whether times change the result."""
     uses_observed: ClassVar[bool] = False
     """Whether it takes the (B, T, I) mask of measured features."""
-    skips_padding: ClassVar[bool] = True
+    ignores_padding: ClassVar[bool] = True
     """Whether masked steps at the ends of sequences change nothing, so that training leaves them
     out where all sequences of a batch have them."""
     takes_images: ClassVar[bool] = False
     """Whether its input size is (channels, height, width) and not a number."""
-    every_step: ClassVar[bool] = False
+    has_per_step_output: ClassVar[bool] = False
     """Whether it can give an output for every step, or only one per sequence."""
     reads_ahead: ClassVar[bool] = False
     """Whether what it makes of a sample depends on later ones too. A model that answers once per

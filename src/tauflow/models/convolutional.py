@@ -6,22 +6,28 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from tauflow.cells.activations import activation as known_activation
-from tauflow.checks import at_least, shape_error, values_readable
+from tauflow._internal.checks import check_at_least, is_readable, shape_error
+from tauflow._internal.init_args import CaptureInitArgs
+from tauflow.cells.activations import get_activation as known_activation
 from tauflow.errors import ArgumentError
-from tauflow.recorded import RecordedMeta
 from tauflow.sequence import SequenceModule
-from tauflow.sequence.inputs import Companion, Gaps, Lengths, check_parameters, prepare
-from tauflow.sequence.overflow import refuse_missing
+from tauflow.sequence.finite_checks import check_missing_inputs
+from tauflow.sequence.inputs import (
+    Lengths,
+    PaddedOrPacked,
+    TimeSteps,
+    check_dtype_and_device,
+    prepare_inputs,
+)
 
 from .base import AbstractWholeModel
-from .stateless import empty_state, held, refuse_state
+from .stateless import check_no_state, hold_last_valid, make_empty_state
 
 DRIVING_LAYERS = ((24, 5, 2), (36, 5, 2), (48, 3, 2), (64, 3, 1), (64, 3, 1))
 """Convolutions of the lane-keeping networks: (channels, kernel, stride) each."""
 
 
-class ConvolutionalHead(nn.Module, metaclass=RecordedMeta):
+class ConvolutionalHead(nn.Module, metaclass=CaptureInitArgs):
     r"""Convolutions without padding, flattened, then dense layers; an activation after each.
 
     With channels c_0 (the image's), c_1, ..., kernels k_l and a flattened size F = w_0, dense
@@ -48,13 +54,13 @@ class ConvolutionalHead(nn.Module, metaclass=RecordedMeta):
         activation: str = "relu",
     ) -> None:
         super().__init__()
-        self.image_size = _sizes("image_size", image_size, 3)
+        self.image_size = _check_sizes("image_size", image_size, 3)
         known_activation(activation)  # a wrong name is refused now, not in the first forward
         self.activation = activation
         self.convolutions, self.dense = nn.ModuleList(), nn.ModuleList()
         channels, height, width = self.image_size
         for number, layer in enumerate(layers):
-            wide, kernel, stride = _sizes(f"layers[{number}]", layer, 3)
+            wide, kernel, stride = _check_sizes(f"layers[{number}]", layer, 3)
             if kernel > min(height, width):
                 raise ArgumentError(
                     f"image_size={self.image_size}: only {height} x {width} positions reach "
@@ -67,7 +73,7 @@ class ConvolutionalHead(nn.Module, metaclass=RecordedMeta):
         if len(dense) == 0:
             raise ArgumentError("dense is empty; name the width of one dense layer at least.")
         features = channels * height * width
-        for wide in _sizes("dense", dense, len(dense)):
+        for wide in _check_sizes("dense", dense, len(dense)):
             self.dense.append(nn.Linear(features, wide))
             features = wide
         self.output_size = features
@@ -103,7 +109,7 @@ class ConvolutionalSequenceModel(AbstractWholeModel):
 
     paper: ClassVar[str] = "Hasani et al. 2022, Closed-form continuous-time neural networks"
     takes_images: ClassVar[bool] = True
-    every_step: ClassVar[bool] = True
+    has_per_step_output: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -133,7 +139,7 @@ class ConvolutionalSequenceModel(AbstractWholeModel):
         self.return_sequences = True if rnn is None else rnn.return_sequences
         self.readout: nn.Linear | None = None
         if output_size is not None:
-            self.readout = nn.Linear(body_size, at_least(1, output_size=output_size))
+            self.readout = nn.Linear(body_size, check_at_least(1, output_size=output_size))
         self.output_size = body_size if output_size is None else output_size
 
     def forward(
@@ -141,11 +147,11 @@ class ConvolutionalSequenceModel(AbstractWholeModel):
         x: Tensor | PackedSequence,
         hx: Tensor | None = None,
         *,
-        dt: Gaps | None = None,
-        t: Companion | None = None,
+        dt: TimeSteps | None = None,
+        t: PaddedOrPacked | None = None,
         mask: Tensor | None = None,
         lengths: Lengths | None = None,
-        observed: Companion | None = None,
+        observed: PaddedOrPacked | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run head, sequence module and readout; see :meth:`tauflow.RNN.forward`.
 
@@ -160,25 +166,32 @@ class ConvolutionalSequenceModel(AbstractWholeModel):
                 "images. Mark missing images in mask."
             )
         if self.rnn is None:
-            refuse_state(where, hx)
-        flat, pixels = self._flat(where, x)
-        inputs = prepare(
-            where, pixels, flat, dt=dt, t=t, mask=mask, lengths=lengths, goes_on=hx is not None
+            check_no_state(where, hx)
+        flat, pixels = self._flatten_images(where, x)
+        inputs = prepare_inputs(
+            where,
+            pixels,
+            flat,
+            dt=dt,
+            t=t,
+            mask=mask,
+            lengths=lengths,
+            has_initial_state=hx is not None,
         )
-        check_parameters(where, self, inputs.x)
-        if values_readable(inputs.x):
-            refuse_missing(where, self, inputs)
+        check_dtype_and_device(where, self, inputs.x)
+        if is_readable(inputs.x):
+            check_missing_inputs(where, self, inputs)
         images = inputs.x.reshape(-1, *self.head.image_size)
         features = self.head(images).unflatten(0, inputs.x.shape[:2])
         if self.rnn is None:
-            y, h = held(features, inputs.mask), empty_state(inputs)
+            y, h = hold_last_valid(features, inputs.mask), make_empty_state(inputs)
         else:
-            y, h = self._recurrent(features, hx, inputs.dt, inputs.mask, inputs.batched)
+            y, h = self._run_rnn(features, hx, inputs.dt, inputs.mask, inputs.batched)
         if self.readout is not None:
             y = self.readout(y)
-        return inputs.like_input(y, every_step=self.return_sequences), h
+        return inputs.match_input_format(y, is_per_step=self.return_sequences), h
 
-    def _recurrent(
+    def _run_rnn(
         self, features: Tensor, hx: Tensor | None, dt: Tensor, mask: Tensor | None, batched: bool
     ) -> tuple[Tensor, Tensor]:
         """Run the sequence module on (B, T, F); only states have the form of the caller."""
@@ -189,7 +202,9 @@ class ConvolutionalSequenceModel(AbstractWholeModel):
         y, h = self.rnn(features[0], hx, dt=dt[0], mask=None if mask is None else mask[0])
         return y.unsqueeze(0), h
 
-    def _flat(self, where: str, x: Tensor | PackedSequence) -> tuple[Tensor | PackedSequence, int]:
+    def _flatten_images(
+        self, where: str, x: Tensor | PackedSequence
+    ) -> tuple[Tensor | PackedSequence, int]:
         """Return the input with each image as one row of features, and their number."""
         data = x.data if isinstance(x, PackedSequence) else x
         size = self.head.image_size
@@ -209,8 +224,8 @@ class ConvolutionalSequenceModel(AbstractWholeModel):
         return packed, channels * height * width
 
 
-def _sizes(name: str, values: Sequence[int], count: int) -> tuple[int, ...]:
+def _check_sizes(name: str, values: Sequence[int], count: int) -> tuple[int, ...]:
     """Return that many positive integers as a tuple."""
     if not isinstance(values, Sequence) or len(values) != count:
         raise ArgumentError(f"{name} must hold {count} integers, got {values!r}.")
-    return tuple(at_least(1, **{f"{name}[{i}]": value}) for i, value in enumerate(values))
+    return tuple(check_at_least(1, **{f"{name}[{i}]": value}) for i, value in enumerate(values))

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tauflow._internal.registry import Registry
 from tauflow.errors import OptionError
-from tauflow.registry import Registry
 from tauflow.sequence import LSTM, LTC, MixedMemory, SequenceModule, WiredCfC
 from tauflow.wirings import NCP
 

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from tauflow.checks import at_least, shape_error, values_readable, within
+from tauflow._internal.checks import check_at_least, check_within, is_readable, shape_error
+from tauflow._internal.init_args import CaptureInitArgs
 from tauflow.errors import ArgumentError, DtypeError
-from tauflow.recorded import RecordedMeta
 
 
-class TokenEmbedding(nn.Module, metaclass=RecordedMeta):
+class TokenEmbedding(nn.Module, metaclass=CaptureInitArgs):
     """A learned vector for every token, drawn from U(-0.05, 0.05) as Keras does.
 
     Args:
@@ -24,10 +24,10 @@ class TokenEmbedding(nn.Module, metaclass=RecordedMeta):
 
     def __init__(self, vocabulary: int, width: int, *, dropout: float = 0.0) -> None:
         super().__init__()
-        self.vocabulary = at_least(1, vocabulary=vocabulary)
-        self.width = at_least(1, width=width)
+        self.vocabulary = check_at_least(1, vocabulary=vocabulary)
+        self.width = check_at_least(1, width=width)
         self.table = nn.Embedding(vocabulary, width)
-        self.dropout = nn.Dropout(within(0.0, 1.0, dropout=dropout))
+        self.dropout = nn.Dropout(check_within(0.0, 1.0, dropout=dropout))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -56,7 +56,7 @@ class TokenEmbedding(nn.Module, metaclass=RecordedMeta):
             raise shape_error(
                 "TokenEmbedding", "x", ids, "(B, T, 1), an id per step", "Use x.unsqueeze(-1)."
             )
-        if values_readable(ids) and ids.numel():
+        if is_readable(ids) and ids.numel():
             low, high = (int(bound) for bound in ids.aminmax())
             if low < 0 or high >= self.vocabulary:
                 raise ArgumentError(

@@ -8,22 +8,28 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
+from tauflow._internal.allocation_limit import repeat_counted
+from tauflow._internal.checks import (
+    check_at_least,
+    check_bool_tensor,
+    check_finite,
+    check_within,
+    shape_error,
+)
 from tauflow.batch import SequenceBatch
-from tauflow.budget import repeated
-from tauflow.cells.constants import HoldsConstants
-from tauflow.checks import at_least, boolean_tensor, finite, shape_error, within
+from tauflow.cells.precision import ConstantBufferMixin
 from tauflow.errors import ArgumentError
 from tauflow.sequence import GRU
 from tauflow.sequence.inputs import SequenceInputs
 from tauflow.training.metrics import predict
 from tauflow.training.score import PredictionLoss
 
-from .stateless import AbstractStatelessModel, measured
+from .stateless import AbstractStatelessModel, get_observed
 
-_POSITIVE = 1e-12
+_EPSILON = 1e-12
 
 
-class IPNet(HoldsConstants, AbstractStatelessModel):
+class IPNet(ConstantBufferMixin, AbstractStatelessModel):
     r"""Interpolation-prediction network.
 
     Each channel d has a width alpha_d = softplus(a_d). At a reference time r, over the samples of
@@ -92,21 +98,23 @@ class IPNet(HoldsConstants, AbstractStatelessModel):
         channel_deviations: Sequence[float] | None = None,
         autoencoding_weight: float = 1.0,
     ) -> None:
-        channels = at_least(1, input_size=input_size)
-        super().__init__(channels, at_least(1, hidden_size=hidden_size), return_sequences=False)
-        self.horizon = within(_POSITIVE, float("inf"), horizon=horizon)
-        self.reference_points = at_least(2, reference_points=reference_points)
-        self.sharpness = within(_POSITIVE, float("inf"), sharpness=sharpness)
-        self.dropout = within(0.0, 1.0, dropout=dropout)
-        self.autoencoding_weight = within(
+        channels = check_at_least(1, input_size=input_size)
+        super().__init__(
+            channels, check_at_least(1, hidden_size=hidden_size), return_sequences=False
+        )
+        self.horizon = check_within(_EPSILON, float("inf"), horizon=horizon)
+        self.reference_points = check_at_least(2, reference_points=reference_points)
+        self.sharpness = check_within(_EPSILON, float("inf"), sharpness=sharpness)
+        self.dropout = check_within(0.0, 1.0, dropout=dropout)
+        self.autoencoding_weight = check_within(
             0.0, float("inf"), autoencoding_weight=autoencoding_weight
         )
-        means = _per_channel("channel_means", channel_means, 0.0, channels)
-        deviations = _per_channel("channel_deviations", channel_deviations, 1.0, channels)
+        means = _to_channel_values("channel_means", channel_means, 0.0, channels)
+        deviations = _to_channel_values("channel_deviations", channel_deviations, 1.0, channels)
         for i, value in enumerate(deviations):
-            within(_POSITIVE, float("inf"), **{f"channel_deviations[{i}]": value})
-        self.hold_constant("means", torch.tensor(means, dtype=torch.float64))
-        self.hold_constant("deviations", torch.tensor(deviations, dtype=torch.float64))
+            check_within(_EPSILON, float("inf"), **{f"channel_deviations[{i}]": value})
+        self.register_constant("means", torch.tensor(means, dtype=torch.float64))
+        self.register_constant("deviations", torch.tensor(deviations, dtype=torch.float64))
         self.a = nn.Parameter(torch.empty(channels))
         self.rho = nn.Parameter(torch.empty(channels, channels))
         self.rnn = GRU(3 * channels, hidden_size, init="keras", return_sequences=False)
@@ -120,7 +128,7 @@ class IPNet(HoldsConstants, AbstractStatelessModel):
 
     def encode(self, inputs: SequenceInputs, times: Tensor) -> Tensor:
         """Return the GRU's last state, (B, H)."""
-        features = self.interpolate(inputs.x, times, measured(inputs))
+        features = self.interpolate(inputs.x, times, get_observed(inputs))
         if self.training and self.dropout:
             features = features * F.dropout(torch.ones_like(features[:, :1]), self.dropout)
         y, _ = self.rnn(features)
@@ -141,7 +149,7 @@ class IPNet(HoldsConstants, AbstractStatelessModel):
         samples = self._with_missing_channels(x, times, observed)
         smooth, intensity = self._kernel_smooth(*samples, grid, 1.0)
         sharp, _ = self._kernel_smooth(*samples, grid, self.sharpness)
-        crossed = self._cross(smooth, intensity, smooth.mean(1, keepdim=True))
+        crossed = self._mix_channels(smooth, intensity, smooth.mean(1, keepdim=True))
         return torch.cat([crossed, intensity.exp(), sharp - crossed], dim=-1)
 
     def hold_out(
@@ -158,8 +166,8 @@ class IPNet(HoldsConstants, AbstractStatelessModel):
         Returns:
             (B, T, D) bool, true at the chosen ones.
         """
-        share = within(0.0, 0.5, fraction=fraction)
-        boolean_tensor("IPNet.hold_out", observed=observed)
+        share = check_within(0.0, 0.5, fraction=fraction)
+        check_bool_tensor("IPNet.hold_out", observed=observed)
         draws = torch.rand(observed.shape, generator=generator, device=observed.device)
         rank = draws.masked_fill(~observed, 2.0).argsort(1).argsort(1)
         number = (observed.sum(1, keepdim=True) * share + 1e-6).floor()
@@ -198,13 +206,16 @@ class IPNet(HoldsConstants, AbstractStatelessModel):
     ) -> Tensor:
         """Return the terms of :meth:`autoencoding_loss`, (B, D)."""
         where = "IPNet.autoencoding_loss"
-        inputs, times = self._prepared(where, x, **times_and_masks)
-        observed = measured(inputs)
+        inputs, times = self._prepare(where, x, **times_and_masks)
+        observed = get_observed(inputs)
         if held_out is None:
             held = self.hold_out(observed, generator=generator)
         else:
-            held = _like(where, boolean_tensor(where, held_out=held_out), inputs) & observed
-        guess = self._at_samples(inputs, times, observed & ~held)
+            held = (
+                _match_batch_axis(where, check_bool_tensor(where, held_out=held_out), inputs)
+                & observed
+            )
+        guess = self._interpolate_at_samples(inputs, times, observed & ~held)
         error = ((inputs.x - guess) / self.deviations).square() * held
         return error.sum(1) / held.sum(1).clamp(min=1)
 
@@ -226,14 +237,16 @@ class IPNet(HoldsConstants, AbstractStatelessModel):
         )
         return loss + self.autoencoding_weight * batch.mean_over_sequences(errors.mean(-1))
 
-    def _at_samples(self, inputs: SequenceInputs, times: Tensor, observed: Tensor) -> Tensor:
+    def _interpolate_at_samples(
+        self, inputs: SequenceInputs, times: Tensor, observed: Tensor
+    ) -> Tensor:
         """Return chi at the sample times, (B, T, D)."""
         samples = self._with_missing_channels(inputs.x, times, observed)
         smooth, intensity = self._kernel_smooth(*samples, times, 1.0)
         valid = torch.ones_like(times) if inputs.mask is None else inputs.mask.to(times.dtype)
         weight = valid.unsqueeze(-1)
         mean = (smooth * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True).clamp(min=1)
-        return self._cross(smooth, intensity, mean)
+        return self._mix_channels(smooth, intensity, mean)
 
     def _with_missing_channels(
         self, x: Tensor, times: Tensor, observed: Tensor
@@ -258,23 +271,23 @@ class IPNet(HoldsConstants, AbstractStatelessModel):
         weights = logits.softmax(dim=1)
         return torch.einsum("btkd,btd->bkd", weights, x), logits.logsumexp(dim=1)
 
-    def _cross(self, smooth: Tensor, log_intensity: Tensor, mean: Tensor) -> Tensor:
+    def _mix_channels(self, smooth: Tensor, log_intensity: Tensor, mean: Tensor) -> Tensor:
         return (log_intensity.softmax(-1) * (smooth - mean)) @ self.rho + mean
 
 
-def _per_channel(
+def _to_channel_values(
     name: str, values: Sequence[float] | None, default: float, channels: int
 ) -> list[float]:
     if values is None:
-        return repeated(default, channels)
+        return repeat_counted(default, channels)
     if not isinstance(values, Sequence) or len(values) != channels:
         raise ArgumentError(
             f"{name} must hold {channels} numbers, one per channel, got {values!r}."
         )
-    return [finite(**{f"{name}[{i}]": value}) for i, value in enumerate(values)]
+    return [check_finite(**{f"{name}[{i}]": value}) for i, value in enumerate(values)]
 
 
-def _like(where: str, held_out: Tensor, inputs: SequenceInputs) -> Tensor:
+def _match_batch_axis(where: str, held_out: Tensor, inputs: SequenceInputs) -> Tensor:
     """Return ``held_out`` with a batch axis."""
     expected = inputs.x.shape if inputs.batched else inputs.x.shape[1:]
     if held_out.shape != expected:

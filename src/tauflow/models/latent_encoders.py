@@ -6,8 +6,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from tauflow.budget import repeated
-from tauflow.cells.initialise import Generator
+from tauflow._internal.allocation_limit import repeat_counted
+from tauflow.cells.init import Generator
 from tauflow.sequence import GRU
 from tauflow.sequence.inputs import SequenceInputs
 
@@ -18,18 +18,18 @@ class Observations:
 
     Args:
         x: (B, T, D), zero where nothing was measured.
-        seen: (B, T, D) bool, what was measured.
+        observed: (B, T, D) bool, what was measured.
         valid: (B, T) bool, which steps are there.
         elapsed: (B, T), time since the first valid step, not decreasing.
     """
 
     x: Tensor
-    seen: Tensor
+    observed: Tensor
     valid: Tensor
     elapsed: Tensor
 
     @classmethod
-    def of(cls, inputs: SequenceInputs) -> "Observations":
+    def from_inputs(cls, inputs: SequenceInputs) -> "Observations":
         """Read a call; the gap in front of the first valid step does not count."""
         x, mask = inputs.x, inputs.mask
         valid = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
@@ -42,24 +42,24 @@ class Observations:
         return cls(torch.where(seen, x, torch.zeros_like(x)), seen, valid, elapsed)
 
     @property
-    def happens(self) -> Tensor:
+    def has_measurement(self) -> Tensor:
         """Which steps measured anything, (B, T); encoders pass over the others."""
-        return self.seen.any(dim=-1)
+        return self.observed.any(dim=-1)
 
-    def next_events(self) -> Tensor:
+    def next_event_times(self) -> Tensor:
         """Return when the first measurement at or after each step was, (B, T); inf if none."""
-        times = torch.where(self.happens, self.elapsed, torch.inf)
+        times = torch.where(self.has_measurement, self.elapsed, torch.inf)
         return times.flip(1).cummin(dim=1).values.flip(1)
 
-    def gaps(self) -> Tensor:
+    def times_to_next(self) -> Tensor:
         """Return the time from each measurement to the next one, (B, T); 0 where there is none."""
-        upcoming = self.next_events()[:, 1:]
+        upcoming = self.next_event_times()[:, 1:]
         upcoming = torch.cat([upcoming, torch.full_like(self.elapsed[:, :1], torch.inf)], dim=1)
-        known = self.happens & upcoming.isfinite()
+        known = self.has_measurement & upcoming.isfinite()
         return torch.where(known, upcoming - self.elapsed, torch.zeros_like(upcoming))
 
 
-def dense_net(sizes: list[int], between: type[nn.Module] = nn.Tanh) -> nn.Sequential:
+def make_dense_net(sizes: list[int], between: type[nn.Module] = nn.Tanh) -> nn.Sequential:
     """Return dense layers with an activation between them."""
     layers: list[nn.Module] = []
     for width, after in pairwise(sizes):
@@ -67,7 +67,7 @@ def dense_net(sizes: list[int], between: type[nn.Module] = nn.Tanh) -> nn.Sequen
     return nn.Sequential(*layers[:-1])
 
 
-def draw_linears_(module: nn.Module, generator: Generator = None) -> None:
+def init_linears_(module: nn.Module, generator: Generator = None) -> None:
     """Draw every dense layer's weight from N(0, 0.01), and set its bias to zero."""
     for part in module.modules():
         if isinstance(part, nn.Linear):
@@ -94,17 +94,23 @@ class RecurrentEncoder(nn.Module):
     def __init__(self, input_size: int, hidden_size: int, latent_size: int, units: int) -> None:
         super().__init__()
         self.gru = GRU(2 * input_size + 1, hidden_size, return_sequences=False)
-        self.to_moments = dense_net([hidden_size, units, 2 * latent_size])
+        self.to_moments = make_dense_net([hidden_size, units, 2 * latent_size])
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw the GRU as torch does, and the net from N(0, 0.01)."""
         self.gru.cell.reset_parameters(generator)
-        draw_linears_(self.to_moments, generator)
+        init_linears_(self.to_moments, generator)
 
-    def forward(self, seen: Observations) -> tuple[Tensor, Tensor]:
+    def forward(self, observations: Observations) -> tuple[Tensor, Tensor]:
         """Return mean and standard deviation of q(z0), (B, N) each."""
-        features = [seen.x, seen.seen.to(seen.x.dtype), seen.gaps().unsqueeze(-1)]
-        last, _ = self.gru(torch.cat(features, dim=-1).flip(1), mask=seen.happens.flip(1))
+        features = [
+            observations.x,
+            observations.observed.to(observations.x.dtype),
+            observations.times_to_next().unsqueeze(-1),
+        ]
+        last, _ = self.gru(
+            torch.cat(features, dim=-1).flip(1), mask=observations.has_measurement.flip(1)
+        )
         return split_moments(self.to_moments(last))
 
 
@@ -145,51 +151,61 @@ class ODERNNEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.hidden_size, self.steps = hidden_size, steps
-        self.field = dense_net([hidden_size, *repeated(units, layers + 1), hidden_size])
+        self.field = make_dense_net([hidden_size, *repeat_counted(units, layers + 1), hidden_size])
         width = 2 * (hidden_size + input_size)
-        self.update, self.reset = (dense_net([width, gru_units, hidden_size]) for _ in range(2))
-        self.new_state = dense_net([width, gru_units, 2 * hidden_size])
-        self.to_moments = dense_net([2 * hidden_size, 100, 2 * latent_size])
+        self.update, self.reset = (
+            make_dense_net([width, gru_units, hidden_size]) for _ in range(2)
+        )
+        self.new_state = make_dense_net([width, gru_units, 2 * hidden_size])
+        self.to_moments = make_dense_net([2 * hidden_size, 100, 2 * latent_size])
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw all weights from N(0, 0.01)."""
-        draw_linears_(self, generator)
+        init_linears_(self, generator)
 
-    def forward(self, seen: Observations) -> tuple[Tensor, Tensor]:
+    def forward(self, observations: Observations) -> tuple[Tensor, Tensor]:
         """Return mean and standard deviation of q(z0), (B, N) each."""
-        front = seen.next_events()[:, :1]  # from the first measurement back to the first step
+        front = observations.next_event_times()[
+            :, :1
+        ]  # from the first measurement back to the first step
         front = torch.where(front.isfinite(), front, torch.zeros_like(front))
-        gaps = torch.cat([front, seen.gaps()], dim=1)
-        counts, most = self._euler_steps(gaps, seen)
-        inputs = torch.cat([seen.x, seen.seen.to(seen.x.dtype)], dim=-1)
-        happens = seen.happens.unsqueeze(-1)
-        y = s = seen.x.new_zeros(seen.x.shape[0], self.hidden_size)
+        gaps = torch.cat([front, observations.times_to_next()], dim=1)
+        counts, most = self._euler_steps(gaps, observations)
+        inputs = torch.cat([observations.x, observations.observed.to(observations.x.dtype)], dim=-1)
+        happens = observations.has_measurement.unsqueeze(-1)
+        y = s = observations.x.new_zeros(observations.x.shape[0], self.hidden_size)
         for step in reversed(range(inputs.shape[1])):
             after = step + 1  # gaps has the front one first
-            y = self._flow_back(y, gaps[:, after, None], counts[:, after, None], most[after])
-            y_new, s_new = self._jump(y, s, inputs[:, step])
+            y = self._integrate_backwards(
+                y, gaps[:, after, None], counts[:, after, None], most[after]
+            )
+            y_new, s_new = self._update_at_sample(y, s, inputs[:, step])
             y = torch.where(happens[:, step], y_new, y)
             s = torch.where(happens[:, step], s_new, s)
-        y = self._flow_back(y, gaps[:, 0, None], counts[:, 0, None], most[0])
+        y = self._integrate_backwards(y, gaps[:, 0, None], counts[:, 0, None], most[0])
         return split_moments(self.to_moments(torch.cat([y, s], dim=-1)))
 
-    def _euler_steps(self, gaps: Tensor, seen: Observations) -> tuple[Tensor, list[int]]:
+    def _euler_steps(self, dt: Tensor, observations: Observations) -> tuple[Tensor, list[int]]:
         """Return the Euler steps of every gap, (B, T + 1), and their maxima over the batch."""
-        span = torch.where(seen.happens, seen.elapsed, torch.zeros_like(seen.elapsed))
+        span = torch.where(
+            observations.has_measurement,
+            observations.elapsed,
+            torch.zeros_like(observations.elapsed),
+        )
         finest = span.amax(dim=1, keepdim=True) / self.steps
         finest = torch.where(finest > 0, finest, torch.ones_like(finest))
         # The grid has floor(gap / finest) points, so one interval less.
-        counts = ((gaps / finest).floor() - 1).clamp(min=1).detach()
+        counts = ((dt / finest).floor() - 1).clamp(min=1).detach()
         most = counts.amax(dim=0) if len(counts) else counts.new_zeros(counts.shape[1])
         return counts, [int(steps) for steps in most.tolist()]
 
-    def _flow_back(self, y: Tensor, gap: Tensor, count: Tensor, most: int) -> Tensor:
-        delta = gap / count
+    def _integrate_backwards(self, y: Tensor, dt: Tensor, count: Tensor, most: int) -> Tensor:
+        delta = dt / count
         for taken in range(most):
             y = torch.where(taken < count, y - delta * self.field(y), y)
         return y
 
-    def _jump(self, y: Tensor, s: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _update_at_sample(self, y: Tensor, s: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         c = torch.cat([y, s, inputs], dim=-1)
         u, r = torch.sigmoid(self.update(c)), torch.sigmoid(self.reset(c))
         n, m = self.new_state(torch.cat([y * r, s * r, inputs], dim=-1)).chunk(2, dim=-1)

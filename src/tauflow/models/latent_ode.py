@@ -5,14 +5,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tauflow.budget import repeated
+from tauflow._internal.allocation_limit import repeat_counted
+from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.cells.gated import GRUCell
-from tauflow.cells.initialise import Generator
-from tauflow.checks import at_least, one_of
+from tauflow.cells.init import Generator
 from tauflow.errors import ArgumentError
 from tauflow.solvers import ADAPTIVE_METHODS, integrate_path
 
-from .latent_encoders import ODERNNEncoder, RecurrentEncoder, dense_net, draw_linears_
+from .latent_encoders import ODERNNEncoder, RecurrentEncoder, init_linears_, make_dense_net
 from .variational import AbstractLatentModel
 
 ENCODERS = ("ode-rnn", "rnn")
@@ -114,15 +114,15 @@ class LatentODE(AbstractLatentModel):
             kl_wait=kl_wait,
             kl_rate=kl_rate,
         )
-        at_least(1, encoder_size=encoder_size)
-        at_least(1, units=units)
+        check_at_least(1, encoder_size=encoder_size)
+        check_at_least(1, units=units)
         only_ode = {
             "encoder_layers": encoder_layers,
             "gru_units": gru_units,
             "encoder_steps": encoder_steps,
         }
         given = [name for name, value in only_ode.items() if value is not None]
-        if one_of(ENCODERS, encoder=encoder) == "rnn":
+        if check_one_of(ENCODERS, encoder=encoder) == "rnn":
             if given:
                 raise ArgumentError(
                     f"{', '.join(given)} describe the encoder 'ode-rnn'. Drop them, or choose it."
@@ -134,20 +134,24 @@ class LatentODE(AbstractLatentModel):
                 encoder_size,
                 latent_size,
                 units=units,
-                layers=at_least(0, encoder_layers=3 if encoder_layers is None else encoder_layers),
-                gru_units=at_least(1, gru_units=50 if gru_units is None else gru_units),
-                steps=at_least(1, encoder_steps=50 if encoder_steps is None else encoder_steps),
+                layers=check_at_least(
+                    0, encoder_layers=3 if encoder_layers is None else encoder_layers
+                ),
+                gru_units=check_at_least(1, gru_units=50 if gru_units is None else gru_units),
+                steps=check_at_least(
+                    1, encoder_steps=50 if encoder_steps is None else encoder_steps
+                ),
             )
-        hidden = repeated(units, at_least(0, layers=layers) + 1)
-        self.field = dense_net([latent_size, *hidden, latent_size])
-        self.decoder = dense_net([latent_size, input_size])
-        self.method = one_of(ADAPTIVE_METHODS, method=method)
+        hidden = repeat_counted(units, check_at_least(0, layers=layers) + 1)
+        self.field = make_dense_net([latent_size, *hidden, latent_size])
+        self.decoder = make_dense_net([latent_size, input_size])
+        self.method = check_one_of(ADAPTIVE_METHODS, method=method)
         self.rtol, self.atol, self.max_steps = rtol, atol, max_steps
         self.reset_parameters()
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw dense layers from N(0, 0.01) with zero biases; the GRU as torch does."""
-        draw_linears_(self, generator)
+        init_linears_(self, generator)
         if isinstance(self.encoder, RecurrentEncoder):
             self.encoder.reset_parameters(generator)
 
@@ -254,16 +258,16 @@ class RNNVAE(AbstractLatentModel):
             kl_wait=kl_wait,
             kl_rate=kl_rate,
         )
-        at_least(1, encoder_size=encoder_size)
-        at_least(1, units=units)
+        check_at_least(1, encoder_size=encoder_size)
+        check_at_least(1, units=units)
         self.encoder = RecurrentEncoder(input_size, encoder_size, latent_size, units)
         self.unroller = GRUCell(2 * input_size + 1, latent_size)
-        self.decoder = dense_net([latent_size, units, input_size])
+        self.decoder = make_dense_net([latent_size, units, input_size])
         self.reset_parameters()
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw dense layers from N(0, 0.01) with zero biases; the GRUs as torch does."""
-        draw_linears_(self, generator)
+        init_linears_(self, generator)
         assert isinstance(self.encoder, RecurrentEncoder)
         self.encoder.reset_parameters(generator)
         self.unroller.reset_parameters(generator)

@@ -7,16 +7,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from tauflow.budget import repeated
-from tauflow.cells.initialise import torch_uniform_
-from tauflow.checks import at_least, within
+from tauflow._internal.allocation_limit import repeat_counted
+from tauflow._internal.checks import check_at_least, check_within
+from tauflow.cells.init import torch_uniform_
 from tauflow.errors import ArgumentError
 from tauflow.sequence import GRU
 from tauflow.sequence.inputs import SequenceInputs
 
-from .stateless import AbstractStatelessModel, measured
+from .stateless import AbstractStatelessModel, get_observed
 
-_POSITIVE = 1e-12
+_EPSILON = 1e-12
 
 
 class MTAN(AbstractStatelessModel):
@@ -73,21 +73,24 @@ class MTAN(AbstractStatelessModel):
         horizon: float = 48.0,
         g_layers: int = 2,
     ) -> None:
-        channels, width = at_least(1, input_size=input_size), at_least(1, hidden_size=hidden_size)
+        channels, width = (
+            check_at_least(1, input_size=input_size),
+            check_at_least(1, hidden_size=hidden_size),
+        )
         super().__init__(channels, width, return_sequences=False)
-        self.heads = at_least(1, heads=heads)
-        size = at_least(2, embedding_size=embedding_size)
+        self.heads = check_at_least(1, heads=heads)
+        size = check_at_least(2, embedding_size=embedding_size)
         if size % heads:
             raise ArgumentError(
                 f"embedding_size={size} must be a multiple of heads={heads}, which share it."
             )
-        self.reference_points = at_least(2, reference_points=reference_points)
-        self.horizon = within(_POSITIVE, float("inf"), horizon=horizon)
+        self.reference_points = check_at_least(2, reference_points=reference_points)
+        self.horizon = check_within(_EPSILON, float("inf"), horizon=horizon)
         self.omega, self.alpha = (nn.Parameter(torch.empty(size)) for _ in range(2))
         self.queries, self.keys = nn.Linear(size, size), nn.Linear(size, size, bias=False)
-        self.mix = nn.Linear(2 * channels * heads, at_least(1, units=units))
+        self.mix = nn.Linear(2 * channels * heads, check_at_least(1, units=units))
         self.rnn = GRU(units, units, return_sequences=False)
-        widths = [units, *repeated(width, at_least(1, g_layers=g_layers))]
+        widths = [units, *repeat_counted(width, check_at_least(1, g_layers=g_layers))]
         self.g = nn.Sequential(
             *(part for a, b in pairwise(widths) for part in (nn.Linear(a, b), nn.ReLU()))
         )
@@ -105,11 +108,11 @@ class MTAN(AbstractStatelessModel):
 
     def encode(self, inputs: SequenceInputs, times: Tensor) -> Tensor:
         """Return the output for each sequence, (B, H)."""
-        last, _ = self.rnn(self.interpolate(inputs.x, times, measured(inputs)))
+        last, _ = self.rnn(self.interpolate(inputs.x, times, get_observed(inputs)))
         output: Tensor = self.g(last)
         return output
 
-    def embedded(self, times: Tensor) -> Tensor:
+    def embed_times(self, times: Tensor) -> Tensor:
         """Return phi of times (...), (..., embedding_size)."""
         angles = (times / self.horizon).unsqueeze(-1) * self.omega + self.alpha
         return torch.cat([angles[..., :1], angles[..., 1:].sin()], dim=-1)
@@ -126,8 +129,8 @@ class MTAN(AbstractStatelessModel):
             0, self.horizon, self.reference_points, dtype=times.dtype, device=x.device
         )
         of_heads = (self.heads, -1)
-        queries = self.queries(self.embedded(grid)).unflatten(-1, of_heads)
-        keys = self.keys(self.embedded(times)).unflatten(-1, of_heads)
+        queries = self.queries(self.embed_times(grid)).unflatten(-1, of_heads)
+        keys = self.keys(self.embed_times(times)).unflatten(-1, of_heads)
         logits = torch.einsum("khe,bthe->bkht", queries, keys) / math.sqrt(keys.shape[-1])
         # A finite floor instead of minus infinity: the softmax of a channel without samples stays
         # finite, and is taken off behind it.

@@ -1,4 +1,4 @@
-"""Every model by name: whole ones, listed here, beside the cells of ``tauflow.cells.catalog``."""
+"""Every model by name: whole ones, listed here, beside the cells of ``tauflow.cells.registry``."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tauflow.cells.catalog import MODELS, ModelEntry
+from tauflow._internal.registry import Registry, make_entry_check, suggest_name
+from tauflow.cells.registry import MODELS, ModelEntry
 from tauflow.errors import ArgumentError, OptionError
-from tauflow.registry import Registry, entries_named, nearest
 from tauflow.sequence import SequenceModule, build
 
 from .base import AbstractWholeModel
@@ -63,7 +63,7 @@ class WholeModelEntry:
         for name in options:
             if name not in known and not hands_on:
                 raise OptionError(
-                    f"{self.name} has no option {name!r}.{nearest(name, known)} "
+                    f"{self.name} has no option {name!r}.{suggest_name(name, known)} "
                     f"It takes: {', '.join(known)}."
                 )
         merged = {**self.options, **options}
@@ -121,32 +121,34 @@ WHOLE_MODELS: Registry[WholeModelEntry] = Registry(
 """Every model that is more than a cell, by name."""
 
 
-def _apart_from(others: Mapping[str, ModelEntry] | Mapping[str, WholeModelEntry], kind: str) -> Any:
+def _make_name_check(
+    other_registry: Mapping[str, ModelEntry] | Mapping[str, WholeModelEntry], kind: str
+) -> Any:
     """Return a check that no model of the other catalog has the name."""
 
     def check(name: str, _: ModelEntry | WholeModelEntry) -> None:
-        if name in others:
+        if name in other_registry:
             raise ArgumentError(f"{name!r} is the name of a {kind} already; choose another name.")
 
     return check
 
 
-WHOLE_MODELS.hold_to(entries_named(WholeModelEntry))
-WHOLE_MODELS.hold_to(_apart_from(MODELS, "cell"))
-MODELS.hold_to(_apart_from(WHOLE_MODELS, "whole model"))
+WHOLE_MODELS.add_check(make_entry_check(WholeModelEntry))
+WHOLE_MODELS.add_check(_make_name_check(MODELS, "cell"))
+MODELS.add_check(_make_name_check(WHOLE_MODELS, "whole model"))
 
 
 @dataclass(frozen=True)
-class Entry:
+class ModelInfo:
     """What an experiment must know of a model, a cell or a whole one, to train it by its name.
 
     Args:
         name: catalog name.
         build: builds it from an input size, a hidden size and options; of a cell its sequence
             module.
-        reads: ``"features"`` or ``"images"``; ``"observed"``: which features are missing;
+        inputs: ``"features"`` or ``"images"``; ``"observed"``: which features are missing;
             ``"wiring"``: a description of one in place of a number of neurons.
-        answers: ``"every step"``, if not one per sequence only; ``"targets"``: it predicts by
+        outputs: ``"every step"``, if not one per sequence only; ``"targets"``: it predicts by
             itself, and no readout goes on top; ``"ahead"``: what it makes of a sample depends on
             later ones too.
         title: name in the papers.
@@ -155,36 +157,40 @@ class Entry:
 
     name: str
     build: Callable[..., SequenceModule | AbstractWholeModel]
-    reads: frozenset[str]
-    answers: frozenset[str]
+    inputs: frozenset[str]
+    outputs: frozenset[str]
     title: str
     source: str
 
     def looks_ahead(self, options: Mapping[str, Any]) -> bool:
         """Whether, built with these options, it makes use of later samples than a step's own."""
-        return "ahead" in self.answers or bool(options.get("bidirectional"))
+        return "ahead" in self.outputs or bool(options.get("bidirectional"))
 
 
-def _words(**facts: bool) -> frozenset[str]:
+def _true_names(**facts: bool) -> frozenset[str]:
     return frozenset(word.replace("_", " ") for word, holds in facts.items() if holds)
 
 
-def _of_cell(entry: ModelEntry) -> Entry:
-    reads = _words(features=True, wiring=True, observed=entry.cell.uses_observed)
+def _info_from_cell(entry: ModelEntry) -> ModelInfo:
+    reads = _true_names(features=True, wiring=True, observed=entry.cell.uses_observed)
     make = partial(build, entry.name)
-    return Entry(entry.name, make, reads, _words(every_step=True), entry.title, entry.paper)
+    return ModelInfo(
+        entry.name, make, reads, _true_names(every_step=True), entry.title, entry.paper
+    )
 
 
-def _of_whole(entry: WholeModelEntry) -> Entry:
+def _info_from_whole_model(entry: WholeModelEntry) -> ModelInfo:
     kind = entry.model
-    reads = _words(
+    reads = _true_names(
         features=not kind.takes_images, images=kind.takes_images, observed=kind.uses_observed
     )
-    answers = _words(every_step=kind.every_step, targets=kind.has_head, ahead=kind.reads_ahead)
-    return Entry(entry.name, entry.build, reads, answers, entry.title, entry.paper)
+    answers = _true_names(
+        every_step=kind.has_per_step_output, targets=kind.has_head, ahead=kind.reads_ahead
+    )
+    return ModelInfo(entry.name, entry.build, reads, answers, entry.title, entry.paper)
 
 
-def model_entry(name: str) -> ModelEntry | WholeModelEntry:
+def get_model_entry(name: str) -> ModelEntry | WholeModelEntry:
     """Return the catalog entry of a cell or of a whole model.
 
     Raises:
@@ -194,11 +200,15 @@ def model_entry(name: str) -> ModelEntry | WholeModelEntry:
     return Registry("model", known)[name]
 
 
-def entry_of(name: str) -> Entry:
+def get_model_info(name: str) -> ModelInfo:
     """Return what an experiment must know of a model.
 
     Raises:
         UnknownNameError: there is none of that name; the nearest is suggested.
     """
-    model_entry(name)  # refuse what is in neither catalog, in words that name both
-    return _of_cell(MODELS[name]) if name in MODELS else _of_whole(WHOLE_MODELS[name])
+    get_model_entry(name)  # refuse what is in neither catalog, in words that name both
+    return (
+        _info_from_cell(MODELS[name])
+        if name in MODELS
+        else _info_from_whole_model(WHOLE_MODELS[name])
+    )

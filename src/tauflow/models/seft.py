@@ -6,11 +6,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from tauflow.budget import repeated
-from tauflow.checks import at_least, within
+from tauflow._internal.allocation_limit import repeat_counted
+from tauflow._internal.checks import check_at_least, check_within
 from tauflow.sequence.inputs import SequenceInputs
 
-from .stateless import AbstractStatelessModel, measured
+from .stateless import AbstractStatelessModel, get_observed
 from .time_encoding import sinusoids
 
 
@@ -79,21 +79,30 @@ class SeFT(AbstractStatelessModel):
         dropout: float = 0.0,
         attention_dropout: float = 0.3,
     ) -> None:
-        channels, width = at_least(1, input_size=input_size), at_least(1, hidden_size=hidden_size)
+        channels, width = (
+            check_at_least(1, input_size=input_size),
+            check_at_least(1, hidden_size=hidden_size),
+        )
         super().__init__(channels, width, return_sequences=False)
-        self.heads = at_least(1, heads=heads)
-        self.key_size = at_least(1, key_size=key_size)
-        self.time_scales = at_least(1, time_scales=time_scales)
-        self.longest = within(1.0, float("inf"), longest=longest)
-        self.dropout = within(0.0, 1.0, dropout=dropout)
-        self.attention_dropout = within(0.0, 1.0, attention_dropout=attention_dropout)
+        self.heads = check_at_least(1, heads=heads)
+        self.key_size = check_at_least(1, key_size=key_size)
+        self.time_scales = check_at_least(1, time_scales=time_scales)
+        self.longest = check_within(1.0, float("inf"), longest=longest)
+        self.dropout = check_within(0.0, 1.0, dropout=dropout)
+        self.attention_dropout = check_within(0.0, 1.0, attention_dropout=attention_dropout)
         element = 2 * time_scales + 1 + channels
-        phi = repeated(at_least(1, phi_size=phi_size), at_least(0, phi_layers=phi_layers))
-        psi = repeated(at_least(1, psi_size=psi_size), at_least(0, psi_layers=psi_layers) + 1)
-        latent = at_least(1, latent_size=latent_size)
-        self.phi = _dense(element, [*phi, latent], dropout)
-        self.psi = _dense(element, psi, 0.0)
-        self.g = _dense(heads * latent, repeated(width, at_least(1, g_layers=g_layers)), dropout)
+        phi = repeat_counted(
+            check_at_least(1, phi_size=phi_size), check_at_least(0, phi_layers=phi_layers)
+        )
+        psi = repeat_counted(
+            check_at_least(1, psi_size=psi_size), check_at_least(0, psi_layers=psi_layers) + 1
+        )
+        latent = check_at_least(1, latent_size=latent_size)
+        self.phi = _make_dense_layers(element, [*phi, latent], dropout)
+        self.psi = _make_dense_layers(element, psi, 0.0)
+        self.g = _make_dense_layers(
+            heads * latent, repeat_counted(width, check_at_least(1, g_layers=g_layers)), dropout
+        )
         self.W_k = nn.Parameter(torch.empty(heads * key_size, element + psi_size))
         self.q = nn.Parameter(torch.empty(heads, key_size))
         self.reset_parameters()
@@ -108,9 +117,9 @@ class SeFT(AbstractStatelessModel):
 
     def encode(self, inputs: SequenceInputs, times: Tensor) -> Tensor:
         """Return the output for each sequence's set, (B, H)."""
-        return self.of_sets(*self.elements(inputs.x, times, measured(inputs)))
+        return self.encode_sets(*self.to_elements(inputs.x, times, get_observed(inputs)))
 
-    def elements(self, x: Tensor, times: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    def to_elements(self, x: Tensor, times: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
         """Return the sets, (B, S, E), and which elements of them are there, (B, S) bool.
 
         Args:
@@ -121,44 +130,44 @@ class SeFT(AbstractStatelessModel):
         there = observed.flatten(1)
         # Of most data sets few values are measured: the networks run on those, not on all T D.
         order = torch.argsort((~there).to(torch.uint8), dim=1, stable=True)
-        order = order[:, : _largest(there)]
+        order = order[:, : _max_set_size(there)]
         step, channel = order // self.input_size, order % self.input_size
         when = sinusoids(times.gather(1, step), self.time_scales, self.longest)
         value = x.flatten(1).gather(1, order).unsqueeze(-1)
         which = torch.eye(self.input_size, dtype=x.dtype, device=x.device)[channel]
         return torch.cat([when, value, which], dim=-1), there.gather(1, order)
 
-    def of_sets(self, elements: Tensor, there: Tensor) -> Tensor:
+    def encode_sets(self, elements: Tensor, mask: Tensor) -> Tensor:
         """Return the output for sets of elements, (B, H); their order does not matter.
 
         Args:
             elements: (B, S, E).
-            there: (B, S) bool, false where a set has no further element.
+            mask: (B, S) bool, false where a set has no further element.
         """
-        attention = self.attention(elements, there)
+        attention = self.attention_weights(elements, mask)
         pooled = torch.einsum("bsh,bsl->bhl", attention, self.phi(elements))
         output: Tensor = self.g(pooled.flatten(1))
         return output
 
-    def attention(self, elements: Tensor, there: Tensor) -> Tensor:
-        """Return each head's weights on the elements, (B, S, heads); for arguments see of_sets."""
-        there = there.unsqueeze(-1)
-        count = there.sum(1, keepdim=True).clamp(min=1)
-        mean = (self.psi(elements) * there).sum(1, keepdim=True) / count
+    def attention_weights(self, elements: Tensor, mask: Tensor) -> Tensor:
+        """Return each head's weights on the elements, (B, S, heads); see encode_sets."""
+        mask = mask.unsqueeze(-1)
+        count = mask.sum(1, keepdim=True).clamp(min=1)
+        mean = (self.psi(elements) * mask).sum(1, keepdim=True) / count
         seen = torch.cat([elements, mean.expand(-1, elements.shape[1], -1)], dim=-1)
         keys = (seen @ self.W_k.T).unflatten(-1, (self.heads, self.key_size))
         logits = (keys * self.q).sum(-1) / math.sqrt(self.key_size)
-        allowed = there.expand_as(logits)
+        allowed = mask.expand_as(logits)
         if self.training and self.attention_dropout:
             kept = allowed & (torch.rand_like(logits) >= self.attention_dropout)
             allowed = torch.where(kept.any(1, keepdim=True), kept, allowed)
         # A finite floor instead of minus infinity: the softmax of an empty set stays finite.
         logits = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
-        weights: Tensor = logits.softmax(dim=1) * there
+        weights: Tensor = logits.softmax(dim=1) * mask
         return weights
 
 
-def _dense(inputs: int, widths: list[int], dropout: float) -> nn.Sequential:
+def _make_dense_layers(inputs: int, widths: list[int], dropout: float) -> nn.Sequential:
     """Return dense layers with ReLU after each, and dropout after all but the last."""
     layers: list[nn.Module] = []
     for number, width in enumerate(widths, start=1):
@@ -169,12 +178,12 @@ def _dense(inputs: int, widths: list[int], dropout: float) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def _largest(there: Tensor) -> int:
+def _max_set_size(mask: Tensor) -> int:
     """Return the size of the largest set, or of the largest possible while torch only traces."""
     if (
         torch.compiler.is_compiling()
-        or torch._C._functorch.is_functorch_wrapped_tensor(there)
-        or there.shape[0] == 0
+        or torch._C._functorch.is_functorch_wrapped_tensor(mask)
+        or mask.shape[0] == 0
     ):
-        return there.shape[1]
-    return max(1, int(there.sum(1).max()))
+        return mask.shape[1]
+    return max(1, int(mask.sum(1).max()))

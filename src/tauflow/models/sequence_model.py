@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow._internal.init_args import CaptureInitArgs
 from tauflow.batch import SequenceBatch
-from tauflow.cells.fresh import reset_parts
-from tauflow.checks import at_least, one_of
+from tauflow.cells.reinitialise import reset_submodules
 from tauflow.errors import ArgumentError, StreamError
-from tauflow.recorded import RecordedMeta
 from tauflow.sequence import SequenceModule, Stream
 from tauflow.sequence.inputs import mask_from_lengths
-from tauflow.sequence.stream_parts import StreamParts
+from tauflow.sequence.streaming.parts import StreamParts
 from tauflow.training.metrics import predict
 from tauflow.training.score import PredictionLoss
 
@@ -23,7 +23,7 @@ from .base import AbstractWholeModel
 from .embedding import TokenEmbedding
 
 
-class SequenceModel(nn.Module, metaclass=RecordedMeta):
+class SequenceModel(nn.Module, metaclass=CaptureInitArgs):
     r"""A body and a dense head, :math:`y = W_o h + b_o` at every step it returns.
 
     Follows the contract of its body: ``y, h = model(x, hx, dt=..., t=..., mask=..., lengths=...,
@@ -64,11 +64,11 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
                 "its own options describe."
             )
         self.rnn = rnn
-        self.head = nn.Linear(rnn.output_size, at_least(1, output_size=output_size))
-        self.head_init = one_of(("torch", "keras", "truncated-0.05"), head_init=head_init)
+        self.head = nn.Linear(rnn.output_size, check_at_least(1, output_size=output_size))
+        self.head_init = check_one_of(("torch", "keras", "truncated-0.05"), head_init=head_init)
         self.reset_head()
         self.embedding = None
-        if at_least(0, vocabulary=vocabulary):
+        if check_at_least(0, vocabulary=vocabulary):
             self.embedding = TokenEmbedding(vocabulary, rnn.input_size, dropout=embedding_dropout)
         elif embedding_dropout:
             raise ArgumentError(
@@ -93,7 +93,7 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         Raises:
             ArgumentError: a part has parameters that no ``reset_parameters`` draws.
         """
-        reset_parts(self)
+        reset_submodules(self)
         self.reset_head()
 
     def forward(
@@ -110,23 +110,21 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         Returns:
             Predictions in the form of the input, and the final state.
         """
-        y, h = self.rnn(self._embedded(x, times_and_masks), hx, **times_and_masks)
+        y, h = self.rnn(self._embed(x, times_and_masks), hx, **times_and_masks)
         if isinstance(y, PackedSequence):
             packed = y._replace(data=self.head(y.data))
             return packed, h
         prediction: Tensor = self.head(y)
         return prediction, h
 
-    def _embedded(
-        self, x: Tensor | PackedSequence, masks: dict[str, Any]
-    ) -> Tensor | PackedSequence:
+    def _embed(self, x: Tensor | PackedSequence, masks: dict[str, Any]) -> Tensor | PackedSequence:
         """Return what the body reads: the vectors of token ids, or x as it is."""
-        return x if self.embedding is None else self.embedding(_without_padding(x, masks))
+        return x if self.embedding is None else self.embedding(_zero_padding_ids(x, masks))
 
     @property
-    def skips_padding(self) -> bool:
+    def ignores_padding(self) -> bool:
         """Whether masked steps at the ends of sequences change nothing, as the body says."""
-        return self.rnn.skips_padding
+        return self.rnn.ignores_padding
 
     @property
     def uses_observed(self) -> bool:
@@ -135,7 +133,7 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
 
     def initial_state(self, batch_size: int = 1) -> Tensor:
         """Return the state that sequences start from; see :meth:`SequenceModule.initial_state`."""
-        return self._steppable("initial_state").initial_state(batch_size)
+        return self._check_steppable("initial_state").initial_state(batch_size)
 
     def step(
         self, x: Tensor, h: Any = None, dt: Tensor | float = 1.0, **masks: Tensor | None
@@ -146,12 +144,12 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
             x: a sample of each sequence, (B, I) or (I,), or token ids.
             h: state before it; by default the initial one.
             dt: time since the sample before, a number or (B,).
-            **masks: ``observed`` and ``reset``.
+            **masks: ``observed`` and ``episode_start``.
 
         Returns:
             The predictions, (B, O) or (O,), and the state.
         """
-        rnn = self._steppable("step")
+        rnn = self._check_steppable("step")
         if self.embedding is not None:
             x = self.embedding(x.unsqueeze(-2)).squeeze(-2)
         y, h = rnn.step(x, h, dt, **masks)
@@ -175,9 +173,11 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         Raises:
             StreamError: the body cannot run sample by sample.
         """
-        return StreamParts(self._steppable("stream"), before=self.embedding, after=self.head)
+        return StreamParts(
+            self._check_steppable("stream"), preprocessor=self.embedding, postprocessor=self.head
+        )
 
-    def _steppable(self, where: str) -> SequenceModule:
+    def _check_steppable(self, where: str) -> SequenceModule:
         if isinstance(self.rnn, SequenceModule):
             return self.rnn
         raise StreamError(
@@ -198,15 +198,15 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         own: Callable[..., Tensor] | None = getattr(self.rnn, "training_loss", None)
         if own is None:
             return prediction_loss(predict(self, batch), batch)
-        x = self._embedded(batch.x, {"mask": batch.mask})
+        x = self._embed(batch.x, {"mask": batch.mask})
         assert isinstance(x, Tensor)
         batch = replace(batch, x=x)
         return own(batch, lambda y, of: prediction_loss(self.head(y), of), epoch=epoch)
 
 
-def _without_padding(x: Tensor | PackedSequence, given: dict[str, Any]) -> Tensor | PackedSequence:
+def _zero_padding_ids(x: Tensor | PackedSequence, masks: dict[str, Any]) -> Tensor | PackedSequence:
     """Return token ids with 0 at steps that are not there, where anything may stand."""
-    mask, lengths = given.get("mask"), given.get("lengths")
+    mask, lengths = masks.get("mask"), masks.get("lengths")
     if isinstance(x, PackedSequence) or x.ndim not in (2, 3):
         return x
     if lengths is not None and mask is None:

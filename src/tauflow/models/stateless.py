@@ -8,24 +8,24 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from tauflow.checks import no_missing_features, values_readable
+from tauflow._internal.checks import is_readable, missing_features_error
+from tauflow._internal.init_args import format_changed_options
 from tauflow.errors import ArgumentError
-from tauflow.recorded import changed_options
-from tauflow.sequence.gaps import refuse_coarse
+from tauflow.sequence.finite_checks import check_missing_inputs
 from tauflow.sequence.inputs import (
-    Companion,
-    Gaps,
     Lengths,
+    PaddedOrPacked,
     SequenceInputs,
-    check_parameters,
-    prepare,
-    with_missing,
+    TimeSteps,
+    check_dtype_and_device,
+    infer_observed,
+    prepare_inputs,
 )
-from tauflow.sequence.overflow import refuse_missing
+from tauflow.sequence.time_steps import check_time_precision
 
 from .base import AbstractWholeModel
 
-_NEARER = (
+_PRECISION_ADVICE = (
     "This model reads absolute times in the dtype of x. Subtract each sequence's first time, or "
     "another start, and keep the rest small; or run the model in torch.float64."
 )
@@ -50,7 +50,7 @@ class AbstractStatelessModel(AbstractWholeModel):
         self.output_size = output_size
         self.return_sequences = return_sequences
 
-    reads_times: ClassVar[bool] = True
+    uses_absolute_times: ClassVar[bool] = True
     """Whether absolute times enter, in the dtype of x, and not their differences alone."""
 
     @abstractmethod
@@ -67,11 +67,11 @@ class AbstractStatelessModel(AbstractWholeModel):
         x: Tensor | PackedSequence,
         hx: None = None,
         *,
-        dt: Gaps | None = None,
-        t: Companion | None = None,
+        dt: TimeSteps | None = None,
+        t: PaddedOrPacked | None = None,
         mask: Tensor | None = None,
         lengths: Lengths | None = None,
-        observed: Companion | None = None,
+        observed: PaddedOrPacked | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run the model.
 
@@ -93,29 +93,31 @@ class AbstractStatelessModel(AbstractWholeModel):
                 :meth:`tauflow.RNN.forward`, and ``hx`` is not ``None``.
         """
         where = f"{type(self).__name__}.forward"
-        refuse_state(where, hx)
-        inputs, times = self._prepared(
+        check_no_state(where, hx)
+        inputs, times = self._prepare(
             where, x, dt=dt, t=t, mask=mask, lengths=lengths, observed=observed
         )
         y = self.encode(inputs, times)
-        result = inputs.like_input(y, every_step=self.return_sequences)
-        return result, empty_state(inputs)
+        result = inputs.match_input_format(y, is_per_step=self.return_sequences)
+        return result, make_empty_state(inputs)
 
-    def _prepared(
+    def _prepare(
         self, where: str, x: Tensor | PackedSequence, **times_and_masks: Any
     ) -> tuple[SequenceInputs, Tensor]:
         """Return the call in its one form, x zero where it was not measured, and the times."""
-        inputs = prepare(where, self.input_size, x, **times_and_masks)
-        check_parameters(where, self, inputs.x)
-        times = absolute_times(inputs)
-        if self.reads_times and inputs.t is not None and inputs.t.dtype is not times.dtype:
-            refuse_coarse(where, times, inputs.dt.squeeze(-1), inputs.mask, _NEARER)
+        inputs = prepare_inputs(where, self.input_size, x, **times_and_masks)
+        check_dtype_and_device(where, self, inputs.x)
+        times = to_absolute_times(inputs)
+        if self.uses_absolute_times and inputs.t is not None and inputs.t.dtype is not times.dtype:
+            check_time_precision(
+                where, times, inputs.dt.squeeze(-1), inputs.mask, _PRECISION_ADVICE
+            )
         if self.uses_observed:
-            inputs = with_missing(inputs)
+            inputs = infer_observed(inputs)
         elif inputs.observed is not None:
-            raise no_missing_features(where, self)
-        if values_readable(inputs.x):
-            refuse_missing(where, self, inputs)
+            raise missing_features_error(where, self)
+        if is_readable(inputs.x):
+            check_missing_inputs(where, self, inputs)
         if inputs.observed is None:
             return inputs, times
         x = inputs.x.masked_fill(~inputs.observed, 0.0)  # never 0 * NaN
@@ -123,10 +125,10 @@ class AbstractStatelessModel(AbstractWholeModel):
 
     def extra_repr(self) -> str:
         """Show the options that differ from their defaults."""
-        return changed_options(self)
+        return format_changed_options(self)
 
 
-def refuse_state(where: str, hx: object) -> None:
+def check_no_state(where: str, hx: object) -> None:
     """Raise unless ``hx`` is ``None``."""
     if hx is not None:
         raise ArgumentError(
@@ -135,12 +137,12 @@ def refuse_state(where: str, hx: object) -> None:
         )
 
 
-def empty_state(inputs: SequenceInputs) -> Tensor:
+def make_empty_state(inputs: SequenceInputs) -> Tensor:
     """Return the state of a model that has none, (B, 0), or (0,) for a single sequence."""
     return inputs.x.new_zeros((inputs.x.shape[0], 0) if inputs.batched else (0,))
 
 
-def absolute_times(inputs: SequenceInputs) -> Tensor:
+def to_absolute_times(inputs: SequenceInputs) -> Tensor:
     """Return the times of the samples, (B, T), in the dtype of gaps; 0 where the mask is false."""
     steps = inputs.x.shape[:2]
     gaps = inputs.dt.squeeze(-1)
@@ -148,7 +150,7 @@ def absolute_times(inputs: SequenceInputs) -> Tensor:
     return times if inputs.mask is None else times.masked_fill(~inputs.mask, 0.0)
 
 
-def held(y: Tensor, mask: Tensor | None) -> Tensor:
+def hold_last_valid(y: Tensor, mask: Tensor | None) -> Tensor:
     """Return outputs (B, T, H) that repeat the last valid one at masked steps; zero before any."""
     if mask is None:
         return y
@@ -157,7 +159,7 @@ def held(y: Tensor, mask: Tensor | None) -> Tensor:
     return y.gather(1, latest.clamp(min=0).expand_as(y)).masked_fill(latest < 0, 0.0)
 
 
-def measured(inputs: SequenceInputs) -> Tensor:
+def get_observed(inputs: SequenceInputs) -> Tensor:
     """Return which features of which steps are there, (B, T, I) bool."""
     there = inputs.observed
     if there is None:

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.checks import at_least, boolean, within
+from tauflow._internal.checks import check_at_least, check_bool, check_within
 from tauflow.errors import ArgumentError
 from tauflow.sequence.inputs import SequenceInputs
 
-from .stateless import AbstractStatelessModel, held
+from .stateless import AbstractStatelessModel, hold_last_valid
 from .time_encoding import sinusoids
 
 
@@ -47,8 +47,8 @@ class Transformer(AbstractStatelessModel):
     """
 
     paper: ClassVar[str] = "Vaswani et al. 2017, Attention is all you need"
-    every_step: ClassVar[bool] = True
-    reads_times: ClassVar[bool] = False
+    has_per_step_output: ClassVar[bool] = True
+    uses_absolute_times: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -61,22 +61,22 @@ class Transformer(AbstractStatelessModel):
         longest: float = 10_000.0,
         return_sequences: bool = True,
     ) -> None:
-        hidden_size = at_least(2, hidden_size=hidden_size)
+        hidden_size = check_at_least(2, hidden_size=hidden_size)
         super().__init__(
-            at_least(1, input_size=input_size),
+            check_at_least(1, input_size=input_size),
             hidden_size,
-            return_sequences=boolean(return_sequences=return_sequences),
+            return_sequences=check_bool(return_sequences=return_sequences),
         )
-        if hidden_size % 2 or hidden_size % at_least(1, heads=heads):
+        if hidden_size % 2 or hidden_size % check_at_least(1, heads=heads):
             raise ArgumentError(
                 f"hidden_size={hidden_size} must be even, for sines and cosines, and a multiple of "
-                f"heads={heads}. Try {_fitting(hidden_size, heads)}."
+                f"heads={heads}. Try {_next_valid_size(hidden_size, heads)}."
             )
-        self.longest = within(1.0, float("inf"), longest=longest)
+        self.longest = check_within(1.0, float("inf"), longest=longest)
         self.embedding = nn.Linear(input_size + 1, hidden_size)
         self.blocks = nn.ModuleList(
-            TransformerBlock(hidden_size, heads, within(0.0, 1.0, dropout=dropout))
-            for _ in range(at_least(1, layers=layers))
+            TransformerBlock(hidden_size, heads, check_within(0.0, 1.0, dropout=dropout))
+            for _ in range(check_at_least(1, layers=layers))
         )
         self.norm = nn.LayerNorm(hidden_size)
         self.reset_parameters()
@@ -94,10 +94,10 @@ class Transformer(AbstractStatelessModel):
         running = inputs.dt.squeeze(-1).cumsum(1)  # from the first sample, wherever zero may lie
         z = self.embedding(torch.cat([inputs.x, inputs.dt], dim=-1))
         z = z + sinusoids(running, self.output_size // 2, self.longest)
-        allowed = _allowed(inputs.mask)
+        allowed = _make_attention_mask(inputs.mask)
         for block in self.blocks:
             z = block(z, allowed)
-        y = held(self.norm(z), inputs.mask)
+        y = hold_last_valid(self.norm(z), inputs.mask)
         return y if self.return_sequences else y[:, -1]
 
 
@@ -121,35 +121,37 @@ class TransformerBlock(nn.Module):
         self.up = nn.Linear(size, 4 * size)
         self.down = nn.Linear(4 * size, size)
 
-    def forward(self, z: Tensor, allowed: Tensor | None) -> Tensor:
+    def forward(self, z: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Return the new z, (B, T, N).
 
         Args:
             z: (B, T, N).
-            allowed: (B, 1, T, T) bool, which steps (rows) may attend to which; ``None`` for every
-                one to itself and those before.
+            attention_mask: (B, 1, T, T) bool, which steps (rows) may attend to which; ``None`` for
+                every one to itself and those before.
         """
-        z = z + self._drop(self.mix(self._attend(self.attention_norm(z), allowed)))
-        return z + self._drop(self.down(self._drop(F.gelu(self.up(self.dense_norm(z))))))
+        z = z + self._apply_dropout(self.mix(self._attend(self.attention_norm(z), attention_mask)))
+        return z + self._apply_dropout(
+            self.down(self._apply_dropout(F.gelu(self.up(self.dense_norm(z)))))
+        )
 
-    def _attend(self, z: Tensor, allowed: Tensor | None) -> Tensor:
+    def _attend(self, z: Tensor, attention_mask: Tensor | None) -> Tensor:
         parts = self.queries_keys_values(z).unflatten(-1, (3, self.heads, -1))
         queries, keys, values = parts.permute(2, 0, 3, 1, 4)  # each (B, heads, T, N / heads)
         attended = F.scaled_dot_product_attention(
             queries,
             keys,
             values,
-            attn_mask=allowed,
+            attn_mask=attention_mask,
             dropout_p=self.dropout if self.training else 0.0,
-            is_causal=allowed is None,
+            is_causal=attention_mask is None,
         )
         return attended.transpose(1, 2).flatten(2)
 
-    def _drop(self, z: Tensor) -> Tensor:
+    def _apply_dropout(self, z: Tensor) -> Tensor:
         return F.dropout(z, self.dropout, self.training)
 
 
-def _allowed(mask: Tensor | None) -> Tensor | None:
+def _make_attention_mask(mask: Tensor | None) -> Tensor | None:
     """Return which steps may attend to which; every one to itself, so that no row is empty."""
     if mask is None:
         return None
@@ -158,6 +160,6 @@ def _allowed(mask: Tensor | None) -> Tensor | None:
     return ((before & mask.unsqueeze(1)) | same).unsqueeze(1)
 
 
-def _fitting(size: int, heads: int) -> int:
+def _next_valid_size(size: int, heads: int) -> int:
     step = heads if heads % 2 == 0 else 2 * heads
     return -(-size // step) * step

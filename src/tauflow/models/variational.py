@@ -9,24 +9,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from tauflow.batch import SequenceBatch
-from tauflow.cells.initialise import Generator
-from tauflow.checks import (
-    at_least,
-    boolean,
-    floating,
-    one_of,
-    same_device,
+from tauflow._internal.checks import (
+    check_at_least,
+    check_bool,
+    check_floating_point,
+    check_one_of,
+    check_same_device,
+    check_within,
     shape_error,
-    within,
 )
+from tauflow.batch import SequenceBatch
+from tauflow.cells.init import Generator
 from tauflow.errors import ArgumentError, DtypeError
-from tauflow.sequence.inputs import Companion, Gaps, Lengths, SequenceInputs
+from tauflow.sequence.inputs import Lengths, PaddedOrPacked, SequenceInputs, TimeSteps
 from tauflow.solvers.adaptive import check_elapsed
 from tauflow.training.losses import LOSSES
 from tauflow.training.score import PredictionLoss
 
-from .latent_encoders import Observations, dense_net, draw_linears_
+from .latent_encoders import Observations, init_linears_, make_dense_net
 from .stateless import AbstractStatelessModel
 
 OBJECTIVES = ("reconstruction", "classification", "both")
@@ -87,19 +87,19 @@ def kl_coefficient(epoch: int, *, wait: int = 10, rate: float = 0.99) -> float:
         wait: epochs without the divergence.
         rate: how slowly the weight grows to 1.
     """
-    done = at_least(0, epoch=epoch) - at_least(0, wait=wait)
-    return 1 - float(within(0.0, 1.0, rate=rate)) ** max(0, done)
+    done = check_at_least(0, epoch=epoch) - check_at_least(0, wait=wait)
+    return 1 - float(check_within(0.0, 1.0, rate=rate)) ** max(0, done)
 
 
-def feature_means(values: Tensor, seen: Tensor) -> Tensor:
+def mean_over_observed(values: Tensor, observed: Tensor) -> Tensor:
     """Return means over what was seen of each feature, then over features; a feature unseen is 0.
 
     Args:
         values: (K, B, T, D), finite.
-        seen: (B, T, D) bool.
+        observed: (B, T, D) bool.
     """
-    total = torch.where(seen, values, torch.zeros_like(values)).sum(dim=-2)
-    return (total / seen.sum(dim=-2).clamp(min=1)).mean(dim=-1)
+    total = torch.where(observed, values, torch.zeros_like(values)).sum(dim=-2)
+    return (total / observed.sum(dim=-2).clamp(min=1)).mean(dim=-1)
 
 
 class AbstractLatentModel(AbstractStatelessModel):
@@ -133,8 +133,8 @@ class AbstractLatentModel(AbstractStatelessModel):
     """
 
     uses_observed: ClassVar[bool] = True
-    reads_times: ClassVar[bool] = False
-    every_step: ClassVar[bool] = True
+    uses_absolute_times: ClassVar[bool] = False
+    has_per_step_output: ClassVar[bool] = True
     reads_ahead: ClassVar[bool] = True
     has_head: ClassVar[bool] = True
     encoder: nn.Module
@@ -156,22 +156,22 @@ class AbstractLatentModel(AbstractStatelessModel):
         kl_rate: float,
     ) -> None:
         super().__init__(
-            at_least(1, input_size=input_size),
-            at_least(0, classes=classes) or input_size,
-            return_sequences=boolean(per_step=per_step) or not classes,
+            check_at_least(1, input_size=input_size),
+            check_at_least(0, classes=classes) or input_size,
+            return_sequences=check_bool(per_step=per_step) or not classes,
         )
-        self.latent_size = at_least(1, latent_size=latent_size)
-        self.observation_std = within(0.0, math.inf, observation_std=observation_std)
+        self.latent_size = check_at_least(1, latent_size=latent_size)
+        self.observation_std = check_within(0.0, math.inf, observation_std=observation_std)
         if not observation_std > 0:
             raise ArgumentError("observation_std must be greater than 0.")
-        self.samples = at_least(1, samples=samples)
-        self.bound = one_of(("sequence", "batch"), bound=bound)
+        self.samples = check_at_least(1, samples=samples)
+        self.bound = check_one_of(("sequence", "batch"), bound=bound)
         self.classes, self.per_step = classes, per_step
-        if not classes and (per_step or boolean(linear_head=linear_head)):
+        if not classes and (per_step or check_bool(linear_head=linear_head)):
             raise ArgumentError(
                 "per_step and linear_head describe a head. Set classes, or drop them."
             )
-        self.objective = one_of(
+        self.objective = check_one_of(
             OBJECTIVES, objective=objective or ("both" if classes else "reconstruction")
         )
         if (self.objective == "reconstruction") == bool(classes):
@@ -179,17 +179,17 @@ class AbstractLatentModel(AbstractStatelessModel):
                 f"objective={self.objective!r} does not go with classes={classes}: a head learns "
                 "from 'classification' or 'both', a model without one from 'reconstruction'."
             )
-        self.classification_weight = within(
+        self.classification_weight = check_within(
             0.0, math.inf, classification_weight=classification_weight
         )
-        self.kl_wait = at_least(0, kl_wait=kl_wait)
-        self.kl_rate = within(0.0, 1.0, kl_rate=kl_rate)
+        self.kl_wait = check_at_least(0, kl_wait=kl_wait)
+        self.kl_rate = check_within(0.0, 1.0, kl_rate=kl_rate)
         sizes = [latent_size, classes] if linear_head else [latent_size, 300, 300, classes]
-        self.head = dense_net(sizes, between=nn.ReLU) if classes else None
+        self.head = make_dense_net(sizes, between=nn.ReLU) if classes else None
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw dense layers from N(0, 0.01) with zero biases; recurrent ones as torch does."""
-        draw_linears_(self, generator)
+        init_linears_(self, generator)
 
     @abstractmethod
     def decode(
@@ -215,11 +215,11 @@ class AbstractLatentModel(AbstractStatelessModel):
         self,
         x: Tensor | PackedSequence,
         *,
-        dt: Gaps | None = None,
-        t: Companion | None = None,
+        dt: TimeSteps | None = None,
+        t: PaddedOrPacked | None = None,
         mask: Tensor | None = None,
         lengths: Lengths | None = None,
-        observed: Companion | None = None,
+        observed: PaddedOrPacked | None = None,
         samples: int | None = None,
         generator: Generator = None,
     ) -> LatentPaths:
@@ -238,10 +238,10 @@ class AbstractLatentModel(AbstractStatelessModel):
             generator: source of chance; by default torch's global one.
         """
         where = f"{type(self).__name__}.infer"
-        inputs, _ = self._prepared(
+        inputs, _ = self._prepare(
             where, x, dt=dt, t=t, mask=mask, lengths=lengths, observed=observed
         )
-        return self._paths(Observations.of(inputs), samples, generator)
+        return self._infer_paths(Observations.from_inputs(inputs), samples, generator)
 
     def encode(self, inputs: SequenceInputs, times: Tensor) -> Tensor:
         """Predict from the posterior's mean: without chance, in training too.
@@ -250,7 +250,7 @@ class AbstractLatentModel(AbstractStatelessModel):
             The logits, (B, C), or (B, T, C) with ``per_step``; without a head the reconstruction,
             (B, T, D).
         """
-        paths = self._paths(Observations.of(inputs), 0, None)
+        paths = self._infer_paths(Observations.from_inputs(inputs), 0, None)
         return (paths.reconstruction if paths.logits is None else paths.logits)[0]
 
     def loss(
@@ -276,18 +276,18 @@ class AbstractLatentModel(AbstractStatelessModel):
         Raises:
             ShapeError, DtypeError, DataError: targets do not fit the head.
         """
-        within(0.0, math.inf, kl_weight=kl_weight)
+        check_within(0.0, math.inf, kl_weight=kl_weight)
         where = f"{type(self).__name__}.loss"
-        inputs, _ = self._prepared(
+        inputs, _ = self._prepare(
             where, batch.x, dt=batch.dt, mask=batch.mask, observed=batch.observed
         )
-        seen = Observations.of(inputs)
-        paths = self._paths(seen, samples, generator)
+        seen = Observations.from_inputs(inputs)
+        paths = self._infer_paths(seen, samples, generator)
         squared = (seen.x - paths.reconstruction) ** 2
         variance = self.observation_std**2
         density = -0.5 * (squared / variance + math.log(2 * math.pi * variance))
-        likelihood = feature_means(density, seen.seen)  # (K, B)
-        errors = feature_means(squared, seen.seen)
+        likelihood = mean_over_observed(density, seen.observed)  # (K, B)
+        errors = mean_over_observed(squared, seen.observed)
         kl = (0.5 * (paths.mean**2 + paths.std**2 - 1) - paths.std.log()).mean(dim=-1)  # (B,)
         bounds = likelihood - kl_weight * kl
         if self.bound == "batch":
@@ -339,13 +339,13 @@ class AbstractLatentModel(AbstractStatelessModel):
             TimeError: a time is negative or not finite, or times run backwards.
         """
         self._check_elapsed(elapsed)
-        z0 = _normal((elapsed.shape[0], self.latent_size), elapsed, generator)
+        z0 = _sample_normal((elapsed.shape[0], self.latent_size), elapsed, generator)
         latent, decoded, _ = self.decode(z0, elapsed)
         return latent, decoded
 
     def _check_elapsed(self, elapsed: Tensor) -> None:
         where = f"{type(self).__name__}.generate"
-        floating(where, elapsed=elapsed)
+        check_floating_point(where, elapsed=elapsed)
         if elapsed.ndim != 2 or not elapsed.shape[1]:
             advice = "One path per row; for times of one path, elapsed[None]."
             raise shape_error(where, "elapsed", elapsed, "(B, T) with T >= 1", advice)
@@ -355,28 +355,34 @@ class AbstractLatentModel(AbstractStatelessModel):
                 f"{where}: elapsed has dtype {elapsed.dtype}, but the parameters have {own.dtype}. "
                 f"Convert it with elapsed.to({own.dtype})."
             )
-        same_device(where, own, elapsed=elapsed)
+        check_same_device(where, own, elapsed=elapsed)
         check_elapsed(where, "elapsed", elapsed)
 
-    def _paths(self, seen: Observations, samples: int | None, generator: Generator) -> LatentPaths:
-        count = self.samples if samples is None else at_least(0, samples=samples)
+    def _infer_paths(
+        self, observations: Observations, samples: int | None, generator: Generator
+    ) -> LatentPaths:
+        count = self.samples if samples is None else check_at_least(0, samples=samples)
         # Under autocast the encoder answers in less precision than the times have.
-        mean, std = (moment.to(seen.elapsed.dtype) for moment in self.encoder(seen))
+        mean, std = (moment.to(observations.elapsed.dtype) for moment in self.encoder(observations))
         # Without a measurement the posterior is the prior; an untrained encoder answers 0 +- 0.
-        anything = seen.happens.any(dim=1, keepdim=True)
+        anything = observations.has_measurement.any(dim=1, keepdim=True)
         mean = torch.where(anything, mean, torch.zeros_like(mean))
         std = torch.where(anything, std, torch.ones_like(std))
         z0 = mean.unsqueeze(0)
         if count:
-            z0 = z0 + std * _normal((count, *mean.shape), mean, generator)
+            z0 = z0 + std * _sample_normal((count, *mean.shape), mean, generator)
         rows = z0.shape[0]
         latent, decoded, evaluations = self.decode(
-            z0.flatten(0, 1), seen.elapsed.repeat(rows, 1), seen.valid.repeat(rows, 1)
+            z0.flatten(0, 1),
+            observations.elapsed.repeat(rows, 1),
+            observations.valid.repeat(rows, 1),
         )
         latent, decoded = (v.unflatten(0, (rows, -1)) for v in (latent, decoded))
         logits = self.read_head(mean, z0, latent)
-        return LatentPaths(mean, std, seen.elapsed, z0, latent, decoded, logits, evaluations)
+        return LatentPaths(
+            mean, std, observations.elapsed, z0, latent, decoded, logits, evaluations
+        )
 
 
-def _normal(shape: tuple[int, ...], like: Tensor, generator: Generator) -> Tensor:
+def _sample_normal(shape: tuple[int, ...], like: Tensor, generator: Generator) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)

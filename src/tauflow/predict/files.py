@@ -1,6 +1,6 @@
 """The file of a predictor: weights, how to build the model, and what is known of the data.
 
-It is a tensor file, see :mod:`tauflow.tensorfile`: nothing in it is pickled.
+It is a tensor file, see :mod:`tauflow._internal.tensor_file`: nothing in it is pickled.
 """
 
 import math
@@ -13,21 +13,20 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from tauflow._internal.checks import check_one_of, find_type_mismatch
+from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.batch import SequenceBatch
-from tauflow.checks import one_of
 from tauflow.data.card import DatasetCard
-from tauflow.data.missing import FILLS
-from tauflow.data.stored import card_facts, card_from
+from tauflow.data.imputation import IMPUTE_STRATEGIES
+from tauflow.data.stored import card_from_dict, card_to_dict
 from tauflow.data.table.info import TableInfo
-from tauflow.data.table.options import SPLIT, TableOptions
+from tauflow.data.table.options import DEFAULT_SPLIT, TableOptions
 from tauflow.data.table.times import UNITS
 from tauflow.errors import DataNotFoundError, ModelFileError, TauflowError
-from tauflow.export.files import PREDICTOR, description_of, module_of, tensors_of
-from tauflow.option_types import misfit
+from tauflow.export.files import PREDICTOR, build_module, collect_tensors, get_file_config
 from tauflow.sequence import SequenceModule
-from tauflow.tensorfile import read_tensor_file, write_tensor_file
 
-from .answers import classes_of
+from .predictions import get_classes
 from .predictor import Predictor
 
 KIND = "predictor"
@@ -41,12 +40,12 @@ def save_predictor(predictor: Predictor, path: Path) -> None:
     """Write a predictor; see :meth:`Predictor.save`."""
     facts = {
         "version": VERSION,
-        "model": description_of(predictor.model),
-        "card": card_facts(predictor.card),
-        "table": None if predictor.table is None else _table_facts(predictor.table),
+        "model": get_file_config(predictor.model),
+        "card": card_to_dict(predictor.card),
+        "table": None if predictor.table is None else _table_info_to_dict(predictor.table),
         "observed": predictor.observed,
     }
-    write_tensor_file(path, KIND, tensors_of(predictor.model), facts)
+    write_tensor_file(path, KIND, collect_tensors(predictor.model), facts)
 
 
 def load_predictor(path: str | Path) -> Predictor:
@@ -82,8 +81,8 @@ def load_predictor(path: str | Path) -> Predictor:
             "Upgrade tauflow: pip install --upgrade tauflow"
         )
     try:
-        card, told = card_from(facts["card"]), facts["table"]
-        table = None if told is None else _table_from(told)
+        card, told = card_from_dict(facts["card"]), facts["table"]
+        table = None if told is None else _table_info_from_dict(told)
         if table is not None:
             _check_agreement(card, table)
         model, observed = facts["model"], bool(facts["observed"])
@@ -92,15 +91,15 @@ def load_predictor(path: str | Path) -> Predictor:
         raise ModelFileError(
             f"{path} is damaged, or from another version of tauflow ({why}). {_ADVICE}"
         ) from error
-    predictor = Predictor(module_of(path, tensors, model).eval(), card, table, observed=observed)
-    if why := _failure(predictor):
+    predictor = Predictor(build_module(path, tensors, model).eval(), card, table, observed=observed)
+    if why := _find_failure(predictor):
         raise ModelFileError(
             f"{path} is damaged: its model and its data disagree ({why}). {_ADVICE}"
         )
     return predictor
 
 
-def _failure(predictor: Predictor) -> str:
+def _find_failure(predictor: Predictor) -> str:
     """Return why a predictor of a table cannot answer; "" if it can, or if nothing is known.
 
     It is tried on a made-up sequence, without kernels, which would be compiled for that.
@@ -112,7 +111,7 @@ def _failure(predictor: Predictor) -> str:
     seen = torch.ones_like(x, dtype=torch.bool) if predictor.observed else None
     batch = SequenceBatch(x, torch.zeros(1, 2, 1), torch.ones(1, 2), observed=seen)
     try:
-        with torch.random.fork_rng(devices=[]), _by_steps(model):
+        with torch.random.fork_rng(devices=[]), _use_reference_backend(model):
             predictor.predict(batch)
     except TauflowError as error:
         return str(error)
@@ -122,7 +121,7 @@ def _failure(predictor: Predictor) -> str:
 
 
 @contextmanager
-def _by_steps(model: nn.Module) -> Iterator[None]:
+def _use_reference_backend(model: nn.Module) -> Iterator[None]:
     """Let sequence modules run step by step for a while, by no kernel."""
     modules = [part for part in model.modules() if isinstance(part, SequenceModule)]
     backends = [part.backend for part in modules]
@@ -135,11 +134,11 @@ def _by_steps(model: nn.Module) -> Iterator[None]:
             part.backend = backend
 
 
-def _table_facts(info: TableInfo) -> dict[str, Any]:
+def _table_info_to_dict(info: TableInfo) -> dict[str, Any]:
     """Return what is known of a table as JSON can hold it; of the ids none, as they are people."""
     options = info.options
     if isinstance(options.split, Mapping):
-        options = replace(options, split=SPLIT)
+        options = replace(options, split=DEFAULT_SPLIT)
     known = replace(info, ids={}, groups={})
     facts = {field.name: getattr(known, field.name) for field in fields(known)}
     return {
@@ -148,14 +147,16 @@ def _table_facts(info: TableInfo) -> dict[str, Any]:
     }
 
 
-def _table_from(facts: Mapping[str, Any]) -> TableInfo:
-    """Return the table that :func:`_table_facts` described."""
-    said = {name: _tuples(value) for name, value in facts.items()}
-    said["options"] = _checked(TableOptions, {k: _tuples(v) for k, v in facts["options"].items()})
+def _table_info_from_dict(facts: Mapping[str, Any]) -> TableInfo:
+    """Return the table that :func:`_table_info_to_dict` described."""
+    said = {name: _to_tuples(value) for name, value in facts.items()}
+    said["options"] = _build_checked(
+        TableOptions, {k: _to_tuples(v) for k, v in facts["options"].items()}
+    )
     for name in ("x_mean", "x_scale", "y_mean", "y_scale"):
         if said[name] is not None:
             said[name] = torch.tensor(said[name], dtype=torch.float64)
-    return _checked(TableInfo, said)
+    return _build_checked(TableInfo, said)
 
 
 def _check_agreement(card: DatasetCard, info: TableInfo) -> None:
@@ -168,7 +169,7 @@ def _check_agreement(card: DatasetCard, info: TableInfo) -> None:
     elif len(info.options.targets) != 1 or len(info.outputs) != card.target_size:
         raise ValueError(f"{len(info.outputs)} classes of {info.options.targets}")
     else:
-        classes_of(info)  # which raises where names are not of the kind that they are said to be
+        get_classes(info)  # which raises where names are not of the kind that they are said to be
     texts = sum(len(texts) for _, texts in info.categories)
     count = len(info.options.features or ()) - len(info.categories) + texts
     if not 0 < count <= len(info.inputs):
@@ -178,7 +179,7 @@ def _check_agreement(card: DatasetCard, info: TableInfo) -> None:
     spans = [span for span in (info.gap, info.ahead) if span is not None]
     if not all(math.isfinite(span) and span > 0 for span in spans):
         raise ValueError(f"gap and ahead are {spans}, expected numbers above 0")
-    one_of(FILLS, fill=info.fill)
+    check_one_of(IMPUTE_STRATEGIES, fill=info.fill)
     if info.dated and info.unit not in UNITS:
         raise ValueError(f"dates cannot be counted in {info.unit!r}")
 
@@ -190,11 +191,11 @@ def _check_scales(numbers: tuple[Tensor, Tensor], names: tuple[str, ...], size: 
         raise ValueError("means and scales are not finite numbers, or a scale is below 0")
 
 
-def _checked(kind: type[K], values: dict[str, Any]) -> K:
-    if wrong := misfit(kind.__init__, values):
+def _build_checked(kind: type[K], values: dict[str, Any]) -> K:
+    if wrong := find_type_mismatch(kind.__init__, values):
         raise TypeError(wrong)
     return kind(**values)
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _to_tuples(value: Any) -> Any:
+    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value

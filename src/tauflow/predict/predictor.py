@@ -9,22 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tauflow.batch import SequenceBatch, single_at_least
+from tauflow._internal.optional_deps import require
+from tauflow.batch import SequenceBatch, promote_to_float32
 from tauflow.cells.base import first_parameter
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.info import TableInfo
-from tauflow.data.table.like import BATCH, NewTable, table_like
+from tauflow.data.table.transform import BATCH_SIZE, NewTable, read_new_table
 from tauflow.errors import ArgumentError, TauflowError
-from tauflow.extras import require
+from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.metrics import predict as predict_batch
-from tauflow.training.modes import evaluating
 
-from .answers import answers_of
+from .predictions import make_prediction_frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_OF_NUMPY: dict[torch.dtype, type[np.floating[Any]]] = {
+_NUMPY_DTYPES: dict[torch.dtype, type[np.floating[Any]]] = {
     torch.float16: np.float16,
     torch.float64: np.float64,
 }
@@ -58,7 +58,7 @@ class Predictor:
         self.model, self.card, self.table, self.observed = model, card, table, observed
 
     @classmethod
-    def of(cls, model: nn.Module, data: TaskData) -> "Predictor":
+    def from_data(cls, model: nn.Module, data: TaskData) -> "Predictor":
         """Return the predictor of a model that was trained on ``data``."""
         return cls(model, data.card, data.table, observed=data.train.observed is not None)
 
@@ -69,7 +69,7 @@ class Predictor:
         self,
         data: Any,
         *,
-        ahead: float | None = None,
+        lead_time: float | None = None,
         delimiter: str | None = None,
         decimal: str | None = None,
     ) -> "Tensor | DataFrame":
@@ -84,7 +84,7 @@ class Predictor:
         Args:
             data: a table as :func:`tauflow.data.from_table` takes it, or the path of a CSV file,
                 with the columns of the one that the model was trained on; or batches of sequences.
-            ahead: see :func:`tauflow.data.sequences_like`.
+            lead_time: see :func:`tauflow.data.sequences_like`.
             delimiter: of the cells of a CSV file; by default that of the training.
             decimal: ``"."`` or ``","``, before the decimals of numbers that are text; by default
                 as in the training.
@@ -95,20 +95,20 @@ class Predictor:
             of no sequences, such as ``batch[:0]``, B is 0.
 
         Raises:
-            ArgumentError: the model was trained on no table, and ``data`` is no batch; ``ahead`` is
-                missing or not needed; or a feature has missing values, and the model neither takes
-                ``observed`` nor has an input that says so.
+            ArgumentError: the model was trained on no table, and ``data`` is no batch;
+                ``lead_time`` is missing or not needed; or a feature has missing values, and the
+                model neither takes ``observed`` nor has an input that says so.
             UnknownNameError: there is no such column.
             DataError: a cell, named by row and column, does not hold what it should.
             TimeError: times run backwards, or are dates here and numbers there.
         """
-        return self._answer(data, False, ahead, delimiter, decimal)
+        return self._predict(data, False, lead_time, delimiter, decimal)
 
     def predict_proba(
         self,
         data: Any,
         *,
-        ahead: float | None = None,
+        lead_time: float | None = None,
         delimiter: str | None = None,
         decimal: str | None = None,
     ) -> "Tensor | DataFrame":
@@ -121,13 +121,13 @@ class Predictor:
         Raises:
             ArgumentError: the task has no classes; else as of :meth:`predict`.
         """
-        return self._answer(data, True, ahead, delimiter, decimal)
+        return self._predict(data, True, lead_time, delimiter, decimal)
 
-    def read(
+    def read_table(
         self,
         data: Any,
         *,
-        ahead: float | None = None,
+        lead_time: float | None = None,
         delimiter: str | None = None,
         decimal: str | None = None,
     ) -> NewTable:
@@ -137,31 +137,33 @@ class Predictor:
                 f"{self.card.name!r} is no table of your own, so that nothing says which columns "
                 f"its inputs are. Give a SequenceBatch, not {type(data).__name__}."
             )
-        return table_like(
+        return read_new_table(
             self.card,
             self.table,
             data,
             observed=self.observed or getattr(self.model, "uses_observed", False) is True,
-            dtype=_OF_NUMPY.get(self.dtype, np.float32),
-            ahead=ahead,
+            dtype=_NUMPY_DTYPES.get(self.dtype, np.float32),
+            lead_time=lead_time,
             delimiter=delimiter,
             decimal=decimal,
         )
 
-    def answers(self, read: NewTable, *, proba: bool = False) -> Iterator["DataFrame"]:
+    def iter_predictions(
+        self, new_table: NewTable, *, proba: bool = False
+    ) -> Iterator["DataFrame"]:
         """Yield the answers for each of ``read.pieces()``: what a large table needs of memory.
 
         Args:
-            read: what :meth:`read` returned.
+            new_table: what :meth:`read` returned.
             proba: whether to answer as :meth:`predict_proba` does, and not as :meth:`predict`.
         """
         assert self.table is not None
-        for first, last in read.pieces():
-            batch = read.batch(first, last)
+        for first, last in new_table.plan_batches():
+            batch = new_table.batch(first, last)
             batch = replace(batch, x=batch.x.to(self.dtype))
-            found = self._of_batch(batch, proba=proba)
+            found = self._predict_batch(batch, proba=proba)
             try:
-                yield answers_of(found, read, self.table, first, last, proba=proba)
+                yield make_prediction_frame(found, new_table, self.table, first, last, proba=proba)
             except TauflowError:
                 raise
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -185,20 +187,20 @@ class Predictor:
 
         save_predictor(self, Path(path))
 
-    def _answer(
+    def _predict(
         self,
         data: Any,
         proba: bool,
-        ahead: float | None,
+        lead_time: float | None,
         delimiter: str | None,
         decimal: str | None,
     ) -> "Tensor | DataFrame":
         if isinstance(data, SequenceBatch):
-            pieces = range(0, max(1, len(data)), BATCH)  # of no sequences an empty answer
-            return torch.cat([self._of_batch(data[s : s + BATCH], proba) for s in pieces])
+            pieces = range(0, max(1, len(data)), BATCH_SIZE)  # of no sequences an empty answer
+            return torch.cat([self._predict_batch(data[s : s + BATCH_SIZE], proba) for s in pieces])
         pandas = require("pandas", extra="tables")
-        read = self.read(data, ahead=ahead, delimiter=delimiter, decimal=decimal)
-        return pandas.concat(self.answers(read, proba=proba), ignore_index=True)
+        read = self.read_table(data, lead_time=lead_time, delimiter=delimiter, decimal=decimal)
+        return pandas.concat(self.iter_predictions(read, proba=proba), ignore_index=True)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -207,7 +209,7 @@ class Predictor:
         return torch.float32 if own is None or not own.is_floating_point() else own.dtype
 
     @torch.no_grad()
-    def _of_batch(self, batch: SequenceBatch, proba: bool) -> Tensor:
+    def _predict_batch(self, batch: SequenceBatch, proba: bool) -> Tensor:
         """Return classes, how likely they are, or values, on the CPU."""
         if proba and self.card.task == "regress":
             raise ArgumentError(
@@ -215,12 +217,12 @@ class Predictor:
                 "no chances of them. Call predict (leave out --proba)."
             )
         place = next(self.model.parameters(), torch.empty(0)).device
-        with evaluating(self.model):
+        with evaluation_mode(self.model):
             found = predict_batch(self.model, batch.to(place)).cpu()
         if self.table is not None:
             self._check_shape(found, batch)
         if self.card.task != "regress":
-            found = found.to(single_at_least(found.dtype))  # chances have more digits than half
+            found = found.to(promote_to_float32(found.dtype))  # chances have more digits than half
         if self.card.task == "classify":
             return found.softmax(-1) if proba else found.argmax(-1)
         if self.card.task == "binary":
@@ -228,13 +230,13 @@ class Predictor:
             return torch.cat([1 - chance, chance], -1) if proba else (found > 0).long()
         return found if self.table is None else self.table.unscale(found)
 
-    def _check_shape(self, found: Tensor, batch: SequenceBatch) -> None:
+    def _check_shape(self, outputs: Tensor, batch: SequenceBatch) -> None:
         """Raise :class:`ArgumentError` unless predictions are those that the data ask for."""
         axes = batch.x.shape[: 2 if self.card.per_step else 1]
-        if found.shape != (*axes, self.card.target_size):
+        if outputs.shape != (*axes, self.card.target_size):
             each = "row" if self.card.per_step else "sequence"
             raise ArgumentError(
-                f"{type(self.model).__name__} gives predictions of shape {tuple(found.shape)}, "
+                f"{type(self.model).__name__} gives predictions of shape {tuple(outputs.shape)}, "
                 f"expected {(*axes, self.card.target_size)}, as {self.card.name!r} has "
                 f"{self.card.target_size} values or classes to predict for each {each}. Build the "
                 f"model with return_sequences={self.card.per_step} and that many outputs."

@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.table.options import MEASURED
-from tauflow.training.class_balance import class_counts
+from tauflow.data.table.options import INDICATOR_NAME_FORMAT
+from tauflow.training.class_weights import count_classes
 from tauflow.training.metrics import evaluate
 from tauflow.training.score import Score
 
 
-def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
+def score_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     """Score trivial predictions on the test part.
 
     ``persistence``, of a forecast: what is to be predicted stays as it was last measured.
@@ -36,46 +36,52 @@ def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
         return evaluate(model, data.test, metric=metric)
 
     if data.card.task == "regress":
-        return [(name, score(model)) for name, model in _models_of_values(data)]
-    same = _same_class(data, metric)
-    return [] if same is None else [(same[0], score(_Constant(same[1], data.card)))]
+        return [(name, score(model)) for name, model in _make_regression_baselines(data)]
+    same = _make_constant_prediction(data, metric)
+    return [] if same is None else [(same[0], score(_ConstantPrediction(same[1], data.card)))]
 
 
-def trivial_models(data: TaskData) -> list[tuple[str, nn.Module]]:
+def make_baseline_models(data: TaskData) -> list[tuple[str, nn.Module]]:
     """Return trivial predictions of a table, which any metric can score, as models with names.
 
     Those of values are as :func:`baselines` has them; of classes there is ``most frequent class``,
     whose probabilities are the shares of the classes in the training part.
     """
     if data.card.task == "regress":
-        return _models_of_values(data)
-    counts = class_counts(data.train, data.card.target_size).float()
+        return _make_regression_baselines(data)
+    counts = count_classes(data.train, data.card.target_size).float()
     logits = (counts / counts.sum()).clamp(min=1e-12).log()
-    return [("most frequent class", _Constant(logits, data.card))]
+    return [("most frequent class", _ConstantPrediction(logits, data.card))]
 
 
-def _models_of_values(data: TaskData) -> list[tuple[str, nn.Module]]:
+def _make_regression_baselines(data: TaskData) -> list[tuple[str, nn.Module]]:
     card = data.card
-    mean = _mean_target(data.train, per_step=card.per_step)
-    found: list[tuple[str, nn.Module]] = [("training mean", _Constant(mean, card))]
+    mean = _compute_mean_target(data.train, per_step=card.per_step)
+    found: list[tuple[str, nn.Module]] = [("training mean", _ConstantPrediction(mean, card))]
     if card.forecast:
-        found.insert(0, ("persistence", as_before(data)))
-    lacking = share_without_season(data)
+        found.insert(0, ("persistence", make_seasonal_naive(data)))
+    lacking = compute_missing_season_share(data)
     if lacking < 1:
-        found.insert(1, (f"seasonal naive{_told(lacking)}", as_before(data, card.season)))
+        found.insert(
+            1,
+            (
+                f"seasonal naive{_describe_persistence_share(lacking)}",
+                make_seasonal_naive(data, card.season),
+            ),
+        )
     return found
 
 
-def as_before(data: TaskData, season: int = 1) -> "AsBefore":
+def make_seasonal_naive(data: TaskData, season: int = 1) -> "SeasonalNaive":
     """Return what predicts a forecast's targets as they were so many rows before."""
     card, inputs = data.card, () if data.table is None else data.table.inputs
     size = card.target_size // (card.horizon or 1)
-    measured = [MEASURED.format(name) for name in inputs[:size]]
+    measured = [INDICATOR_NAME_FORMAT.format(name) for name in inputs[:size]]
     told = [inputs.index(name) if name in inputs else None for name in measured]
-    return AsBefore(size, card.horizon, season, told)
+    return SeasonalNaive(size, card.horizon, season, told)
 
 
-def share_without_season(data: TaskData) -> float:
+def compute_missing_season_share(data: TaskData) -> float:
     """Return the share of the test part's targets without a value of a season ago to predict them.
 
     It is 1 of what is no forecast, or has no known season.
@@ -83,15 +89,17 @@ def share_without_season(data: TaskData) -> float:
     if not data.card.forecast or not data.card.season:
         return 1.0
     itself = Score("share", "values", lambda prediction, y: prediction)
-    return evaluate(_Lacking(as_before(data, data.card.season)), data.test, metric=itself)
+    return evaluate(
+        _MissingSeason(make_seasonal_naive(data, data.card.season)), data.test, metric=itself
+    )
 
 
-def _told(share: float) -> str:
+def _describe_persistence_share(share: float) -> str:
     """Return the words for a share that is predicted otherwise, none if there is none."""
     return f" ({min(max(round(100 * share), 1), 99)} % as persistence)" if share else ""
 
 
-def _same_class(data: TaskData, metric: str) -> tuple[str, Tensor] | None:
+def _make_constant_prediction(data: TaskData, metric: str) -> tuple[str, Tensor] | None:
     """Return the name of the best answer that is always the same, and its logits, (O,)."""
     card, binary = data.card, data.card.task == "binary"
     if metric in ("f1", "binary_f1"):
@@ -99,16 +107,16 @@ def _same_class(data: TaskData, metric: str) -> tuple[str, Tensor] | None:
     if metric in ("auroc", "binary_auroc"):
         return "the same for all", torch.zeros(1 if binary else 2)
     if binary and not card.per_step:
-        mean = _mean_target(data.train, per_step=False)
+        mean = _compute_mean_target(data.train, per_step=False)
         return "most frequent class", torch.where(mean > 0.5, 1.0, -1.0)
     if card.task == "classify" and metric == "accuracy":
         common = torch.zeros(card.target_size)
-        common[int(class_counts(data.train, card.target_size).argmax())] = 1.0
+        common[int(count_classes(data.train, card.target_size).argmax())] = 1.0
         return "most frequent class", common
     return None
 
 
-def of_the_next_unit(data: TaskData, metric: str) -> list[tuple[str, float]]:
+def score_next_step_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     """Score what needs no learning either, where every target is one unit of time ahead.
 
     ``the last change again``: the inputs go on as they did since the sample before. Where gaps
@@ -124,11 +132,14 @@ def of_the_next_unit(data: TaskData, metric: str) -> list[tuple[str, float]]:
     size, kinds = data.card.target_size, ["the last change again"]
     if data.test.dt is not None and bool((data.test.dt != 1).any()):
         kinds += ["next input, looks ahead", "interpolation, looks ahead"]
-    return [(kind, evaluate(_Along(kind, size), data.test, metric=metric)) for kind in kinds]
+    return [
+        (kind, evaluate(_LinearExtrapolation(kind, size), data.test, metric=metric))
+        for kind in kinds
+    ]
 
 
-class _Along(nn.Module):
-    """Predicts along a straight line of the first inputs; see :func:`of_the_next_unit`."""
+class _LinearExtrapolation(nn.Module):
+    """Predicts along a straight line of the first inputs; see :func:`score_next_step_baselines`."""
 
     def __init__(self, kind: str, size: int) -> None:
         super().__init__()
@@ -146,7 +157,7 @@ class _Along(nn.Module):
         return torch.cat([x[:, 1:], x[:, -1:]], dim=1), None
 
 
-class _Constant(nn.Module):
+class _ConstantPrediction(nn.Module):
     """Predicts the same values, (O,), whatever it is given."""
 
     def __init__(self, values: Tensor, card: DatasetCard) -> None:
@@ -157,7 +168,7 @@ class _Constant(nn.Module):
         return self.values.expand(*x.shape[: self.axes], -1), None
 
 
-class AsBefore(nn.Module):
+class SeasonalNaive(nn.Module):
     """Predicts the first inputs as they were last measured so many rows before.
 
     Of what has no such value in its sequence, the last measured one; before that, what is there.
@@ -167,15 +178,24 @@ class AsBefore(nn.Module):
         horizon: rows after the last one to predict at once; 0 for the row after each row.
         season: values are as they were so many rows before the one that they are for; over a longer
             horizon, as in the last so many.
-        told: of each of these inputs, the place of one that is above 0 where it was measured;
-            ``None`` if it always was. Where a batch says what was observed, that counts.
+        measured_columns: of each of these inputs, the place of one that is above 0 where it was
+            measured; ``None`` if it always was. Where a batch says what was observed, that counts.
     """
 
     def __init__(
-        self, size: int, horizon: int = 0, season: int = 1, told: Sequence[int | None] = ()
+        self,
+        size: int,
+        horizon: int = 0,
+        season: int = 1,
+        measured_columns: Sequence[int | None] = (),
     ) -> None:
         super().__init__()
-        self.size, self.horizon, self.season, self.told = size, horizon, season, told
+        self.size, self.horizon, self.season, self.measured_columns = (
+            size,
+            horizon,
+            season,
+            measured_columns,
+        )
 
     def forward(
         self,
@@ -186,11 +206,11 @@ class AsBefore(nn.Module):
         **_: Tensor | None,
     ) -> tuple[Tensor, None]:
         """Return what is predicted, (B, T, size), or over a horizon (B, H * size)."""
-        ago, last = (self.places(x, mask, observed, rows) for rows in (self.season, 1))
+        ago, last = (self.find_source_rows(x, mask, observed, rows) for rows in (self.season, 1))
         places = torch.where(ago < 0, last, ago).clamp(min=0)
-        return self.joined(x[..., : self.size].gather(1, places)), None
+        return self.to_forecast_shape(x[..., : self.size].gather(1, places)), None
 
-    def places(
+    def find_source_rows(
         self, x: Tensor, mask: Tensor | None, observed: Tensor | None, season: int
     ) -> Tensor:
         """Return the rows whose values are those of so many rows before, below 0 for none.
@@ -198,7 +218,7 @@ class AsBefore(nn.Module):
         They are (B, T, size), for the row after each row, or (B, H, size).
         """
         rows = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
-        there = self._measured(x, observed)
+        there = self._get_measured(x, observed)
         last = rows.unsqueeze(-1).expand(-1, -1, self.size)
         if there is not None:
             last = torch.where(there, last, -1).cummax(dim=1).values
@@ -210,26 +230,27 @@ class AsBefore(nn.Module):
         found = last.gather(1, wanted.clamp(min=0).unsqueeze(-1).expand(-1, -1, self.size))
         return found.masked_fill((wanted < 0).unsqueeze(-1), -1)
 
-    def joined(self, values: Tensor) -> Tensor:
+    def to_forecast_shape(self, values: Tensor) -> Tensor:
         """Return what is predicted for each row as the model of a forecast gives it."""
         return values.flatten(1) if self.horizon else values
 
-    def _measured(self, x: Tensor, observed: Tensor | None) -> Tensor | None:
+    def _get_measured(self, x: Tensor, observed: Tensor | None) -> Tensor | None:
         """Return which of the inputs were measured, (B, T, size), ``None`` if all were."""
         if observed is not None:
             return observed[..., : self.size]
-        if all(place is None for place in self.told):
+        if all(place is None for place in self.measured_columns):
             return None
         everywhere = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         return torch.stack(
-            [everywhere if place is None else x[..., place] > 0 for place in self.told], dim=-1
+            [everywhere if place is None else x[..., place] > 0 for place in self.measured_columns],
+            dim=-1,
         )
 
 
-class _Lacking(nn.Module):
+class _MissingSeason(nn.Module):
     """Says, as 1 or 0, which values a forecast cannot predict as they were a season ago."""
 
-    def __init__(self, forecast: AsBefore) -> None:
+    def __init__(self, forecast: SeasonalNaive) -> None:
         super().__init__()
         self.forecast = forecast
 
@@ -241,18 +262,18 @@ class _Lacking(nn.Module):
         observed: Tensor | None = None,
         **_: Tensor | None,
     ) -> tuple[Tensor, None]:
-        ago = self.forecast.places(x, mask, observed, self.forecast.season)
-        return self.forecast.joined((ago < 0).to(x.dtype)), None
+        ago = self.forecast.find_source_rows(x, mask, observed, self.forecast.season)
+        return self.forecast.to_forecast_shape((ago < 0).to(x.dtype)), None
 
 
-def _mean_target(batch: SequenceBatch, *, per_step: bool) -> Tensor:
+def _compute_mean_target(batch: SequenceBatch, *, per_step: bool) -> Tensor:
     """Return the mean of each target value over the entries that count, (O,)."""
     axes = (0, 1) if per_step else (0,)
     total, count = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.int64)
-    for _, piece in batch.pieces():
+    for _, piece in batch.iter_slices():
         lead = piece.x.shape[: len(axes)]
         y = piece.y.reshape(*lead, -1)
-        valid = _valid(piece) if per_step else piece.known_of_sequences
+        valid = _get_valid_mask(piece) if per_step else piece.sequence_target_mask
         weight = torch.ones(lead, dtype=torch.bool) if valid is None else valid
         weight = weight.reshape(*lead, -1).expand_as(y)
         total = total + y.masked_fill(~weight, 0).sum(axes, dtype=torch.float64)
@@ -261,5 +282,5 @@ def _mean_target(batch: SequenceBatch, *, per_step: bool) -> Tensor:
     return mean.to(batch.y.dtype) if batch.y.is_floating_point() else mean
 
 
-def _valid(batch: SequenceBatch) -> Tensor | None:
+def _get_valid_mask(batch: SequenceBatch) -> Tensor | None:
     return batch.mask if batch.y_mask is None else batch.y_mask

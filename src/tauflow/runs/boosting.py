@@ -7,32 +7,32 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tauflow._internal.optional_deps import require
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
-from tauflow.data.summary import summary_features
-from tauflow.extras import require
+from tauflow.data.summary_features import compute_summary_features
 
-from .baselines import as_before
+from .baselines import make_seasonal_naive
 
-NAME = "gradient boosting"
-MOST_OUTPUTS = 48
+BOOSTING_NAME = "gradient boosting"
+MAX_OUTPUTS = 48
 """Outputs of a forecast for which as many regressors are fitted at most."""
-_MOST_ROWS, _MOST_VALUES, _FEWEST_ROWS = 20_000, 100_000, 2_000
-_LEAST = 1e-12  # a probability of 0 has no logarithm
+_MAX_ROWS, _MAX_VALUES, _MIN_ROWS = 20_000, 100_000, 2_000
+_MIN_PROBABILITY = 1e-12  # a probability of 0 has no logarithm
 
 Floats = NDArray[np.float64]
 
 
-def gradient_boosting(data: TaskData) -> tuple[str, Tensor]:
+def fit_gradient_boosting(data: TaskData) -> tuple[str, Tensor]:
     """Fit scikit-learn's histogram gradient boosting on the training part, and predict the test.
 
-    It is given :func:`~tauflow.data.summary.summary_features` of each sequence, or of each up to
-    every row that has a target; of a forecast with a season, also the values of a season ago. Its
-    options are the defaults, and its seed is 0. Of many rows a part is drawn to fit on, which the
-    name says.
+    It is given :func:`~tauflow.data.summary_features.compute_summary_features` of each sequence, or
+    of each up to every row that has a target; of a forecast with a season, also the values of a
+    season ago. Its options are the defaults, and its seed is 0. Of many rows a part is drawn to fit
+    on, which the name says.
 
     Args:
-        data: a table's task, with at most :data:`MOST_OUTPUTS` values to predict.
+        data: a table's task, with at most :data:`MAX_OUTPUTS` values to predict.
 
     Returns:
         The name, and predictions as a network makes them: logits, or values that are scaled as the
@@ -42,20 +42,20 @@ def gradient_boosting(data: TaskData) -> tuple[str, Tensor]:
         MissingExtraError: scikit-learn is not installed.
     """
     ensemble = require("sklearn.ensemble", extra="sklearn")
-    rows = _rows(data.train, per_step=data.card.per_step)
-    limit = _MOST_ROWS
+    rows = _select_rows(data.train, per_step=data.card.per_step)
+    limit = _MAX_ROWS
     if data.card.task == "regress":
-        limit = min(limit, max(_FEWEST_ROWS, _MOST_VALUES // data.card.target_size))
+        limit = min(limit, max(_MIN_ROWS, _MAX_VALUES // data.card.target_size))
     total = int(rows.sum())
-    name = NAME
+    name = BOOSTING_NAME
     if total > limit:
-        name = f"{NAME} (fitted on {limit:,} of {total:,} targets)"
+        name = f"{BOOSTING_NAME} (fitted on {limit:,} of {total:,} targets)"
         places = torch.from_numpy(np.random.default_rng(0).choice(total, limit, replace=False))
         few = torch.zeros(total, dtype=torch.bool)
         few[places] = True
         rows = rows.masked_scatter(rows, few)
-    features = _features(data, data.train, rows)
-    y, known = _targets(data.train, rows, per_step=data.card.per_step)
+    features = _compute_features(data, data.train, rows)
+    y, known = _select_targets(data.train, rows, per_step=data.card.per_step)
     if data.card.task == "classify":
         kind, y = ensemble.HistGradientBoostingClassifier, y[:, :1].astype(np.int64)
     else:
@@ -64,40 +64,40 @@ def gradient_boosting(data: TaskData) -> tuple[str, Tensor]:
         _fit(kind(random_state=0), features[there], values[there])
         for values, there in zip(y.T, known.T, strict=False)
     ]
-    return name, _predictions(data, models)
+    return name, _predict(data, models)
 
 
-class _Fitted(NamedTuple):
+class _FittedModel(NamedTuple):
     """A fitted model, ``None`` where there was nothing to fit, and the columns that it is given."""
 
     model: Any
     columns: NDArray[np.bool_]
 
 
-def _fit(model: Any, features: Floats, y: NDArray[Any]) -> _Fitted:
+def _fit(model: Any, features: Floats, y: NDArray[Any]) -> _FittedModel:
     """Fit a model of one target on the features that vary where the target is known."""
-    columns = _varies(features)
+    columns = _find_varying_columns(features)
     if not columns.any():
-        return _Fitted(None, columns)
-    return _Fitted(model.fit(features[:, columns], y), columns)
+        return _FittedModel(None, columns)
+    return _FittedModel(model.fit(features[:, columns], y), columns)
 
 
-def _predictions(data: TaskData, models: list[_Fitted]) -> Tensor:
+def _predict(data: TaskData, models: list[_FittedModel]) -> Tensor:
     """Return what fitted models predict of the test part."""
     lead = data.test.x.shape[: 2 if data.card.per_step else 1]
     found = torch.zeros(*lead, data.card.target_size, dtype=torch.float32)
-    for first, piece in data.test.pieces():
-        rows = _rows(piece, per_step=data.card.per_step)
+    for first, piece in data.test.iter_slices():
+        rows = _select_rows(piece, per_step=data.card.per_step)
         if not rows.any():
             continue
-        features = _features(data, piece, rows)
+        features = _compute_features(data, piece, rows)
         answer = np.zeros((len(features), data.card.target_size))
         for place, (model, columns) in enumerate(models):
             if model is None:
                 continue
             if data.card.task == "classify":
                 answer[:, model.classes_] = model.predict_proba(features[:, columns])
-                answer = np.log(answer.clip(min=_LEAST))
+                answer = np.log(answer.clip(min=_MIN_PROBABILITY))
             else:
                 answer[:, place] = model.predict(features[:, columns])
         where = rows if data.card.per_step else rows.any(1)
@@ -105,7 +105,7 @@ def _predictions(data: TaskData, models: list[_Fitted]) -> Tensor:
     return found
 
 
-def _rows(batch: SequenceBatch, *, per_step: bool) -> Tensor:
+def _select_rows(batch: SequenceBatch, *, per_step: bool) -> Tensor:
     """Return after which steps there is something to predict, (B, T)."""
     if not per_step:
         return torch.arange(batch.x.shape[1]) == batch.lengths[:, None].clamp(min=1) - 1
@@ -113,7 +113,7 @@ def _rows(batch: SequenceBatch, *, per_step: bool) -> Tensor:
     return known if known.ndim == 2 else known.any(-1)
 
 
-def _targets(
+def _select_targets(
     batch: SequenceBatch, rows: Tensor, *, per_step: bool
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the targets of chosen steps, (N, O), and which of them are known."""
@@ -126,17 +126,19 @@ def _targets(
     return y.numpy(), known.numpy()
 
 
-def _features(data: TaskData, batch: SequenceBatch, rows: Tensor) -> Floats:
+def _compute_features(data: TaskData, batch: SequenceBatch, rows: Tensor) -> Floats:
     """Return the features of chosen steps, (N, K)."""
-    found = summary_features(batch, where=rows).values
+    found = compute_summary_features(batch, where=rows).values
     if not (data.card.forecast and data.card.season):
         return found
-    again, _ = as_before(data, data.card.season)(batch.x, mask=batch.mask, observed=batch.observed)
+    again, _ = make_seasonal_naive(data, data.card.season)(
+        batch.x, mask=batch.mask, observed=batch.observed
+    )
     again = again[rows if data.card.per_step else rows.any(1)]
     return np.concatenate([found, again.double().numpy()], axis=1)
 
 
-def _varies(features: Floats) -> NDArray[np.bool_]:
+def _find_varying_columns(features: Floats) -> NDArray[np.bool_]:
     """Return which columns hold more than one value; trees cannot split others."""
     first = features[:1]
     same = (features == first) | (np.isnan(features) & np.isnan(first))

@@ -14,12 +14,12 @@ from tauflow.training.score import Score
 
 Interval = tuple[float, float]
 RESAMPLES = 1_000
-FEWEST = 10
+MIN_CLUSTERS = 10
 """Clusters that are enough to resample."""
-_BLOCKS = 40
-_LEVEL = 0.95
-_NUMBERS = 50_000_000  # weights of entries in all: of a million entries there are 50 resamples
-_AT_ONCE = 4_000_000
+_NUM_BLOCKS = 40
+_CONFIDENCE_LEVEL = 0.95
+_MAX_WEIGHTS = 50_000_000  # weights of entries in all: of a million entries there are 50 resamples
+_WEIGHTS_PER_CHUNK = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class Clusters:
     Args:
         codes: of each sequence, (B,), or of each step, (B, T), which cluster it is in.
         count: of clusters.
-        what: they are, for captions.
+        description: they are, for captions.
     """
 
     codes: Tensor
     count: int
-    what: str
+    description: str
 
 
-def clusters_of(data: TaskData) -> Clusters | str:
+def make_clusters(data: TaskData) -> Clusters | str:
     """Return the clusters of the test part of a table; if there are too few, why.
 
     They are its ids, or their groups; of fewer than :data:`FEWEST`, blocks of consecutive rows, or
@@ -50,16 +50,16 @@ def clusters_of(data: TaskData) -> Clusters | str:
     what = f"groups ({info.options.group!r})" if info.groups else "ids"
     each = torch.from_numpy(np.unique(names, return_inverse=True)[1].astype(np.int64))
     count = int(each.max()) + 1
-    if count >= FEWEST:
+    if count >= MIN_CLUSTERS:
         return Clusters(each, count, f"the {count} test {what}")
     few = f"the test part has {count} {what if count > 1 else what.replace('s', '', 1)}"
     if not (card.per_step or card.horizon):
-        return f"{few}, and at least {FEWEST} are needed"
+        return f"{few}, and at least {MIN_CLUSTERS} are needed"
     owners = torch.from_numpy(np.unique(ids, return_inverse=True)[1].astype(np.int64))
     valid = data.test.valid if card.per_step else torch.ones(len(owners), 1, dtype=torch.bool)
     blocks = torch.zeros(valid.shape, dtype=torch.int64)
     total = int(valid.sum())
-    length = max(-(-total // _BLOCKS), card.season if card.per_step else 1, 1)
+    length = max(-(-total // _NUM_BLOCKS), card.season if card.per_step else 1, 1)
     made = 0
     for owner in range(int(owners.max()) + 1):
         own = valid & (owners == owner)[:, None]
@@ -67,17 +67,19 @@ def clusters_of(data: TaskData) -> Clusters | str:
         blocks[own] = made + places
         made += int(places[-1]) + 1 if len(places) else 0
     unit = "rows" if card.per_step else "windows"
-    if made < FEWEST:
+    if made < MIN_CLUSTERS:
         return f"{few} and {total} {unit}, which are too few to resample"
     codes = blocks if card.per_step else blocks[:, 0]
     return Clusters(codes, made, f"{made} blocks of {length} consecutive {unit}, as {few}")
 
 
-def entry_codes(prediction: Tensor, batch: SequenceBatch, codes: Tensor) -> NDArray[np.int64]:
+def get_entry_clusters(
+    prediction: Tensor, batch: SequenceBatch, codes: Tensor
+) -> NDArray[np.int64]:
     """Return the cluster of each entry, or row, that a score's ``selected`` returns, (K,)."""
     valid = batch.mask if batch.y_mask is None else batch.y_mask
     if prediction.ndim == 2:
-        valid = batch.known_of_sequences
+        valid = batch.sequence_target_mask
         if valid is None:
             return codes.numpy()
     codes = codes if codes.ndim == 2 else codes[:, None].expand(prediction.shape[:2])
@@ -86,13 +88,13 @@ def entry_codes(prediction: Tensor, batch: SequenceBatch, codes: Tensor) -> NDAr
     return codes.reshape(*codes.shape, *(1,) * (valid.ndim - 2)).expand_as(valid)[valid].numpy()
 
 
-def draws_of(count: int, resamples: int = RESAMPLES) -> NDArray[np.int64]:
+def sample_cluster_counts(count: int, resamples: int = RESAMPLES) -> NDArray[np.int64]:
     """Return how often each of so many clusters is drawn in each resample, (R, G)."""
     draw = np.random.default_rng(0)
     return draw.multinomial(count, np.full(count, 1 / count), size=resamples)
 
 
-def value_and_interval(
+def compute_score_interval(
     score: Score,
     prediction: Tensor,
     batch: SequenceBatch,
@@ -114,37 +116,37 @@ def value_and_interval(
         The score; and its interval, ``None`` where there are no clusters, or the score is one of
         all entries that takes no weights.
     """
-    batch = score.by_rows(batch)
-    chosen, y = score.selected(prediction, batch)
+    batch = score.mask_unknown_values(batch)
+    chosen, y = score.select_valid(prediction, batch)
     if score.whole is None:
-        entries = score.entries(chosen, y).double().flatten().numpy()
+        entries = score.compute_per_entry(chosen, y).double().flatten().numpy()
         value = float(entries.mean())
     else:
-        chosen, y = score.rows(chosen, y)
+        chosen, y = score.flatten_rows(chosen, y)
         value = float(score.whole(chosen, y))
-    if clusters is None or not (score.whole is None or score.weighs):
+    if clusters is None or not (score.whole is None or score.supports_weights):
         return value, None
-    codes = entry_codes(prediction, batch, clusters.codes)
+    codes = get_entry_clusters(prediction, batch, clusters.codes)
     if score.whole is None:
         each = np.repeat(codes, len(entries) // len(codes))
         sums = np.bincount(each, entries, clusters.count)
         counts = np.bincount(each, minlength=clusters.count)
-        drawn = draws_of(clusters.count)
+        drawn = sample_cluster_counts(clusters.count)
         with np.errstate(invalid="ignore"):
-            return value, _middle((drawn @ sums) / (drawn @ counts))
-    resamples = min(RESAMPLES, max(50, _NUMBERS // len(codes)))
-    drawn = draws_of(clusters.count)[:resamples]
-    at_once = max(1, _AT_ONCE // len(codes))
+            return value, _compute_interval((drawn @ sums) / (drawn @ counts))
+    resamples = min(RESAMPLES, max(50, _MAX_WEIGHTS // len(codes)))
+    drawn = sample_cluster_counts(clusters.count)[:resamples]
+    at_once = max(1, _WEIGHTS_PER_CHUNK // len(codes))
     found = [
         score.whole(chosen, y, torch.from_numpy(drawn[first : first + at_once][:, codes]))
         for first in range(0, resamples, at_once)
     ]
-    return value, _middle(torch.cat(found).numpy())
+    return value, _compute_interval(torch.cat(found).numpy())
 
 
-def _middle(scores: NDArray[np.float64]) -> Interval | None:
+def _compute_interval(scores: NDArray[np.float64]) -> Interval | None:
     known: Sequence[float] = scores[~np.isnan(scores)].tolist()
     if 2 * len(known) < len(scores):
         return None
-    low, high = np.quantile(known, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
+    low, high = np.quantile(known, [(1 - _CONFIDENCE_LEVEL) / 2, (1 + _CONFIDENCE_LEVEL) / 2])
     return float(low), float(high)

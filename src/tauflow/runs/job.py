@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from tauflow.checks import seed_of_bits
+from tauflow._internal.checks import check_seed
+from tauflow._internal.tensor_file import write_atomically
 from tauflow.data.card import TaskData
-from tauflow.data.catalog import load_task
+from tauflow.data.registry import load_task
 from tauflow.models import AbstractWholeModel, SequenceModel
-from tauflow.models.specified import ModelSpec, build_model
-from tauflow.tensorfile import write_atomically
+from tauflow.models.spec import ModelSpec, build_model
 from tauflow.training.callbacks import AnyCallback
+from tauflow.training.distributed import DistributedContext
 from tauflow.training.loop import train
-from tauflow.training.ranks import Ranks
 from tauflow.training.recipe import Recipe
 
 from . import results
@@ -34,7 +34,7 @@ def say_nothing(line: str) -> None:
 
 
 @dataclass(frozen=True)
-class Places:
+class Paths:
     """Where things are; said once, where a command or a call begins.
 
     Args:
@@ -47,13 +47,13 @@ class Places:
     runs: Path = Path("runs")
     data: Path | None = None
 
-    def of(self, experiment: str) -> Path:
+    def results_file(self, experiment: str) -> Path:
         """Return the file of a table's finished runs."""
         return self.results / f"{experiment}.jsonl"
 
 
 @dataclass(frozen=True)
-class Part:
+class DatasetSpec:
     """One data set of an experiment; most experiments have a single one, without a name.
 
     Args:
@@ -85,7 +85,7 @@ class Job:
 
     experiment: str
     row: str
-    part: Part
+    part: DatasetSpec
     model: ModelSpec
     recipe: Recipe
     loss: str
@@ -121,9 +121,9 @@ class Job:
         Options at their defaults do not count, so that finished runs stay valid when the library
         gains an option; nor does the size of evaluation batches, which changes no result.
         """
-        recipe = _changed(self.recipe)
+        recipe = _get_changed_fields(self.recipe)
         recipe.pop("eval_batch_size", None)
-        config = {**self.config, "recipe": recipe, "model": _changed(self.model)}
+        config = {**self.config, "recipe": recipe, "model": _get_changed_fields(self.model)}
         text = json.dumps(config, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -139,7 +139,7 @@ class Job:
         return runs_dir / folder / f"{row}-seed{self.seed}-{self.hash[:8]}"
 
 
-def number_in(name: str, base: str) -> int | None:
+def parse_run_number(name: str, base: str) -> int | None:
     """Return which run a folder is of those whose first is called ``base``, if it is one."""
     if name == base:
         return 1
@@ -149,7 +149,7 @@ def number_in(name: str, base: str) -> int | None:
     return int(number)
 
 
-def _changed(options: Recipe | ModelSpec) -> dict[str, Any]:
+def _get_changed_fields(options: Recipe | ModelSpec) -> dict[str, Any]:
     """Return the fields of a dataclass that differ from their defaults."""
     return {
         f.name: getattr(options, f.name)
@@ -158,7 +158,7 @@ def _changed(options: Recipe | ModelSpec) -> dict[str, Any]:
     }
 
 
-def shortened(recipe: Recipe, epochs: int) -> Recipe:
+def with_epochs(recipe: Recipe, epochs: int) -> Recipe:
     """Return a recipe with another number of epochs.
 
     A single epoch is scored whatever the recipe says of the last one: there is no other. A
@@ -171,25 +171,27 @@ def shortened(recipe: Recipe, epochs: int) -> Recipe:
     return replace(recipe, epochs=epochs, score_last_epoch=scored, curriculum_epochs=stage)
 
 
-def load_part(part: Part, data_dir: Path | None = None) -> TaskData:
+def load_dataset(dataset: DatasetSpec, data_dir: Path | None = None) -> TaskData:
     """Load the data of a part; a second call in the same process is free."""
-    options = tuple((name, _fixed(part.options[name])) for name in sorted(part.options))
-    return _load(part.dataset, options, data_dir)
+    options = tuple((name, _to_hashable(dataset.options[name])) for name in sorted(dataset.options))
+    return _load_cached(dataset.dataset, options, data_dir)
 
 
-def _fixed(value: Any) -> Any:
+def _to_hashable(value: Any) -> Any:
     """Return a value of JSON as one that can be remembered by; a loader refuses what it is not."""
     if isinstance(value, dict):
-        return tuple((key, _fixed(one)) for key, one in value.items())
-    return tuple(map(_fixed, value)) if isinstance(value, list) else value
+        return tuple((key, _to_hashable(one)) for key, one in value.items())
+    return tuple(map(_to_hashable, value)) if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=2)
-def _load(name: str, options: tuple[tuple[str, Any], ...], data_dir: Path | None) -> TaskData:
+def _load_cached(
+    name: str, options: tuple[tuple[str, Any], ...], data_dir: Path | None
+) -> TaskData:
     return load_task(name, root=data_dir, **dict(options))
 
 
-def execute(
+def train_job(
     job: Job,
     data: TaskData,
     *,
@@ -198,7 +200,7 @@ def execute(
     progress: bool | None = None,
     callbacks: Iterable[AnyCallback] = (),
     device: str | None = None,
-    tested: bool = True,
+    score_test: bool = True,
 ) -> tuple[RunRecord, SequenceModel | AbstractWholeModel]:
     """Train the job's model.
 
@@ -210,19 +212,19 @@ def execute(
         progress: whether to draw a bar; by default on a terminal only.
         callbacks: told how it goes, see :func:`tauflow.training.train`.
         device: where to train; by default the CPU.
-        tested: whether to score the test data, which a choice of settings must not see.
+        score_test: whether to score the test data, which a choice of settings must not see.
 
     Returns:
         The record and the model, which holds the selected weights.
     """
-    started = now()
-    torch.manual_seed(seed_of_bits(64, seed=job.seed))
+    started = format_utc_now()
+    torch.manual_seed(check_seed(64, seed=job.seed))
     model = build_model(job.model, data.card)
     trained = train(
         model,
         train=data.train,
         valid=data.valid,
-        test=data.test if tested else None,
+        test=data.test if score_test else None,
         loss=job.loss,
         metric=job.metric,
         recipe=job.recipe,
@@ -236,7 +238,7 @@ def execute(
     if device is not None:
         model.to(data.train.x.device)  # what becomes of it works on the data as they are
     record = RunRecord(
-        **identity(job, started, device),
+        **make_record_header(job, started, device),
         status=DONE,
         valid=trained.valid,
         test=trained.test,
@@ -248,17 +250,17 @@ def execute(
         seconds_per_epoch=trained.seconds_per_epoch,
         history=tuple(trained.history),
     )
-    if run_dir is not None and Ranks.here().writes:
+    if run_dir is not None and DistributedContext.current().is_main:
         write_atomically(run_dir / RECORD_FILE, (record.to_json() + "\n").encode())
     return record, model
 
 
-def now() -> str:
+def format_utc_now() -> str:
     """Return the time as records have it."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def identity(job: Job, started: str, device: str | None = None) -> dict[str, Any]:
+def make_record_header(job: Job, started: str, device: str | None = None) -> dict[str, Any]:
     """Return what the records of a job's runs begin with."""
     return {
         "experiment": job.experiment,
@@ -268,7 +270,7 @@ def identity(job: Job, started: str, device: str | None = None) -> dict[str, Any
         "config_hash": job.hash,
         "metric": job.metric,
         "started": started,
-        "commit": results.commit(),
-        "versions": results.versions(),
-        "machine": results.machine(device),
+        "commit": results.get_commit(),
+        "versions": results.get_versions(),
+        "machine": results.describe_machine(device),
     }

@@ -12,11 +12,11 @@ from typing import Any
 
 from tauflow.errors import NonFiniteError
 
-JOURNAL = "study.log"
-STARTUP = 5
+JOURNAL_FILE = "study.log"
+NUM_STARTUP_TRIALS = 5
 """Trials before a median is trusted to end others early."""
-DRAW = "draw"
-_NOT_FINITE, _ERROR, _REPEATS = "not finite", "error", "repeats"
+DRAW_ATTRIBUTE = "draw"
+_NON_FINITE_ATTRIBUTE, _ERROR_ATTRIBUTE, _REPEATS_ATTRIBUTE = "not finite", "error", "repeats"
 """What trials are marked with: which of the study's draws their settings are, see
 :func:`next_draw`, why they failed, and the number of the stopped one they repeat."""
 
@@ -47,22 +47,22 @@ def open_study(
         # Workers of other machines come through Dask, so that a lock need not be a link, as it is
         # by default: a link dangles where the path is a relative one, and is then waited for
         # without an end.
-        file = str((folder / JOURNAL).absolute())
+        file = str((folder / JOURNAL_FILE).absolute())
         storage = JournalStorage(JournalFileBackend(file, JournalFileOpenLock(file)))
     return optuna.create_study(
         storage=storage,
         study_name="study",
         load_if_exists=storage is not None,
         direction="maximize" if higher_is_better else "minimize",
-        pruner=optuna.pruners.MedianPruner(STARTUP, n_warmup_steps=epochs // 5),
+        pruner=optuna.pruners.MedianPruner(NUM_STARTUP_TRIALS, n_warmup_steps=epochs // 5),
     )
 
 
-def put_right(folder: Path) -> None:
+def repair_journal(folder: Path) -> None:
     """Undo what a program that was killed left half done; for who holds the folder's lock."""
-    for left in folder.glob(f"{JOURNAL}.lock*"):  # Optuna's own, which nobody gives back
+    for left in folder.glob(f"{JOURNAL_FILE}.lock*"):  # Optuna's own, which nobody gives back
         left.unlink()
-    file = folder / JOURNAL
+    file = folder / JOURNAL_FILE
     if not file.exists():
         return
     with file.open("r+b") as journal:
@@ -72,7 +72,7 @@ def put_right(folder: Path) -> None:
             journal.truncate(whole)
 
 
-def try_again(study: Any, names: Set[str]) -> None:
+def requeue_stopped_trials(study: Any, names: Set[str]) -> None:
     """Let the settings of trials that were stopped be the next ones; for who holds the lock.
 
     Those of a trial that was stopped before it had all of them, by these names, are drawn again.
@@ -80,55 +80,60 @@ def try_again(study: Any, names: Set[str]) -> None:
     from optuna.trial import TrialState
 
     trials = [(one, one.state) for one in study.get_trials(deepcopy=False)]
-    repeated = {one.user_attrs.get(_REPEATS) for one, _ in trials}
+    repeated = {one.user_attrs.get(_REPEATS_ATTRIBUTE) for one, _ in trials}
     for trial, state in trials:
         if state is TrialState.RUNNING:  # in a program that was killed
             study.tell(trial.number, state=TrialState.FAIL)
         elif state is not TrialState.FAIL:
             continue
         settings = trial.system_attrs.get("fixed_params", trial.params)
-        if settings.keys() == names and not explained(trial) and trial.number not in repeated:
-            marks = {_REPEATS: trial.number, DRAW: trial.user_attrs.get(DRAW, trial.number)}
+        if settings.keys() == names and not is_conclusive(trial) and trial.number not in repeated:
+            marks = {
+                _REPEATS_ATTRIBUTE: trial.number,
+                DRAW_ATTRIBUTE: trial.user_attrs.get(DRAW_ATTRIBUTE, trial.number),
+            }
             study.enqueue_trial(settings, user_attrs=marks)
 
 
-def next_draw(study: Any) -> int:
+def get_next_draw(study: Any) -> int:
     """Return the number of the draw that gives the next trial its settings.
 
     It is the first whose trial neither came to an end nor is under way: the settings of a study
     depend on its seed and the trials that ended, and not on those that were stopped in between.
     """
     drawn = {
-        one.user_attrs.get(DRAW, one.number)  # the studies of older versions have no such mark
+        one.user_attrs.get(
+            DRAW_ATTRIBUTE, one.number
+        )  # the studies of older versions have no such mark
         for one in study.get_trials(deepcopy=False)
-        if explained(one) or not one.state.is_finished()
+        if is_conclusive(one) or not one.state.is_finished()
     }
     return next(number for number in range(len(drawn) + 1) if number not in drawn)
 
 
-def ended(study: Any) -> list[Any]:
+def get_ended_trials(study: Any) -> list[Any]:
     """Return the trials of a study that count, in their order."""
-    return [one for one in study.get_trials(deepcopy=False) if _counts(one)]
+    return [one for one in study.get_trials(deepcopy=False) if _is_counted(one)]
 
 
-def _counts(trial: Any) -> bool:
+def _is_counted(trial: Any) -> bool:
     if trial.state.name == "FAIL":
-        return _NOT_FINITE in trial.user_attrs
+        return _NON_FINITE_ATTRIBUTE in trial.user_attrs
     return bool(trial.state.is_finished())
 
 
-def explained(trial: Any) -> bool:
+def is_conclusive(trial: Any) -> bool:
     """Whether a trial came to an end that its settings lead to, be it an error."""
-    return _counts(trial) or _ERROR in trial.user_attrs
+    return _is_counted(trial) or _ERROR_ATTRIBUTE in trial.user_attrs
 
 
-def error_of(trial: Any) -> str:
+def get_error(trial: Any) -> str:
     """Return what a trial failed with, empty if it did not."""
-    return str(trial.user_attrs.get(_ERROR, ""))
+    return str(trial.user_attrs.get(_ERROR_ATTRIBUTE, ""))
 
 
 @contextmanager
-def failure_told(trial: Any) -> Iterator[None]:
+def mark_failure(trial: Any) -> Iterator[None]:
     """Mark a trial with why it fails, if it does; one that is stopped gets no mark."""
     import optuna
 
@@ -137,8 +142,8 @@ def failure_told(trial: Any) -> Iterator[None]:
     except optuna.TrialPruned:
         raise
     except NonFiniteError:
-        trial.set_user_attr(_NOT_FINITE, True)
+        trial.set_user_attr(_NON_FINITE_ATTRIBUTE, True)
         raise
     except Exception as error:  # which the same settings may lead to again: they are not repeated
-        trial.set_user_attr(_ERROR, f"{type(error).__name__}: {error}")
+        trial.set_user_attr(_ERROR_ATTRIBUTE, f"{type(error).__name__}: {error}")
         raise

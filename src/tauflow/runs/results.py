@@ -15,12 +15,12 @@ from typing import Any
 import numpy
 import torch
 
+from tauflow._internal.json_io import parse_json
 from tauflow.errors import DataError
-from tauflow.plain_json import read_json
 from tauflow.version import VERSION
 
 from .record_check import check_record
-from .timespan import duration
+from .time_limits import format_duration
 
 DONE = "done"
 FAILED = "failed"
@@ -85,7 +85,7 @@ class RunRecord:
         return f"{self.row} {self.config_hash}"
 
     @property
-    def asked(self) -> int:
+    def planned_epochs(self) -> int:
         """Epochs that were to be run, more than :attr:`epochs` if the run stopped early."""
         return int(self.config["recipe"]["epochs"])
 
@@ -95,7 +95,7 @@ class RunRecord:
         recipe = self.config["recipe"]
         if (
             self.epochs is None
-            or self.epochs >= self.asked
+            or self.epochs >= self.planned_epochs
             or recipe.get("on_divergence") != "stop"
         ):
             return None
@@ -120,7 +120,7 @@ class RunRecord:
             DataError: it is, but not a record.
         """
         try:
-            values = check_record(cls, read_json(line))
+            values = check_record(cls, parse_json(line))
         except json.JSONDecodeError:
             raise
         except ValueError as error:
@@ -128,26 +128,26 @@ class RunRecord:
         return cls(**{**values, "history": tuple(values.get("history", ()))})
 
 
-def describe(record: RunRecord, name: str = "", part: str = "test") -> str:
+def format_record(record: RunRecord, name: str = "", split: str = "test") -> str:
     """Return one line about a finished or failed run.
 
     Args:
         record: the run.
         name: what to call it; by default by its row and seed.
-        part: whose score to tell, ``"test"`` or ``"valid"``.
+        split: whose score to tell, ``"test"`` or ``"valid"``.
     """
     name = name or f"{record.row}, seed {record.seed}"
     if record.status == FAILED:
         return f"{name}: FAILED: {record.error}"
-    score = record.test if part == "test" else record.valid
+    score = record.test if split == "test" else record.valid
     number = "not scored" if score is None else f"{score:.4g}"
     return (
-        f"{name}: {part} {record.metric} {number} at epoch {record.best_epoch} "
-        f"of {record.epochs}, {duration(record.seconds or 0.0)}"
+        f"{name}: {split} {record.metric} {number} at epoch {record.best_epoch} "
+        f"of {record.epochs}, {format_duration(record.seconds or 0.0)}"
     )
 
 
-def check_place(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Make the folder of a results file, and see that lines can be added, before hours are spent.
 
     Raises:
@@ -159,7 +159,7 @@ def check_place(path: Path) -> None:
         raise OSError(errno.EACCES, "results cannot be written there", str(path))
 
 
-def append(path: Path, record: RunRecord) -> None:
+def append_record(path: Path, record: RunRecord) -> None:
     """Append a record to a results file, creating it if need be.
 
     The line goes out in one write to a file opened for appending, so that two programs may write to
@@ -193,7 +193,7 @@ def _is_torn(handle: int) -> bool:
     return os.read(handle, 1) != b"\n"
 
 
-def read(path: Path) -> tuple[list[RunRecord], list[str]]:
+def read_records(path: Path) -> tuple[list[RunRecord], list[str]]:
     """Read a results file.
 
     Returns:
@@ -226,7 +226,7 @@ def read(path: Path) -> tuple[list[RunRecord], list[str]]:
 
 
 @lru_cache(maxsize=1)
-def commit() -> str | None:
+def get_commit() -> str | None:
     """Return the revision of the source tree this package runs from, or ``None``.
 
     It is marked where the package differs from it; results, which runs add to, may.
@@ -234,12 +234,12 @@ def commit() -> str | None:
     tree = Path(__file__).parents[3]
     if not (tree / ".git").exists():  # installed: any repository around it is someone else's
         return None
-    revision = _git(tree, "describe", "--always")
-    changed = _git(tree, "status", "--porcelain", "--untracked-files=no", "--", "src")
+    revision = _run_git(tree, "describe", "--always")
+    changed = _run_git(tree, "status", "--porcelain", "--untracked-files=no", "--", "src")
     return f"{revision}-dirty" if revision and changed else revision or None
 
 
-def _git(tree: Path, *words: str) -> str:
+def _run_git(tree: Path, *words: str) -> str:
     """Return what git says, empty if it cannot."""
     try:
         answer = subprocess.run(
@@ -250,7 +250,7 @@ def _git(tree: Path, *words: str) -> str:
     return answer.stdout.strip()
 
 
-def versions() -> dict[str, str]:
+def get_versions() -> dict[str, str]:
     """Return the versions of what computes the numbers."""
     return {
         "tauflow": VERSION,
@@ -260,14 +260,14 @@ def versions() -> dict[str, str]:
     }
 
 
-def machine(device: str | None = None) -> dict[str, Any]:
+def describe_machine(device: str | None = None) -> dict[str, Any]:
     """Return the processor, cores, threads and platform; nothing that names the machine.
 
     Args:
         device: where it computes, if not on the CPU; its name is told too.
     """
     found = {
-        "cpu": _cpu_model(),
+        "cpu": _get_cpu_model(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -278,7 +278,7 @@ def machine(device: str | None = None) -> dict[str, Any]:
     return {**found, "device": torch.cuda.get_device_name(device) if on_cuda else device}
 
 
-def _cpu_model() -> str:
+def _get_cpu_model() -> str:
     if sys.platform == "linux":
         try:
             text = Path("/proc/cpuinfo").read_text(encoding="utf-8")

@@ -10,26 +10,26 @@ from typing import Any
 
 from torch import nn
 
+from tauflow._internal.locks import make_folder
 from tauflow.data.card import TaskData
 from tauflow.errors import CheckpointError
-from tauflow.export.files import PREDICTOR, description_of
-from tauflow.lock import make_folder
-from tauflow.models.registry import entry_of
-from tauflow.models.specified import ModelSpec, build_model, spanning
+from tauflow.export.files import PREDICTOR, get_file_config
+from tauflow.models.registry import get_model_info
+from tauflow.models.spec import ModelSpec, build_model, set_horizon
 from tauflow.predict import Predictor
 from tauflow.training.callbacks import AnyCallback
-from tauflow.training.class_balance import balanced_weights
-from tauflow.training.defaults import HIDDEN_SIZE, RECIPE, without_validation
-from tauflow.training.logs import log_to
-from tauflow.training.ranks import Ranks
+from tauflow.training.class_weights import compute_class_weights
+from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE, disable_validation
+from tauflow.training.distributed import DistributedContext
+from tauflow.training.loggers import log_to
 from tauflow.training.recipe import Recipe
 
-from .baselines import baselines
-from .extend import take_over_shorter
-from .job import Say, execute, number_in, say_nothing
+from .baseline_comparison import TestScores, score_test_split
+from .baselines import score_baselines
+from .job import Say, parse_run_number, say_nothing, train_job
 from .results import RunRecord
-from .scored import TestScores, score_test
-from .source import CsvFile, read_source, table_of, told_what_misses
+from .run_data import CsvFile, add_needed_indicators, load_run_data, load_table_file
+from .warm_start import warm_start_from_shorter_run
 
 REPORT_FILE = "report.html"
 
@@ -42,8 +42,8 @@ class TaskRun:
         record: what came out.
         baselines: names and test scores of trivial predictions.
         directory: where checkpoints, log, record, report and predictor are; no predictor if a file
-            cannot hold the model, which ``remarks`` then say.
-        remarks: what else to say of the result.
+            cannot hold the model, which ``notes`` then say.
+        notes: what else to say of the result.
         scores: on the test part, by all metrics that are shown; of tables.
         data: what was trained on.
         model: the trained model.
@@ -52,7 +52,7 @@ class TaskRun:
     record: RunRecord
     baselines: list[tuple[str, float]]
     directory: Path
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     scores: TestScores | None = None
     data: TaskData = field(kw_only=True, repr=False, compare=False)
     model: nn.Module = field(kw_only=True, repr=False, compare=False)
@@ -65,16 +65,16 @@ class TaskRun:
     @property
     def predictor(self) -> Predictor:
         """The model with what is known of its data, as :func:`tauflow.load_predictor` reads it."""
-        return Predictor.of(self.model, self.data)
+        return Predictor.from_data(self.model, self.data)
 
 
 def run_task(
     source: str | Path | CsvFile,
     model: str = "cfc",
     *,
-    hidden_size: int = HIDDEN_SIZE,
+    hidden_size: int = DEFAULT_HIDDEN_SIZE,
     options: Mapping[str, Any] | None = None,
-    recipe: Recipe = RECIPE,
+    recipe: Recipe = DEFAULT_RECIPE,
     seed: int = 0,
     resume: bool = False,
     runs_dir: Path = Path("runs"),
@@ -111,7 +111,7 @@ def run_task(
         data_dir: folder of the data files of the catalog.
         dataset_options: of the loader of a data set of the catalog.
         metrics: names of metrics to report, of which the first one selects the epoch; see
-            :func:`~tauflow.runs.measured.measured_by`.
+            :func:`~tauflow.runs.metric_choice.measured_by`.
         progress: whether to draw a bar; by default on a terminal only.
         device: where to train; by default the CPU.
         log: where else the numbers of every epoch go, see :func:`tauflow.training.log_to`.
@@ -127,26 +127,28 @@ def run_task(
         CheckpointError: there is no run to resume, or a damaged one.
         BusyError: the run to resume is still going on.
     """
-    entry_of(model)  # refuse an unknown name before data are loaded
+    get_model_info(model)  # refuse an unknown name before data are loaded
     spec = ModelSpec(model, hidden_size, options=dict(options or {}))
-    found = read_source(source, spec, data_dir, dataset_options, metrics, say)
+    found = load_run_data(source, spec, data_dir, dataset_options, metrics, say)
     data, card = found.data, found.data.card
     if data.valid is None:
-        recipe = without_validation(recipe)
-    job = found.job(spec, recipe, seed)
-    ranks = Ranks.here()
-    if ranks.writes:
-        _warn_if_not_kept(build_model(job.model, card))  # another will be trained, from the seed
+        recipe = disable_validation(recipe)
+    job = found.make_job(spec, recipe, seed)
+    ranks = DistributedContext.current()
+    if ranks.is_main:
+        _warn_if_not_saveable(
+            build_model(job.model, card)
+        )  # another will be trained, from the seed
 
     def begin() -> Path:
         if resume:
-            take_over_shorter(job, data, runs_dir)
-        return choose_directory(job.directory(runs_dir), resume=resume)
+            warm_start_from_shorter_run(job, data, runs_dir)
+        return choose_run_directory(job.directory(runs_dir), resume=resume)
 
-    directory = ranks.first_only(begin)
-    with _removed_unless_begun(directory, own=not resume and ranks.writes):
+    directory = ranks.on_rank_zero(begin)
+    with _remove_if_not_started(directory, is_new=not resume and ranks.is_main):
         logs = [log_to(k, directory, name=directory.name, config=job.config) for k in log]
-        record, trained = execute(
+        record, trained = train_job(
             *(job, data),
             run_dir=directory,
             resume=resume,
@@ -154,15 +156,15 @@ def run_task(
             device=device,
             callbacks=[*callbacks, *logs],
         )
-    if data.table is None or not ranks.writes:
-        scores, trivial = None, baselines(found.compared, card.metric)
+    if data.table is None or not ranks.is_main:
+        scores, trivial = None, score_baselines(found.baseline_data, card.metric)
     else:
-        scores = score_test(trained, data, found.compared, found.shown, record.row)
-        trivial = [(one.name, one.selected) for one in scores.baselines]
-    weights = _note_on_weights(recipe, data)
+        scores = score_test_split(trained, data, found.baseline_data, found.shown, record.row)
+        trivial = [(one.name, one.monitored_score) for one in scores.baselines]
+    weights = _describe_class_weights(recipe, data)
     run = TaskRun(record, trivial, directory, weights, scores, data=data, model=trained)
-    lost = _keep(run) if ranks.writes else ()
-    return replace(run, remarks=(*run.remarks, *lost))
+    lost = _save_predictor(run) if ranks.is_main else ()
+    return replace(run, notes=(*run.notes, *lost))
 
 
 def check_models(
@@ -184,32 +186,32 @@ def check_models(
         TauflowError: as :func:`run_task` does before it trains.
     """
     for model in models:
-        entry_of(model)
+        get_model_info(model)
     if len(models) < 2:
         return
     specs = [ModelSpec(model, hidden_size, options=dict(options)) for model in models]
     if isinstance(source, CsvFile):
-        table = table_of(source)  # read once
+        table = load_table_file(source)  # read once
         for spec in specs:
-            _check_model(spec, told_what_misses(table, spec))
+            _check_model(spec, add_needed_indicators(table, spec))
         return
     for spec in specs:
-        _check_model(spec, read_source(source, spec).data)
+        _check_model(spec, load_run_data(source, spec).data)
 
 
 def _check_model(spec: ModelSpec, data: TaskData) -> None:
-    build_model(spanning(spec, lambda: data.train), data.card)
+    build_model(set_horizon(spec, lambda: data.train), data.card)
 
 
-def _warn_if_not_kept(model: nn.Module) -> None:
+def _warn_if_not_saveable(model: nn.Module) -> None:
     """Say before hours of training what would be said after them."""
     try:
-        description_of(model)
+        get_file_config(model)
     except Exception as error:  # the constructors of others raise anything
         warnings.warn(f"the trained model will not be kept in a file: {error}", stacklevel=3)
 
 
-def _keep(run: TaskRun) -> tuple[str, ...]:
+def _save_predictor(run: TaskRun) -> tuple[str, ...]:
     """Write the predictor; return why there is none if the model is one that no file can hold."""
     path = run.directory / PREDICTOR
     try:
@@ -223,22 +225,23 @@ def _keep(run: TaskRun) -> tuple[str, ...]:
 
 
 @contextmanager
-def _removed_unless_begun(directory: Path, *, own: bool) -> Iterator[None]:
+def _remove_if_not_started(directory: Path, *, is_new: bool) -> Iterator[None]:
     """Leave no empty folder behind if a run is refused before it begins.
 
     Args:
         directory: of the run.
-        own: whether it was made for this run; another program may be about to begin in any other.
+        is_new: whether it was made for this run; another program may be about to begin in any
+            other.
     """
     try:
         yield
     except BaseException:
-        if own and not (directory / "run.json").exists():
+        if is_new and not (directory / "run.json").exists():
             shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
-def choose_directory(base: Path, *, resume: bool) -> Path:
+def choose_run_directory(base: Path, *, resume: bool) -> Path:
     """Return ``base``, ``base-2``, ``base-3``, ...: the latest to resume, else a new one.
 
     A new one is made at once, so that two runs that start together get two.
@@ -248,10 +251,10 @@ def choose_directory(base: Path, *, resume: bool) -> Path:
         ArgumentError: there can be no such folder.
     """
     beside = sorted(path.name for path in base.parent.glob("*"))
-    taken = [number for name in beside if (number := number_in(name, base.name)) is not None]
+    taken = [number for name in beside if (number := parse_run_number(name, base.name)) is not None]
     latest = max(taken, default=0)  # of those in between some may have been removed
     if resume and latest:
-        return _numbered(base, latest)
+        return _append_number(base, latest)
     if resume:
         raise CheckpointError(
             f"there is no run with these arguments to resume in {base.parent} (there: "
@@ -262,22 +265,22 @@ def choose_directory(base: Path, *, resume: bool) -> Path:
     while True:
         latest += 1
         try:
-            _numbered(base, latest).mkdir()
+            _append_number(base, latest).mkdir()
         except FileExistsError:
             continue
-        return _numbered(base, latest)
+        return _append_number(base, latest)
 
 
-def _numbered(base: Path, number: int) -> Path:
+def _append_number(base: Path, number: int) -> Path:
     return base if number == 1 else base.with_name(f"{base.name}-{number}")
 
 
-def _note_on_weights(recipe: Recipe, data: TaskData) -> tuple[str, ...]:
+def _describe_class_weights(recipe: Recipe, data: TaskData) -> tuple[str, ...]:
     """Return what balanced class weights are."""
     if not isinstance(recipe.class_weights, str) or data.card.task == "regress":
         return ()
     classes = max(2, data.card.target_size)
     names = data.card.targets if data.card.target_size > 1 else ()
-    weights = balanced_weights(data.train, classes)
+    weights = compute_class_weights(data.train, classes)
     told = zip(names or map(str, range(classes)), weights, strict=True)
     return (f"Class weights: {', '.join(f'{weight:.4g} for {name!r}' for name, weight in told)}.",)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tauflow._internal.json_io import MAX_DEPTH, check_depth
 from tauflow.errors import DataNotFoundError, SpecificationError
-from tauflow.plain_json import DEEPEST, check_depth
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -40,7 +40,7 @@ def parse_toml(data: bytes, where: str) -> dict[str, Any]:
         check_depth(content)
     except RecursionError as error:
         raise SpecificationError(
-            f"{where}: it is nested more deeply than {DEEPEST} levels. Correct it."
+            f"{where}: it is nested more deeply than {MAX_DEPTH} levels. Correct it."
         ) from error
     except ValueError as error:  # as are those of TOML, and of numbers with thousands of digits
         raise SpecificationError(
@@ -49,7 +49,7 @@ def parse_toml(data: bytes, where: str) -> dict[str, Any]:
     return content
 
 
-def with_entries(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def merge_entries(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return values with others by name; ``A.b`` is entry b of A, whose other entries stay."""
     found = dict(values)
     for name, value in changes.items():

@@ -10,37 +10,43 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tauflow.checks import at_least
+from tauflow._internal.checks import check_at_least
+from tauflow._internal.locks import lock_folder
+from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, NonFiniteError
-from tauflow.extras import require
-from tauflow.lock import locked
-from tauflow.models.registry import entry_of
-from tauflow.models.specified import ModelSpec
+from tauflow.models.registry import get_model_info
+from tauflow.models.spec import ModelSpec
 from tauflow.training.callbacks import Callback, Training
-from tauflow.training.defaults import HIDDEN_SIZE, RECIPE
+from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE
 from tauflow.training.metrics import METRICS
 from tauflow.training.recipe import Recipe
-from tauflow.training.run import mixed
+from tauflow.training.trainer import derive_seed
 
-from .best_file import write_best
-from .cluster import crew_of, words
-from .job import Say, execute, say_nothing
+from .best_config import write_best_config
+from .job import Say, say_nothing, train_job
 from .journal import (
-    DRAW,
-    STARTUP,
-    ended,
-    error_of,
-    failure_told,
-    next_draw,
+    DRAW_ATTRIBUTE,
+    NUM_STARTUP_TRIALS,
+    get_ended_trials,
+    get_error,
+    get_next_draw,
+    mark_failure,
     open_study,
-    put_right,
-    try_again,
+    repair_journal,
+    requeue_stopped_trials,
 )
-from .source import CsvFile, Source, read_source
-from .trial_space import Space, applied, check_space, space_of, suggest
-from .workers import end_with_parent, starting_processes
+from .processes import exit_with_parent, worker_processes
+from .run_data import CsvFile, RunData, load_run_data
+from .search_space import (
+    SearchSpace,
+    apply_settings,
+    check_search_space,
+    make_search_space,
+    suggest_settings,
+)
+from .worker_pool import connect_workers, describe_worker_failure
 
-BEST = "best.toml"
+BEST_CONFIG_FILE = "best.toml"
 _ADVICE = (
     "Wait until it ends, or stop it: every finished trial is kept. For several trials at a time, "
     "give one 'tauflow tune' with --jobs; for another study, choose another folder with --runs."
@@ -48,7 +54,7 @@ _ADVICE = (
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuningResult:
     """What was found.
 
     Args:
@@ -76,39 +82,39 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class _Search:
+class _TuningJob:
     """Everything that a worker needs; plain values, so that it travels to other processes."""
 
     source: str | Path | CsvFile
     spec: ModelSpec
     recipe: Recipe
-    space: Space
+    space: SearchSpace
     seed: int
     data_dir: Path | None
     device: str | None
     directory: Path
     metrics: tuple[str, ...] = ()
 
-    def read(self, spec: ModelSpec | None = None) -> Source:
-        return read_source(self.source, spec or self.spec, self.data_dir, metrics=self.metrics)
+    def read(self, spec: ModelSpec | None = None) -> RunData:
+        return load_run_data(self.source, spec or self.spec, self.data_dir, metrics=self.metrics)
 
-    def study(self, metric: str, *, kept: bool = True) -> Any:
+    def open_study(self, metric: str, *, is_stored: bool = True) -> Any:
         """Return the study in the search's folder, or a new one that is not kept."""
         return open_study(
-            self.directory if kept else None,
+            self.directory if is_stored else None,
             higher_is_better=METRICS[metric].higher_is_better,
             epochs=self.recipe.epochs,
         )
 
-    def next_draw(self, study: Any, worker: int = 0) -> int:
+    def prepare_draw(self, study: Any, worker: int = 0) -> int:
         """Return the number of the draw of a study's next trial, whose sampler is then ready."""
-        from .untried import sampler_of
+        from .unique_sampler import make_sampler
 
-        draw = next_draw(study)
-        study.sampler = sampler_of(self.space, mixed(self.seed, draw, worker))
+        draw = get_next_draw(study)
+        study.sampler = make_sampler(self.space, derive_seed(self.seed, draw, worker))
         return draw
 
-    def for_other_workers(self) -> "_Search":
+    def make_portable(self) -> "_TuningJob":
         """Return the same with whole paths: workers may be in other folders, and machines."""
         source, data = self.source, self.data_dir
         if isinstance(source, CsvFile):
@@ -126,7 +132,7 @@ def tune(
     trials: int = 20,
     hidden_size: int | None = None,
     options: Mapping[str, Any] | None = None,
-    recipe: Recipe = RECIPE,
+    recipe: Recipe = DEFAULT_RECIPE,
     fixed: Collection[str] = (),
     vary: Mapping[str, Sequence[Any]] | None = None,
     seed: int = 0,
@@ -137,7 +143,7 @@ def tune(
     data_dir: Path | None = None,
     metrics: Sequence[str] = (),
     say: Say = say_nothing,
-) -> Tuned:
+) -> TuningResult:
     """Try settings of a model on a task, and return those with the best validation score.
 
     Settings are drawn by Optuna's tree-structured Parzen estimator; a trial that is worse than the
@@ -178,59 +184,61 @@ def tune(
     """
     require("optuna", extra="tune")
     require("sklearn", extra="tune")
-    at_least(1, trials=trials)
-    at_least(1, jobs=jobs)
-    entry_of(model)
+    check_at_least(1, trials=trials)
+    check_at_least(1, jobs=jobs)
+    get_model_info(model)
     size = {} if hidden_size is None else {"hidden_size": hidden_size}
     given = {*fixed, *(f"model.{name}" for name in (*size, *(options or {})))}
-    space = space_of(model, vary, given)
-    spec = ModelSpec(model, size.get("hidden_size", HIDDEN_SIZE), options=dict(options or {}))
-    found = read_source(source, spec, data_dir, metrics=metrics, say=say)
+    space = make_search_space(model, vary, given)
+    spec = ModelSpec(
+        model, size.get("hidden_size", DEFAULT_HIDDEN_SIZE), options=dict(options or {})
+    )
+    found = load_run_data(source, spec, data_dir, metrics=metrics, say=say)
     if found.data.valid is None:
         raise ArgumentError(
             f"{found.part.dataset} has no validation data to choose settings by. Choose another "
             "task, or a split with a validation part."
         )
-    job = found.job(spec, recipe, seed)
+    job = found.make_job(spec, recipe, seed)
     names = json.dumps({"job": job.hash, "space": {k: str(v) for k, v in space.items()}})
     digest = hashlib.sha256(names.encode()).hexdigest()[:8]
     directory = job.directory(runs_dir).with_name(f"tune-{spec.cell}-seed{seed}-{digest}")
-    search = _Search(
+    search = _TuningJob(
         *(source, spec, recipe, space, seed, data_dir, device, directory), metrics=tuple(metrics)
     )
-    check_space(space, spec, recipe, found, search.read)
-    from .untried import to_come
+    check_search_space(space, spec, recipe, found, search.read)
+    from .unique_sampler import count_pending_trials
 
-    with locked(directory, advice=_ADVICE):
-        put_right(directory)
-        study = search.study(job.metric)
-        try_again(study, search.space.keys())
-        left = to_come(study, trials, space, say)
+    with lock_folder(directory, advice=_ADVICE):
+        repair_journal(directory)
+        study = search.open_study(job.metric)
+        requeue_stopped_trials(study, search.space.keys())
+        left = count_pending_trials(study, trials, space, say)
         if left > 0 and cluster is not None:
-            _on_workers(search, study, left, cluster, jobs, say)
+            _run_on_workers(search, study, left, cluster, jobs, say)
         elif left > 0 and jobs > 1:
-            _in_processes(search, left, jobs)
+            _run_in_processes(search, left, jobs)
         elif left > 0:
-            _work(search, left, 0, found, say)
-        return _found(search, found, study, job.metric)
+            _run_trials(search, left, 0, found, say)
+        return _collect_result(search, found, study, job.metric)
 
 
-def _in_processes(search: _Search, trials: int, jobs: int) -> None:
+def _run_in_processes(search: _TuningJob, trials: int, jobs: int) -> None:
     """Run trials in several processes, which share the study through its journal."""
     from joblib import Parallel, delayed
 
-    there = search.for_other_workers()
+    there = search.make_portable()
     shares = [trials // jobs + (k < trials % jobs) for k in range(jobs)]
-    work = (delayed(_work)(there, share, k) for k, share in enumerate(shares) if share)
-    with starting_processes():
-        Parallel(n_jobs=jobs, initializer=end_with_parent, initargs=(os.getpid(),))(work)
+    work = (delayed(_run_trials)(there, share, k) for k, share in enumerate(shares) if share)
+    with worker_processes():
+        Parallel(n_jobs=jobs, initializer=exit_with_parent, initargs=(os.getpid(),))(work)
 
 
-def _work(
-    search: _Search,
+def _run_trials(
+    search: _TuningJob,
     trials: int,
     worker: int,
-    found: Source | None = None,
+    run_data: RunData | None = None,
     say: Callable[[str], None] | None = None,
 ) -> None:
     """Run some trials of the study, in this process."""
@@ -238,52 +246,52 @@ def _work(
         import torch
 
         torch.set_num_threads(1)
-    found = found or search.read()
-    study = search.study(found.data.card.metric)
+    run_data = run_data or search.read()
+    study = search.open_study(run_data.data.card.metric)
     for _ in range(trials):
-        draw = search.next_draw(study, worker)
-        trial = _try(search, found, study, draw)
+        draw = search.prepare_draw(study, worker)
+        trial = _run_trial(search, run_data, study, draw)
         if say is not None:
-            say(_line(trial))
+            say(_format_trial(trial))
 
 
-def _try(search: _Search, found: Source, study: Any, draw: int) -> Any:
+def _run_trial(search: _TuningJob, run_data: RunData, study: Any, draw: int) -> Any:
     """Run a trial of a study, and return it as it ended."""
-    objective = partial(_objective, search, found, draw)
+    objective = partial(_compute_objective, search, run_data, draw)
     ended: list[Any] = []
     keep = [lambda _, trial: ended.append(trial)]
     study.optimize(objective, n_trials=1, catch=(NonFiniteError,), callbacks=keep)
     return ended[0]
 
 
-def _line(trial: Any) -> str:
+def _format_trial(trial: Any) -> str:
     value = "no score" if trial.value is None else f"{trial.value:.4g}"
-    settings = ", ".join(f"{name} = {_short(one)}" for name, one in trial.params.items())
-    if error := error_of(trial):
+    settings = ", ".join(f"{name} = {_format_value(one)}" for name, one in trial.params.items())
+    if error := get_error(trial):
         return f"trial {trial.number + 1} failed with {settings}: {error}"
     return f"trial {trial.number + 1}, {trial.state.name.lower()}: {value} with {settings}"
 
 
-def _on_workers(
-    search: _Search, study: Any, trials: int, cluster: str, jobs: int, say: Callable[[str], None]
+def _run_on_workers(
+    search: _TuningJob, study: Any, trials: int, cluster: str, jobs: int, say: Callable[[str], None]
 ) -> None:
     """Run trials on the workers of a cluster, each with settings that the study here draws."""
     from optuna.trial import TrialState
 
-    there = search.for_other_workers()
+    there = search.make_portable()
 
     def drawn() -> Any:
-        draw = search.next_draw(study)
+        draw = search.prepare_draw(study)
         trial = study.ask()
-        settings = suggest(trial, search.space)
-        marked = _marked(trial, draw)
-        return trial, partial(_trial_there, there, marked, settings, ended(study))
+        settings = suggest_settings(trial, search.space)
+        marked = _mark_draw(trial, draw)
+        return trial, partial(_run_remote_trial, there, marked, settings, get_ended_trials(study))
 
-    with crew_of(cluster, jobs) as crew:
-        for trial, found in crew.run(drawn() for _ in range(trials)):
+    with connect_workers(cluster, jobs) as crew:
+        for trial, found in crew.run_calls(drawn() for _ in range(trials)):
             if isinstance(found, BaseException):  # of Dask, or of what comes before a trial
                 study.tell(trial, state=TrialState.FAIL)
-                say(f"trial {trial.number + 1}: {words(found)}")
+                say(f"trial {trial.number + 1}: {describe_worker_failure(found)}")
                 continue
             for epoch, score in found.intermediate_values.items():
                 trial.report(score, epoch)
@@ -291,30 +299,30 @@ def _on_workers(
                 trial.set_user_attr(mark, value)
             complete = found.state is TrialState.COMPLETE
             study.tell(trial, found.value if complete else None, state=found.state)
-            say(_line(study.get_trials(deepcopy=False)[trial.number]))
+            say(_format_trial(study.get_trials(deepcopy=False)[trial.number]))
 
 
-def _trial_there(
-    search: _Search, draw: int, settings: Mapping[str, Any], others: Sequence[Any]
+def _run_remote_trial(
+    search: _TuningJob, draw: int, settings: Mapping[str, Any], ended_trials: Sequence[Any]
 ) -> Any:
     """Run a trial on a worker, beside those that have ended; return it as it ended."""
     found = search.read()
-    study = search.study(found.data.card.metric, kept=False)
-    study.add_trials(others)
+    study = search.open_study(found.data.card.metric, is_stored=False)
+    study.add_trials(ended_trials)
     study.enqueue_trial(settings)
     try:
-        return _try(search, found, study, draw)
+        return _run_trial(search, found, study, draw)
     except Exception:
-        if not error_of(study.trials[-1]):  # which the trial takes home
+        if not get_error(study.trials[-1]):  # which the trial takes home
             raise
     return study.trials[-1]
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-class _Pruning(Callback):
+class _PruningCallback(Callback):
     """Tells the study how a trial does, and ends it if it does worse than others did."""
 
     def __init__(self, trial: Any) -> None:
@@ -336,38 +344,40 @@ class _Pruning(Callback):
             raise optuna.TrialPruned
 
 
-def _marked(trial: Any, draw: int) -> int:
+def _mark_draw(trial: Any, draw: int) -> int:
     """Return which draw the settings of a trial are, of one that repeats another the same."""
-    if DRAW not in trial.user_attrs:
-        trial.set_user_attr(DRAW, draw)
-    return int(trial.user_attrs[DRAW])
+    if DRAW_ATTRIBUTE not in trial.user_attrs:
+        trial.set_user_attr(DRAW_ATTRIBUTE, draw)
+    return int(trial.user_attrs[DRAW_ATTRIBUTE])
 
 
-def _objective(search: _Search, found: Source, draw: int, trial: Any) -> float:
+def _compute_objective(search: _TuningJob, run_data: RunData, draw: int, trial: Any) -> float:
     """Train with the settings of a trial; return the validation score."""
-    _marked(trial, draw)
-    with failure_told(trial):
-        spec, recipe = applied(suggest(trial, search.space), search.spec, search.recipe)
-        record, _ = execute(
-            *(found.job(spec, recipe, search.seed), found.data),
+    _mark_draw(trial, draw)
+    with mark_failure(trial):
+        spec, recipe = apply_settings(
+            suggest_settings(trial, search.space), search.spec, search.recipe
+        )
+        record, _ = train_job(
+            *(run_data.make_job(spec, recipe, search.seed), run_data.data),
             progress=False,
-            callbacks=[_Pruning(trial)],
+            callbacks=[_PruningCallback(trial)],
             device=search.device,
-            tested=False,
+            score_test=False,
         )
         if record.valid is None or math.isnan(record.valid):
             raise NonFiniteError("no epoch has a validation score that is finite")
         return record.valid
 
 
-def _found(search: _Search, found: Source, study: Any, metric: str) -> Tuned:
+def _collect_result(search: _TuningJob, run_data: RunData, study: Any, metric: str) -> TuningResult:
     """Gather what the study holds, and write the best settings where a run can read them."""
     import optuna
 
-    whole = ended(study)
+    whole = get_ended_trials(study)
     complete = [one for one in whole if one.state.name == "COMPLETE"]
     if not whole:
-        errors = [error for one in study.get_trials(deepcopy=False) if (error := error_of(one))]
+        errors = [error for one in study.get_trials(deepcopy=False) if (error := get_error(one))]
         why = f", the last one for {errors[-1].rstrip('.')}" if errors else ""
         raise ArgumentError(f"no trial came to an end{why}. The same command tries again.")
     if not complete:
@@ -377,12 +387,14 @@ def _found(search: _Search, found: Source, study: Any, metric: str) -> Tuned:
         )
     importance: dict[str, float] = {}
     scores = {one.value for one in complete}
-    if len(complete) > STARTUP and len(scores) > 1:
+    if len(complete) > NUM_STARTUP_TRIALS and len(scores) > 1:
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=search.seed)
         shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
         importance = {name: float(share) for name, share in shares.items()}
     best = study.best_trial
-    spec, recipe = applied(best.params, search.spec, search.recipe)
-    write_best(search.directory / BEST, search.source, found, spec, recipe, search.seed)
+    spec, recipe = apply_settings(best.params, search.spec, search.recipe)
+    write_best_config(
+        search.directory / BEST_CONFIG_FILE, search.source, run_data, spec, recipe, search.seed
+    )
     trials = tuple((one.params, one.value, one.state.name.lower()) for one in whole)
-    return Tuned(best.params, best.value, metric, importance, trials, search.directory)
+    return TuningResult(best.params, best.value, metric, importance, trials, search.directory)

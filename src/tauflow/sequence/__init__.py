@@ -1,10 +1,11 @@
 """Cells run over sequences: the one contract of the library."""
 
-from .catalogued import CatalogRNN
-from .chunks import Chunks, ParallelReport
-from .layers import RNN, SequenceModule
+from .catalog_rnn import CatalogRNN
+from .layers import SequenceModule
 from .modules import SEQUENCE_MODULES, build
-from .stream import Stream
+from .parallel.chunks import Chunks, ParallelReport
+from .rnn import RNN
+from .streaming.stream import Stream
 from .unroll import reference_loop, unroll
 
 # The modules are here by their names; __init__.pyi, made of the same, tells them to tools.

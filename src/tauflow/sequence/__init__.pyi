@@ -3,16 +3,17 @@
 # fmt: off
 """Cells run over sequences: the one contract of the library."""
 
-from .catalogued import CatalogRNN
-from .chunks import Chunks, ParallelReport
-from .layers import RNN, SequenceModule
+from .catalog_rnn import CatalogRNN
+from .layers import SequenceModule
 from .modules import (
     BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
     GRU, GRUD, GRUODE, HiPPO, LEM, LMU, LRC, LSTM, LTC, LinearDecayRNN, LipschitzRNN, LrcSSM,
     MixedMemory, NeuronalLTC, ODELSTM, PhasedLSTM, RNNDecay, RubanovaGRU, RubanovaODERNN,
     SEQUENCE_MODULES, UnmaskedGRUD, WiredCfC, build,
 )
-from .stream import Stream
+from .parallel.chunks import Chunks, ParallelReport
+from .rnn import RNN
+from .streaming.stream import Stream
 from .unroll import reference_loop, unroll
 
 __all__ = [

@@ -9,29 +9,31 @@ from torch import Tensor
 
 from .inputs import Episodes, SequenceInputs
 
-Starts: TypeAlias = list[Tensor] | list[None]
-Run: TypeAlias = Callable[[SequenceInputs, Starts], tuple[Tensor, list[Tensor]]]
+InitialStates: TypeAlias = list[Tensor] | list[None]
+RunEpisodes: TypeAlias = Callable[[SequenceInputs, InitialStates], tuple[Tensor, list[Tensor]]]
 
-_MOST_PADDING = 4
+_MAX_PADDING_RATIO = 4
 """How many times as many steps as there are may be computed, for the sake of one call."""
 
 
 def run_episodes(
-    inputs: SequenceInputs, starts: Starts, run: Run, *, directions: int
+    inputs: SequenceInputs, initial_states: InitialStates, run: RunEpisodes, *, directions: int
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return what ``run`` gives if every cell starts anew before the steps of ``inputs.reset``.
+    """Return what ``run`` gives if every cell starts anew before the steps of
+    ``inputs.episode_start``.
 
     Args:
         inputs: the call.
-        starts: state of each cell before the sequences, or ``None`` for its own initial one.
+        initial_states: state of each cell before the sequences, or ``None`` for its own initial
+            one.
         run: returns outputs (B, T, H) and the last states of each cell.
         directions: 2 if every second cell runs backwards.
     """
-    assert inputs.reset is not None
-    batch, steps = inputs.reset.shape
+    assert inputs.episode_start is not None
+    batch, steps = inputs.episode_start.shape
     if not batch:
-        return run(replace(inputs, reset=None), starts)
-    begins, anew = inputs.reset.clone(), inputs.reset[:, 0]
+        return run(replace(inputs, episode_start=None), initial_states)
+    begins, anew = inputs.episode_start.clone(), inputs.episode_start[:, 0]
     if directions == 2 and inputs.mask is not None:
         # Backwards a sequence ends with its first sample, and not with what is masked before that.
         earliest = inputs.mask & (inputs.mask.cumsum(1) == 1)
@@ -45,12 +47,14 @@ def run_episodes(
     final = (following == 0, first == 0)
     places: list[Tensor] = []
     outputs: list[Tensor] = []
-    ends: list[list[Tensor]] = [[] for _ in starts]
-    order: list[list[Tensor]] = [[] for _ in starts]
-    for group in _groups(length, batch * steps):
+    ends: list[list[Tensor]] = [[] for _ in initial_states]
+    order: list[list[Tensor]] = [[] for _ in initial_states]
+    for group in _group_by_length(length, batch * steps):
         rows = Episodes(row[group], first[group], (carried[0][group], carried[1][group]))
-        part, valid, place = _cut_out(inputs, rows, length[group])
-        before: Starts = [h[rows.sequence] for h in starts if h is not None] or [None] * len(starts)
+        part, valid, place = _select_episodes(inputs, rows, length[group])
+        before: InitialStates = [h[rows.sequence] for h in initial_states if h is not None] or [
+            None
+        ] * len(initial_states)
         y, last = run(part, before)
         outputs.append(y[valid])
         places.append(place[valid])
@@ -63,9 +67,9 @@ def run_episodes(
     return joined.unflatten(0, (batch, steps)), states
 
 
-def _groups(length: Tensor, steps: int) -> Iterator[Tensor]:
+def _group_by_length(length: Tensor, steps: int) -> Iterator[Tensor]:
     """Yield which episodes to run in one call, padded to the longest of them."""
-    if len(length) * int(length.max()) <= _MOST_PADDING * steps:
+    if len(length) * int(length.max()) <= _MAX_PADDING_RATIO * steps:
         yield torch.arange(len(length), device=length.device)
         return
     size = (length - 1).double().log2().floor()  # powers of two: at most half is padding
@@ -73,7 +77,7 @@ def _groups(length: Tensor, steps: int) -> Iterator[Tensor]:
         yield (size == one).nonzero()[:, 0]
 
 
-def _cut_out(
+def _select_episodes(
     inputs: SequenceInputs, rows: Episodes, length: Tensor
 ) -> tuple[SequenceInputs, Tensor, Tensor]:
     """Return the call of some episodes, which of its steps there are, and where they lie."""
@@ -89,7 +93,7 @@ def _cut_out(
         dt=inputs.dt[sequence, step].masked_fill(absent, 0.0),
         mask=mask,
         observed=None if inputs.observed is None else inputs.observed[sequence, step],
-        reset=None,
+        episode_start=None,
         episodes=rows,
     )
     return part, valid, sequence * inputs.x.shape[1] + step

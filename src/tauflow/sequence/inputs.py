@@ -8,16 +8,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from tauflow._internal.checks import (
+    check_bool_tensor,
+    check_floating_point,
+    check_same_device,
+    is_readable,
+    shape_error,
+)
 from tauflow.cells.base import first_parameter
-from tauflow.checks import boolean_tensor, floating, same_device, shape_error, values_readable
 from tauflow.errors import ArgumentError, DtypeError, ShapeError
-from tauflow.kernels.engine.torch_state import has_autocast
+from tauflow.kernels.engine.torch_state import is_autocast_available
 
-from .gaps import gaps_of
+from .time_steps import resolve_dt
 
 Lengths = Tensor | Sequence[int] | int
-Gaps = Tensor | PackedSequence | float | int
-Companion = Tensor | PackedSequence
+TimeSteps = Tensor | PackedSequence | float | int
+PaddedOrPacked = Tensor | PackedSequence
 """What may go with a PackedSequence: padded, or packed alike."""
 
 
@@ -28,12 +34,13 @@ class Episodes:
     Args:
         sequence: of each row, (R,).
         first_step: of each row in its sequence, (R,).
-        carried: rows that go on from the caller's state, (R,) bool, forwards and backwards in time.
+        is_continued: rows that go on from the caller's state, (R,) bool, forwards and backwards in
+            time.
     """
 
     sequence: Tensor
     first_step: Tensor
-    carried: tuple[Tensor, Tensor]
+    is_continued: tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class SequenceInputs:
         batched: whether the caller passed a batch axis.
         packed: the caller's PackedSequence, or ``None``.
         t: absolute times as the caller gave them, padded, or ``None``.
-        reset: (B, T) bool, steps before which states start anew, or ``None``.
+        episode_start: (B, T) bool, steps before which states start anew, or ``None``.
         episodes: which pieces of the caller's sequences the rows are, or ``None`` for whole ones.
     """
 
@@ -59,14 +66,14 @@ class SequenceInputs:
     batched: bool
     packed: PackedSequence | None
     t: Tensor | None = None
-    reset: Tensor | None = None
+    episode_start: Tensor | None = None
     episodes: Episodes | None = None
 
-    def like_input(self, y: Tensor, *, every_step: bool) -> Tensor | PackedSequence:
+    def match_input_format(self, y: Tensor, *, is_per_step: bool) -> Tensor | PackedSequence:
         """Bring an output (B, T, H), or (B, H) unless ``every_step``, into the input's form."""
         if not self.batched:
             return y[0]
-        if self.packed is None or not every_step:
+        if self.packed is None or not is_per_step:
             return y
         packed = self.packed
         ordered = y if packed.sorted_indices is None else y[packed.sorted_indices]
@@ -77,18 +84,18 @@ class SequenceInputs:
         )
 
 
-def prepare(
+def prepare_inputs(
     where: str,
     input_size: int,
     x: Tensor | PackedSequence,
     *,
-    dt: Gaps | None = None,
-    t: Companion | None = None,
+    dt: TimeSteps | None = None,
+    t: PaddedOrPacked | None = None,
     mask: Tensor | None = None,
     lengths: Lengths | None = None,
-    observed: Companion | None = None,
-    reset: Companion | None = None,
-    goes_on: bool = False,
+    observed: PaddedOrPacked | None = None,
+    episode_start: PaddedOrPacked | None = None,
+    has_initial_state: bool = False,
 ) -> SequenceInputs:
     """Check a call and bring it into the one form; see :class:`SequenceModule` for the arguments.
 
@@ -101,20 +108,21 @@ def prepare(
         mask: valid steps.
         lengths: valid lengths.
         observed: measured features.
-        reset: steps before which states start anew.
-        goes_on: whether the call starts from a state; ``t`` then has one more entry in front.
+        episode_start: steps before which states start anew.
+        has_initial_state: whether the call starts from a state; ``t`` then has one more entry in
+            front.
 
     Raises:
         ShapeError, DtypeError, TimeError, ArgumentError: the call is not valid.
     """
     packed = None
     if isinstance(x, PackedSequence):
-        packed, (x, lengths) = x, _unpacked(where, x, mask, lengths)
-    gap: Tensor | float | int | None = _padded(where, packed, "dt", dt)
-    times: Tensor | None = _padded(where, packed, "t", t)
-    measured: Tensor | None = _padded(where, packed, "observed", observed)
-    anew: Tensor | None = _padded(where, packed, "reset", reset)
-    floating(where, x=x)
+        packed, (x, lengths) = x, _unpack(where, x, mask, lengths)
+    gap: Tensor | float | int | None = _pad_if_packed(where, packed, "dt", dt)
+    times: Tensor | None = _pad_if_packed(where, packed, "t", t)
+    measured: Tensor | None = _pad_if_packed(where, packed, "observed", observed)
+    anew: Tensor | None = _pad_if_packed(where, packed, "episode_start", episode_start)
+    check_floating_point(where, x=x)
     if x.ndim not in (2, 3) or x.shape[-1] != input_size or x.shape[-2] == 0:
         raise shape_error(
             where,
@@ -125,19 +133,30 @@ def prepare(
         )
     batched = x.ndim == 3
     per_step = gap if isinstance(gap, Tensor) and gap.ndim > 0 else None
-    same_device(where, x, t=times, dt=per_step, mask=mask, observed=measured, reset=anew)
+    check_same_device(
+        where, x, t=times, dt=per_step, mask=mask, observed=measured, episode_start=anew
+    )
 
     def batch(value: Tensor) -> Tensor:
         return value if batched else value.unsqueeze(0)
 
     x = batch(x)
     if measured is not None:
-        measured = _observed(where, batch(boolean_tensor(where, observed=measured)), x)
-    mask = _valid_steps(where, x, mask, lengths, batched)
+        measured = _check_observed(where, batch(check_bool_tensor(where, observed=measured)), x)
+    mask = _resolve_mask(where, x, mask, lengths, batched)
     if anew is not None:
-        anew = _reset(where, batch(boolean_tensor(where, reset=anew)), x, times, mask)
-    gaps = gaps_of(
-        where, x, time_dtype(x), dt=gap, t=times, mask=mask, batched=batched, goes_on=goes_on
+        anew = _check_episode_start(
+            where, batch(check_bool_tensor(where, episode_start=anew)), x, times, mask
+        )
+    gaps = resolve_dt(
+        where,
+        x,
+        time_dtype(x),
+        dt=gap,
+        t=times,
+        mask=mask,
+        batched=batched,
+        has_initial_state=has_initial_state,
     )
     if mask is not None:
         # Padding may hold anything, NaN too, and must not reach values or gradients.
@@ -146,7 +165,7 @@ def prepare(
     return SequenceInputs(x, gaps.unsqueeze(-1), mask, measured, batched, packed, times, anew)
 
 
-def with_missing(inputs: SequenceInputs) -> SequenceInputs:
+def infer_observed(inputs: SequenceInputs) -> SequenceInputs:
     """Return the call with NaN taken for missing, unless it says itself what was measured.
 
     Where Python can look without cost and finds none, all that there is was measured.
@@ -154,7 +173,7 @@ def with_missing(inputs: SequenceInputs) -> SequenceInputs:
     if inputs.observed is not None:
         return inputs
     nan = inputs.x.isnan()
-    if values_readable(inputs.x) and not bool(nan.any()):
+    if is_readable(inputs.x) and not bool(nan.any()):
         return inputs
     return replace(inputs, observed=~nan)
 
@@ -167,10 +186,10 @@ def first_sample(x: Tensor, mask: Tensor | None) -> Tensor:
     return x.gather(1, first.view(-1, 1, 1).expand(-1, 1, x.shape[2])).squeeze(1)
 
 
-def autocasts(x: Tensor) -> bool:
+def is_autocast(x: Tensor) -> bool:
     """Whether operations on x run in mixed precision."""
     kind = x.device.type
-    return has_autocast(kind) and torch.is_autocast_enabled(kind)
+    return is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def time_dtype(x: Tensor) -> torch.dtype:
@@ -178,15 +197,15 @@ def time_dtype(x: Tensor) -> torch.dtype:
 
     Autocast is for products. A clock or a memory adds the rounding of half precision up over steps.
     """
-    return torch.promote_types(x.dtype, torch.float32) if autocasts(x) else x.dtype
+    return torch.promote_types(x.dtype, torch.float32) if is_autocast(x) else x.dtype
 
 
-def check_parameters(where: str, module: nn.Module, x: Tensor) -> None:
+def check_dtype_and_device(where: str, module: nn.Module, x: Tensor) -> None:
     """Raise unless the input has the dtype and device of the module's parameters."""
     own = first_parameter(module)
     if own is None:
         return
-    if x.dtype is not own.dtype and not autocasts(x):
+    if x.dtype is not own.dtype and not is_autocast(x):
         raise DtypeError(
             f"{where}: x has dtype {x.dtype}, but the parameters have {own.dtype}. Convert the "
             f"input with x.to({own.dtype}), or the module with .to({x.dtype})."
@@ -198,7 +217,7 @@ def check_parameters(where: str, module: nn.Module, x: Tensor) -> None:
         )
 
 
-def _valid_steps(
+def _resolve_mask(
     where: str, x: Tensor, mask: Tensor | None, lengths: Lengths | None, batched: bool
 ) -> Tensor | None:
     """Return the mask of x, (B, T, I), from what the caller gave."""
@@ -208,31 +227,32 @@ def _valid_steps(
         return mask_from_lengths(where, lengths, x, batched)
     if mask is None:
         return None
-    mask = boolean_tensor(where, mask=mask)
-    mask = _per_step(where, "mask", mask if batched else mask.unsqueeze(0), x)
+    mask = check_bool_tensor(where, mask=mask)
+    mask = _check_per_step(where, "mask", mask if batched else mask.unsqueeze(0), x)
     # The caller may fill it anew before the backward pass.
     return mask.clone() if torch.is_grad_enabled() else mask
 
 
-def _reset(
-    where: str, reset: Tensor, x: Tensor, times: Tensor | None, mask: Tensor | None
+def _check_episode_start(
+    where: str, episode_start: Tensor, x: Tensor, times: Tensor | None, mask: Tensor | None
 ) -> Tensor:
     """Return the valid steps before which states start anew: the first ones from a reset on."""
     if times is not None:
         raise ArgumentError(
-            f"{where}: with reset, give dt (gaps) instead of t: times do not say what passed "
+            f"{where}: with episode_start, give dt (gaps) instead of t: times do not say what "
+            "passed "
             "between an episode and the one before it."
         )
-    _per_step(where, "reset", reset, x)
+    _check_per_step(where, "episode_start", episode_start, x)
     if mask is None:
-        return reset
-    count = reset.cumsum(1)
+        return episode_start
+    count = episode_start.cumsum(1)
     seen = count.masked_fill(~mask, 0).cummax(1).values
     before = torch.cat([torch.zeros_like(seen[:, :1]), seen[:, :-1]], dim=1)
     return mask & (count > before)
 
 
-def _unpacked(
+def _unpack(
     where: str, packed: PackedSequence, mask: Tensor | None, lengths: Lengths | None
 ) -> tuple[Tensor, Tensor]:
     if mask is not None or lengths is not None:
@@ -243,7 +263,7 @@ def _unpacked(
     return pad_packed_sequence(packed, batch_first=True)
 
 
-def _padded(where: str, x: PackedSequence | None, name: str, value: Any) -> Any:
+def _pad_if_packed(where: str, x: PackedSequence | None, name: str, value: Any) -> Any:
     """Return what goes with the inputs, padded if it is packed as they are."""
     if not isinstance(value, PackedSequence):
         return value
@@ -253,7 +273,8 @@ def _padded(where: str, x: PackedSequence | None, name: str, value: Any) -> Any:
             f"torch.nn.utils.rnn.pad_packed_sequence({name}, batch_first=True)[0]."
         )
     if not (
-        torch.equal(value.batch_sizes, x.batch_sizes) and torch.equal(_order(value), _order(x))
+        torch.equal(value.batch_sizes, x.batch_sizes)
+        and torch.equal(_sort_order(value), _sort_order(x))
     ):
         raise ShapeError(
             f"{where}: {name} is packed otherwise than x: other lengths, or another order of the "
@@ -263,7 +284,7 @@ def _padded(where: str, x: PackedSequence | None, name: str, value: Any) -> Any:
     return pad_packed_sequence(value, batch_first=True)[0]
 
 
-def _order(packed: PackedSequence) -> Tensor:
+def _sort_order(packed: PackedSequence) -> Tensor:
     if packed.sorted_indices is not None:
         return packed.sorted_indices
     return torch.arange(int(packed.batch_sizes[0]), device=packed.data.device)
@@ -275,7 +296,7 @@ def _packed_lengths(packed: PackedSequence) -> Tensor:
     return (packed.batch_sizes.unsqueeze(0) > rows).sum(1)
 
 
-def _observed(where: str, observed: Tensor, x: Tensor) -> Tensor:
+def _check_observed(where: str, observed: Tensor, x: Tensor) -> Tensor:
     if observed.shape != x.shape:
         raise shape_error(
             where, "observed", observed, f"that of x, {tuple(x.shape)}", "It marks single features."
@@ -283,7 +304,7 @@ def _observed(where: str, observed: Tensor, x: Tensor) -> Tensor:
     return observed
 
 
-def _per_step(where: str, name: str, value: Tensor, x: Tensor) -> Tensor:
+def _check_per_step(where: str, name: str, value: Tensor, x: Tensor) -> Tensor:
     steps = tuple(x.shape[:2])
     if tuple(value.shape) != steps:
         raise shape_error(where, name, value, f"(B, T) = {steps}", "One entry per step.")
@@ -313,7 +334,7 @@ def mask_from_lengths(where: str, lengths: Lengths, x: Tensor, batched: bool) ->
         raise shape_error(
             where, "lengths", counts, f"(B,) = ({x.shape[0]},)", "One length per sequence."
         )
-    if values_readable(counts) and bool(((counts < 0) | (counts > steps)).any()):
+    if is_readable(counts) and bool(((counts < 0) | (counts > steps)).any()):
         raise ArgumentError(
             f"{where}: lengths must lie between 0 and T = {steps}, got {counts.tolist()}."
         )

@@ -9,39 +9,44 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
-from tauflow.cells.base import AbstractCell
-from tauflow.cells.contract import initial_state
-from tauflow.checks import at_least, boolean, no_missing_features, one_of, within
-from tauflow.errors import ArgumentError
-from tauflow.idioms import refuse_idioms
-from tauflow.kernels import BACKENDS, KernelCall
-from tauflow.recorded import RecordedMeta
-
-from .chunks import Chunks, Memory, ParallelReport
-from .episodes import Starts, run_episodes
-from .gaps import gaps_reversed
-from .initialise import Initialised
-from .inputs import (
-    Companion,
-    Gaps,
-    Lengths,
-    SequenceInputs,
-    check_parameters,
-    first_sample,
-    prepare,
-    time_dtype,
-    with_missing,
+from tauflow._internal.checks import (
+    check_at_least,
+    check_bool,
+    check_one_of,
+    check_within,
+    missing_features_error,
 )
-from .one_step import one_step
-from .overflow import refuse_overflow
-from .reparametrised import recompute_parameters
-from .seams import run_in_parallel
-from .states import State, initial_states, per_cell, start_states, to_parts
-from .stream import Stream
+from tauflow._internal.init_args import CaptureInitArgs, check_argument_aliases
+from tauflow.cells.base import AbstractCell
+from tauflow.cells.contract import call_initial_state
+from tauflow.errors import ArgumentError
+from tauflow.kernels import BACKENDS, KernelCall
+
+from .base import SequenceModuleBase
+from .episodes import InitialStates, run_episodes
+from .finite_checks import check_finite_states
+from .inputs import (
+    Lengths,
+    PaddedOrPacked,
+    SequenceInputs,
+    TimeSteps,
+    check_dtype_and_device,
+    first_sample,
+    infer_observed,
+    prepare_inputs,
+    time_dtype,
+)
+from .legacy_parametrizations import recompute_parameters
+from .parallel.chunks import ChunkHistory, Chunks, ParallelReport
+from .parallel.multiple_shooting import run_in_parallel
+from .single_step import run_single_step
+from .states import State, initial_states, resolve_initial_states, split_per_cell, to_torch_state
+from .streaming.stream import Stream
+from .time_steps import reverse_dt
 from .unroll import unroll
 
 
-class SequenceModule(Initialised, metaclass=RecordedMeta):
+class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
     """Base of every sequence module: run a cell over sequences.
 
     Called as ``y, h = rnn(x, hx=None, *, dt=None, t=None, mask=None, lengths=None,
@@ -62,7 +67,7 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
         batch_first: True, which ``torch.nn``'s modules have to be told; False is refused.
     """
 
-    skips_padding: ClassVar[bool] = True
+    ignores_padding: ClassVar[bool] = True
     """Masked steps at the ends of sequences change nothing; see :func:`tauflow.training.train`."""
     options: dict[str, Any]
 
@@ -80,7 +85,7 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
         batch_first: bool = True,
     ) -> None:
         super().__init__()
-        if not boolean(batch_first=batch_first):
+        if not check_bool(batch_first=batch_first):
             raise ArgumentError(
                 "batch_first=False: sequences are (B, T, I) here, as dt, mask and lengths go with "
                 "them. Leave it out, and write y, h = rnn(x.transpose(0, 1)) and y.transpose(0, 1)."
@@ -90,21 +95,21 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
                 f"cell must be an AbstractCell, got {type(cell).__name__}. Build one, e.g. "
                 "tauflow.cells.LTCCell(input_size, hidden_size), or use tauflow.LTC directly."
             )
-        self.num_layers = at_least(1, num_layers=num_layers)
-        self.bidirectional = boolean(bidirectional=bidirectional)
-        self.dropout = within(0.0, 1.0, dropout=dropout)
+        self.num_layers = check_at_least(1, num_layers=num_layers)
+        self.bidirectional = check_bool(bidirectional=bidirectional)
+        self.dropout = check_within(0.0, 1.0, dropout=dropout)
         if dropout and num_layers == 1:
             raise ArgumentError(
                 f"dropout={dropout} acts between layers, and num_layers=1 has none between. Add "
                 "layers, or put torch.nn.Dropout behind the module."
             )
-        self.proj_size = at_least(0, proj_size=proj_size)
-        self.return_sequences = boolean(return_sequences=return_sequences)
-        self.backend = one_of(BACKENDS, backend=backend)
+        self.proj_size = check_at_least(0, proj_size=proj_size)
+        self.return_sequences = check_bool(return_sequences=return_sequences)
+        self.backend = check_one_of(BACKENDS, backend=backend)
         if checkpoint_every is not None:
-            at_least(1, checkpoint_every=checkpoint_every)
+            check_at_least(1, checkpoint_every=checkpoint_every)
         self.checkpoint_every = checkpoint_every
-        self._parallel: dict[int, Memory] = {}
+        self._chunk_history: dict[int, ChunkHistory] = {}
         width = self.proj_size or cell.output_size
         self.input_size = cell.input_size
         self.output_size = width * self.num_directions
@@ -148,9 +153,9 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
     def split_state(self, h: Tensor) -> list[dict[str, Tensor]]:
         """Return the named parts of each cell's state, layer by layer, forward first."""
         cells = self.each_cell
-        return [c.split_state(h) for c, h in zip(cells, per_cell(cells, h), strict=True)]
+        return [c.split_state(h) for c, h in zip(cells, split_per_cell(cells, h), strict=True)]
 
-    def to_parts(self, h: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def to_torch_state(self, h: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Return a state as ``torch.nn.LSTM`` and ``GRU`` give it, and as ``hx`` takes it.
 
         Args:
@@ -163,19 +168,19 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
         Raises:
             ShapeError, ArgumentError: the state is of another module, or cannot be given so.
         """
-        return to_parts(f"{type(self).__name__}.to_parts", self.each_cell, h)
+        return to_torch_state(f"{type(self).__name__}.to_parts", self.each_cell, h)
 
     def forward(
         self,
         x: Tensor | PackedSequence,
         hx: State | None = None,
         *,
-        dt: Gaps | None = None,
-        t: Companion | None = None,
+        dt: TimeSteps | None = None,
+        t: PaddedOrPacked | None = None,
         mask: Tensor | None = None,
         lengths: Lengths | None = None,
-        observed: Companion | None = None,
-        reset: Companion | None = None,
+        observed: PaddedOrPacked | None = None,
+        episode_start: PaddedOrPacked | None = None,
         parallel: Chunks | Literal["auto"] | None = None,
         timespans: None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
@@ -186,8 +191,8 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
                 arguments then come as for the padded batch, in the order before packing, or
                 packed alike.
             hx: state to start from, (B, S), or (S,) for a single sequence, or its parts as
-                ``torch.nn.LSTM`` takes them (:meth:`to_parts`); by default the cells' own initial
-                states.
+                ``torch.nn.LSTM`` takes them (:meth:`to_torch_state`); by default the cells' own
+                initial states.
             dt: time since the previous sample, in the unit of the cell's time constants: a number,
                 (B, T) or (B, T, 1). Without ``dt`` and ``t`` it is 1 at every step, the first one
                 too. The state flows over ``dt[:, k]`` with input ``x[:, k]``. A masked step is no
@@ -200,10 +205,10 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
             lengths: valid steps of each sequence, (B,), the same for padding on the right.
             observed: (B, T, I) bool, for cells that model which features were measured; by default
                 those that are not NaN.
-            reset: (B, T) bool, episodes inside a batch: every state starts anew, from the cells'
-                own initial states, before the steps where it is true, and flows over their ``dt``.
-                At a masked step it is put off until the next valid one. The episodes run side by
-                side. Not with ``t`` or ``parallel``.
+            episode_start: (B, T) bool, episodes inside a batch: every state starts anew, from the
+                cells' own initial states, before the steps where it is true, and flows over their
+                ``dt``. At a masked step it is put off until the next valid one. The episodes run
+                side by side. Not with ``t`` or ``parallel``.
             parallel: how to cut long sequences of a network that forgets into chunks that run side
                 by side: a :class:`~tauflow.sequence.Chunks`, or ``"auto"`` to do so where it is
                 likely to pay. The result is the sequential one to the tolerance of the chunks,
@@ -220,14 +225,14 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
                 them, as float32 is for seconds since 1970. Looked at on the CPU only: on an
                 accelerator a look would make the host wait for the device.
             NonFiniteError: a state overflowed over a gap that explicit solver steps cannot follow
-                (see :meth:`AbstractCell.stable_gap`), or became NaN of NaN in ``x``, which only
+                (see :meth:`AbstractCell.max_stable_dt`), or became NaN of NaN in ``x``, which only
                 cells that model missing features take; looked at on the CPU only, too.
             BackendError: the backend asked for by name cannot serve the call.
         """
         where = f"{type(self).__name__}.forward"
         if timespans is not None:
-            refuse_idioms(where, ["timespans"])
-        inputs = prepare(
+            check_argument_aliases(where, ["timespans"])
+        inputs = prepare_inputs(
             where,
             self.input_size,
             x,
@@ -236,31 +241,31 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
             mask=mask,
             lengths=lengths,
             observed=observed,
-            reset=reset,
-            goes_on=hx is not None,
+            episode_start=episode_start,
+            has_initial_state=hx is not None,
         )
-        check_parameters(where, self.cell, inputs.x)
+        check_dtype_and_device(where, self.cell, inputs.x)
         if self.cell.uses_observed:
-            inputs = with_missing(inputs)
+            inputs = infer_observed(inputs)
         elif observed is not None:
-            raise no_missing_features(where, self.cell)
+            raise missing_features_error(where, self.cell)
         if not (parallel is None or parallel == "auto" or isinstance(parallel, Chunks)):
             raise ArgumentError(
                 f"{where}: parallel must be None, 'auto' or a Chunks, got {parallel!r}."
             )
         recompute_parameters(self.cells)
-        starts = start_states(where, self.each_cell, hx, inputs)
-        run = partial(self._through_layers, where, parallel)
-        if inputs.reset is None:
+        starts = resolve_initial_states(where, self.each_cell, hx, inputs)
+        run = partial(self._run_layers, where, parallel)
+        if inputs.episode_start is None:
             y, last = run(inputs, starts)
         elif parallel is None:
             y, last = run_episodes(inputs, starts, run, directions=self.num_directions)
         else:
-            raise ArgumentError(f"{where}: give parallel or reset, not both.")
+            raise ArgumentError(f"{where}: give parallel or episode_start, not both.")
         if not self.return_sequences:
-            y = self._at_end(y)
+            y = self._last_outputs(y)
         h = torch.cat(last, dim=-1)
-        result = inputs.like_input(y, every_step=self.return_sequences)
+        result = inputs.match_input_format(y, is_per_step=self.return_sequences)
         return result, h if inputs.batched else h[0]
 
     def initial_state(self, batch_size: int = 1) -> Tensor:
@@ -273,7 +278,7 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
             ArgumentError: a cell derives its initial state from the first sample.
         """
         where = f"{type(self).__name__}.initial_state"
-        return initial_states(where, self.each_cell, at_least(1, batch_size=batch_size))
+        return initial_states(where, self.each_cell, check_at_least(1, batch_size=batch_size))
 
     def step(
         self,
@@ -282,7 +287,7 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
         dt: Tensor | float = 1.0,
         *,
         observed: Tensor | None = None,
-        reset: Tensor | None = None,
+        episode_start: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Advance by one sample, with gradients; :meth:`stream` is faster without them.
 
@@ -291,7 +296,7 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
             h: state before it, (B, S) or (S,), or its parts; by default the initial one.
             dt: time since the sample before, a number or (B,).
             observed: (B, I) or (I,) bool, which features were measured.
-            reset: (B,) or () bool, sequences that start anew, from :meth:`initial_state`.
+            episode_start: (B,) or () bool, sequences that start anew, from :meth:`initial_state`.
 
         Returns:
             The outputs, (B, H) or (H,), and the state, (B, S) or (S,).
@@ -300,11 +305,13 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
             ArgumentError: the module is bidirectional, or see :meth:`initial_state`.
             ShapeError, DtypeError, TimeError: an argument does not fit.
         """
-        return one_step(self, x, h, dt, observed, reset)
+        return run_single_step(self, x, h, dt, observed, episode_start)
 
     def parallel_report(self) -> list[ParallelReport]:
         """Return how the last call with ``parallel=`` ran, cell by cell as in :attr:`cells`."""
-        return [memory.report for memory in self._parallel.values() if memory.report is not None]
+        return [
+            memory.report for memory in self._chunk_history.values() if memory.report is not None
+        ]
 
     def stream(self, batch_size: int = 1) -> Stream:
         """Return a stream: the module one sample at a time, with packed parameters.
@@ -320,7 +327,7 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
     def extra_repr(self) -> str:
         """Show the layers' arguments that differ from their defaults; cells show their own."""
         defaults = inspect.signature(SequenceModule.__init__).parameters
-        shown = {name: self.options[name] for name in layer_options() if name in self.options}
+        shown = {name: self.options[name] for name in layer_option_names() if name in self.options}
         changed = {k: v for k, v in shown.items() if v != defaults[k].default}
         return ", ".join(f"{name}={value!r}" for name, value in changed.items())
 
@@ -335,12 +342,12 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
         assert isinstance(cell, AbstractCell)
         return cell
 
-    def _through_layers(
+    def _run_layers(
         self,
         where: str,
         parallel: Chunks | Literal["auto"] | None,
         inputs: SequenceInputs,
-        starts: Starts,
+        initial_states: InitialStates,
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the last layer's outputs at every step, and the last state of each cell."""
         y = inputs.x
@@ -351,8 +358,10 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
             outputs = []
             for direction in range(self.num_directions):
                 index = layer * self.num_directions + direction
-                out, state = self._run(index, y, starts[index], inputs, direction == 1, parallel)
-                refuse_overflow(where, self._cell(index), starts[index], state, inputs)
+                out, state = self._run(
+                    index, y, initial_states[index], inputs, direction == 1, parallel
+                )
+                check_finite_states(where, self._cell(index), initial_states[index], state, inputs)
                 outputs.append(out)
                 last.append(state)
             y = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
@@ -371,26 +380,26 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
         cell, dt, mask = self._cell(index), inputs.dt, inputs.mask
         observed = inputs.observed if index < self.num_directions else None
         if backward:
-            dt = gaps_reversed(dt, mask)
+            dt = reverse_dt(dt, mask)
             x, mask = x.flip(1), None if mask is None else mask.flip(1)
             observed = None if observed is None else observed.flip(1)
         start, some = h, inputs.episodes
         if start is None or some is not None:
-            start = initial_state(cell, first_sample(x, mask).to(time_dtype(x)))
+            start = call_initial_state(cell, first_sample(x, mask).to(time_dtype(x)))
         if h is not None and some is not None:
-            start = torch.where(some.carried[backward].unsqueeze(1), h, start)
+            start = torch.where(some.is_continued[backward].unsqueeze(1), h, start)
         call = KernelCall(cell, x, start, dt, mask, observed)
         run = partial(unroll, backend=self.backend, checkpoint_every=self.checkpoint_every)
         if parallel is None:
             y, h = run(call)
         else:
-            memory = self._parallel.setdefault(index, Memory())
+            memory = self._chunk_history.setdefault(index, ChunkHistory())
             y, h = run_in_parallel(call, run, parallel, memory)
         if self.proj_size:
             y = self.projections[index](y)
         return y.flip(1) if backward else y, h
 
-    def _at_end(self, y: Tensor) -> Tensor:
+    def _last_outputs(self, y: Tensor) -> Tensor:
         """Return each direction's last output; masked steps repeat the last valid one."""
         if not self.bidirectional:
             return y[:, -1]
@@ -398,23 +407,6 @@ class SequenceModule(Initialised, metaclass=RecordedMeta):
         return torch.cat([y[:, -1, :width], y[:, 0, width:]], dim=-1)
 
 
-class RNN(SequenceModule):
-    """Run any cell over sequences, one of the user's own too.
-
-    Args:
-        cell: the cell, whose options every subclass of :class:`AbstractCell` records by itself.
-        num_layers: stacked layers.
-        bidirectional: whether each layer also runs backwards in time.
-        dropout: probability of dropping an output between layers, while training.
-        proj_size: width of a linear map on every layer's output; 0 for none.
-        return_sequences: whether to return every step's output, or the last valid one's.
-        backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
-        checkpoint_every: train with memory for so many steps only, at the price of a second
-            forward pass, see :class:`SequenceModule`; ``None`` keeps what every step needs.
-        batch_first: True, which ``torch.nn``'s modules have to be told; False is refused.
-    """
-
-
-def layer_options() -> list[str]:
+def layer_option_names() -> list[str]:
     """Return the names of the arguments that every sequence module takes besides its cell's."""
     return list(inspect.signature(SequenceModule.__init__).parameters)[2:]

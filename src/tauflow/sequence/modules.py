@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from tauflow.cells.catalog import CELLS, MODELS, ModelEntry
+from tauflow.cells.registry import CELLS, MODELS, ModelEntry
 from tauflow.errors import UnknownNameError
 
-from .catalogued import CatalogRNN, refuse_layer_options
-from .layers import RNN, SequenceModule, layer_options
+from .catalog_rnn import CatalogRNN, check_layer_option_names
+from .layers import SequenceModule, layer_option_names
+from .rnn import RNN
 
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = tuple(
     type(CatalogRNN)(
@@ -46,13 +47,13 @@ def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> Seque
         ) from None
     if entry.cell in _MODULE_OF:
         return _MODULE_OF[entry.cell](input_size, hidden_size, **{**entry.options, **options})
-    refuse_layer_options(entry.cell)
-    own = {key: options.pop(key) for key in layer_options() if key in options}
+    check_layer_option_names(entry.cell)
+    own = {key: options.pop(key) for key in layer_option_names() if key in options}
     return RNN(entry.build(input_size, hidden_size, **options), **own)
 
 
-def _can_be_told_apart(_: str, entry: ModelEntry) -> None:
-    refuse_layer_options(entry.cell)
+def _check_layer_options(_: str, entry: ModelEntry) -> None:
+    check_layer_option_names(entry.cell)
 
 
-MODELS.hold_to(_can_be_told_apart)
+MODELS.add_check(_check_layer_options)

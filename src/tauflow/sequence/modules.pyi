@@ -9,7 +9,7 @@ from tauflow.wirings.base import AbstractWiring
 from torch import Tensor
 from typing import Any
 
-from .catalogued import CatalogRNN
+from .catalog_rnn import CatalogRNN
 from .layers import SequenceModule
 
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...]

@@ -6,23 +6,23 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from tauflow._internal.checks import check_same_device, shape_error
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.contract import initial_state
-from tauflow.checks import same_device, shape_error
+from tauflow.cells.contract import call_initial_state
 from tauflow.errors import ArgumentError, DtypeError
 
-from .inputs import SequenceInputs, autocasts, time_dtype
+from .inputs import SequenceInputs, is_autocast, time_dtype
 
 State: TypeAlias = Tensor | tuple[Tensor, ...] | list[Tensor]
 """(B, S), or each part as (L D, B, N) with L layers and D directions, like ``torch.nn.LSTM``'s."""
 
 
-def per_cell(cells: Sequence[AbstractCell], h: Tensor) -> list[Tensor]:
+def split_per_cell(cells: Sequence[AbstractCell], h: Tensor) -> list[Tensor]:
     """Return the state of each cell, layer by layer, forward first."""
     return list(h.split([cell.state_size for cell in cells], dim=-1))
 
 
-def start_states(
+def resolve_initial_states(
     where: str, cells: Sequence[AbstractCell], hx: State | None, inputs: SequenceInputs
 ) -> list[Tensor] | list[None]:
     """Check the state to start from, and return that of each cell.
@@ -39,25 +39,27 @@ def start_states(
     if hx is None:
         return [None] * len(cells)
     batched, size = inputs.batched, sum(cell.state_size for cell in cells)
-    _refuse_gaps(where, hx, inputs, (len(cells), size))
+    _check_hx_is_not_dt(where, hx, inputs, (len(cells), size))
     if not isinstance(hx, Tensor) or hx.ndim == (3 if batched else 2):
-        hx = joined(where, cells, hx, (inputs.x.shape[0],) if batched else ())
+        hx = concat_parts(where, cells, hx, (inputs.x.shape[0],) if batched else ())
     expected = (inputs.x.shape[0], size)
     state = hx if batched else hx.unsqueeze(0)
     if tuple(state.shape) != expected:
         shape = expected if batched else expected[1:]
         raise shape_error(where, "hx", hx, str(shape), "Pass on the h of an earlier call.")
-    same_device(where, inputs.x, hx=hx)
-    if autocasts(inputs.x):
+    check_same_device(where, inputs.x, hx=hx)
+    if is_autocast(inputs.x):
         state = state.to(time_dtype(inputs.x))
     elif state.dtype is not inputs.x.dtype:
         raise DtypeError(
             f"{where}: hx has dtype {state.dtype}, but x has {inputs.x.dtype}. Convert one of them."
         )
-    return per_cell(cells, state)
+    return split_per_cell(cells, state)
 
 
-def _refuse_gaps(where: str, hx: State, inputs: SequenceInputs, state: tuple[int, int]) -> None:
+def _check_hx_is_not_dt(
+    where: str, hx: State, inputs: SequenceInputs, state: tuple[int, int]
+) -> None:
     """Refuse gaps or times in the place of a state, which torch's modules have second.
 
     Args:
@@ -81,7 +83,9 @@ def _refuse_gaps(where: str, hx: State, inputs: SequenceInputs, state: tuple[int
         raise shape_error(where, "hx", hx, expected, advice)
 
 
-def to_parts(where: str, cells: Sequence[AbstractCell], h: Tensor) -> Tensor | tuple[Tensor, ...]:
+def to_torch_state(
+    where: str, cells: Sequence[AbstractCell], h: Tensor
+) -> Tensor | tuple[Tensor, ...]:
     """Return a state in torch's form, a tuple of parts unless there is one only.
 
     Args:
@@ -93,18 +97,21 @@ def to_parts(where: str, cells: Sequence[AbstractCell], h: Tensor) -> Tensor | t
         ShapeError: it has another width.
         ArgumentError: a part is not equally wide in all layers.
     """
-    _widths(where, cells)
+    _state_widths(where, cells)
     size = sum(cell.state_size for cell in cells)
     if h.shape[-1] != size:
         raise shape_error(where, "h", h, f"(..., {size})", "Pass what a call returned.")
     split = [
-        c.split_state(part).values() for c, part in zip(cells, per_cell(cells, h), strict=True)
+        c.split_state(part).values()
+        for c, part in zip(cells, split_per_cell(cells, h), strict=True)
     ]
     parts = tuple(torch.stack(same) for same in zip(*split, strict=True))
     return parts if len(parts) > 1 else parts[0]
 
 
-def joined(where: str, cells: Sequence[AbstractCell], hx: State, batch: tuple[int, ...]) -> Tensor:
+def concat_parts(
+    where: str, cells: Sequence[AbstractCell], hx: State, batch: tuple[int, ...]
+) -> Tensor:
     """Return parts as one tensor, (B, S), or (S,) without a batch.
 
     Args:
@@ -116,7 +123,7 @@ def joined(where: str, cells: Sequence[AbstractCell], hx: State, batch: tuple[in
     Raises:
         ShapeError, DtypeError, ArgumentError: they are no such parts.
     """
-    widths = _widths(where, cells)
+    widths = _state_widths(where, cells)
     parts = [hx] if isinstance(hx, Tensor) else hx
     if not isinstance(parts, tuple | list) or not all(isinstance(p, Tensor) for p in parts):
         kinds = type(hx).__name__
@@ -162,7 +169,7 @@ def initial_states(where: str, cells: Sequence[AbstractCell], batch_size: int) -
     for cell in cells:
         like = next(cell.parameters(), torch.empty(0))
         x = like.new_zeros(batch_size, cell.input_size)
-        starts.append(initial_state(cell, x))
+        starts.append(call_initial_state(cell, x))
         alike = type(cell).initial_state is AbstractCell.initial_state
         if alike or torch.compiler.is_compiling():
             continue
@@ -174,7 +181,7 @@ def initial_states(where: str, cells: Sequence[AbstractCell], batch_size: int) -
     return torch.cat(starts, dim=-1)
 
 
-def _widths(where: str, cells: Sequence[AbstractCell]) -> dict[str, int]:
+def _state_widths(where: str, cells: Sequence[AbstractCell]) -> dict[str, int]:
     widths = cells[0].state_parts
     if any(cell.state_parts != widths for cell in cells):
         raise ArgumentError(

@@ -7,17 +7,21 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from tauflow._internal.checks import is_tracing
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.contract import next_state, read_out
-from tauflow.cells.split import split_step
-from tauflow.checks import is_traced
+from tauflow.cells.contract import call_readout, check_next_state
+from tauflow.cells.split_step import split_step
 from tauflow.errors import ArgumentError
-from tauflow.kernels import KernelCall, pick
-from tauflow.kernels.engine.needs import check_own, is_own, run_picked
-from tauflow.kernels.engine.program import under_transform
+from tauflow.kernels import KernelCall, select_kernel
+from tauflow.kernels.engine.program import is_under_transform
+from tauflow.kernels.engine.requirements import (
+    check_builtin_call,
+    is_builtin_cell,
+    run_selected_kernel,
+)
 
-from .ends import without_ends
-from .reparametrised import Computed
+from .legacy_parametrizations import ComputedParameters
+from .ragged import run_ragged
 
 
 def unroll(
@@ -42,14 +46,14 @@ def unroll(
         checkpoint_every is None
         or checkpoint_every >= steps
         or not torch.is_grad_enabled()
-        or under_transform(call)  # which keeps what it needs, and takes no checkpoints
+        or is_under_transform(call)  # which keeps what it needs, and takes no checkpoints
     ):
-        kernel = pick(call, backend)
+        kernel = select_kernel(call, backend)
         if kernel is None:
             return reference_loop(call)
-        return without_ends(call, partial(run_picked, kernel))
+        return run_ragged(call, partial(run_selected_kernel, kernel))
     h, outputs = call.h, []
-    computed = Computed(call.cell)
+    computed = ComputedParameters(call.cell)
     # split, for the gradient of a slice would be a full-sized tensor for every piece
     pieces = [
         [None] * -(-steps // checkpoint_every) if a is None else a.split(checkpoint_every, dim=1)
@@ -57,14 +61,23 @@ def unroll(
     ]
     for x, dt, mask, observed in zip(*pieces, strict=True):
         y, h = checkpoint(
-            _run_piece, computed, call.cell, backend, x, h, dt, mask, observed, use_reentrant=False
+            _run_segment,
+            computed,
+            call.cell,
+            backend,
+            x,
+            h,
+            dt,
+            mask,
+            observed,
+            use_reentrant=False,
         )
         outputs.append(y)
     return torch.cat(outputs, dim=1), h
 
 
-def _run_piece(
-    computed: Computed,
+def _run_segment(
+    computed: ComputedParameters,
     cell: AbstractCell,
     backend: str,
     x: Tensor,
@@ -73,7 +86,7 @@ def _run_piece(
     mask: Tensor | None,
     observed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    computed.put_back()
+    computed.restore()
     return unroll(KernelCall(cell, x, h, dt, mask, observed), backend)
 
 
@@ -88,25 +101,30 @@ def reference_loop(
         ShapeError, ArgumentError: a user's cell returns something else than it is asked for, or
             changes its state in place.
     """
-    check_own(call)
-    h, states, changes = call.h, [], _changes(call)
+    check_builtin_call(call)
+    h, states, changes = call.h, [], _state_version(call)
     parts, advance, _ = split_step(call.cell, call.x, call.dt, call.observed)
     # unbind, for the gradient of an index would be a full-sized tensor for every step
     columns = [part.unbind(1) for part in parts]
     for step in range(call.x.shape[1]):
-        after = next_state(call.cell, h, advance(h, *(column[step] for column in columns)))
+        after = check_next_state(call.cell, h, advance(h, *(column[step] for column in columns)))
         h = after if call.mask is None else torch.where(call.mask[:, step, None], after, h)
         states.append(h)
-    if changes != _changes(call):
+    if changes != _state_version(call):
         raise ArgumentError(
             f"{type(call.cell).__name__}.step changes the state that it takes in place, which is "
             "the output of the step before. Return a new tensor: h * 0.5, not h.mul_(0.5)."
         )
-    return read_out(call.cell, torch.stack(states, dim=1)), h
+    return call_readout(call.cell, torch.stack(states, dim=1)), h
 
 
-def _changes(call: KernelCall) -> int:
+def _state_version(call: KernelCall) -> int:
     """Return how often the first state was changed in place, where torch counts and a user may."""
-    if is_traced() or is_own(call.cell) or call.h.is_inference() or under_transform(call):
+    if (
+        is_tracing()
+        or is_builtin_cell(call.cell)
+        or call.h.is_inference()
+        or is_under_transform(call)
+    ):
         return 0
     return call.h._version

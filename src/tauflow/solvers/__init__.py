@@ -2,10 +2,10 @@
 
 from .adaptive import ADAPTIVE_METHODS, integrate_adaptive, integrate_path, solver_statistics
 from .explicit import EULER, HEUN, MIDPOINT, RK4, TABLEAUS, ButcherTableau, integrate
-from .gap import FLOW_SOLVERS, GapSolver
-from .names import SolverNames
-from .semilinear import SOLVERS, integrate_semilinear
-from .torchode_steps import SolverStatistics
+from .flow_solver import FLOW_SOLVERS, FlowSolver
+from .semi_implicit import SOLVERS, integrate_semilinear
+from .solver_names import SolverNames
+from .torchode_loop import SolverStatistics
 
 __all__ = [
     "ADAPTIVE_METHODS",
@@ -17,7 +17,7 @@ __all__ = [
     "SOLVERS",
     "TABLEAUS",
     "ButcherTableau",
-    "GapSolver",
+    "FlowSolver",
     "SolverNames",
     "SolverStatistics",
     "integrate",

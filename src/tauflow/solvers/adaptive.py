@@ -21,25 +21,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.checks import (
-    at_least,
-    boolean,
-    floating,
-    one_of,
-    same_device,
+from tauflow._internal.checks import (
+    check_at_least,
+    check_bool,
+    check_floating_point,
+    check_one_of,
+    check_same_device,
+    check_within,
+    is_readable,
     shape_error,
-    values_readable,
-    within,
 )
 from tauflow.errors import ArgumentError, DtypeError, TimeError
 
-from .backsolve import Backsolve, check_parameters
-from .torchode_steps import METHODS, SolverSettings, SolverStatistics, solve
+from .adjoint import BacksolveAdjoint, check_adjoint_parameters
+from .torchode_loop import METHODS, SolverSettings, SolverStatistics, solve
 
 ADAPTIVE_METHODS: tuple[str, ...] = tuple(METHODS)
 """Names accepted by :func:`integrate_adaptive` and :func:`integrate_path`."""
 
-_COUNTED: ContextVar[tuple[list[SolverStatistics], ...]] = ContextVar("counted", default=())
+_STATISTICS_LISTS: ContextVar[tuple[list[SolverStatistics], ...]] = ContextVar(
+    "counted", default=()
+)
 
 
 @contextmanager
@@ -56,17 +58,17 @@ def solver_statistics() -> Iterator[list[SolverStatistics]]:
         A list that grows, one entry for each solve: with a cell, for each sample of the sequences.
     """
     solves: list[SolverStatistics] = []
-    token = _COUNTED.set((*_COUNTED.get(), solves))
+    token = _STATISTICS_LISTS.set((*_STATISTICS_LISTS.get(), solves))
     try:
         yield solves
     finally:
-        _COUNTED.reset(token)
+        _STATISTICS_LISTS.reset(token)
 
 
-def _noted(statistics: SolverStatistics) -> SolverStatistics:
+def _append_statistics(statistics: SolverStatistics) -> SolverStatistics:
     if torch._C._current_graph_task_id() != -1:  # a backward pass that takes steps once more
         return statistics
-    for solves in _COUNTED.get():
+    for solves in _STATISTICS_LISTS.get():
         solves.append(statistics)
     return statistics
 
@@ -116,17 +118,17 @@ def integrate_adaptive(
             with one that it was computed from.
     """
     where = "integrate_adaptive"
-    settings = _settings(where, method, rtol, atol, max_steps)
+    settings = _check_settings(where, method, rtol, atol, max_steps)
     _check_times(where, h, "dt", dt, (h.shape[0], 1), "(B, 1)")
-    if not boolean(adjoint=adjoint):
+    if not check_bool(adjoint=adjoint):
         end, statistics = solve(field, h, dt, settings)
-        return end, _noted(statistics)
+        return end, _append_statistics(statistics)
     parameters = tuple({id(p): p for p in parameters}.values())  # each once
-    check_parameters(field, h, parameters, where)
-    end, statistics = Backsolve.apply(  # type: ignore[no-untyped-call]  # torch types it as Any
+    check_adjoint_parameters(field, h, parameters, where)
+    end, statistics = BacksolveAdjoint.apply(  # type: ignore[no-untyped-call]  # torch types it as Any
         field, settings, h, dt, *parameters
     )
-    return end, _noted(statistics)
+    return end, _append_statistics(statistics)
 
 
 def integrate_path(
@@ -161,7 +163,7 @@ def integrate_path(
         SolverError: a sample did not reach its last time.
     """
     where = "integrate_path"
-    settings = _settings(where, method, rtol, atol, max_steps)
+    settings = _check_settings(where, method, rtol, atol, max_steps)
     expected = (h.shape[0], max(1, t.shape[-1]) if t.ndim else 1)
     _check_times(where, h, "t", t, expected, "(B, T) with T >= 1")
     last = t[:, -1:]
@@ -172,18 +174,20 @@ def integrate_path(
         leaving = h.unsqueeze(1) + t.unsqueeze(-1) * field(h).unsqueeze(1)
         path = torch.where((t == 0).unsqueeze(-1), leaving, path)
         statistics = replace(statistics, evaluations=statistics.evaluations + 1)
-    return path, _noted(statistics)
+    return path, _append_statistics(statistics)
 
 
-def _settings(where: str, method: str, rtol: float, atol: float, steps: int) -> SolverSettings:
-    one_of(ADAPTIVE_METHODS, method=method)
-    within(0.0, math.inf, rtol=rtol)
-    if not within(0.0, math.inf, atol=atol) > 0:
+def _check_settings(
+    where: str, method: str, rtol: float, atol: float, steps: int
+) -> SolverSettings:
+    check_one_of(ADAPTIVE_METHODS, method=method)
+    check_within(0.0, math.inf, rtol=rtol)
+    if not check_within(0.0, math.inf, atol=atol) > 0:
         raise ArgumentError(
             "atol must be greater than 0: a state that passes through zero has no relative error. "
             "Choose one far below the states' scale, e.g. 1e-9."
         )
-    return SolverSettings(where, method, rtol, atol, at_least(1, max_steps=steps))
+    return SolverSettings(where, method, rtol, atol, check_at_least(1, max_steps=steps))
 
 
 def check_elapsed(where: str, name: str, times: Float[Tensor, "B T"]) -> None:
@@ -192,7 +196,7 @@ def check_elapsed(where: str, name: str, times: Float[Tensor, "B T"]) -> None:
     Raises:
         TimeError: one is negative or not finite, or comes before the one to the left of it.
     """
-    if not values_readable(times):
+    if not is_readable(times):
         return
     bad = ~(times.isfinite() & (times >= 0))
     if bool(bad.any()):
@@ -208,8 +212,8 @@ def check_elapsed(where: str, name: str, times: Float[Tensor, "B T"]) -> None:
 def _check_times(
     where: str, h: Tensor, name: str, times: Tensor, expected: tuple[int, int], symbols: str
 ) -> None:
-    floating(where, h=h)
-    floating(where, **{name: times})
+    check_floating_point(where, h=h)
+    check_floating_point(where, **{name: times})
     if h.ndim != 2:
         raise shape_error(where, "h", h, "(B, S)", "One row per sample.")
     if tuple(times.shape) != expected:
@@ -220,5 +224,5 @@ def _check_times(
             f"{where}: {name} has dtype {times.dtype}, but h has {h.dtype}. "
             f"Convert it with {name}.to(h.dtype)."
         )
-    same_device(where, h, **{name: times})
+    check_same_device(where, h, **{name: times})
     check_elapsed(where, name, times)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.checks import positive
+from tauflow._internal.checks import check_positive
+from tauflow._internal.registry import Registry, make_entry_check
 from tauflow.errors import ArgumentError
-from tauflow.registry import Registry, entries_named
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ButcherTableau:
             raise ArgumentError(
                 f"{self.name}: row i of a must hold i weights, one row per entry of b."
             )
-        positive(interval=self.interval)
+        check_positive(interval=self.interval)
         if not math.isclose(sum(self.b), 1.0, abs_tol=1e-12):
             raise ArgumentError(f"{self.name}: b sums to {sum(self.b)}, expected 1.")
 
@@ -64,7 +64,7 @@ TABLEAUS: Registry[ButcherTableau] = Registry(
 )
 """Explicit methods by name. One of your own is added by ``TABLEAUS.add(table.name, table)``, under
 a name that no other solver has; cells with an option ``solver`` then take it."""
-TABLEAUS.hold_to(entries_named(ButcherTableau))
+TABLEAUS.add_check(make_entry_check(ButcherTableau))
 
 
 def integrate(

@@ -2,11 +2,11 @@
 
 from .callbacks import Callback, Training
 from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from .logs import log_to
+from .loggers import log_to
 from .loop import train
 from .losses import LOSSES
 from .metrics import METRICS, evaluate
-from .optimization import attach_constraints, clip_gradients, make_optimizer, packed_parts
+from .optim import attach_constraints, clip_gradients, make_optimizer, packed_parts
 from .recipe import Recipe
 from .result import TrainingResult
 from .score import Score

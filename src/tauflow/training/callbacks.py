@@ -8,9 +8,9 @@ from torch import nn
 
 from tauflow.errors import ArgumentError, DtypeError
 
-from .ranks import Ranks
+from .distributed import DistributedContext
 from .recipe import Recipe
-from .run import kept_random_numbers
+from .trainer import preserve_rng_state
 
 
 class Training(Protocol):
@@ -79,7 +79,7 @@ AnyCallback: TypeAlias = Callback | Callable[[Mapping[str, Any]], object]
 """A callback, or a function that is called with the row of the history of every epoch."""
 
 
-class _EveryEpoch(Callback):
+class _EpochCallback(Callback):
     def __init__(self, function: Callable[[Mapping[str, Any]], object]) -> None:
         self.function = function
 
@@ -90,11 +90,11 @@ class _EveryEpoch(Callback):
 _EVENTS = ("on_start", "on_batch", "on_improved", "on_epoch", "on_end")
 
 
-class Callbacks:
+class CallbackList:
     """All callbacks of a training, told by the first process.
 
     Args:
-        given: the callbacks.
+        callbacks: the callbacks.
         ranks: the processes.
         device: where training draws random numbers, which none of them takes away.
 
@@ -103,22 +103,24 @@ class Callbacks:
         DtypeError: one is neither a :class:`Callback` nor a function.
     """
 
-    def __init__(self, given: Iterable[AnyCallback], ranks: Ranks, device: torch.device) -> None:
+    def __init__(
+        self, callbacks: Iterable[AnyCallback], ranks: DistributedContext, device: torch.device
+    ) -> None:
         self.ranks, self.device = ranks, device
-        if not isinstance(given, Iterable):
+        if not isinstance(callbacks, Iterable):
             raise ArgumentError(
-                f"callbacks must be a list, got {type(given).__name__}. Write callbacks=[...], "
+                f"callbacks must be a list, got {type(callbacks).__name__}. Write callbacks=[...], "
                 "for a single one too."
             )
         told = []
-        for one in given:
+        for one in callbacks:
             if isinstance(one, type) or not (isinstance(one, Callback) or callable(one)):
                 got = one.__name__ if isinstance(one, type) else type(one).__name__
                 raise DtypeError(
                     f"callbacks must be objects of tauflow.training.Callback, or functions of an "
                     f"epoch's row, got {got}{', a class' if isinstance(one, type) else ''}."
                 )
-            told.append(one if isinstance(one, Callback) else _EveryEpoch(one))
+            told.append(one if isinstance(one, Callback) else _EpochCallback(one))
         self.listeners = {
             event: [
                 one for one in told if getattr(type(one), event) is not getattr(Callback, event)
@@ -131,20 +133,20 @@ class Callbacks:
         """What any of them wants to hear of."""
         return tuple(event for event, listeners in self.listeners.items() if listeners)
 
-    def tell(self, event: str, training: Training) -> bool:
+    def notify(self, event: str, training: Training) -> bool:
         """Tell those that listen; return whether one of them, now or before, asked to stop."""
         if not self.listeners[event]:
             return False
-        return self.ranks.first_only(lambda: self._tell(event, training))
+        return self.ranks.on_rank_zero(lambda: self._notify_listeners(event, training))
 
-    def end(self, training: Training) -> None:
+    def notify_end(self, training: Training) -> None:
         """Tell of the end, in this process alone: another may have failed, and hear nothing."""
-        if self.ranks.writes:
-            self._tell("on_end", training)
+        if self.ranks.is_main:
+            self._notify_listeners("on_end", training)
 
-    def _tell(self, event: str, training: Training) -> bool:
+    def _notify_listeners(self, event: str, training: Training) -> bool:
         if self.listeners[event]:
-            with kept_random_numbers(self.device):
+            with preserve_rng_state(self.device):
                 for listener in self.listeners[event]:
                     getattr(listener, event)(training)
-        return bool(getattr(training, "stopping", False))
+        return bool(getattr(training, "should_stop", False))

@@ -1,4 +1,4 @@
-"""Training state on disk, in the form of :mod:`tauflow.tensorfile`."""
+"""Training state on disk, in the form of :mod:`tauflow._internal.tensor_file`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from tauflow._internal.checks import find_type_mismatch
+from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.errors import CheckpointError
-from tauflow.option_types import misfit
-from tauflow.tensorfile import read_tensor_file, write_tensor_file
 
 _ADVICE = "Restore it from a copy, or delete the run directory and train anew."
 
@@ -99,16 +99,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """
     tensors, facts = read_tensors(path, "checkpoint")
     try:
-        checkpoint = _checkpoint(tensors, facts)
-        if wrong := misfit(Checkpoint.__init__, vars(checkpoint)):
+        checkpoint = _build_checkpoint(tensors, facts)
+        if wrong := find_type_mismatch(Checkpoint.__init__, vars(checkpoint)):
             raise TypeError(wrong)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({error!r}). {_ADVICE}") from error
     return checkpoint
 
 
-def _checkpoint(tensors: Mapping[str, Tensor], facts: dict[str, Any]) -> Checkpoint:
-    optimizer = {int(index): dict(state) for index, state in facts.pop("optimizer").items()}
+def _build_checkpoint(tensors: Mapping[str, Tensor], metadata: dict[str, Any]) -> Checkpoint:
+    optimizer = {int(index): dict(state) for index, state in metadata.pop("optimizer").items()}
     parts: dict[str, dict[str, Tensor]] = {
         name: {} for name in ("model", "rng", "averaged", "loss")
     }
@@ -119,11 +119,11 @@ def _checkpoint(tensors: Mapping[str, Tensor], facts: dict[str, Any]) -> Checkpo
             optimizer[int(index)][name] = tensor
         else:
             parts[part][name] = tensor
-    return Checkpoint(optimizer=optimizer, **{**parts, **facts})
+    return Checkpoint(optimizer=optimizer, **{**parts, **metadata})
 
 
 def write_tensors(
-    path: Path, kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+    path: Path, kind: str, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
 ) -> None:
     """Write a file of a run directory.
 
@@ -136,7 +136,7 @@ def write_tensors(
                 f"{path.name}: {name} is a {type(tensor).__name__}, and only tensors can be saved. "
                 "Keep extra state of modules in buffers."
             )
-    write_tensor_file(path, kind, tensors, facts)
+    write_tensor_file(path, kind, tensors, metadata)
 
 
 def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -5,7 +5,7 @@ from tauflow.batch import SequenceBatch
 from .recipe import Recipe
 
 
-def steps_of_epoch(recipe: Recipe, epoch: int) -> int | None:
+def get_stage_length(recipe: Recipe, epoch: int) -> int | None:
     """Return how many steps of a sequence an epoch trains on, ``None`` for all.
 
     Args:
@@ -18,12 +18,12 @@ def steps_of_epoch(recipe: Recipe, epoch: int) -> int | None:
     return recipe.curriculum[stage] if stage < len(recipe.curriculum) else None
 
 
-def starts_stage(recipe: Recipe, epoch: int) -> bool:
+def is_stage_start(recipe: Recipe, epoch: int) -> bool:
     """Whether an epoch, counted from 1, trains on another length than the one before it."""
-    return epoch > 1 and steps_of_epoch(recipe, epoch) != steps_of_epoch(recipe, epoch - 1)
+    return epoch > 1 and get_stage_length(recipe, epoch) != get_stage_length(recipe, epoch - 1)
 
 
-def beginning(batch: SequenceBatch, steps: int) -> SequenceBatch:
+def truncate(batch: SequenceBatch, steps: int) -> SequenceBatch:
     """Return the first steps of every sequence; shares memory with the batch.
 
     Targets are taken for one per step if they have a third axis or their second is as long as the

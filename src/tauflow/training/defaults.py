@@ -9,7 +9,7 @@ from typing import Any
 
 from .recipe import Recipe
 
-RECIPE = Recipe(
+DEFAULT_RECIPE = Recipe(
     lr=2e-3,
     batch_size=32,
     epochs=100,
@@ -19,15 +19,15 @@ RECIPE = Recipe(
     ema=0.95,
 )
 """Training ends ``patience`` epochs after the best score on the validation part."""
-HIDDEN_SIZE = 32
+DEFAULT_HIDDEN_SIZE = 32
 """Neurons."""
-VALIDATION_FRACTION = 0.15
+DEFAULT_VALIDATION_FRACTION = 0.15
 """Share of the sequences that estimators keep for validation."""
-FEWEST = 20
+MIN_SEQUENCES_FOR_VALIDATION = 20
 """Sequences below which estimators keep none for validation."""
 
 
-def adapted(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+def adapt_recipe(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     """Return the recipe with other values of some fields, and without what contradicts them.
 
     Clipping that is switched off has no norm, and the last weights are not chosen by a score.
@@ -40,22 +40,26 @@ def adapted(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         implied["clip_norm"] = None
     if changes.get("select") == "last":
         implied |= {"select_by": None, "patience": None}
-    return recipe.changed({**implied, **changes})
+    return recipe.with_changes({**implied, **changes})
 
 
-def without_validation(recipe: Recipe) -> Recipe:
+def disable_validation(recipe: Recipe) -> Recipe:
     """Return the recipe for data without a validation part: the last weights are taken."""
-    return adapted(recipe, {"select": "last"})
+    return adapt_recipe(recipe, {"select": "last"})
 
 
-def for_loss(recipe: Recipe, loss: str) -> Recipe:
+def select_epoch_by_loss(recipe: Recipe, loss: str) -> Recipe:
     """Return the recipe for a loss: of classes, the loss says which epoch is the best.
 
     Accuracy and the area under a ROC curve of a small validation part jump from epoch to epoch.
     """
-    if recipe.select == "last" or recipe.select_by is not None or loss not in _OF_CLASSES:
+    if (
+        recipe.select == "last"
+        or recipe.select_by is not None
+        or loss not in _CLASSIFICATION_LOSSES
+    ):
         return recipe
-    return recipe.changed({"select_by": loss})
+    return recipe.with_changes({"select_by": loss})
 
 
-_OF_CLASSES = ("cross_entropy", "bce")
+_CLASSIFICATION_LOSSES = ("cross_entropy", "bce")

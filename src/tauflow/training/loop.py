@@ -11,43 +11,43 @@ from typing import Any
 import torch
 from torch import nn
 
+from tauflow._internal.checks import check_at_least
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least
 from tauflow.errors import ArgumentError, CheckpointError, NonFiniteError
 
-from .asked import AnyScore
-from .callbacks import AnyCallback, Callbacks
-from .checkpoint import Checkpoint, check_numbers
-from .curriculum import steps_of_epoch
-from .long_gaps import long_gap_words, warn_of_unit
-from .metrics import evaluate_all
-from .model_options import model_options
-from .preconditions import (
+from .argument_checks import (
     AUTO,
-    Measures,
+    Objectives,
     Splits,
-    Task,
-    check_shared_loss,
+    TaskSplits,
+    check_argument_types,
+    check_loss_is_mean,
     check_training,
-    check_types,
-    splits_of,
-    usable_device,
+    resolve_device,
+    resolve_splits,
 )
+from .best_weights import BestWeights
+from .callbacks import AnyCallback, CallbackList
+from .checkpoint import Checkpoint, check_numbers
+from .curriculum import get_stage_length
+from .distributed import DistributedContext
+from .loss_warnings import warn_loss_increase
+from .metrics import evaluate_all
+from .model_options import collect_model_options
 from .progress import progress_bar
-from .ranks import Ranks
 from .recipe import Recipe
+from .resolve_metric import AnyScore
 from .result import TrainingResult
-from .run import Run, own_random_numbers
-from .run_directory import RunDirectory, fingerprint, owned
+from .run_directory import RunDirectory, compute_fingerprint, lock_run_directory
 from .score import Score
-from .selection import Selection
-from .stability import warn_of_rise
+from .time_scale_checks import describe_longest_dt, warn_time_scale_mismatch
+from .trainer import Trainer, seeded_rng
 
 
 def train(
     model: nn.Module,
     *,
-    train: SequenceBatch | Task,
+    train: SequenceBatch | TaskSplits,
     valid: SequenceBatch | None = None,
     test: SequenceBatch | None = None,
     loss: AnyScore = AUTO,
@@ -65,9 +65,9 @@ def train(
 
     The model is called as ``prediction, state = model(x, dt=..., mask=...)``, with ``observed=...``
     if the data have it, and predicts once per step, (B, T, O), or per sequence, (B, O). Where it
-    says ``skips_padding = True``, as tauflow's models and what derives from their bases do, a batch
-    ends with the longest of its sequences, as :meth:`~tauflow.SequenceBatch.trimmed` cuts it; other
-    models get every batch as long as the data.
+    says ``ignores_padding = True``, as tauflow's models and what derives from their bases do, a
+    batch ends with the longest of its sequences, as :meth:`~tauflow.SequenceBatch.trimmed` cuts it;
+    other models get every batch as long as the data.
 
     A model that learns from more than the error of its predictions has a method
     ``training_loss(batch, prediction_loss, *, epoch)``. It returns the number to minimise, computed
@@ -124,65 +124,68 @@ def train(
         CheckpointError: ``run_dir`` holds another run, or a damaged one.
         NonFiniteError: the loss, a metric or a parameter became NaN or infinite, and the recipe
             does not say to stop there. The epochs before that one are in ``run_dir``.
-        RankError: another process of the group failed.
+        DistributedError: another process of the group failed.
 
     Warns:
         TimeUnitWarning: the model reads gaps, and their median is far from its time constants; or
             it looks at times up to a horizon, and the last one is far from that.
         UserWarning: the training loss more than doubled, to more than half of the first epoch's.
     """
-    ranks = Ranks.here()
-    at_least(0, seed=seed)
-    splits, card = splits_of(train, valid, test)
-    check_types(model, splits, recipe)
+    ranks = DistributedContext.current()
+    check_at_least(0, seed=seed)
+    splits, card = resolve_splits(train, valid, test)
+    check_argument_types(model, splits, recipe)
     data = splits["train"]
     assert data is not None
     recipe = recipe or Recipe(select="last" if splits["valid"] is None else "best")
-    measures = Measures.asked(loss, metric, recipe, data, card)
+    measures = Objectives.from_arguments(loss, metric, recipe, data, card)
     check_training(model, splits, measures, recipe)
-    check_shared_loss(measures, data, recipe, ranks)
-    to = None if device is None else usable_device(device)
+    check_loss_is_mean(measures, data, recipe, ranks)
+    to = None if device is None else resolve_device(device)
     if to is not None:
         model.to(to)
     if compile:
         model.compile()
-    if ranks.writes:
-        warn_of_unit(model, data, stacklevel=2)
-    told = Callbacks(callbacks, ranks, to or data.x.device)
+    if ranks.is_main:
+        warn_time_scale_mismatch(model, data, stacklevel=2)
+    told = CallbackList(callbacks, ranks, to or data.x.device)
     facts: dict[str, Any] = {"recipe": recipe.to_dict(), "seed": seed, **measures.names}
     sizes = {name: None if split is None else len(split) for name, split in splits.items()}
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     also = {"the model": shapes, "the data": sizes, "callbacks": told.events}
-    ranks.agree({**facts, "resume": resume, **also})
+    ranks.assert_equal({**facts, "resume": resume, **also})
     if resume and run_dir is None:
         raise ArgumentError("resume=True needs a run_dir to resume from. Pass the directory.")
     directory = None
     if run_dir is not None:
-        facts |= {"ranks": ranks.world} if ranks.several else {}
-        if ranks.writes:
-            facts |= {"fingerprint": fingerprint(model, splits), "model": model_options(model)}
+        facts |= {"ranks": ranks.world_size} if ranks.is_distributed else {}
+        if ranks.is_main:
+            facts |= {
+                "fingerprint": compute_fingerprint(model, splits),
+                "model": collect_model_options(model),
+            }
         directory = RunDirectory(Path(run_dir), facts)
-    selection = Selection(measures.criterion, recipe)
+    selection = BestWeights(measures.monitor, recipe)
     with ExitStack() as stack:
         if directory is not None:
             path = directory.path
-            ranks.first_only(lambda: stack.enter_context(owned(path)))
-        stack.enter_context(own_random_numbers(to or data.x.device, seed, ranks.rank))
+            ranks.on_rank_zero(lambda: stack.enter_context(lock_run_directory(path)))
+        stack.enter_context(seeded_rng(to or data.x.device, seed, ranks.rank))
         what = (model, data, measures.loss, recipe, seed)
-        run = Run(*what, selection=selection, ranks=ranks, device=to)
+        run = Trainer(*what, selection=selection, ranks=ranks, device=to)
         run.loss_module = loss if isinstance(loss, nn.Module) else None
         if directory is not None:
-            _open(directory, run, resume=resume)
+            _open_run_directory(directory, run, resume=resume)
         try:
-            _epochs(run, splits, measures, directory, progress, told)
+            _train_epochs(run, splits, measures, directory, progress, told)
         finally:
-            told.end(run)
+            told.notify_end(run)
     if run.averaged is not None:
         model.load_state_dict(run.averaged.module.state_dict())
     selection.restore(model)
     model.eval()
     best_epoch = selection.epoch or len(run.history)
-    _check_selected(run.history[best_epoch - 1], splits)
+    _check_selected_scores(run.history[best_epoch - 1], splits)
     return TrainingResult.from_history(
         run.history,
         best_epoch=best_epoch,
@@ -190,51 +193,55 @@ def train(
     )
 
 
-def _epochs(
-    run: Run,
+def _train_epochs(
+    run: Trainer,
     splits: Splits,
-    measures: Measures,
+    measures: Objectives,
     directory: RunDirectory | None,
     progress: bool | None,
-    told: Callbacks,
+    callbacks: CallbackList,
 ) -> None:
     """Train the epochs that are left, keeping each one's outcome."""
     recipe, ranks, selection = run.recipe, run.ranks, run.selection
-    drawn = progress if ranks.writes else False
-    before, warned = list(run.history), not ranks.writes
+    drawn = progress if ranks.is_main else False
+    before, warned = list(run.history), not ranks.is_main
 
     def tell(event: str) -> None:
-        had_stopped = run.stopping
-        run.stopping |= told.tell(event, run)
-        if run.stopping and not had_stopped and directory is not None and run.history:
-            ranks.first_only(partial(directory.overwrite, _snapshot(run)))
+        had_stopped = run.should_stop
+        run.should_stop |= callbacks.notify(event, run)
+        if run.should_stop and not had_stopped and directory is not None and run.history:
+            ranks.on_rank_zero(partial(directory.overwrite, _make_checkpoint(run)))
 
     tell("on_start")
-    with progress_bar(recipe.epochs, history=before, wanted=drawn) as show:
+    with progress_bar(recipe.epochs, history=before, enabled=drawn) as show:
         while len(run.history) < recipe.epochs:
-            if run.history and (run.stopping or selection.has_waited(len(run.history))):
+            if run.history and (
+                run.should_stop or selection.is_patience_exhausted(len(run.history))
+            ):
                 return
             try:
-                row = _one_epoch(run, splits, measures, told)
+                row = _train_one_epoch(run, splits, measures, callbacks)
             except NonFiniteError:
                 if recipe.on_divergence == "raise" or selection.epoch is None:
                     raise
                 return
-            warned = warned or warn_of_rise(run.history, recipe, stacklevel=3)
-            improved = selection.consider(row, run.result)
+            warned = warned or warn_loss_increase(run.history, recipe, stacklevel=3)
+            improved = selection.update_if_better(row, run.evaluated_model)
             if directory is not None:
-                ranks.first_only(partial(directory.save, _snapshot(run)))
+                ranks.on_rank_zero(partial(directory.save, _make_checkpoint(run)))
             show(row)
             for event in ("on_improved", "on_epoch") if improved else ("on_epoch",):
                 tell(event)
 
 
-def _one_epoch(run: Run, splits: Splits, measures: Measures, told: Callbacks) -> dict[str, Any]:
+def _train_one_epoch(
+    run: Trainer, splits: Splits, measures: Objectives, callbacks: CallbackList
+) -> dict[str, Any]:
     """Train and evaluate once; return, and append to the history, what came of it."""
     started, epoch = time.perf_counter(), len(run.history) + 1
 
     def after_step() -> None:
-        run.stopping |= told.tell("on_batch", run)
+        run.should_stop |= callbacks.notify("on_batch", run)
 
     train_loss = run.train_epoch(epoch, after_step)
     row: dict[str, Any] = {
@@ -243,7 +250,7 @@ def _one_epoch(run: Run, splits: Splits, measures: Measures, told: Callbacks) ->
         "lr": run.lr,
         "train_loss": train_loss,
     }
-    criterion = [] if run.recipe.select_by is None else [measures.criterion]
+    criterion = [] if run.recipe.select_by is None else [measures.monitor]
     scores = _evaluate_split(run, "valid", splits["valid"], [measures.metric, *criterion])
     row["valid"], *chosen = scores
     (row["test"],) = _evaluate_split(run, "test", splits["test"], [measures.metric])
@@ -256,7 +263,7 @@ def _one_epoch(run: Run, splits: Splits, measures: Measures, told: Callbacks) ->
 
 
 def _evaluate_split(
-    run: Run, name: str, data: SequenceBatch | None, metrics: list[Score]
+    run: Trainer, name: str, data: SequenceBatch | None, metrics: list[Score]
 ) -> list[float | None]:
     """Return the value of each metric.
 
@@ -265,15 +272,15 @@ def _evaluate_split(
     """
     if data is None:
         return [None] * len(metrics)
-    unfinished = steps_of_epoch(run.recipe, run.epoch) is not None
+    unfinished = get_stage_length(run.recipe, run.epoch) is not None
     try:
         found = evaluate_all(
-            run.result,
+            run.evaluated_model,
             data,
             metrics=metrics,
             batch_size=run.recipe.eval_batch_size,
             ranks=run.ranks,
-            device=run.moved_to,
+            device=run.target_device,
         )
     except NonFiniteError:  # of a state that overflowed on the way
         if not unfinished:
@@ -283,13 +290,14 @@ def _evaluate_split(
         if not math.isfinite(value) and not unfinished:
             raise NonFiniteError(
                 f"{metric.name} on the {name} data is {value} after epoch {run.epoch}, although "
-                f"every parameter is finite. {long_gap_words(run.model, data)}Lower lr, or look "
+                f"every parameter is finite. {describe_longest_dt(run.model, data)}Lower lr, or "
+                "look "
                 "for extreme values in these data."
             )
     return [value if math.isfinite(value) else None for value in found]
 
 
-def _check_selected(row: dict[str, Any], splits: Splits) -> None:
+def _check_selected_scores(row: dict[str, Any], splits: Splits) -> None:
     """Refuse to return weights whose scores overflowed."""
     for name in ("valid", "test"):
         if splits[name] is not None and row[name] is None:
@@ -300,7 +308,7 @@ def _check_selected(row: dict[str, Any], splits: Splits) -> None:
             )
 
 
-def _check_moments(optimizer: torch.optim.Optimizer) -> None:
+def _check_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
     """Raise ``ValueError`` for a state that belongs to tensors of other shapes."""
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
@@ -313,7 +321,7 @@ def _check_moments(optimizer: torch.optim.Optimizer) -> None:
                 raise ValueError(f"{name} of the optimizer has shape {tuple(value.shape)}")
 
 
-def _restore_scalars(optimizer: torch.optim.Optimizer, saved: Mapping[int, Any]) -> None:
+def _restore_scalar_dtypes(optimizer: torch.optim.Optimizer, saved: Mapping[int, Any]) -> None:
     """Give numbers of the state their dtype back: torch loads all in that of the parameters."""
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     for place, values in saved.items():
@@ -323,26 +331,26 @@ def _restore_scalars(optimizer: torch.optim.Optimizer, saved: Mapping[int, Any])
                 state[name] = value.to(state[name].device, copy=True)
 
 
-def _open(directory: RunDirectory, run: Run, *, resume: bool) -> None:
+def _open_run_directory(directory: RunDirectory, run: Trainer, *, resume: bool) -> None:
     """Claim the directory, or take over the state of the run in it; the first process reads it."""
     ranks, selection = run.ranks, run.selection
     if not resume:
-        ranks.first_only(directory.start)
+        ranks.on_rank_zero(directory.start)
         return
-    saved = ranks.first_only(directory.resume)
+    saved = ranks.on_rank_zero(directory.resume)
     if saved is None:
         return
     try:
         check_numbers(saved)
         run.step, run.history = saved.step, saved.history
         run.epoch = len(run.history)
-        run.start_optimizer()
+        run.reset_optimizer()
         groups = run.optimizer.state_dict()["param_groups"]
         run.model.load_state_dict(saved.model)
         run.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
-        _check_moments(run.optimizer)
-        _restore_scalars(run.optimizer, saved.optimizer)
-        run.stopping = saved.stopped
+        _check_optimizer_state(run.optimizer)
+        _restore_scalar_dtypes(run.optimizer, saved.optimizer)
+        run.should_stop = saved.stopped
         if run.history:
             run.lr = float(run.history[-1].get("lr", run.lr))
         if run.loss_module is not None and saved.loss:
@@ -350,7 +358,7 @@ def _open(directory: RunDirectory, run: Run, *, resume: bool) -> None:
         if run.averaged is not None:
             run.averaged.module.load_state_dict(saved.averaged)
             run.averaged.n_averaged.fill_(run.step)
-        ranks.restore_random_states(saved.rng, run.device)
+        ranks.set_rng_states(saved.rng, run.device)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint in {directory.path} does not fit this model: {error}. Restore it from "
@@ -358,25 +366,27 @@ def _open(directory: RunDirectory, run: Run, *, resume: bool) -> None:
         ) from error
     selection.epoch, selection.value = saved.best_epoch, saved.best_metric
     if saved.best_epoch is not None:
-        selection.weights = ranks.first_only(partial(directory.best_weights, saved.best_epoch))
+        selection.weights = ranks.on_rank_zero(
+            partial(directory.read_best_weights, saved.best_epoch)
+        )
     if run.history:
         # What was the last epoch, and perhaps left unscored, is not if there are more now.
-        selection.consider(run.history[-1], run.result)
+        selection.update_if_better(run.history[-1], run.evaluated_model)
         if selection.epoch != saved.best_epoch:
-            ranks.first_only(partial(directory.overwrite, _snapshot(run)))
+            ranks.on_rank_zero(partial(directory.overwrite, _make_checkpoint(run)))
 
 
-def _snapshot(run: Run) -> Checkpoint:
+def _make_checkpoint(run: Trainer) -> Checkpoint:
     return Checkpoint(
         model=run.model.state_dict(),
         averaged={} if run.averaged is None else run.averaged.module.state_dict(),
         optimizer=run.optimizer.state_dict()["state"],
-        rng=run.ranks.random_states(run.device),
+        rng=run.ranks.get_rng_states(run.device),
         epoch=len(run.history),
         step=run.step,
         best_epoch=run.selection.epoch,
         best_metric=run.selection.value,
         history=run.history,
         loss={} if run.loss_module is None else run.loss_module.state_dict(),
-        stopped=run.stopping,
+        stopped=run.should_stop,
     )

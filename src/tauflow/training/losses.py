@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tauflow.batch import single_at_least
-from tauflow.checks import values_readable
+from tauflow._internal.checks import is_readable
+from tauflow._internal.registry import Registry
+from tauflow.batch import promote_to_float32
 from tauflow.errors import ArgumentError, DataError
-from tauflow.registry import Registry
 
 from .score import Score
 
 # F.cross_entropy passes over targets equal to this; no class may be, so that none is passed over.
-_NEVER_A_CLASS = -(2**62)
+_UNUSED_IGNORE_INDEX = -(2**62)
 
 
 def squared_error(prediction: Tensor, y: Tensor, reduction: str = "none") -> Tensor:
@@ -40,7 +40,7 @@ def cross_entropy(prediction: Tensor, y: Tensor) -> Tensor:
     logits = prediction.reshape(-1, classes)
     try:
         return F.cross_entropy(
-            logits, y.reshape(-1).long(), ignore_index=_NEVER_A_CLASS, reduction="none"
+            logits, y.reshape(-1).long(), ignore_index=_UNUSED_IGNORE_INDEX, reduction="none"
         )
     except IndexError as error:
         raise DataError(
@@ -56,8 +56,10 @@ def binary_cross_entropy(prediction: Tensor, y: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(prediction, target, reduction="none")
 
 
-def weighted(
-    loss: Score, weights: Sequence[float] | Callable[[int], Sequence[float]], by: str = "weights"
+def apply_class_weights(
+    loss: Score,
+    weights: Sequence[float] | Callable[[int], Sequence[float]],
+    divide_by: str = "weights",
 ) -> Score:
     """Return a loss in which every entry counts what its class weighs.
 
@@ -65,8 +67,8 @@ def weighted(
         loss: of targets that are classes, or 0 and 1 for a single logit.
         weights: one for each class, beginning with class 0; or what maps the number of classes to
             them.
-        by: what the sum over a batch is divided by: ``"weights"``, the sum of its weights, or
-            ``"entries"``, their number.
+        divide_by: what the sum over a batch is divided by: ``"weights"``, the sum of its weights,
+            or ``"entries"``, their number.
 
     Raises:
         ArgumentError: the targets are values, or there are not as many weights as classes.
@@ -88,18 +90,20 @@ def weighted(
                 "one for each."
             )
         classes_of = y.flatten().long()
-        if values_readable(y) and not torch.equal(classes_of.to(y.dtype), y.flatten()):
+        if is_readable(y) and not torch.equal(classes_of.to(y.dtype), y.flatten()):
             raise DataError(
                 f"{loss.name}: class weights are for targets that are classes, and some of these "
                 "are fractions. Round them, or leave the weights out."
             )
-        dtype = single_at_least(prediction.dtype)  # in half precision, 257 would count as 256
+        dtype = promote_to_float32(prediction.dtype)  # in half precision, 257 would count as 256
         return prediction.new_tensor(each, dtype=dtype)[classes_of]
 
     def compare(prediction: Tensor, y: Tensor) -> Tensor:
-        return loss.entries(prediction, y).flatten() * weight(prediction, y)
+        return loss.compute_per_entry(prediction, y).flatten() * weight(prediction, y)
 
-    return replace(loss, compare=compare, mean=None, counts=weight if by == "weights" else None)
+    return replace(
+        loss, compare=compare, mean=None, counts=weight if divide_by == "weights" else None
+    )
 
 
 LOSSES: Registry[Score] = Registry(

@@ -7,38 +7,38 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tauflow._internal.checks import is_readable
+from tauflow._internal.registry import Registry
 from tauflow.batch import SequenceBatch
-from tauflow.checks import values_readable
 from tauflow.errors import ArgumentError, DataError
-from tauflow.registry import Registry
 
-from .asked import AnyScore, score_asked
-from .losses import absolute_error, binary_cross_entropy, cross_entropy, huber, squared_error
-from .modes import evaluating
-from .ranks import Ranks
-from .score import Score, per_entry, repeated
-from .subnormals import flushed_subnormals
-from .whole_scores import (
-    WholeScore,
+from .dataset_metrics import (
+    DatasetMetric,
     area_under_roc,
     average_precision,
-    balanced_accuracy,
-    f1,
-    of_counts,
-    of_logits,
-    of_one_logit,
-    r2,
-    root_mean_square,
+    balanced_accuracy_score,
+    f1_score,
+    from_binary_logit,
+    from_class_counts,
+    from_class_logits,
+    r2_score,
+    root_mean_squared_error,
 )
+from .denormals import flush_denormals
+from .distributed import DistributedContext
+from .eval_mode import evaluation_mode
+from .losses import absolute_error, binary_cross_entropy, cross_entropy, huber, squared_error
+from .resolve_metric import AnyScore, resolve_metric
+from .score import Score, expand_sequence_weights, repeat_weights
 
 
-def correct_class(prediction: Tensor, y: Tensor) -> Tensor:
+def score_class_accuracy(prediction: Tensor, y: Tensor) -> Tensor:
     """Return 1 where the largest logit is that of the true class, else 0; NaN if a logit is."""
     right = (prediction.argmax(-1) == y).to(prediction.dtype)
     return right.masked_fill(prediction.isnan().any(-1), math.nan)
 
 
-def correct_side(prediction: Tensor, y: Tensor) -> Tensor:
+def score_binary_accuracy(prediction: Tensor, y: Tensor) -> Tensor:
     """Return 1 where the logit is on the side of zero that the target, 0 or 1, says, else 0.
 
     Where the logit is NaN, so is the result.
@@ -47,7 +47,7 @@ def correct_side(prediction: Tensor, y: Tensor) -> Tensor:
     return right.masked_fill(prediction.isnan(), math.nan)
 
 
-def brier(prediction: Tensor, y: Tensor) -> Tensor:
+def score_brier(prediction: Tensor, y: Tensor) -> Tensor:
     """Return the squared error of the probabilities of all classes; of two, that of either.
 
     Its mean is :func:`sklearn.metrics.brier_score_loss`.
@@ -58,13 +58,17 @@ def brier(prediction: Tensor, y: Tensor) -> Tensor:
     return error / 2 if classes == 2 else error
 
 
-def brier_of_logit(prediction: Tensor, y: Tensor) -> Tensor:
+def score_binary_brier(prediction: Tensor, y: Tensor) -> Tensor:
     """Return the squared error of the probability that a single logit stands for."""
     return (prediction.sigmoid() - y.view_as(prediction).to(prediction.dtype)).square()
 
 
-def _of_two_kinds(
-    name: str, of_classes: WholeScore, of_logit: WholeScore, *, both: bool = False
+def _make_score_pair(
+    name: str,
+    of_classes: DatasetMetric,
+    of_logit: DatasetMetric,
+    *,
+    needs_both_classes: bool = False,
 ) -> dict[str, Score]:
     """Return a score of all entries for one logit per class, and for a single logit."""
     kinds = {name: ("classes", of_classes), f"binary_{name}": ("binary", of_logit)}
@@ -73,8 +77,8 @@ def _of_two_kinds(
             *(name, target),
             higher_is_better=True,
             whole=whole,
-            both_classes=both,
-            weighs=True,
+            needs_both_classes=needs_both_classes,
+            supports_weights=True,
         )
         for name, (target, whole) in kinds.items()
     }
@@ -84,30 +88,37 @@ METRICS: Registry[Score] = Registry(
     "metric",
     {
         "mse": Score("mse", "values", squared_error),
-        "rmse": Score("rmse", "values", whole=root_mean_square, weighs=True),
+        "rmse": Score("rmse", "values", whole=root_mean_squared_error, supports_weights=True),
         "mae": Score("mae", "values", absolute_error),
-        "r2": Score("r2", "values", whole=r2, weighs=True, higher_is_better=True),
+        "r2": Score("r2", "values", whole=r2_score, supports_weights=True, higher_is_better=True),
         "huber": Score("huber", "values", huber),
-        "accuracy": Score("accuracy", "classes", correct_class, higher_is_better=True),
-        "binary_accuracy": Score("binary_accuracy", "binary", correct_side, higher_is_better=True),
+        "accuracy": Score("accuracy", "classes", score_class_accuracy, higher_is_better=True),
+        "binary_accuracy": Score(
+            "binary_accuracy", "binary", score_binary_accuracy, higher_is_better=True
+        ),
         "cross_entropy": Score("cross_entropy", "classes", cross_entropy),
         "log_loss": Score("log_loss", "classes", cross_entropy),
         "bce": Score("bce", "binary", binary_cross_entropy),
         "binary_log_loss": Score("binary_log_loss", "binary", binary_cross_entropy),
-        "brier": Score("brier", "classes", brier),
-        "binary_brier": Score("binary_brier", "binary", brier_of_logit),
-        **_of_two_kinds(
-            "auroc", of_logits(area_under_roc), of_one_logit(area_under_roc), both=True
+        "brier": Score("brier", "classes", score_brier),
+        "binary_brier": Score("binary_brier", "binary", score_binary_brier),
+        **_make_score_pair(
+            "auroc",
+            from_class_logits(area_under_roc),
+            from_binary_logit(area_under_roc),
+            needs_both_classes=True,
         ),
-        **_of_two_kinds(
+        **_make_score_pair(
             "average_precision",
-            of_logits(average_precision),
-            of_one_logit(average_precision),
-            both=True,
+            from_class_logits(average_precision),
+            from_binary_logit(average_precision),
+            needs_both_classes=True,
         ),
-        **_of_two_kinds("f1", of_counts(f1), of_counts(f1)),
-        **_of_two_kinds(
-            "balanced_accuracy", of_counts(balanced_accuracy), of_counts(balanced_accuracy)
+        **_make_score_pair("f1", from_class_counts(f1_score), from_class_counts(f1_score)),
+        **_make_score_pair(
+            "balanced_accuracy",
+            from_class_counts(balanced_accuracy_score),
+            from_class_counts(balanced_accuracy_score),
         ),
     },
 )
@@ -121,7 +132,7 @@ a split together; of several outputs the last two are means over outputs.
 """
 
 
-def skips_padding(model: nn.Module) -> bool:
+def can_trim_padding(model: nn.Module) -> bool:
     """Whether a model says that padding at the ends of sequences changes nothing.
 
     Then batches come without what is padding in all of their sequences, and their lengths differ;
@@ -131,7 +142,7 @@ def skips_padding(model: nn.Module) -> bool:
         getattr(part, "_compiled_call_impl", None) is not None or hasattr(part, "_orig_mod")
         for part in model.modules()
     )
-    return not compiled and getattr(model, "skips_padding", False) is True
+    return not compiled and getattr(model, "ignores_padding", False) is True
 
 
 def predict(model: nn.Module, batch: SequenceBatch) -> Tensor:
@@ -166,7 +177,7 @@ def evaluate(
         DtypeError, DataError: the split is empty, no entry of it is valid, its ``y_mask`` counts
             padding, or a target is none that the metric can be computed from.
     """
-    score = score_asked("metric", metric, METRICS)
+    score = resolve_metric("metric", metric, METRICS)
     score.check_targets("evaluated", data)
     (value,) = evaluate_all(model, data, metrics=[score], batch_size=batch_size)
     return value
@@ -179,7 +190,7 @@ def evaluate_all(
     *,
     metrics: Sequence[Score],
     batch_size: int = 512,
-    ranks: Ranks | None = None,
+    ranks: DistributedContext | None = None,
     device: torch.device | None = None,
 ) -> list[float]:
     """Return several metrics over a whole split, from one pass; see :func:`evaluate`.
@@ -187,33 +198,36 @@ def evaluate_all(
     With the processes of a group each takes every so manyth batch, and all return the same.
     Batches are moved to the device, if there is one.
     """
-    ranks = ranks or Ranks()
-    tallies = [_Tally(metric) for metric in metrics]
-    trims, labels = skips_padding(model), any(metric.takes_labels for metric in metrics)
+    ranks = ranks or DistributedContext()
+    tallies = [_MetricAccumulator(metric) for metric in metrics]
+    trims, labels = (
+        can_trim_padding(model),
+        any(metric.allows_multiple_labels for metric in metrics),
+    )
 
     def look() -> None:
-        for start in range(ranks.rank * batch_size, len(data), ranks.world * batch_size):
+        for start in range(ranks.rank * batch_size, len(data), ranks.world_size * batch_size):
             batch = data[start : start + batch_size]
             if trims:
-                batch = batch.trimmed(labels=labels)
+                batch = batch.trim_padding(has_label_sets=labels)
             if device is not None:
                 batch = batch.to(device)
-            with flushed_subnormals():
+            with flush_denormals():
                 prediction = predict(model, batch)
             for tally in tallies:
                 tally.add(prediction, batch)
 
-    with evaluating(model):
-        ranks.together(look)
-    if ranks.several:
+    with evaluation_mode(model):
+        ranks.on_all_ranks(look)
+    if ranks.is_distributed:
         for tally in tallies:
             tally.merge(ranks)
     return [tally.value(len(data)) for tally in tallies]
 
 
-def _refuse_other_classes(where: str, prediction: Tensor, y: Tensor) -> None:
+def _check_class_range(where: str, prediction: Tensor, y: Tensor) -> None:
     """Refuse classes beyond the outputs, which would count as wrong, or as one of the others."""
-    if values_readable(y) and y.numel() and int(y.max()) >= prediction.shape[-1]:
+    if is_readable(y) and y.numel() and int(y.max()) >= prediction.shape[-1]:
         raise DataError(
             f"{where}: targets hold the class {int(y.max())}, and the model has "
             f"{prediction.shape[-1]} outputs, for classes from 0 on. Set output_size to the number "
@@ -221,43 +235,43 @@ def _refuse_other_classes(where: str, prediction: Tensor, y: Tensor) -> None:
         )
 
 
-class _Tally:
+class _MetricAccumulator:
     """What is kept of the batches seen so far: a sum, or all entries of a score that needs them."""
 
     def __init__(self, score: Score) -> None:
         self.score = score
         self.total, self.count, self.weight = 0.0, 0, 0.0
-        self.kept: list[tuple[Tensor, Tensor, Tensor | None]] = []
+        self.outputs: list[tuple[Tensor, Tensor, Tensor | None]] = []
 
     def add(self, prediction: Tensor, batch: SequenceBatch) -> None:
         """Take in a batch."""
-        batch = self.score.by_rows(batch)
-        chosen, y = self.score.selected(prediction, batch)
-        weight = per_entry(prediction, batch)
+        batch = self.score.mask_unknown_values(batch)
+        chosen, y = self.score.select_valid(prediction, batch)
+        weight = expand_sequence_weights(prediction, batch)
         if self.score.target == "classes":
-            _refuse_other_classes(self.score.name, chosen, y)
+            _check_class_range(self.score.name, chosen, y)
         if self.score.whole is not None:
-            rows = self.score.rows(chosen, y)
-            each = None if weight is None else repeated(weight, len(rows[1]))
-            self.kept.append((*rows, each))
+            rows = self.score.flatten_rows(chosen, y)
+            each = None if weight is None else repeat_weights(weight, len(rows[1]))
+            self.outputs.append((*rows, each))
             self.count += y.numel()
             return
-        entries = self.score.entries(chosen, y)
+        entries = self.score.compute_per_entry(chosen, y)
         if weight is not None:
-            entries = entries.flatten() * repeated(weight, entries.numel())
+            entries = entries.flatten() * repeat_weights(weight, entries.numel())
         self.total += entries.sum(dtype=torch.float64).item()
         self.count += entries.numel()
         weight = None if weight is None else weight.double()
         self.weight += float(self.score.divisor(chosen, y, weight))
 
-    def merge(self, ranks: Ranks) -> None:
+    def merge(self, ranks: DistributedContext) -> None:
         """Take in what the other processes saw; each batch as it came, in the order of the data."""
-        self.total = sum(ranks.gathered(self.total))
-        self.count = sum(ranks.gathered(self.count))
-        self.weight = sum(ranks.gathered(self.weight))
-        lists = ranks.gathered(self.kept)
+        self.total = sum(ranks.all_gather(self.total))
+        self.count = sum(ranks.all_gather(self.count))
+        self.weight = sum(ranks.all_gather(self.weight))
+        lists = ranks.all_gather(self.outputs)
         longest = max(map(len, lists))
-        self.kept = [kept[k] for k in range(longest) for kept in lists if k < len(kept)]
+        self.outputs = [kept[k] for k in range(longest) for kept in lists if k < len(kept)]
 
     def value(self, sequences: int) -> float:
         """Return the score of everything taken in."""
@@ -269,6 +283,8 @@ class _Tally:
             )
         if self.score.whole is None:
             return self.total / self.weight if self.weight else math.nan
-        predictions, targets, weights = zip(*self.kept, strict=True)
+        predictions, targets, weights = zip(*self.outputs, strict=True)
         weight = None if weights[0] is None else torch.cat(weights)
-        return float(self.score.of_all(torch.cat(predictions), torch.cat(targets), weight))
+        return float(
+            self.score.compute_aggregate(torch.cat(predictions), torch.cat(targets), weight)
+        )

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tauflow.modifications import tied_names
-from tauflow.tensorfile import hash_tensors
+from tauflow._internal.module_hooks import find_tied_names
+from tauflow._internal.tensor_file import hash_tensors
 
-_HOW = frozenset({"backend", "checkpoint_every"})
+_EXECUTION_OPTIONS = frozenset({"backend", "checkpoint_every"})
 """Options that say how to compute, not what: a run may go on with others, as on another machine."""
 
 
-def model_options(model: nn.Module) -> dict[str, Any]:
+def collect_model_options(model: nn.Module) -> dict[str, Any]:
     """Return the recorded options of a model and of its parts by name, as JSON can hold them.
 
     And which names are of one tensor, as of tied weights. Weights have shapes, but a time constant
@@ -23,7 +23,7 @@ def model_options(model: nn.Module) -> dict[str, Any]:
     number or text is told from others as far as it can be: tensors by a digest, functions by their
     names, anything unknown by its class.
     """
-    found: dict[str, Any] = {"tied tensors": tied_names(model)}
+    found: dict[str, Any] = {"tied tensors": find_tied_names(model)}
     for path, part in model.named_modules():
         options = getattr(part, "options", None)
         if not isinstance(options, Mapping):
@@ -31,12 +31,14 @@ def model_options(model: nn.Module) -> dict[str, Any]:
         prefix = f"{path}." if path else ""
         found[f"{prefix}class"] = type(part).__name__
         for name, value in options.items():
-            if name not in _HOW and not isinstance(value, nn.Module):  # those are parts themselves
-                found[f"{prefix}{name}"] = _plain(value)
+            if name not in _EXECUTION_OPTIONS and not isinstance(
+                value, nn.Module
+            ):  # those are parts themselves
+                found[f"{prefix}{name}"] = _to_json_value(value)
     return found
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """Return what stands for an option in JSON: itself, if JSON has it."""
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -47,9 +49,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Tensor):
         return f"tensor {tuple(value.shape)}, {hash_tensors({'': value})[:16]}"
     if isinstance(value, Mapping):
-        return str({str(key): _plain(inner) for key, inner in value.items()})
+        return str({str(key): _to_json_value(inner) for key, inner in value.items()})
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [_to_json_value(inner) for inner in value]
     if callable(described := getattr(value, "to_dict", None)):  # as wirings have it
-        return _plain(described())
+        return _to_json_value(described())
     return getattr(value, "__name__", type(value).__name__)

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-Show = Callable[[dict[str, Any]], None]
+ShowEpoch = Callable[[dict[str, Any]], None]
 
-_BARS = "▁▂▃▄▅▆▇█"
+_SPARK_CHARACTERS = "▁▂▃▄▅▆▇█"
 _WIDTH = 16
 
 
@@ -25,22 +25,22 @@ def sparkline(values: Sequence[float], width: int = _WIDTH) -> str:
     edges = [k * len(values) // bars for k in range(bars + 1)]
     means = [sum(values[low:high]) / (high - low) for low, high in pairwise(edges)]
     low, high = min(means), max(means)
-    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BARS[round((mean - low) * scale)] for mean in means)
+    scale = (len(_SPARK_CHARACTERS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_SPARK_CHARACTERS[round((mean - low) * scale)] for mean in means)
 
 
 @contextmanager
 def progress_bar(
-    epochs: int, *, history: Sequence[dict[str, Any]], wanted: bool | None
-) -> Iterator[Show]:
+    epochs: int, *, history: Sequence[dict[str, Any]], enabled: bool | None
+) -> Iterator[ShowEpoch]:
     """Yield a function that shows one more epoch, given its row of the history.
 
     Args:
         epochs: epochs in all.
         history: rows of the epochs finished before.
-        wanted: whether to draw; None: if standard error is a terminal.
+        enabled: whether to draw; None: if standard error is a terminal.
     """
-    if not (sys.stderr.isatty() if wanted is None else wanted):
+    if not (sys.stderr.isatty() if enabled is None else enabled):
         yield lambda row: None
         return
     from rich.console import Console

@@ -7,47 +7,47 @@ from functools import wraps
 from itertools import pairwise
 from typing import Any
 
-from tauflow.checks import at_least, one_of
+from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow._internal.init_args import to_python_number
+from tauflow._internal.registry import suggest_name
 from tauflow.errors import ArgumentError, OptionError, SpecificationError, TauflowError
-from tauflow.recorded import python_number
-from tauflow.registry import nearest
 
-from .class_balance import BALANCED
-from .torch_names import (
+from .class_weights import BALANCED
+from .torch_registry import (
     OPTIMIZERS,
     SCHEDULERS,
     check_options,
-    options_of,
-    plain_options,
+    get_constructor_options,
     scheduler_class,
+    to_json_options,
 )
 
-AT_LENGTH = ("cosine", "one_cycle")
+LENGTH_DEPENDENT_SCHEDULES = ("cosine", "one_cycle")
 """Schedules that go over the whole training, and depend on how long it is."""
-_FLOORED = ("cosine", "plateau")
-RHO = {"rmsprop": "alpha", "adadelta": "rho"}
+_MIN_LR_SCHEDULES = ("cosine", "plateau")
+RHO_OPTIONS = {"rmsprop": "alpha", "adadelta": "rho"}
 """What optimizers call the decay rate of their average of squares."""
-_OWN_WORDS = {
+_RECIPE_CONTROLLED_OPTIONS = {
     "one_cycle": {"max_lr", "total_steps", "epochs", "steps_per_epoch"},
     "plateau": {"mode", "min_lr"},
 }
 
 
-def _told_of_settings(recipe: type["Recipe"]) -> type["Recipe"]:
+def _check_field_names(recipe: type["Recipe"]) -> type["Recipe"]:
     """Let the constructor of recipes name what it knows where it is told of something else."""
     construct = recipe.__init__
 
     @wraps(construct)
     def checked(self: "Recipe", **settings: Any) -> None:
         for name in settings:
-            check_setting(name, OptionError)
+            check_field_name(name, OptionError)
         construct(self, **settings)
 
     recipe.__init__ = checked  # type: ignore[method-assign]
     return recipe
 
 
-@_told_of_settings
+@_check_field_names
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """One training protocol.
@@ -157,41 +157,41 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            object.__setattr__(self, one.name, python_number(getattr(self, one.name)))
+            object.__setattr__(self, one.name, to_python_number(getattr(self, one.name)))
         for name in ("optimizer_options", "schedule_options"):
-            object.__setattr__(self, name, plain_options(name, getattr(self, name)))
+            object.__setattr__(self, name, to_json_options(name, getattr(self, name)))
         if isinstance(self.optimizer, str):
             object.__setattr__(self, "optimizer", self.optimizer.lower())
         self._check_choices()
         self._check_numbers()
-        self._check_pairs()
+        self._check_combinations()
 
     def _check_choices(self) -> None:
-        one_of(OPTIMIZERS, optimizer=self.optimizer)
-        ours = ("constant", "exponential", *AT_LENGTH, "plateau")
+        check_one_of(OPTIMIZERS, optimizer=self.optimizer)
+        ours = ("constant", "exponential", *LENGTH_DEPENDENT_SCHEDULES, "plateau")
         if self.schedule not in ours:
-            one_of((*ours, *SCHEDULERS), schedule=self.schedule)
+            check_one_of((*ours, *SCHEDULERS), schedule=self.schedule)
         if self.autocast is not None:
-            one_of(("bfloat16",), autocast=self.autocast)
-        one_of(("epoch", "step"), schedule_interval=self.schedule_interval)
-        one_of(("none", "norm", "per_tensor"), clip=self.clip)
-        one_of(("best", "last"), select=self.select)
-        one_of(("raise", "stop"), on_divergence=self.on_divergence)
+            check_one_of(("bfloat16",), autocast=self.autocast)
+        check_one_of(("epoch", "step"), schedule_interval=self.schedule_interval)
+        check_one_of(("none", "norm", "per_tensor"), clip=self.clip)
+        check_one_of(("best", "last"), select=self.select)
+        check_one_of(("raise", "stop"), on_divergence=self.on_divergence)
         if self.class_weight_mean is not None:
-            one_of(("weights", "entries"), class_weight_mean=self.class_weight_mean)
+            check_one_of(("weights", "entries"), class_weight_mean=self.class_weight_mean)
         for name in ("drop_last", "shuffle", "score_last_epoch"):
             if not isinstance(getattr(self, name), bool):
                 raise ArgumentError(f"{name} must be True or False, got {getattr(self, name)!r}.")
 
     def _check_numbers(self) -> None:
-        at_least(1, epochs=self.epochs)
-        at_least(1, batch_size=self.batch_size)
-        at_least(1, eval_batch_size=self.eval_batch_size)
-        at_least(0, warmup_steps=self.warmup_steps)
-        at_least(1, accumulate=self.accumulate)
+        check_at_least(1, epochs=self.epochs)
+        check_at_least(1, batch_size=self.batch_size)
+        check_at_least(1, eval_batch_size=self.eval_batch_size)
+        check_at_least(0, warmup_steps=self.warmup_steps)
+        check_at_least(1, accumulate=self.accumulate)
         if self.patience is not None:
-            at_least(1, patience=self.patience)
-        _number("lr", self.lr, above=0.0)
+            check_at_least(1, patience=self.patience)
+        _check_number("lr", self.lr, above=0.0)
         ranges: dict[str, dict[str, float]] = {
             "weight_decay": {"low": 0.0},
             "l2": {"low": 0.0},
@@ -204,12 +204,12 @@ class Recipe:
         }
         for name, limits in ranges.items():
             if getattr(self, name) is not None:
-                _number(name, getattr(self, name), **limits)
+                _check_number(name, getattr(self, name), **limits)
         if self.betas is not None:
             if not isinstance(self.betas, tuple) or len(self.betas) != 2:
                 raise ArgumentError(f"betas must be a tuple of two numbers, got {self.betas!r}.")
             for beta in self.betas:
-                _number("betas", beta, low=0.0, below=1.0)
+                _check_number("betas", beta, low=0.0, below=1.0)
         if self.class_weights is not None:
             self._check_class_weights(self.class_weights)
         if self.curriculum is not None:
@@ -224,19 +224,19 @@ class Recipe:
                 f"{weights!r}."
             )
         for weight in weights:
-            _number("class_weights", weight, above=0.0)
+            _check_number("class_weights", weight, above=0.0)
 
     def _check_curriculum(self, steps: tuple[int, ...]) -> None:
         if not isinstance(steps, tuple) or not steps:
             raise ArgumentError(f"curriculum must be a tuple of step counts, got {steps!r}.")
         for count in steps:
-            at_least(1, curriculum=count)
+            check_at_least(1, curriculum=count)
         if any(later <= sooner for sooner, later in pairwise(steps)):
             raise ArgumentError(f"curriculum must increase, got {steps!r}. Sort the step counts.")
         if self.curriculum_epochs is not None:
-            at_least(1, curriculum_epochs=self.curriculum_epochs)
+            check_at_least(1, curriculum_epochs=self.curriculum_epochs)
 
-    def _check_pairs(self) -> None:
+    def _check_combinations(self) -> None:
         self._check_optimizer()
         self._check_schedule()
         if (self.schedule == "exponential") != (self.decay is not None):
@@ -262,13 +262,13 @@ class Recipe:
 
     def _check_optimizer(self) -> None:
         kind = OPTIMIZERS[self.optimizer]
-        known = options_of(kind)
+        known = get_constructor_options(kind)
         if self.betas is not None and "betas" not in known:
             raise ArgumentError(
                 f"betas belong to Adam, but optimizer={self.optimizer!r}."
-                f"{' Use rho instead.' if self.optimizer in RHO else ' Leave them out.'}"
+                f"{' Use rho instead.' if self.optimizer in RHO_OPTIONS else ' Leave them out.'}"
             )
-        if self.rho is not None and self.optimizer not in RHO:
+        if self.rho is not None and self.optimizer not in RHO_OPTIONS:
             raise ArgumentError(
                 f"rho belongs to RMSprop, but optimizer={self.optimizer!r}. Use betas instead."
             )
@@ -276,28 +276,35 @@ class Recipe:
             if getattr(self, name) and name not in known:
                 raise ArgumentError(f"optimizer={self.optimizer!r} has no {name}; leave it out.")
         check_options(
-            "optimizer", kind, self.optimizer_options or {}, given=set(self.optimizer_fields())
+            "optimizer",
+            kind,
+            self.optimizer_options or {},
+            recipe_options=set(self.get_optimizer_kwargs()),
         )
 
     @property
-    def step_size(self) -> int:
+    def effective_batch_size(self) -> int:
         """Sequences per step."""
         return self.batch_size * self.accumulate
 
     def steps_per_epoch(self, sequences: int) -> int:
         """Return the steps of an epoch of so many training sequences."""
-        whole, rest = divmod(sequences, self.step_size)
+        whole, rest = divmod(sequences, self.effective_batch_size)
         return whole + bool(rest and not self.drop_last)
 
-    def optimizer_fields(self) -> dict[str, Any]:
+    def get_optimizer_kwargs(self) -> dict[str, Any]:
         """Return what the recipe's own fields say to the optimizer, in its words."""
-        known = options_of(OPTIMIZERS[self.optimizer])
-        said = {"betas": self.betas, "eps": self.eps, RHO.get(self.optimizer, ""): self.rho}
+        known = get_constructor_options(OPTIMIZERS[self.optimizer])
+        said = {"betas": self.betas, "eps": self.eps, RHO_OPTIONS.get(self.optimizer, ""): self.rho}
         found = {name: value for name, value in said.items() if value is not None}
         return found | ({"weight_decay": self.weight_decay} if "weight_decay" in known else {})
 
     def _check_schedule(self) -> None:
-        if self.min_lr is not None and self.decay is None and self.schedule not in _FLOORED:
+        if (
+            self.min_lr is not None
+            and self.decay is None
+            and self.schedule not in _MIN_LR_SCHEDULES
+        ):
             raise ArgumentError("min_lr is the floor of a decay; give a decay, or leave it out.")
         if self.warmup_steps and self.schedule == "one_cycle":
             raise ArgumentError("schedule='one_cycle' has its own warm-up; leave warmup_steps out.")
@@ -310,8 +317,8 @@ class Recipe:
                 raise ArgumentError(f"schedule={self.schedule!r} has no schedule_options.")
             return
         kind = scheduler_class(self.schedule)
-        given = _OWN_WORDS.get(self.schedule, set())
-        check_options("schedule", kind, self.schedule_options or {}, given=given)
+        given = _RECIPE_CONTROLLED_OPTIONS.get(self.schedule, set())
+        check_options("schedule", kind, self.schedule_options or {}, recipe_options=given)
 
     def _check_selection(self) -> None:
         if self.on_divergence == "stop" and self.select == "last":
@@ -335,14 +342,14 @@ class Recipe:
             SpecificationError: a key is not a field of the recipe.
         """
         for key in options:
-            check_setting(key, SpecificationError)
+            check_field_name(key, SpecificationError)
         values = dict(options)
         for key, value in values.items():
             if isinstance(value, list):  # TOML and JSON have no tuples
                 values[key] = tuple(value)
         return cls(**values)
 
-    def changed(self, changes: Mapping[str, Any]) -> "Recipe":
+    def with_changes(self, changes: Mapping[str, Any]) -> "Recipe":
         """Return a recipe with other values of some fields, as read from TOML or JSON.
 
         Raises:
@@ -352,13 +359,13 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field as JSON can hold it; :meth:`from_dict` reads it back."""
-        return {key: _listed(value) for key, value in asdict(self).items()}
+        return {key: _to_lists(value) for key, value in asdict(self).items()}
 
 
-_SETTINGS = tuple(one.name for one in fields(Recipe))
+_FIELD_NAMES = tuple(one.name for one in fields(Recipe))
 
 
-def check_setting(name: str, error: type[TauflowError], where: str = "") -> None:
+def check_field_name(name: str, error: type[TauflowError], where: str = "") -> None:
     """Raise ``error`` if no field of a recipe has this name.
 
     Args:
@@ -366,19 +373,21 @@ def check_setting(name: str, error: type[TauflowError], where: str = "") -> None
         error: its type.
         where: what the message begins with, such as ``"my.toml: "``.
     """
-    if name not in _SETTINGS:
-        near = " Did you mean 'lr'?" if name == "learning_rate" else nearest(name, _SETTINGS)
-        known = ", ".join(_SETTINGS)
+    if name not in _FIELD_NAMES:
+        near = (
+            " Did you mean 'lr'?" if name == "learning_rate" else suggest_name(name, _FIELD_NAMES)
+        )
+        known = ", ".join(_FIELD_NAMES)
         raise error(f"{where}a recipe has no option {name!r}.{near} Known: {known}.")
 
 
-def _listed(value: Any) -> Any:
+def _to_lists(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _listed(one) for key, one in value.items()}
-    return [_listed(one) for one in value] if isinstance(value, tuple) else value
+        return {key: _to_lists(one) for key, one in value.items()}
+    return [_to_lists(one) for one in value] if isinstance(value, tuple) else value
 
 
-def _number(
+def _check_number(
     name: str,
     value: object,
     *,

@@ -9,33 +9,38 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from tauflow._internal.json_io import parse_json
+from tauflow._internal.locks import lock_folder
+from tauflow._internal.tensor_file import (
+    PARTIAL_SUFFIX,
+    add_path_to_errors,
+    hash_tensors,
+    write_atomically,
+)
 from tauflow.batch import SequenceBatch
 from tauflow.errors import CheckpointError
-from tauflow.lock import locked
-from tauflow.plain_json import read_json
-from tauflow.tensorfile import PARTIAL, hash_tensors, naming, write_atomically
 
-from .asked import CALLABLE
 from .checkpoint import Checkpoint, read_checkpoint, read_tensors, write_checkpoint, write_tensors
-from .recipe import AT_LENGTH, Recipe
+from .recipe import LENGTH_DEPENDENT_SCHEDULES, Recipe
+from .resolve_metric import CALLABLE_PREFIX
 
-EPOCHS = "recipe.epochs"
-EVALUATION = "recipe.eval_batch_size"
-MODEL = "model."
-_PATIENCE = 5.0  # seconds
+EPOCHS_KEY = "recipe.epochs"
+EVAL_BATCH_SIZE_KEY = "recipe.eval_batch_size"
+MODEL_KEY_PREFIX = "model."
+_LOCK_TIMEOUT = 5.0  # seconds
 _ADVICE = (
     "Two trainings in one directory would mix their files: wait until that one ends, or stop it "
     "(every finished epoch is kept), or choose another directory."
 )
 
 
-def owned(path: Path) -> AbstractContextManager[None]:
+def lock_run_directory(path: Path) -> AbstractContextManager[None]:
     """Own the directory of a run, making it if need be; only its owner writes into it.
 
     Raises:
         BusyError: another program, or another part of this one, owns it and goes on doing so.
     """
-    return locked(path, advice=_ADVICE, patience=_PATIENCE)
+    return lock_folder(path, advice=_ADVICE, timeout=_LOCK_TIMEOUT)
 
 
 class RunDirectory:
@@ -44,7 +49,8 @@ class RunDirectory:
     ``run.json`` says what the run is, ``log.jsonl`` has one line per epoch, ``last.safetensors`` is
     the checkpoint and ``best.safetensors`` holds the best weights so far. The checkpoint is written
     before the two that follow from it, so that a run killed in between loses nothing:
-    :meth:`resume` brings them up to date. Who writes has :func:`owned` the directory before.
+    :meth:`resume` brings them up to date. Who writes has :func:`lock_run_directory` the directory
+    before.
 
     Args:
         path: the directory.
@@ -86,7 +92,7 @@ class RunDirectory:
             return None
         if self._compare_description():
             self._write_description()
-        for leftover in self.path.glob(f".*{PARTIAL}"):
+        for leftover in self.path.glob(f".*{PARTIAL_SUFFIX}"):
             leftover.unlink()
         if not self._last.exists():  # killed before the first checkpoint
             self._log.unlink(missing_ok=True)  # of a run whose copy was cut off
@@ -102,7 +108,7 @@ class RunDirectory:
         """Put the state after an epoch on disk."""
         self.overwrite(checkpoint)
         if checkpoint.history:
-            with naming(self._log), self._log.open("a", encoding="utf-8") as log:
+            with add_path_to_errors(self._log), self._log.open("a", encoding="utf-8") as log:
                 log.write(json.dumps(checkpoint.history[-1]) + "\n")
 
     def overwrite(self, checkpoint: Checkpoint) -> None:
@@ -111,7 +117,7 @@ class RunDirectory:
         if checkpoint.best_epoch is not None and checkpoint.best_epoch == checkpoint.epoch:
             self._write_best(checkpoint)
 
-    def best_weights(self, epoch: int) -> dict[str, Tensor]:
+    def read_best_weights(self, epoch: int) -> dict[str, Tensor]:
         """Return the best weights, those after ``epoch``.
 
         Raises:
@@ -136,25 +142,27 @@ class RunDirectory:
     def _compare_description(self) -> bool:
         """Return whether the run changes in a way that it may; refuse any other change."""
         try:
-            found = read_json(self._run.read_bytes())
-            flat_found = _flat(found)
+            found = parse_json(self._run.read_bytes())
+            flat_found = _flatten(found)
         except (ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"{self._run} is damaged. Restore it from a copy, or delete {self.path} and train "
                 "anew."
             ) from error
-        now = _flat(self.description)
-        defaults = _flat({"recipe": Recipe().to_dict()})
+        now = _flatten(self.description)
+        defaults = _flatten({"recipe": Recipe().to_dict()})
         for key in (now.keys() & defaults.keys()) - flat_found.keys():
             flat_found[key] = defaults[key]  # the option is younger than the run
         for key in now.keys() - flat_found.keys():
-            if key.startswith(MODEL):  # so is this one, or the run is older than their record
+            if key.startswith(
+                MODEL_KEY_PREFIX
+            ):  # so is this one, or the run is older than their record
                 flat_found[key] = now[key]
-        epochs = flat_found.get(EPOCHS)
-        allowed = [EVALUATION] if EVALUATION in now else []
-        fixed = now.get("recipe.schedule") in AT_LENGTH
-        if isinstance(epochs, int) and now.get(EPOCHS, 0) > epochs and not fixed:
-            allowed.append(EPOCHS)
+        epochs = flat_found.get(EPOCHS_KEY)
+        allowed = [EVAL_BATCH_SIZE_KEY] if EVAL_BATCH_SIZE_KEY in now else []
+        fixed = now.get("recipe.schedule") in LENGTH_DEPENDENT_SCHEDULES
+        if isinstance(epochs, int) and now.get(EPOCHS_KEY, 0) > epochs and not fixed:
+            allowed.append(EPOCHS_KEY)
         changes = any(flat_found.get(key) != now[key] for key in allowed)
         flat_found |= {key: now[key] for key in allowed}
         differences = [
@@ -163,7 +171,7 @@ class RunDirectory:
             if flat_found.get(key) != now.get(key)
         ]
         for role in ("loss", "metric"):
-            self._ask_for_callable(role, flat_found.get(role), now.get(role))
+            self._check_unnamed_callable(role, flat_found.get(role), now.get(role))
         if differences:
             raise CheckpointError(
                 f"{self.path} holds another run: {'; '.join(differences)}. Call train() as that "
@@ -172,17 +180,18 @@ class RunDirectory:
             )
         return changes
 
-    def _ask_for_callable(self, role: str, found: object, now: object) -> None:
+    def _check_unnamed_callable(self, role: str, saved: object, current: object) -> None:
         """Refuse to go on without the loss or metric of the run, if that is one without a name."""
-        if isinstance(found, str) and found.startswith(CALLABLE) and found != now:
+        if isinstance(saved, str) and saved.startswith(CALLABLE_PREFIX) and saved != current:
             raise CheckpointError(
                 f"{self.path} holds a run whose {role} no file can hold: "
-                f"{found.removeprefix(CALLABLE)}. Pass it again, train(..., {role}=...); this call "
-                f"has {str(now).removeprefix(CALLABLE)}."
+                f"{saved.removeprefix(CALLABLE_PREFIX)}. Pass it again, train(..., {role}=...); "
+                "this call "
+                f"has {str(current).removeprefix(CALLABLE_PREFIX)}."
             )
 
 
-def fingerprint(
+def compute_fingerprint(
     model: nn.Module, splits: Mapping[str, SequenceBatch | None]
 ) -> dict[str, str | None]:
     """Return digests of a model's structure and of the data: a run resumes with the same ones.
@@ -200,11 +209,11 @@ def fingerprint(
     return digests
 
 
-def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            flat |= _flatten(value, f"{prefix}{key}.")
         else:
             flat[prefix + key] = value
     return flat

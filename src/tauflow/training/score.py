@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tauflow.batch import SequenceBatch, single_at_least
-from tauflow.checks import shape_error
+from tauflow._internal.checks import shape_error
+from tauflow.batch import SequenceBatch, promote_to_float32
 from tauflow.errors import ArgumentError, DataError, DtypeError
 
 PredictionLoss = Callable[[Tensor, SequenceBatch], Tensor]
 """What makes one number of predictions, (B, T, O) or (B, O), and the targets of a batch."""
 
 
-class NothingToScoreError(DataError):
+class NoValidEntriesError(DataError):
     """No entry of a batch is valid, which a part of a step may be like."""
 
 
@@ -37,9 +37,9 @@ class Score:
             are (N, O), NaN where one of a row is not known. Of ``"any"``, targets are (N, ...) as
             they come, and those of single outputs (N, 1) as these, integers too, unless they are
             ``classes``.
-        both_classes: whether it means nothing where all targets are of one class, 0 or 1.
-        weighs: whether ``whole`` takes what each entry counts as a third argument, (N,), or (R, N)
-            for R scores at once; else data with weights of sequences raise an error.
+        needs_both_classes: whether it means nothing where all targets are of one class, 0 or 1.
+        supports_weights: whether ``whole`` takes what each entry counts as a third argument, (N,),
+            or (R, N) for R scores at once; else data with weights of sequences raise an error.
         classes: of ``"any"``, whether targets that are integers are classes all the same: then such
             targets (B, T) are one per step, and none are several labels of a sequence.
 
@@ -54,8 +54,8 @@ class Score:
     mean: Callable[[Tensor, Tensor], Tensor] | None = None
     counts: Callable[[Tensor, Tensor], Tensor] | None = None
     whole: Callable[..., Tensor] | None = None
-    both_classes: bool = False
-    weighs: bool = False
+    needs_both_classes: bool = False
+    supports_weights: bool = False
     classes: bool = False
 
     def __post_init__(self) -> None:
@@ -79,9 +79,11 @@ class Score:
             DataError: no entry is valid.
             ShapeError: targets and predictions do not fit.
         """
-        return self.with_divisor(prediction, batch)[0]
+        return self.compute_with_divisor(prediction, batch)[0]
 
-    def with_divisor(self, prediction: Tensor, batch: SequenceBatch) -> tuple[Tensor, Tensor | int]:
+    def compute_with_divisor(
+        self, prediction: Tensor, batch: SequenceBatch
+    ) -> tuple[Tensor, Tensor | int]:
         """Return the score, as a call does, and what the sum over the entries was divided by.
 
         The mean of the scores of several batches, each counted by its divisor, is the score of all
@@ -90,28 +92,28 @@ class Score:
         Returns:
             A scalar, and the number of entries that count, or the sum of what each of them counts.
         """
-        self._refuse_weights(self.name, batch)
-        batch = self.by_rows(batch)
-        weight = per_entry(prediction, batch)
-        prediction, y = self.selected(prediction, batch)
+        self._check_weights(self.name, batch)
+        batch = self.mask_unknown_values(batch)
+        weight = expand_sequence_weights(prediction, batch)
+        prediction, y = self.select_valid(prediction, batch)
         if y.numel() == 0:
-            raise NothingToScoreError(
+            raise NoValidEntriesError(
                 f"{self.name}: no entry of this batch is valid: y_mask, or mask, is false at every "
                 "step. Leave out such sequences, or take larger batches."
             )
         if self.whole is not None:
-            prediction, y = self.rows(prediction, y)
-            value = self.of_all(prediction, y, weight)
+            prediction, y = self.flatten_rows(prediction, y)
+            value = self.compute_aggregate(prediction, y, weight)
             return value, self.divisor(prediction, y, weight)
         if weight is not None or self.counts is not None:
-            entries = self.entries(prediction, y).flatten()
+            entries = self.compute_per_entry(prediction, y).flatten()
             if weight is not None:
-                entries = entries * repeated(weight, entries.numel())
+                entries = entries * repeat_weights(weight, entries.numel())
             divisor = self.divisor(prediction, y, weight)
             return entries.sum() / divisor, divisor
         if self.mean is not None:
             return self.mean(prediction, y), y.numel()
-        return self.entries(prediction, y).mean(), y.numel()
+        return self.compute_per_entry(prediction, y).mean(), y.numel()
 
     def divisor(self, prediction: Tensor, y: Tensor, weight: Tensor | None) -> Tensor | int:
         """Return the sum of what entries count; their number, if all count alike.
@@ -124,15 +126,15 @@ class Score:
         counts = None if self.counts is None else self.counts(prediction, y)
         if weight is None:
             return y.numel() if counts is None else counts.sum()
-        each = repeated(weight, y.numel())
+        each = repeat_weights(weight, y.numel())
         return (each if counts is None else counts * each).sum()
 
     @property
-    def takes_labels(self) -> bool:
+    def allows_multiple_labels(self) -> bool:
         """Whether integers (B, T) may be T labels of a sequence, and not a class per step."""
         return self.target == "any" and not self.classes
 
-    def entries(self, prediction: Tensor, y: Tensor) -> Tensor:
+    def compute_per_entry(self, prediction: Tensor, y: Tensor) -> Tensor:
         """Return one number per entry, given what :meth:`selected` returns.
 
         Raises:
@@ -142,19 +144,19 @@ class Score:
             raise ArgumentError(f"{self.name} has no number per entry; it is one of all of them.")
         return self.compare(prediction, y)
 
-    def by_rows(self, batch: SequenceBatch) -> SequenceBatch:
+    def mask_unknown_values(self, batch: SequenceBatch) -> SequenceBatch:
         """Return a batch whose ``y_mask`` chooses rows, with NaN for values that are not known.
 
         So ``whole`` can tell outputs apart; other scores take their batches as they are.
         """
-        known, of_sequences = batch.y_mask, batch.known_of_sequences
+        known, of_sequences = batch.y_mask, batch.sequence_target_mask
         if self.whole is None or self.target != "values" or known is None or known.ndim < 3:
             return batch
         if of_sequences is not None:
             return replace(batch, y=batch.y.masked_fill(~of_sequences, torch.nan), y_mask=None)
         return replace(batch, y=batch.y.masked_fill(~known, torch.nan), y_mask=known.any(-1))
 
-    def rows(self, prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def flatten_rows(self, prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return predictions (N, O) and as many targets, given what :meth:`selected` returns."""
         if self.target == "values":
             return prediction.flatten(0, -2), y.reshape(prediction.shape).flatten(0, -2)
@@ -166,7 +168,7 @@ class Score:
             y = y.unsqueeze(-1)
         return prediction.flatten(0, -2), y
 
-    def of_all(self, prediction: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+    def compute_aggregate(self, prediction: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
         """Return the score that ``whole`` gives of what :meth:`rows` returns.
 
         Args:
@@ -177,12 +179,12 @@ class Score:
         assert self.whole is not None
         if weight is None:
             return self.whole(prediction, y)
-        return self.whole(prediction, y, repeated(weight, len(y)))
+        return self.whole(prediction, y, repeat_weights(weight, len(y)))
 
-    def selected(self, prediction: Tensor, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
+    def select_valid(self, prediction: Tensor, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
         """Return predictions and targets of the valid entries; see :meth:`__call__`."""
         self._check_fit(prediction, batch)
-        valid = _valid(self.name, prediction, batch)
+        valid = _get_valid_mask(self.name, prediction, batch)
         if valid is None:
             return prediction, batch.y
         # Selecting first keeps whatever stands in the padding out of the gradients too.
@@ -204,28 +206,28 @@ class Score:
             DataError: a target that counts is outside its range, not finite, or at a step that is
                 masked; or all are of one class, and the score needs both.
         """
-        self._refuse_weights(f"{self.name}, of the {split} data", batch)
+        self._check_weights(f"{self.name}, of the {split} data", batch)
         y, where = batch.y, f"{self.name}: the targets of the {split} data"
         if self.target == "values" and not y.is_floating_point():
             raise DtypeError(f"{where} have dtype {y.dtype}, expected a floating-point one.")
         if self.target == "classes" and (y.is_floating_point() or y.dtype == torch.bool):
             raise DtypeError(f"{where} have dtype {y.dtype}, expected integer classes.")
         sides: set[bool] = set()  # whether there are negatives, and positives
-        for first, piece in batch.pieces():
-            refuse_masked_targets(where, piece, first)
-            counting = counting_targets(piece)
+        for first, piece in batch.iter_slices():
+            check_masked_targets(where, piece, first)
+            counting = get_valid_targets(piece)
             self._check_values(where, counting)
-            if self.both_classes and len(sides) < 2:
+            if self.needs_both_classes and len(sides) < 2:
                 sides.update((counting > 0.5).unique().tolist())
-        if self.both_classes and len(sides) == 1:
+        if self.needs_both_classes and len(sides) == 1:
             (positive,) = sides
             raise DataError(
                 f"{where} are all {'positive' if positive else 'negative'}, and it needs targets "
                 "of both classes. Split the data otherwise, or use another metric."
             )
 
-    def _refuse_weights(self, where: str, batch: SequenceBatch) -> None:
-        if batch.weight is not None and self.whole is not None and not self.weighs:
+    def _check_weights(self, where: str, batch: SequenceBatch) -> None:
+        if batch.weight is not None and self.whole is not None and not self.supports_weights:
             raise ArgumentError(
                 f"{where}: sequences have weights, and it is one number of all entries together, "
                 "which says nothing of weights. Take one that is a mean over entries, a Score with "
@@ -274,14 +276,14 @@ class Score:
             )
 
 
-def counting_targets(batch: SequenceBatch) -> Tensor:
+def get_valid_targets(batch: SequenceBatch) -> Tensor:
     """Return the targets that count, as far as can be told without predictions."""
     y, valid = batch.y, batch.mask if batch.y_mask is None else batch.y_mask
     # A target per sequence has no step axis for a mask to select from.
     return y[valid] if valid is not None and y.shape[: valid.ndim] == valid.shape else y
 
 
-def refuse_masked_targets(where: str, batch: SequenceBatch, first: int) -> None:
+def check_masked_targets(where: str, batch: SequenceBatch, first: int) -> None:
     """Refuse a ``y_mask`` that counts padding, as one made by ``isfinite`` of padded targets is."""
     if batch.mask is None or batch.y_mask is None:
         return
@@ -295,17 +297,17 @@ def refuse_masked_targets(where: str, batch: SequenceBatch, first: int) -> None:
     )
 
 
-def per_entry(prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
+def expand_sequence_weights(prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
     """Return the weights of sequences for what :meth:`Score.selected` returns, (K,), if any.
 
     They are in the dtype of the predictions, but for half precision in single.
     """
     if batch.weight is None:
         return None
-    own = batch.weight.to(single_at_least(prediction.dtype))
+    own = batch.weight.to(promote_to_float32(prediction.dtype))
     valid = batch.mask if batch.y_mask is None else batch.y_mask
     if prediction.ndim == 2:
-        valid = batch.known_of_sequences
+        valid = batch.sequence_target_mask
         if valid is None:
             return own
     if valid is None:
@@ -313,17 +315,17 @@ def per_entry(prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
     return own.view(-1, *(1,) * (valid.ndim - 1)).expand_as(valid)[valid]
 
 
-def repeated(weight: Tensor, count: int) -> Tensor:
+def repeat_weights(weight: Tensor, count: int) -> Tensor:
     """Return weights, (K,), for so many numbers, of which each has as many, one after the other."""
     return weight.repeat_interleave(count // weight.numel()) if count else weight[:0]
 
 
-def _valid(where: str, prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
+def _get_valid_mask(where: str, prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
     if prediction.ndim == 3:
         return batch.mask if batch.y_mask is None else batch.y_mask
-    if batch.y_mask is not None and batch.known_of_sequences is None:
+    if batch.y_mask is not None and batch.sequence_target_mask is None:
         raise ArgumentError(
             f"{where}: y_mask marks single steps, but the model predicts once per sequence. "
             "Drop y_mask, or return a prediction per step."
         )
-    return batch.known_of_sequences
+    return batch.sequence_target_mask

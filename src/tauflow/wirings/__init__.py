@@ -1,13 +1,13 @@
 """Who may synapse onto whom: immutable descriptions of sparse and layered networks."""
 
 from .base import AbstractWiring, Synapses
-from .catalog import WIRINGS, wiring_from_dict
-from .checked import layers_of, synapses_of
 from .explicit import ExplicitWiring
 from .full import FullyConnected, as_wiring
 from .graph import to_networkx
 from .ncp import NCP, AutoNCP
-from .random_sparse import RandomSparse
+from .random import RandomSparse
+from .registry import WIRINGS, wiring_from_dict
+from .validation import build_synapses, get_layers
 
 __all__ = [
     "NCP",
@@ -19,8 +19,8 @@ __all__ = [
     "RandomSparse",
     "Synapses",
     "as_wiring",
-    "layers_of",
-    "synapses_of",
+    "build_synapses",
+    "get_layers",
     "to_networkx",
     "wiring_from_dict",
 ]

@@ -11,11 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tauflow.budget import spend
-from tauflow.checks import at_least, values_readable
+from tauflow._internal.allocation_limit import count_elements
+from tauflow._internal.checks import check_at_least, is_readable
+from tauflow._internal.init_args import check_argument_aliases, to_python_number
 from tauflow.errors import WiringError
-from tauflow.idioms import refuse_idioms
-from tauflow.recorded import python_number
 
 Layers = list[tuple[str, list[int]]]
 
@@ -51,7 +50,7 @@ class Synapses:
                     "expected recurrent (N, N) and sensory (D, N). Rows are sources, columns are "
                     "targets."
                 )
-            if not matrix.numel() or not values_readable(matrix.cpu()):
+            if not matrix.numel() or not is_readable(matrix.cpu()):
                 continue
             if not -1 <= int(matrix.min()) <= int(matrix.max()) <= 1:
                 raise WiringError(
@@ -117,7 +116,7 @@ class AbstractWiring(ABC):
             try:
                 init(self, *args, **options)
             except TypeError:
-                refuse_idioms(cls.__name__, options, init)
+                check_argument_aliases(cls.__name__, options, init)
                 raise
 
         setattr(cls, "__init__", build)  # noqa: B010  # or mypy asks for one signature
@@ -146,15 +145,15 @@ class AbstractWiring(ABC):
                 f"Put @dataclass(frozen=True) above class {name}, with its arguments as fields."
             )
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
-        return {"kind": self.kind} | {name: python_number(v) for name, v in given.items()}
+        return {"kind": self.kind} | {name: to_python_number(v) for name, v in given.items()}
 
-    def _freeze(self, **values: int | float) -> None:
+    def _set_fields(self, **values: int | float) -> None:
         """Set the fields of a frozen dataclass that writes its own ``__init__``."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
 
-def output_size_within(units: int, output_size: int | None) -> int:
+def check_output_size(units: int, output_size: int | None) -> int:
     """Return the number of output neurons, all of them by default.
 
     Raises:
@@ -162,7 +161,7 @@ def output_size_within(units: int, output_size: int | None) -> int:
     """
     if output_size is None:
         return units
-    if at_least(1, output_size=output_size) > units:
+    if check_at_least(1, output_size=output_size) > units:
         raise WiringError(
             f"output_size={output_size} asks for more outputs than there are neurons ({units}). "
             f"Raise units to {output_size} or lower output_size."
@@ -170,17 +169,17 @@ def output_size_within(units: int, output_size: int | None) -> int:
     return output_size
 
 
-def empty_matrices(input_size: int, units: int) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+def make_zero_matrices(input_size: int, units: int) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
     """Return the (N, N) and (D, N) synapses of a network that has none yet."""
-    spend((at_least(1, input_size=input_size) + units) * units)
+    count_elements((check_at_least(1, input_size=input_size) + units) * units)
     return np.zeros((units, units), np.int8), np.zeros((input_size, units), np.int8)
 
 
-def polarities(rng: np.random.Generator, shape: int | tuple[int, ...]) -> NDArray[np.int8]:
+def sample_polarities(rng: np.random.Generator, shape: int | tuple[int, ...]) -> NDArray[np.int8]:
     """Draw signs of which two in three are excitatory, as layer-less wirings have them."""
     return rng.choice([-1, 1, 1], shape).astype(np.int8)
 
 
-def synapses(recurrent: NDArray[np.int8], sensory: NDArray[np.int8]) -> Synapses:
+def make_synapses(recurrent: NDArray[np.int8], sensory: NDArray[np.int8]) -> Synapses:
     """Hand two NumPy matrices over as synapses."""
     return Synapses(torch.from_numpy(recurrent), torch.from_numpy(sensory))

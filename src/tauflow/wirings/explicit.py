@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from tauflow._internal.checks import find_type_mismatch
 from tauflow.errors import WiringError
-from tauflow.option_types import misfit
 
-from .base import AbstractWiring, Layers, Synapses, output_size_within, synapses
-from .checked import check_layers
+from .base import AbstractWiring, Layers, Synapses, check_output_size, make_synapses
+from .validation import check_layers
 
 _Matrix = tuple[tuple[int, ...], ...]
 
@@ -49,17 +49,17 @@ class ExplicitWiring(AbstractWiring):
         layers: Sequence[tuple[str, Sequence[int]]] | None = None,
     ) -> None:
         matrices = {
-            "recurrent": _rows(recurrent, "recurrent"),
-            "sensory": _rows(sensory, "sensory"),
+            "recurrent": _to_rows(recurrent, "recurrent"),
+            "sensory": _to_rows(sensory, "sensory"),
         }
-        if wrong := misfit(ExplicitWiring.__init__, {"layers": layers}):
+        if wrong := find_type_mismatch(ExplicitWiring.__init__, {"layers": layers}):
             raise WiringError(f"ExplicitWiring: {wrong}. Give names and lists of neurons.")
         units = len(matrices["recurrent"])
-        outputs = output_size_within(units, output_size)
+        outputs = check_output_size(units, output_size)
         for name, value in {
             **matrices,
             "output_size": outputs,
-            "neurons_of_layers": _layers(units, outputs, layers),
+            "neurons_of_layers": _to_layers(units, outputs, layers),
             "units": units,
         }.items():
             object.__setattr__(self, name, value)
@@ -93,10 +93,10 @@ class ExplicitWiring(AbstractWiring):
         }
 
     def _synapses(self) -> Synapses:
-        return synapses(np.array(self.recurrent, np.int8), np.array(self.sensory, np.int8))
+        return make_synapses(np.array(self.recurrent, np.int8), np.array(self.sensory, np.int8))
 
 
-def _rows(matrix: Tensor | ArrayLike, name: str) -> _Matrix:
+def _to_rows(matrix: Tensor | ArrayLike, name: str) -> _Matrix:
     try:
         array = np.asarray(matrix)
     except ValueError:  # of rows that are not equally long
@@ -114,7 +114,7 @@ def _rows(matrix: Tensor | ArrayLike, name: str) -> _Matrix:
     return tuple(tuple(row) for row in array.tolist())
 
 
-def _layers(
+def _to_layers(
     units: int, outputs: int, layers: Sequence[tuple[str, Sequence[int]]] | None
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
     if layers is None:

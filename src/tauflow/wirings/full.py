@@ -5,17 +5,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from tauflow.checks import at_least, boolean
+from tauflow._internal.checks import check_at_least, check_bool
 
 from .base import (
     AbstractWiring,
     Synapses,
-    empty_matrices,
-    output_size_within,
-    polarities,
-    synapses,
+    check_output_size,
+    make_synapses,
+    make_zero_matrices,
+    sample_polarities,
 )
-from .checked import check_sizes
+from .validation import check_sizes
 
 
 @dataclass(frozen=True, init=False)
@@ -51,23 +51,23 @@ class FullyConnected(AbstractWiring):
         seed: int = 1111,
         self_connections: bool = True,
     ) -> None:
-        self._freeze(
-            units=at_least(1, units=units),
-            output_size=output_size_within(units, output_size),
-            seed=at_least(0, seed=seed),
-            self_connections=boolean(self_connections=self_connections),
+        self._set_fields(
+            units=check_at_least(1, units=units),
+            output_size=check_output_size(units, output_size),
+            seed=check_at_least(0, seed=seed),
+            self_connections=check_bool(self_connections=self_connections),
         )
 
     def build(self, input_size: int) -> Synapses:
         """Return the synapses for ``input_size`` features; the same ones at every call."""
-        recurrent, _ = empty_matrices(input_size, self.units)
+        recurrent, _ = make_zero_matrices(input_size, self.units)
         rng = np.random.default_rng(self.seed)
         # No polarity is drawn for a missing self-connection: the others would change with it.
         allowed = np.full_like(recurrent, True, bool)
         if not self.self_connections:
             np.fill_diagonal(allowed, False)
-        recurrent[allowed] = polarities(rng, int(allowed.sum()))
-        return synapses(recurrent, polarities(rng, (input_size, self.units)))
+        recurrent[allowed] = sample_polarities(rng, int(allowed.sum()))
+        return make_synapses(recurrent, sample_polarities(rng, (input_size, self.units)))
 
 
 def as_wiring(hidden_size: int | AbstractWiring) -> AbstractWiring:
@@ -80,4 +80,4 @@ def as_wiring(hidden_size: int | AbstractWiring) -> AbstractWiring:
     if isinstance(hidden_size, AbstractWiring):
         check_sizes(hidden_size)
         return hidden_size
-    return FullyConnected(at_least(1, hidden_size=hidden_size))
+    return FullyConnected(check_at_least(1, hidden_size=hidden_size))

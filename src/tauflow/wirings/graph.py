@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from .base import AbstractWiring
-from .checked import check_sizes, layers_of, synapses_of
+from .validation import build_synapses, check_sizes, get_layers
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -30,12 +30,12 @@ def to_networkx(wiring: AbstractWiring, input_size: int) -> "nx.DiGraph":
     graph = nx.DiGraph()
     for index in range(input_size):
         graph.add_node(f"sensory_{index}", kind="sensory", layer=0, index=index, output=False)
-    for layer, (kind, neurons) in enumerate(layers_of(wiring), start=1):
+    for layer, (kind, neurons) in enumerate(get_layers(wiring), start=1):
         for index in neurons:
             output = index < wiring.output_size
             graph.add_node(f"neuron_{index}", kind=kind, layer=layer, index=index, output=output)
 
-    built = synapses_of(wiring, input_size)
+    built = build_synapses(wiring, input_size)
     for prefix, matrix in (("sensory", built.sensory), ("neuron", built.recurrent)):
         for source, target in matrix.nonzero().tolist():
             graph.add_edge(

@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.budget import spend
-from tauflow.checks import at_least, within
+from tauflow._internal.allocation_limit import count_elements
+from tauflow._internal.checks import check_at_least, check_within
 from tauflow.errors import WiringError
 
-from .base import AbstractWiring, Layers, Synapses, empty_matrices, synapses
+from .base import AbstractWiring, Layers, Synapses, make_synapses, make_zero_matrices
 
 
 @dataclass(frozen=True, init=False)
@@ -69,23 +69,23 @@ class NCP(AbstractWiring):
         motor_fanin: int,
         seed: int = 22222,
     ) -> None:
-        self._freeze(
-            inter=at_least(1, inter=inter),
-            command=at_least(1, command=command),
-            motor=at_least(1, motor=motor),
-            sensory_fanout=at_least(1, sensory_fanout=sensory_fanout),
-            inter_fanout=at_least(1, inter_fanout=inter_fanout),
-            recurrent_command_synapses=at_least(
+        self._set_fields(
+            inter=check_at_least(1, inter=inter),
+            command=check_at_least(1, command=command),
+            motor=check_at_least(1, motor=motor),
+            sensory_fanout=check_at_least(1, sensory_fanout=sensory_fanout),
+            inter_fanout=check_at_least(1, inter_fanout=inter_fanout),
+            recurrent_command_synapses=check_at_least(
                 0, recurrent_command_synapses=recurrent_command_synapses
             ),
-            motor_fanin=at_least(1, motor_fanin=motor_fanin),
-            seed=_legacy_seed(seed),
+            motor_fanin=check_at_least(1, motor_fanin=motor_fanin),
+            seed=_check_legacy_seed(seed),
             units=inter + command + motor,
             output_size=motor,
         )
-        _enough_neurons("inter", inter, "sensory_fanout", sensory_fanout)
-        _enough_neurons("command", command, "inter_fanout", inter_fanout)
-        _enough_neurons("command", command, "motor_fanin", motor_fanin)
+        _check_layer_size("inter", inter, "sensory_fanout", sensory_fanout)
+        _check_layer_size("command", command, "inter_fanout", inter_fanout)
+        _check_layer_size("command", command, "motor_fanin", motor_fanin)
 
     def layers(self) -> Layers:
         """Return inter, command and motor neurons."""
@@ -98,8 +98,8 @@ class NCP(AbstractWiring):
 
     def build(self, input_size: int) -> Synapses:
         """Return the synapses for ``input_size`` features; the same ones at every call."""
-        recurrent, sensory = empty_matrices(input_size, self.units)
-        spend(self.recurrent_command_synapses)
+        recurrent, sensory = make_zero_matrices(input_size, self.units)
+        count_elements(self.recurrent_command_synapses)
         inter, command, motor = (neurons for _, neurons in self.layers())
 
         rng = np.random.RandomState(self.seed)  # the legacy generator, as ncps uses
@@ -107,10 +107,10 @@ class NCP(AbstractWiring):
         _connect(rng, recurrent, inter, command, self.inter_fanout)
         for _ in range(self.recurrent_command_synapses):
             source, target = rng.choice(command), rng.choice(command)
-            recurrent[source, target] = _polarity(rng)
+            recurrent[source, target] = _sample_polarity(rng)
         # Motor neurons choose their sources, so the matrix is seen from the target's side.
         _connect(rng, recurrent.T, motor, command, self.motor_fanin)
-        return synapses(recurrent, sensory)
+        return make_synapses(recurrent, sensory)
 
 
 @dataclass(frozen=True, init=False)
@@ -144,11 +144,11 @@ class AutoNCP(AbstractWiring):
     def __init__(
         self, units: int, output_size: int, sparsity: float = 0.5, *, seed: int = 22222
     ) -> None:
-        self._freeze(
-            units=at_least(1, units=units),
-            output_size=at_least(1, output_size=output_size),
-            sparsity=within(0.1, 1.0, sparsity=sparsity),
-            seed=_legacy_seed(seed),
+        self._set_fields(
+            units=check_at_least(1, units=units),
+            output_size=check_at_least(1, output_size=output_size),
+            sparsity=check_within(0.1, 1.0, sparsity=sparsity),
+            seed=_check_legacy_seed(seed),
         )
         if units < output_size + 3:
             raise WiringError(
@@ -184,7 +184,7 @@ class AutoNCP(AbstractWiring):
         return self.ncp.build(input_size)
 
 
-def _polarity(rng: np.random.RandomState) -> int:
+def _sample_polarity(rng: np.random.RandomState) -> int:
     return int(rng.choice([-1, 1]))
 
 
@@ -193,7 +193,7 @@ def _connect(
     matrix: NDArray[np.int8],
     choosers: Sequence[int],
     choices: Sequence[int],
-    number: int,
+    count: int,
 ) -> None:
     """Let every chooser (row) take ``number`` distinct choices (columns), forgetting no choice.
 
@@ -201,25 +201,25 @@ def _connect(
     """
     taken: set[int] = set()
     for chooser in choosers:
-        for choice in rng.choice(choices, size=number, replace=False):
-            matrix[chooser, choice] = _polarity(rng)
+        for choice in rng.choice(choices, size=count, replace=False):
+            matrix[chooser, choice] = _sample_polarity(rng)
             taken.add(int(choice))
-    average = max(int(len(choosers) * number / len(choices)), 1)
+    average = max(int(len(choosers) * count / len(choices)), 1)
     for choice in (choice for choice in choices if choice not in taken):
         for chooser in rng.choice(choosers, size=average, replace=False):
-            matrix[chooser, choice] = _polarity(rng)
+            matrix[chooser, choice] = _sample_polarity(rng)
 
 
-def _enough_neurons(layer: str, size: int, option: str, asked: int) -> None:
-    if asked > size:
+def _check_layer_size(layer: str, size: int, option: str, count: int) -> None:
+    if count > size:
         raise WiringError(
-            f"NCP: the {layer} layer has too few neurons: {option}={asked} distinct ones are asked "
-            f"for, but {layer}={size}. Raise {layer} to {asked} or lower {option}."
+            f"NCP: the {layer} layer has too few neurons: {option}={count} distinct ones are asked "
+            f"for, but {layer}={size}. Raise {layer} to {count} or lower {option}."
         )
 
 
-def _legacy_seed(seed: int) -> int:
-    if at_least(0, seed=seed) >= 2**32:
+def _check_legacy_seed(seed: int) -> int:
+    if check_at_least(0, seed=seed) >= 2**32:
         raise WiringError(
             f"seed={seed} is too large: NCP wirings take one from 0 to 2**32 - 1. "
             "Choose a smaller seed."

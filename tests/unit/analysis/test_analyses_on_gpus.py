@@ -57,7 +57,7 @@ def paths(rnn, x):
     flow = analysis.as_flow(rnn, x[0, 0])
     size = 0.1 if rnn.cell.is_flow else None
     starts = analysis.visited_states(rnn, x)[:, -1]
-    return analysis.follow(flow, starts, steps=7, step_size=size).states
+    return analysis.simulate(flow, starts, steps=7, step_size=size).states
 
 
 def gradients(rnn, x):

@@ -14,8 +14,8 @@ from tauflow.analysis import (
     SYSTEMS,
     AutonomousLTC,
     approximate_system,
-    draw_approximation_errors,
-    draw_imitation,
+    plot_approximation,
+    plot_approximation_errors,
 )
 from tauflow.errors import ArgumentError, ShapeError, UnknownNameError
 
@@ -141,16 +141,16 @@ def test_seeds_decide_and_leave_the_global_generator_alone():
 
 
 def test_pictures_show_the_numbers(fitted, tmp_path):
-    lines = draw_imitation(fitted, network=1, trajectories=2).lines
+    lines = plot_approximation(fitted, network=1, trajectories=2).lines
     np.testing.assert_allclose(lines[0].get_ydata(), fitted.target[0, :, 1])
     np.testing.assert_allclose(lines[1].get_xdata(), fitted.networks[1][0, :, 0])
     lines[0].figure.savefig(tmp_path / "approximation.png")
-    ax = draw_approximation_errors([fitted])
+    ax = plot_approximation_errors([fitted])
     np.testing.assert_allclose(ax.lines[0].get_ydata(), fitted.largest_error)
     np.testing.assert_allclose(ax.lines[1].get_ydata(), fitted.rms_error)
     ax.figure.savefig(tmp_path / "errors.png")
     with pytest.raises(ArgumentError, match="approximations is empty"):
-        draw_approximation_errors([])
+        plot_approximation_errors([])
 
 
 def test_bad_arguments_are_refused():

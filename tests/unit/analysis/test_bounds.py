@@ -91,7 +91,7 @@ def test_explicit_solvers_keep_the_bounds_up_to_the_safe_gap(seed, size, share, 
         random_ltc(seed, slopes, solver=solver, time_scale=3.0),
         random_neuronal(seed, activation="sigmoid", solver=solver),
     ):
-        gap = share * ltc_bounds(cell).safe_gap
+        gap = share * ltc_bounds(cell).safe_dt
         certificate = certify_ltc(cell, x, h, dt=gap)
         assert certificate.proven
         assert certificate.holds
@@ -101,7 +101,7 @@ def test_explicit_solvers_keep_the_bounds_up_to_the_safe_gap(seed, size, share, 
 def test_the_safe_gap_itself_is_safe_in_single_precision(seed):
     torch.manual_seed(seed)
     cell = LTCCell(D, N, solver="euler")
-    assert certify_ltc(cell, torch.randn(1, T, D), dt=ltc_bounds(cell).safe_gap).proven
+    assert certify_ltc(cell, torch.randn(1, T, D), dt=ltc_bounds(cell).safe_dt).proven
 
 
 def switching_cell(solver, w, g_l=0.5, V_l=1.0):
@@ -132,7 +132,7 @@ def overshoot(cell, dt):
 @pytest.mark.parametrize("dt", [1.0, 0.1, 0.02])
 def test_the_midpoint_rule_breaks_them_with_any_step(dt):
     cell = switching_cell("midpoint", 0.5)
-    assert ltc_bounds(cell).safe_gap == 0.0
+    assert ltc_bounds(cell).safe_dt == 0.0
     broken = overshoot(cell, dt)
     assert not broken.proven
     assert not broken.holds
@@ -152,7 +152,7 @@ def test_the_midpoint_rule_breaks_them_with_any_step(dt):
 )
 def test_longer_steps_than_the_safe_one_can_break_them(solver, g_l, w, V_l, after):
     cell = switching_cell(solver, w, g_l, V_l)
-    assert ltc_bounds(cell).safe_gap == pytest.approx(1 / (g_l + w))
+    assert ltc_bounds(cell).safe_dt == pytest.approx(1 / (g_l + w))
     broken = overshoot(cell, 1.0)
     assert float(broken.states[0, -1, 0]) == pytest.approx(after)
     assert not broken.proven
@@ -182,11 +182,11 @@ def test_bounds_are_the_formulas():
         assert float(bounds.tau_high[i]) == pytest.approx(C / g_l / 2, rel=1e-5)
         assert float(bounds.state_low[i]) == pytest.approx(min(potentials))
         assert float(bounds.state_high[i]) == pytest.approx(max(potentials))
-    assert math.isinf(bounds.safe_gap)
+    assert math.isinf(bounds.safe_dt)
     neuronal = NeuronalLTCCell(D, 3, activation="sigmoid", solver="rk4", substeps=4)
     found = ltc_bounds(neuronal)
     torch.testing.assert_close(found.tau_low, neuronal.tau / (1 + neuronal.tau))
-    assert found.safe_gap == pytest.approx(4 * float(found.tau_low.min()))
+    assert found.safe_dt == pytest.approx(4 * float(found.tau_low.min()))
 
 
 def test_time_constants_are_measured_where_synapses_shut_and_open():
@@ -228,4 +228,4 @@ def test_cells_without_such_bounds_are_refused():
 def test_no_gap_is_proven_safe_with_a_solver_of_ones_own(monkeypatch):
     monkeypatch.setattr(TABLEAUS, "_entries", dict(TABLEAUS))
     TABLEAUS.add("own", ButcherTableau("own", 1, ((),), (1.0,), 2.0, "own"))
-    assert ltc_bounds(tauflow.LTC(D, 3, solver="own")).safe_gap == 0.0
+    assert ltc_bounds(tauflow.LTC(D, 3, solver="own")).safe_dt == 0.0

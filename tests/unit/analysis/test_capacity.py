@@ -8,7 +8,7 @@ import torch
 from matplotlib import pyplot as plt
 from scipy.optimize import linprog
 
-from tauflow.analysis import capacity_curve, draw_capacity, separable_fraction, separate
+from tauflow.analysis import capacity_curve, plot_capacity, separable_fraction, separate
 from tauflow.errors import ArgumentError, ShapeError, UnknownNameError
 
 F64 = torch.float64
@@ -82,7 +82,7 @@ def test_a_capacity_outside_the_loads_is_not_a_number():
 def test_picture():
     mpl.use("Agg")
     curve = capacity_curve(5, loads=(1.0, 2.0, 3.0), trials=10)
-    ax = draw_capacity([curve])
+    ax = plot_capacity([curve])
     theory = ax.lines[-3].get_xydata()
     np.testing.assert_allclose(theory[:, 0], np.arange(5, 16) / 5)
     np.testing.assert_allclose(theory[5, 1], 0.5)

@@ -15,8 +15,8 @@ import tauflow
 from tauflow.analysis import (
     closed_form,
     closed_form_tightness,
-    draw_closed_form,
-    draw_tightness,
+    plot_closed_form,
+    plot_tightness,
     worst_signal,
 )
 from tauflow.errors import ArgumentError, ShapeError, UnknownNameError
@@ -108,15 +108,15 @@ def test_pictures_show_the_numbers(tmp_path):
     generator = torch.Generator().manual_seed(0)
     signal = torch.randn(3, 20, generator=generator, dtype=torch.float64)
     found = closed_form_tightness(signal, torch.full_like(signal, 0.2))
-    ax = draw_tightness(found)
+    ax = plot_tightness(found)
     np.testing.assert_allclose(ax.lines[2].get_ydata(), found.error[0])
     np.testing.assert_allclose(ax.lines[0].get_ydata(), found.upper[0])
     ax.figure.savefig(tmp_path / "tightness.png")
     rnn = tauflow.LTC(2, 4)
     trace = closed_form(rnn, torch.rand(2, 15, 2, generator=generator), form="corrected")
-    ax = draw_closed_form(trace, neuron=1, row=1)
+    ax = plot_closed_form(trace, neuron=1, row=1)
     np.testing.assert_allclose(ax.lines[0].get_ydata(), trace.solved[1, :, 1])
     np.testing.assert_allclose(ax.lines[1].get_ydata(), trace.closed[1, :, 1])
     assert f"{float(trace.squared_error[1]):.2g}" in ax.get_title()
     with pytest.raises(ArgumentError, match="neuron=4, row=0: the trace has 4 neurons and 2"):
-        draw_closed_form(trace, neuron=4)
+        plot_closed_form(trace, neuron=4)

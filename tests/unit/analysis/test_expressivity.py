@@ -7,9 +7,9 @@ import torch
 from matplotlib import pyplot as plt
 
 import tauflow
-from tauflow.analysis import draw_noise_fits, draw_noise_sweep, fit_noise, noise_sweep
+from tauflow.analysis import fit_noise, noise_sweep, plot_noise_fits, plot_noise_sweep
 from tauflow.cells import MODELS
-from tauflow.data.catalog import load_task
+from tauflow.data.registry import load_task
 from tauflow.errors import ArgumentError, ShapeError
 
 
@@ -106,14 +106,14 @@ def test_a_sweep_takes_the_best_recipe_for_every_value():
         assert row.deviation == pytest.approx(np.std(row.errors, ddof=1))
         assert row.finite
     assert rows[0].mean < rows[1].mean  # a slow network cannot follow fast noise
-    ax = draw_noise_sweep(rows, "time constant", baseline=0.5)
+    ax = plot_noise_sweep(rows, "time constant", baseline=0.5)
     (bars,) = ax.containers
     drawn = np.asarray(bars.lines[0].get_ydata(), dtype=float)
     np.testing.assert_allclose(drawn, [row.mean for row in rows])
     assert ax.get_xscale() == ax.get_yscale() == "log"
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["mean of the path", "RNN"]
     looks = {"GRU": ("red", "s"), "RNN": ("green", "P")}
-    (other,) = draw_noise_sweep(rows, "time constant", looks=looks).containers
+    (other,) = plot_noise_sweep(rows, "time constant", styles=looks).containers
     assert (other.lines[0].get_color(), other.lines[0].get_marker()) == ("green", "P")
 
 
@@ -130,7 +130,7 @@ def test_a_sweep_over_names_keeps_them():
             **options, path=path, activation=row.value, lr=1e-2, weight_decay=1e-3, epochs=2
         )
         assert row.errors == (fit.error,)
-    ax = draw_noise_sweep(rows, "activation")
+    ax = plot_noise_sweep(rows, "activation")
     assert [label.get_text() for label in ax.get_xticklabels()] == ["tanh", "relu"]
     (bars,) = ax.containers
     assert list(bars.lines[0].get_xdata()) == list(ax.get_xticks()) == [0, 1]
@@ -162,7 +162,7 @@ def test_picture_of_fits():
     path = noise(6, 2)
     fits = {"good": fit_noise("mgru", path, hidden_size=4, epochs=2)}
     fits["bad"] = fit_noise("node", path, hidden_size=4, epochs=5, lr=1e30)
-    figure = draw_noise_fits(fits, path, dimension=1)
+    figure = plot_noise_fits(fits, path, dimension=1)
     good, bad = figure.axes
     np.testing.assert_allclose(good.lines[0].get_ydata(), path[:, 1])
     np.testing.assert_allclose(good.lines[1].get_ydata(), fits["good"].prediction[:, 1])

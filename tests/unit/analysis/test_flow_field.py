@@ -10,9 +10,9 @@ from tauflow.analysis import (
     Flow,
     find_fixed_points,
     flow_field,
-    follow,
     output_projection,
     principal_components,
+    simulate,
     visited_states,
 )
 from tauflow.cells import MODELS
@@ -24,7 +24,7 @@ BOX = ((-2.0, 2.0), (-1.0, 1.5))
 
 def test_paths_of_a_flow_are_those_of_another_solver():
     start = torch.tensor([[0.3, -0.4], [1.5, 0.2]], dtype=F64)
-    found = follow(Flow(turning_ring), start, steps=100, step_size=0.05)
+    found = simulate(Flow(turning_ring), start, steps=100, step_size=0.05)
     assert found.states.shape == (2, 101, 2)
     assert found.times[-1] == pytest.approx(5.0)
     for row in range(2):
@@ -43,7 +43,7 @@ def test_paths_of_a_flow_are_those_of_another_solver():
 
 def test_paths_of_a_map_are_its_iterates():
     start = torch.tensor([[1.0], [-3.0]], dtype=F64)
-    found = follow(lambda h: 0.5 * h + 1, start, steps=40)
+    found = simulate(lambda h: 0.5 * h + 1, start, steps=40)
     expected = 2 + (start - 2) * 0.5 ** torch.arange(41.0, dtype=F64)
     torch.testing.assert_close(found.states[..., 0], expected)
     assert found.settled.all()
@@ -54,7 +54,7 @@ def test_paths_of_a_cell_are_its_runs():
     cell = MODELS["gru"].build(2, 3)
     x = torch.zeros(4, 10, 2)
     visited = visited_states(cell, x)
-    found = follow(cell, visited[:, 0], steps=9)
+    found = simulate(cell, visited[:, 0], steps=9)
     torch.testing.assert_close(found.states.float(), visited)
 
 
@@ -81,7 +81,7 @@ def test_output_coordinates_move_as_outputs_do():
     torch.testing.assert_close(
         head.double()(states).detach().reshape(4, 4, 2), field.at, rtol=1e-6, atol=1e-6
     )
-    short = follow(cell, states, steps=1, step_size=1e-6).states
+    short = simulate(cell, states, steps=1, step_size=1e-6).states
     change = (head(short[:, 1]) - head(short[:, 0])).detach() / 1e-6
     torch.testing.assert_close(field.velocity.reshape(-1, 2), change, rtol=1e-4, atol=1e-5)
 
@@ -113,6 +113,6 @@ def test_bad_calls_are_refused():
     with pytest.raises(ShapeError, match=r"expected \(2, 3\)"):
         flow_field(MODELS["gru"].build(1, 3), output_projection(lambda h: h, 2), box=BOX)
     with pytest.raises(ArgumentError, match="Give a length"):
-        follow(Flow(two_wells), cloud(2), steps=3)
+        simulate(Flow(two_wells), cloud(2), steps=3)
     with pytest.raises(ArgumentError, match="Leave it out"):
-        follow(torch.sin, cloud(2), steps=3, step_size=0.1)
+        simulate(torch.sin, cloud(2), steps=3, step_size=0.1)

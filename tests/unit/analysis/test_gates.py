@@ -72,7 +72,7 @@ def test_with_open_gates_a_phased_lstm_moves_as_an_lstm(form, dt):
     x = torch.tensor([0.5, -1.0])
     flow, h = as_flow(phased, x, dt=dt), cloud(phased.state_size, count=4, scale=0.5)
     gate, velocity = flow.gate(h), flow.velocity(h)
-    k = phased.openness(dt + h[:, 2 * N :].sum(dim=1, keepdim=True))  # 0 in the released form
+    k = phased.time_gate(dt + h[:, 2 * N :].sum(dim=1, keepdim=True))  # 0 in the released form
     assert (gate[:, :N] == gate[:, N : 2 * N]).all()
     assert (gate[:, :N] - k).abs().max() < 1e-12
     assert (gate[:, 2 * N :] == 1).all()  # time goes on, whatever the gates
@@ -111,9 +111,9 @@ class Gated(AbstractCell):
         self.target = nn.Parameter(torch.linspace(-1, 1, hidden_size))
 
     def step(self, x, h, dt):
-        return h + self.openness(dt) * (self.target - h)
+        return h + self.time_gate(dt) * (self.target - h)
 
-    def openness(self, dt):
+    def time_gate(self, dt):
         return torch.full_like(dt, 0.25)
 
 
@@ -123,11 +123,11 @@ class TwoArguments(Gated):
 
 
 class WithGap(Gated):
-    def openness(self, dt):
+    def time_gate(self, dt):
         return torch.exp(-dt)
 
     def update_gate(self, x, h, dt):
-        return self.openness(dt).expand_as(h)
+        return self.time_gate(dt).expand_as(h)
 
 
 class AnotherOption(TwoArguments):

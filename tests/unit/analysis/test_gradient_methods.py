@@ -13,13 +13,13 @@ from torch import nn
 import tauflow
 from tauflow.analysis import (
     compare_gradient_methods,
-    draw_gradient_flow,
-    draw_gradient_methods,
-    draw_loss_surfaces,
     gradient_flow,
     loss_surface,
+    plot_gradient_flow,
+    plot_gradient_methods,
+    plot_loss_surfaces,
 )
-from tauflow.analysis.gradient_methods import _measured, _Solve
+from tauflow.analysis.gradient_methods import _measure_method, _SolverProblem
 from tauflow.errors import ArgumentError
 
 
@@ -48,9 +48,9 @@ def costs(**options):
 def test_the_reference_is_the_matrix_exponential():
     linear = nn.Linear(3, 3, bias=False).double()
     h, weights = states(3), torch.randn(3, 3, dtype=torch.float64)
-    solve = _Solve(linear, h, 1.5, 1e-10, 1e-10, 10)
+    solve = _SolverProblem(linear, h, 1.5, 1e-10, 1e-10, 10)
     for method in ("bptt-adaptive", "adjoint"):
-        run = _measured(method, solve, weights, 1)
+        run = _measure_method(method, solve, weights, 1)
         flow = expm(1.5 * linear.weight.detach().numpy())
         np.testing.assert_allclose(run.end.numpy(), h.numpy() @ flow.T, atol=1e-8)
         np.testing.assert_allclose(run.gradients[0].numpy(), weights.numpy() @ flow, atol=1e-7)
@@ -88,13 +88,13 @@ def test_memory_grows_with_the_steps_of_backpropagation_only():
 def test_pictures_show_the_numbers(tmp_path):
     x = torch.randn(2, 8, 2)
     flows = {name: gradient_flow(getattr(tauflow, name)(2, 4), x) for name in ("CTRNN", "ODELSTM")}
-    ax = draw_gradient_flow(flows)
+    ax = plot_gradient_flow(flows)
     for line, flow in zip(ax.lines, flows.values(), strict=False):
         expected = np.exp(np.log(flow.error_norm.numpy()).mean(axis=0))[::-1]
         np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-5)
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert labels == ["CTRNN", "ODELSTM"]
-    parts = draw_gradient_flow(flows, by_part=True).get_legend().get_texts()
+    parts = plot_gradient_flow(flows, by_part=True).get_legend().get_texts()
     assert [text.get_text() for text in parts] == ["CTRNN", "ODELSTM, h", "ODELSTM, c"]
     ax.figure.savefig(tmp_path / "flow.png")
 
@@ -103,13 +103,13 @@ def test_pictures_show_the_numbers(tmp_path):
         str(scale): loss_surface(model, lambda m, s=scale: s * m.weight.square().sum(), points=5)
         for scale in (1, 3)
     }
-    figure = draw_loss_surfaces(surfaces)
+    figure = plot_loss_surfaces(surfaces)
     assert figure.axes[0].collections[0].get_clim() == figure.axes[1].collections[0].get_clim()
-    draw_loss_surfaces({"flat": loss_surface(model, lambda m: torch.zeros(()), points=3)})
+    plot_loss_surfaces({"flat": loss_surface(model, lambda m: torch.zeros(()), points=3)})
     figure.savefig(tmp_path / "surface.png")
 
     groups = [tuple(costs(span=span).values()) for span in (0.5, 1.0)]
-    figure = draw_gradient_methods(groups)
+    figure = plot_gradient_methods(groups)
     drawn = figure.axes[2].lines[2].get_ydata()
     np.testing.assert_allclose(drawn, [group[2].backward_error for group in groups])
     figure.savefig(tmp_path / "methods.png")
@@ -119,9 +119,9 @@ def test_a_surface_without_finite_losses_is_no_picture_by_itself():
     model = nn.Linear(2, 1)
     lost = loss_surface(model, lambda m: torch.tensor(math.nan), points=3)
     with pytest.raises(ArgumentError, match="no loss is finite"):
-        draw_loss_surfaces({"lost": lost})
+        plot_loss_surfaces({"lost": lost})
     rising = loss_surface(model, lambda m: m.weight.sum(), points=3)
-    figure = draw_loss_surfaces({"lost": lost, "rising": rising})
+    figure = plot_loss_surfaces({"lost": lost, "rising": rising})
     filled = figure.axes[1].collections[0]
     levels = filled.levels
     assert levels[0] == pytest.approx(float(rising.loss.min()))
@@ -130,9 +130,9 @@ def test_a_surface_without_finite_losses_is_no_picture_by_itself():
 
 def test_empty_pictures_are_refused():
     for draw, name in (
-        (draw_gradient_flow, "flows"),
-        (draw_loss_surfaces, "surfaces"),
-        (draw_gradient_methods, "comparisons"),
+        (plot_gradient_flow, "flows"),
+        (plot_loss_surfaces, "surfaces"),
+        (plot_gradient_methods, "comparisons"),
     ):
         with pytest.raises(ArgumentError, match=f"{name} is empty"):
             draw({})

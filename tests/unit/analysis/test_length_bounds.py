@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tauflow.analysis import (
-    NetworkLaw,
+    NetworkDistribution,
     compare_with_bounds,
     length_lower_bound,
     trajectory_lengths,
@@ -48,13 +48,15 @@ def test_huge_bounds_are_infinite_and_bad_numbers_refused():
 
 @pytest.mark.parametrize("model", ["neural-ode", "ct-rnn"])
 def test_measured_lengths_stay_above_theorem_4(model):
-    law = NetworkLaw(width=25, layers=2, activation="hardtanh", weight_law="paper", tau_law="paper")
+    law = NetworkDistribution(
+        width=25, layers=2, activation="hardtanh", weight_law="paper", tau_law="paper"
+    )
     comparison = compare_with_bounds(trajectory_lengths(model, law, tries=5))
     assert comparison.share_above.tolist() == [1.0, 1.0]
 
 
 def test_a_comparison_takes_its_numbers_from_the_measurement():
-    law = NetworkLaw(width=6, layers=2, weight_law="paper", tau_law="paper")
+    law = NetworkDistribution(width=6, layers=2, weight_law="paper", tau_law="paper")
     result = trajectory_lengths("ltc", law, tries=3)
     comparison = compare_with_bounds(result, statement="draft")
     assert torch.equal(comparison.measured, result.lengths)

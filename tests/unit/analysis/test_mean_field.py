@@ -12,7 +12,7 @@ from tauflow.analysis import (
     correlation,
     critical_curve,
     mean_field,
-    measured_radius,
+    measure_radius,
     sample_network,
 )
 from tauflow.cells.activations import ACTIVATIONS
@@ -180,7 +180,7 @@ FAMILIES = {
 @pytest.mark.parametrize("name", FAMILIES)
 def test_sampled_networks_have_the_radius_of_the_theory(name):
     """400 neurons, four samples: 4 % for the mean gain; the outermost eigenvalue lies above."""
-    samples = [measured_radius(FAMILIES[name], neurons=400, steps=300, seed=s) for s in range(4)]
+    samples = [measure_radius(FAMILIES[name], neurons=400, steps=300, seed=s) for s in range(4)]
     assert all(sample.settled for sample in samples)
     gain, radius, variance = (
         np.mean([getattr(sample, key) for sample in samples])
@@ -196,7 +196,7 @@ def test_sampled_networks_at_the_edge_of_stability():
     curve = critical_curve(RandomODE(2, 1.0), [0.4])
     for factor, settled in ((0.85, True), (1.3, False)):
         family = RandomODE(2, factor * curve.sigma_w.item(), sigma_b=0.4)
-        assert measured_radius(family, neurons=300, steps=400).settled is settled
+        assert measure_radius(family, neurons=300, steps=400).settled is settled
 
 
 def test_samples_are_drawn_as_the_family_says():
@@ -215,7 +215,7 @@ def test_bad_calls_are_refused():
     with pytest.raises(UnknownNameError, match="scaling='xavier'"):
         RandomODE(2, 1.0, scaling="xavier")
     with pytest.raises(ArgumentError, match="run without input"):
-        measured_radius(RandomODE(2, 1.0, sigma_u=1.0, input_power=1.0), neurons=4)
+        measure_radius(RandomODE(2, 1.0, sigma_u=1.0, input_power=1.0), neurons=4)
 
 
 @pytest.mark.parametrize(("activation", "layers"), [("gelu", 2), ("silu", 2), ("gelu", 1)])

@@ -4,7 +4,7 @@ from matplotlib import pyplot as plt
 from matplotlib.patches import FancyArrowPatch
 
 import tauflow
-from tauflow.analysis import draw_wiring
+from tauflow.analysis import plot_wiring
 from tauflow.errors import ArgumentError
 
 WIRINGS = {
@@ -24,7 +24,7 @@ def no_window():
 @pytest.mark.parametrize("name", WIRINGS)
 def test_every_synapse_and_neuron_is_drawn(name, tmp_path):
     wiring = WIRINGS[name]
-    ax = draw_wiring(wiring, 10)
+    ax = plot_wiring(wiring, 10)
     synapses = wiring.build(10)
     arrows = [patch for patch in ax.patches if isinstance(patch, FancyArrowPatch)]
     assert len(arrows) == synapses.synapse_count + synapses.sensory_synapse_count
@@ -42,7 +42,7 @@ def test_every_synapse_and_neuron_is_drawn(name, tmp_path):
 
 
 def test_neurons_do_not_overlap():
-    (nodes,) = draw_wiring(WIRINGS["auto-ncp"], 10).collections
+    (nodes,) = plot_wiring(WIRINGS["auto-ncp"], 10).collections
     places = nodes.get_offsets()
     distances = ((places[:, None] - places[None]) ** 2).sum(-1) ** 0.5
     smallest = min(distances[i, j] for i in range(len(places)) for j in range(i))
@@ -51,9 +51,9 @@ def test_neurons_do_not_overlap():
 
 def test_axes_given_are_drawn_on():
     _, ax = plt.subplots()
-    assert draw_wiring(WIRINGS["full"], 2, ax) is ax
+    assert plot_wiring(WIRINGS["full"], 2, ax) is ax
 
 
 def test_no_inputs_is_refused():
     with pytest.raises(ArgumentError, match="input_size must be at least 1"):
-        draw_wiring(WIRINGS["full"], 0)
+        plot_wiring(WIRINGS["full"], 0)

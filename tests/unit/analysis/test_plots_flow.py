@@ -8,14 +8,14 @@ from matplotlib import pyplot as plt
 from tauflow.analysis import (
     Flow,
     Projection,
-    draw_abscissas,
-    draw_explained_variance,
-    draw_flow_field,
-    draw_trajectories,
     find_fixed_points,
     flow_field,
-    follow,
+    plot_abscissas,
+    plot_explained_variance,
+    plot_flow_field,
+    plot_trajectories,
     principal_components,
+    simulate,
 )
 from tauflow.errors import ArgumentError, ShapeError
 
@@ -34,11 +34,11 @@ def wells():
 
 
 def test_a_field_shows_speed_streams_paths_and_points(tmp_path):
-    paths = follow(Flow(two_wells), cloud(2, count=7), steps=20, step_size=0.1)
+    paths = simulate(Flow(two_wells), cloud(2, count=7), steps=20, step_size=0.1)
     field = flow_field(
         Flow(two_wells), box=BOX, trajectories=paths.states, fixed_points=wells(), resolution=15
     )
-    ax = draw_flow_field(field)
+    ax = plot_flow_field(field)
     (image,) = ax.images
     assert image.get_array().max() == pytest.approx(field.speed.max().item())
     assert len(ax.collections) == 1  # the streamlines
@@ -55,7 +55,7 @@ def test_a_field_shows_speed_streams_paths_and_points(tmp_path):
 def test_speeds_lie_where_they_were_taken():
     """The speed of a flow that rests at a grid point is lowest in that point's pixel."""
     rest = torch.tensor([-1.5, 1.0], dtype=torch.float64)  # the upper left corner
-    ax = draw_flow_field(flow_field(Flow(lambda h: h - rest), box=BOX, resolution=9))
+    ax = plot_flow_field(flow_field(Flow(lambda h: h - rest), box=BOX, resolution=9))
     (image,) = ax.images
     left, right, bottom, top = image.get_extent()
     speeds = image.get_array()
@@ -70,15 +70,15 @@ def test_speeds_lie_where_they_were_taken():
 
 
 def test_a_field_that_rests_everywhere_is_drawn_without_streams():
-    ax = draw_flow_field(flow_field(Flow(torch.zeros_like), box=BOX, resolution=4))
+    ax = plot_flow_field(flow_field(Flow(torch.zeros_like), box=BOX, resolution=4))
     assert not ax.images
     assert not ax.collections
 
 
 def test_paths_in_principal_components():
-    paths = follow(Flow(two_wells), cloud(2, count=7), steps=20, step_size=0.1).states
+    paths = simulate(Flow(two_wells), cloud(2, count=7), steps=20, step_size=0.1).states
     view, found = principal_components(paths).projection(), wells()
-    ax = draw_trajectories(paths, view, fixed_points=found)
+    ax = plot_trajectories(paths, view, fixed_points=found)
     drawn = [line.get_xydata() for line in ax.lines]
     np.testing.assert_allclose(drawn[0], view.project(paths[0]))
     shown = np.concatenate(drawn[7:])
@@ -88,12 +88,12 @@ def test_paths_in_principal_components():
         assert np.abs(shown - point).sum(axis=1).min() < 1e-12
     assert ax.get_xlabel().startswith("PC 1 (")
     with pytest.raises(ShapeError, match=r"expected \(2, S\)"):
-        draw_trajectories(paths, Projection.identity(3))
+        plot_trajectories(paths, Projection.identity(3))
 
 
 def test_explained_variance():
     found = principal_components(cloud(4))
-    ax = draw_explained_variance({"a network": found})
+    ax = plot_explained_variance({"a network": found})
     curve, level = ax.lines
     np.testing.assert_allclose(curve.get_ydata(), found.explained.cumsum(0))
     assert list(curve.get_xdata()) == [1, 2, 3, 4]
@@ -104,7 +104,7 @@ def test_explained_variance():
 
 def test_abscissas_and_their_median():
     found = {"wells": wells(), "none": find_fixed_points(Flow(lambda h: h**2 + 1), cloud(1))}
-    ax = draw_abscissas(found)
+    ax = plot_abscissas(found)
     dots, bar = ax.collections
     np.testing.assert_allclose(sorted(dots.get_offsets()[:, 1]), [-2, -2, 1], atol=1e-6)
     (segment,) = bar.get_segments()
@@ -115,12 +115,12 @@ def test_abscissas_and_their_median():
 def test_what_is_not_finite_is_refused():
     field = flow_field(Flow(lambda h: h.log()), box=BOX, resolution=3)
     with pytest.raises(ArgumentError, match="smaller box"):
-        draw_flow_field(field)
+        plot_flow_field(field)
 
 
 def test_a_title_has_its_place():
     field = flow_field(Flow(two_wells), box=BOX, fixed_points=wells(), resolution=9)
-    ax = draw_flow_field(field)
+    ax = plot_flow_field(field)
     title = ax.set_title("Two wells")
     ax.figure.canvas.draw()
     boxes = [title, ax.get_legend(), ax.xaxis.label]

@@ -7,13 +7,15 @@ import pytest
 import torch
 from scipy import stats
 
-from tauflow.analysis import NetworkLaw, circular_input
-from tauflow.analysis.random_networks import MODELS, InputSignal, draw_networks
+from tauflow.analysis import NetworkDistribution, circular_input
+from tauflow.analysis.random_networks import MODEL_NAMES, InputSignal, sample_random_networks
 from tauflow.errors import ArgumentError, ShapeError, UnknownNameError
 
 
 def networks(count=4, seed=0, **law):
-    return draw_networks(NetworkLaw(**law), count, generator=torch.Generator().manual_seed(seed))
+    return sample_random_networks(
+        NetworkDistribution(**law), count, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def normal_with(deviation, values, mean=0.0):
@@ -78,7 +80,7 @@ def reference(drawn, row, model, phi, signal, y):
     return rates
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", MODEL_NAMES)
 @pytest.mark.parametrize(("activation", "phi"), [("tanh", math.tanh), ("identity", float)])
 def test_fields_are_the_equations(model, activation, phi):
     drawn = networks(3, layers=2, width=4, activation=activation)
@@ -105,11 +107,11 @@ def test_the_input_is_linear_between_its_samples():
 
 def test_bad_laws_and_inputs_are_refused():
     with pytest.raises(UnknownNameError, match="weight_law='papers' is unknown"):
-        NetworkLaw(weight_law="papers")
+        NetworkDistribution(weight_law="papers")
     with pytest.raises(UnknownNameError, match="unknown activation 'htanh'"):
-        NetworkLaw(activation="htanh")
+        NetworkDistribution(activation="htanh")
     with pytest.raises(ArgumentError, match="width must be at least 1"):
-        NetworkLaw(width=0)
+        NetworkDistribution(width=0)
     with pytest.raises(UnknownNameError, match="model='node' is unknown"):
         networks().field("node", circular_input())
     t = torch.tensor([0.0, 2.0, 1.0])

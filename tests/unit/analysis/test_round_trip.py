@@ -9,7 +9,7 @@ import torch
 from matplotlib import pyplot as plt
 
 import tauflow
-from tauflow.analysis import certify_ltc, draw_certificate, draw_round_trip, round_trip
+from tauflow.analysis import certify_ltc, plot_certificate, plot_round_trip, round_trip
 from tauflow.errors import ArgumentError, UnknownNameError
 
 STEP, STEPS = 0.25, 6
@@ -60,7 +60,7 @@ def test_bad_arguments():
 
 def test_the_picture_holds_the_paths():
     _, found = trip()
-    there, back, errors = draw_round_trip(found, row=1, component=1).axes
+    there, back, errors = plot_round_trip(found, row=1, component=1).axes
     np.testing.assert_allclose(there.lines[1].get_ydata(), found.forward[1, :, 1])
     assert len(there.lines) == 2 + STEPS
     np.testing.assert_allclose(back.lines[1].get_ydata(), found.backward[1, :, 1])
@@ -69,7 +69,7 @@ def test_the_picture_holds_the_paths():
 
 def test_bounds_enclose_what_is_drawn():
     certificate = certify_ltc(tauflow.LTC(2, 5), torch.randn(3, 20, 2))
-    left, right = draw_certificate(certificate).axes
+    left, right = plot_certificate(certificate).axes
     for ax, values in ((left, certificate.tau), (right, certificate.states)):
         possible, met = (
             np.array([segment[:, 1] for segment in bars.get_segments()]) for bars in ax.collections

@@ -7,7 +7,7 @@ import torch
 from matplotlib import pyplot as plt
 
 import tauflow
-from tauflow.analysis import draw_saliency, saliency_under_noise, visual_backprop
+from tauflow.analysis import plot_saliency, saliency_under_noise, visual_backprop
 from tauflow.errors import ArgumentError, DtypeError, ShapeError
 from tauflow.models import ConvolutionalHead, ConvolutionalSequenceModel
 
@@ -144,13 +144,13 @@ def test_noise_changes_masks_as_much_as_it_is_strong():
 def test_pictures_show_images_and_masks(tmp_path):
     x = videos((3,))
     masks = visual_backprop(random_model(), x).masks
-    figure = draw_saliency(x, masks, names=["a", "b", "c"])
+    figure = plot_saliency(x, masks, names=["a", "b", "c"])
     assert [ax.get_title() for ax in figure.axes[:3]] == ["a", "b", "c"]
     np.testing.assert_array_equal(figure.axes[3].images[1].get_array(), masks[0].numpy())
-    draw_saliency(x[:, :1], masks)
+    plot_saliency(x[:, :1], masks)
     figure.savefig(tmp_path / "saliency.png")
     with pytest.raises(ShapeError, match=r"masks has shape \(2, 17, 22\)"):
-        draw_saliency(x, masks[:2])
+        plot_saliency(x, masks[:2])
 
 
 def test_bad_arguments_are_refused():

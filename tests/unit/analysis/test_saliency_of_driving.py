@@ -7,7 +7,7 @@ import torch
 
 import tauflow
 from tauflow.analysis import saliency_under_noise
-from tauflow.data.catalog import load_task
+from tauflow.data.registry import load_task
 from tauflow.models import ConvolutionalSequenceModel
 from tauflow.training.loop import train
 from tauflow.training.metrics import predict

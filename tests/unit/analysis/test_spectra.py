@@ -11,11 +11,11 @@ from tauflow.analysis import (
     RandomODE,
     continuous_attractor,
     critical_curve,
-    draw_critical_curves,
-    draw_modes,
-    draw_spectra,
     gating_spectrum,
-    measured_radius,
+    measure_radius,
+    plot_critical_curves,
+    plot_modes,
+    plot_spectra,
     sample_network,
 )
 from tauflow.errors import ArgumentError, UnknownNameError
@@ -73,8 +73,8 @@ def drawn(name):
     if name == "sample_network":
         weights = sample_network(family, 10, generator).parameters()
         return torch.cat([weight.detach().double().flatten() for weight in weights])
-    if name == "measured_radius":
-        found = measured_radius(family, neurons=10, steps=20, seed=3)
+    if name == "measure_radius":
+        found = measure_radius(family, neurons=10, steps=20, seed=3)
         return torch.tensor([found.radius, found.mean_gain, found.variance]).double()
     return torch.view_as_real(
         gating_spectrum(name, neurons=10, steps=5, sigma_z=1.0, seed=3).eigenvalues
@@ -88,7 +88,7 @@ def double_precision():
     torch.set_default_dtype(torch.float32)
 
 
-SEEDED = ("sample_network", "measured_radius", *GATED_NETWORKS)
+SEEDED = ("sample_network", "measure_radius", *GATED_NETWORKS)
 
 
 @pytest.mark.parametrize("name", SEEDED)
@@ -123,7 +123,7 @@ def test_pictures_of_spectra():
         title: {name: gating_spectrum(name, neurons=8, sigma_z=z, steps=3) for name in ("mgru",)}
         for title, z in (("no gating", 0.0), ("gating", 5.0))
     }
-    figure = draw_spectra(rows)
+    figure = plot_spectra(rows)
     top, bottom = figure.axes
     assert top.get_title() == "mgru"
     assert bottom.get_xlabel()
@@ -132,12 +132,12 @@ def test_pictures_of_spectra():
     values = rows["no gating"]["mgru"].eigenvalues
     np.testing.assert_allclose(drawn, np.stack([values.real, values.imag], axis=1))
     with pytest.raises(ArgumentError, match="the same columns"):
-        draw_spectra({"a": rows["gating"], "b": {}})
+        plot_spectra({"a": rows["gating"], "b": {}})
 
 
 def test_pictures_of_critical_curves_leave_out_what_was_not_found():
     family = RandomODE(1, 1.0, final_activation="tanh")
-    ax = draw_critical_curves([critical_curve(family, [0.0, 0.5, 50.0], largest=4.0)])
+    ax = plot_critical_curves([critical_curve(family, [0.0, 0.5, 50.0], largest=4.0)])
     (curve,) = ax.lines
     assert len(curve.get_xydata()) == 2
     assert curve.get_xydata()[0] == pytest.approx([1.0, 0.0])
@@ -145,8 +145,8 @@ def test_pictures_of_critical_curves_leave_out_what_was_not_found():
 
 
 def test_pictures_of_modes_say_the_verdict():
-    ax = draw_modes(continuous_attractor(Flow(ring), on_circle(40)))
+    ax = plot_modes(continuous_attractor(Flow(ring), on_circle(40)))
     assert ax.get_title(loc="left") == "continuous attractor, d = 1"
     assert len(ax.lines[0].get_xydata()) == 80
-    ax = draw_modes(continuous_attractor(Flow(turning_ring), on_circle(40)))
+    ax = plot_modes(continuous_attractor(Flow(turning_ring), on_circle(40)))
     assert ax.get_title(loc="left").startswith("no continuous attractor (not stationary")

@@ -8,13 +8,13 @@ import torch
 
 from tauflow.analysis import (
     RELEASED_ACTIVATIONS,
-    NetworkLaw,
+    NetworkDistribution,
     PathSettings,
     arc_length,
     circular_input,
-    draw_networks,
     length_study,
     principal_scores,
+    sample_random_networks,
     trajectory_lengths,
 )
 from tauflow.analysis.driven_paths import PATH_SOLVERS, solve_path
@@ -71,7 +71,7 @@ def test_points_that_do_not_differ_explain_nothing_and_single_columns_are_padded
 
 def test_a_neural_ode_without_weights_moves_along_a_line_of_known_length():
     """With W = 0 the rate is tanh(b), constant, so that the length is 2 pi |tanh(b)|."""
-    law = NetworkLaw(width=5, weight_variance=0.0)
+    law = NetworkDistribution(width=5, weight_variance=0.0)
     found = trajectory_lengths("neural-ode", law, tries=3, seed=4)
     generator = torch.Generator().manual_seed(4)
     for length in found.lengths[:, 0]:
@@ -83,8 +83,8 @@ def test_a_neural_ode_without_weights_moves_along_a_line_of_known_length():
 
 
 def contractive_path(solver, **settings):
-    law = NetworkLaw(width=6, weight_variance=1.0, tau_law="paper")
-    drawn = draw_networks(law, 2, generator=torch.Generator().manual_seed(0))
+    law = NetworkDistribution(width=6, weight_variance=1.0, tau_law="paper")
+    drawn = sample_random_networks(law, 2, generator=torch.Generator().manual_seed(0))
     signal = circular_input()
 
     def field_for(rows):
@@ -132,7 +132,7 @@ def test_a_network_that_explodes_ends_there_and_spares_the_others():
 
 
 def test_results_depend_neither_on_chunks_nor_on_the_number_of_tries():
-    law = NetworkLaw(width=4, layers=2, tau_law="paper")
+    law = NetworkDistribution(width=4, layers=2, tau_law="paper")
     whole = trajectory_lengths("ltc", law, tries=5, examples=3)
     parts = trajectory_lengths("ltc", law, tries=4, examples=3, at_once=2)
     torch.testing.assert_close(parts.lengths, whole.lengths[:4])
@@ -146,7 +146,7 @@ def test_the_published_depths_of_neural_odes_come_out():
     """Table 2: 0.56, 0.56, 1.29 and 0.61, set by the longest step and four points a step."""
     published = {"tanh": (0.56, 0.03), "sigmoid": (0.56, 0.0), "ReLU": (1.29, 0.1)}
     for name, (depth, tolerance) in (published | {"Hard-tanh": (0.61, 0.03)}).items():
-        law = NetworkLaw(width=100, activation=RELEASED_ACTIVATIONS[name])
+        law = NetworkDistribution(width=100, activation=RELEASED_ACTIVATIONS[name])
         found = trajectory_lengths("neural-ode", law, tries=10)
         assert float(found.depth().mean()) == pytest.approx(depth, abs=tolerance + 1e-9)
         steps = found.accepted.double() / 99
@@ -164,17 +164,17 @@ def test_the_published_depths_of_neural_odes_come_out():
 @pytest.mark.paper
 def test_the_published_depth_of_the_released_hard_tanh_ltc_comes_out():
     """Table 2: 81.01 +- 10.05; the mean of our draws is pulled up by stiff neurons."""
-    law = NetworkLaw(width=100, activation=RELEASED_ACTIVATIONS["Hard-tanh"])
+    law = NetworkDistribution(width=100, activation=RELEASED_ACTIVATIONS["Hard-tanh"])
     released = trajectory_lengths("ltc", law, tries=7).depth().median()
     assert 71 <= float(released) <= 91
-    true = trajectory_lengths("ltc", NetworkLaw(width=100, activation="hardtanh"), tries=5)
+    true = trajectory_lengths("ltc", NetworkDistribution(width=100, activation="hardtanh"), tries=5)
     assert float(true.depth().median()) < 40
 
 
 def test_a_study_is_its_single_measurements():
     study = length_study("width", [3, 6], models=["ltc", "ct-rnn"], tries=2)
     assert list(study.results) == ["ltc", "ct-rnn"]
-    alone = trajectory_lengths("ct-rnn", NetworkLaw(width=6), tries=2)
+    alone = trajectory_lengths("ct-rnn", NetworkDistribution(width=6), tries=2)
     assert torch.equal(study.results["ct-rnn"][1].lengths, alone.lengths)
     points = length_study("input_points", [10, 50], models=["neural-ode"], tries=1)
     assert [len(r.signal.t) for r in points.results["neural-ode"]] == [10, 50]

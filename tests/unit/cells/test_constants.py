@@ -8,7 +8,7 @@ import torch
 
 import tauflow
 from tauflow.cells import GRUDCell, HiPPOCell, LMUCell, RubanovaGRUCell
-from tauflow.cells.constants import HoldsConstants
+from tauflow.cells.precision import ConstantBufferMixin
 from tauflow.models import IPNet
 
 MEANS = [0.1, -1 / 3]
@@ -119,10 +119,12 @@ def test_a_model_built_on_the_meta_device_can_be_drawn(name):
 
 
 def test_a_constant_of_one_s_own():
-    class Scaled(HoldsConstants):
+    class Scaled(ConstantBufferMixin):
         def __init__(self):
             super().__init__()
-            self.hold_constant("third", torch.tensor(1 / 3, dtype=torch.float64), persistent=False)
+            self.register_constant(
+                "third", torch.tensor(1 / 3, dtype=torch.float64), persistent=False
+            )
 
     module = Scaled()
     assert "third" not in module.state_dict()

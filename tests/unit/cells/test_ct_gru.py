@@ -75,7 +75,7 @@ def test_both_decays_of_ct_gru_agree_once_the_definition_has_waited_for_the_next
     x = torch.randn(B, T, D).double()
     first = torch.zeros(B, 1).double()
     _, h = RNN(cell)(x, dt=torch.cat([first, GAPS[:, :-1]], dim=1))
-    decayed = h.unflatten(-1, (8, N)) * cell.factors(GAPS[:, -1:]).unsqueeze(-1)
+    decayed = h.unflatten(-1, (8, N)) * cell.decay_factors(GAPS[:, -1:]).unsqueeze(-1)
     torch.testing.assert_close(RNN(early)(x, dt=GAPS)[1], decayed.flatten(1))
 
 
@@ -83,14 +83,16 @@ def test_ct_gru_memories_halve_at_their_own_pace():
     cell = CTGRUCell(D, N).double()
     tau = 10 ** (torch.arange(8).double() / 2)
     halves = torch.stack(
-        [cell.factors(t.view(1, 1) * math.log(2))[0, k] for k, t in enumerate(tau)]
+        [cell.decay_factors(t.view(1, 1) * math.log(2))[0, k] for k, t in enumerate(tau)]
     )
     torch.testing.assert_close(halves, torch.full((8,), 0.5).double())
-    torch.testing.assert_close(cell.factors(torch.zeros(2, 1).double()), torch.ones(2, 8).double())
+    torch.testing.assert_close(
+        cell.decay_factors(torch.zeros(2, 1).double()), torch.ones(2, 8).double()
+    )
 
 
 def test_ct_gru_of_the_ltc_paper_shrinks_as_its_code_does():
-    left = CTGRUCell(D, N, decay="released-ltc").factors(torch.rand(1, 1))[0]
+    left = CTGRUCell(D, N, decay="released-ltc").decay_factors(torch.rand(1, 1))[0]
     published = [0.0, 0.4195, 0.6477, 0.7486, 0.8048, 0.8405, 0.8652, 0.8833]
     torch.testing.assert_close(left, torch.tensor(published), rtol=0, atol=5e-5)
 

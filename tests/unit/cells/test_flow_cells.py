@@ -65,9 +65,9 @@ def reference(cell: AbstractCell, x: Tensor) -> np.ndarray:
         for t in range(T):
             field = FIELDS[type(cell)](cell, x[b, t].numpy())
             fixed = cell.options.get("step_size")
-            d = GAPS[b, t].item() / cell.gap.substeps if fixed is None else fixed
-            for _ in range(cell.gap.substeps):
-                h = explicit_step(field, h, d, cell.gap.solver)
+            d = GAPS[b, t].item() / cell.flow_solver.substeps if fixed is None else fixed
+            for _ in range(cell.flow_solver.substeps):
+                h = explicit_step(field, h, d, cell.flow_solver.solver)
                 if (clip := cell.options.get("clip")) is not None:
                     h = np.minimum(np.maximum(h, -clip), clip)
             outputs[b, t] = h
@@ -99,7 +99,11 @@ GRU_ODE_VALUES = [
 )
 def test_ct_rnn_follows_the_equation(name, options, solver, substeps, damping, step_size):
     cell = perturbed(MODELS[name].build(D, N, **options))
-    assert (cell.gap.solver, cell.gap.substeps, cell.damping) == (solver, substeps, damping)
+    assert (cell.flow_solver.solver, cell.flow_solver.substeps, cell.damping) == (
+        solver,
+        substeps,
+        damping,
+    )
     assert cell.step_size == step_size
     assert cell.uses_dt == (step_size is None)
     assert cell.is_flow == (step_size is None and "clip" not in options)
@@ -109,7 +113,11 @@ def test_ct_rnn_follows_the_equation(name, options, solver, substeps, damping, s
 @pytest.mark.parametrize(("options", "solver", "substeps"), GRU_ODE_VALUES)
 def test_gru_ode_follows_the_equation(options, solver, substeps):
     cell = perturbed(MODELS["gru-ode"].build(D, N, **options))
-    assert (cell.gap.solver, cell.gap.substeps, cell.is_flow) == (solver, substeps, True)
+    assert (cell.flow_solver.solver, cell.flow_solver.substeps, cell.is_flow) == (
+        solver,
+        substeps,
+        True,
+    )
     check_values(cell)
 
 

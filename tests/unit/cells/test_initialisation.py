@@ -81,7 +81,7 @@ def test_ltc_draws(init, constraint):
 
 def test_raw_softplus_narrows_the_effective_values_as_in_the_released_code():
     cell = LTCCell(D, N, constraint="softplus-raw")
-    w, C = (cell.positive(raw).detach() for raw in (cell.w, cell.C))
+    w, C = (cell.constrain(raw).detach() for raw in (cell.w, cell.C))
     assert w.min() == pytest.approx(math.log1p(math.exp(0.001)), abs=2e-3)
     assert w.max() == pytest.approx(math.log1p(math.e), abs=2e-3)
     assert C.min() > math.log1p(math.exp(0.4)) - 1e-6

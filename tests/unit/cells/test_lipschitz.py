@@ -75,12 +75,12 @@ def test_beta_turns_from_symmetric_to_skew():
     M = torch.randn(N, N).double()
     for beta, imaginary, real in ((1.0, True, -0.3), (0.0, False, None)):
         cell = LipschitzRNNCell(D, N, beta=beta, gamma=0.3).double()
-        spectrum = torch.linalg.eigvals(cell.constrained(M))
+        spectrum = torch.linalg.eigvals(cell.constrain(M))
         assert (spectrum.imag.abs().max() > 0.1) == imaginary
         if real is not None:
             torch.testing.assert_close(spectrum.real, torch.full((N,), real).double())
     half = LipschitzRNNCell(D, N, beta=0.5, gamma=0.3).double()
-    torch.testing.assert_close(half.constrained(M), M - 0.3 * torch.eye(N).double())
+    torch.testing.assert_close(half.constrain(M), M - 0.3 * torch.eye(N).double())
 
 
 def test_a_linear_part_stronger_than_the_tanh_makes_states_forget():

@@ -94,8 +94,8 @@ def test_the_hybrid_step_is_bounded_where_the_explicit_one_is_not():
     target = 2 * hybrid.e.detach().abs()  # the rate is at least a half, as g and w are positive
     assert (hybrid.step(x, h, 1e9 * dt).abs() <= torch.maximum(target, h.abs())).all()
     assert (explicit.step(x, h, 1e9 * dt).abs() > 1e6).all()
-    assert math.isinf(hybrid.stable_gap())
-    assert explicit.stable_gap() == 2.0
+    assert math.isinf(hybrid.max_stable_dt())
+    assert explicit.max_stable_dt() == 2.0
 
 
 def lrc_ssm_by_hand(cell, x, h, dt):

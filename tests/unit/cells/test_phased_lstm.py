@@ -15,7 +15,7 @@ from tauflow.cells import PhasedLSTMCell
 from tauflow.errors import ArgumentError, UnknownNameError
 
 
-def openness(phase, r, rise, alpha):
+def time_gate(phase, r, rise, alpha):
     if phase < r / 2:
         return rise(phase, r)
     return 2 - 2 * phase / r if phase < r else alpha * phase
@@ -31,7 +31,7 @@ def paper(p, xs, gaps):
     tau, r = np.exp(p["raw_tau"]), expit(p["raw_r"])
     for x, t in zip(xs, np.cumsum(gaps), strict=True):
         phase = np.mod(t - p["raw_s"], tau) / tau
-        k = [openness(phase[n], r[n], lambda phase, r: 2 * phase / r, 0.001) for n in range(N)]
+        k = [time_gate(phase[n], r[n], lambda phase, r: 2 * phase / r, 0.001) for n in range(N)]
         h, c = gated(p, x, h, c, np.array(k), 1.0)
         ys.append(h)
     return ys
@@ -42,7 +42,7 @@ def released(p, xs, gaps):
     tau, s, r = (softplus(p[name][0]) for name in ("raw_tau", "raw_s", "raw_r"))
     for x, dt in zip(xs, gaps, strict=True):
         phase = np.mod(dt - s, tau) / tau
-        h, c = gated(p, x, h, c, openness(phase, r, lambda phase, r: 2 * phase * r, 0.001), 1.0)
+        h, c = gated(p, x, h, c, time_gate(phase, r, lambda phase, r: 2 * phase * r, 0.001), 1.0)
         ys.append(h)
     return ys
 
@@ -73,7 +73,7 @@ def test_the_gate_opens_and_closes_once_a_cycle():
     t = t + 1e-9  # not on the edges, where rounding decides
     expected = [0, 0, 0.5, 1, 0.5, 0.00021, 0.0005, 0, 1]
     torch.testing.assert_close(
-        cell.openness(t)[:, 0], torch.tensor(expected).double(), rtol=0, atol=1e-8
+        cell.time_gate(t)[:, 0], torch.tensor(expected).double(), rtol=0, atol=1e-8
     )
 
 
@@ -83,7 +83,7 @@ def test_the_released_gate_rises_to_less_than_half():
     phase = torch.tensor([[0.1], [0.3], [0.5], [0.9]]).double()
     expected = [2 * 0.1 * r, 2 * 0.3 * r, 2 - 2 * 0.5 / r, 0.0009]
     # tau = s, so that a gap of tau (1 + phase) has that phase
-    k = cell.openness(tau * (1 + phase))[:, 0]
+    k = cell.time_gate(tau * (1 + phase))[:, 0]
     torch.testing.assert_close(k, torch.tensor(expected).double())
 
 

@@ -48,7 +48,7 @@ def largest(rnn, gap, steps=400):
 @pytest.mark.parametrize("name", BOUNDED)
 def test_states_stay_bounded_up_to_the_limit(name, seed):
     rnn = flow(name, seed)
-    limit = rnn.cell.stable_gap()
+    limit = rnn.cell.max_stable_dt()
     assert 0 < limit < math.inf
     assert largest(rnn, 0.98 * limit) < 1e3
 
@@ -56,7 +56,7 @@ def test_states_stay_bounded_up_to_the_limit(name, seed):
 @pytest.mark.parametrize("name", LINEAR)
 def test_they_grow_beyond_it(name):
     rnn = flow(name)
-    limit = rnn.cell.stable_gap()
+    limit = rnn.cell.max_stable_dt()
     assert largest(rnn, 1.2 * limit, steps=80) > 1e6
 
 
@@ -71,7 +71,7 @@ def test_limits_by_hand():
         "lstm-euler": 2.0,
         "lem": 2.0,
     }
-    found = {name: tauflow.build(name, 2, 5).cell.stable_gap() for name in expected}
+    found = {name: tauflow.build(name, 2, 5).cell.max_stable_dt() for name in expected}
     assert found == pytest.approx(expected, rel=1e-12)
 
 
@@ -81,8 +81,8 @@ def test_the_limit_of_ltc_is_that_of_its_largest_conductance():
         for tensor, value in ((cell.w, 0.5), (cell.w_x, 1.0), (cell.g_l, 1.0), (cell.C, 0.25)):
             tensor.fill_(value)
     rate = (1.0 + 2 * 0.5 + 1.0) / 0.25
-    assert cell.stable_gap() == pytest.approx(6 * 2.0 / rate / 2.0)
-    assert MixedMemoryCell(1, 2, core="ltc", solver="euler").stable_gap() < math.inf
+    assert cell.max_stable_dt() == pytest.approx(6 * 2.0 / rate / 2.0)
+    assert MixedMemoryCell(1, 2, core="ltc", solver="euler").max_stable_dt() < math.inf
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_the_limit_of_ltc_is_that_of_its_largest_conductance():
     ],
 )
 def test_cells_without_such_steps_have_no_limit(name, options):
-    assert tauflow.build(name, 2, 4, **options).cell.stable_gap() == math.inf
+    assert tauflow.build(name, 2, 4, **options).cell.max_stable_dt() == math.inf

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import tauflow
-from tauflow.cli.group import how_to_continue
-from tauflow.cli.options import key_values
+from tauflow.cli.argument_parsing import parse_key_values
+from tauflow.cli.group import get_continue_command
 from tauflow.errors import ArgumentError
 from tauflow.experiments import RunRecord
 
@@ -146,16 +146,18 @@ def test_log_lines_reach_standard_error_once(call, capsys):
 
 def test_values_of_options():
     words = ["a=1", "b=0.5", "c=true", "d=None", "e=silu", "f=[1,2]", "learn-rate=2"]
-    assert key_values(words) == {
+    assert parse_key_values(words) == {
         **{"a": 1, "b": 0.5, "c": True, "d": None, "e": "silu", "f": [1, 2]},
         "learn_rate": 2,
     }
     with pytest.raises(ArgumentError, match="--option a is given twice"):
-        key_values(["a=1", "a=2"])
+        parse_key_values(["a=1", "a=2"])
 
 
 def test_how_to_continue_is_a_command():
-    assert how_to_continue(["run", "pendulum", "--seed", "1"]).endswith(
+    assert get_continue_command(["run", "pendulum", "--seed", "1"]).endswith(
         "tauflow run pendulum --seed 1 --resume"
     )
-    assert how_to_continue(["reproduce", "ltc-table-6"]).endswith("tauflow reproduce ltc-table-6")
+    assert get_continue_command(["reproduce", "ltc-table-6"]).endswith(
+        "tauflow reproduce ltc-table-6"
+    )

@@ -15,7 +15,16 @@ def saved(tmp_path):
 
 
 def test_a_step_as_onnx(call, saved, tmp_path):
-    options = ("--time-unit", "s", "--inputs", "angle,speed", "--names", "robot", "--gap", "0.1")
+    options = (
+        "--time-unit",
+        "s",
+        "--inputs",
+        "angle,speed",
+        "--names",
+        "robot",
+        "--fixed-dt",
+        "0.1",
+    )
     said = call("export", saved, "--to", "onnx-step", "--out", tmp_path / "m.onnx", *options)
     assert "m.onnx and m.json: at most" in said.output
     facts = json.loads((tmp_path / "m.json").read_text())
@@ -38,7 +47,7 @@ def predictor_of_a_table():
     data = from_table(frame, id="who", time="minute", target="flow", task="regression")
     torch.manual_seed(0)
     body = tauflow.Elman(data.card.input_size, 3, return_sequences=False)
-    return tauflow.Predictor.of(tauflow.SequenceModel(body, 1), data), frame, data
+    return tauflow.Predictor.from_data(tauflow.SequenceModel(body, 1), data), frame, data
 
 
 def test_a_run_is_exported_with_its_names_and_in_its_units(call, tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pandas
 import pytest
 
-from tauflow.cli.own_table import one_source, option_words
+from tauflow.cli.table_options import format_cli_options, resolve_source
 
 SMALL = ("--epochs", 1, "--model", "gru", "--hidden-size", 2)
 
@@ -50,7 +50,7 @@ def test_without_roles_they_are_guessed_and_told(call, file, tmp_path):
 
 def test_roles_are_guessed_with_options_that_name_no_column(file):
     file(visits())
-    source = one_source("t.csv", None, {"window": 3, "split_seed": 4})
+    source = resolve_source("t.csv", None, {"window": 3, "split_seed": 4})
     assert (source.table.id, source.table.window, source.table.split_seed) == ("ptnum", 3, 4)
 
 
@@ -73,11 +73,11 @@ def test_a_forgotten_id_is_an_error(call, file, command):
 
 def test_id_none_is_one_sequence(call, file):
     file(visits(days=np.arange(150)))
-    assert one_source("t.csv", None, {"time": "days", "id": "none"}).table.id is None
+    assert resolve_source("t.csv", None, {"time": "days", "id": "none"}).table.id is None
     output = call("run", "t.csv", "--time", "days", "--id", "none", *SMALL).output
     assert "cut by time" in output
     file(visits(none=1).rename(columns={"ptnum": "none", "none": "b"}))
-    assert one_source("t.csv", None, {"time": "days", "id": "none"}).table.id == "none"
+    assert resolve_source("t.csv", None, {"time": "days", "id": "none"}).table.id == "none"
 
 
 def test_a_forgotten_long_form_is_an_error(call, file):
@@ -87,8 +87,8 @@ def test_a_forgotten_long_form_is_an_error(call, file):
     assert "looks like a long table, with a single value, 'value', per row" in error
     assert "Give --long what,value, or --long none." in error
     said = {"id": "ptnum", "time": "days", "duplicates": "last"}
-    assert one_source("t.csv", None, {**said, "long": ("none",)}).table.long is None
-    assert one_source("t.csv", None, {**said, "long": ("what", "value")}).table.long is not None
+    assert resolve_source("t.csv", None, {**said, "long": ("none",)}).table.long is None
+    assert resolve_source("t.csv", None, {**said, "long": ("what", "value")}).table.long is not None
 
 
 def test_what_cannot_be_read_names_the_columns(call, file):
@@ -109,7 +109,7 @@ def test_options_are_written_as_a_command_line_reads_them():
         "na_values": ("-", "nil"),
         "horizon": 3,
     }
-    assert shlex.join(option_words(said)) == (
+    assert shlex.join(format_cli_options(said)) == (
         "--id 'a b' --target y --features 'x,\"u, v\"' --per-id --sort --no-scale --horizon 3 "
         "--missing=-,nil"
     )

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tauflow.cells import ElmanCell
-from tauflow.cells.catalog import MODELS, ModelEntry
+from tauflow.cells.registry import MODELS, ModelEntry
 from tauflow.cli import doctor as module
-from tauflow.models.registry import model_entry
+from tauflow.models.registry import get_model_entry
 
 ITEM = r"\s|[A-Z][\w ]+: "
 
@@ -23,7 +23,7 @@ def test_without_a_word_it_says_what_there_is_to_do(call):
 
 def test_the_doctor_names_versions_kernels_and_what_is_missing(call, monkeypatch):
     monkeypatch.setenv("TAUFLOW_BACKEND", "reference")
-    monkeypatch.setattr(module, "_EXTRAS", {"none": ("no-such-package",)})
+    monkeypatch.setattr(module, "_OPTIONAL_PACKAGES", {"none": ("no-such-package",)})
     said = call("doctor").output
     assert torch.__version__ in said
     assert "no-such-package (not installed)" in said
@@ -80,7 +80,7 @@ def test_descriptions_are_folded_between_words(call, model, columns, monkeypatch
     monkeypatch.setenv("COLUMNS", str(columns))
     lines = call("info", model).output.splitlines()
     assert max(map(len, lines)) <= columns
-    entry = model_entry(model)
+    entry = get_model_entry(model)
     own = entry.cell if isinstance(entry, ModelEntry) else entry.model
     text = re.sub(r":[\w:]+:`~?\.?([^`]*)`", r"\1", inspect.getdoc(own)).replace("``", "")
     said = " ".join(lines).split()

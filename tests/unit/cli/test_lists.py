@@ -8,7 +8,7 @@ import pytest
 import tauflow
 from tauflow.cli.lists import print_data, print_models
 from tauflow.cli.output import print_table
-from tauflow.data.catalog import DATASETS
+from tauflow.data.registry import DATASETS
 from tauflow.models import WHOLE_MODELS
 
 

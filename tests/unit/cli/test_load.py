@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from tauflow.cli import load
+from tauflow.cli import cpu_load
 
 
 @pytest.fixture(autouse=True)
@@ -50,4 +50,4 @@ def test_doctor_advises_one_thread(monkeypatch, processes, threads, advised):
     machine(monkeypatch, processes=processes)
     torch.set_num_threads(threads)
     expected = f"load {processes:.0f} on 2 cores" + ": set OMP_NUM_THREADS=1" * advised
-    assert load.describe_load() == expected
+    assert cpu_load.describe_load() == expected

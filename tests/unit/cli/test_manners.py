@@ -12,14 +12,14 @@ import torch
 
 import tauflow
 from tauflow.cli import main as cli
-from tauflow.cli.own_table import one_source
+from tauflow.cli.table_options import resolve_source
 from tauflow.data import DATASETS
-from tauflow.data.store import places
+from tauflow.data.store import list_data_folders
 from tauflow.errors import ModelFileError
 from tauflow.experiments import load_experiment
-from tauflow.experiments.run.rows import job_of
-from tauflow.models.specified import build_model
-from tauflow.runs.job import load_part
+from tauflow.experiments.run.row_jobs import make_job
+from tauflow.models.spec import build_model
+from tauflow.runs.job import load_dataset
 from tauflow.training import read_checkpoint
 
 
@@ -35,7 +35,9 @@ def test_runs_that_were_cut_short_are_pointed_to(call, table):
 def test_a_file_in_the_place_of_a_data_set_is_a_table(call, tmp_path):
     (tmp_path / "my visits").write_text("a,b\n1,2\n")
     for name in ("visits.csv", "visits.csv.gz", "visits.parquet", "my visits"):
-        assert one_source(name, None, {"id": "a"}) == one_source(None, Path(name), {"id": "a"})
+        assert resolve_source(name, None, {"id": "a"}) == resolve_source(
+            None, Path(name), {"id": "a"}
+        )
     assert "there is no file visits.csv" in call("run", "visits.csv", code=1).stderr
 
 
@@ -85,13 +87,13 @@ def test_a_home_that_the_shell_left_is_expanded(call, table, tmp_path, monkeypat
     assert (tmp_path / "home" / "s" / "tiny.jsonl").is_file()
     assert list((tmp_path / "home" / "r").glob("tiny/*/record.json"))
     assert not (tmp_path / "~").exists()
-    assert places(DATASETS["ozone"], "~/d") == [tmp_path / "home" / "d" / "ozone"]
+    assert list_data_folders(DATASETS["ozone"], "~/d") == [tmp_path / "home" / "d" / "ozone"]
 
 
 @pytest.mark.parametrize("name", ["..", ".", ""])
 def test_no_name_leads_a_run_out_of_its_folder(table, name):
     experiment = load_experiment(str(table))
-    job = replace(job_of(experiment, experiment.row("gru"), 0), experiment=name)
+    job = replace(make_job(experiment, experiment.row("gru"), 0), experiment=name)
     directory = job.directory(Path("runs"))
     assert directory.parent.parent == Path("runs")
     assert ".." not in directory.parts
@@ -107,7 +109,7 @@ def test_weights_of_a_run_say_what_they_are_and_how_they_are_used(call, table, t
         tauflow.load(last)
     experiment = load_experiment(str(table))
     row = experiment.row("gru")
-    model = build_model(row.model, load_part(row.part).card)
+    model = build_model(row.model, load_dataset(row.part).card)
     model.load_state_dict(safetensors.torch.load_file(best))
     model.load_state_dict(read_checkpoint(last).model)
     tauflow.save(model, tmp_path / "model.safetensors")

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from tauflow.cells.catalog import CELLS
-from tauflow.cli.plain_math import plain_math
+from tauflow.cells.registry import CELLS
+from tauflow.cli.latex_to_text import latex_to_text
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from tauflow.cli.plain_math import plain_math
     ],
 )
 def test_a_formula(tex, text):
-    assert plain_math(tex) == text
+    assert latex_to_text(tex) == text
 
 
 def test_no_cell_is_told_in_latex():
@@ -30,5 +30,5 @@ def test_no_cell_is_told_in_latex():
         document = inspect.getdoc(cell) or ""
         for block in re.findall(r"^\.\. math::\s*\n((?:[ ]+.*\n?|\n)*)", document, re.MULTILINE):
             seen += 1
-            assert not re.search(r"[\\{}]", plain_math(block)), plain_math(block)
+            assert not re.search(r"[\\{}]", latex_to_text(block)), latex_to_text(block)
     assert seen > 20

@@ -8,7 +8,7 @@ import pandas
 import pytest
 
 from tauflow.errors import ArgumentError, TimeError
-from tauflow.predict.written import write_answers
+from tauflow.predict.prediction_files import write_predictions
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_what_parquet_cannot_hold_is_said_and_leaves_the_old_answers(tmp_path):
     path.write_text("old")
     twice = pandas.DataFrame([[1, 2]], columns=["patient", "patient"])
     with pytest.raises(ArgumentError, match=r"cannot hold these .* as CSV: answers\.csv\."):
-        write_answers([twice], path)
+        write_predictions([twice], path)
     assert path.read_text() == "old"
     assert [one.name for one in tmp_path.iterdir()] == ["answers.parquet"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tauflow.cli.own_table import one_source
+from tauflow.cli.table_options import resolve_source
 from tauflow.data import load_task, write_task
 
 TINY = ("--model", "elman", "--hidden-size", 4, "--epochs", 1)
@@ -42,8 +42,8 @@ def test_other_content_is_another_run(call, folder):
 
 def test_a_name_of_the_catalog_goes_first(call, folder):
     folder.rename(folder.with_name("xor-dense"))
-    assert one_source("xor-dense", None, {}) == "xor-dense"
-    assert one_source("./xor-dense", None, {}) == Path("xor-dense")
+    assert resolve_source("xor-dense", None, {}) == "xor-dense"
+    assert resolve_source("./xor-dense", None, {}) == Path("xor-dense")
 
 
 def test_a_folder_of_something_else_is_refused(call, tmp_path):

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tauflow.data.card import TaskData
-from tauflow.data.catalog import DATASETS, available, load_task
-from tauflow.data.store import locate
+from tauflow.data.registry import DATASETS, is_available, load_task
+from tauflow.data.store import fetch_files
 
 
 @functools.cache
 def load_or_skip(name: str, **options) -> TaskData:
-    if not available(name):
+    if not is_available(name):
         pytest.skip(reason=f"{name} is not here; get it with 'tauflow data get {name}'")
     return load_task(name, download=False, **options)
 
@@ -21,7 +21,7 @@ def load_or_skip(name: str, **options) -> TaskData:
 def file_or_skip(name: str) -> Path:
     """Return the only file of a data set."""
     load_or_skip(name)
-    (path,) = locate(DATASETS[name], download=False)
+    (path,) = fetch_files(DATASETS[name], download=False)
     return path
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tauflow.data.cache import CACHE_VARIABLE, cache_folder, cached
+from tauflow.data.cache import CACHE_VARIABLE, get_cache_folder, load_or_parse
 from tauflow.data.synthetic.xor import XOR_DENSE
 from tauflow.errors import DataError, DtypeError
 
@@ -38,7 +38,7 @@ def source(tmp_path):
 
 def test_second_call_reads_what_the_first_one_built(folder, source):
     build = Builder()
-    first, second = (cached("toy", [source], 1, build) for _ in range(2))
+    first, second = (load_or_parse("toy", [source], 1, build) for _ in range(2))
     assert build.calls == 1
     for arrays in (first, second):
         assert arrays.keys() == build.arrays.keys()
@@ -65,10 +65,10 @@ def test_everything_that_matters_is_in_the_key(folder, source, tmp_path):
     ]
     for _ in range(2):
         for card, paths, version, options in calls:
-            cached(card, paths, version, build, **options)
+            load_or_parse(card, paths, version, build, **options)
     assert build.calls == len(calls) == len(list(folder.iterdir()))
     source.write_bytes(b"1,3\n")
-    cached("toy", [source], 1, build)
+    load_or_parse("toy", [source], 1, build)
     assert build.calls == len(calls) + 1
 
 
@@ -83,7 +83,7 @@ def test_files_of_the_same_name_are_told_apart(folder, tmp_path):
     for texts in (("1", "2"), ("3", "2"), ("2", "3")):
         for path, text in zip(paths, texts, strict=True):
             path.write_text(text)
-        assert cached("toy", paths, 1, read)["x"].tolist() == [int(text) for text in texts]
+        assert load_or_parse("toy", paths, 1, read)["x"].tolist() == [int(text) for text in texts]
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["cut", "flip", "empty", "other"]))
@@ -92,7 +92,7 @@ def test_damaged_entry_is_built_again(tmp_path_factory, where, damage):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CACHE_VARIABLE, str(folder))
         build = Builder()
-        cached("toy", [], 1, build)
+        load_or_parse("toy", [], 1, build)
         (entry,) = folder.iterdir()
         whole = entry.read_bytes()
         # The first 8 bytes say how long the header is; any other byte is flipped, or all is cut.
@@ -100,10 +100,10 @@ def test_damaged_entry_is_built_again(tmp_path_factory, where, damage):
         flipped = whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :]
         spoiled = {"cut": whole[:at], "flip": flipped, "empty": b"", "other": b"<html>" * 9}
         entry.write_bytes(spoiled[damage])
-        again = cached("toy", [], 1, build)
+        again = load_or_parse("toy", [], 1, build)
         assert again["x"].tolist() == build.arrays["x"].tolist()
         assert build.calls == 2 or entry.read_bytes() == flipped  # a flip outside what is read
-        assert cached("toy", [], 1, build)["y"].tolist() == [True, False]
+        assert load_or_parse("toy", [], 1, build)["y"].tolist() == [True, False]
 
 
 def test_failed_build_leaves_nothing(folder, source):
@@ -111,7 +111,7 @@ def test_failed_build_leaves_nothing(folder, source):
         raise DataError("row 3")
 
     with pytest.raises(DataError, match="row 3"):
-        cached("toy", [source], 1, build)
+        load_or_parse("toy", [source], 1, build)
     assert not folder.exists()
 
 
@@ -120,20 +120,22 @@ def test_entry_that_cannot_be_written_costs_a_warning_only(monkeypatch, source, 
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file"))
     build = Builder()
     with pytest.warns(UserWarning, match=r"could not be kept in .*Set TAUFLOW_CACHE"):
-        arrays = cached("toy", [source], 1, build)
+        arrays = load_or_parse("toy", [source], 1, build)
     assert arrays["x"].shape == (2, 3)
 
 
 def test_two_writers_do_not_mix(folder, source):
     build = Builder(x=np.arange(200_000.0))
-    threads = [threading.Thread(target=cached, args=("toy", [source], 1, build)) for _ in range(4)]
+    threads = [
+        threading.Thread(target=load_or_parse, args=("toy", [source], 1, build)) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(list(folder.iterdir())) == 1
     before = build.calls
-    assert cached("toy", [source], 1, build)["x"][-1] == 199_999
+    assert load_or_parse("toy", [source], 1, build)["x"][-1] == 199_999
     assert build.calls == before
 
 
@@ -148,7 +150,7 @@ def test_two_writers_do_not_mix(folder, source):
 )
 def test_what_is_no_number_is_refused(folder, value, got):
     with pytest.raises(DtypeError, match=rf"toy: x cannot be cached: it is {got}"):
-        cached("toy", [], 1, Builder(x=value))
+        load_or_parse("toy", [], 1, Builder(x=value))
     assert not folder.exists()
 
 
@@ -157,18 +159,18 @@ def test_what_is_no_number_is_refused(folder, value, got):
 )
 def test_empty_transposed_and_swapped_arrays_survive(folder, array):
     for _ in range(2):
-        back = cached("toy", [], 1, Builder(x=array))["x"]
+        back = load_or_parse("toy", [], 1, Builder(x=array))["x"]
         assert back.shape == array.shape
         assert back.tolist() == array.tolist()
 
 
 def test_folder_is_that_of_the_variable_else_in_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "mine"))
-    assert cache_folder() == tmp_path / "mine"
+    assert get_cache_folder() == tmp_path / "mine"
     monkeypatch.setattr("pooch.os_cache", lambda project: tmp_path / project)
     for unset in ("", None):
         if unset is None:
             monkeypatch.delenv(CACHE_VARIABLE)
         else:
             monkeypatch.setitem(os.environ, CACHE_VARIABLE, unset)
-        assert cache_folder() == tmp_path / "tauflow" / "parsed"
+        assert get_cache_folder() == tmp_path / "tauflow" / "parsed"

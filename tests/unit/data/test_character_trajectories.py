@@ -10,10 +10,10 @@ from tauflow.data.real.character_trajectories import (
     Trials,
     fill_by_spline,
     read_trials,
-    remove_steps,
+    sample_remaining_steps,
 )
 from tauflow.data.real.matlab import read_matlab
-from tauflow.data.store import find
+from tauflow.data.store import find_data_folder
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 
 
@@ -53,18 +53,18 @@ def test_published_numbers_of_steps_remain(data, drop, steps):
 
 def test_removal_is_that_of_the_published_generator(kept_only):
     generator = torch.Generator().manual_seed(56789)
-    kept = remove_steps(3, 182, 0.7)
+    kept = sample_remaining_steps(3, 182, 0.7)
     for row in kept:
         gone = torch.randperm(182, generator=generator)[:127].tolist()
         assert row.tolist() == sorted(set(range(182)) - set(gone))
 
 
 def test_a_trial_is_followed_from_the_file(kept_only):
-    trial = read_matlab(find(CARD) / "trajectories_train.mat")["xtrain"][0]
+    trial = read_matlab(find_data_folder(CARD) / "trajectories_train.mat")["xtrain"][0]
     trial = trial[:, (trial != 0).any(0)]
     assert trial.shape == (3, 134)
     padded = np.concatenate([trial, np.repeat(trial[:, -1:], 182 - 134, axis=1)], axis=1)
-    times = remove_steps(1, 182, 0.7)[0]
+    times = sample_remaining_steps(1, 182, 0.7)[0]
     for part in (kept_only.train, kept_only.valid, kept_only.test):
         same = (part.x[..., 0] == torch.from_numpy(times)).all(1)
         if same.any():
@@ -124,7 +124,7 @@ def test_options_are_checked():
 def test_malformed_files_are_refused(monkeypatch, tmp_path):
     io = pytest.importorskip("scipy.io")
     monkeypatch.setattr(loader, "HALF", 2)
-    monkeypatch.setattr(loader, "SECOND_HALF", "ab")
+    monkeypatch.setattr(loader, "SECOND_HALF_LABELS", "ab")
     paths = [tmp_path / f"trajectories_{part}.mat" for part in ("train", "xtest")]
     trial = np.pad(np.random.RandomState(0).randn(3, 5), ((0, 0), (2, 1)))
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tauflow.batch import SequenceBatch
-from tauflow.data import catalog
+from tauflow.data import registry
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.synthetic.pendulum import PENDULUM
 from tauflow.data.synthetic.xor import XOR_DENSE
@@ -48,16 +48,16 @@ NAMES = [
 @pytest.fixture
 def registered(monkeypatch):
     """Register data sets for the time of a test."""
-    monkeypatch.setattr(catalog.DATASETS, "_entries", dict(catalog.DATASETS))
-    monkeypatch.setattr(catalog._LOADERS, "_entries", dict(catalog._LOADERS))
-    return catalog.register
+    monkeypatch.setattr(registry.DATASETS, "_entries", dict(registry.DATASETS))
+    monkeypatch.setattr(registry._LOADERS, "_entries", dict(registry._LOADERS))
+    return registry.register
 
 
 def test_catalog_lists_the_data_sets():
-    assert list(catalog.DATASETS) == NAMES
+    assert list(registry.DATASETS) == NAMES
 
 
-@pytest.mark.parametrize("card", catalog.DATASETS.values(), ids=NAMES)
+@pytest.mark.parametrize("card", registry.DATASETS.values(), ids=NAMES)
 def test_cards_name_known_losses_and_metrics(card):
     assert card.loss in LOSSES
     assert card.metric in METRICS
@@ -66,7 +66,9 @@ def test_cards_name_known_losses_and_metrics(card):
     assert bool(card.files) == bool(card.folder) == card.base_url.startswith("https://")
 
 
-@pytest.mark.parametrize("function", [catalog.load_task, catalog.available, catalog.get])
+@pytest.mark.parametrize(
+    "function", [registry.load_task, registry.is_available, registry.fetch_dataset]
+)
 def test_unknown_name_suggests_the_nearest(function):
     with pytest.raises(
         UnknownNameError, match=r"unknown data set 'walker'\. Did you mean 'walker2d'\?"
@@ -76,26 +78,26 @@ def test_unknown_name_suggests_the_nearest(function):
 
 def test_unknown_option_suggests_the_nearest():
     with pytest.raises(OptionError, match=r"no option 'hold_out'\. Did you mean 'holdout'\?"):
-        catalog.load_task("xor-dense", hold_out=0.1)
+        registry.load_task("xor-dense", hold_out=0.1)
     with pytest.raises(OptionError, match=r"'half-cheetah' has no option 'seed'\. It has none\."):
-        catalog.load_task("half-cheetah", seed=1)
+        registry.load_task("half-cheetah", seed=1)
 
 
 def test_generated_data_are_always_available(tmp_path):
-    assert catalog.available("pendulum", tmp_path)
-    assert catalog.get("pendulum", tmp_path) is None
+    assert registry.is_available("pendulum", tmp_path)
+    assert registry.fetch_dataset("pendulum", tmp_path) is None
 
 
 def test_files_are_available_once_they_are_there(registered, tmp_path):
     digest = hashlib.sha256(b"content").hexdigest()
     registered(replace(PENDULUM, name="toy", folder="toy", files={"a.npy": digest}), None)
-    assert not catalog.available("toy", tmp_path)
+    assert not registry.is_available("toy", tmp_path)
     with pytest.raises(DataNotFoundError, match=r"toy: a\.npy not found .* no address to download"):
-        catalog.get("toy", tmp_path)
+        registry.fetch_dataset("toy", tmp_path)
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "a.npy").write_bytes(b"content")
-    assert catalog.available("toy", tmp_path)
-    assert catalog.get("toy", tmp_path) == tmp_path / "toy"
+    assert registry.is_available("toy", tmp_path)
+    assert registry.fetch_dataset("toy", tmp_path) == tmp_path / "toy"
 
 
 def test_own_data_set_is_loaded_with_its_options(registered, tmp_path):
@@ -108,10 +110,10 @@ def test_own_data_set_is_loaded_with_its_options(registered, tmp_path):
 
     card = replace(PENDULUM, name="own", sizes=(2, 0, 2))
     registered(card, load)
-    assert catalog.load_task("own", root=tmp_path, download=False, scale=3.0).train is batch
+    assert registry.load_task("own", root=tmp_path, download=False, scale=3.0).train is batch
     assert seen == {"root": tmp_path, "download": False, "scale": 3.0}
     with pytest.raises(ArgumentError, match="'own' is registered already"):
-        catalog.register(card, load)
+        registry.register(card, load)
 
 
 def test_unexpected_number_of_sequences_is_refused(registered):
@@ -119,7 +121,7 @@ def test_unexpected_number_of_sequences_is_refused(registered):
     card = replace(PENDULUM, name="own", sizes=(3, 1, 2))
     registered(card, lambda root, *, download: TaskData(card, batch, None, batch))
     with pytest.raises(DataError, match=r"gave \(2, 0, 2\) .* expected \(3, 1, 2\)"):
-        catalog.load_task("own")
+        registry.load_task("own")
 
 
 def test_card_refuses_an_unknown_task():
@@ -153,7 +155,7 @@ def test_card_of_a_forecast_or_of_images_fits_its_sizes():
 
 
 def test_task_data_moves_as_one():
-    data = catalog.load_task("pendulum", sizes=(2, 1, 1), steps=3)
+    data = registry.load_task("pendulum", sizes=(2, 1, 1), steps=3)
     moved = data.to("meta")
     assert {p.x.device.type for p in (moved.train, moved.valid, moved.test)} == {"meta"}
     assert moved.card is data.card

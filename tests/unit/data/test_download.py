@@ -14,10 +14,10 @@ import pytest
 import requests
 from file_server import CARD, CONTENT, Server, fill
 
-from tauflow import lock
-from tauflow.data import catalog, download, resume, store
+from tauflow._internal import locks
+from tauflow._internal.locks import LOCK_FILE
+from tauflow.data import download, registry, resumable_download, store
 from tauflow.errors import ChecksumError, DataError, DataNotFoundError, TimeError
-from tauflow.lock import LOCK_FILE
 
 UNKNOWN = {**CARD.files, "b.npy": ""}
 """Nobody publishes the digest of the second file."""
@@ -26,8 +26,8 @@ UNKNOWN = {**CARD.files, "b.npy": ""}
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setattr(download, "_ATTEMPTS", 0)
-    monkeypatch.setattr(lock, "_PAUSE", 0.01)
-    monkeypatch.setattr(resume, "_BLOCK", 2)
+    monkeypatch.setattr(locks, "_POLL_INTERVAL", 0.01)
+    monkeypatch.setattr(resumable_download, "_BLOCK_BYTES", 2)
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "127.0.0.1")
     served = Server()
@@ -45,12 +45,12 @@ def names_in(folder):
 
 
 def test_file_without_a_published_digest_is_taken_as_it_is(server, tmp_path):
-    paths = store.locate(replace(server.card, files=UNKNOWN), tmp_path)
+    paths = store.fetch_files(replace(server.card, files=UNKNOWN), tmp_path)
     paths[1].write_bytes(b"whatever")
-    assert store.locate(replace(CARD, files=UNKNOWN), tmp_path) == paths
+    assert store.fetch_files(replace(CARD, files=UNKNOWN), tmp_path) == paths
     paths[0].write_bytes(b"whatever")
     with pytest.raises(ChecksumError, match=r"a\.npy is damaged"):
-        store.locate(replace(CARD, files=UNKNOWN), tmp_path)
+        store.fetch_files(replace(CARD, files=UNKNOWN), tmp_path)
 
 
 @pytest.mark.parametrize("files", [CARD.files, UNKNOWN, dict.fromkeys(CONTENT, "")])
@@ -58,7 +58,7 @@ def test_two_downloads_at_once_fetch_every_file_once(server, tmp_path, files):
     server.pause = 0.01
     card = replace(server.card, files=files)
     with ThreadPoolExecutor(2) as pool:
-        found = [pool.submit(store.locate, card, tmp_path) for _ in range(2)]
+        found = [pool.submit(store.fetch_files, card, tmp_path) for _ in range(2)]
         for paths in (job.result() for job in found):
             assert [path.read_bytes() for path in paths] == list(CONTENT.values())
     assert sorted(server.asked) == sorted(CONTENT)
@@ -77,15 +77,15 @@ def test_download_without_a_digest_is_kept_only_if_it_passes_the_check(server, t
         r"Nothing of it was kept\. Try again later, or set TAUFLOW_DATA"
     )
     with pytest.raises(DataError, match=message):
-        store.locate(card, tmp_path, check=refuse)
+        store.fetch_files(card, tmp_path, check=refuse)
     assert names_in(folder) == {"a.npy", "c.npy"}
     seen = []
-    paths = store.locate(card, tmp_path, check=seen.extend)
+    paths = store.fetch_files(card, tmp_path, check=seen.extend)
     assert [path.name for path in seen] == list(CONTENT)
     assert (seen[0], seen[2]) == (paths[0], paths[2])
     assert names_in(folder) == set(CONTENT)
     # Files that are there are the loader's to check: it names the one to delete.
-    assert store.locate(card, tmp_path, check=refuse) == paths
+    assert store.fetch_files(card, tmp_path, check=refuse) == paths
 
 
 PAGES = {
@@ -101,7 +101,7 @@ PAGES = {
 @pytest.mark.parametrize("name", PAGES)
 def test_page_in_place_of_a_file_without_a_digest_is_refused(server, monkeypatch, tmp_path, name):
     file, reason = PAGES[name]
-    card = catalog.DATASETS[name]
+    card = registry.DATASETS[name]
     assert card.files == {file: ""}
     module = importlib.import_module(f"tauflow.data.real.{name.replace('-', '_')}")
     constant = name.replace("-", "_").upper()
@@ -109,12 +109,12 @@ def test_page_in_place_of_a_file_without_a_digest_is_refused(server, monkeypatch
     server.sent[file] = b"<html>Be back soon</html>"
     server.announced[file] = len(server.sent[file])
     with pytest.raises(DataError, match=rf"^{name}: what http://127\..* sent is not") as refused:
-        catalog.get(name, tmp_path)
+        registry.fetch_dataset(name, tmp_path)
     assert reason in str(refused.value)
     assert names_in(tmp_path / card.folder) == set()
     (tmp_path / card.folder / file).write_bytes(server.sent[file])
     with pytest.raises(DataError, match=r"get it again|Get the file again"):
-        catalog.get(name, tmp_path)
+        registry.fetch_dataset(name, tmp_path)
 
 
 def test_check_that_fails_in_another_way_leaves_nothing_either(server, tmp_path):
@@ -122,11 +122,11 @@ def test_check_that_fails_in_another_way_leaves_nothing_either(server, tmp_path)
         raise TimeError("times run backwards. Sort them.")
 
     card = replace(server.card, files=UNKNOWN)
-    (tmp_path / "toy_files" / download.ASIDE).mkdir(parents=True)
+    (tmp_path / "toy_files" / download.UNCHECKED_FOLDER).mkdir(parents=True)
     with pytest.raises(TimeError, match=r"is not this data set: times run backwards\. Nothing"):
-        store.locate(card, tmp_path, check=fail)
+        store.fetch_files(card, tmp_path, check=fail)
     with pytest.raises(ZeroDivisionError):
-        store.locate(card, tmp_path, check=lambda paths: 1 / 0)
+        store.fetch_files(card, tmp_path, check=lambda paths: 1 / 0)
     assert names_in(tmp_path / "toy_files") == {"a.npy", "c.npy"}
 
 
@@ -149,7 +149,7 @@ def test_download_goes_to_the_first_place_that_can_be_written(
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv(store.DATA_VARIABLE, str(tmp_path / "mine"))
     make_read_only(monkeypatch, tmp_path / "mine", code)
-    paths = store.locate(server.card)
+    paths = store.fetch_files(server.card)
     assert {path.parent for path in paths} == {cache / "toy_files"}
     assert not list((tmp_path / "mine").iterdir())
     make_read_only(monkeypatch, tmp_path, code)
@@ -157,7 +157,7 @@ def test_download_goes_to_the_first_place_that_can_be_written(
         rf"^toy is not here, and there is no place .*: {tmp_path / 'other'}.* cannot be written"
     )
     with pytest.raises(DataNotFoundError, match=message) as refused:
-        store.locate(server.card, tmp_path / "other")
+        store.fetch_files(server.card, tmp_path / "other")
     assert os.strerror(code) in str(refused.value)
     assert "Name a directory that you may write to" in str(refused.value)
 
@@ -165,12 +165,12 @@ def test_download_goes_to_the_first_place_that_can_be_written(
 def test_folder_that_cannot_be_made_for_another_reason_is_said_so(server, tmp_path):
     (tmp_path / "toy_files").write_text("a file")
     with pytest.raises(DataNotFoundError, match=r"downloading failed \(.*toy_files"):
-        store.locate(server.card, tmp_path)
+        store.fetch_files(server.card, tmp_path)
 
 
 def test_download_fetches_only_what_is_missing(server, tmp_path):
     folder = fill(tmp_path, ["b.npy"])
-    paths = store.locate(server.card, tmp_path)
+    paths = store.fetch_files(server.card, tmp_path)
     assert [path.read_bytes() for path in paths] == list(CONTENT.values())
     assert sorted(server.asked) == ["a.npy", "c.npy"]
     assert names_in(folder) == set(CONTENT)
@@ -179,27 +179,27 @@ def test_download_fetches_only_what_is_missing(server, tmp_path):
 def test_download_goes_to_the_folder_of_the_variable(server, monkeypatch, cache, tmp_path):
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv(store.DATA_VARIABLE, str(tmp_path / "mine"))
-    store.locate(server.card)
-    assert store.find(CARD, tmp_path / "mine") is not None
+    store.fetch_files(server.card)
+    assert store.find_data_folder(CARD, tmp_path / "mine") is not None
     assert not cache.exists()
 
 
 def test_file_the_server_lacks_is_not_found(server, tmp_path):
     del server.sent["b.npy"], server.announced["b.npy"]
     with pytest.raises(DataNotFoundError, match=r"downloading failed \(404 .*TAUFLOW_DATA"):
-        store.locate(server.card, tmp_path)
+        store.fetch_files(server.card, tmp_path)
 
 
 def test_no_connection_is_not_found(server, tmp_path):
     card = replace(CARD, base_url="http://127.0.0.1:9/")
     with pytest.raises(DataNotFoundError, match=r"a\.npy and 2 more files .*downloading failed"):
-        store.locate(card, tmp_path)
+        store.fetch_files(card, tmp_path)
 
 
 def test_download_of_other_bytes_keeps_nothing(server, tmp_path):
     server.sent["b.npy"] = b"SECOND FILE"
     with pytest.raises(ChecksumError, match=r"toy: .* sent other bytes than the published ones"):
-        store.locate(server.card, tmp_path)
+        store.fetch_files(server.card, tmp_path)
     assert names_in(tmp_path / "toy_files") <= {"a.npy", "c.npy"}
 
 
@@ -207,7 +207,7 @@ def stop_after_four_bytes(server, root, name="b.npy"):
     """Let a download break off in the middle of a file."""
     server.sent[name] = CONTENT[name][:4]
     with pytest.raises(DataNotFoundError, match="downloading failed"):
-        store.locate(server.card, root)
+        store.fetch_files(server.card, root)
     server.sent[name] = CONTENT[name]
 
 
@@ -219,7 +219,7 @@ def test_interrupted_download_goes_on_where_it_stopped(server, tmp_path):
     stop_after_four_bytes(server, tmp_path)
     assert not (tmp_path / "toy_files" / "b.npy").exists()
     assert part_of("b.npy", tmp_path).read_bytes() == CONTENT["b.npy"][:4]
-    paths = store.locate(server.card, tmp_path)
+    paths = store.fetch_files(server.card, tmp_path)
     assert [path.read_bytes() for path in paths] == list(CONTENT.values())
     assert server.resumed == [("b.npy", 4)]
     assert names_in(tmp_path / "toy_files") == set(CONTENT)
@@ -248,7 +248,7 @@ class Answer:
 @pytest.mark.parametrize("known", [True, False])
 def test_file_of_another_length_than_announced_is_not_complete(tmp_path, monkeypatch, known):
     part, file = tmp_path / "part", tmp_path / "file"
-    fetch = resume.ResumingDownloader(part, resume=known)
+    fetch = resumable_download.ResumableDownloader(part, resume=known)
     answers = [
         Answer(b"0123", Content_Length="10"),
         Answer(b"45", 206, Content_Length="6", Content_Range="bytes 4-9/10"),
@@ -269,7 +269,7 @@ def test_file_of_another_length_than_announced_is_not_complete(tmp_path, monkeyp
 @pytest.mark.parametrize("headers", [{}, {"Content_Length": "3", "Content_Encoding": "gzip"}])
 def test_length_that_is_not_known_is_not_compared(tmp_path, monkeypatch, headers):
     monkeypatch.setattr(requests, "get", lambda *_, **__: Answer(b"0123456789", **headers))
-    fetch = resume.ResumingDownloader(tmp_path / "part")
+    fetch = resumable_download.ResumableDownloader(tmp_path / "part")
     fetch("http://a/b", str(tmp_path / "file"), None)
     assert (tmp_path / "file").read_bytes() == b"0123456789"
 
@@ -284,9 +284,9 @@ def test_a_packed_file_stays_packed(server, tmp_path, encoding, stopped):
     if stopped:
         server.sent[name] = packed[:6]
         with pytest.raises(DataNotFoundError, match="downloading failed"):
-            store.locate(card, tmp_path)
+            store.fetch_files(card, tmp_path)
     server.sent[name] = packed
-    (path,) = store.locate(card, tmp_path)
+    (path,) = store.fetch_files(card, tmp_path)
     assert path.read_bytes() == packed
     assert server.resumed == ([(name, 6)] if stopped else [])
 
@@ -294,14 +294,14 @@ def test_a_packed_file_stays_packed(server, tmp_path, encoding, stopped):
 def test_server_that_sends_no_parts_sends_the_whole_file_again(server, tmp_path):
     stop_after_four_bytes(server, tmp_path)
     server.sends_parts = False
-    assert store.locate(server.card, tmp_path)[1].read_bytes() == CONTENT["b.npy"]
+    assert store.fetch_files(server.card, tmp_path)[1].read_bytes() == CONTENT["b.npy"]
 
 
 @pytest.mark.parametrize("extra", [b"", b" and more"])
 def test_part_that_is_complete_or_too_long(server, tmp_path, extra):
     (tmp_path / "toy_files").mkdir()
     part_of("b.npy", tmp_path).write_bytes(CONTENT["b.npy"] + extra)
-    assert store.locate(server.card, tmp_path)[1].read_bytes() == CONTENT["b.npy"]
+    assert store.fetch_files(server.card, tmp_path)[1].read_bytes() == CONTENT["b.npy"]
     assert server.asked.count("b.npy") == (2 if extra else 1)
 
 
@@ -309,17 +309,17 @@ def test_part_of_another_file_is_not_kept(server, tmp_path):
     (tmp_path / "toy_files").mkdir()
     part_of("b.npy", tmp_path).write_bytes(b"????")
     with pytest.raises(ChecksumError, match="sent other bytes"):
-        store.locate(server.card, tmp_path)
-    assert store.locate(server.card, tmp_path)[1].read_bytes() == CONTENT["b.npy"]
+        store.fetch_files(server.card, tmp_path)
+    assert store.fetch_files(server.card, tmp_path)[1].read_bytes() == CONTENT["b.npy"]
 
 
 def test_without_a_digest_every_try_begins_anew(server, tmp_path):
     card = replace(server.card, files=UNKNOWN)
-    aside = tmp_path / "toy_files" / download.ASIDE  # of a program that was killed
+    aside = tmp_path / "toy_files" / download.UNCHECKED_FOLDER  # of a program that was killed
     aside.mkdir(parents=True)
     for name in (".b.npy..part", "b.npy"):
         (aside / name).write_bytes(b"????")
-    assert store.locate(card, tmp_path)[1].read_bytes() == CONTENT["b.npy"]
+    assert store.fetch_files(card, tmp_path)[1].read_bytes() == CONTENT["b.npy"]
     assert server.resumed == []
 
 
@@ -328,9 +328,9 @@ def test_full_disk_says_what_to_do(server, tmp_path):
     (tmp_path / "toy_files").mkdir()
     part_of("b.npy", tmp_path).symlink_to("/dev/full")
     with pytest.raises(DataNotFoundError, match=r"toy: the disk of .*toy_files is full.*TAUFLOW_D"):
-        store.locate(server.card, tmp_path)
+        store.fetch_files(server.card, tmp_path)
 
 
 def test_nothing_is_drawn_without_a_terminal(server, tmp_path, capfd):
-    store.locate(server.card, tmp_path)
+    store.fetch_files(server.card, tmp_path)
     assert capfd.readouterr() == ("", "")

@@ -7,9 +7,13 @@ from published_data import load_or_skip
 
 from tauflow.batch import SequenceBatch
 from tauflow.data import card as cards
-from tauflow.data import catalog
+from tauflow.data import registry
 from tauflow.data.card import TaskData
-from tauflow.data.expect import changed_options, content_digest, digest_lines
+from tauflow.data.dataset_validation import (
+    compute_content_digest,
+    format_digest_lines,
+    get_non_default_options,
+)
 from tauflow.data.real.occupancy import load_occupancy
 from tauflow.data.synthetic.pendulum import PENDULUM
 from tauflow.errors import DataError
@@ -21,7 +25,7 @@ NOT_HERE = {"har", "power", "person-activity", "speech-commands"}
 def listed():
     """Return the options and what is hashed with them, by data set."""
     found = defaultdict(set)
-    for name, card in catalog.DATASETS.items():
+    for name, card in registry.DATASETS.items():
         for key in card.digests:
             options, names, part = key.split()
             assert part in ("train", "valid", "test")
@@ -45,7 +49,7 @@ def number(text):
 
 def test_every_set_has_digests_or_a_reason_for_none():
     with_digests = {name for name, options in listed() if options == "default"}
-    assert with_digests == set(catalog.DATASETS) - WITHOUT - NOT_HERE
+    assert with_digests == set(registry.DATASETS) - WITHOUT - NOT_HERE
     text = cards.DatasetCard.digests.__doc__
     assert all(f"``{name}``" in text for name in WITHOUT | NOT_HERE)
 
@@ -91,10 +95,10 @@ def load(monkeypatch):
         def loader(root, *, download=True, scale=1.0, part="a"):
             return data
 
-        monkeypatch.setattr(catalog.DATASETS, "_entries", {"own": data.card})
-        monkeypatch.setattr(catalog._LOADERS, "_entries", {"own": loader})
-        monkeypatch.setattr(cards, "_listed_digests", lambda: {"own": digests or {}})
-        return catalog.load_task("own", **options)
+        monkeypatch.setattr(registry.DATASETS, "_entries", {"own": data.card})
+        monkeypatch.setattr(registry._LOADERS, "_entries", {"own": loader})
+        monkeypatch.setattr(cards, "_read_content_digests", lambda: {"own": digests or {}})
+        return registry.load_task("own", **options)
 
     return load
 
@@ -140,7 +144,7 @@ def test_padding_may_hold_what_is_no_class(load, name):
 
 def test_other_content_is_refused(load):
     data = task(OWN, dt=torch.ones(2, 3))
-    good, other = content_digest(data.train, ["x", "y", "dt"]), "0" * 64
+    good, other = compute_content_digest(data.train, ["x", "y", "dt"]), "0" * 64
     for digests in ({}, {"default x,y,dt train": good, "default everything test": good}):
         assert load(data, digests)
     message = r"own, test part: the content of x,y has the SHA-256 \w{12}\.\.\., expected 0{12}\.\."
@@ -156,21 +160,21 @@ def test_content_is_known_by_the_options_that_differ_from_the_defaults(load):
     with pytest.raises(DataError, match="train part: the content of y"):
         load(data, {"part=b,scale=2 y train": other}, scale=2, part="b")
     given = {"split": "random", "length": 32}
-    assert changed_options(load_occupancy, given) == {"length": 32}
+    assert get_non_default_options(load_occupancy, given) == {"length": 32}
 
 
 def test_digests_do_not_follow_a_card_to_another_name():
-    walker = catalog.DATASETS["walker2d"]
+    walker = registry.DATASETS["walker2d"]
     assert len(walker.digests["default everything train"]) == 64
     assert not replace(walker, name="own").digests
 
 
 def test_everything_covers_what_is_there_and_what_is_not():
     batch = task(OWN).train
-    digest = content_digest(batch, ["everything"])
-    assert digest == content_digest(batch, ["x", "y"])
-    assert digest != content_digest(replace(batch, dt=torch.ones(2, 3)), ["everything"])
-    assert digest != content_digest(replace(batch, x=batch.x + 1), ["everything"])
+    digest = compute_content_digest(batch, ["everything"])
+    assert digest == compute_content_digest(batch, ["x", "y"])
+    assert digest != compute_content_digest(replace(batch, dt=torch.ones(2, 3)), ["everything"])
+    assert digest != compute_content_digest(replace(batch, x=batch.x + 1), ["everything"])
 
 
 def test_order_is_that_of_the_values_whatever_their_scale():
@@ -179,7 +183,7 @@ def test_order_is_that_of_the_values_whatever_their_scale():
 
     def order(values):
         changed = replace(batch, x=torch.zeros(len(values), 3, 5), y=values)
-        return content_digest(changed, ["order(y)"])
+        return compute_content_digest(changed, ["order(y)"])
 
     assert order(y) == order(1e-3 * y + 5e-4)
     assert order(y) != order(y.flip(0))
@@ -188,7 +192,7 @@ def test_order_is_that_of_the_values_whatever_their_scale():
 
 def test_lines_of_the_list_are_made_from_a_task():
     data = task(OWN)
-    digest = content_digest(data.train, ["y"])
-    assert digest_lines("own", data, "y", {"b": 1, "a": "c"}) == (
+    digest = compute_content_digest(data.train, ["y"])
+    assert format_digest_lines("own", data, "y", {"b": 1, "a": "c"}) == (
         [f"{digest}  own a=c,b=1 y train", f"{digest}  own a=c,b=1 y test"]
     )

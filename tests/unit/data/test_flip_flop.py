@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from tauflow.data.catalog import load_task
+from tauflow.data.registry import load_task
 from tauflow.errors import ArgumentError, UnknownNameError
 
 TWO = {"bits": 2, "amplitude": "variable"}

@@ -5,9 +5,9 @@ import pytest
 import torch
 from published_data import content_hash, load_or_skip, target_hashes
 
-from tauflow.data.catalog import load_task
 from tauflow.data.real.gesture import FEATURES, read_recording
-from tauflow.data.store import find
+from tauflow.data.registry import load_task
+from tauflow.data.store import find_data_folder
 from tauflow.errors import ChecksumError, DataError, DataNotFoundError, UnknownNameError
 
 HASHES = ["57fb21a987f7fd98", "80476c85f505abbc", "b55beef5f1595618"]
@@ -23,7 +23,7 @@ def data():
 
 def raw(data, name):
     """Read a recording as plainly as possible."""
-    lines = (find(data.card) / f"{name}_va3.csv").read_text().splitlines()[1:]
+    lines = (find_data_folder(data.card) / f"{name}_va3.csv").read_text().splitlines()[1:]
     cells = [line.split(",") for line in lines]
     return np.array([row[:32] for row in cells], float), ["DPSHR".index(row[32]) for row in cells]
 
@@ -121,7 +121,7 @@ def test_published_archive_does_as_well_as_its_files(data, tmp_path):
     archive = tmp_path / "gesture_phase" / "gesture_phase_dataset.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         for name in FRAMES:
-            packed.write(find(data.card) / f"{name}_va3.csv", f"dataset/{name}_va3.csv")
+            packed.write(find_data_folder(data.card) / f"{name}_va3.csv", f"dataset/{name}_va3.csv")
     assert target_hashes(load_task("gesture", root=tmp_path, download=False)) == HASHES
     with zipfile.ZipFile(archive, "w") as packed:
         for name in FRAMES:

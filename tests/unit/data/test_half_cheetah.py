@@ -3,8 +3,8 @@ import pytest
 import torch
 from published_data import content_hash, load_or_skip
 
-from tauflow.data.catalog import load_task
-from tauflow.data.store import find
+from tauflow.data.registry import load_task
+from tauflow.data.store import find_data_folder
 from tauflow.errors import ChecksumError, DataNotFoundError
 
 HASHES = ["1e9c5bd53047282c", "1029eb4409e36cb5", "422ad59cd90e04a0"]
@@ -33,7 +33,7 @@ def test_target_is_the_next_input(data):
 
 @pytest.mark.parametrize(("part", "first_trace"), [("valid", 0), ("test", 5), ("train", 15)])
 def test_parts_begin_with_their_first_trace(data, part, first_trace):
-    trace = np.load(find(data.card) / f"trace_{first_trace:04d}.npy")
+    trace = np.load(find_data_folder(data.card) / f"trace_{first_trace:04d}.npy")
     batch = getattr(data, part)
     assert (batch.x[96].numpy() == trace[960:992].astype(np.float32)).all()
     assert (batch.y[96].numpy() == trace[961:993].astype(np.float32)).all()
@@ -47,7 +47,7 @@ def test_content(data):
 def test_truncated_file_is_refused(data, tmp_path):
     folder = tmp_path / "half_cheetah"
     folder.mkdir()
-    for source in find(data.card).glob("*.npy"):
+    for source in find_data_folder(data.card).glob("*.npy"):
         (folder / source.name).write_bytes(source.read_bytes())
     damaged = folder / "trace_0007.npy"
     damaged.write_bytes(damaged.read_bytes()[:-8])

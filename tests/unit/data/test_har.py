@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from tauflow.data.catalog import load_task
 from tauflow.data.real import har
-from tauflow.data.real.har import load_har, read_part
+from tauflow.data.real.har import load_har, read_split
+from tauflow.data.registry import load_task
 from tauflow.errors import (
     ArgumentError,
     ChecksumError,
@@ -69,7 +69,7 @@ def root(tmp_path, monkeypatch, parts):
 def test_files_are_read_out_of_the_archive(root, parts):
     (path,) = (root / "har").iterdir()
     for part, (_, expected) in parts.items():
-        x, y, subject = read_part([path], part)
+        x, y, subject = read_split([path], part)
         assert (x == expected[0].astype(np.float32)).all()
         assert (y == expected[1]).all()
         assert (subject == expected[2]).all()
@@ -130,7 +130,7 @@ def test_published_counts_are_consistent(length):
 def test_malformed_files_are_refused(tmp_path, parts, changed, message):
     path = archive(tmp_path / "a.zip", parts, **changed)
     with pytest.raises(DataError, match=message):
-        read_part([path], "test")
+        read_split([path], "test")
 
 
 def test_other_missing_and_unknown_are_refused(root, monkeypatch, tmp_path_factory):

@@ -11,8 +11,8 @@ from published_data import content_hash, load_or_skip
 
 from tauflow.data import load_task
 from tauflow.data.real import imdb, imdb_reviews
-from tauflow.data.real.imdb import fit, read_coded, tokens_of
-from tauflow.data.real.imdb_reviews import code_words, rank_words, read_reviews, words_of
+from tauflow.data.real.imdb import pad_or_truncate, read_word_ranks, to_tokens
+from tauflow.data.real.imdb_reviews import encode_words, rank_words, read_reviews, split_words
 from tauflow.errors import ArgumentError, DataError
 
 HEADER = "id,rating,label,text\n"
@@ -84,14 +84,14 @@ def test_sizes_are_those_expected_and_not_those_found(data, monkeypatch):
 
 
 def test_words_are_found_as_in_keras():
-    assert words_of("It's a GOOD-looking\tfilm<br />(isn't it?)") == (
+    assert split_words("It's a GOOD-looking\tfilm<br />(isn't it?)") == (
         ["it's", "a", "good", "looking", "film", "br", "isn't", "it"]
     )
     ranks = rank_words([["b", "a", "c"], ["a", "c", "d"]])
     assert ranks == {"a": 1, "c": 2, "b": 3, "d": 4}
-    ids, counts = code_words([["a", "x"], [], ["d"]], ranks)
+    ids, counts = encode_words([["a", "x"], [], ["d"]], ranks)
     assert (ids.tolist(), counts.tolist()) == ([1, 0, 4], [2, 0, 1])
-    tokens, lengths = tokens_of(ids, counts, vocabulary=7)
+    tokens, lengths = to_tokens(ids, counts, vocabulary=7)
     assert (tokens.tolist(), lengths.tolist()) == ([1, 4, 2, 1, 1, 2], [3, 1, 2])
 
 
@@ -100,7 +100,7 @@ def test_words_are_found_as_in_keras():
 def test_fitting_equals_plain_slices(texts, steps):
     tokens, counts = np.concatenate(texts).astype(np.int32), np.array([len(text) for text in texts])
     for keep, cut in (("last", slice(-steps, None)), ("first", slice(steps))):
-        ids, mask = fit(tokens, counts, steps, keep)
+        ids, mask = pad_or_truncate(tokens, counts, steps, keep)
         for text, row, valid in zip(texts, ids, mask, strict=True):
             kept = text[cut]
             assert row.tolist() == [0] * (steps - len(kept)) + kept
@@ -139,7 +139,7 @@ def test_both_packings_hold_the_same(monkeypatch, tmp_path, pack):
     assert {split: [r.text for r in reviews[split]] for split in REVIEWS} == {
         split: list(texts.values()) for split, texts in REVIEWS.items()
     }
-    coded = read_coded(pack(tmp_path))
+    coded = read_word_ranks(pack(tmp_path))
     # a, bad, film twice each, in the order of their first appearance; then it's, good
     assert coded["train_ranks"].tolist() == [1, 2, 2, 3, 4, 1, 5, 3]
     assert coded["test_ranks"].tolist() == [0, 0, 2, 0, 0, 0, 0, 0, 5]

@@ -5,18 +5,18 @@ import numpy as np
 import pytest
 import torch
 
-from tauflow.data.catalog import load_task
+from tauflow.data.registry import load_task
 from tauflow.data.synthetic.lane_keeping import (
     CURVATURE_UNIT,
-    SHARPEST,
-    draw_road,
-    follow,
+    MAX_CURVATURE,
+    sample_road,
+    simulate_driver,
 )
 from tauflow.data.synthetic.road_path import (
     SPACING,
     Car,
-    beside,
-    path_from_curvature,
+    make_centre_line,
+    place_car,
     pure_pursuit,
 )
 from tauflow.errors import ArgumentError, OptionError, UnknownNameError
@@ -95,7 +95,7 @@ def test_no_drive_is_in_two_parts():
 
 def test_targets_are_the_change_of_the_cars_heading():
     """Curvature is the derivative of the heading along the path that the car drives."""
-    cars, curvature = follow(draw_road(200.0, np.random.RandomState(3)), CAR, 13, 0.8)
+    cars, curvature = simulate_driver(sample_road(200.0, np.random.RandomState(3)), CAR, 13, 0.8)
     headings = np.array([car.heading for car in cars])
     np.testing.assert_allclose(np.diff(headings) / 0.8, curvature[:-1], rtol=1e-9)
     places = np.array([(car.x, car.y) for car in cars])
@@ -108,8 +108,8 @@ def test_targets_are_the_change_of_the_cars_heading():
 
 @pytest.mark.parametrize("curvature", [0.0, 0.015, -0.015])
 def test_on_a_circle_the_driver_commands_the_curvature_of_the_road(curvature):
-    road = path_from_curvature(np.full(400, curvature))
-    cars, commands = follow(road, beside(road, 5.0, 0.0, 0.0), 20, 0.8)
+    road = make_centre_line(np.full(400, curvature))
+    cars, commands = simulate_driver(road, place_car(road, 5.0, 0.0, 0.0), 20, 0.8)
     np.testing.assert_allclose(commands, curvature, atol=2e-5)
     if curvature:
         away = [math.hypot(car.x, car.y - 1 / curvature) for car in cars]
@@ -118,26 +118,26 @@ def test_on_a_circle_the_driver_commands_the_curvature_of_the_road(curvature):
 
 def test_a_driver_beside_the_lane_steers_back():
     """On a straight road, by the arc through the point of the middle 8 m away."""
-    road = path_from_curvature(np.zeros(400))
-    car = beside(road, 5.0, 0.6, 0.0)
-    assert pure_pursuit(road.seen_from(car), 8.0) == pytest.approx(2 * -0.6 / 64)
-    cars, _ = follow(road, car, 60, 0.8)
+    road = make_centre_line(np.zeros(400))
+    car = place_car(road, 5.0, 0.6, 0.0)
+    assert pure_pursuit(road.to_car_frame(car), 8.0) == pytest.approx(2 * -0.6 / 64)
+    cars, _ = simulate_driver(road, car, 60, 0.8)
     assert abs(cars[-1].y) < 0.02
     assert max(abs(car.y) for car in cars) == 0.6
-    assert beside(road, 5.0, 0.6, 0.1).heading == 0.1
+    assert place_car(road, 5.0, 0.6, 0.1).heading == 0.1
     with pytest.raises(ArgumentError, match="the road ends less than 8 m ahead"):
-        pure_pursuit(road.seen_from(Car(95.0, 0.0, 0.0)), 8.0)
+        pure_pursuit(road.to_car_frame(Car(95.0, 0.0, 0.0)), 8.0)
 
 
 def test_roads_are_smooth_and_their_points_evenly_spaced():
-    road = draw_road(500.0, np.random.RandomState(0))
+    road = sample_road(500.0, np.random.RandomState(0))
     assert (len(road.x) - 1) * SPACING == 500.0
     np.testing.assert_allclose(np.hypot(np.diff(road.x), np.diff(road.y)), SPACING, rtol=1e-4)
     curvature = np.diff(road.heading) / SPACING
-    assert np.abs(curvature).max() <= SHARPEST
-    assert curvature.std() > SHARPEST / 4
+    assert np.abs(curvature).max() <= MAX_CURVATURE
+    assert curvature.std() > MAX_CURVATURE / 4
     # From one knot to the next, 20 m on, curvature changes evenly, by 2 SHARPEST at most.
-    assert np.abs(np.diff(curvature)).max() <= 2 * SHARPEST * SPACING / 20 + 1e-12
+    assert np.abs(np.diff(curvature)).max() <= 2 * MAX_CURVATURE * SPACING / 20 + 1e-12
     directions = np.arctan2(np.diff(road.y), np.diff(road.x))
     np.testing.assert_allclose(
         np.sin(directions - (road.heading[1:] + road.heading[:-1]) / 2), 0.0, atol=1e-9

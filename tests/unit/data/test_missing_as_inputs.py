@@ -9,9 +9,9 @@ import torch
 
 from tauflow.batch import SequenceBatch
 from tauflow.data import from_table
-from tauflow.data.missing import with_missing_as_inputs
+from tauflow.data.imputation import impute_with_indicators
 from tauflow.estimators import SequenceClassifier
-from tauflow.models.specified import ModelSpec, build_model
+from tauflow.models.spec import ModelSpec, build_model
 from tauflow.predict import Predictor, load_predictor
 
 FEATURES = ["a", "b", "c"]
@@ -70,12 +70,12 @@ def test_a_new_table_is_filled_as_the_one_that_was_trained_on(tmp_path):
     data = from_table(table, **SAID, missing="inputs")
     torch.manual_seed(0)
     model = build_model(ModelSpec("gru", 4), data.card)
-    predictor = Predictor.of(model, data)
+    predictor = Predictor.from_data(model, data)
     predictor.save(tmp_path / "one.safetensors")
     again = load_predictor(tmp_path / "one.safetensors")
     mean, scale = data.table.x_mean[:3].numpy(), data.table.x_scale[:3].numpy()
     for one in (predictor, again):
-        batch = one.read(new).batch()
+        batch = one.read_table(new).batch()
         assert batch.observed is None
         rows = np.concatenate([x[:n] for x, n in zip(batch.x, batch.lengths.tolist(), strict=True)])
         np.testing.assert_allclose(rows, expected(new, mean, scale), atol=1e-5)
@@ -85,7 +85,7 @@ def test_predictors_of_before_fill_in_the_mean():
     data = from_table(visits(), **SAID, missing="inputs")
     old = replace(data.table, fill="mean")
     model = build_model(ModelSpec("gru", 4), data.card)
-    found = Predictor(model, data.card, old).read(visits(1, 9)).batch().x
+    found = Predictor(model, data.card, old).read_table(visits(1, 9)).batch().x
     measured = found[..., [3, 4]] > 0
     assert not found[..., [1, 2]][~measured].any()
     assert found[..., [1, 2]][measured].all()
@@ -100,11 +100,11 @@ def test_estimators_have_the_last_value_of_the_sequence(form):
     classifier = SequenceClassifier(model="gru", **settings, dtype="float64")
     if form == "table":
         classifier.fit(table[["who", "day", *FEATURES]], y, id="who", time="day")
-        rows = classifier._rows(table, {}, reset=False)
+        rows = classifier._read_rows(table, {}, reset=False)
     else:
         t = [part["day"].to_numpy() for part in parts]
         classifier.fit(X, y, t=t)
-        rows = classifier._rows(X, {"t": t}, reset=False)
+        rows = classifier._read_rows(X, {"t": t}, reset=False)
     batch = classifier.preparation_.batch(rows)
     seen = np.concatenate([x[:n] for x, n in zip(batch.x, rows.lengths, strict=True)])
     whole = table[FEATURES]
@@ -119,7 +119,7 @@ def test_what_stands_for_a_missing_value(fill, row):
     there = torch.tensor([[False, True, False, True, False]])
     mask = torch.tensor([[True, True, True, True, False]])
     batch = SequenceBatch(x, torch.zeros(1), mask=mask, observed=there.unsqueeze(-1))
-    found = with_missing_as_inputs(batch, [0], fill=fill)
+    found = impute_with_indicators(batch, [0], fill=fill)
     assert found.x[0, :, 0].tolist() == row
     assert found.x[0, :, 1].tolist() == there[0].float().tolist()
     assert x[0, 2, 0] == 0  # the batch that came in is as it was

@@ -12,7 +12,7 @@ from published_data import content_hash, load_or_skip
 from tauflow.data import load_task
 from tauflow.data.real.idx import read_idx
 from tauflow.data.real.mnist import SEQ_MNIST, encode_changes, read_mnist
-from tauflow.data.store import find
+from tauflow.data.store import find_data_folder
 from tauflow.errors import ArgumentError, DataError
 
 
@@ -39,7 +39,7 @@ def test_rows_have_the_published_counts_and_shapes(rows):
 
 
 def test_a_pixel_is_followed_from_the_file(rows):
-    raw = gzip.decompress((find(SEQ_MNIST) / "train-images-idx3-ubyte.gz").read_bytes())
+    raw = gzip.decompress((find_data_folder(SEQ_MNIST) / "train-images-idx3-ubyte.gz").read_bytes())
     image, row, column = 54001, 12, 14
     pixel = raw[16 + (image * 28 + row) * 28 + column]
     assert pixel > 0

@@ -5,9 +5,9 @@ import pytest
 import torch
 from published_data import load_or_skip, target_hashes
 
-from tauflow.data.catalog import load_task
-from tauflow.data.real.occupancy import read_room
-from tauflow.data.store import find
+from tauflow.data.real.occupancy import read_recording
+from tauflow.data.registry import load_task
+from tauflow.data.store import find_data_folder
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 
 HASHES = ["2de6597251cbd20f", "a093f09d0b3f47eb", "dee2602319c2100d"]
@@ -21,7 +21,7 @@ def data():
 
 
 def raw(data, name):
-    with (find(data.card) / name).open(newline="") as file:
+    with (find_data_folder(data.card) / name).open(newline="") as file:
         rows = list(csv.reader(file))[1:]
     return np.array([row[2:7] for row in rows], float), np.array([int(row[7]) for row in rows])
 
@@ -79,7 +79,7 @@ def test_split_by_time_validates_on_later_minutes(data):
 def test_row_numbers_are_not_taken_for_dates(tmp_path):
     path = tmp_path / "datatest.txt"
     path.write_text(f"{HEADER}\n{ROW}\n")
-    x, y = read_room([path], path.name)
+    x, y = read_recording([path], path.name)
     assert x.tolist() == [[23.18, 27.272, 426, 721.25, 0.00479298817650529]]
     assert y.tolist() == [1]
 
@@ -98,4 +98,4 @@ def test_malformed_file_is_refused(tmp_path, text, message):
     path = tmp_path / "datatest.txt"
     path.write_text(text)
     with pytest.raises(DataError, match=f"datatest.txt.* {message}"):
-        read_room([path], path.name)
+        read_recording([path], path.name)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tauflow.data.catalog import load_task
-from tauflow.data.synthetic.ornstein_uhlenbeck import Process
+from tauflow.data.registry import load_task
+from tauflow.data.synthetic.ornstein_uhlenbeck import OrnsteinUhlenbeckProcess
 from tauflow.errors import ArgumentError
 
 
@@ -30,9 +30,9 @@ def test_published_sizes_and_one_path_for_all_parts():
 @pytest.mark.parametrize(
     ("process", "interval"),
     [
-        (Process(), 1.0),
-        (Process(), 0.1),
-        (Process(tau=3.0, rate=-2.0, drive=-4.0, noise=0.5), 0.7),
+        (OrnsteinUhlenbeckProcess(), 1.0),
+        (OrnsteinUhlenbeckProcess(), 0.1),
+        (OrnsteinUhlenbeckProcess(tau=3.0, rate=-2.0, drive=-4.0, noise=0.5), 0.7),
     ],
 )
 def test_moments_and_autocorrelation(process, interval):
@@ -52,14 +52,14 @@ def test_moments_and_autocorrelation(process, interval):
 
 
 def test_default_process_is_the_published_one():
-    process = Process()
+    process = OrnsteinUhlenbeckProcess()
     assert process.mean == 1.0
     assert process.deviation**2 == pytest.approx(0.5)
 
 
 def test_steps_of_any_length_have_the_same_law():
     # From a known start, two half steps and one whole step must agree in mean and variance.
-    process, many = Process(tau=2.0, noise=0.8), 200_000
+    process, many = OrnsteinUhlenbeckProcess(tau=2.0, noise=0.8), 200_000
     one = process.sample(1, many, 1.0, np.random.RandomState(0), start=5.0)[-1]
     two = process.sample(2, many, 0.5, np.random.RandomState(1), start=5.0)[-1]
     expected = 1.0 + 4.0 * math.exp(-0.5)

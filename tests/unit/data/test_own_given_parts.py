@@ -4,7 +4,7 @@ import pytest
 from own_tables import changed, visits
 
 import tauflow
-from tauflow.data import from_table, sequences_like
+from tauflow.data import from_table, transform_table
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.predict import Predictor, load_predictor
 
@@ -28,7 +28,7 @@ def test_ids_are_in_the_parts_that_were_said(way):
     assert data.card.sizes == (9, 1, 2)
     assert data.table.inputs == ("a", "b")  # the column of parts is no feature
     assert "9 for training, 1 for validation, 2 for the test" in data.card.split
-    ids, _ = sequences_like(data, visits())  # which needs no such column
+    ids, _ = transform_table(data, visits())  # which needs no such column
     assert list(ids) == IDS
 
 
@@ -54,7 +54,7 @@ def test_whole_numbers_are_the_same_ids_as_floating_point():
 def test_ids_are_not_kept_in_the_file_of_a_predictor(tmp_path):
     data = from_table(visits(), split=GIVEN, **SAID)
     body = tauflow.Elman(2, 3, return_sequences=False)
-    Predictor.of(tauflow.SequenceModel(body, 2), data).save(tmp_path / "p.safetensors")
+    Predictor.from_data(tauflow.SequenceModel(body, 2), data).save(tmp_path / "p.safetensors")
     assert b"p03" not in (tmp_path / "p.safetensors").read_bytes()
     assert load_predictor(tmp_path / "p.safetensors").predict(visits())["patient"].tolist() == IDS
 

@@ -69,14 +69,14 @@ class Told(torch.nn.Module):
 
 def test_predictions_are_for_the_rows_that_hold_the_plan_alone():
     data = from_table(series(), window=10, horizon=3, **SAID)
-    found = Predictor.of(Told(3, per_step=False), data).predict(ahead(43, 40))
+    found = Predictor.from_data(Told(3, per_step=False), data).predict(ahead(43, 40))
     assert list(found) == ["t", "t +1", "t +2", "t +3", "load +1", "load +2", "load +3"]
     assert found.iloc[0, :4].tolist() == [78.0, 80.0, 82.0, 84.0]
     assert found.iloc[0, 4:].tolist() == pytest.approx(series()["plan"][40:43])
     uneven = {"t": np.cumsum(1 + np.arange(200) % 3).tolist()}
     data = from_table(series(**uneven), **SAID)
     new = {**ahead(41, 40), "t": uneven["t"][:41]}
-    found = Predictor.of(Told(1, per_step=True), data).predict(new)
+    found = Predictor.from_data(Told(1, per_step=True), data).predict(new)
     assert len(found) == 40
     assert found["t predicted"].tolist() == uneven["t"][1:41]
     assert found["load"].tolist() == pytest.approx(series()["plan"][1:41])
@@ -93,7 +93,7 @@ def test_predictions_are_for_the_rows_that_hold_the_plan_alone():
 def test_rows_to_predict_that_are_none(new, words):
     data = from_table(series(), window=10, horizon=3, **SAID)
     with pytest.raises(DataError, match=words):
-        Predictor.of(Told(3, per_step=False), data).predict(new)
+        Predictor.from_data(Told(3, per_step=False), data).predict(new)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_time_ahead_is_said_by_the_rows():
     data = from_table(series(), **SAID)
     model = tauflow.SequenceModel(tauflow.Elman(3, 2), 1)
     with pytest.raises(ArgumentError, match="the rows to predict say when"):
-        Predictor.of(model, data).predict(ahead(41, 40), ahead=1.0)
+        Predictor.from_data(model, data).predict(ahead(41, 40), lead_time=1.0)
 
 
 @pytest.mark.parametrize("more", [{}, {"window": 10, "horizon": 3}])
@@ -154,7 +154,7 @@ def test_over_a_horizon_each_row_is_told_how_far_ahead_the_next_ones_are(missing
     assert any("those to the rows to predict are inputs" in note for note in data.card.notes)
     new = ahead(43, 40)
     new["t"] = [*UNEVEN[:40], *(UNEVEN[39] + np.array([0.5, 4.0, 90.0]))]
-    found = Predictor.of(Whole(), data).predict(new)
+    found = Predictor.from_data(Whole(), data).predict(new)
     assert found.iloc[0, 1:4].tolist() == pytest.approx(new["t"][40:])
     assert found.iloc[0, 4:].tolist() == pytest.approx([0.5, 4.0, 90.0])
 
@@ -162,7 +162,7 @@ def test_over_a_horizon_each_row_is_told_how_far_ahead_the_next_ones_are(missing
 def test_a_saved_network_is_told_how_far_ahead_it_is_asked(tmp_path):
     data = from_table(series(t=UNEVEN.tolist()), window=10, horizon=2, **{**SAID, "scale": True})
     rnn = tauflow.Elman(data.card.input_size, 4, return_sequences=False)
-    predictor = Predictor.of(tauflow.SequenceModel(rnn, 2), data)
+    predictor = Predictor.from_data(tauflow.SequenceModel(rnn, 2), data)
     predictor.save(tmp_path / "it")
     answers = []
     for far in (1.0, 30.0):

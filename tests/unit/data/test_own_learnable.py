@@ -53,7 +53,7 @@ def test_a_category_that_only_other_parts_have_is_no_input():
 def test_such_a_category_is_predicted_from_as_it_was_tested(tmp_path):
     frame = visits(c="zz")
     data = from_table(frame, **SAID)
-    predictor = tauflow.Predictor.of(network(data), data)
+    predictor = tauflow.Predictor.from_data(network(data), data)
     predictor.save(tmp_path / "p.safetensors")
     test = frame[frame["id"].isin(IDS[25:])].drop(columns="y")
     for one in (predictor, tauflow.load_predictor(tmp_path / "p.safetensors")):
@@ -88,7 +88,7 @@ def test_a_feature_without_a_value_in_the_training_part_is_left_out(column):
     (note,) = [note for note in data.card.notes if "left out of the features" in note]
     assert note.startswith("Warning: no value in the training part")
     assert note.endswith(": e.")
-    predictor = tauflow.Predictor.of(network(data), data)
+    predictor = tauflow.Predictor.from_data(network(data), data)
     new = frame.drop(columns="y")
     pandas.testing.assert_frame_equal(
         predictor.predict(new), predictor.predict(new.drop(columns="e"))
@@ -101,7 +101,7 @@ def test_other_values_of_a_constant_are_ignored_with_a_warning():
     assert data.table.inputs == ("u", "k", "c=a", "c=b", "one=only")
     held = [data.table.inputs.index(name) for name in ("k", "one=only")]
     assert not data.train.x[..., held].any()
-    predictor = tauflow.Predictor.of(network(data), data)
+    predictor = tauflow.Predictor.from_data(network(data), data)
     new = frame.drop(columns="y")
     before = predictor.predict(new)
     with pytest.warns(UserWarning, match=r"constant in training are ignored: 'k' \(2.5\)"):
@@ -113,8 +113,8 @@ def test_a_constant_is_held_in_what_is_exported(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     frame = visits().drop(columns="c").assign(k=2.5, serial=1234567890123456789)
     data = from_table(frame, **SAID)
-    model, labels = network(data), tauflow.export.Labels.of(data)
-    tauflow.export.to_onnx(model, tmp_path / "m.onnx", gap=1.0, labels=labels, scaled=True)
+    model, labels = network(data), tauflow.export.IOSchema.from_data(data)
+    tauflow.export.to_onnx(model, tmp_path / "m.onnx", fixed_dt=1.0, schema=labels, scaled=True)
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
     with torch.no_grad():
         wanted = data.table.unscale(model(data.test.x[:1], dt=1.0)[0]).numpy()

@@ -6,8 +6,8 @@ import pytest
 import torch
 from own_tables import NAN, by_id, changed, unpadded, visits, write
 
-from tauflow.data import from_table, read_csv, sequences_like
-from tauflow.data.table.options import TEXTS, TRUTHS, WHOLE
+from tauflow.data import from_table, read_csv, transform_table
+from tauflow.data.table.options import BOOLEAN_LABELS, INTEGER_LABELS, TEXT_LABELS
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 from tauflow.predict import Predictor
 
@@ -52,10 +52,10 @@ def test_a_row_per_value_is_the_wide_table(tmp_path, packed):
     data = from_table(table, **LONG)
     assert data.table.inputs == ("a", "b")
     assert_same(data, from_table(wide, **SAID))
-    _, batch = sequences_like(data, rows.drop(columns="died"))
+    _, batch = transform_table(data, rows.drop(columns="died"))
     assert batch.x.shape == (12, 3, 2)
     only_b = rows[rows["what"] == "b"]  # a variable that nobody measured is a missing value
-    assert not sequences_like(data, only_b)[1].observed[..., 0].any()
+    assert not transform_table(data, only_b)[1].observed[..., 0].any()
 
 
 def test_rows_may_be_in_any_order():
@@ -118,7 +118,8 @@ def twice(stages, **more):
 
 
 @pytest.mark.parametrize(
-    ("classes", "kind"), [((0, 1), WHOLE), ((False, True), TRUTHS), (("a", "b"), TEXTS)]
+    ("classes", "kind"),
+    [((0, 1), INTEGER_LABELS), ((False, True), BOOLEAN_LABELS), (("a", "b"), TEXT_LABELS)],
 )
 def test_duplicates_that_agree_stay_as_they_are(classes, kind):
     stages = [classes[row % 8 > 3] for row in range(120)]
@@ -146,7 +147,7 @@ def test_duplicates_of_classes_have_no_mean(stages):
         found = mean.table.unscale(mean.train.y.double())[0].flatten().tolist()
         assert found == pytest.approx([0, stages[2] / 2, 1], abs=1e-6)
     agreed = from_table(twice([stages[0], *[stages[2]] * 3] * 30), **TWICE)
-    assert len(sequences_like(agreed, table)[0]) == 30  # of a new table no targets are read
+    assert len(transform_table(agreed, table)[0]) == 30  # of a new table no targets are read
 
 
 @pytest.mark.parametrize("how", ["mean", "last"])
@@ -186,7 +187,7 @@ def test_unknown_variables_of_another_table_are_named():
     data = from_table(rows, **LONG)
     rows.loc[rows.index[5], "what"] = "lactate"
     with pytest.raises(DataError, match="'lactate', which the table of the training had not"):
-        sequences_like(data, rows)
+        transform_table(data, rows)
 
 
 WARDS = ["north", None, "south"] * 12
@@ -198,21 +199,21 @@ def test_text_is_one_input_for_each_category(missing):
     assert data.table.inputs[:4] == ("a", "b", "ward=north", "ward=south")
     assert unpadded(data)["p03"][:, 2:4].tolist() == [[1, 0], [0, 0], [0, 1]]
     assert any("'ward' holds categories: an input for each of them" in n for n in data.card.notes)
-    _, batch = sequences_like(data, visits(ward=["south"] * 36))
+    _, batch = transform_table(data, visits(ward=["south"] * 36))
     assert batch.x[0, :, 2:4].tolist() == [[0, 1]] * 3
     few = from_table(visits(ward=["ICU", "INF", "1E999"] * 12), missing=missing, **SAID)
     assert few.table.inputs[2:5] == ("ward=1E999", "ward=ICU", "ward=INF")
     with pytest.raises(DataError, match=r"'E11'.* read as numbers, for row 1 holds '0E5'\. Write"):
         from_table(visits(ward=["E11", "0E5", "J45"] * 12), missing=missing, **SAID)
     with pytest.raises(DataError, match=r"row 5 \(counted.*'west', a category that the table of"):
-        sequences_like(data, visits(**{"ward": [*["north"] * 5, "west", *["north"] * 30]}))
+        transform_table(data, visits(**{"ward": [*["north"] * 5, "west", *["north"] * 30]}))
 
 
 def test_text_with_a_point_is_another_category():
     data = from_table(visits(ward=["v1", "v2", "ward A"] * 12), **SAID)
     for new in ("v1.0", "ward A.0", "v1."):
         with pytest.raises(DataError, match=rf"holds '{new}', a category .* Known are: v1, v2, wa"):
-            sequences_like(data, visits(ward=[new, "v2", "v1"] * 12))
+            transform_table(data, visits(ward=[new, "v2", "v1"] * 12))
 
 
 def test_text_is_kept_by_a_predictor(tmp_path):
@@ -220,7 +221,7 @@ def test_text_is_kept_by_a_predictor(tmp_path):
 
     data = from_table(visits(ward=WARDS), **SAID)
     rnn = tauflow.GRUD(4, 3, return_sequences=False)
-    Predictor.of(tauflow.SequenceModel(rnn, 2), data).save(tmp_path / "p.safetensors")
+    Predictor.from_data(tauflow.SequenceModel(rnn, 2), data).save(tmp_path / "p.safetensors")
     loaded = tauflow.load_predictor(tmp_path / "p.safetensors")
     assert loaded.table.categories == (("ward", ("north", "south")),)
     assert len(loaded.predict(visits(ward=WARDS))) == 12
@@ -282,8 +283,8 @@ def test_codes_of_a_categorical_column_are_categories(library):
     assert found.table.inputs == inputs
     assert unpadded(found)["p01"][0].tolist()[2:] == [0, 0, 0]
     for ward in (frame["ward"], absent["ward"].astype(float)):  # however they come the next time
-        new = sequences_like(data, frame.assign(ward=ward))[1]
-        assert new.x[:, 1].equal(sequences_like(data, frame)[1].x[:, 1])
+        new = transform_table(data, frame.assign(ward=ward))[1]
+        assert new.x[:, 1].equal(transform_table(data, frame)[1].x[:, 1])
 
 
 @pytest.mark.parametrize("library", ["pandas", "enum"])
@@ -323,7 +324,7 @@ def test_decimal_commas(tmp_path):
     said = {**SAID, "delimiter": ";", "decimal": ","}
     data = read_csv(file, **said)
     assert_same(data, from_table(visits(a=[row / 4 for row in range(36)]), **SAID))
-    assert torch.equal(sequences_like(data, file)[1].x[0], by_id(data)["p00"][1].x[0])
+    assert torch.equal(transform_table(data, file)[1].x[0], by_id(data)["p00"][1].x[0])
     file.write_text(file.read_text("utf-8").replace("8,75", "1.008"), "utf-8")
     with pytest.raises(
         DataError, match=r"row 37, column 'a' holds '1\.008'.*, a number with a point"
@@ -410,7 +411,7 @@ def test_a_table_without_ids_is_one_sequence_cut_by_time():
     data = from_table(table, time="t", target="y")
     assert [len(data.table.ids[part]) for part in data.table.ids] == [1, 1, 1]
     assert data.train.x.shape == (1, 28, 1)
-    ids, batch = sequences_like(data, table)
+    ids, batch = transform_table(data, table)
     assert (ids, tuple(batch.x.shape)) == (("all rows",), (1, 40, 1))
     with pytest.raises(TimeError, match=r"runs backwards.*name the column that tells them apart"):
         from_table({**table, "t": [*range(20), *range(20)]}, time="t", target="y")
@@ -455,7 +456,7 @@ def test_columns_that_nobody_uses_may_differ_from_row_to_row():
     data = from_table(noted, **LONG, features=["a", "b"])
     assert_same(data, from_table(long, **LONG, features=["a", "b"]))
     odd = noted.assign(died=["yes", "no"] * (len(long) // 2))
-    ids, batch = sequences_like(data, odd)
-    expected_ids, expected = sequences_like(data, long)
+    ids, batch = transform_table(data, odd)
+    expected_ids, expected = transform_table(data, long)
     assert ids == expected_ids
     assert torch.equal(batch.x, expected.x)

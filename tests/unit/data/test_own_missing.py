@@ -7,11 +7,11 @@ from own_tables import NAN, unpadded, visits, write
 
 import tauflow
 import tauflow.data.table.csv_file as csv_file
-from tauflow.data import TableOptions, from_table, read_csv, sequences_like
+from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
+from tauflow.data import TableOptions, from_table, read_csv, transform_table
 from tauflow.data.table.files import read_table
-from tauflow.data.table.missing import likely_missing
+from tauflow.data.table.na_values import find_missing_markers
 from tauflow.errors import ArgumentError, DataError
-from tauflow.tensorfile import read_tensor_file, write_tensor_file
 
 SAID = {"id": "patient", "time": "hours", "target": "died"}
 WORDS = ["nil", "-", "?", "-999"]
@@ -29,7 +29,7 @@ def test_named_words_are_missing_as_pandas_reads_them(tmp_path, monkeypatch, mar
     written, values = holed(marker)
     file = write(tmp_path / "v.csv", visits(a=written))
     if of == "strict file":
-        monkeypatch.setattr(csv_file, "plain_rows", lambda *args: None)
+        monkeypatch.setattr(csv_file, "find_row_lines", lambda *args: None)
     table = {"file": file, "strict file": file, "mapping": visits(a=written)}.get(of)
     if of == "frame":
         table = pandas.DataFrame(visits(a=written))
@@ -69,20 +69,20 @@ def test_a_predictor_reads_new_tables_likewise(tmp_path):
     model = tauflow.SequenceModel(
         tauflow.GRU(data.card.input_size, 4, return_sequences=False), data.card.target_size
     )
-    tauflow.Predictor.of(model, data).save(tmp_path / "p.safetensors")
+    tauflow.Predictor.from_data(model, data).save(tmp_path / "p.safetensors")
     later = tauflow.load_predictor(tmp_path / "p.safetensors")
     assert later.table.options.na_values == ("nil",)
     answers = later.predict_proba(file).to_numpy()[:, 1:].astype(float)
     again = later.predict_proba(pandas.DataFrame(visits(a=values))).to_numpy()[:, 1:].astype(float)
     np.testing.assert_allclose(answers, again)
-    batch = sequences_like(data, file)[1]
+    batch = transform_table(data, file)[1]
     assert int((batch.x[:, :, -1] == 0).sum()) == 4
 
 
 def test_a_predictor_from_before_the_option_loads(tmp_path):
     data = from_table(visits(), **SAID)
     model = tauflow.SequenceModel(tauflow.GRU(2, 4, return_sequences=False), 2)
-    predictor = tauflow.Predictor.of(model, data)
+    predictor = tauflow.Predictor.from_data(model, data)
     predictor.save(tmp_path / "p.safetensors")
     kind = "predictor"
     said = {"error": DataError, "advice": ""}
@@ -138,7 +138,7 @@ def test_objects_that_are_no_value(nothing):
 def test_words_that_seem_to_be_missing_values(tmp_path, cells, words):
     columns = {"a": list(range(len(cells))), "b": cells}
     for table in (columns, write(tmp_path / "t.csv", columns)):
-        assert likely_missing(read_table(table, TableOptions())) == words
+        assert find_missing_markers(read_table(table, TableOptions())) == words
 
 
 @pytest.mark.parametrize("word", ["nil", "-", "None", "?"])
@@ -152,7 +152,7 @@ def test_an_error_about_such_a_cell_names_the_option(word):
     from_table(visits(a=written), na_values=[word], **SAID)  # the advice works
     data = from_table(visits(), **SAID)
     with pytest.raises(DataError, match="expected a finite number") as error:
-        sequences_like(data, visits(a=written))
+        transform_table(data, visits(a=written))
     assert "na_values" not in str(error.value)  # which cannot be passed there
 
 

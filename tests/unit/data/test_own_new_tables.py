@@ -5,7 +5,7 @@ import torch
 from own_tables import NAN, by_id, changed, visits, write
 
 import tauflow
-from tauflow.data import from_table, load_task, sequences_like
+from tauflow.data import from_table, load_task, transform_table
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 
 SAID = {"id": "patient", "time": "hours", "features": ["a", "b"]}
@@ -20,7 +20,7 @@ def without(table, column):
 def test_the_same_rows_give_the_same_inputs(tmp_path, missing, target):
     table = visits(**changed("a", 4, NAN), level=[row / 7 for row in range(36)])
     data = from_table(table, target=target, missing=missing, **SAID)
-    ids, batch = sequences_like(data, without(table, target))
+    ids, batch = transform_table(data, without(table, target))
     assert ids == tuple(dict.fromkeys(table["patient"]))
     for place, name in enumerate(ids):
         one = by_id(data)[name][1]
@@ -31,18 +31,18 @@ def test_the_same_rows_give_the_same_inputs(tmp_path, missing, target):
     assert batch.y.shape[1:] == data.train.y.shape[1:]
     assert (batch.y_mask is not None) == data.card.per_step
     file = write(tmp_path / "new.csv", without(table, target))
-    assert torch.equal(sequences_like(data, file)[1].x, batch.x)
+    assert torch.equal(transform_table(data, file)[1].x, batch.x)
 
 
 def test_what_is_no_data():
     with pytest.raises(ArgumentError, match="what from_table or read_csv returned, got int"):
-        sequences_like(5, visits())
+        transform_table(5, visits())
 
 
 def test_sequences_of_any_length_are_scaled_by_the_old_table():
     data = from_table(visits(), target="died", time_unit="h", **SAID)
     new = {"patient": ["x", "y", "x"], "hours": [1.0, 2.0, 4.0], "a": [1.0, 2.0, 3.0]}
-    ids, batch = sequences_like(data, {**new, "b": [0.0, 0.0, 0.0]})
+    ids, batch = transform_table(data, {**new, "b": [0.0, 0.0, 0.0]})
     assert ids == ("x", "y")
     assert batch.mask.tolist() == [[True, True], [True, False]]
     assert batch.dt.tolist() == [[0.0, 3.0], [0.0, 0.0]]
@@ -52,7 +52,7 @@ def test_sequences_of_any_length_are_scaled_by_the_old_table():
 
 def test_the_last_row_looks_ahead():
     data = from_table(visits(), **SAID)
-    _, batch = sequences_like(data, visits(), ahead=10.0)
+    _, batch = transform_table(data, visits(), lead_time=10.0)
     assert batch.x.shape == (12, 3, 3)
     want = by_id(data)["p00"][1].x[0]
     torch.testing.assert_close(batch.x[0, :2], want)
@@ -62,21 +62,21 @@ def test_the_last_row_looks_ahead():
 @pytest.mark.parametrize(
     ("target", "table", "options", "message"),
     [
-        (None, {}, {}, "ahead must say how long after the last row"),
-        (None, {}, {"ahead": -1.0}, "ahead must be a number above 0"),
-        ("died", {}, {"ahead": 1.0}, "no input for the gap ahead"),
+        (None, {}, {}, "lead_time must say how long after the last row"),
+        (None, {}, {"lead_time": -1.0}, "lead_time must be a number above 0"),
+        ("died", {}, {"lead_time": 1.0}, "no input for the gap ahead"),
     ],
 )
 def test_what_does_not_fit(target, table, options, message):
     data = from_table(visits(), target=target, **SAID)
     with pytest.raises(ArgumentError, match=message):
-        sequences_like(data, visits(**table), **options)
+        transform_table(data, visits(**table), **options)
 
 
 def test_missing_values_are_told_also_where_the_training_had_none():
     data = from_table(visits(), target="died", **SAID)
-    assert sequences_like(data, visits())[1].observed is None
-    _, batch = sequences_like(data, visits(**changed("b", 1, NAN)))
+    assert transform_table(data, visits())[1].observed is None
+    _, batch = transform_table(data, visits(**changed("b", 1, NAN)))
     assert (~batch.observed).nonzero().tolist() == [[0, 1, 1]]
     assert batch.x[0, 1, 1] == 0.0
     model = tauflow.SequenceModel(tauflow.CfC(2, 3, return_sequences=False), 2)
@@ -87,16 +87,16 @@ def test_missing_values_are_told_also_where_the_training_had_none():
 def test_inputs_of_the_training_say_of_their_own_features_alone_what_is_missing():
     table = visits(**changed("a", 4, NAN))
     data = from_table(table, target="died", missing="inputs", **SAID)
-    assert sequences_like(data, table)[1].x.shape[2] == 3
+    assert transform_table(data, table)[1].x.shape[2] == 3
     with pytest.raises(ArgumentError, match="'b' has missing values, and in the other table it"):
-        sequences_like(data, visits(**changed("b", 1, NAN)))
+        transform_table(data, visits(**changed("b", 1, NAN)))
 
 
 def test_numbers_are_no_dates_where_they_were_none_before():
     counts = [20240530, 20240531, 20240532] * 12
     data = from_table(visits(hours=counts), target="died", **SAID)
     new = {"patient": ["x", "x"], "hours": [20240531, 20240601], "a": [1, 2], "b": [3, 4]}
-    assert sequences_like(data, new)[1].dt.tolist() == [[0.0, 70.0]]
+    assert transform_table(data, new)[1].dt.tolist() == [[0.0, 70.0]]
 
 
 @pytest.mark.parametrize(
@@ -111,25 +111,25 @@ def test_numbers_are_no_dates_where_they_were_none_before():
 def test_what_cannot_be_passed_is_not_advised(hours, message):
     data = from_table(visits(), **SAID)
     with pytest.raises(TimeError, match=message):
-        sequences_like(data, visits(hours=hours * 12))
+        transform_table(data, visits(hours=hours * 12))
     with pytest.raises(DataError, match=r"holds '2,5', .* Write decimals with a point\.$"):
-        sequences_like(data, visits(a=["2,5"] * 36))
+        transform_table(data, visits(a=["2,5"] * 36))
 
 
 def test_columns_and_units_have_to_be_there():
     data = from_table(visits(), target="died", **SAID)
     with pytest.raises(UnknownNameError, match=r"no column 'b' \(feature\)"):
-        sequences_like(data, without(visits(), "b"))
+        transform_table(data, without(visits(), "b"))
     dates = ["2024-05-01", "2024-05-02", "2024-05-04"] * 12
     dated = from_table(visits(hours=dates), target="died", time_unit="h", **SAID)
     with pytest.raises(TimeError, match="'hours' are numbers, but dates in the other table"):
-        sequences_like(dated, visits())
-    assert sequences_like(dated, visits(hours=dates))[1].dt[0].tolist() == [0.0, 24.0, 48.0]
+        transform_table(dated, visits())
+    assert transform_table(dated, visits(hours=dates))[1].dt[0].tolist() == [0.0, 24.0, 48.0]
     with pytest.raises(ArgumentError, match="is no table of your own"):
-        sequences_like(load_task("pendulum", sizes=(2, 1, 1), steps=3), visits())
+        transform_table(load_task("pendulum", sizes=(2, 1, 1), steps=3), visits())
 
 
 def test_a_number_too_far_from_those_of_the_training_is_refused():
     data = from_table(visits(b=[1e-9 * (row % 3) for row in range(36)]), target="died", **SAID)
     with pytest.raises(DataError, match=r"'b' is 1e\+38 in a row, too far from"):
-        sequences_like(data, visits(**changed("b", 3, 1e38)))
+        transform_table(data, visits(**changed("b", 3, 1e38)))

@@ -7,7 +7,7 @@ import pandas
 import pytest
 from own_tables import NAN, by_id, visits, write
 
-from tauflow.data import from_table, read_csv, sequences_like
+from tauflow.data import from_table, read_csv, transform_table
 from tauflow.data.table.files import read_table
 from tauflow.data.table.options import TableOptions
 from tauflow.errors import DataError, OptionError, UnknownNameError
@@ -38,7 +38,7 @@ def test_a_saved_index_is_no_feature(tmp_path, kind):
     data = from_table(given, **SAID)
     assert data.table.inputs == ("a", "b")
     assert "Saved index of a pandas frame, left out: __index_level_0__." in data.card.notes
-    assert sequences_like(data, given)[1].x.shape == (12, 3, 2)
+    assert transform_table(data, given)[1].x.shape == (12, 3, 2)
     named = from_table(given, **SAID, features=["a", "__index_level_0__"])
     assert named.table.inputs == ("a", "__index_level_0__")  # as it was asked for
 

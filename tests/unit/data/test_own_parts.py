@@ -3,8 +3,8 @@ import pytest
 from own_tables import visits
 
 from tauflow.data import from_table
-from tauflow.data.table.options import fractions_of
-from tauflow.data.table.split import cuts_of, split_ids
+from tauflow.data.table.options import normalise_fractions
+from tauflow.data.table.split import find_cuts, split_ids
 from tauflow.errors import DataError
 
 IDS = [f"id {number}" for number in range(40)]
@@ -19,7 +19,7 @@ def names(ids, parts):
     [((0.7, 0.15, 0.15), (28, 6, 6)), ((80, 0, 20), (32, 0, 8)), ((98, 1, 1), (38, 1, 1))],
 )
 def test_parts_have_the_sizes_asked_for_and_share_no_id(split, sizes):
-    parts = split_ids(IDS, fractions_of(split), 0)
+    parts = split_ids(IDS, normalise_fractions(split), 0)
     assert tuple(map(len, parts)) == sizes
     assert sorted(np.concatenate(parts).tolist()) == list(range(40))
 
@@ -62,7 +62,7 @@ def test_too_few_ids():
     ],
 )
 def test_every_part_of_a_cut_has_the_entries_it_needs(count, split, least, cuts):
-    assert cuts_of(count, fractions_of(split), least) == cuts
+    assert find_cuts(count, normalise_fractions(split), least) == cuts
 
 
 def test_classes_of_the_test_part_alone_are_refused():

@@ -5,10 +5,10 @@ import pytest
 import torch
 from own_tables import NAN, changed, visits
 
-from tauflow.data import TableOptions, sequences_like
-from tauflow.data.table.from_frame import sheet_of
-from tauflow.data.table.read import with_mask_inputs
-from tauflow.data.table.task import build
+from tauflow.data import TableOptions, transform_table
+from tauflow.data.table.from_frame import table_from_frame
+from tauflow.data.table.read import add_missing_indicators
+from tauflow.data.table.task import build_task
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 
 SAID = {"id": "patient", "time": "hours", "features": ["a", "b"]}
@@ -18,7 +18,9 @@ THIRDS = (1, 1, 1)
 
 
 def read(table, **said):
-    return build(sheet_of(table), TableOptions(**{**SAID, **said}), name="t", source="memory")
+    return build_task(
+        table_from_frame(table), TableOptions(**{**SAID, **said}), name="t", source="memory"
+    )
 
 
 def recording(length=20, ids=("r",)):
@@ -236,7 +238,7 @@ def test_missing_values_and_targets_of_cut_ids():
     assert "12 rows for training, 6 for validation, 3 for the test, in 2, 2, 1 sequences" in notes
     assert "Left out: 1 sequence cut from ids, without a target." in notes
     assert "4 of 21 targets are missing and do not count." in notes
-    told = with_mask_inputs(data)
+    told = add_missing_indicators(data)
     assert told.table.inputs == ("a", "b", "a measured")
     assert told.valid.x[1, :, 2].tolist() == [1.0, 1.0, 0.0]
 
@@ -299,20 +301,20 @@ def test_rows_without_times_are_cut_in_their_order():
 def test_new_tables_are_scaled_as_the_parts_and_not_cut(missing):
     table = {**recording(20), **{"b": [NAN, *np.sin(range(19))]}}
     data = read(table, target="y", split_by="time")
-    data = with_mask_inputs(data) if missing == "inputs" else data
+    data = add_missing_indicators(data) if missing == "inputs" else data
     new = {name: cells for name, cells in table.items() if name != "y"}
-    ids, batch = sequences_like(data, new)
+    ids, batch = transform_table(data, new)
     assert (ids, batch.x.shape[1]) == (("r",), 20)
     assert torch.equal(batch.x[0], torch.cat([getattr(data, part).x[0] for part in PARTS]))
     assert batch.dt.flatten().tolist() == close([0.0, *np.diff(table["hours"])])
     forecast = read(recording(20), split_by="time")
-    _, batch = sequences_like(forecast, recording(20), ahead=1.0)
+    _, batch = transform_table(forecast, recording(20), lead_time=1.0)
     assert torch.equal(batch.x[0, :13], forecast.train.x[0, :13])
     assert batch.x.shape[1] == 20
 
 
 def test_new_tables_need_no_groups():
     data = read(visits(ward=WARDS), target="died", group="ward", split=THIRDS)
-    ids, batch = sequences_like(data, visits(**changed("died", 0, "unknown")))
+    ids, batch = transform_table(data, visits(**changed("died", 0, "unknown")))
     place = ids.index(data.table.ids["train"][0])
     assert torch.equal(batch.x[place], data.train.x[0])

@@ -12,10 +12,10 @@ import pytest
 from own_tables import visits, write
 
 import tauflow.data.table.csv_file as csv_file
-import tauflow.data.table.csv_plain as csv_plain
+import tauflow.data.table.csv_pandas as csv_plain
 from tauflow.data import from_table, read_csv
-from tauflow.data.table import opened
-from tauflow.data.table.csv_file import read_sheet
+from tauflow.data.table import file_content
+from tauflow.data.table.csv_file import read_csv_table
 from tauflow.errors import ArgumentError, DataError, DataNotFoundError
 
 SAID = {"id": "patient", "time": "hours", "target": "died"}
@@ -95,8 +95,8 @@ def test_devices_and_pipes_are_not_read(tmp_path):
 @pytest.mark.parametrize("fill", [b"\0", b"1"])
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_long_line_costs_little_memory(tmp_path, monkeypatch, begin, fill, packed):
-    for module in (opened, csv_file, csv_plain):
-        monkeypatch.setattr(module, "LONGEST_LINE", 1 << 20)
+    for module in (file_content, csv_file, csv_plain):
+        monkeypatch.setattr(module, "MAX_LINE_BYTES", 1 << 20)
     content = begin + fill * 40_000_000
     file = tmp_path / "v.csv"
     file.write_bytes(gzip.compress(content, 1) if packed else content)
@@ -114,7 +114,7 @@ def test_memory_that_runs_out_is_said(tmp_path, monkeypatch):
     def fail(*args):
         raise MemoryError
 
-    monkeypatch.setattr("tauflow.data.table.files.read_sheet", fail)
+    monkeypatch.setattr("tauflow.data.table.files.read_csv_table", fail)
     with pytest.raises(DataError, match=r"v\.csv needs more memory than there is"):
         read_csv(write(tmp_path / "v.csv", visits()), **SAID)
 
@@ -129,15 +129,15 @@ def test_many_columns_are_what_pandas_reads(tmp_path, monkeypatch):
         raise AssertionError("lines of many cells are plain")
 
     with monkeypatch.context() as patch:
-        patch.setattr(csv_file, "_strictly", strictly)
-        sheet = read_sheet(tmp_path / "w.csv", names=["id"])
+        patch.setattr(csv_file, "_read_with_csv_module", strictly)
+        sheet = read_csv_table(tmp_path / "w.csv", names=["id"])
     assert list(sheet.columns) == list(frame.columns)
     found = np.stack([sheet.columns[name] for name in frame.columns[1:]], axis=1)
     np.testing.assert_array_equal(found, values)
-    monkeypatch.setattr(opened, "LONGEST_LINE", 1 << 16)
-    monkeypatch.setattr(csv_file, "LONGEST_LINE", 1 << 16)
+    monkeypatch.setattr(file_content, "MAX_LINE_BYTES", 1 << 16)
+    monkeypatch.setattr(csv_file, "MAX_LINE_BYTES", 1 << 16)
     with pytest.raises(DataError, match="has a line of more than"):
-        read_sheet(tmp_path / "w.csv", names=["id"])
+        read_csv_table(tmp_path / "w.csv", names=["id"])
 
 
 def test_a_long_cell_among_short_ones_is_an_error(tmp_path):

@@ -7,8 +7,8 @@ import pandas
 import pytest
 from own_tables import by_id, visits, write
 
-from tauflow.data import from_table, read_csv, sequences_like
-from tauflow.data.table.time_formats import time_formats
+from tauflow.data import from_table, read_csv, transform_table
+from tauflow.data.table.time_formats import infer_time_formats
 from tauflow.errors import TimeError
 
 SAID = {"id": "patient", "time": "hours", "target": "died", "time_unit": "hours"}
@@ -43,7 +43,7 @@ def test_elapsed_times(tmp_path, written, hours, of):
     data = from_table(table, time_format="elapsed", **SAID)
     right = np.tile(np.diff(hours, prepend=hours[0]), 12)
     np.testing.assert_allclose(gaps(data), right, rtol=1e-6)
-    batch = sequences_like(data, table)[1]
+    batch = transform_table(data, table)[1]
     np.testing.assert_allclose(batch.dt.numpy().ravel(), right, rtol=1e-6)
     minutes = from_table(table, time_format="elapsed", **{**SAID, "time_unit": "minutes"})
     np.testing.assert_allclose(gaps(minutes), 60 * right, rtol=1e-6)
@@ -87,7 +87,7 @@ def test_what_is_no_elapsed_time(cell):
 )
 @pytest.mark.parametrize("of", ["file", "frame"])
 def test_the_form_is_guessed_and_named_and_works(tmp_path, written, form, of):
-    assert time_formats(written) == (form,)
+    assert infer_time_formats(written) == (form,)
     table = pandas.DataFrame(timed(*written))
     if of == "file":
         table = write(tmp_path / "v.csv", timed(*written))
@@ -111,7 +111,7 @@ def test_the_form_is_guessed_and_named_and_works(tmp_path, written, form, of):
     ],
 )
 def test_where_the_order_is_open_none_is_taken(written, forms):
-    assert time_formats(written) == forms
+    assert infer_time_formats(written) == forms
     three = (written * 2)[:3]
     with pytest.raises(TimeError) as error:
         from_table(timed(*three), **SAID)
@@ -135,7 +135,7 @@ def test_where_the_order_is_open_none_is_taken(written, forms):
     ],
 )
 def test_no_form_is_made_up(cells):
-    assert time_formats(cells) == ()
+    assert infer_time_formats(cells) == ()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from own_tables import by_id, changed, visits, write
 
-from tauflow.data import from_table, read_csv, sequences_like
+from tauflow.data import from_table, read_csv, transform_table
 from tauflow.data.table.times import UNITS
 from tauflow.errors import TimeError, UnknownNameError
 
@@ -260,7 +260,7 @@ def test_by_default_the_median_gap_is_1_whatever_times_are_counted_in(scale):
     assert data.train.dt[0].tolist() == pytest.approx([0.0, 1.0, 4.0, 0.5])
     assert "the median gap of the training part" in " ".join(data.card.notes)
     new = {"patient": [1, 1], "hours": [0.0, 3 * scale], "a": [1.0, 2.0]}
-    assert sequences_like(data, new)[1].dt.tolist() == [[0.0, pytest.approx(3.0)]]
+    assert transform_table(data, new)[1].dt.tolist() == [[0.0, pytest.approx(3.0)]]
 
 
 def test_the_unit_of_dates_is_their_median_gap_too():
@@ -296,7 +296,7 @@ def test_small_numbers_of_single_precision_are_fine():
     assert gaps(data) == pytest.approx([0, 0.1, 30.5])
     coarse = pandas.DataFrame(visits(hours=unix(np.float32)))
     with pytest.raises(TimeError, match="lie 128 apart"):
-        sequences_like(data, coarse)
+        transform_table(data, coarse)
 
 
 def test_a_file_with_more_digits_than_double_precision_has_is_refused(tmp_path):

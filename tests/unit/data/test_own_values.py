@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from own_tables import NAN, by_id, unpadded, visits, write
 
 import tauflow
-from tauflow.data import from_table, read_csv, sequences_like
-from tauflow.data.table.options import TEXTS
+from tauflow.data import from_table, read_csv, transform_table
+from tauflow.data.table.options import TEXT_LABELS
 from tauflow.errors import ArgumentError, TimeError
 from tauflow.predict import Predictor
 
@@ -290,9 +290,9 @@ def test_text_classes_stay_as_they_are_written(kind, codes):
     table = pandas.DataFrame({**visits(), "level": kind(level)})
     data = from_table(table, target="level", features=["a"], **COLUMNS)
     assert data.table.outputs == tuple(sorted(codes))
-    assert data.table.kind == TEXTS
+    assert data.table.kind == TEXT_LABELS
     model = tauflow.SequenceModel(tauflow.Elman(1, 3, return_sequences=False), 2)
-    answers = Predictor.of(model, data).predict(table)["level"]
+    answers = Predictor.from_data(model, data).predict(table)["level"]
     assert set(answers) <= set(codes)
 
 
@@ -310,7 +310,7 @@ def test_a_leading_zero_makes_a_class_of_its_own_in_a_file(tmp_path, task, plain
     said = {"target": "level", "features": ["a"], **COLUMNS}
     data = read_csv(path, task=task, **said)
     assert data.table.outputs == codes
-    assert data.table.kind == TEXTS
+    assert data.table.kind == TEXT_LABELS
     found = {name: codes[int(one.y.flatten()[0])] for name, (_, one, _) in by_id(data).items()}
     assert found == {f"p{number:02d}": codes[number % 3] for number in range(12)}
 
@@ -338,8 +338,8 @@ def test_answers_have_no_digits_that_mean_nothing():
     said = {"target": "b", "features": ["a"], "task": "regression", **COLUMNS}
     data = from_table(visits(), **said)
     model = tauflow.SequenceModel(tauflow.Elman(1, 3), 1)
-    answers = Predictor.of(model, data).predict(pandas.DataFrame(visits()))["b"]
+    answers = Predictor.from_data(model, data).predict(pandas.DataFrame(visits()))["b"]
     assert all(len(repr(float(value)).lstrip("-").replace(".", "")) <= 9 for value in answers)
-    _, batch = sequences_like(data, visits())
+    _, batch = transform_table(data, visits())
     expected = data.table.unscale(model.eval()(batch.x, dt=batch.dt)[0]).flatten().detach()
     assert answers.tolist() == pytest.approx(expected.tolist(), abs=1e-6)

@@ -9,10 +9,10 @@ import torch
 from own_tables import NAN, visits
 
 import tauflow
-from tauflow.data import from_table, sequences_like
+from tauflow.data import from_table, transform_table
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.predict import Predictor
-from tauflow.runs.baselines import baselines
+from tauflow.runs.baselines import score_baselines
 from tauflow.training import METRICS
 
 
@@ -71,7 +71,7 @@ def test_windows_without_a_horizon_hold_every_row():
 def test_trivial_forecasts_of_a_horizon():
     values = [float(row % 4) for row in range(200)]
     data = from_table(series(a=values), time="t", window=8, horizon=6, season=4, scale=False)
-    scores = dict(baselines(data, "mse"))
+    scores = dict(score_baselines(data, "mse"))
     assert scores["seasonal naive"] == 0
     x, y = data.test.x[:, -1], data.test.y
     assert scores["persistence"] == pytest.approx(float(((y - x) ** 2).mean()))
@@ -82,12 +82,12 @@ def test_a_predictor_answers_from_the_last_window(tmp_path):
         series(who=["x"] * 200), id="who", time="t", split_by="time", window=12, horizon=2
     )
     new = series(40, who=["x"] * 20 + ["y"] * 20)
-    ids, batch = sequences_like(data, new)
+    ids, batch = transform_table(data, new)
     assert ids == ("x", "y")
     x = data.table.unscale_inputs(batch.x.double())[..., 0]
     assert x[1].round().tolist() == list(range(28, 40))
     model = tauflow.SequenceModel(tauflow.GRU(1, 3, return_sequences=False), 2)
-    found = Predictor.of(model, data).predict(new)
+    found = Predictor.from_data(model, data).predict(new)
     assert list(found.columns) == ["who", "t", "t +1", "t +2", "a +1", "a +2"]
     assert found["t"].tolist() == [38.0, 78.0]
 
@@ -133,13 +133,13 @@ def test_each_forecast_of_a_horizon_says_its_time():
     table = series()
     data = from_table(table, time="t", window=12, horizon=3)
     model = tauflow.SequenceModel(tauflow.Elman(1, 2, return_sequences=False), 3)
-    found = Predictor.of(model, data).predict(table)
+    found = Predictor.from_data(model, data).predict(table)
     assert list(found) == ["t", "t +1", "t +2", "t +3", "a +1", "a +2", "a +3"]
     assert found.iloc[0, :4].tolist() == [398.0, 400.0, 402.0, 404.0]
     dates = [f"2024-05-{1 + row // 24:02d}T{row % 24:02d}:00:00" for row in range(200)]
     data = from_table({**table, "t": dates}, time="t", window=12, horizon=2)
     model = tauflow.SequenceModel(tauflow.Elman(1, 2, return_sequences=False), 2)
-    found = Predictor.of(model, data).predict({**table, "t": dates})
+    found = Predictor.from_data(model, data).predict({**table, "t": dates})
     assert found.iloc[0, :3].tolist() == [
         "2024-05-09T07:00:00",
         "2024-05-09T08:00:00",
@@ -152,7 +152,7 @@ def test_a_season_may_be_a_span_of_time():
     said = {"window": 8, "horizon": 6, "scale": False, "time_unit": "minutes"}
     data = from_table(series(a=values), time="t", season="8 min", **said)
     assert data.card.season == 4
-    assert dict(baselines(data, "mse"))["seasonal naive"] == 0
+    assert dict(score_baselines(data, "mse"))["seasonal naive"] == 0
     assert from_table(series(a=values), time="t", season="4", **said).card.season == 4
 
 
@@ -163,7 +163,7 @@ def test_a_season_may_be_a_span_of_time():
 def test_windows_too_short_to_look_a_season_back_are_told(window, horizon, season, rows):
     data = from_table(series(), time="t", window=window, horizon=horizon, season=season)
     told = [note for note in data.card.notes if "Warning: nothing is compared with" in note]
-    names = [name for name, _ in baselines(data, "mse") if "seasonal" in name]
+    names = [name for name, _ in score_baselines(data, "mse") if "seasonal" in name]
     if rows is None:
         assert (told, len(names)) == ([], 1)
     else:
@@ -234,7 +234,7 @@ def test_rows_to_predict_are_median_gaps_away_for_any_window(window):
     model = tauflow.SequenceModel(
         tauflow.Elman(data.card.input_size, 4, return_sequences=False), data.card.target_size
     )
-    found = Predictor.of(model, data).predict(table)
+    found = Predictor.from_data(model, data).predict(table)
     ahead = [found[f"when +{step}"][0] - when[-1] for step in (1, 2, 3)]
     assert ahead == [pandas.Timedelta("15min") * step for step in (1, 2, 3)]
 
@@ -307,7 +307,7 @@ def test_missing_values_of_a_horizon_do_not_count(horizon):
     both = np.stack([table["a"], table["b"]], 1)[510:]
     truth = np.stack([both[e : e + horizon].ravel() for e in range(12, len(both) - horizon + 1)])
     truth = truth[~np.isnan(truth).all(1)]
-    assert np.array_equal(batch.known_of_sequences.numpy(), ~np.isnan(truth))
+    assert np.array_equal(batch.sequence_target_mask.numpy(), ~np.isnan(truth))
     given = torch.from_numpy(np.random.default_rng(1).normal(size=truth.shape)).float()
     error = info.unscale(given.double()).numpy() - truth
     scaled = error / info.y_scale.numpy()
@@ -335,15 +335,15 @@ def test_missing_values_of_a_horizon_have_no_gradient():
     batch = from_table(table_with_holes(), time="t", window=12, horizon=6, stride=1).train
     given = torch.zeros(batch.y.shape, requires_grad=True)
     METRICS["mse"](given, batch).backward()
-    assert torch.equal(given.grad != 0, batch.known_of_sequences)
+    assert torch.equal(given.grad != 0, batch.sequence_target_mask)
 
 
 def test_a_fifth_of_missing_values_leaves_windows_to_train_on():
     data = from_table(table_with_holes(), time="t", window=12, horizon=24, missing="inputs")
     assert len(data.train) == (420 - 36) // 24 + 1
-    mean = data.train.y[:, 0][data.train.known_of_sequences[:, 0]].mean()
-    constant = (data.test.y - mean)[data.test.known_of_sequences].square().mean()
-    found = dict(baselines(data, "mse"))
+    mean = data.train.y[:, 0][data.train.sequence_target_mask[:, 0]].mean()
+    constant = (data.test.y - mean)[data.test.sequence_target_mask].square().mean()
+    found = dict(score_baselines(data, "mse"))
     assert found["training mean"] == pytest.approx(float(constant), rel=0.2)
     model = tauflow.SequenceModel(
         tauflow.GRU(data.card.input_size, 8, return_sequences=False), data.card.target_size

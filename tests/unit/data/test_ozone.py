@@ -5,8 +5,8 @@ import pytest
 import torch
 from published_data import file_or_skip, load_or_skip, target_hashes
 
-from tauflow.data.catalog import load_task
 from tauflow.data.real.ozone import read_days
+from tauflow.data.registry import load_task
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 
 HASHES = ["43890e90861725ca", "f84ad277d4552719", "eabd0bb048b4a8f4"]

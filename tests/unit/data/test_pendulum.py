@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from tauflow.data.catalog import load_task
+from tauflow.data.registry import load_task
 from tauflow.data.synthetic import pendulum
-from tauflow.data.synthetic.pendulum import Drive, load_pendulum, simulate
+from tauflow.data.synthetic.pendulum import DrivingTorque, load_pendulum, simulate
 from tauflow.errors import ArgumentError
 
 SMALL = (24, 6, 8)
@@ -15,7 +15,7 @@ SMALL = (24, 6, 8)
 
 def test_simulation_agrees_with_scipy():
     rng = np.random.default_rng(0)
-    drive = Drive(rng.uniform(0, 1, 4), rng.uniform(0.5, 1.5, 4), rng.uniform(0, 6, 4))
+    drive = DrivingTorque(rng.uniform(0, 1, 4), rng.uniform(0.5, 1.5, 4), rng.uniform(0, 6, 4))
     start = rng.uniform(-2, 2, (2, 4))
     times = np.concatenate([np.zeros((4, 1)), rng.uniform(0.1, 2.0, (4, 12)).cumsum(1)], axis=1)
     ours = simulate(start, times, drive)
@@ -45,20 +45,20 @@ def test_a_gap_as_long_as_the_largest_mean_allows_is_followed(gap, error):
         return np.concatenate([velocity, pull])
 
     exact = solve_ivp(flow, (0.0, gap), start.ravel(), method="DOP853", rtol=1e-12, atol=1e-12)
-    ours = simulate(start, np.tile([0.0, gap], (count, 1)), Drive(a, nu, phi))[..., -1]
+    ours = simulate(start, np.tile([0.0, gap], (count, 1)), DrivingTorque(a, nu, phi))[..., -1]
     np.testing.assert_allclose(ours, exact.y[:, -1].reshape(2, count), atol=error)
 
 
 @pytest.mark.parametrize("mean_gap", [0.1, 0.5, 1.0])
 def test_gaps_up_to_the_default_take_the_steps_that_they_always_took(mean_gap, monkeypatch):
     data = load_pendulum(sizes=SMALL, mean_gap=mean_gap).train
-    monkeypatch.setattr(pendulum, "LONGEST_STEP", math.inf)  # SUBSTEPS for every gap
+    monkeypatch.setattr(pendulum, "MAX_STEP", math.inf)  # SUBSTEPS for every gap
     fixed = load_pendulum(sizes=SMALL, mean_gap=mean_gap).train
     assert torch.equal(data.y, fixed.y) == (mean_gap <= 0.5)
 
 
 def test_small_swing_without_a_drive_decays_as_calculated():
-    still = Drive(np.zeros(1), np.ones(1), np.zeros(1))
+    still = DrivingTorque(np.zeros(1), np.ones(1), np.zeros(1))
     times = np.linspace(0, 20, 41)[None]
     angle = simulate(np.array([[1e-4], [0.0]]), times, still)[0, 0]
     nu, c = np.sqrt(1 - 0.05**2), 0.05

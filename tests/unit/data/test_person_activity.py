@@ -4,8 +4,8 @@ import torch
 from person_file import START, made, written
 from sklearn.model_selection import train_test_split
 
-from tauflow.data.catalog import load_task
-from tauflow.data.real.person_activity import ACTIVITIES, TAGS, thin
+from tauflow.data.real.person_activity import ACTIVITIES, TAGS, mark_distinct_times
+from tauflow.data.registry import load_task
 
 
 @pytest.fixture(scope="module")
@@ -104,4 +104,4 @@ def test_split_by_subject_keeps_people_apart(load, rows, setting):
 
 def test_thinning_by_hand():
     ticks = np.array([0, 10_000, 40_000, 60_000, 140_000, 260_000]) + START
-    assert thin(ticks).tolist() == [True, True, False, True, False, True]
+    assert mark_distinct_times(ticks).tolist() == [True, True, False, True, False, True]

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from person_file import FILE, ROW, made, written
 
-from tauflow.data.catalog import load_task
 from tauflow.data.real import person_activity
 from tauflow.data.real.person_activity import read_readings
+from tauflow.data.registry import load_task
 from tauflow.errors import ArgumentError, DataError, DataNotFoundError, TimeError, UnknownNameError
 
 

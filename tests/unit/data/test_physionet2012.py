@@ -9,9 +9,9 @@ from published_data import content_hash, load_or_skip
 
 from tauflow.data import load_task
 from tauflow.data.real import physionet2012
-from tauflow.data.real.physionet2012 import PHYSIONET2012, fill_forward, scale
+from tauflow.data.real.physionet2012 import PHYSIONET2012, forward_fill, scale_by_range
 from tauflow.data.real.physionet_records import VARIABLES
-from tauflow.data.store import find
+from tauflow.data.store import find_data_folder
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 
 HR, AGE = (VARIABLES.index(name) for name in ("HR", "Age"))
@@ -39,7 +39,7 @@ def test_counts_are_the_known_ones(data):
 
 
 def test_a_record_is_followed_from_the_file(data):
-    archive = next(path for path in find(PHYSIONET2012).glob("set-a.tar.*"))
+    archive = next(path for path in find_data_folder(PHYSIONET2012).glob("set-a.tar.*"))
     with tarfile.open(archive) as members:
         text = members.extractfile("set-a/132539.txt").read().decode()
     assert text.splitlines()[8:9] == ["00:07,HR,73"]
@@ -124,8 +124,8 @@ def test_a_seed_is_a_number(seed):
 def test_filling_and_scaling_equal_plain_loops(seed, counts):
     rng = np.random.RandomState(seed)
     values, observed = rng.randn(sum(counts), 3), rng.rand(sum(counts), 3) < 0.5
-    scaled = scale(values, observed, np.ones(sum(counts), bool))
-    filled = fill_forward(scaled, observed, np.array(counts))
+    scaled = scale_by_range(values, observed, np.ones(sum(counts), bool))
+    filled = forward_fill(scaled, observed, np.array(counts))
     starts = np.cumsum([0, *counts]).tolist()
     for row in range(sum(counts)):
         if row in starts:

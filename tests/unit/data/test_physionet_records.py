@@ -3,7 +3,7 @@ import tarfile
 
 import pytest
 
-from tauflow.data.real.physionet2012 import read_table
+from tauflow.data.real.physionet2012 import read_all_records
 from tauflow.data.real.physionet_records import VARIABLES, parse_record, read_deaths
 from tauflow.errors import DataError
 
@@ -56,12 +56,12 @@ def test_small_archive(tmp_path):
     )
     outcomes = tmp_path / "Outcomes-a.txt"
     outcomes.write_text("RecordID,SAPS-I,In-hospital_death\n8,1,1\n7,2,0\n")
-    table = read_table([outcomes, archive])
+    table = read_all_records([outcomes, archive])
     assert table["values"][:, AGE].tolist() == [50, 0, 60, 0]
     assert (table["died"].tolist(), table["counts"].tolist()) == ([0, 1], [2, 2])
     outcomes.write_text("RecordID,SAPS-I,In-hospital_death\n8,1,1\n")
     with pytest.raises(DataError, match=r"2 records and .* 1 outcomes, and record 7 is in one"):
-        read_table([outcomes, archive])
+        read_all_records([outcomes, archive])
     outcomes.write_text("RecordID,In-hospital_death\n8,yes\n")
     with pytest.raises(DataError, match=r"line 2: In-hospital_death is 'yes', expected 0 or 1"):
         read_deaths(outcomes)
@@ -70,4 +70,4 @@ def test_small_archive(tmp_path):
         read_deaths(outcomes)
     archive.write_bytes(archive.read_bytes()[:60])
     with pytest.raises(DataError, match="is not a whole tar archive"):
-        read_table([outcomes, archive])
+        read_all_records([outcomes, archive])

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tauflow.data.catalog import load_task
 from tauflow.data.real import power
-from tauflow.data.real.power import hold, load_power, read_minutes
+from tauflow.data.real.power import forward_fill, load_power, read_minutes
+from tauflow.data.registry import load_task
 from tauflow.errors import ChecksumError, DataError, DataNotFoundError, UnknownNameError
 
 NAME = "household_power_consumption.txt"
@@ -55,12 +55,12 @@ def test_columns_keep_their_last_value(rows):
     for row in values:
         kept = [old if np.isnan(new) else new for old, new in zip(kept, row, strict=True)]
         expected.append(kept)
-    assert hold(values, "f").tolist() == expected
+    assert forward_fill(values, "f").tolist() == expected
 
 
 def test_nothing_to_keep_is_refused():
     with pytest.raises(DataError, match="the first value of column 'Global_reactive_power' is"):
-        hold(np.array([[1.0, np.nan], [1.0, 2.0]]), "f")
+        forward_fill(np.array([[1.0, np.nan], [1.0, 2.0]]), "f")
 
 
 def in_archive(tmp_path, monkeypatch, lines):

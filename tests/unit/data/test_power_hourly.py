@@ -6,7 +6,7 @@ import pytest
 import torch
 from published_data import file_or_skip, load_or_skip
 
-from tauflow.data.real.power import HOUR_HEADER, read_hours
+from tauflow.data.real.power import HOUR_HEADER, read_hourly_sums
 from tauflow.errors import DataError
 
 HEADER = ",".join(HOUR_HEADER)
@@ -65,8 +65,8 @@ def test_hours_that_are_not_whole_repeat_the_one_before(tmp_path):
     path = tmp_path / "household_power_consumption_hourly.csv"
     lines = [HEADER, row(0, 719.0), row(1, 14400.0), row(2, 0.0), row(3, 14500.0)]
     path.write_text("\r\n".join(lines))
-    assert read_hours([path])[:, 2].tolist() == [14400.0, 14400.0, 14500.0]
-    assert read_hours([path])[0].tolist() == [60.0, 6.0, 14400.0, 240.0, 0.0, 1.0, 17.0]
+    assert read_hourly_sums([path])[:, 2].tolist() == [14400.0, 14400.0, 14500.0]
+    assert read_hourly_sums([path])[0].tolist() == [60.0, 6.0, 14400.0, 240.0, 0.0, 1.0, 17.0]
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_malformed_file_is_refused(tmp_path, lines, message):
     path = tmp_path / "household_power_consumption_hourly.csv"
     path.write_text("\n".join(lines))
     with pytest.raises(DataError, match=f"hourly.csv.* ?{message}"):
-        read_hours([path])
+        read_hourly_sums([path])

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tauflow.data.synthetic.road_path import SPACING, Car, beside, path_from_curvature
-from tauflow.data.synthetic.road_scene import ROADS, SEASONS, Mark, Scene, draw_scene
+from tauflow.data.synthetic.road_path import SPACING, Car, make_centre_line, place_car
+from tauflow.data.synthetic.road_scene import ROADS, SEASONS, Mark, Scene, sample_scene
 from tauflow.data.synthetic.road_view import Camera, render
 
 CAMERA = Camera(rows=144, columns=256)
-STRAIGHT = path_from_curvature(np.zeros(800))
+STRAIGHT = make_centre_line(np.zeros(800))
 WHITE, BLACK, GREY = (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), (0.5, 0.5, 0.5)
 LINES = Scene(replace(SEASONS["summer"], asphalt=BLACK, verge=BLACK, mark=WHITE), ROADS["one-lane"])
 
@@ -44,7 +44,7 @@ def centre(brightness, columns):
 @pytest.mark.parametrize("side", [1, -1])
 @pytest.mark.parametrize("row", [60, 70, 90, 120])
 def test_marks_of_a_straight_road_lie_where_the_pinhole_formula_says(side, row):
-    image = picture(STRAIGHT, beside(STRAIGHT, 10.0, 0.3, 0.0))
+    image = picture(STRAIGHT, place_car(STRAIGHT, 10.0, 0.3, 0.0))
     column, back = projected((front_of_row(row), 1.75 * side - 0.3, 0.0))
     assert back == pytest.approx(row + 0.5)
     near = np.arange(max(int(column) - 14, 0), min(int(column) + 15, 256))
@@ -55,7 +55,9 @@ def test_marks_of_a_straight_road_lie_where_the_pinhole_formula_says(side, row):
 def test_a_mark_covers_as_many_pixels_as_it_is_wide():
     """The brightness of a row adds up to the width of the mark in pixels."""
     for row in (58, 80, 120):
-        image = picture(STRAIGHT, beside(STRAIGHT, 10.0, 0.0, 0.0), replace(LINES, visibility=1e9))
+        image = picture(
+            STRAIGHT, place_car(STRAIGHT, 10.0, 0.0, 0.0), replace(LINES, visibility=1e9)
+        )
         front = front_of_row(row)
         depth = front * np.cos(CAMERA.pitch) + CAMERA.height * np.sin(CAMERA.pitch)
         assert image[0, row].sum() == pytest.approx(2 * 0.15 * CAMERA.focal / depth, rel=0.1)
@@ -64,7 +66,7 @@ def test_a_mark_covers_as_many_pixels_as_it_is_wide():
 def test_marks_meet_at_the_vanishing_point_on_the_horizon():
     """With a car turned by an angle, the road runs to that place of the horizon."""
     turned = 0.1
-    image = picture(STRAIGHT, beside(STRAIGHT, 10.0, 0.4, turned))
+    image = picture(STRAIGHT, place_car(STRAIGHT, 10.0, 0.4, turned))
     vanishing, horizon = projected((1e9 * np.cos(turned), -1e9 * np.sin(turned), 0.0))
     assert horizon == pytest.approx(72 - CAMERA.focal * np.tan(CAMERA.pitch))
     lines = []
@@ -90,7 +92,7 @@ def test_marks_meet_at_the_vanishing_point_on_the_horizon():
 def test_the_ground_begins_at_the_horizon():
     flat = replace(SEASONS["summer"], asphalt=BLACK, verge=BLACK, mark=BLACK, haze=WHITE, sky=WHITE)
     scene = Scene(flat, ROADS["one-lane"], visibility=1e9)
-    image = picture(STRAIGHT, beside(STRAIGHT, 10.0, 0.0, 0.0), scene)
+    image = picture(STRAIGHT, place_car(STRAIGHT, 10.0, 0.0, 0.0), scene)
     horizon = CAMERA.rows / 2 - CAMERA.focal * np.tan(CAMERA.pitch)
     assert (image[:, : int(horizon)] == 1).all()
     assert (image[:, int(horizon) + 2 :] < 1e-6).all()
@@ -99,9 +101,9 @@ def test_the_ground_begins_at_the_horizon():
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_turn_to_the_left_bends_to_the_left(sign):
     """The middle of the lane, at a distance, is where a circle of 80 m radius says."""
-    curve = path_from_curvature(np.full(800, sign / 80.0))
+    curve = make_centre_line(np.full(800, sign / 80.0))
     line = replace(LINES, marks=(Mark(0.0),))
-    image = picture(curve, beside(curve, 0.0, 0.0, 0.0), line)
+    image = picture(curve, place_car(curve, 0.0, 0.0, 0.0), line)
     columns = []
     for row in (62, 75, 100):
         front = front_of_row(row)
@@ -115,18 +117,20 @@ def test_a_turn_to_the_left_bends_to_the_left(sign):
 
 def test_feet_are_the_nearest_points_of_a_winding_road():
     rng = np.random.RandomState(0)
-    road = path_from_curvature(0.02 * np.sin(np.arange(800) * SPACING / 15))
+    road = make_centre_line(0.02 * np.sin(np.arange(800) * SPACING / 15))
     number, side = rng.randint(40, 760, 300), rng.uniform(-9.0, 9.0, 300)
     x = road.x[number] - side * np.sin(road.heading[number])
     y = road.y[number] + side * np.cos(road.heading[number])
     guess = number * SPACING + rng.uniform(-4.0, 4.0, 300)
-    feet = road.feet(*(values.astype(np.float32) for values in (x, y, guess)))
+    feet = road.find_foot_points(*(values.astype(np.float32) for values in (x, y, guess)))
     np.testing.assert_allclose(feet.lateral, side, atol=2e-3)
     np.testing.assert_allclose(feet.along, number * SPACING, atol=5e-3)
 
 
 def test_the_road_goes_on_straight_after_its_end():
-    feet = STRAIGHT.feet(*(np.array([v], dtype=np.float32) for v in (300.0, 2.0, 200.0)))
+    feet = STRAIGHT.find_foot_points(
+        *(np.array([v], dtype=np.float32) for v in (300.0, 2.0, 200.0))
+    )
     assert feet.along[0] == pytest.approx(300.0)
     assert feet.lateral[0] == pytest.approx(2.0)
 
@@ -140,8 +144,8 @@ def test_patches_average_dashes_and_shadows():
         slant=0.4,
         darkness=0.5,
     )
-    curve = path_from_curvature(np.full(800, 1 / 90.0))
-    car = beside(curve, 0.0, -0.5, 0.05)
+    curve = make_centre_line(np.full(800, 1 / 90.0))
+    car = place_car(curve, 0.0, -0.5, 0.05)
     coarse = picture(curve, car, scene, Camera(36, 64))
     fine = picture(curve, car, scene, Camera(36 * 15, 64 * 15))
     mean = fine.reshape(3, 36, 15, 64, 15).mean(axis=(2, 4))
@@ -151,7 +155,7 @@ def test_patches_average_dashes_and_shadows():
 
 
 def test_light_and_paint_are_factors():
-    car = beside(STRAIGHT, 10.0, 0.0, 0.0)
+    car = place_car(STRAIGHT, 10.0, 0.0, 0.0)
     bright = picture(STRAIGHT, car)
     dim = picture(STRAIGHT, car, replace(LINES, brightness=0.5, tint=(1.0, 0.8, 0.6)))
     for channel, tint in enumerate((1.0, 0.8, 0.6)):
@@ -162,7 +166,7 @@ def test_light_and_paint_are_factors():
 
 
 def test_in_thick_haze_nothing_else_is_seen():
-    thick = picture(STRAIGHT, beside(STRAIGHT, 10.0, 0.0, 0.0), replace(LINES, visibility=0.05))
+    thick = picture(STRAIGHT, place_car(STRAIGHT, 10.0, 0.0, 0.0), replace(LINES, visibility=0.05))
     haze = np.array(LINES.season.haze)[:, None, None]
     np.testing.assert_allclose(thick[:, 60:], np.broadcast_to(haze, (3, 84, 256)), atol=1e-6)
 
@@ -186,7 +190,7 @@ def test_the_skyline_stands_still_while_the_car_turns():
 
 def test_scenes_differ_and_draw_seasons_asked_for():
     rng = np.random.RandomState(0)
-    scenes = [draw_scene(200.0, ["winter", "autumn"], rng) for _ in range(40)]
+    scenes = [sample_scene(200.0, ["winter", "autumn"], rng) for _ in range(40)]
     assert {id(scene.season) for scene in scenes} == {id(SEASONS[n]) for n in ("winter", "autumn")}
     assert len({scene.brightness for scene in scenes}) == 40
     assert len({scene.marks for scene in scenes}) == len(ROADS)

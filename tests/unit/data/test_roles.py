@@ -231,7 +231,7 @@ KNOWN = {
 
 
 def roles_of(table: Any, **given: Any) -> tuple[Any, ...]:
-    said = guess_roles(table, given).said
+    said = guess_roles(table, given).option_values
     return tuple(said.get(role) for role in ("id", "time", "long", "target"))
 
 
@@ -256,7 +256,7 @@ def test_contents_decide_and_not_names(name, names):
     known = KNOWN[name]
     new = {one: f"c{place}" for place, one in enumerate(known.frame)} if names == "changed" else {}
     frame = known.frame.rename(columns=new)
-    found = guess_roles(frame, {}).said
+    found = guess_roles(frame, {}).option_values
     assert found["id"] == new.get(known.id, known.id)
     if known.time in ("day", "time"):  # rises in the order of the rows, or holds dates
         assert found["time"] == new.get(known.time, known.time)
@@ -289,16 +289,16 @@ def test_other_columns():
         **{"year": "known", "day": "known", **left},
     }
     assert "300 different texts" in guess.roles["note"].reason
-    assert set(guess.said["features"]) == {"sex", "crp", "year", "day"}
-    assert guess.said["static"] == ("sex",)
-    assert guess.said["known"] == ("year", "day")
+    assert set(guess.option_values["features"]) == {"sex", "crp", "year", "day"}
+    assert guess.option_values["static"] == ("sex",)
+    assert guess.option_values["known"] == ("year", "day")
     # With a target nothing is known ahead: the values of a row are all that counts.
-    assert "known" not in guess_roles(frame, {"target": "crp"}).said
+    assert "known" not in guess_roles(frame, {"target": "crp"}).option_values
 
 
 def test_a_value_that_comes_late_is_not_static():
     frame = patients(outcome_day=np.tile([np.nan] * 5 + [1.0], 50))
-    assert guess_roles(frame, {}).said["static"] == ("sex",)
+    assert guess_roles(frame, {}).option_values["static"] == ("sex",)
 
 
 def test_constants_are_no_targets():
@@ -309,11 +309,11 @@ def test_constants_are_no_targets():
 def test_counts_of_rows():
     frame = pandas.concat([patients(), patients()[:40]])
     guess = guess_roles(shuffled(frame), {})
-    assert guess.whole.merged == 40
+    assert guess.merged_table.merged_count == 40
     once = shuffled(frame).drop_duplicates(["pat", "day"])
     assert guess.sequences.unsorted == (once.groupby("pat")["day"].diff() < 0).sum()
-    assert guess.said["duplicates"] == "mean"
-    assert guess.said["sort"] is True
+    assert guess.option_values["duplicates"] == "mean"
+    assert guess.option_values["sort"] is True
 
 
 @pytest.mark.parametrize(
@@ -338,8 +338,8 @@ def test_missing_markers_and_formats_are_found():
     frame = series(power=["-" if k % 9 == 0 else f"{k}.5" for k in range(200)])
     frame["timestamp"] = HOURS.strftime("%d.%m.%Y %H:%M")
     guess = guess_roles(frame, {})
-    assert guess.said["na_values"] == ("-",)
-    assert guess.said["time_format"] == "%d.%m.%Y %H:%M"
+    assert guess.option_values["na_values"] == ("-",)
+    assert guess.option_values["time_format"] == "%d.%m.%Y %H:%M"
     assert guess.roles["power"].name == "feature"
 
 
@@ -347,13 +347,13 @@ def test_missing_markers_and_formats_are_found():
 def test_a_season_is_for_series_with_even_gaps_of_an_hour_or_a_day(freq, season):
     times = pandas.date_range("2020", periods=3000, freq=freq)
     guess = guess_roles(pandas.DataFrame({"at": times, "load": walk(3000)}), {})
-    assert guess.said.get("season") == season
+    assert guess.option_values.get("season") == season
     load_table(guess_frame := pandas.DataFrame({"at": times, "load": walk(3000)}), guess.options)
     holes = guess_frame.drop(index=range(50, 2950, 20))
-    assert "season" not in guess_roles(holes, {}).said
+    assert "season" not in guess_roles(holes, {}).option_values
 
 
 def test_few_long_sequences_are_cut_by_time():
-    said = guess_roles(sites(), {}).said
+    said = guess_roles(sites(), {}).option_values
     assert (said["split_by"], said["window"]) == ("time", 100)
-    assert "split_by" not in guess_roles(patients(), {}).said
+    assert "split_by" not in guess_roles(patients(), {}).option_values

@@ -6,10 +6,10 @@ import numpy as np
 import pandas
 import pytest
 from own_tables import unpadded
-from sklearn.preprocessing import StandardScaler
+from sklearn import preprocessing
 
 from tauflow.data import from_table
-from tauflow.data.scaler import Standard
+from tauflow.data.scaler import StandardScaler
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
 
 DRAWN = np.random.default_rng(0).normal(size=400)
@@ -61,10 +61,10 @@ def test_mean_and_deviation_are_those_of_exact_arithmetic(name, weighted):
     values = VARYING[name]
     weight = np.random.default_rng(1).integers(0, 5, 400).astype(float) if weighted else None
     mean, deviation = exactly(values, weight)
-    found = Standard.of([values], weight)
+    found = StandardScaler.fit([values], weight)
     assert abs(found.mean[0] - mean) <= np.spacing(max(abs(mean), deviation))
     assert abs(found.scale[0] - deviation) <= 4 * np.spacing(deviation)
-    scaled = found.column(0, values)
+    scaled = found.transform_column(0, values)
     assert np.sqrt(
         np.average((scaled - np.average(scaled, weights=weight)) ** 2, weights=weight)
     ) == (pytest.approx(1.0, rel=1e-12))
@@ -72,19 +72,24 @@ def test_mean_and_deviation_are_those_of_exact_arithmetic(name, weighted):
 
 def test_ordinary_columns_are_scaled_as_by_scikit_learn():
     values = np.stack([3.0 + 2.0 * DRAWN, DRAWN**3, np.where(DRAWN > 0, np.nan, DRAWN)], 1)
-    theirs, ours = StandardScaler().fit(values), Standard.of(values.T)
+    theirs, ours = preprocessing.StandardScaler().fit(values), StandardScaler.fit(values.T)
     np.testing.assert_allclose(ours.mean, theirs.mean_, rtol=1e-14)
     np.testing.assert_allclose(ours.scale, theirs.scale_, rtol=1e-14)
     np.testing.assert_allclose(
-        ours.applied(values), theirs.transform(values), rtol=1e-12, atol=1e-14
+        ours.transform(values), theirs.transform(values), rtol=1e-12, atol=1e-14
     )
-    np.testing.assert_allclose(ours.undone(ours.applied(values)), values, rtol=1e-14, atol=1e-15)
+    np.testing.assert_allclose(
+        ours.inverse_transform(ours.transform(values)), values, rtol=1e-14, atol=1e-15
+    )
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_a_constant_column_is_exactly_0(name):
     column = CONSTANTS[name]
-    assert Standard.of([column], 0.1 + np.arange(400)).column(0, column).tolist() == [0.0] * 400
+    assert (
+        StandardScaler.fit([column], 0.1 + np.arange(400)).transform_column(0, column).tolist()
+        == [0.0] * 400
+    )
     table = table_with(column)
     data = from_table(table, id="id", time="t", target="y")
     assert data.table.inputs == ("a", "c")
@@ -95,7 +100,7 @@ def test_a_constant_column_is_exactly_0(name):
     np.testing.assert_array_equal(unpadded(data)["0"][:, 1], column[:5].astype(float))
     X = np.stack([DRAWN, column.astype(float)], -1).reshape(80, 5, 2)
     fitted = classifier().fit(X, np.arange(80) % 2, sample_weight=0.3 + np.arange(80) % 3)
-    assert not fitted.preparation_.batch(fitted._rows(X, {}, reset=False)).x[..., 1].any()
+    assert not fitted.preparation_.batch(fitted._read_rows(X, {}, reset=False)).x[..., 1].any()
 
 
 @pytest.mark.parametrize("name", [name for name in VARYING if name not in ("tiny", "huge")])
@@ -225,4 +230,4 @@ def test_a_standard_that_an_earlier_version_saved_is_read_and_used_as_it_was(tmp
 def test_pickles_name_a_class_that_is_still_there():
     from tauflow.estimators import preparation
 
-    assert preparation.Standard is Standard
+    assert preparation.StandardScaler is StandardScaler

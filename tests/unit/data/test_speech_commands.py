@@ -11,7 +11,7 @@ from published_data import load_or_skip
 
 from tauflow.data.mfcc import mfcc
 from tauflow.data.real import speech_commands as loader
-from tauflow.data.real.speech_commands import ARCHIVE, features_of, load_speech_commands
+from tauflow.data.real.speech_commands import ARCHIVE, compute_features, load_speech_commands
 from tauflow.data.real.spoken_words import WORDS, read_clips, read_sound
 from tauflow.errors import ChecksumError, DataError, UnknownNameError
 
@@ -72,7 +72,7 @@ def test_random_split(small):
 def test_split_by_speaker_follows_the_lists(small, monkeypatch):
     data = load_speech_commands(small, split="by_speaker")
     assert data.sizes == data.card.sizes == (40, 20, 20)
-    raw = [features_of(sound(900 + take) / 2**15) for take in (1, 5)]  # "yes" came last
+    raw = [compute_features(sound(900 + take) / 2**15) for take in (1, 5)]  # "yes" came last
     ours = data.valid.x[data.valid.y == 0][..., 1:].numpy()
     scale = (ours[0, 0] - ours[0, 1]) / (raw[0][0] - raw[0][1])
     for features, expected in zip(ours, raw, strict=True):
@@ -100,7 +100,7 @@ def test_samples_are_those_of_the_clip():
     np.testing.assert_array_equal(read_sound(wav([-(2**15), 0, 1]), "a"), [-1, 0, 2**-15])
     options = {"rate": 16_000, "window": 200, "mels": 64, "coefficients": 20}
     expected = mfcc(sound(0) / 2**15, **options)
-    np.testing.assert_allclose(features_of(sound(0) / 2**15), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(compute_features(sound(0) / 2**15), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -12,39 +12,39 @@ from tauflow.errors import ChecksumError, DataNotFoundError
 
 def test_root_is_the_only_place(monkeypatch, tmp_path):
     monkeypatch.setenv(store.DATA_VARIABLE, str(tmp_path / "other"))
-    assert store.places(CARD, tmp_path) == [tmp_path / "toy_files"]
+    assert store.list_data_folders(CARD, tmp_path) == [tmp_path / "toy_files"]
 
 
 def test_variable_comes_before_the_cache(monkeypatch, cache, tmp_path):
-    assert store.places(CARD) == [cache / "toy_files"]
+    assert store.list_data_folders(CARD) == [cache / "toy_files"]
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv(store.DATA_VARIABLE, str(tmp_path / "mine"))
-    assert store.places(CARD) == [tmp_path / "mine" / "toy_files", cache / "toy_files"]
+    assert store.list_data_folders(CARD) == [tmp_path / "mine" / "toy_files", cache / "toy_files"]
 
 
 def test_complete_cache_is_found_behind_an_incomplete_folder(monkeypatch, cache, tmp_path):
     fill(tmp_path / "mine", ["a.npy"])
     monkeypatch.setenv(store.DATA_VARIABLE, str(tmp_path / "mine"))
-    assert store.find(CARD) is None
+    assert store.find_data_folder(CARD) is None
     complete = fill(cache)
-    assert store.find(CARD) == complete
-    assert store.locate(CARD) == [complete / name for name in CONTENT]
+    assert store.find_data_folder(CARD) == complete
+    assert store.fetch_files(CARD) == [complete / name for name in CONTENT]
 
 
 def test_repacked_files_do_as_well_where_the_published_ones_are_not(tmp_path):
     packed = hashlib.sha256(b"all in one").hexdigest()
     card = replace(CARD, repacked={"abc.tar.xz": packed})
     folder = fill(tmp_path, ["a.npy"])
-    assert store.find(card, tmp_path) is None
+    assert store.find_data_folder(card, tmp_path) is None
     (folder / "abc.tar.xz").write_bytes(b"all in one")
-    assert store.find(card, tmp_path) == folder
-    assert store.locate(card, tmp_path, download=False) == [folder / "abc.tar.xz"]
+    assert store.find_data_folder(card, tmp_path) == folder
+    assert store.fetch_files(card, tmp_path, download=False) == [folder / "abc.tar.xz"]
     (folder / "abc.tar.xz").write_bytes(b"damaged")
     with pytest.raises(ChecksumError, match=r"abc\.tar\.xz is damaged"):
-        store.locate(card, tmp_path)
+        store.fetch_files(card, tmp_path)
     for name in ("b.npy", "c.npy"):
         (folder / name).write_bytes(CONTENT[name])
-    assert store.locate(card, tmp_path) == [folder / name for name in CONTENT]
+    assert store.fetch_files(card, tmp_path) == [folder / name for name in CONTENT]
 
 
 def test_missing_file_says_what_where_and_how(tmp_path):
@@ -54,7 +54,7 @@ def test_missing_file_says_what_where_and_how(tmp_path):
         "Set TAUFLOW_DATA .*'toy_files', or run 'tauflow data get toy'"
     )
     with pytest.raises(DataNotFoundError, match=pattern):
-        store.locate(CARD, tmp_path, download=False)
+        store.fetch_files(CARD, tmp_path, download=False)
 
 
 @pytest.mark.parametrize("content", [CONTENT["b.npy"][:-1], b"", b"second filE"])
@@ -63,14 +63,14 @@ def test_wrong_bytes_are_refused_and_left_alone(tmp_path, content):
     path.write_bytes(content)
     pattern = rf"b\.npy is damaged or changed: it has {len(content)} bytes .*'tauflow data get toy'"
     with pytest.raises(ChecksumError, match=pattern):
-        store.locate(CARD, tmp_path)
+        store.fetch_files(CARD, tmp_path)
     assert path.read_bytes() == content
 
 
 def test_a_variable_that_names_no_directory_is_refused(monkeypatch, tmp_path):
     monkeypatch.setenv(store.DATA_VARIABLE, str(tmp_path / "mistyped"))
     with pytest.raises(DataNotFoundError, match=r"TAUFLOW_DATA names .*mistyped, which is not"):
-        store.locate(CARD)
+        store.fetch_files(CARD)
     assert not (tmp_path / "mistyped").exists()
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from stored_tasks import CARD, OPTIONAL, batch, parts, same
 
 from tauflow.batch import SequenceBatch
-from tauflow.data import catalog, load_task, npy, open_task, write_task
+from tauflow.data import load_task, npy, open_task, registry, write_task
 from tauflow.errors import (
     ArgumentError,
     ChecksumError,
@@ -163,7 +163,7 @@ def test_only_one_piece_is_held_at_a_time(tmp_path):
 
 
 def test_views_of_other_tensors_are_written_as_they_look(tmp_path, monkeypatch):
-    monkeypatch.setattr("tauflow.tensorfile._BLOCK", 64)
+    monkeypatch.setattr("tauflow._internal.tensor_file._BLOCK_BYTES", 64)
     wide = torch.randn(2, 5, 9, requires_grad=True)
     x = wide.permute(2, 1, 0)  # (9, 5, 2), not contiguous
     y = torch.randn(1, 5, 1).expand(9, 5, 1)
@@ -258,11 +258,11 @@ def test_tensors_outlive_the_data_set(written):
 
 
 def test_a_stored_data_set_gets_a_name(written, monkeypatch):
-    for table in (catalog.DATASETS, catalog._LOADERS):
+    for table in (registry.DATASETS, registry._LOADERS):
         monkeypatch.setattr(table, "_entries", dict(table._entries))
     card = replace(open_task(written).card, files={})
-    catalog.register(card, lambda root, download: open_task(written))
-    assert catalog.available("sensors")
+    registry.register(card, lambda root, download: open_task(written))
+    assert registry.is_available("sensors")
     assert same(load_task("sensors").test, parts()["test"])
 
 

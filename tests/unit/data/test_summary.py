@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tauflow.batch import SequenceBatch
-from tauflow.data.summary import STATISTICS, TIMES, summary_features
+from tauflow.data.summary_features import STATISTICS, TIME_STATISTICS, compute_summary_features
 from tauflow.errors import ShapeError
 
 
@@ -54,7 +54,7 @@ def _expected(batch: SequenceBatch, row: int, until: int) -> list[float]:
 @pytest.mark.parametrize("full", [False, True])
 def test_last_step_equals_pandas(full):
     batch = _batch(0, full=full)
-    found = summary_features(batch)
+    found = compute_summary_features(batch)
     expected = [_expected(batch, row, int(batch.lengths[row])) for row in range(len(batch))]
     np.testing.assert_allclose(found.values, expected, rtol=1e-9, atol=1e-9)
 
@@ -63,29 +63,29 @@ def test_last_step_equals_pandas(full):
 def test_chosen_steps_equal_pandas_and_know_no_later_step(full):
     batch = _batch(1, full=full)
     where = batch.valid & (torch.rand(batch.valid.shape) < 0.6)
-    found = summary_features(batch, where=where).values
+    found = compute_summary_features(batch, where=where).values
     expected = [_expected(batch, row, step + 1) for row, step in where.nonzero().tolist()]
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_columns_are_named_by_feature_and_statistic():
-    names = summary_features(_batch(0), ["a", "b", "c"]).names
-    assert len(names) == 3 * len(STATISTICS) + len(TIMES)
+    names = compute_summary_features(_batch(0), ["a", "b", "c"]).names
+    assert len(names) == 3 * len(STATISTICS) + len(TIME_STATISTICS)
     assert names[:4] == ("a: last", "b: last", "c: last", "a: first")
     assert names[-3:] == ("steps", "duration", "mean gap")
 
 
 def test_many_sequences_are_those_of_each_alone(monkeypatch):
     batch = _batch(2, sequences=11)
-    whole = summary_features(batch).values
-    monkeypatch.setattr("tauflow.data.summary._NUMBERS", 2 * batch.x[:1].numel())
-    np.testing.assert_array_equal(summary_features(batch).values, whole)
+    whole = compute_summary_features(batch).values
+    monkeypatch.setattr("tauflow.data.summary_features._MAX_ELEMENTS", 2 * batch.x[:1].numel())
+    np.testing.assert_array_equal(compute_summary_features(batch).values, whole)
 
 
 def test_sequence_without_a_valid_step_has_no_values():
     x = torch.ones(2, 3, 1)
     mask = torch.tensor([[False] * 3, [True] * 3])
-    (empty, full), names = summary_features(SequenceBatch(x, torch.zeros(2), mask=mask))
+    (empty, full), names = compute_summary_features(SequenceBatch(x, torch.zeros(2), mask=mask))
     counts = [place for place, name in enumerate(names) if name in ("x0: count", "steps")]
     assert empty[counts].tolist() == [0, 0]
     assert np.isnan(np.delete(empty, counts)).all()
@@ -94,8 +94,8 @@ def test_sequence_without_a_valid_step_has_no_values():
 
 def test_images_and_names_that_do_not_fit_raise():
     with pytest.raises(ShapeError, match="Images"):
-        summary_features(SequenceBatch(torch.zeros(2, 3, 1, 4, 4), torch.zeros(2)))
+        compute_summary_features(SequenceBatch(torch.zeros(2, 3, 1, 4, 4), torch.zeros(2)))
     with pytest.raises(ShapeError, match="names has 2 entries"):
-        summary_features(_batch(0), ["a", "b"])
+        compute_summary_features(_batch(0), ["a", "b"])
     with pytest.raises(ShapeError, match="where"):
-        summary_features(_batch(0), where=torch.ones(7, 8, dtype=torch.bool))
+        compute_summary_features(_batch(0), where=torch.ones(7, 8, dtype=torch.bool))

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from own_tables import NAN, changed, visits, write
 
 import tauflow.data.table.csv_file as csv_file
-import tauflow.data.table.csv_plain as csv_plain
-from tauflow.data import TableOptions, from_table, read_csv, sequences_like
+import tauflow.data.table.csv_pandas as csv_plain
+from tauflow.data import TableOptions, from_table, read_csv, transform_table
 from tauflow.data.table import options
-from tauflow.data.table.csv_file import read_sheet
+from tauflow.data.table.csv_file import read_csv_table
 from tauflow.errors import ArgumentError, DataError, MissingExtraError, TauflowError, TimeError
 
 narwhals = pytest.importorskip("narwhals")
@@ -48,7 +48,7 @@ def test_columns_have_the_types_of_what_is_in_them(tmp_path):
         "said": ["TRUE", "FALSE", "true", "True"],
         "text": [" x ", "NA", "1_0", '3" x'],
     }
-    sheet = read_sheet(write(tmp_path / "t.csv", columns), names=["id"])
+    sheet = read_csv_table(write(tmp_path / "t.csv", columns), names=["id"])
     kinds = {name: column.dtype.kind for name, column in sheet.columns.items()}
     numbers = {"whole": "i", "number": "f"}
     assert kinds == {**dict.fromkeys(columns, "O"), **numbers}
@@ -58,13 +58,13 @@ def test_columns_have_the_types_of_what_is_in_them(tmp_path):
     assert sheet.columns["exact"][0] == "9007199254740993"
     assert sheet.columns["said"].tolist() == columns["said"]
     assert sheet.columns["text"][[0, 2, 3]].tolist() == ["x", "1_0", '3" x']
-    assert sheet.missing("text").tolist() == [False, True, False, False]
+    assert sheet.find_missing("text").tolist() == [False, True, False, False]
 
 
 def test_a_column_that_turns_into_text_late_is_text_from_the_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_plain, "_ROWS", 4)
+    monkeypatch.setattr(csv_plain, "_CHUNK_ROWS", 4)
     late = [f"0{row}" for row in range(35)] + ["x"]
-    sheet = read_sheet(write(tmp_path / "t.csv", visits(late=late, a=[*range(35), 0.5])))
+    sheet = read_csv_table(write(tmp_path / "t.csv", visits(late=late, a=[*range(35), 0.5])))
     assert sheet.columns["late"].tolist() == late
     assert sheet.columns["a"].tolist() == [*range(35), 0.5]
 
@@ -140,7 +140,7 @@ def test_what_pandas_reads_is_what_a_strict_reader_reads(tmp_path_factory, lines
 
     found = read()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_file, "plain_rows", lambda *args: None)
+        patch.setattr(csv_file, "find_row_lines", lambda *args: None)
         strict = read()
     if isinstance(strict, tuple):
         assert found == strict
@@ -199,7 +199,7 @@ def test_frames_of_any_library_give_the_same(place, time):
     said = {**SAID, "time": time}
     first, other = frames()[0], frames()[place]
     assert_alike(from_table(other, **said), from_table(first, **said))
-    ids, batch = sequences_like(from_table(first, **said), other)
+    ids, batch = transform_table(from_table(first, **said), other)
     assert ids == tuple(f"p{number:02d}" for number in range(12))
     assert batch.x.shape == (12, 3, 2)
 
@@ -229,7 +229,7 @@ def test_parquet_is_read_as_the_frame_that_it_was(tmp_path, monkeypatch):
     data = from_table(file, **SAID)
     assert_alike(data, from_table(frame, **SAID))
     assert_alike(read_csv(file, **SAID), data)
-    assert torch.equal(sequences_like(data, file)[1].x, sequences_like(data, frame)[1].x)
+    assert torch.equal(transform_table(data, file)[1].x, transform_table(data, frame)[1].x)
     with pytest.raises(ArgumentError, match="delimiter is for a CSV file"):
         from_table(file, delimiter=";", **SAID)
     pandas.DataFrame(visits(**changed("hours", 5, 0.5))).to_parquet(file)
@@ -292,7 +292,9 @@ def test_the_options_are_said_once(function):
         assert f"        {field.name}: " in function.__doc__
     tree = ast.parse(inspect.getsource(options))
     (said,) = [
-        node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "Said"
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.name == "TableKwargs"
     ]
     for_editors = [node.target.id for node in said.body if isinstance(node, ast.AnnAssign)]
     assert for_editors == [field.name for field in fields(TableOptions)]

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tauflow.data.real.tables import expect_rows, read_matrix, read_table
+from tauflow.data.real.tables import check_row_count, parse_matrix, parse_table
 from tauflow.errors import DataError
 
 COLUMNS = ("when", "a", "b")
 
 
 def table(text, header=None, **options):
-    return read_table("t.csv", text.encode(), COLUMNS, header=header, **options)
+    return parse_table("t.csv", text.encode(), COLUMNS, header=header, **options)
 
 
 def test_rows_become_columns():
@@ -20,12 +20,12 @@ def test_rows_become_columns():
     assert t.cells("b") == ["x", "y"]
     assert t.numbers(["a"]).tolist() == [[1.5], [-2000.0]]
     assert t.codes("b", {"x": 3, "y": 0}).tolist() == [3, 0]
-    assert t.moments("when", "%Y-%m-%d") == [datetime(2020, 1, 2), datetime(2020, 1, 3)]
+    assert t.datetimes("when", "%Y-%m-%d") == [datetime(2020, 1, 2), datetime(2020, 1, 3)]
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=9))
 def test_numbers_survive_exactly(values):
-    t = read_table("t", "\n".join(map(repr, values)).encode(), ["v"])
+    t = parse_table("t", "\n".join(map(repr, values)).encode(), ["v"])
     assert t.numbers(["v"])[:, 0].tolist() == values
 
 
@@ -65,7 +65,7 @@ def test_cell_that_is_no_integer_is_located(cell):
 
 def test_matrix_is_read_line_by_line():
     content = b"  1.5000000e+00  -2.0e-1\r\n 3 4\n"
-    assert read_matrix("m", content, 2).tolist() == [[1.5, -0.2], [3.0, 4.0]]
+    assert parse_matrix("m", content, 2).tolist() == [[1.5, -0.2], [3.0, 4.0]]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_matrix_is_read_line_by_line():
 )
 def test_matrix_with_a_fault_is_refused(content, message):
     with pytest.raises(DataError, match=message):
-        read_matrix("m", content, 2)
+        parse_matrix("m", content, 2)
 
 
 def test_not_a_number_is_not_the_missing_mark():
@@ -93,7 +93,7 @@ def test_unknown_code_and_time_are_located():
     with pytest.raises(DataError, match=r"line 2, column 'b' holds 'z', expected one of 'x', 'y'"):
         t.codes("b", {"x": 0, "y": 1})
     with pytest.raises(DataError, match=r"line 2, column 'when' holds '2020-13-02', expected a"):
-        t.moments("when", "%Y-%m-%d")
+        t.datetimes("when", "%Y-%m-%d")
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,12 @@ def test_table_without_rows_or_text_is_refused():
     with pytest.raises(DataError, match=r"t\.csv holds no rows"):
         table("\n \n")
     with pytest.raises(DataError, match=r"t is not a text file in UTF-8"):
-        read_table("t", b"\xff\xfe\x00", COLUMNS)
+        parse_table("t", b"\xff\xfe\x00", COLUMNS)
     with pytest.raises(DataError, match=r"t\.csv is not such a table \(field larger than"):
         table('a,"b,c\n' + 40_000 * "1,2,3\n")  # a stray mark makes the rest one field
 
 
 def test_unexpected_length_is_refused():
-    expect_rows("t.csv", 5, 5)
+    check_row_count("t.csv", 5, 5)
     with pytest.raises(DataError, match=r"t\.csv has 4 rows, expected 5: it is cut off"):
-        expect_rows("t.csv", 4, 5)
+        check_row_count("t.csv", 4, 5)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from published_data import file_or_skip, load_or_skip
 
-from tauflow.data.catalog import load_task
 from tauflow.data.real.traffic import FILE, MEMBERS, read_hours
+from tauflow.data.registry import load_task
 from tauflow.errors import ArgumentError, ChecksumError, DataError, UnknownNameError
 
 HEADER = (

@@ -3,7 +3,7 @@ import pytest
 import torch
 from published_data import content_hash, load_or_skip
 
-from tauflow.data.store import find
+from tauflow.data.store import find_data_folder
 
 HASHES = ["20894fd3a5c2d908", "462b1c90a5adf316", "5a5a770e0d1e49cb"]
 
@@ -42,9 +42,9 @@ def test_target_is_the_next_simulator_state(data):
 
 
 def test_first_rollout_follows_the_protocol_step_by_step(data):
-    names = sorted(path.name for path in find(data.card).glob("*.npy"))
+    names = sorted(path.name for path in find_data_folder(data.card).glob("*.npy"))
     np.random.RandomState(125487).shuffle(names)
-    rollout = np.load(find(data.card) / names[100]).astype(np.float32)
+    rollout = np.load(find_data_folder(data.card) / names[100]).astype(np.float32)
     rng, x, y, dt, skipped = np.random.RandomState(891374), [], [], [], 0
     for step in range(len(rollout) - 1):
         skipped += 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tauflow.data.catalog import load_task
+from tauflow.data.registry import load_task
 from tauflow.data.store import DATA_VARIABLE
 from tauflow.data.synthetic import xor
 from tauflow.errors import ArgumentError, UnknownNameError
@@ -36,7 +36,7 @@ def written_out(size: int, seed: int) -> list[tuple[list[int], list[tuple[int, i
 @pytest.mark.parametrize("seed", [0, xor.TRAIN_SEED])
 def test_both_encodings_equal_the_written_out_generator(seed):
     samples = written_out(300, seed)
-    bits, lengths = xor.draw_streams(300, seed)
+    bits, lengths = xor.sample_streams(300, seed)
     dense, events = xor.encode_dense(bits, lengths), xor.encode_events(bits, lengths)
     for row, (expected_bits, expected_events) in enumerate(samples):
         n, k = len(expected_bits), len(expected_events)
@@ -156,7 +156,7 @@ def test_unseen_test_streams_are_not_those_held_out_either():
 def test_streams_that_differ_in_length_only_are_told_apart():
     bits = np.zeros((3, 32), dtype=np.int64)
     bits[2, 1] = 1
-    _, lengths = xor.unseen((bits, np.array([4, 5, 4])), (bits[:1], np.array([4])))
+    _, lengths = xor.exclude_streams((bits, np.array([4, 5, 4])), (bits[:1], np.array([4])))
     assert lengths.tolist() == [5, 4]
 
 

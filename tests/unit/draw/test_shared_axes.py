@@ -6,8 +6,14 @@ pytest.importorskip("matplotlib")
 
 from matplotlib import pyplot as plt
 
-from tauflow.draw.axes import figure_of, letters, log_axis, new_axes, panels
-from tauflow.draw.legends import entries_of, one_legend, shared_legend
+from tauflow.plotting.axes import (
+    add_panel_letters,
+    get_figure,
+    make_axes,
+    make_panels,
+    set_log_scale,
+)
+from tauflow.plotting.legends import add_shared_legend, collect_legend_entries, merge_legends
 
 
 @pytest.fixture(autouse=True)
@@ -17,48 +23,48 @@ def _closed():
 
 
 def test_panels_stand_row_by_row_and_the_rest_of_the_grid_is_hidden():
-    figure, axes = panels(5, columns=3, width=2.0, height=1.5, above=0.5)
+    figure, axes = make_panels(5, columns=3, width=2.0, height=1.5, above=0.5)
     assert figure.get_size_inches().tolist() == [6.0, 3.5]
     assert [ax.get_subplotspec().num1 for ax in axes] == [0, 1, 2, 3, 4]
     assert [ax.get_visible() for ax in figure.axes] == [True] * 5 + [False]
-    letters(axes, ["one", "two"])
+    add_panel_letters(axes, ["one", "two"])
     assert [ax.get_title() for ax in axes[:3]] == ["A  one", "B  two", ""]
 
 
 def test_axes_of_their_own_fill_a_figure():
-    ax = new_axes(4.0, 3.0)
-    assert figure_of(ax).get_size_inches().tolist() == [4.0, 3.0]
+    ax = make_axes(4.0, 3.0)
+    assert get_figure(ax).get_size_inches().tolist() == [4.0, 3.0]
 
 
 def test_a_shared_legend_has_every_label_once_in_the_colour_it_came_first():
-    figure, (left, right) = panels(2, columns=2)
+    figure, (left, right) = make_panels(2, columns=2)
     left.plot([0, 1], color="red", label="a")
     right.plot([0, 1], color="blue", label="a")
     right.plot([1, 0], color="green", label="b")
-    handles, labels = entries_of([left, right])
+    handles, labels = collect_legend_entries([left, right])
     assert labels == ["a", "b"]
     assert [line.get_color() for line in handles] == ["red", "green"]
-    shared_legend(figure, [left, right])
+    add_shared_legend(figure, [left, right])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
 
 
 def test_one_legend_takes_the_place_of_those_that_axes_have():
-    figure, (left, middle, right) = panels(3, columns=3)
+    figure, (left, middle, right) = make_panels(3, columns=3)
     for ax, label in ((left, "a"), (middle, "b"), (right, "c")):
         ax.plot([0, 1], label=label)
     left.legend()
     (own,) = right.plot([1, 0], label="_hidden")
     right.legend(handles=[own], labels=["by hand"])
-    one_legend(figure, [left, middle, right])
+    merge_legends(figure, [left, middle, right])
     assert left.get_legend() is right.get_legend() is None
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "c"]
 
 
 def test_a_logarithmic_axis_has_plain_numbers():
-    ax = new_axes(4.0, 3.0)
+    ax = make_axes(4.0, 3.0)
     ax.plot([1, 2], [3, 40])
-    log_axis(ax, ax.yaxis)
-    figure_of(ax).draw_without_rendering()
+    set_log_scale(ax, ax.yaxis)
+    get_figure(ax).draw_without_rendering()
     low, high = ax.get_ylim()
     seen = [
         text.get_text()

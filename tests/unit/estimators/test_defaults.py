@@ -10,20 +10,20 @@ from irregular_samples import sequences
 from tauflow.data import from_table
 from tauflow.errors import ArgumentError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
-from tauflow.estimators.network import OWN, recipe_of
-from tauflow.estimators.targets import parts_of
-from tauflow.models.specified import ModelSpec
-from tauflow.runs.job import Part
-from tauflow.runs.source import Source
-from tauflow.training.defaults import HIDDEN_SIZE, RECIPE, adapted
+from tauflow.estimators.network import RECIPE_PARAMETERS, build_recipe
+from tauflow.estimators.targets import split_validation
+from tauflow.models.spec import ModelSpec
+from tauflow.runs.job import DatasetSpec
+from tauflow.runs.run_data import RunData
+from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE, adapt_recipe
 
 FAST = {"hidden_size": 4, "epochs": 2, "backend": "reference", "random_state": 0}
 
 
 def recipe(estimator, *, validated=True):
-    own = {name: getattr(estimator, name) for name in OWN}
-    task = estimator._task(np.zeros((4, 1)), None)
-    return recipe_of(estimator.recipe, own, task, validated=validated)
+    own = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
+    task = estimator._make_task(np.zeros((4, 1)), None)
+    return build_recipe(estimator.recipe, own, task, has_validation=validated)
 
 
 def test_estimators_and_runs_train_alike():
@@ -33,17 +33,19 @@ def test_estimators_and_runs_train_alike():
     for target, one in (("a", classifier), (1.5, SequenceRegressor())):
         y = [f"{who % 2}{target}" if one is classifier else who * target for who in table["who"]]
         data = from_table(table.assign(y=y), id="who", target="y")
-        job = Source(data, Part("", "table", {}), data).job(ModelSpec("cfc", 4), RECIPE, 0)
+        job = RunData(data, DatasetSpec("", "table", {}), data).make_job(
+            ModelSpec("cfc", 4), DEFAULT_RECIPE, 0
+        )
         assert recipe(one) == job.recipe
         chosen_by = "cross_entropy" if one is classifier else None
-        assert job.recipe == replace(RECIPE, select_by=chosen_by)
-        assert one.hidden_size == HIDDEN_SIZE
+        assert job.recipe == replace(DEFAULT_RECIPE, select_by=chosen_by)
+        assert one.hidden_size == DEFAULT_HIDDEN_SIZE
 
 
 @pytest.mark.parametrize("kind", [SequenceClassifier, SequenceRegressor, SequenceForecaster])
 def test_without_validation_data_all_epochs_are_trained(kind):
     found = recipe(fitted_to_two(kind), validated=False)
-    expected = replace(RECIPE, select="last", patience=None)
+    expected = replace(DEFAULT_RECIPE, select="last", patience=None)
     assert replace(found, class_weights=None) == expected
 
 
@@ -55,11 +57,11 @@ def fitted_to_two(kind):
 
 
 def test_a_field_that_is_given_takes_what_contradicts_it_away():
-    assert adapted(RECIPE, {"clip": "none"}).clip_norm is None
-    last = adapted(RECIPE, {"select": "last"})
+    assert adapt_recipe(DEFAULT_RECIPE, {"clip": "none"}).clip_norm is None
+    last = adapt_recipe(DEFAULT_RECIPE, {"select": "last"})
     assert (last.patience, last.select_by) == (None, None)
     with pytest.raises(ArgumentError, match="patience waits for a better score"):
-        adapted(RECIPE, {"select": "last", "patience": 3})
+        adapt_recipe(DEFAULT_RECIPE, {"select": "last", "patience": 3})
     own = SequenceRegressor(recipe={"select": "last", "clip": "none"})
     assert (recipe(own).patience, recipe(own).clip) == (None, "none")
 
@@ -71,7 +73,7 @@ def test_a_share_of_enough_sequences_is_kept(count, held):
         SequenceClassifier(**FAST).fit(X, np.arange(count) % 2, t=t),
         SequenceRegressor(**FAST).fit(X, number, t=t),
     ):
-        kept, left = parts_of(count, "auto", np.random.RandomState(0), None)
+        kept, left = split_validation(count, "auto", np.random.RandomState(0), None)
         assert (len(kept), len(left)) == (count - held, held)
         assert np.array_equal(np.sort([*kept, *left]), np.arange(count))
         assert (fitted.result_.valid is not None) == bool(held)
@@ -94,7 +96,7 @@ def test_classes_that_cannot_be_spread_are_drawn(y):
 def test_classes_are_spread_where_they_can_be():
     y = np.arange(40) % 10 == 0
     for seed in range(8):
-        _, left = parts_of(40, "auto", np.random.RandomState(seed), y)
+        _, left = split_validation(40, "auto", np.random.RandomState(seed), y)
         assert len(left) == 6
         assert y[left].sum() == 1
 

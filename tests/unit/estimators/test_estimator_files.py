@@ -8,9 +8,9 @@ from irregular_samples import SMALL, sequences
 from sklearn.exceptions import NotFittedError
 
 import tauflow
+from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
-from tauflow.tensorfile import read_tensor_file, write_tensor_file
 
 KINDS = {
     SequenceClassifier: {

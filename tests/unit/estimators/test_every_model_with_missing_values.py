@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from irregular_samples import SMALL
 
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.estimators import SequenceClassifier
 from tauflow.models import WHOLE_MODELS
-from tauflow.models.registry import entry_of
+from tauflow.models.registry import get_model_info
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in (*MODELS, *WHOLE_MODELS) if "features" in entry_of(n).reads]
+    "name", [n for n in (*MODELS, *WHOLE_MODELS) if "features" in get_model_info(n).inputs]
 )
 def test_a_missing_value_is_neither_a_mean_nor_an_error(name):
     rng = np.random.default_rng(0)

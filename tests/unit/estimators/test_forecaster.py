@@ -7,20 +7,24 @@ from irregular_samples import SMALL, padded, sequences
 
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 from tauflow.estimators import SequenceForecaster
-from tauflow.estimators.ahead import samples_after, times_after, typical_gap
-from tauflow.estimators.rows import Rows
+from tauflow.estimators.forecast_targets import (
+    compute_lead_times,
+    compute_typical_dt,
+    take_future_samples,
+)
+from tauflow.estimators.ragged import RaggedSequences
 
 
 def rows_of(X, t):
     gaps = np.concatenate([np.diff(one, prepend=one[:1]) for one in t])
-    return Rows(np.concatenate(X), np.array([len(x) for x in X]), gaps)
+    return RaggedSequences(np.concatenate(X), np.array([len(x) for x in X]), gaps)
 
 
 def test_what_follows_each_row_and_when():
     X, t, *_ = sequences(5)
     further = np.arange(1.0, 4.0) + np.arange(5)[:, None]
-    samples = samples_after(rows_of(X, t), 3)
-    times = times_after(rows_of(X, t), further)
+    samples = take_future_samples(rows_of(X, t), 3)
+    times = compute_lead_times(rows_of(X, t), further)
     row = 0
     for number, x in enumerate(X):
         for step in range(len(x)):
@@ -32,20 +36,22 @@ def test_what_follows_each_row_and_when():
                 when = t[number][later] if beyond < 0 else t[number][-1] + further[number, beyond]
                 assert times[row, h] == pytest.approx(when - t[number][step])
             row += 1
-    assert typical_gap(rows_of(X, [np.arange(len(x)) for x in X])) is None
-    assert typical_gap(rows_of(X, t)) == np.median(np.concatenate([np.diff(one) for one in t]))
+    assert compute_typical_dt(rows_of(X, [np.arange(len(x)) for x in X])) is None
+    assert compute_typical_dt(rows_of(X, t)) == np.median(
+        np.concatenate([np.diff(one) for one in t])
+    )
 
 
 def test_windows_hold_every_row_once_and_start_anew():
     X, t, *_ = sequences(7)
     whole = rows_of(X, t)
-    cut, of = whole.cut(3)
+    cut, of = whole.cut_to_size(3)
     np.testing.assert_array_equal(cut.values, whole.values)
     assert cut.lengths.tolist() == [n for x in X for n in [3] * (len(x) // 3) + [len(x) % 3] if n]
     assert np.bincount(of, weights=cut.lengths).tolist() == whole.lengths.tolist()
-    assert (cut.gaps[cut.starts] == 0).all()
-    inner = np.setdiff1d(np.arange(len(cut.gaps)), cut.starts)
-    np.testing.assert_array_equal(cut.gaps[inner], whole.gaps[inner])
+    assert (cut.dt[cut.starts] == 0).all()
+    inner = np.setdiff1d(np.arange(len(cut.dt)), cut.starts)
+    np.testing.assert_array_equal(cut.dt[inner], whole.dt[inner])
 
 
 def test_a_wave_at_irregular_times_is_forecast():
@@ -59,7 +65,7 @@ def test_a_wave_at_irregular_times_is_forecast():
     )
     fitted = forecaster.fit(X[:120] * 50 + 7, t=t[:120])
     assert fitted.score(X[120:] * 50 + 7, t=t[120:]) > 0.8
-    answer = fitted.predict(X[:120] * 50 + 7, t=t[:120], ahead=t[120:122] - t[119])
+    answer = fitted.predict(X[:120] * 50 + 7, t=t[:120], lead_time=t[120:122] - t[119])
     assert answer.shape == (2, 1)
     np.testing.assert_allclose((answer[:, 0] - 7) / 50, np.sin(t[120:122]), atol=0.3)
 
@@ -113,11 +119,11 @@ def test_times_ahead_of_dates_may_be_durations_of_any_kind():
     X, t, *_ = sequences(4)
     dates = [np.datetime64("2024-05-31", "ms") + (1000 * one).astype("m8[ms]") for one in t]
     fitted = SequenceForecaster(**SMALL, horizon=2).fit(X, t=dates)
-    expected = fitted.predict(X, t=dates, ahead=[3600.0, 7200.0])
+    expected = fitted.predict(X, t=dates, lead_time=[3600.0, 7200.0])
     durations = [pd.Timedelta("1h"), pd.Timedelta("2h")]
     for ahead in (durations, [durations] * 4, [one.to_pytimedelta() for one in durations]):
-        np.testing.assert_array_equal(fitted.predict(X, t=dates, ahead=ahead), expected)
-    found = fitted.predict(X, t=dates, ahead=pd.TimedeltaIndex(durations))
+        np.testing.assert_array_equal(fitted.predict(X, t=dates, lead_time=ahead), expected)
+    found = fitted.predict(X, t=dates, lead_time=pd.TimedeltaIndex(durations))
     np.testing.assert_array_equal(found, expected)
 
 
@@ -132,18 +138,20 @@ def test_times_ahead_are_checked():
     with pytest.raises(DataError, match="no sample follows another one"):
         SequenceForecaster(**SMALL).fit([x[:1] for x in X])
     fitted = SequenceForecaster(**SMALL, horizon=2).fit(X, t=t)
-    with pytest.raises(TimeError, match=r"ahead has shape \(3,\), expected \(H,\) or .* \(4, 2\)"):
-        fitted.predict(X, t=t, ahead=[1, 2, 3])
+    with pytest.raises(
+        TimeError, match=r"lead_time has shape \(3,\), expected \(H,\) or .* \(4, 2\)"
+    ):
+        fitted.predict(X, t=t, lead_time=[1, 2, 3])
     with pytest.raises(TimeError, match="above 0 and increase"):
-        fitted.predict(X, t=t, ahead=[2, 1])
+        fitted.predict(X, t=t, lead_time=[2, 1])
     with pytest.raises(TimeError, match=r"ahead holds object, expected numbers .* or durations"):
-        fitted.predict(X, t=t, ahead=[1, pd.Timedelta("1h")])
+        fitted.predict(X, t=t, lead_time=[1, pd.Timedelta("1h")])
     with pytest.raises(TimeError, match="times that the network learned from were numbers"):
-        fitted.predict(X, t=t, ahead=[pd.Timedelta("1h"), pd.Timedelta("2h")])
+        fitted.predict(X, t=t, lead_time=[pd.Timedelta("1h"), pd.Timedelta("2h")])
     with pytest.raises(DataError, match="nothing to score"):
         fitted.score([x[:1] for x in X], t=[one[:1] for one in t])
     with pytest.raises(ArgumentError, match="gaps of the training data were all the same"):
-        SequenceForecaster(**SMALL).fit(X).predict(X, ahead=1.0)
+        SequenceForecaster(**SMALL).fit(X).predict(X, lead_time=1.0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
-from tauflow.estimators.arrays import array_of
+from tauflow.estimators.arrays import to_array
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 5, 2))
@@ -119,10 +119,10 @@ def test_a_missing_date_is_named():
 
 def test_what_is_not_missing_keeps_its_type():
     for values in (np.arange(3), np.array([1, 2], object), np.array(["a", "nan"])):
-        assert array_of(values) is values
+        assert to_array(values) is values
     whole = np.ma.masked_array([1, 2**62 + 1], mask=False)
-    assert array_of(whole).tolist() == [1, 2**62 + 1]
-    assert array_of(["a", None]).tolist() == ["a", None]
+    assert to_array(whole).tolist() == [1, 2**62 + 1]
+    assert to_array(["a", None]).tolist() == ["a", None]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "uint8", "uint16", "uint64"])
@@ -132,8 +132,8 @@ def test_differences_of_short_integers_do_not_wrap(dtype):
     t = np.tile(np.array([low, low + 1, high - 1, high], dtype), (24, 1))
     exact = np.tile(np.array([0.0, 1.0, high - 1 - low - 1, 1.0]), (24, 1))
     ours = SequenceClassifier(**GIVEN)
-    rows = ours.fit(X[:, :4], Y, t=t)._rows(X[:, :4], {"t": t}, reset=False)
-    np.testing.assert_array_equal(rows.gaps.reshape(24, 4), exact)
+    rows = ours.fit(X[:, :4], Y, t=t)._read_rows(X[:, :4], {"t": t}, reset=False)
+    np.testing.assert_array_equal(rows.dt.reshape(24, 4), exact)
 
 
 KINDS = {"arrays": X, "a list": list(X)}

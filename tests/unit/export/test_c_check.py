@@ -9,7 +9,7 @@ import torch
 import tauflow
 from tauflow.errors import ExportError
 from tauflow.export import to_c
-from tauflow.export.c_check import compiler_found
+from tauflow.export.c_check import find_compiler
 
 CC = shutil.which("cc")
 pytestmark = pytest.mark.skipif(CC is None, reason="no C compiler")
@@ -26,9 +26,9 @@ def test_without_cc_a_known_compiler_is_taken(said, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     if said is not None:
         monkeypatch.setenv("CC", said)
-    assert compiler_found() == [CC]
+    assert find_compiler() == [CC]
     monkeypatch.setenv("PATH", "")
-    assert compiler_found() is None
+    assert find_compiler() is None
 
 
 @pytest.mark.thorough
@@ -71,5 +71,5 @@ def test_a_model_with_a_kernel_by_name_is_checked_in_double_precision(tmp_path):
     torch.manual_seed(0)
     body = tauflow.CfC(2, 3, return_sequences=False, backend="numba")
     written = to_c(tauflow.SequenceModel(body, 1).eval(), tmp_path / "c")
-    assert written.parity.worst <= 1e-5
+    assert written.parity.max_difference <= 1e-5
     assert body.backend == "numba"

@@ -9,8 +9,8 @@ import torch
 
 import tauflow
 from tauflow.errors import ArgumentError, DataNotFoundError, ExportError
-from tauflow.export import Labels, to_c
-from tauflow.export.c_files import plain
+from tauflow.export import IOSchema, to_c
+from tauflow.export.c_files import sanitize_comment
 
 CC = shutil.which("cc")
 pytestmark = pytest.mark.skipif(CC is None, reason="no C compiler")
@@ -42,7 +42,7 @@ def twenty_eight():
 def circuit(tmp_path_factory):
     torch.manual_seed(0)
     rnn, folder = nineteen(), tmp_path_factory.mktemp("c") / "ncp"
-    return rnn, to_c(rnn, folder, name="ncp", labels=Labels('s */ " \n', HOSTILE, HOSTILE[:1]))
+    return rnn, to_c(rnn, folder, name="ncp", schema=IOSchema('s */ " \n', HOSTILE, HOSTILE[:1]))
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_names_are_harmless_where_they_stand(circuit):
     assert json.loads((folder / "ncp.json").read_text())["labels"]["inputs"] == list(HOSTILE)
     build(folder, "main.c", "ncp.c")
     assert not (folder / "owned").exists()
-    assert plain("a\u0000b\u202e*/") == "a?b???"
+    assert sanitize_comment("a\u0000b\u202e*/") == "a?b???"
 
 
 def test_make_builds_and_tests(layered):
@@ -207,8 +207,8 @@ def test_a_check_refuses_lines_of_other_lengths(layered, sanitized):
 def test_scaled_inputs_may_be_missing(tmp_path):
     torch.manual_seed(0)
     rnn, means, scales = tauflow.Elman(2, 3).eval(), [60.0, -3.0], [10.0, 0.5]
-    labels = Labels(x_mean=means, x_scale=scales, y="values")
-    written = to_c(rnn, tmp_path / "c", gap=1.0, labels=labels, scaled=True)
+    labels = IOSchema(x_mean=means, x_scale=scales, y="values")
+    written = to_c(rnn, tmp_path / "c", fixed_dt=1.0, schema=labels, scaled=True)
     assert "nan" in (tmp_path / "c" / "test_vector.csv").read_text()
     header = (tmp_path / "c" / "model.h").read_text()
     assert "before scaling, NaN where missing" in header
@@ -257,7 +257,7 @@ def test_a_network_that_does_not_forget_may_differ_by_its_own_roundings(tmp_path
     torch.manual_seed(0)
     rotation = tauflow.ExpRNN(2, 4).eval()
     parity = to_c(rotation, tmp_path / "rotation").parity
-    assert 1e-5 < parity.worst <= parity.tolerance <= 1e-3
+    assert 1e-5 < parity.max_difference <= parity.tolerance <= 1e-3
     built = build(tmp_path / "rotation", "main.c", "model.c")  # no warning of dt, which is unused
     with (tmp_path / "rotation" / "test_vector.csv").open() as vector:
         assert subprocess.run([built, "--check"], stdin=vector, check=False).returncode == 0

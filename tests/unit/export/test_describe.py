@@ -38,10 +38,10 @@ from tauflow.cells import (
     UnmaskedGRUDCell,
     WiredCfCCell,
 )
-from tauflow.cells.catalog import CELLS
+from tauflow.cells.registry import CELLS
 from tauflow.errors import ArgumentError, ModelFileError, OptionError, UnknownNameError
-from tauflow.export import describe, rebuild
-from tauflow.export.describe import CLASSES
+from tauflow.export import from_config, get_config
+from tauflow.export.config import CLASSES
 from tauflow.models import (
     MTAN,
     RNNVAE,
@@ -155,8 +155,8 @@ def test_the_examples_cover_every_known_class():
 def test_a_description_survives_json_and_builds_the_same_module(module):
     if isinstance(module, LatentODE):
         pytest.importorskip("torchode", reason="the adaptive solvers need the extra 'ode'")
-    description = json.loads(json.dumps(describe(module)))
-    rebuilt = rebuild(description)
+    description = json.loads(json.dumps(get_config(module)))
+    rebuilt = from_config(description)
     same_structure(module, rebuilt)
     rebuilt.load_state_dict(module.state_dict())
     # Equal weights and equal outputs mean that the options without parameters came back too.
@@ -174,7 +174,7 @@ def test_a_description_survives_json_and_builds_the_same_module(module):
 
 def test_the_form_of_a_description():
     model = tauflow.SequenceModel(tauflow.LTC(3, NCP, substeps=2), 1)
-    description = describe(model)
+    description = get_config(model)
     assert set(description) == {"class", "options"}
     assert description["class"] == "SequenceModel"
     rnn = description["options"]["rnn"]
@@ -184,9 +184,9 @@ def test_the_form_of_a_description():
 
 
 def test_rebuilding_leaves_the_random_generator_alone():
-    description = describe(tauflow.LSTM(3, 4))
+    description = get_config(tauflow.LSTM(3, 4))
     before = torch.get_rng_state()
-    rebuild(description)
+    from_config(description)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -210,14 +210,14 @@ CfCTwin = type("CfC", (nn.Module,), {})
 )
 def test_what_cannot_be_described(module, message):
     with pytest.raises(ArgumentError, match=message):
-        describe(module)
+        get_config(module)
 
 
 def test_an_option_of_another_type_cannot_be_described():
     cell = LSTMCell(3, 4)
     cell.options["forget_bias"] = torch.tensor(1.0)  # constructors do not check every type
     with pytest.raises(ArgumentError, match=r"forget_bias .*Tensor.* with a number, a name"):
-        describe(cell)
+        get_config(cell)
 
 
 @pytest.mark.parametrize(
@@ -241,4 +241,4 @@ def test_an_option_of_another_type_cannot_be_described():
 )
 def test_descriptions_that_cannot_be_built(description, error, message):
     with pytest.raises(error, match=message):
-        rebuild(description)
+        from_config(description)

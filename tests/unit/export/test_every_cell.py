@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import tauflow
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.export import to_c
-from tauflow.export.onnx_files import OPSET, axes_of
-from tauflow.export.onnx_graph import onnx_graph, onnx_runner
+from tauflow.export.onnx_files import OPSET, get_axes
+from tauflow.export.onnx_graph import make_onnx_runner, to_onnx_graph
 from tauflow.export.parity import check_parity
-from tauflow.export.program import ExportedSequence, ExportedStep, export_sequence, export_step
+from tauflow.export.program import ExportedSequence, ExportedStep
+from tauflow.export.torch_program import export_sequence, export_step
 
 FEW = ("gru-d", "ode-lstm")
 LOOSE = {"exprnn": 1e-4, "ode-rnn": 1e-2}
@@ -50,9 +51,9 @@ def step(request):
 
 def as_onnx(exported, exporter):
     """Return a model in the form in which ONNX files have it, and the graph of it."""
-    exported = type(exported)(exported.model, folded=True)
-    axes = axes_of(exported)
-    return exported, onnx_graph(exporter(exported), opset=OPSET, names={}, axes=axes)
+    exported = type(exported)(exported.model, is_folded=True)
+    axes = get_axes(exported)
+    return exported, to_onnx_graph(exporter(exported), opset=OPSET, names={}, axes=axes)
 
 
 def test_sequences(sequence):
@@ -70,15 +71,15 @@ def test_steps(step):
 def test_sequences_as_onnx(sequence):
     exported, graph = as_onnx(sequence[0], export_sequence)
     assert [node.op_type for node in graph.graph.node].count("Scan") == 1
-    check_parity(exported, onnx_runner(graph, {}), sizes=OTHER_SIZES, mask=True)
+    check_parity(exported, make_onnx_runner(graph, {}), sizes=OTHER_SIZES, mask=True)
 
 
 def test_steps_as_onnx(step):
     exported, graph = as_onnx(step[0], export_step)
-    check_parity(exported, onnx_runner(graph, {}), sizes=OTHER_SIZES)
+    check_parity(exported, make_onnx_runner(graph, {}), sizes=OTHER_SIZES)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_c(c, tmp_path):
     parity = to_c(model(c), tmp_path / "c", tolerance=LOOSE.get(c, 1e-5)).parity
-    assert parity.worst <= LOOSE.get(c, 1e-5)
+    assert parity.max_difference <= LOOSE.get(c, 1e-5)

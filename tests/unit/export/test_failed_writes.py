@@ -11,11 +11,11 @@ from tauflow.export import save_pretrained, to_c, to_onnx, to_program
 
 
 def as_onnx(model, folder):
-    to_onnx(model, folder / "m.onnx", form="step")
+    to_onnx(model, folder / "m.onnx", mode="step")
 
 
 def as_program(model, folder):
-    to_program(model, folder / "m.pt2", form="step")
+    to_program(model, folder / "m.pt2", mode="step")
 
 
 def as_c(model, folder):

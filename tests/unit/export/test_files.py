@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import tauflow
+from tauflow._internal.tensor_file import encode_tensor_file, hash_tensors, write_tensor_file
 from tauflow.cells import CfCCell
 from tauflow.errors import ArgumentError, DataNotFoundError, ExportError, ModelFileError
-from tauflow.export import describe, load, program_step, save
-from tauflow.export.files import tensors_of
-from tauflow.tensorfile import encode, hash_tensors, write_tensor_file
+from tauflow.export import get_config, load, program_step, save
+from tauflow.export.files import collect_tensors
 
 TINY = tauflow.Elman(1, 1)
 
@@ -71,7 +71,7 @@ def test_constants_keep_the_digits_they_were_made_with(tmp_path):
 
 def test_a_file_without_constants_is_read_too(tmp_path):
     rnn = tauflow.LMU(3, 5)
-    write_tensor_file(tmp_path / "old.safetensors", "model", rnn.state_dict(), describe(rnn))
+    write_tensor_file(tmp_path / "old.safetensors", "model", rnn.state_dict(), get_config(rnn))
     x = torch.randn(2, 4, 3)
     assert torch.equal(load(tmp_path / "old.safetensors")(x)[0], rnn(x)[0])
 
@@ -94,7 +94,7 @@ def test_other_readers_of_safetensors_see_weights_and_description(tmp_path):
         "kind": "model",
         "format_version": 1,
         "tauflow_version": tauflow.__version__,
-        "facts": describe(original),
+        "facts": get_config(original),
     }
 
 
@@ -231,7 +231,7 @@ def test_a_flipped_bit_anywhere_is_refused_or_harmless(tiny_bytes, tmp_path_fact
     except ModelFileError:
         return
     # White space of the header may change; nothing that it says may.
-    assert describe(loaded) == describe(TINY)
+    assert get_config(loaded) == get_config(TINY)
     for key, value in TINY.state_dict().items():
         assert torch.equal(loaded.state_dict()[key], value)
 
@@ -254,7 +254,9 @@ def test_other_files_are_refused(tmp_path, tmp_path_factory):
 def crafted(tensors=None, version=1, **changes):
     """Return a file with a true checksum but another content."""
     tensors = dict(TINY.state_dict()) if tensors is None else tensors
-    return encode("model", tensors, {**describe(TINY), **changes}, format_version=version)
+    return encode_tensor_file(
+        "model", tensors, {**get_config(TINY), **changes}, format_version=version
+    )
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path_factory):
@@ -303,9 +305,9 @@ ABSURD = {
 def test_a_description_larger_than_the_tensors_is_refused_before_it_is_built(case, tmp_path):
     name, changes = ABSURD[case]
     rnn = tauflow.build(name, 2, 3)
-    description = describe(rnn)
+    description = get_config(rnn)
     description["options"] |= changes
-    write_tensor_file(tmp_path / "model.safetensors", "model", tensors_of(rnn), description)
+    write_tensor_file(tmp_path / "model.safetensors", "model", collect_tensors(rnn), description)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ModelFileError, match=r"^model.safetensors: .*larger module than the tens"):
         load(tmp_path / "model.safetensors")
@@ -314,9 +316,9 @@ def test_a_description_larger_than_the_tensors_is_refused_before_it_is_built(cas
 
 @pytest.mark.parametrize("option", [{"num_layers": [1]}, {"dropout": "x"}, {"hidden_size": True}])
 def test_options_of_the_wrong_type_are_refused(option, tmp_path):
-    description = describe(TINY)
+    description = get_config(TINY)
     description["options"] |= option
-    write_tensor_file(tmp_path / "model.safetensors", "model", tensors_of(TINY), description)
+    write_tensor_file(tmp_path / "model.safetensors", "model", collect_tensors(TINY), description)
     with pytest.raises(ModelFileError, match=f"{next(iter(option))} must be"):
         load(tmp_path / "model.safetensors")
 

@@ -408,7 +408,7 @@ def test_modules_in_place_of_those_of_ncps_clip_at_zero():
     from tauflow.compat.ncps.torch import LTC, LTCCell
 
     for module in (LTC(3, 6, implicit_param_constraints=False), LTCCell(FullyConnected(6), 3)):
-        cell = module._body.cell
+        cell = module._sequence_module.cell
         with torch.no_grad():
             cell.w.sub_(0.5)
         cell.project_()

@@ -29,7 +29,7 @@ def both(source, x):
     y, h = source(x if source.batch_first else x.transpose(0, 1))
     module = tauflow.from_torch(source)
     found, state = module(x)
-    parts = module.to_parts(state)
+    parts = module.to_torch_state(state)
     return (y if source.batch_first else y.transpose(0, 1), h), (found, parts), module
 
 

@@ -49,12 +49,12 @@ def test_any_head_on_the_last_axis_leaves_in_every_form(head, last, tmp_path):
     expected, h = whole(X)
     width = 8 if head == "none" else 5
     files = [
-        to_program(whole, tmp_path / "step.pt2", form="step"),
+        to_program(whole, tmp_path / "step.pt2", mode="step"),
         to_onnx(whole, tmp_path / "whole.onnx"),
         to_c(whole, tmp_path / "c"),
     ]
     for file in files:
-        facts = json.loads(file.description.read_text())
+        facts = json.loads(file.metadata_path.read_text())
         assert facts["output_size"] == width
         assert facts["model"] is None  # whose options tell of a linear layer of 2 outputs
     given = {"x": X, "dt": torch.ones(2, 6), "mask": torch.ones(2, 6, dtype=torch.bool)}
@@ -132,4 +132,4 @@ def test_a_reparametrised_part_leaves_as_it_is_after_training(kind, place, tmp_p
 
 def test_a_pruned_head_leaves_as_c(tmp_path):
     whole = model(lambda: prune.l1_unstructured(nn.Linear(8, 2), "weight", 0.5))
-    assert to_c(whole, tmp_path / "c").parity.worst < 1e-6
+    assert to_c(whole, tmp_path / "c").parity.max_difference < 1e-6

@@ -7,12 +7,12 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
 import tauflow
+from tauflow._internal.tensor_file import encode_tensor_file
 from tauflow.data import from_table
 from tauflow.errors import ArgumentError, ModelFileError
 from tauflow.estimators import SequenceClassifier
-from tauflow.export import describe
-from tauflow.export.files import KIND, tensors_of
-from tauflow.tensorfile import encode
+from tauflow.export import get_config
+from tauflow.export.files import KIND, collect_tensors
 
 pytestmark = pytest.mark.untyped  # parts are replaced by others
 
@@ -35,7 +35,7 @@ def as_predictor(module, path):
     table = pandas.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
     table = table.assign(y=np.arange(60) // 5 % 2, z=0.0, id=np.arange(60) // 5)
     data = from_table(table, id="id", target="y", features=["a", "b", "c"], per_step=True)
-    tauflow.Predictor.of(module, data).save(path)
+    tauflow.Predictor.from_data(module, data).save(path)
 
 
 def as_estimator(module, path):
@@ -248,16 +248,16 @@ def test_ties_of_a_constructor_stay_and_cannot_be_undone(tmp_path, monkeypatch):
 @pytest.mark.parametrize("ties", [3, [3], [["rnn.cells.0.W_h", "nothing"]], {"a": 1}, ["head"]])
 def test_ties_that_name_no_tensors_raise_an_error(ties, tmp_path):
     original = tauflow.SequenceModel(tauflow.GRU(3, 4), 2)
-    facts = {**describe(original), "ties": ties}
-    (tmp_path / "m").write_bytes(encode(KIND, tensors_of(original), facts))
+    facts = {**get_config(original), "ties": ties}
+    (tmp_path / "m").write_bytes(encode_tensor_file(KIND, collect_tensors(original), facts))
     with pytest.raises(ModelFileError, match=r"ties.* of a description are lists of names"):
         tauflow.load(tmp_path / "m")
 
 
 def test_tensors_of_several_shapes_cannot_be_tied(tmp_path):
     original = tauflow.SequenceModel(tauflow.GRU(3, 4), 2)
-    facts = {**describe(original), "ties": [["head.weight", "head.bias"]]}
-    (tmp_path / "m").write_bytes(encode(KIND, tensors_of(original), facts))
+    facts = {**get_config(original), "ties": [["head.weight", "head.bias"]]}
+    (tmp_path / "m").write_bytes(encode_tensor_file(KIND, collect_tensors(original), facts))
     with pytest.raises(ModelFileError, match="differ in shape"):
         tauflow.load(tmp_path / "m")
 

@@ -19,10 +19,10 @@ from tauflow.errors import (
     MissingExtraError,
     UnknownNameError,
 )
-from tauflow.export import Labels, onnx_files, start_state, to_c, to_onnx, to_program
+from tauflow.export import IOSchema, exported_initial_state, onnx_files, to_c, to_onnx, to_program
 from tauflow.models import SequenceModel
 
-LABELS = Labels("hour", ["pulse", "oxygen"], ["risk"], [60.0, 90.0], [10.0, 2.0], [1.0], [0.5])
+LABELS = IOSchema("hour", ["pulse", "oxygen"], ["risk"], [60.0, 90.0], [10.0, 2.0], [1.0], [0.5])
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def written(tmp_path_factory):
     torch.manual_seed(0)
     model = SequenceModel(tauflow.GNODE(2, 4, initial_state="affine"), 1).eval()
     path = tmp_path_factory.mktemp("onnx") / "risk.onnx"
-    return model, to_onnx(model, path, labels=LABELS)
+    return model, to_onnx(model, path, schema=LABELS)
 
 
 def session_of(path):
@@ -48,11 +48,11 @@ def test_a_file_runs_with_other_sizes(written):
         "h_in": ["batch", 4],
     }
     assert [value.name for value in session.get_outputs()] == ["y", "h_out"]
-    facts = json.loads(file.description.read_text())
+    facts = json.loads(file.metadata_path.read_text())
     for B, T in ((1, 1), (5, 30)):
         x, dt, mask = torch.randn(B, T, 2), torch.rand(B, T), torch.rand(B, T) > 0.3
         mask[:, 0] = True
-        h = start_state(facts, x[:, 0])
+        h = exported_initial_state(facts, x[:, 0])
         expected = model(x, dt=dt, mask=mask)
         feed = {"x": x, "dt": dt, "mask": mask, "h_in": h}
         found = session.run(None, {name: tensor.numpy() for name, tensor in feed.items()})
@@ -86,7 +86,7 @@ class Bessel(ElmanCell):
 @pytest.mark.parametrize("form", ["sequence", "step"])
 def test_what_has_no_operator_is_named(tmp_path, form):
     with pytest.raises(ExportError, match="graph: No ONNX function found for"):
-        to_onnx(tauflow.RNN(Bessel(2, 4)).eval(), tmp_path / "e.onnx", form=form)
+        to_onnx(tauflow.RNN(Bessel(2, 4)).eval(), tmp_path / "e.onnx", mode=form)
     assert not list(tmp_path.iterdir())
 
 
@@ -103,27 +103,27 @@ def constant_nodes(graph):
 @pytest.mark.parametrize(("name", "options"), [("cfc", {}), ("ct-rnn", {"damping": 0.3})])
 def test_numbers_keep_their_digits_in_double_precision(tmp_path, name, options):
     model = tauflow.build(name, 2, 3, **options).double()
-    to_onnx(model, tmp_path / "model.onnx", form="step", tolerance=1e-12)
+    to_onnx(model, tmp_path / "model.onnx", mode="step", tolerance=1e-12)
 
 
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize(("name", "form"), [("exprnn", "sequence"), ("lipschitz-rnn", "step")])
 def test_what_only_parameters_enter_is_computed_beforehand(tmp_path, name, form):
     model = tauflow.build(name, 2, 96).eval()  # too large for the exporter to do so by itself
-    graph = onnx.load(to_onnx(model, tmp_path / "m.onnx", form=form).path).graph
+    graph = onnx.load(to_onnx(model, tmp_path / "m.onnx", mode=form).path).graph
     assert set(constant_nodes(graph)) <= {"Constant"}
 
 
 def test_the_description_says_what_one_must_know(written):
     file = written[1]
-    facts = json.loads(file.description.read_text())
+    facts = json.loads(file.metadata_path.read_text())
     assert facts["sha256"] == hashlib.sha256(file.path.read_bytes()).hexdigest()
     assert (facts["cell"], facts["state_size"], facts["opset"]) == ("GNODECell", 4, 20)
     assert facts["labels"]["time_unit"] == "hour"
     assert facts["labels"]["inputs"] == ["pulse", "oxygen"]
     assert not facts["scaling_inside"]
     assert facts["state"][0]["parts"] == {"h": 4}
-    assert tauflow.export.rebuild(facts["model"]).rnn.cell.state_size == 4
+    assert tauflow.export.from_config(facts["model"]).rnn.cell.state_size == 4
     inside = {p.key: p.value for p in onnx.load(file.path).metadata_props}
     assert json.loads(inside["tauflow"])["labels"] == facts["labels"]
     assert "of 17 steps (tolerance 1e-05)" in str(file.parity)
@@ -141,7 +141,13 @@ def test_a_robots_step_with_the_scales_inside(tmp_path):
     torch.manual_seed(0)
     model = SequenceModel(tauflow.CfC(2, 3, backbone_layers=0), 1).eval()
     file = to_onnx(
-        model, tmp_path / "r.onnx", form="step", names="robot", gap=0.25, labels=LABELS, scaled=True
+        model,
+        tmp_path / "r.onnx",
+        mode="step",
+        names="robot",
+        fixed_dt=0.25,
+        schema=LABELS,
+        scaled=True,
     )
     session = session_of(file.path)
     assert [value.name for value in session.get_inputs()] == ["obs", "h_in"]
@@ -155,15 +161,15 @@ def test_a_robots_step_with_the_scales_inside(tmp_path):
 
 
 def test_a_difference_leaves_no_file(tmp_path, monkeypatch):
-    runner = onnx_files.onnx_runner
+    runner = onnx_files.make_onnx_runner
 
     def wrong(*args, **options):
         run = runner(*args, **options)
         return lambda given: tuple(value + 1e-3 for value in run(given))
 
-    monkeypatch.setattr(onnx_files, "onnx_runner", wrong)
+    monkeypatch.setattr(onnx_files, "make_onnx_runner", wrong)
     with pytest.raises(ExportError, match="differs from the model by"):
-        to_onnx(tauflow.Elman(2, 3), tmp_path / "e.onnx", form="step")
+        to_onnx(tauflow.Elman(2, 3), tmp_path / "e.onnx", mode="step")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -173,47 +179,47 @@ def test_wrong_arguments_are_refused(tmp_path):
         to_onnx(rnn, tmp_path / "none" / "e.onnx")
     with pytest.raises(DataNotFoundError, match="it is a folder"):
         to_onnx(rnn, tmp_path)
-    with pytest.raises(UnknownNameError, match="form='stepp'"):
-        to_onnx(rnn, tmp_path / "e.onnx", form="stepp")
+    with pytest.raises(UnknownNameError, match="mode='stepp'"):
+        to_onnx(rnn, tmp_path / "e.onnx", mode="stepp")
     with pytest.raises(ArgumentError, match="opset must be at least 18"):
         to_onnx(rnn, tmp_path / "e.onnx", opset=9)
     with pytest.raises(ArgumentError, match="no scales are known"):
         to_onnx(rnn, tmp_path / "e.onnx", scaled=True)
     with pytest.raises(ArgumentError, match="inputs has 3 entries, but the model has 2 inputs"):
-        to_onnx(rnn, tmp_path / "e.onnx", labels=Labels(inputs=["a", "b", "c"]))
+        to_onnx(rnn, tmp_path / "e.onnx", schema=IOSchema(inputs=["a", "b", "c"]))
     with pytest.raises(ArgumentError, match="name of its description"):
-        to_onnx(rnn, tmp_path / "e.json", form="step")
+        to_onnx(rnn, tmp_path / "e.json", mode="step")
     with pytest.raises(ArgumentError, match="x_scale must hold finite numbers, none of them 0"):
-        Labels(x_mean=[0.0], x_scale=[0.0])
+        IOSchema(x_mean=[0.0], x_scale=[0.0])
     with pytest.raises(ArgumentError, match="of one length, or neither"):
-        Labels(x_mean=[0.0])
+        IOSchema(x_mean=[0.0])
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.thorough
 def test_a_description_of_another_file_is_not_written_over(tmp_path):
     rnn = tauflow.Elman(2, 3).eval()
-    first = to_onnx(rnn, tmp_path / "m.onnx", form="step")
-    before = first.description.read_bytes()
+    first = to_onnx(rnn, tmp_path / "m.onnx", mode="step")
+    before = first.metadata_path.read_bytes()
     with pytest.raises(ExportError, match=r"cannot write m\.pt2: m\.json, .*describes m\.onnx\."):
-        to_program(rnn, tmp_path / "m.pt2", form="step")
+        to_program(rnn, tmp_path / "m.pt2", mode="step")
     with pytest.raises(ExportError, match=r"cannot write m\.c: m\.json, .*describes m\.onnx\."):
         to_c(rnn, tmp_path, name="m")
-    assert first.description.read_bytes() == before
+    assert first.metadata_path.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.json", "m.onnx"]
-    again = to_onnx(rnn, tmp_path / "m.onnx", form="step", gap=0.5)  # itself, anew
-    assert json.loads(again.description.read_text())["gap"] == 0.5
+    again = to_onnx(rnn, tmp_path / "m.onnx", mode="step", fixed_dt=0.5)  # itself, anew
+    assert json.loads(again.metadata_path.read_text())["gap"] == 0.5
     to_c(rnn, tmp_path / "c", name="m")
-    to_c(rnn, tmp_path / "c", name="m", gap=1.0)
+    to_c(rnn, tmp_path / "c", name="m", fixed_dt=1.0)
     with pytest.raises(ExportError, match=r"describes m\.c\. Choose another name"):
-        to_onnx(rnn, tmp_path / "c" / "m.onnx", form="step")
+        to_onnx(rnn, tmp_path / "c" / "m.onnx", mode="step")
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", "no JSON", '{"format": "another"}', "\u00ff"])
 def test_a_json_file_of_someone_elses_is_not_written_over(text, tmp_path):
     (tmp_path / "m.json").write_text(text, encoding="latin-1")
     with pytest.raises(ExportError, match=r"m\.json.* is no description by tauflow\. Choose"):
-        to_onnx(tauflow.Elman(2, 3), tmp_path / "m.onnx", form="step")
+        to_onnx(tauflow.Elman(2, 3), tmp_path / "m.onnx", mode="step")
     assert (tmp_path / "m.json").read_text(encoding="latin-1") == text
 
 
@@ -238,11 +244,11 @@ def test_labels_of_a_table():
     data = tauflow.data.from_table(
         table, id="id", time="t", features=["a"], target="y", task="regression", time_unit="hour"
     )
-    labels = Labels.of(data)
+    labels = IOSchema.from_data(data)
     assert (labels.time_unit, tuple(labels.inputs)) == ("hour", ("a",))
     assert (labels.time_scale, labels.y) == (1.0, "values")
     with pytest.raises(ArgumentError, match="time_scale must be a number above 0"):
-        Labels(time_scale=0.0)
+        IOSchema(time_scale=0.0)
     torch.testing.assert_close(labels.scaling()[0].float(), data.table.x_mean.float())
 
 
@@ -258,7 +264,7 @@ def missing_some(kind):
     data = tauflow.data.from_table(table, id="id", time="t", target="y", missing=told)
     torch.manual_seed(0)
     body = kind(data.card.input_size, 5, return_sequences=False)
-    predictor = tauflow.Predictor.of(SequenceModel(body, 3).eval(), data)
+    predictor = tauflow.Predictor.from_data(SequenceModel(body, 3).eval(), data)
     return table, predictor
 
 
@@ -266,8 +272,8 @@ def missing_some(kind):
 @pytest.mark.parametrize("kind", [tauflow.GRUD, tauflow.GRU])
 def test_a_missing_value_is_nan_as_for_a_predictor(kind, tmp_path):
     table, predictor = missing_some(kind)
-    labels = Labels.of(predictor)
-    file = to_onnx(predictor.model, tmp_path / "m.onnx", labels=labels, scaled=True, mask=False)
+    labels = IOSchema.from_data(predictor)
+    file = to_onnx(predictor.model, tmp_path / "m.onnx", schema=labels, scaled=True, mask=False)
     x = torch.from_numpy(table[["a", "b"]].to_numpy(np.float32)).reshape(12, 4, 2)
     there, h = ~x.isnan(), torch.zeros(12, predictor.model.rnn.state_size)
     feed = {"x": x, "dt": torch.tensor([[0.0, 3.0, 3.0, 3.0]] * 12) / labels.time_scale, "h_in": h}
@@ -280,7 +286,7 @@ def test_a_missing_value_is_nan_as_for_a_predictor(kind, tmp_path):
     y, _ = session.run(None, {name: value.detach().numpy() for name, value in feed.items()})
     expected = predictor.predict_proba(table)[["0", "1", "2"]].to_numpy()
     np.testing.assert_allclose(torch.from_numpy(y).softmax(-1).numpy(), expected, atol=1e-5)
-    told = json.loads(file.description.read_text())["labels"]
+    told = json.loads(file.metadata_path.read_text())["labels"]
     assert (told["time_scale"], told["y"]) == (3.0, "logits")
 
 

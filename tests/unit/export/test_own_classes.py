@@ -12,7 +12,7 @@ from torch import nn
 import tauflow
 from tauflow.cells import MODELS, AbstractCell, ModelEntry
 from tauflow.errors import ArgumentError, ModelFileError, UnknownNameError
-from tauflow.export import CLASSES, describe, load, rebuild, save
+from tauflow.export import CLASSES, from_config, get_config, load, save
 from tauflow.models import WHOLE_MODELS
 from tauflow.models.base import AbstractWholeModel
 from tauflow.models.registry import WholeModelEntry
@@ -55,7 +55,7 @@ class Edges(AbstractWiring):
     output_size: int = 2
 
     def __init__(self, units, edges, output_size=2):
-        self._freeze(units=units, edges=edges, output_size=output_size)
+        self._set_fields(units=units, edges=edges, output_size=output_size)
 
     def build(self, input_size):
         recurrent = torch.zeros(self.units, self.units, dtype=torch.int8)
@@ -102,7 +102,7 @@ def test_a_registered_whole_model_comes_back_from_a_file(tmp_path, registered):
 def test_a_cell_by_the_name_of_one_of_tauflows_is_another_class(registered):
     registered(*as_cell(LTCCell))
     for cell in (LTCCell(3, 4), tauflow.cells.LTCCell(3, 4)):
-        assert type(rebuild(json.loads(json.dumps(describe(cell))))) is type(cell)
+        assert type(from_config(json.loads(json.dumps(get_config(cell))))) is type(cell)
 
 
 def test_two_own_classes_by_one_name_are_not_mistaken_for_each_other(registered):
@@ -111,13 +111,13 @@ def test_two_own_classes_by_one_name_are_not_mistaken_for_each_other(registered)
     elsewhere = type("FadingCell", (FadingCell,), {"__module__": "elsewhere"})
     registered(*as_cell(elsewhere, "fading-elsewhere"))
     for kind in (FadingCell, elsewhere):
-        assert type(rebuild(describe(kind(3, 4)))) is kind
-    description = describe(FadingCell(3, 4))
+        assert type(from_config(get_config(kind(3, 4)))) is kind
+    description = get_config(FadingCell(3, 4))
     registered(*as_cell(twin, "fading-twin"))
     with pytest.raises(ArgumentError, match=r"two classes called .*FadingCell are registered"):
-        describe(twin(3, 4))
+        get_config(twin(3, 4))
     with pytest.raises(UnknownNameError, match="more than one by that name"):
-        rebuild(description)
+        from_config(description)
 
 
 def test_what_is_not_registered_here_is_told_with_its_module(tmp_path, registered, monkeypatch):
@@ -129,7 +129,7 @@ def test_what_is_not_registered_here_is_told_with_its_module(tmp_path, registere
     with pytest.raises(ModelFileError, match=message):
         tauflow.load(path)
     with pytest.raises(ArgumentError, match=r"FadingCell is not a class of tauflow.*MODELS\.add"):
-        describe(FadingCell(3, 4))
+        get_config(FadingCell(3, 4))
     moved = type("FadingCell", (FadingCell,), {"__module__": "elsewhere"})
     registered(*as_cell(moved))
     with pytest.raises(ModelFileError, match=r"CLASSES\.add\('.*FadingCell', FadingCell\)"):
@@ -143,16 +143,16 @@ def test_a_script_may_be_imported_later(then, now, registered):
     at_first = type("FadingCell", (FadingCell,), {"__module__": then, "__qualname__": "FadingCell"})
     later = type("FadingCell", (FadingCell,), {"__module__": now, "__qualname__": "FadingCell"})
     registered(*as_cell(at_first))
-    description = describe(at_first(3, 4))
+    description = get_config(at_first(3, 4))
     registered(*as_cell(later))
-    assert type(rebuild(description)) is later
+    assert type(from_config(description)) is later
 
 
 def test_a_class_may_be_added_under_a_name(registered):
     registered(CLASSES, "my fading cell", FadingCell)
-    description = describe(tauflow.RNN(FadingCell(3, 4)))
+    description = get_config(tauflow.RNN(FadingCell(3, 4)))
     assert description["options"]["cell"]["class"] == "my fading cell"
-    assert type(rebuild(description).cell) is FadingCell
+    assert type(from_config(description).cell) is FadingCell
 
 
 def test_a_registered_wiring_comes_back_equal(tmp_path, registered):
@@ -167,13 +167,13 @@ def test_a_registered_wiring_comes_back_equal(tmp_path, registered):
 
 def test_a_wiring_that_no_name_leads_to_is_refused():
     with pytest.raises(ArgumentError, match=r"wiring Edges is not registered.*WIRINGS\.add\(Edges"):
-        describe(tauflow.LTC(3, Edges(4, ())))
+        get_config(tauflow.LTC(3, Edges(4, ())))
 
     class Signed(RandomSparse):
         """Would come back as its parent, whose kind it has."""
 
     with pytest.raises(ArgumentError, match=r"Signed .*'random-sparse' \(that is RandomSparse\)"):
-        describe(tauflow.LTC(3, Signed(6)))
+        get_config(tauflow.LTC(3, Signed(6)))
 
 
 class RatedCell(AbstractCell):

@@ -11,13 +11,14 @@ import torch
 
 import tauflow
 from tauflow.errors import ExportError
-from tauflow.export import Labels, to_c, to_onnx, to_program
-from tauflow.export.c_check import compiler_found
+from tauflow.export import IOSchema, to_c, to_onnx, to_program
+from tauflow.export.c_check import find_compiler
 from tauflow.export.parity import check_parity
-from tauflow.export.program import ExportedStep, export_step
+from tauflow.export.program import ExportedStep
+from tauflow.export.torch_program import export_step
 from tauflow.models import SequenceModel
 
-FAR = Labels(x_mean=[5400000.3, 0.0], x_scale=[2.0, 1.0], y_mean=[5400000.3], y_scale=[2.0])
+FAR = IOSchema(x_mean=[5400000.3, 0.0], x_scale=[2.0, 1.0], y_mean=[5400000.3], y_scale=[2.0])
 STEPS = 30
 pytestmark = pytest.mark.filterwarnings("ignore:.*holds few digits:UserWarning")
 
@@ -44,13 +45,15 @@ def expected(whole, x, labels=FAR):
 
 
 def by_program(path, whole, labels):
-    written = to_program(whole, path / "m.pt2", form="step", gap=1.0, labels=labels, scaled=True)
+    written = to_program(
+        whole, path / "m.pt2", mode="step", fixed_dt=1.0, schema=labels, scaled=True
+    )
     run = torch.export.load(written.path).module()
     return lambda x, h: run(x=torch.from_numpy(x), h_in=h)
 
 
 def by_onnx(path, whole, labels):
-    written = to_onnx(whole, path / "m.onnx", form="step", gap=1.0, labels=labels, scaled=True)
+    written = to_onnx(whole, path / "m.onnx", mode="step", fixed_dt=1.0, schema=labels, scaled=True)
     session = onnxruntime.InferenceSession(str(written.path), providers=["CPUExecutionProvider"])
     return lambda x, h: map(
         torch.from_numpy, session.run(["y", "h_out"], {"x": x, "h_in": h.numpy()})
@@ -61,7 +64,7 @@ def by_onnx(path, whole, labels):
 @pytest.mark.parametrize("form", [by_program, by_onnx])
 @pytest.mark.parametrize("outputs", [True, False])
 def test_a_mean_far_from_zero_keeps_its_digits(form, outputs, tmp_path):
-    labels = FAR if outputs else Labels(x_mean=FAR.x_mean, x_scale=FAR.x_scale)
+    labels = FAR if outputs else IOSchema(x_mean=FAR.x_mean, x_scale=FAR.x_scale)
     whole, x = model(), samples()
     run, h, found = form(tmp_path, whole, labels), torch.zeros(1, 8), []
     for sample in x:
@@ -71,12 +74,12 @@ def test_a_mean_far_from_zero_keeps_its_digits(form, outputs, tmp_path):
     np.testing.assert_allclose(found, expected(whole, x, labels), rtol=0, **close)
 
 
-@pytest.mark.skipif(compiler_found() is None, reason="no C compiler")
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 def test_a_mean_far_from_zero_keeps_its_digits_in_c(tmp_path):
     whole, x = model(), samples()
-    labels = Labels(x_mean=FAR.x_mean, x_scale=FAR.x_scale)
-    to_c(whole, tmp_path / "c", gap=1.0, labels=labels, scaled=True)
-    command = [*compiler_found(), "-std=c99", "-O2", "main.c", "model.c", "-o", "built", "-lm"]
+    labels = IOSchema(x_mean=FAR.x_mean, x_scale=FAR.x_scale)
+    to_c(whole, tmp_path / "c", fixed_dt=1.0, schema=labels, scaled=True)
+    command = [*find_compiler(), "-std=c99", "-O2", "main.c", "model.c", "-o", "built", "-lm"]
     subprocess.run(command, cwd=tmp_path / "c", check=True)
     lines = "".join(f"{north:.9g},{speed:.9g}\n" for north, speed in x.tolist())
     program = tmp_path / "c" / "built"
@@ -88,7 +91,7 @@ def test_a_mean_far_from_zero_keeps_its_digits_in_c(tmp_path):
 @pytest.mark.parametrize(("part", "error"), [("x_low", None), ("y_high", 0.2)])
 def test_the_check_sees_a_mean_that_was_rounded(part, error):
     """Of the outputs too, of which a fifth is no part of half a million."""
-    labels = Labels(x_mean=FAR.x_mean, x_scale=FAR.x_scale, y_mean=[540000.03], y_scale=[0.05])
+    labels = IOSchema(x_mean=FAR.x_mean, x_scale=FAR.x_scale, y_mean=[540000.03], y_scale=[0.05])
     exported = ExportedStep(model(), scaling=labels.scaling())
     run = export_step(exported).module()
     check_parity(exported, lambda given: run(**given), sizes=(4, 17))
@@ -105,10 +108,10 @@ def test_the_check_sees_a_mean_that_was_rounded(part, error):
     ("dtype", "labels", "match"),
     [
         (torch.float16, FAR, r"x_mean is \[5400000\.3, 0\.0\], which torch\.float16 does not hold"),
-        (torch.float32, Labels(x_mean=[0.0, 0.0], x_scale=[1.0, 1e-60]), "x_scale is"),
+        (torch.float32, IOSchema(x_mean=[0.0, 0.0], x_scale=[1.0, 1e-60]), "x_scale is"),
         (
             torch.float32,
-            Labels(x_mean=[0, 0], x_scale=[1, 1], y_mean=[0], y_scale=[1e60]),
+            IOSchema(x_mean=[0, 0], x_scale=[1, 1], y_mean=[0], y_scale=[1e60]),
             "y_scale is",
         ),
     ],
@@ -122,12 +125,12 @@ def test_in_double_precision_a_mean_is_one_number():
     exported = ExportedStep(model().double(), scaling=FAR.scaling())
     assert not exported.scaling.x_low.any()
     run = export_step(exported).module()
-    assert check_parity(exported, lambda given: run(**given), sizes=(2, 9)).worst < 1e-12
+    assert check_parity(exported, lambda given: run(**given), sizes=(2, 9)).max_difference < 1e-12
 
 
 def test_the_description_has_the_labels_as_they_were_given(tmp_path):
-    written = to_program(model(), tmp_path / "m.pt2", form="step", labels=FAR, scaled=True)
-    facts = json.loads(written.description.read_text())
+    written = to_program(model(), tmp_path / "m.pt2", mode="step", schema=FAR, scaled=True)
+    facts = json.loads(written.metadata_path.read_text())
     assert facts["labels"]["x_mean"] == [5400000.3, 0.0]
     assert facts["scaling_inside"]
 
@@ -145,13 +148,13 @@ def test_the_description_has_the_labels_as_they_were_given(tmp_path):
     ],
 )
 def test_inputs_that_single_precision_rounds_are_named(mean, scale, double, warned, tmp_path):
-    labels = Labels(inputs=["north", "speed"], x_mean=[mean, 0.0], x_scale=[scale, 1.0])
+    labels = IOSchema(inputs=["north", "speed"], x_mean=[mean, 0.0], x_scale=[scale, 1.0])
     assert (abs(np.spacing(np.float32(mean))) > 1e-3 * scale) == (warned or double)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        labels.warn_of_rounding(torch.float64 if double else torch.float32)
+        labels.warn_precision_loss(torch.float64 if double else torch.float32)
     assert len(found) == warned
     assert all("few digits of inputs far from zero: north (mean" in str(one) for one in found)
     if warned and scale == 3.0:
         with pytest.warns(UserWarning, match="north"):
-            to_program(model(), tmp_path / "m.pt2", gap=1.0, labels=labels, scaled=True)
+            to_program(model(), tmp_path / "m.pt2", fixed_dt=1.0, schema=labels, scaled=True)

@@ -8,8 +8,8 @@ import torch
 import tauflow
 from tauflow.cells import AbstractCell
 from tauflow.errors import ArgumentError, ShapeError
-from tauflow.export import start_state, to_program
-from tauflow.export.facts import initial_of
+from tauflow.export import exported_initial_state, to_program
+from tauflow.export.metadata import describe_initial_state
 from tauflow.models import SequenceModel
 
 
@@ -36,8 +36,8 @@ def draw_starts(rnn):
 
 
 def facts_of(model, folder):
-    file = to_program(model.eval(), folder / "m.pt2", form="step")
-    return json.loads(file.description.read_text())
+    file = to_program(model.eval(), folder / "m.pt2", mode="step")
+    return json.loads(file.metadata_path.read_text())
 
 
 @pytest.mark.parametrize("initial", ["zeros", "learned", "affine"])
@@ -47,7 +47,7 @@ def test_it_is_where_the_cells_start(initial, dtype, tmp_path):
     rnn = tauflow.GNODE(2, 4, initial_state=initial).to(dtype)
     draw_starts(rnn)
     x = torch.randn(3, 2)
-    found = start_state(facts_of(rnn, tmp_path), x)
+    found = exported_initial_state(facts_of(rnn, tmp_path), x)
     expected = rnn.cell.initial_state(x.to(dtype))
     torch.testing.assert_close(found, expected)
 
@@ -58,7 +58,9 @@ def test_layers_follow_each_other(tmp_path):
     draw_starts(rnn)
     x = torch.randn(3, 2)
     expected = [cell.initial_state(torch.zeros(3, cell.input_size)) for cell in rnn.cells]
-    torch.testing.assert_close(start_state(facts_of(rnn, tmp_path), x), torch.cat(expected, -1))
+    torch.testing.assert_close(
+        exported_initial_state(facts_of(rnn, tmp_path), x), torch.cat(expected, -1)
+    )
 
 
 def test_tokens_are_whole_numbers_and_states_are_not(tmp_path):
@@ -66,7 +68,7 @@ def test_tokens_are_whole_numbers_and_states_are_not(tmp_path):
     rnn = tauflow.GNODE(5, 4, initial_state="learned")
     draw_starts(rnn)
     model = SequenceModel(rnn, 2, vocabulary=7)
-    found = start_state(facts_of(model, tmp_path), torch.tensor([[3], [6]]))
+    found = exported_initial_state(facts_of(model, tmp_path), torch.tensor([[3], [6]]))
     torch.testing.assert_close(found, rnn.cell.initial_state(torch.zeros(2, 5)))
     assert found.abs().max() < 10
     assert bool((found != found.round()).any())
@@ -77,11 +79,11 @@ def test_what_it_cannot_say_is_refused(tmp_path):
     facts = facts_of(rnn, tmp_path)
     for shape in ((3, 5, 2), (2,), (3, 4)):
         with pytest.raises(ShapeError, match=r"x has shape \(.*\(B, I\) with I = 2. Of sequences"):
-            start_state(facts, torch.zeros(shape))
+            exported_initial_state(facts, torch.zeros(shape))
     with pytest.raises(ArgumentError, match="the state of layer 1 starts as a function of what"):
-        start_state(facts, torch.zeros(3, 2))
+        exported_initial_state(facts, torch.zeros(3, 2))
     with pytest.raises(ArgumentError, match="facts are no description of an exported model"):
-        start_state({}, torch.zeros(3, 2))
+        exported_initial_state({}, torch.zeros(3, 2))
 
 
 @pytest.mark.parametrize("threshold", [0.0, 2.0, 30.0])
@@ -95,6 +97,6 @@ def test_roundings_do_not_make_a_start_another_function(dtype):
     torch.manual_seed(0)
     rnn = tauflow.GNODE(64, 4, initial_state="affine")
     draw_starts(rnn)
-    start = initial_of(rnn.to(dtype).cell, lowest=True, raw=True)
+    start = describe_initial_state(rnn.to(dtype).cell, is_first_layer=True, is_unscaled=True)
     assert start is not None
     assert len(start["per_input"]) == 64

@@ -6,9 +6,9 @@ import pytest
 from matplotlib import pyplot as plt
 from small_figures import NAMES, small
 
-from tauflow.data.catalog import available
-from tauflow.draw.palette import styled
-from tauflow.figures import FIGURES, Job
+from tauflow.data.registry import is_available
+from tauflow.figures import FIGURES, FigureJob
+from tauflow.plotting.palette import report_style
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def no_window():
 
 def figure(name):
     data = FIGURES[name].data
-    if data is not None and not available(data):
+    if data is not None and not is_available(data):
         pytest.skip(f"{data} is not on this machine")
     return small(name)
 
@@ -192,8 +192,8 @@ def test_fits_are_beside_their_path():
 
 
 def test_a_colour_means_one_network_in_all_panels():
-    with styled():
-        drawn = FIGURES["gnode-figure-3"].compute(Job("small")).draw()
+    with report_style():
+        drawn = FIGURES["gnode-figure-3"].compute(FigureJob("small")).plot()
         drawn.draw_without_rendering()
     panels = drawn.subfigs[1].axes
     looks = {}
@@ -208,8 +208,8 @@ def test_a_colour_means_one_network_in_all_panels():
 
 def test_a_legend_lies_within_its_figure():
     """Five networks and the mean of the path, above two panels."""
-    with styled():
-        drawn = FIGURES["gnode-figure-13"].compute(Job("small")).draw()
+    with report_style():
+        drawn = FIGURES["gnode-figure-13"].compute(FigureJob("small")).plot()
         drawn.draw_without_rendering()
     (legend,) = drawn.legends
     assert len(legend.get_texts()) == 6

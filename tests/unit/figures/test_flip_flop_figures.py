@@ -4,36 +4,38 @@ import pytest
 import torch
 
 from tauflow.analysis import abscissa_quartiles, find_fixed_points
-from tauflow.figures import Job, find_figure
-from tauflow.figures.flip_flop_networks import GridPoint, trained
+from tauflow.figures import FigureJob, find_figure
+from tauflow.figures.flip_flop_training import GridPoint, train_network
 
 SETTING = GridPoint(1e-2, 1e-3, 10)
 
 
 def square(job):
-    return trained(job, "gnode-figure-2", "gnode/square", SETTING)
+    return train_network(job, "gnode-figure-2", "gnode/square", SETTING)
 
 
 def test_outputs_are_the_states_seen_in_the_plane_of_the_outputs():
-    job = Job("small", seed=3)
+    job = FigureJob("small", seed=3)
     network = square(job)
     seen = network.view.project(network.states)
-    torch.testing.assert_close(seen, network.answer(network.trials), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(seen, network.compute_outputs(network.trials), rtol=1e-4, atol=1e-5)
     error = (seen - network.trials.y).square().mean()
     assert network.valid == pytest.approx(float(error), rel=1e-3)
     assert job.settings["gnode/square"]["validation MSE"] == network.valid
 
 
 def test_a_network_is_trained_once_and_the_same_for_the_same_seed():
-    first, again = square(Job("small", seed=3)), square(Job("small", seed=3))
+    first, again = square(FigureJob("small", seed=3)), square(FigureJob("small", seed=3))
     assert first is again
-    other = square(Job("small", seed=4))
+    other = square(FigureJob("small", seed=4))
     assert other.valid != first.valid
 
 
 def test_pictured_velocities_are_those_of_a_small_step_of_the_network():
-    result = find_figure("gnode-figure-10").compute(Job("small"))
-    network = trained(Job("small"), "gnode-figure-2", "gnode/ring", GridPoint(1e-3, 1e-3, 10))
+    result = find_figure("gnode-figure-10").compute(FigureJob("small"))
+    network = train_network(
+        FigureJob("small"), "gnode-figure-2", "gnode/ring", GridPoint(1e-3, 1e-3, 10)
+    )
     at = torch.as_tensor(result.arrays["ring_at"]).reshape(-1, 2)
     cell, view, gap = network.rnn.cells[0].double(), network.view, 1e-6
     start = view.lift(at)
@@ -49,7 +51,7 @@ def test_pictured_velocities_are_those_of_a_small_step_of_the_network():
 
 
 def test_quartiles_stand_beside_published_ones():
-    result = find_figure("gnode-table-2").compute(Job("small"))
+    result = find_figure("gnode-table-2").compute(FigureJob("small"))
     assert result.table is not None
     names = [row[0] for row in result.table.rows]
     assert names == ["RNN", "mGRU", "GRU", "nODE", "gnODE"]
@@ -62,10 +64,10 @@ def test_quartiles_stand_beside_published_ones():
 
 def test_abscissas_and_what_counts_as_fixed_are_per_second():
     """A bin and a time constant last 10 ms; Kim et al. 2023, E.3 has 1/tau in the velocity."""
-    result = find_figure("gnode-figure-7").compute(Job("small"))
+    result = find_figure("gnode-figure-7").compute(FigureJob("small"))
     for name, row in (("RNN", "rnn-6"), ("gnODE", "gnode-6")):
         setting = {"RNN": GridPoint(1e-2, 1e-3, 100), "gnODE": GridPoint(1e-2, 1e-3, 10)}[name]
-        network = trained(Job("small"), "gnode-figure-1", row, setting)
+        network = train_network(FigureJob("small"), "gnode-figure-1", row, setting)
         # per time constant: 0.01 per second are 1e-4 of these, 1 of these is 100 per second
         own = find_fixed_points(network.flow, network.states, starts=20, tolerance=1e-4)
         assert len(own)
@@ -76,7 +78,7 @@ def test_abscissas_and_what_counts_as_fixed_are_per_second():
 
 
 def test_training_counts_for_every_figure_that_shows_the_network():
-    jobs = [Job("small", seed=5) for _ in range(2)]
+    jobs = [FigureJob("small", seed=5) for _ in range(2)]
     for job in jobs:
         with job.timed("all"):
             square(job)

@@ -15,20 +15,20 @@ from small_figures import NAMES, small
 from tauflow.errors import ArgumentError, UnknownNameError
 from tauflow.figures import (
     FIGURES,
-    Job,
-    Result,
-    Table,
+    FigureJob,
+    FigureResult,
+    FigureTable,
     find_figure,
     gallery_page,
     make_figure,
     write_gallery,
 )
-from tauflow.figures.make import (
-    _fewer_colours,
-    _pictures,
-    _plain_log_axes,
+from tauflow.figures.make_figures import (
     _rasterise_dense,
-    markdown_table,
+    _reduce_colours,
+    _render_figure,
+    _simplify_log_axes,
+    to_markdown_table,
 )
 
 CHEAP = "cfc-figure-5"
@@ -53,13 +53,13 @@ def test_names():
         assert {f"{paper}-figure-{number}" for number in numbers} <= set(FIGURES)
     for entry in FIGURES.values():
         assert entry.caption.endswith(".")
-        assert all(sentence.endswith(".") for sentence in entry.differs)
+        assert all(sentence.endswith(".") for sentence in entry.differences)
 
 
 @pytest.mark.parametrize("size", ["small", "full"])
 def test_a_quick_look_says_in_the_picture_that_it_is_one(size):
     figure, _ = plt.subplots(layout="constrained")
-    contents = _pictures(Result(lambda: figure, {}), ("png", "svg"), size)
+    contents = _render_figure(FigureResult(lambda: figure, {}), ("png", "svg"), size)
     assert contents.keys() == {"png", "svg"}
     assert figure.get_supxlabel() == ("small: not the paper's settings" if size == "small" else "")
 
@@ -97,7 +97,7 @@ def test_a_palette_replaces_colours_only_where_nobody_sees_it(colours, mode):
     pixels = every[generator.integers(0, colours, (300, 400))]
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, format="png")
-    with Image.open(io.BytesIO(_fewer_colours(file, 80))) as made:
+    with Image.open(io.BytesIO(_reduce_colours(file, 80))) as made:
         assert made.mode == mode
         off = np.asarray(made.convert("RGB")).astype(int) - pixels
     assert np.abs(off).max() <= 12
@@ -106,8 +106,8 @@ def test_a_palette_replaces_colours_only_where_nobody_sees_it(colours, mode):
 @pytest.mark.slow
 def test_the_lines_drawn_are_the_numbers_beside_them():
     arrays = small(LINES).arrays
-    result = find_figure(LINES).compute(Job("small"))
-    lines = result.draw().axes[0].lines
+    result = find_figure(LINES).compute(FigureJob("small"))
+    lines = result.plot().axes[0].lines
     assert [line.get_label() for line in lines] == ["L = 2", "L = 3"]
     for line in lines:
         np.testing.assert_allclose(line.get_xdata(), arrays[f"sigma_w, {line.get_label()}"])
@@ -115,7 +115,7 @@ def test_the_lines_drawn_are_the_numbers_beside_them():
 
 
 def test_a_failed_figure_leaves_the_old_files(tmp_path, monkeypatch):
-    entry = replace(FIGURES[CHEAP], name="broken", compute=lambda job: Result(1 / 0))
+    entry = replace(FIGURES[CHEAP], name="broken", compute=lambda job: FigureResult(1 / 0))
     monkeypatch.setitem(FIGURES._entries, "broken", entry)
     old = tmp_path / "broken.png"
     old.write_bytes(b"old")
@@ -126,10 +126,10 @@ def test_a_failed_figure_leaves_the_old_files(tmp_path, monkeypatch):
 
 
 def test_tables_in_markdown():
-    table = Table(
+    table = FigureTable(
         ("name", "value", "left out"), [("a", 0.123456, 1), ("b", float("nan"), 2)], (0, 1)
     )
-    assert markdown_table(table) == (
+    assert to_markdown_table(table) == (
         "| name | value |\n| --- | ---: |\n| a | 0.1235 |\n| b | – |\n"
     )
 
@@ -141,7 +141,7 @@ def test_dense_lines_become_pixels_and_log_axes_plain_numbers():
     scattered = ax.scatter(np.zeros(5000), np.ones(5000))
     ax.set_yscale("log")
     _rasterise_dense(figure)
-    _plain_log_axes(figure)
+    _simplify_log_axes(figure)
     assert [bool(a.get_rasterized()) for a in (few, many, scattered)] == [False, True, True]
     assert ax.yaxis.get_major_formatter()(20, 0) == "20"
 

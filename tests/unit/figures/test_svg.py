@@ -11,7 +11,7 @@ import pytest
 from matplotlib import pyplot as plt
 from PIL import Image
 
-from tauflow.figures.svg import compact
+from tauflow.figures.compact_svg import compact_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
@@ -61,7 +61,7 @@ def drawn(text):
 
 
 def test_parts_styles_and_places_are_the_same(svg):
-    small = compact(svg)
+    small = compact_svg(svg)
     assert len(small) < 0.8 * len(svg)
     before, after = list(drawn(svg)), list(drawn(small))
     assert len(before) == len(after) > 100
@@ -76,4 +76,4 @@ def test_parts_styles_and_places_are_the_same(svg):
 
 
 def test_it_is_done_once_for_all(svg):
-    assert compact(compact(svg)) == compact(svg)
+    assert compact_svg(compact_svg(svg)) == compact_svg(svg)

@@ -2,29 +2,29 @@
 
 import numpy as np
 
-from tauflow.kernels.closed_form.numba_loop import read_code
-from tauflow.kernels.closed_form.numba_pointwise import gap_gradients, join, pull_apart
+from tauflow.kernels.cfc.numba_loop import unpack_code
+from tauflow.kernels.cfc.numba_pointwise import cfc_gate_backward, cfc_gate_forward, dt_gradients
 from tauflow.kernels.cpu.jit import kernel
-from tauflow.kernels.cpu.math import memory_backward, memory_forward
+from tauflow.kernels.cpu.math import lstm_cell_backward, lstm_cell_forward
 
 
-@kernel(of=("closed_form",))
+@kernel(source_folders=("cfc",))
 def run_rows(numbers, heads, dt, weights, after):
-    join(read_code(numbers), weights, heads, dt, after)
+    cfc_gate_forward(unpack_code(numbers), weights, heads, dt, after)
 
 
-@kernel(of=("closed_form",))
+@kernel(source_folders=("cfc",))
 def pull_back_rows(numbers, heads, dt, weights, pulls, to_dt, delta, own):
-    code, everywhere = read_code(numbers), np.empty(0, np.bool_)
-    gap_gradients(code, weights, heads, dt, everywhere, pulls, to_dt)
-    pull_apart(code, weights, heads, dt, everywhere, pulls, delta, (own[0], own[1]))
+    code, everywhere = unpack_code(numbers), np.empty(0, np.bool_)
+    dt_gradients(code, weights, heads, dt, everywhere, pulls, to_dt)
+    cfc_gate_backward(code, weights, heads, dt, everywhere, pulls, delta, (own[0], own[1]))
 
 
 @kernel
 def remember(gates, bias, before, after, u):
-    memory_forward(gates, bias, before, after, u)
+    lstm_cell_forward(gates, bias, before, after, u)
 
 
 @kernel
 def forget(gates, before, after, to_u, carry, delta):
-    memory_backward(gates, before, after, to_u, carry, delta)
+    lstm_cell_backward(gates, before, after, to_u, carry, delta)

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("numba")
 
 from tauflow.kernels.cpu import cache as kernel_cache
-from tauflow.kernels.cpu.jit import inlined, kernel
+from tauflow.kernels.cpu.jit import inline, kernel
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners here")
 
@@ -30,10 +30,10 @@ def named(tmp_path, monkeypatch):
     )
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(tmp_path / "temporary"))
-    for known in (kernel_cache.folder_of_kernels, kernel_cache._say_once):
+    for known in (kernel_cache.get_cache_folder, kernel_cache._warn_once):
         known.cache_clear()
     yield tmp_path
-    for known in (kernel_cache.folder_of_kernels, kernel_cache._say_once):
+    for known in (kernel_cache.get_cache_folder, kernel_cache._warn_once):
         known.cache_clear()
 
 
@@ -97,7 +97,7 @@ def test_functions_that_kernels_call_have_names_of_their_own():
 
 def test_functions_that_could_be_taken_for_each_other_are_refused():
     def made(name):
-        @inlined(name=name)
+        @inline(name=name)
         def one(value):
             return value
 
@@ -109,7 +109,7 @@ def test_functions_that_could_be_taken_for_each_other_are_refused():
         with pytest.raises(ValueError, match=r"could be taken for another one .* name="):
             made(name)
     with pytest.raises(ValueError, match="<lambda>"):
-        inlined(lambda value: value)
+        inline(lambda value: value)
 
 
 def mode(path: Path) -> int:
@@ -120,7 +120,7 @@ def test_a_second_process_finds_the_kernel(named):
     first, second = doubled(), doubled()
     assert not first.stats.cache_hits
     assert second.stats.cache_hits
-    folder = kernel_cache.folder_of_kernels()
+    folder = kernel_cache.get_cache_folder()
     assert folder.is_relative_to(named / "named")
     assert first.stats.cache_path == str(folder)
     assert first._cache.has_entries(first.targetctx)
@@ -135,7 +135,7 @@ def test_folder_and_entries_are_private(named):
         doubled()
     finally:
         os.umask(before)
-    folder = kernel_cache.folder_of_kernels()
+    folder = kernel_cache.get_cache_folder()
     assert mode(folder) == 0o700
     assert [mode(path) for path in folder.iterdir()] == [0o600]
 
@@ -143,24 +143,24 @@ def test_folder_and_entries_are_private(named):
 @needs_owners
 @pytest.mark.parametrize("others", [0o770, 0o702])
 def test_a_folder_that_others_may_write_is_not_used(named, others, caplog):
-    bad = kernel_cache.folder_of_kernels()
-    kernel_cache.folder_of_kernels.cache_clear()
+    bad = kernel_cache.get_cache_folder()
+    kernel_cache.get_cache_folder.cache_clear()
     bad.chmod(others)
     doubled()
     doubled()
-    folder = kernel_cache.folder_of_kernels()
+    folder = kernel_cache.get_cache_folder()
     assert folder == named / "home" / "tauflow" / "kernels"
     (record,) = caplog.records
     assert f"kept in {folder}, since {bad} is not the user's own, or others" in record.getMessage()
 
 
 def test_a_link_is_no_folder_of_ours(named):
-    place = kernel_cache.folder_of_kernels()
-    kernel_cache.folder_of_kernels.cache_clear()
+    place = kernel_cache.get_cache_folder()
+    kernel_cache.get_cache_folder.cache_clear()
     place.rmdir()
     (named / "elsewhere").mkdir(mode=0o700)
     place.symlink_to(named / "elsewhere")
-    assert kernel_cache.folder_of_kernels() == named / "home" / "tauflow" / "kernels"
+    assert kernel_cache.get_cache_folder() == named / "home" / "tauflow" / "kernels"
 
 
 @needs_owners
@@ -186,7 +186,7 @@ def test_a_full_disk_costs_time_only(monkeypatch, caplog):
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(kernel_cache, "write", full)
+    monkeypatch.setattr(kernel_cache, "write_entry", full)
     doubled()
     doubled()
     (record,) = caplog.records
@@ -207,13 +207,15 @@ class Trap:
 @needs_owners
 def test_an_entry_that_others_may_write_is_not_unpickled(named, caplog):
     compiled = doubled()
-    (entry,) = kernel_cache.folder_of_kernels().iterdir()
-    kernel_cache.write(entry, pickle.dumps(Trap(named / "sprung")))
+    (entry,) = kernel_cache.get_cache_folder().iterdir()
+    kernel_cache.write_entry(entry, pickle.dumps(Trap(named / "sprung")))
     entry.chmod(0o606)
     doubled()
     assert not (named / "sprung").exists()
     assert "not the user's own" in caplog.text
-    kernel_cache.write(entry, pickle.dumps(Trap(named / "sprung")))  # the user's own is trusted
+    kernel_cache.write_entry(
+        entry, pickle.dumps(Trap(named / "sprung"))
+    )  # the user's own is trusted
     doubled()
     assert (named / "sprung").exists()
     assert compiled.stats.cache_path == str(entry.parent)
@@ -224,19 +226,21 @@ def test_what_a_kernel_is_made_of_is_in_its_name(named, monkeypatch):
     for sources, checked in [("a", None), ("b", None), ("b", 1)]:
         monkeypatch.setattr(kernel_cache.config, "BOUNDSCHECK", checked)
         compiled = doubled()
-        family = kernel_cache.KernelCache(compiled.py_func, sources)._family(compiled.targetctx)
+        family = kernel_cache.KernelCache(compiled.py_func, sources)._entry_prefix(
+            compiled.targetctx
+        )
         names.add(family)
     assert len(names) == 3
 
 
 def test_unfinished_entries_are_cleared_away_after_a_day(named):
-    folder = kernel_cache.folder_of_kernels()
-    kernel_cache.folder_of_kernels.cache_clear()
+    folder = kernel_cache.get_cache_folder()
+    kernel_cache.get_cache_folder.cache_clear()
     for name, age in [("old", 2 * 86400), ("new", 0)]:
         path = folder / f".unfinished-{name}"
         path.write_bytes(b"")
         os.utime(path, (path.stat().st_mtime - age,) * 2)
-    kernel_cache.folder_of_kernels()
+    kernel_cache.get_cache_folder()
     assert [path.name for path in folder.iterdir()] == [".unfinished-new"]
 
 
@@ -246,7 +250,7 @@ def test_where_nothing_else_can_be_written_the_temporary_folder_serves(named, mo
     (named / "named").write_text("")
     first, second = doubled(), doubled()
     assert second.stats.cache_hits
-    folder = kernel_cache.folder_of_kernels()
+    folder = kernel_cache.get_cache_folder()
     assert folder == named / "temporary" / f"tauflow-kernels-{os.geteuid()}"
     assert mode(folder) == 0o700
     assert first.stats.cache_path == str(folder)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from tauflow.cells import LTCCell
-from tauflow.kernels.synapses import LANES, layout_of
+from tauflow.kernels.ltc import LANES, get_layout
 from tauflow.wirings import AutoNCP, RandomSparse
 
 
@@ -32,7 +32,7 @@ def test_both_orders_hold_every_synapse_once(wiring, name):
     cell = LTCCell(6, wiring)
     matrix = getattr(cell, name)
     existing = [tuple(pair) for pair in matrix.nonzero().tolist()]
-    layout = layout_of(cell, name)
+    layout = get_layout(cell, name)
     assert layout.backward_index is not None
     S, N = matrix.shape
     backward = pairs(layout.backward, S)
@@ -46,24 +46,24 @@ def test_both_orders_hold_every_synapse_once(wiring, name):
 
 
 def test_a_dense_wiring_is_not_packed():
-    assert layout_of(LTCCell(3, 8), "synapses").backward_index is None
+    assert get_layout(LTCCell(3, 8), "synapses").backward_index is None
 
 
 def test_the_layout_is_remembered_until_the_synapses_change():
     cell = LTCCell(3, RandomSparse(20, sparsity=0.9))
-    first = layout_of(cell, "synapses")
-    assert layout_of(cell, "synapses") is first
+    first = get_layout(cell, "synapses")
+    assert get_layout(cell, "synapses") is first
     other = LTCCell(3, RandomSparse(20, sparsity=0.9, seed=5))
     cell.load_state_dict(other.state_dict())
-    again = layout_of(cell, "synapses")
+    again = get_layout(cell, "synapses")
     assert again is not first
-    assert torch.equal(again.backward_index, layout_of(other, "synapses").backward_index)
+    assert torch.equal(again.backward_index, get_layout(other, "synapses").backward_index)
 
 
 def test_a_matrix_without_synapses():
     class Lonely(nn.Module):
         synapses = torch.zeros(4, 4)
 
-    layout = layout_of(Lonely(), "synapses")
+    layout = get_layout(Lonely(), "synapses")
     assert layout.backward_index.numel() == 0
     assert pairs(layout.forward, 4) == []

@@ -14,8 +14,8 @@ pytest.importorskip("numba")
 from tauflow.kernels.cpu import binding as numba_threads
 from tauflow.kernels.cpu import cache as kernel_cache
 from tauflow.kernels.cpu import jit
-from tauflow.kernels.cpu.binding import run_slices, slice_count
-from tauflow.kernels.cpu.jit import announce, kernel, sources_digest
+from tauflow.kernels.cpu.binding import count_slices, parallel_for
+from tauflow.kernels.cpu.jit import digest_sources, kernel, log_compilation
 from tauflow.kernels.cpu.math import sigmoid
 
 
@@ -42,14 +42,14 @@ def _restore_threads():
 @pytest.fixture(params=["openmp", "python"])
 def _pool(request, monkeypatch):
     if request.param == "python":
-        monkeypatch.setattr(numba_threads, "_openmp_pool", lambda: None)
-    elif numba_threads._openmp_pool() is None:
+        monkeypatch.setattr(numba_threads, "_get_openmp_team", lambda: None)
+    elif numba_threads._get_openmp_team() is None:
         pytest.skip(reason="torch runs on another pool here")
 
 
 def marked(count: int) -> np.ndarray:
     slices, values = np.full(count, -1), np.zeros(count, np.float32)
-    run_slices(mark, count, slices, values)
+    parallel_for(mark, count, slices, values)
     expected = 1 / (1 + np.exp(-np.arange(count, dtype=np.float64)))
     np.testing.assert_allclose(values, expected, rtol=3e-7)  # every row once
     return slices
@@ -62,8 +62,8 @@ def test_every_sequence_lies_in_one_slice(threads, count):
     torch.set_num_threads(threads)
     slices = marked(count)
     assert (np.diff(slices) >= 0).all()
-    assert set(slices) == set(range(slice_count(count)))
-    assert slice_count(count) == min(threads, count)
+    assert set(slices) == set(range(count_slices(count)))
+    assert count_slices(count) == min(threads, count)
 
 
 @pytest.mark.usefixtures("_pool")
@@ -71,7 +71,7 @@ def test_an_error_in_a_slice_reaches_the_caller():
     torch.set_num_threads(3)
     for _ in range(2):  # compiled by the first
         with pytest.raises(ValueError, match="slice 1 is wrong"):
-            run_slices(fail, 3, np.zeros(1))
+            parallel_for(fail, 3, np.zeros(1))
     marked(7)
 
 
@@ -115,30 +115,30 @@ def test_a_forked_child_runs_on_threads_of_its_own():
 
 
 def test_compilation_is_announced_once(caplog, tmp_path, monkeypatch):
-    monkeypatch.setattr(kernel_cache, "folder_of_kernels", lambda: tmp_path)
+    monkeypatch.setattr(kernel_cache, "get_cache_folder", lambda: tmp_path)
 
     @kernel
     def double(values):
         values *= 2
 
     with caplog.at_level("INFO", logger="tauflow"):
-        announce("test", double)
+        log_compilation("test", double)
         double(np.ones(2, np.float32))
-        announce("test", double)
+        log_compilation("test", double)
     (record,) = caplog.records
     assert "compiling the test kernels once, some 10 to 30 seconds" in record.message
     assert record.levelname == "WARNING"  # which is shown where nobody set up logging
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, caplog):
-    monkeypatch.setattr(kernel_cache, "folder_of_kernels", lambda: None)
+    monkeypatch.setattr(kernel_cache, "get_cache_folder", lambda: None)
 
     @kernel
     def triple(values):
         values *= 3
 
     with caplog.at_level("INFO", logger="tauflow"):
-        announce("test", triple)
+        log_compilation("test", triple)
     assert "no folder to keep them" in caplog.text
     values = np.ones(2, np.float32)
     triple(values)
@@ -150,13 +150,13 @@ def test_the_cache_knows_every_file_that_kernels_are_made_of(tmp_path):
     for folder in folders:
         folder.mkdir()
         (folder / "a.py").write_text("x = 1\n")
-    found = {sources_digest(*folders)}
+    found = {digest_sources(*folders)}
     for folder in folders:
         (folder / "a.py").write_text("x = 2\n")
-        sources_digest.cache_clear()
-        found.add(sources_digest(*folders))
+        digest_sources.cache_clear()
+        found.add(digest_sources(*folders))
     assert len(found) == 1 + len(folders)
-    sources_digest.cache_clear()
+    digest_sources.cache_clear()
 
 
 def test_a_kernel_is_named_by_its_folder_and_those_it_calls():
@@ -165,6 +165,6 @@ def test_a_kernel_is_named_by_its_folder_and_those_it_calls():
 
     kernels = Path(jit.__file__).parents[1]
     shared = Path(__file__).parent, kernels / "cpu", kernels / "engine"
-    assert sources_digest(*shared) in kernel(quadruple)._cache._sources
-    called = kernel(of=("flow",))(quadruple)._cache._sources
-    assert sources_digest(*shared, kernels / "flow") in called
+    assert digest_sources(*shared) in kernel(quadruple)._cache._sources
+    called = kernel(source_folders=("ode",))(quadruple)._cache._sources
+    assert digest_sources(*shared, kernels / "ode") in called

@@ -7,7 +7,7 @@ from torch.func import vmap
 import tauflow
 from tauflow.cells import MODELS, CfCCell, ElmanCell, GRUCell, LSTMCell, NeuronalLTCCell
 from tauflow.errors import BackendError, UnknownNameError
-from tauflow.kernels import BACKENDS, KERNELS, KernelCall, catalog, pick
+from tauflow.kernels import BACKENDS, KERNELS, KernelCall, select, select_kernel
 
 GATED = [LSTMCell, GRUCell, ElmanCell]
 
@@ -27,20 +27,20 @@ def call(cell_class, batch: int = 2, mask: bool = False) -> KernelCall:
 @pytest.mark.parametrize("cell", GATED)
 @pytest.mark.parametrize("backend", ["auto", "torch"])
 def test_gated_cells_run_on_torch(cell, backend):
-    row = pick(call(cell), backend)
+    row = select_kernel(call(cell), backend)
     assert row in KERNELS
     assert (row.cell, row.backend) == (cell, "torch")
 
 
 @pytest.mark.parametrize("cell", [*GATED, CfCCell])
 def test_reference_is_always_served(cell):
-    assert pick(call(cell), "reference") is None
+    assert select_kernel(call(cell), "reference") is None
 
 
 @pytest.mark.parametrize("cell", GATED)
 def test_auto_falls_back_where_the_kernel_objects(cell):
-    assert pick(call(cell, mask=True), "auto") is None
-    assert pick(call(cell, batch=0), "auto") is None
+    assert select_kernel(call(cell, mask=True), "auto") is None
+    assert select_kernel(call(cell, batch=0), "auto") is None
 
 
 @pytest.mark.parametrize("cell", GATED)
@@ -53,14 +53,14 @@ def test_auto_falls_back_where_the_kernel_objects(cell):
 )
 def test_a_named_backend_raises_its_reason(cell, options, reason):
     with pytest.raises(BackendError, match=f"backend 'torch' cannot serve this call.*{reason}"):
-        pick(call(cell, **options), "torch")
+        select_kernel(call(cell, **options), "torch")
 
 
 def test_a_named_backend_without_a_kernel_says_so():
     with pytest.raises(
         BackendError, match=r"it has no kernel for NeuronalLTCCell.*backend='reference'"
     ):
-        pick(call(NeuronalLTCCell), "torch")
+        select_kernel(call(NeuronalLTCCell), "torch")
 
 
 class Own(LSTMCell):
@@ -71,9 +71,9 @@ class Own(LSTMCell):
 
 
 def test_a_subclass_does_not_get_the_kernel_of_its_base():
-    assert pick(call(Own), "auto") is None
+    assert select_kernel(call(Own), "auto") is None
     with pytest.raises(BackendError, match="no kernel for Own"):
-        pick(call(Own), "torch")
+        select_kernel(call(Own), "torch")
 
 
 def test_a_named_backend_refuses_transforms():
@@ -118,7 +118,7 @@ def test_auto_equals_reference_for_every_model(name, masked):
     [("auto", "numba"), ("torch", "torch"), ("reference", None), ("triton", None)],
 )
 def test_the_environment_says_what_auto_may_take(monkeypatch, asked, expected):
-    monkeypatch.setattr(catalog, "_ASKED_FOR", asked)
-    row = pick(call(CfCCell), "auto")
+    monkeypatch.setattr(select, "_DEFAULT_BACKEND", asked)
+    row = select_kernel(call(CfCCell), "auto")
     assert (row.backend if row else None) == expected
-    assert pick(call(CfCCell), "numba").backend == "numba"  # an argument goes before it
+    assert select_kernel(call(CfCCell), "numba").backend == "numba"  # an argument goes before it

@@ -6,38 +6,38 @@ import torch
 from torch import Tensor
 
 from tauflow.cells.activations import identity, lecun_tanh
-from tauflow.cells.cfc_heads import ClosedForm, ClosedFormTensors, respond
+from tauflow.cells.cfc_heads import CfCConfig, CfCParameters, combine_heads
 from tauflow.cells.gated import lstm_update
-from tauflow.kernels.closed_form import torch_pointwise
-from tauflow.kernels.closed_form.form import Code, as_weights, numbers_of
-from tauflow.kernels.engine.needs import INTERPRETED
+from tauflow.kernels.cfc import torch_pointwise
+from tauflow.kernels.cfc.config import CfCCode, pack_code, pack_weights
+from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
 
 N = 5
 PHIS = (torch.tanh, lecun_tanh, torch.sigmoid, identity)
 FORMS = [
-    *(ClosedForm(0, identity, "default", phi, -1, True) for phi in PHIS),
-    ClosedForm(0, identity, "default", torch.tanh, 1, False),
-    ClosedForm(0, identity, "no_gate", torch.tanh, -1, True),
-    ClosedForm(0, identity, "no_gate", lecun_tanh, 1, False),
-    ClosedForm(0, identity, "pure", identity, -1, True),
+    *(CfCConfig(0, identity, "default", phi, -1, True) for phi in PHIS),
+    CfCConfig(0, identity, "default", torch.tanh, 1, False),
+    CfCConfig(0, identity, "no_gate", torch.tanh, -1, True),
+    CfCConfig(0, identity, "no_gate", lecun_tanh, 1, False),
+    CfCConfig(0, identity, "pure", identity, -1, True),
 ]
 
 
-def words_of(form: ClosedForm) -> str:
+def words_of(form: CfCConfig) -> str:
     return f"{form.mode}-{form.phi.__name__}-{form.time_sign}-{form.time_bias}"
 
 
-def heads_of(form: ClosedForm) -> int:
-    return 1 if form.pure else 4 if form.time_bias else 3
+def heads_of(form: CfCConfig) -> int:
+    return 1 if form.is_pure_mode else 4 if form.time_bias else 3
 
 
-def example(form: ClosedForm, rows: int = 3) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def example(form: CfCConfig, rows: int = 3) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return products of heads, gaps and the form's parameters; and what autograd makes of them."""
     torch.manual_seed(0)
     given = {"heads": torch.randn(rows, heads_of(form) * N), "dt": torch.rand(rows, 1)}
-    given |= {"rate": torch.rand(N), "amplitude": torch.randn(N)} if form.pure else {}
+    given |= {"rate": torch.rand(N), "amplitude": torch.randn(N)} if form.is_pure_mode else {}
     exact = {name: value.double().requires_grad_() for name, value in given.items()}
-    after = respond(form, *exact.values())
+    after = combine_heads(form, *exact.values())
     to = torch.autograd.grad((after * pull_of(rows)).sum(), list(exact.values()))
     return given, {"after": after.detach(), **dict(zip(given, to, strict=True))}
 
@@ -60,22 +60,22 @@ def test_compiled_closed_forms(form):
     from pointwise_kernels import pull_back_rows, run_rows
 
     given, expected = example(form)
-    rows, width = len(given["heads"]), (1 if form.pure else 4) * N
+    rows, width = len(given["heads"]), (1 if form.is_pure_mode else 4) * N
     none = torch.empty(0)
     rate, amplitude = given.get("rate", none), given.get("amplitude", none)
     bias = torch.randn(heads_of(form) * N)  # which the products lack
     tensors = (none.view(0, 0), none, none.view(0, 0, 0), none.view(0, 0), none.view(0, 0))
-    weights = as_weights(ClosedFormTensors(*tensors, bias, rate, amplitude), 0)
+    weights = pack_weights(CfCParameters(*tensors, bias, rate, amplitude), 0)
     values = torch.zeros(rows, width)
     values[:, : len(bias)] = given["heads"] - bias
     after, delta = torch.empty(rows, N), torch.empty(rows, width)
     own, to_dt, dt = torch.zeros(2, len(rate)), torch.empty(rows), given["dt"].squeeze(1)
-    numbers = numbers_of(form)
+    numbers = pack_code(form)
     run_rows(numbers, values.numpy(), dt.numpy(), weights, after.numpy())
     pulls = pull_of(rows).numpy(), to_dt.numpy(), delta.numpy(), own.numpy()
     pull_back_rows(numbers, values.numpy(), dt.numpy(), weights, *pulls)
     found = {"after": after, "heads": delta[:, : len(bias)], "dt": to_dt}
-    found |= {"rate": own[0], "amplitude": own[1]} if form.pure else {}
+    found |= {"rate": own[0], "amplitude": own[1]} if form.is_pure_mode else {}
     compare(found, expected, 3e-6)
 
 
@@ -84,29 +84,29 @@ def test_closed_forms_in_torch(form):
     given, expected = example(form)
     heads, dt = given["heads"].double().unsqueeze(0), given["dt"].double().unsqueeze(0)
     own = [given[name].double() for name in ("rate", "amplitude") if name in given]
-    p = torch_pointwise.gates_of(form, heads, N)
+    p = torch_pointwise.select_gate_memory(form, heads, N)
     after = heads.new_empty(heads.shape[1], N)
-    if form.pure:
-        torch_pointwise.PureForm(own, dt, heads).respond(0, after)
-        responses = torch_pointwise.pure_responses(own, heads, dt, wants_gap=True)
+    if form.is_pure_mode:
+        torch_pointwise.PureStepper(own, dt, heads).combine_heads(0, after)
+        responses = torch_pointwise.pure_derivatives(own, heads, dt, needs_dt_grad=True)
     else:
-        torch_pointwise.GatedForm(form, dt, heads, p).respond(0, after)
-        responses = torch_pointwise.gated_responses(form, heads, p, dt, wants_gap=True)
+        torch_pointwise.GatedStepper(form, dt, heads, p).combine_heads(0, after)
+        responses = torch_pointwise.gated_derivatives(form, heads, p, dt, needs_dt_grad=True)
     pull = pull_of(len(after)).double()
     to_heads = (responses.heads[0] * pull.unsqueeze(1)).flatten(1)
-    found = {"after": after, "heads": to_heads, "dt": (responses.gap[0] * pull).sum(1)}
-    pure = [(part[0] * pull).sum(0) for part in responses.own]
+    found = {"after": after, "heads": to_heads, "dt": (responses.dt[0] * pull).sum(1)}
+    pure = [(part[0] * pull).sum(0) for part in responses.pure_parameters]
     compare(found | dict(zip(("rate", "amplitude"), pure, strict=False)), expected, 1e-12)
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="TRITON_INTERPRET=1 is not set")
+@pytest.mark.skipif(not TRITON_INTERPRETED, reason="TRITON_INTERPRET=1 is not set")
 @pytest.mark.parametrize("form", FORMS, ids=words_of)
 def test_closed_forms_in_triton(form):
     pytest.importorskip("triton")
-    from tauflow.kernels.closed_form.triton_pointwise import heads_backward, heads_forward
+    from tauflow.kernels.cfc.triton_pointwise import heads_backward, heads_forward
 
     given, expected = example(form)
-    B, width, code = len(given["heads"]), (1 if form.pure else 4) * N, Code.of(form)
+    B, width, code = len(given["heads"]), (1 if form.is_pure_mode else 4) * N, CfCCode.of(form)
     values, deltas = torch.zeros(2, B, width)
     values[:, : heads_of(form) * N] = given["heads"]
     rate, amplitude = (given.get(name, torch.empty(0)) for name in ("rate", "amplitude"))
@@ -125,7 +125,7 @@ def test_closed_forms_in_triton(form):
         values, rate, amplitude, *step, *pulls, *written, 0, 1, B, N, width, GAPS=True, **constants
     )
     found = {"after": after, "heads": deltas[:, : heads_of(form) * N], "dt": to_dt}
-    found |= {"rate": own[0].sum(0), "amplitude": own[1].sum(0)} if form.pure else {}
+    found |= {"rate": own[0].sum(0), "amplitude": own[1].sum(0)} if form.is_pure_mode else {}
     compare(found, expected, 3e-6)
 
 

@@ -7,7 +7,7 @@ import torch
 
 import tauflow
 from tauflow.errors import BackendError
-from tauflow.kernels import native
+from tauflow.kernels import torch_rnn
 
 HALF = [torch.bfloat16, torch.float16]
 
@@ -19,11 +19,11 @@ def unable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def refuse(*arguments):
         raise RuntimeError("could not create a primitive descriptor")
 
-    monkeypatch.setattr(native, "_run_whole", refuse)
-    monkeypatch.setattr(native, "_run_layer", refuse)
-    native._serves.cache_clear()
+    monkeypatch.setattr(torch_rnn, "_run_torch_lstm", refuse)
+    monkeypatch.setattr(torch_rnn, "_run_mkldnn_layer", refuse)
+    torch_rnn._is_lstm_supported.cache_clear()
     yield
-    native._serves.cache_clear()
+    torch_rnn._is_lstm_supported.cache_clear()
 
 
 def lstm(dtype=torch.float32, **options):
@@ -107,14 +107,14 @@ def test_it_compiles_in_half_precision(dtype, mixed):
 
 def test_what_surrounds_a_call_does_not_change_the_answer():
     """Nor is it asked twice."""
-    native._serves.cache_clear()
-    question = {"traced": False, "learns": False, "keeps": True}
-    plain = native.lstm_objection(torch.bfloat16, **question)
-    native._serves.cache_clear()
+    torch_rnn._is_lstm_supported.cache_clear()
+    question = {"is_traced": False, "needs_grad": False, "saves_for_backward": True}
+    plain = torch_rnn.lstm_dtype_unsupported_reason(torch.bfloat16, **question)
+    torch_rnn._is_lstm_supported.cache_clear()
     with torch.device("meta"), torch.autocast("cpu", dtype=torch.float16), torch.inference_mode():
-        assert native.lstm_objection(torch.bfloat16, **question) == plain
-    native.lstm_objection(torch.bfloat16, **question)
-    assert native._serves.cache_info().misses == 1
+        assert torch_rnn.lstm_dtype_unsupported_reason(torch.bfloat16, **question) == plain
+    torch_rnn.lstm_dtype_unsupported_reason(torch.bfloat16, **question)
+    assert torch_rnn._is_lstm_supported.cache_info().misses == 1
 
 
 def test_float64_keeps_its_digits_under_autocast():
@@ -135,14 +135,16 @@ def test_torch_is_asked_about_the_dtype_it_computes_in(monkeypatch):
         seen.append(x.dtype)
         return real(x, *arguments)
 
-    monkeypatch.setattr(native.torch, "lstm", spy)
+    monkeypatch.setattr(torch_rnn.torch, "lstm", spy)
     rnn, x = lstm(backend="torch")
     rnn(x)
     assert seen.pop() is torch.float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rnn(x)
     assert seen.pop() is torch.float32
-    if native.lstm_objection(torch.bfloat16, traced=False, learns=True, keeps=True):
+    if torch_rnn.lstm_dtype_unsupported_reason(
+        torch.bfloat16, is_traced=False, needs_grad=True, saves_for_backward=True
+    ):
         pytest.skip(reason="this processor has no fused LSTM in bfloat16")
     rnn.bfloat16()(x.bfloat16())
     assert seen.pop() is torch.bfloat16

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import tauflow
-from tauflow.kernels import engine_of
-from tauflow.kernels.cpu.binding import loops_of
-from tauflow.kernels.stream import CellEngine, RecordedEngine
-from tauflow.tapes.tape import CannotRecordError
+from tauflow.kernels import make_step_engine
+from tauflow.kernels.cpu.binding import import_kernels
+from tauflow.kernels.streaming import CellEngine, TracedEngine
+from tauflow.kernels.trace.program import TracingError
 
 pytest.importorskip("numba")
 
@@ -81,7 +81,7 @@ class Cell(nn.Module):
 def test_an_operation_is_torchs(name, batch):
     torch.manual_seed(0)
     cell = Cell(OPERATIONS[name])
-    engine = RecordedEngine(cell, batch)
+    engine = TracedEngine(cell, batch)
     x, h, dt = torch.randn(batch, D), torch.randn(batch, S), torch.rand(batch, 1)
     for _ in range(2):
         engine.state = h
@@ -97,7 +97,7 @@ def test_an_operation_is_torchs(name, batch):
 def test_what_is_no_number_stays_none(name, monkeypatch):
     # With AVX-512 oneDNN's gelu of infinity is NaN; torch's own is infinity everywhere.
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
-    engine = RecordedEngine(Cell(OPERATIONS[name]), B)
+    engine = TracedEngine(Cell(OPERATIONS[name]), B)
     h = torch.tensor([[torch.nan, 1.0, torch.inf, -torch.inf]] * B)
     x, dt = torch.zeros(B, D), torch.ones(B, 1)
     engine.state = h
@@ -124,13 +124,13 @@ def test_what_is_no_number_stays_none(name, monkeypatch):
     ],
 )
 def test_what_the_machine_lacks_is_not_recorded(step):
-    with pytest.raises(CannotRecordError):
-        RecordedEngine(Cell(step), B)
+    with pytest.raises(TracingError):
+        TracedEngine(Cell(step), B)
 
 
 def test_why_a_step_is_not_recorded_can_be_understood():
-    with pytest.raises(CannotRecordError, match=r"it computes in float64, .* in float32 only"):
-        RecordedEngine(Cell(lambda x, h, dt: (h.double() * 2).float()), B)
+    with pytest.raises(TracingError, match=r"it computes in float64, .* in float32 only"):
+        TracedEngine(Cell(lambda x, h, dt: (h.double() * 2).float()), B)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -153,18 +153,22 @@ def test_observed_features_come_and_go(name, batch):
 
 def test_whose_step_is_recorded():
     cell = tauflow.GRU(D, S).cell
-    assert type(engine_of(cell, 1, "auto")) is RecordedEngine
-    assert type(engine_of(cell, 1, "reference")) is CellEngine
-    assert type(engine_of(tauflow.GRU(D, S).double().cell, 1, "auto")) is CellEngine
+    assert type(make_step_engine(cell, 1, "auto")) is TracedEngine
+    assert type(make_step_engine(cell, 1, "reference")) is CellEngine
+    assert type(make_step_engine(tauflow.GRU(D, S).double().cell, 1, "auto")) is CellEngine
     hooked = tauflow.CfC(D, S).cell
     hooked.heads.register_forward_hook(lambda *_: None)  # which a tape would leave out
-    assert type(engine_of(hooked, 1, "auto")) is CellEngine
-    assert type(engine_of(tauflow.PhasedLSTM(D, S).cell, 1, "auto")) is CellEngine
+    assert type(make_step_engine(hooked, 1, "auto")) is CellEngine
+    assert type(make_step_engine(tauflow.PhasedLSTM(D, S).cell, 1, "auto")) is CellEngine
 
 
 def test_a_change_of_parameters_does_not_reach_a_tape():
     cell = tauflow.Elman(D, S).cell
-    engine, x, dt = engine_of(cell, 1, "auto"), np.ones((1, D), np.float32), np.ones(1, np.float32)
+    engine, x, dt = (
+        make_step_engine(cell, 1, "auto"),
+        np.ones((1, D), np.float32),
+        np.ones(1, np.float32),
+    )
     before = engine(x, dt).copy()
     engine.state = torch.zeros(1, S)
     with torch.no_grad():
@@ -177,8 +181,10 @@ def test_a_sample_may_be_read_only_and_strided():
     stream = tauflow.GRU(D, S).stream()
     x = np.ones((D, 2), np.float32)
     x.setflags(write=False)
-    kinds = list(loops_of("stream.numba_steps").run_tape.signatures)
+    kinds = list(import_kernels("streaming.numba_steps").run_program.signatures)
     first = stream.step(x[:, 0])
     stream.reset()
     np.testing.assert_array_equal(stream.step(np.ones(D, np.float32)), first)
-    assert list(loops_of("stream.numba_steps").run_tape.signatures) == kinds  # not compiled again
+    assert (
+        list(import_kernels("streaming.numba_steps").run_program.signatures) == kinds
+    )  # not compiled again

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import tauflow
-from tauflow.kernels.engine.settings import Settings
-from tauflow.solvers.gap import GapSolver
+from tauflow.kernels.trace.attribute_snapshot import AttributeSnapshot
+from tauflow.solvers.flow_solver import FlowSolver
 
 
 class Opaque:
@@ -36,7 +36,7 @@ def cell_with(value):
         (1.0, lambda cell: setattr(cell, "own", 2.0)),
         ("a", lambda cell: setattr(cell, "own", None)),
         (torch.tanh, lambda cell: setattr(cell, "own", torch.relu)),
-        (GapSolver("euler"), lambda cell: setattr(cell, "own", GapSolver("rk4"))),
+        (FlowSolver("euler"), lambda cell: setattr(cell, "own", FlowSolver("rk4"))),
         (Opaque(), lambda cell: setattr(cell, "own", Opaque())),
         (torch.ones(3), lambda cell: setattr(cell, "own", torch.ones(3))),
         (1, lambda cell: delattr(cell, "own")),
@@ -45,31 +45,31 @@ def cell_with(value):
 )
 def test_a_change_is_noticed(value, change):
     cell = cell_with(value)
-    before = Settings(cell)
-    assert before == Settings(cell)
+    before = AttributeSnapshot(cell)
+    assert before == AttributeSnapshot(cell)
     change(cell)
-    assert before != Settings(cell)
+    assert before != AttributeSnapshot(cell)
 
 
 def test_parts_count():
     cell = cell_with(None)
     cell.part = nn.Dropout(0.1)
-    before = Settings(cell)
-    assert before == Settings(cell)
+    before = AttributeSnapshot(cell)
+    assert before == AttributeSnapshot(cell)
     cell.part.p = 0.2
-    assert before != Settings(cell)
+    assert before != AttributeSnapshot(cell)
 
 
 def test_equal_settings_may_be_other_objects():
-    cell = cell_with(GapSolver("euler", substeps=2))
-    before = Settings(cell)
-    cell.own = GapSolver("euler", substeps=2)
-    assert before == Settings(cell)
+    cell = cell_with(FlowSolver("euler", substeps=2))
+    before = AttributeSnapshot(cell)
+    cell.own = FlowSolver("euler", substeps=2)
+    assert before == AttributeSnapshot(cell)
 
 
 def test_nothing_is_kept_alive_and_an_address_is_no_object():
     cell = cell_with(Opaque())
-    before, gone = Settings(cell), weakref.ref(cell.own)
+    before, gone = AttributeSnapshot(cell), weakref.ref(cell.own)
     address = id(cell.own)
     cell.own = None
     gc.collect()
@@ -80,4 +80,4 @@ def test_nothing_is_kept_alive_and_an_address_is_no_object():
         if len(tried) > 10_000:
             pytest.skip("the address is not used again")
     cell.own = tried[-1]
-    assert before != Settings(cell)
+    assert before != AttributeSnapshot(cell)

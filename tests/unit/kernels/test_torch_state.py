@@ -5,17 +5,17 @@ import torch
 from torch.autograd import forward_ad
 from torch.func import vmap
 
-from tauflow import checks
+from tauflow._internal import checks
 from tauflow.kernels.engine import torch_state
 
 
 def test_nothing_surrounds_a_plain_call():
-    assert not checks.is_traced()
-    assert not checks.is_jit_traced()
+    assert not checks.is_tracing()
+    assert not checks.is_jit_tracing()
     assert not torch_state.is_forward_mode()
-    assert not torch_state.under_transform_or_forward_mode()
-    assert not torch_state.any_wrapped([torch.ones(2)])
-    assert not torch_state.is_vectorised(torch.ones(2))
+    assert not torch_state.is_under_transform_or_forward_mode()
+    assert not torch_state.has_functorch_tensor([torch.ones(2)])
+    assert not torch_state.is_batched_gradient(torch.ones(2))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit itself
@@ -23,7 +23,7 @@ def test_a_trace_shows():
     found = []
 
     def ask(x):
-        found.append((checks.is_jit_traced(), checks.is_traced()))
+        found.append((checks.is_jit_tracing(), checks.is_tracing()))
         return x + 1
 
     torch.jit.trace(ask, torch.ones(2), check_trace=False)
@@ -34,8 +34,8 @@ def test_a_transform_shows():
     found = []
 
     def ask(x):
-        found.append(torch_state.under_transform_or_forward_mode())
-        found.append(torch_state.any_wrapped([torch.ones(2), x]))
+        found.append(torch_state.is_under_transform_or_forward_mode())
+        found.append(torch_state.has_functorch_tensor([torch.ones(2), x]))
         return x
 
     vmap(ask)(torch.ones(3, 2))
@@ -47,7 +47,7 @@ def test_a_transform_shows():
 def test_forward_mode_shows():
     with forward_ad.dual_level():
         assert torch_state.is_forward_mode()
-        assert torch_state.under_transform_or_forward_mode()
+        assert torch_state.is_under_transform_or_forward_mode()
 
 
 class Asked(torch.autograd.Function):
@@ -61,7 +61,7 @@ class Asked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, pull):
-        Asked.found = [torch_state.graph_is_kept(), torch_state.is_vectorised(pull)]
+        Asked.found = [torch_state.is_graph_retained(), torch_state.is_batched_gradient(pull)]
         return pull.clone()
 
 
@@ -81,7 +81,7 @@ def test_gradients_that_stand_for_many_show():
 def test_a_compiler_takes_a_marked_answer_as_it_is():
     asked = []
 
-    @torch_state.constant_when_traced
+    @torch_state.assume_constant_result
     def answer(value: int) -> int:
         asked.append(value)  # which fullgraph=True could not trace into a graph
         return value + 1

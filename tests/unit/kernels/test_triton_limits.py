@@ -9,14 +9,19 @@ from torch.func import vmap
 import tauflow
 from tauflow.cells import CfCCell, LTCCell
 from tauflow.errors import BackendError
-from tauflow.kernels import KERNELS, KernelCall, pick
-from tauflow.kernels.engine import needs
-from tauflow.kernels.gpu.plan import CorePlan, batch_tile, power_of_two, precision_of
-from tauflow.kernels.synapses.triton_plan import StepPlan, chunks_of
+from tauflow.kernels import KERNELS, KernelCall, select_kernel
+from tauflow.kernels.engine import requirements
+from tauflow.kernels.gpu.plan import (
+    CorePlan,
+    choose_batch_tile,
+    get_dot_precision,
+    next_power_of_two,
+)
+from tauflow.kernels.ltc.triton_plan import StepPlan, choose_chunks
 
 CELLS = [row.cell for row in KERNELS if row.backend == "triton"]
 HERE = pytest.mark.skipif(
-    not needs.INTERPRETED or not needs._RELEASE,
+    not requirements.TRITON_INTERPRETED or not requirements._TRITON_VERSION,
     reason="needs triton and TRITON_INTERPRET=1",
 )
 
@@ -30,14 +35,14 @@ def call(cell_class, batch: int = 2, dtype=torch.float32, **options) -> KernelCa
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_auto_never_takes_triton_on_a_cpu(cell, dtype):
-    row = pick(call(cell, dtype=dtype), "auto")
+    row = select_kernel(call(cell, dtype=dtype), "auto")
     assert row is None or row.backend != "triton"
 
 
 @HERE
 @pytest.mark.parametrize("cell", CELLS)
 def test_they_are_served_by_name(cell):
-    assert pick(call(cell), "triton").backend == "triton"
+    assert select_kernel(call(cell), "triton").backend == "triton"
 
 
 @HERE
@@ -51,17 +56,17 @@ def test_they_are_served_by_name(cell):
 )
 def test_calls_that_are_refused(cell, options, reason):
     with pytest.raises(BackendError, match=f"backend 'triton' cannot serve this call.*{reason}"):
-        pick(call(cell, **options), "triton")
+        select_kernel(call(cell, **options), "triton")
 
 
 @HERE
 def test_the_ltc_names_its_own_limits():
     with pytest.raises(BackendError, match="solver 'fused' only, not 'rk4'"):
-        pick(call(LTCCell, solver="rk4"), "triton")
+        select_kernel(call(LTCCell, solver="rk4"), "triton")
     big = LTCCell(1, 1025)
     x = torch.zeros(1, 1, 1)
     with pytest.raises(BackendError, match="at most 1024 neurons on the chip, not 1025"):
-        pick(KernelCall(big, x, x.new_zeros(1, 1025), x), "triton")
+        select_kernel(KernelCall(big, x, x.new_zeros(1, 1025), x), "triton")
 
 
 @HERE
@@ -69,9 +74,9 @@ def test_mixed_dtypes_need_autocast():
     mixed = call(LTCCell)
     mixed = KernelCall(mixed.cell, mixed.x.bfloat16(), mixed.h, mixed.dt)
     with pytest.raises(BackendError, match="of one dtype, except under autocast"):
-        pick(mixed, "triton")
+        select_kernel(mixed, "triton")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert pick(mixed, "triton").backend == "triton"
+        assert select_kernel(mixed, "triton").backend == "triton"
 
 
 @HERE
@@ -84,16 +89,20 @@ def test_transforms_are_refused():
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("_RELEASE", (), "triton is not installed"),
-        ("_RELEASE", (3, 2), "need triton 3.3 or newer"),
-        ("INTERPRETED", False, "run on NVIDIA GPUs; their interpreter needs TRITON_INTERPRET=1"),
+        ("_TRITON_VERSION", (), "triton is not installed"),
+        ("_TRITON_VERSION", (3, 2), "need triton 3.3 or newer"),
+        (
+            "TRITON_INTERPRETED",
+            False,
+            "run on NVIDIA GPUs; their interpreter needs TRITON_INTERPRET=1",
+        ),
     ],
 )
 def test_surroundings_that_are_refused(name, value, reason, monkeypatch):
-    monkeypatch.setattr(needs, "_RELEASE", (3, 9))
-    monkeypatch.setattr(needs, name, value)
+    monkeypatch.setattr(requirements, "_TRITON_VERSION", (3, 9))
+    monkeypatch.setattr(requirements, name, value)
     with pytest.raises(BackendError, match=reason):
-        pick(call(LTCCell), "triton")
+        select_kernel(call(LTCCell), "triton")
 
 
 @pytest.mark.parametrize("neurons", [1, 5, 16, 33, 64, 65, 128, 200, 512, 1024])
@@ -105,7 +114,7 @@ def test_tiles_hold_every_neuron_and_stay_small(neurons, rows, backward):
     assert plan.width >= neurons
     assert plan.width % plan.block == 0
     assert plan.rows * plan.block * plan.width <= 4096
-    assert {power_of_two(n) for n in (plan.rows, plan.block, plan.width, plan.warps)} == {
+    assert {next_power_of_two(n) for n in (plan.rows, plan.block, plan.width, plan.warps)} == {
         plan.rows,
         plan.block,
         plan.width,
@@ -116,14 +125,14 @@ def test_tiles_hold_every_neuron_and_stay_small(neurons, rows, backward):
 @pytest.mark.parametrize("rows", [1, 7, 64, 1000, 4097])
 @pytest.mark.parametrize("tiles", [1, 3, 50])
 def test_chunks_cover_all_rows_once(rows, tiles):
-    count, chunk = chunks_of(rows, tiles, 4, torch.device("cpu"))
+    count, chunk = choose_chunks(rows, tiles, 4, torch.device("cpu"))
     assert chunk % 4 == 0
     assert (count - 1) * chunk < rows <= count * chunk
 
 
 def test_small_batches_are_spread_out():
     device = torch.device("cpu")  # two programs at once, says the interpreter
-    assert [batch_tile(batch, device, 8) for batch in (1, 2, 3, 5, 100)] == [1, 1, 2, 4, 8]
+    assert [choose_batch_tile(batch, device, 8) for batch in (1, 2, 3, 5, 100)] == [1, 1, 2, 4, 8]
 
 
 @HERE
@@ -138,10 +147,10 @@ def test_small_batches_are_spread_out():
 def test_wide_closed_forms_run_step_by_step(options, reason):
     served = call(CfCCell, **options)
     at_once, stepped = (row for row in KERNELS if (row.cell, row.backend) == (CfCCell, "triton"))
-    assert pick(served, "triton") is (at_once if reason is None else stepped)
-    assert stepped.why_not(served) is None
+    assert select_kernel(served, "triton") is (at_once if reason is None else stepped)
+    assert stepped.unsupported_reason(served) is None
     if reason is not None:
-        assert re.search(reason, at_once.why_not(served))
+        assert re.search(reason, at_once.unsupported_reason(served))
 
 
 @pytest.mark.parametrize("size", [1, 16, 33, 64, 200])
@@ -151,7 +160,7 @@ def test_weights_are_counted_in_whole_tiles(size, layers, memory):
     plan = CorePlan.of(
         layers, 4, size, size, memory=memory is not None, reads_state=memory == "input"
     )
-    tile = max(16, power_of_two(size))
+    tile = max(16, next_power_of_two(size))
     matrices = 4 + layers + (4 if memory else 0) + (1 if memory == "input" and layers else 0)
     assert (plan.matrices, plan.weights) == (matrices, matrices * tile * tile)
     full = plan.shared_bytes(torch.float32, "tf32x3")
@@ -162,10 +171,10 @@ def test_weights_are_counted_in_whole_tiles(size, layers, memory):
 
 
 def test_products_follow_torch():
-    assert precision_of(torch.float32) == "tf32x3"
+    assert get_dot_precision(torch.float32) == "tf32x3"
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("high")
-        assert precision_of(torch.float32) == "tf32"
+        assert get_dot_precision(torch.float32) == "tf32"
     finally:
         torch.set_float32_matmul_precision(before)

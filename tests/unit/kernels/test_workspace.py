@@ -9,14 +9,14 @@ import torch
 import tauflow
 from tauflow.kernels.engine import workspace
 
-LARGE = workspace._LEAST_BYTES // 4
+LARGE = workspace._MIN_BLOCK_BYTES // 4
 
 
 @pytest.fixture(autouse=True)
 def _nothing_kept():
-    workspace.release()
+    workspace.clear_cached_blocks()
     yield
-    workspace.release()
+    workspace.clear_cached_blocks()
 
 
 def test_a_block_is_used_again_only_when_nothing_lies_on_it():
@@ -48,15 +48,15 @@ def test_a_smaller_block_than_asked_for_is_never_given():
 
 
 def test_no_more_than_the_limit_is_kept(monkeypatch):
-    monkeypatch.setattr(workspace, "KEPT_BYTES", 3 * workspace._LEAST_BYTES)
+    monkeypatch.setattr(workspace, "MAX_CACHED_BYTES", 3 * workspace._MIN_BLOCK_BYTES)
     blocks = [workspace.empty(LARGE) for _ in range(8)]
     del blocks
     workspace.empty(LARGE)
-    assert sum(block.nbytes for block in workspace._free) <= 3 * workspace._LEAST_BYTES
+    assert sum(block.nbytes for block in workspace._cached_blocks) <= 3 * workspace._MIN_BLOCK_BYTES
 
 
 def kept() -> int:
-    return sum(block.nbytes for block in (*workspace._free, *workspace._returned))
+    return sum(block.nbytes for block in (*workspace._cached_blocks, *workspace._returned_blocks))
 
 
 def test_what_is_kept_is_bounded_by_what_is_used():
@@ -65,7 +65,7 @@ def test_what_is_kept_is_bounded_by_what_is_used():
     most = 0
     for _ in range(400):
         blocks = [workspace.empty(random_.randint(LARGE, 8 * LARGE)) for _ in range(3)]
-        most = max(most, workspace._used)
+        most = max(most, workspace._used_bytes)
         del blocks
         assert kept() <= 3 * most
     assert kept() > 0
@@ -83,8 +83,8 @@ def test_a_block_is_little_larger_than_asked_for():
     random_ = random.Random(0)
     for _ in range(1000):
         size = random_.randint(LARGE, 100 * LARGE)
-        assert size <= workspace._rounded(size) <= workspace._WASTE * size
-    assert workspace._rounded(LARGE) == LARGE
+        assert size <= workspace._round_up_size(size) <= workspace._MAX_SIZE_RATIO * size
+    assert workspace._round_up_size(LARGE) == LARGE
 
 
 def test_one_large_batch_is_forgotten():
@@ -107,7 +107,7 @@ def test_all_of_it_is_given_back():
     assert kept() == LARGE * 4
     tauflow.kernels.release_memory()
     assert kept() == 0
-    assert workspace._used == 0
+    assert workspace._used_bytes == 0
 
 
 def test_threads_never_share_a_block():

@@ -3,19 +3,19 @@ from functools import cache
 import pytest
 import torch
 
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.errors import ArgumentError
-from tauflow.models import WHOLE_MODELS, model_facts
+from tauflow.models import WHOLE_MODELS, summarise_models
 from tauflow.wirings import AutoNCP
 
 
 @cache
 def facts(**sizes):
-    return {f.name: f for kind in model_facts(**sizes) for f in kind}
+    return {f.name: f for kind in summarise_models(**sizes) for f in kind}
 
 
 def test_every_model_is_listed_once_in_the_order_of_its_catalog():
-    cells, whole = model_facts()
+    cells, whole = summarise_models()
     assert [f.name for f in cells] == list(MODELS)
     assert [f.name for f in whole] == list(WHOLE_MODELS)
     assert all(f.title and f.paper and f.parameters > 0 for f in (*cells, *whole))
@@ -34,7 +34,7 @@ def test_parameters_are_those_of_the_formulas():
 
 
 def test_what_they_take():
-    takes = {name: f.takes for name, f in facts().items()}
+    takes = {name: f.capabilities for name, f in facts().items()}
     assert takes["lstm"] == ()
     assert takes["augmented-lstm"] == ("gaps",)
     assert takes["ltc"] == takes["wired-cfc"] == ("gaps", "wiring")
@@ -46,7 +46,7 @@ def test_what_they_take():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_wirings_are_taken_exactly_where_it_says_so(name):
-    if "wiring" in facts()[name].takes:
+    if "wiring" in facts()[name].capabilities:
         assert MODELS[name].build(3, AutoNCP(8, 2)).output_size == 2
     else:
         with pytest.raises(ArgumentError, match="takes a number as hidden_size"):
@@ -60,5 +60,5 @@ def test_a_mixed_memory_takes_what_its_core_takes():
 
 def test_listing_leaves_the_random_generator_alone():
     before = torch.get_rng_state()
-    model_facts()
+    summarise_models()
     assert torch.equal(torch.get_rng_state(), before)

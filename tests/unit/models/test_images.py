@@ -7,13 +7,13 @@ import torch
 
 from tauflow import CfC, SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.catalog import load_task
+from tauflow.data.registry import load_task
 from tauflow.errors import ArgumentError, OptionError
 from tauflow.models import ConvolutionalSequenceModel, driving_model
 from tauflow.models.driving import DRIVING_WIRING
-from tauflow.models.specified import ModelSpec, build_model
+from tauflow.models.spec import ModelSpec, build_model
 from tauflow.runs.report.page import write_run_report
-from tauflow.runs.task import RECIPE, run_task
+from tauflow.runs.task import DEFAULT_RECIPE, run_task
 
 LAYERS = ((4, 5, 2), (6, 3, 2))
 
@@ -84,7 +84,7 @@ def test_a_run_on_images_ends_with_a_report(tmp_path):
         "gru",
         hidden_size=3,
         options={"layers": LAYERS, "features": 5},
-        recipe=replace(RECIPE, epochs=2, batch_size=3),
+        recipe=replace(DEFAULT_RECIPE, epochs=2, batch_size=3),
         dataset_options={"sizes": (6, 2, 4), "steps": 3, "image_size": (24, 40)},
         runs_dir=tmp_path,
         progress=False,

@@ -3,10 +3,10 @@ import inspect
 import pytest
 import torch
 
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.errors import ArgumentError, OptionError, UnknownNameError
-from tauflow.models import WHOLE_MODELS, ConvolutionalSequenceModel, model_entry
-from tauflow.models.registry import entry_of
+from tauflow.models import WHOLE_MODELS, ConvolutionalSequenceModel, get_model_entry
+from tauflow.models.registry import get_model_info
 from tauflow.sequence import SequenceModule
 from tauflow.wirings import AutoNCP
 
@@ -32,7 +32,7 @@ def test_an_entry_tells_the_truth(name):
     model.eval()
     y, _ = model(x, dt=0.5)
     width = 3 if entry.model.has_head else H  # what predicts by itself reconstructs its input
-    assert y.shape == ((B, T, width) if entry.model.every_step else (B, width))
+    assert y.shape == ((B, T, width) if entry.model.has_per_step_output else (B, width))
     assert model.output_size == width
     assert ((model(x, dt=5.0)[0] - y).abs().max() > 1e-6) == entry.model.uses_dt
     observed = torch.ones(B, T, x.flatten(2).shape[-1], dtype=torch.bool)
@@ -41,7 +41,7 @@ def test_an_entry_tells_the_truth(name):
     else:
         with pytest.raises(ArgumentError, match="observed"):
             model(x, dt=0.5, observed=observed)
-    if entry.model.every_step and not entry.model.has_head:
+    if entry.model.has_per_step_output and not entry.model.has_head:
         last, _ = built(name, return_sequences=False)[0].eval()(x, dt=0.5)
         torch.testing.assert_close(last, y[:, -1])
     y.sum().backward()
@@ -80,28 +80,28 @@ def test_unknown_names_and_options_are_refused():
 
 
 def test_one_name_finds_cells_and_whole_models():
-    assert model_entry("cfc") is MODELS["cfc"]
-    assert model_entry("seft") is WHOLE_MODELS["seft"]
+    assert get_model_entry("cfc") is MODELS["cfc"]
+    assert get_model_entry("seft") is WHOLE_MODELS["seft"]
     with pytest.raises(UnknownNameError, match=r"unknown model 'latent-ode'.*Did you mean 'latent"):
-        model_entry("latent-ode")
+        get_model_entry("latent-ode")
 
 
 @pytest.mark.parametrize("name", [*MODELS, *WHOLE_MODELS])
 def test_what_an_experiment_must_know_is_what_the_built_model_says(name):
-    entry = entry_of(name)
+    entry = get_model_info(name)
     assert (entry.name, entry.title, entry.source) == (
         name,
-        model_entry(name).title,
-        model_entry(name).paper,
+        get_model_entry(name).title,
+        get_model_entry(name).paper,
     )
     if name in WHOLE_MODELS:
         model = built(name)[0]
-        assert ("images" in entry.reads) == isinstance(model.input_size, tuple)
-        assert ("targets" in entry.answers) == model.has_head
-        assert ("ahead" in entry.answers) == model.reads_ahead
+        assert ("images" in entry.inputs) == isinstance(model.input_size, tuple)
+        assert ("targets" in entry.outputs) == model.has_head
+        assert ("ahead" in entry.outputs) == model.reads_ahead
     else:
         model = MODELS[name].build(3, H)
         assert isinstance(entry.build(3, H, return_sequences=False), SequenceModule)
-        assert entry.answers == {"every step"}
-    assert ("features" in entry.reads) != ("images" in entry.reads)
-    assert ("observed" in entry.reads) == model.uses_observed
+        assert entry.outputs == {"every step"}
+    assert ("features" in entry.inputs) != ("images" in entry.inputs)
+    assert ("observed" in entry.inputs) == model.uses_observed

@@ -7,9 +7,9 @@ from torch import nn
 import tauflow
 from tauflow.cells import ACTIVATIONS, MODELS, AbstractCell, ModelEntry
 from tauflow.errors import ArgumentError, OptionError
-from tauflow.models.registry import WHOLE_MODELS, WholeModelEntry, entry_of
+from tauflow.models.registry import WHOLE_MODELS, WholeModelEntry, get_model_info
 from tauflow.models.transformer import Transformer
-from tauflow.sequence.catalogued import CatalogRNN
+from tauflow.sequence.catalog_rnn import CatalogRNN
 from tauflow.wirings import WIRINGS, FullyConnected
 
 REGISTRIES = (MODELS, WHOLE_MODELS, WIRINGS, ACTIVATIONS)
@@ -45,7 +45,7 @@ def _for_one_test(monkeypatch):
 
 def test_one_name_gives_one_model():
     MODELS.add("mine", ModelEntry("mine", "Mine", PlainCell, {"rate": 2.0}))
-    entry = entry_of("mine")
+    entry = get_model_info("mine")
     assert entry.source == ""
     for rnn in (entry.build(3, 4), tauflow.build("mine", 3, 4, num_layers=2)):
         assert isinstance(rnn.cell, PlainCell)

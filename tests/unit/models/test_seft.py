@@ -71,11 +71,11 @@ def test_values_are_those_of_the_equations():
 
 def test_the_order_of_the_set_changes_nothing():
     whole, (x, dt, observed) = model(), sequences()
-    elements, there = whole.elements(x.nan_to_num(), dt.cumsum(1), observed)
-    y = whole.of_sets(elements, there)
+    elements, there = whole.to_elements(x.nan_to_num(), dt.cumsum(1), observed)
+    y = whole.encode_sets(elements, there)
     torch.testing.assert_close(y, whole(x, dt=dt, observed=observed)[0])
     order = torch.randperm(elements.shape[1], generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(whole.of_sets(elements[:, order], there[:, order]), y)
+    torch.testing.assert_close(whole.encode_sets(elements[:, order], there[:, order]), y)
     dt[:, 3] = 0.0  # steps 2 and 3 at one time
     swapped = [z[:, [0, 1, 3, 2, 4, 5]] for z in (x, observed)]
     y, _ = whole(x, dt=dt, observed=observed)
@@ -121,11 +121,11 @@ def test_times_are_absolute():
 def test_attention_starts_even_and_large_logits_stay_finite():
     _, dt, observed = sequences()
     whole = SeFT(D, H, attention_dropout=0.0)
-    elements, there = whole.elements(torch.randn(B, T, D), dt.cumsum(1).float(), observed)
+    elements, there = whole.to_elements(torch.randn(B, T, D), dt.cumsum(1).float(), observed)
     even = (there / there.sum(1, keepdim=True)).unsqueeze(-1).expand(-1, -1, 4)
-    torch.testing.assert_close(whole.attention(elements, there), even)
+    torch.testing.assert_close(whole.attention_weights(elements, there), even)
     torch.nn.init.constant_(whole.q, 1e6)
-    weights = whole.attention(elements, there)
+    weights = whole.attention_weights(elements, there)
     torch.testing.assert_close(weights.sum(1), torch.ones(B, 4))
 
 
@@ -143,9 +143,9 @@ def test_gradients_and_number_of_parameters():
 
 def test_attention_dropout_takes_elements_off_but_never_all():
     whole, (x, dt, observed) = model(attention_dropout=0.5), sequences()
-    elements, there = whole.elements(x.nan_to_num(), dt.cumsum(1), observed)
+    elements, there = whole.to_elements(x.nan_to_num(), dt.cumsum(1), observed)
     torch.manual_seed(0)
-    weights = torch.stack([whole.attention(elements, there) for _ in range(300)])
+    weights = torch.stack([whole.attention_weights(elements, there) for _ in range(300)])
     torch.testing.assert_close(weights.sum(2), torch.ones_like(weights.sum(2)))
     share = ((weights == 0) & there.unsqueeze(-1)).sum() / (300 * 2 * there.sum())
     assert 0.4 < share.item() < 0.5  # below one half by the draws that would have taken all

@@ -71,11 +71,11 @@ def test_predictions_come_one_by_one():
     torch.manual_seed(0)
     model = tauflow.SequenceModel(tauflow.CfC(3, 5), 2)
     x, dt, done = torch.randn(4, 6, 3), torch.rand(4, 6), torch.rand(4, 6) < 0.3
-    expected, last = model(x, dt=dt, reset=done)
+    expected, last = model(x, dt=dt, episode_start=done)
     stream, h = model.stream(4), model.initial_state(4)
     for k in range(6):
         stream.reset(rows=done[:, k])
-        y, h = model.step(x[:, k], h, dt[:, k], reset=done[:, k])
+        y, h = model.step(x[:, k], h, dt[:, k], episode_start=done[:, k])
         torch.testing.assert_close(y, expected[:, k])
         torch.testing.assert_close(stream.step(x[:, k], dt[:, k]), expected[:, k].detach())
     torch.testing.assert_close(h, last)

@@ -7,7 +7,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.synthetic.xor import XOR_DENSE
 from tauflow.errors import OptionError
-from tauflow.models.specified import ModelSpec, build_model
+from tauflow.models.spec import ModelSpec, build_model
 from tauflow.training import Recipe, train
 
 CARD = replace(XOR_DENSE, name="words", vocabulary=9, sizes=(8, 0, 8))

@@ -5,7 +5,7 @@ import pandas
 import pytest
 
 from tauflow.data import TableOptions
-from tauflow.runs.task import RECIPE, CsvFile, run_task
+from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
 
 SAID = {"id": "patient", "time": "hours"}
 TASKS = {
@@ -44,7 +44,7 @@ def runs(tmp_path_factory):
             CsvFile(file, TableOptions(**SAID, **said)),
             "gru",
             hidden_size=3,
-            recipe=replace(RECIPE, epochs=2, batch_size=8),
+            recipe=replace(DEFAULT_RECIPE, epochs=2, batch_size=8),
             runs_dir=folder / "runs",
             progress=False,
         )

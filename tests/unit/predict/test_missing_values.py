@@ -12,7 +12,7 @@ from tauflow.data import TableOptions, from_table
 from tauflow.errors import ArgumentError
 from tauflow.models import WHOLE_MODELS
 from tauflow.predict import Predictor
-from tauflow.runs.task import RECIPE, CsvFile, run_task
+from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
 
 SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a", "b"]}
 
@@ -55,7 +55,7 @@ def test_models_that_take_it_are_told(name, complete, gappy, tmp_path):
     data = from_table(complete, **SAID)
     assert data.train.observed is None
     torch.manual_seed(0)
-    predictor = Predictor.of(tauflow.SequenceModel(BODIES[name](), 2), data)
+    predictor = Predictor.from_data(tauflow.SequenceModel(BODIES[name](), 2), data)
     expected = of_nan(predictor.model, data.table, gappy)
     filled = of_nan(predictor.model, data.table, gappy.fillna(complete[["a", "b"]].mean()))
     assert np.abs(expected - filled).max() > 1e-3  # else nothing would be tested
@@ -74,7 +74,7 @@ def test_a_run_of_such_a_model_leaves_a_predictor_that_answers(complete, gappy, 
         CsvFile(tmp_path / "visits.csv", TableOptions(**SAID)),
         "gru-d",
         hidden_size=3,
-        recipe=replace(RECIPE, epochs=1, batch_size=8),
+        recipe=replace(DEFAULT_RECIPE, epochs=1, batch_size=8),
         runs_dir=tmp_path / "runs",
         progress=False,
     )
@@ -98,7 +98,9 @@ class Wrapped(nn.Module):
 @pytest.mark.parametrize("wrap", [lambda rnn: tauflow.SequenceModel(rnn, 2), Wrapped])
 def test_models_that_take_no_mask_refuse(wrap, complete, gappy):
     kind = tauflow.GRUD if wrap is Wrapped else tauflow.CfC
-    predictor = Predictor.of(wrap(kind(2, 3, return_sequences=False)), from_table(complete, **SAID))
+    predictor = Predictor.from_data(
+        wrap(kind(2, 3, return_sequences=False)), from_table(complete, **SAID)
+    )
     assert len(predictor.predict(complete)) == 20
     with pytest.raises(ArgumentError, match="'a' has missing values, and in the other table it"):
         predictor.predict(gappy)

@@ -16,7 +16,7 @@ SAID = {"id": "patient", "time": "hours", "features": ["b"]}
 def untrained(data):
     torch.manual_seed(0)
     rnn = tauflow.GRU(data.card.input_size, 3, return_sequences=data.card.per_step)
-    return Predictor.of(tauflow.SequenceModel(rnn, data.card.target_size), data)
+    return Predictor.from_data(tauflow.SequenceModel(rnn, data.card.target_size), data)
 
 
 def called(table, *classes, per_step=False):

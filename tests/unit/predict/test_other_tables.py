@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import tauflow
-from tauflow.data import from_table, read_csv, sequences_like
+from tauflow.data import from_table, read_csv, transform_table
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.predict import Predictor
 
@@ -35,7 +35,7 @@ def files(visits, tmp_path):
 def predictor(data):
     torch.manual_seed(0)
     rnn = tauflow.GRU(data.card.input_size, 3, return_sequences=data.card.per_step)
-    return Predictor.of(tauflow.SequenceModel(rnn, data.card.target_size), data)
+    return Predictor.from_data(tauflow.SequenceModel(rnn, data.card.target_size), data)
 
 
 HOW = {"points": {"delimiter": ",", "decimal": "."}, "commas": {"delimiter": ";", "decimal": ","}}
@@ -48,8 +48,8 @@ def test_delimiter_and_decimals_are_of_each_table(learned, given, files):
     model, said = predictor(data), {} if given == learned else HOW.get(given, {})
     found, same = model.predict(files[given], **said), model.predict(files[learned])
     assert found.astype(same.dtypes).equals(same)
-    ids, batch = sequences_like(data, files[given], **said)
-    again, others = sequences_like(data, files[learned])
+    ids, batch = transform_table(data, files[given], **said)
+    again, others = transform_table(data, files[learned])
     assert ids == again
     assert torch.equal(batch.x, others.x)
 

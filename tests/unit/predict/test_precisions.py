@@ -19,7 +19,7 @@ def untrained(table, **said):
     data = from_table(table, **SAID, **said)
     torch.manual_seed(0)
     rnn = tauflow.CfC(data.card.input_size, 4, return_sequences=data.card.per_step)
-    return Predictor.of(tauflow.SequenceModel(rnn, data.card.target_size), data)
+    return Predictor.from_data(tauflow.SequenceModel(rnn, data.card.target_size), data)
 
 
 def by_hand(predictor, table):
@@ -68,9 +68,9 @@ def test_half_precision_answers_about_what_single_does(dtype, table):
 
 def test_values_of_a_forecast_with_gaps_ahead_in_half_precision(table):
     predictor = untrained(table)
-    expected = predictor.predict(table, ahead=1.0)["b"].to_numpy()
+    expected = predictor.predict(table, lead_time=1.0)["b"].to_numpy()
     predictor.model.half()
-    np.testing.assert_allclose(predictor.predict(table, ahead=1.0)["b"], expected, atol=0.02)
+    np.testing.assert_allclose(predictor.predict(table, lead_time=1.0)["b"], expected, atol=0.02)
 
 
 def test_what_half_precision_cannot_hold_is_refused(table):
@@ -84,7 +84,7 @@ def test_what_half_precision_cannot_hold_is_refused(table):
 
 def test_a_batch_of_the_user_is_not_converted_in_silence(table):
     predictor = untrained(table, target="died")
-    batch = predictor.read(table).batch()
+    batch = predictor.read_table(table).batch()
     predictor.model.double()
     with pytest.raises(DtypeError, match=r"Convert the input with x\.to\(torch\.float64\)"):
         predictor.predict(batch)

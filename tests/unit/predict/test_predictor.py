@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import tauflow
+from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.data import from_table, load_task
 from tauflow.errors import (
     ArgumentError,
@@ -20,13 +21,12 @@ from tauflow.errors import (
     UnknownNameError,
 )
 from tauflow.predict import Predictor
-from tauflow.tensorfile import read_tensor_file, write_tensor_file
 
 SAID = {"id": "patient", "time": "hours", "features": ["b"]}
 ASKED = {
     "classification": ("predict_proba", {}),
     "regression": ("predict", {}),
-    "next-step": ("predict", {"ahead": 2.0}),
+    "next-step": ("predict", {"lead_time": 2.0}),
 }
 ELSEWHERE = """
 import json, sys, tauflow
@@ -106,7 +106,7 @@ def test_older_files_say_no_kind_and_give_names(table, tmp_path):
     data = from_table(table.assign(died=table["patient"] % 2), target="died", **SAID)
     torch.manual_seed(0)
     rnn = tauflow.GRU(data.card.input_size, 3, return_sequences=False)
-    Predictor.of(tauflow.SequenceModel(rnn, 2), data).save(tmp_path / "p")
+    Predictor.from_data(tauflow.SequenceModel(rnn, 2), data).save(tmp_path / "p")
     tensors, facts = read_tensor_file(tmp_path / "p", "predictor", error=ModelFileError, advice="")
     older = {name: value for name, value in facts["table"].items() if name != "kind"}
     write_tensor_file(tmp_path / "old", "predictor", tensors, {**facts, "table": older})
@@ -145,7 +145,7 @@ def test_the_file_holds_no_ids_and_comes_back_whole(runs, loaded):
 def test_batches_of_a_known_data_set_are_answered_too(tmp_path):
     data = load_task("pendulum", sizes=(4, 2, 2), steps=3)
     model = tauflow.SequenceModel(tauflow.GRU(data.card.input_size, 3), data.card.target_size)
-    Predictor.of(model, data).save(tmp_path / "pendulum.safetensors")
+    Predictor.from_data(model, data).save(tmp_path / "pendulum.safetensors")
     predictor = tauflow.load_predictor(tmp_path / "pendulum.safetensors")
     with torch.no_grad():
         want, _ = model.eval()(data.test.x, dt=data.test.dt)
@@ -172,10 +172,10 @@ def test_a_batch_of_no_sequences_has_empty_answers(task, per_step):
 
 def test_large_tables_go_through_in_pieces(loaded, table, monkeypatch):
     whole = loaded["regression"].predict(table)
-    monkeypatch.setattr("tauflow.data.table.like.BATCH", 7)
-    read = loaded["regression"].read(table)
-    assert read.pieces() == [(0, 7), (7, 14), (14, 20)]
-    monkeypatch.setattr("tauflow.data.table.like._NUMBERS", 1)
+    monkeypatch.setattr("tauflow.data.table.transform.BATCH_SIZE", 7)
+    read = loaded["regression"].read_table(table)
+    assert read.plan_batches() == [(0, 7), (7, 14), (14, 20)]
+    monkeypatch.setattr("tauflow.data.table.transform._MAX_ELEMENTS", 1)
     pieces = loaded["regression"].predict(table)
     assert pieces["level"].tolist() == pytest.approx(whole["level"].tolist(), rel=1e-5)
 
@@ -222,7 +222,7 @@ def test_what_is_no_predictor(tmp_path, runs):
 def test_a_model_that_takes_observed_is_told(table, tmp_path):
     data = from_table(table, id="patient", time="hours", target="died", features=["a", "b"])
     rnn = tauflow.GRUD(2, 3, return_sequences=False)
-    predictor = Predictor.of(tauflow.SequenceModel(rnn, 2), data)
+    predictor = Predictor.from_data(tauflow.SequenceModel(rnn, 2), data)
     predictor.save(tmp_path / "p.safetensors")
     again = tauflow.load_predictor(tmp_path / "p.safetensors")
     assert again.observed
@@ -232,7 +232,7 @@ def test_a_model_that_takes_observed_is_told(table, tmp_path):
 def reloaded(data, path):
     torch.manual_seed(0)
     rnn = tauflow.GRU(data.card.input_size, 3, return_sequences=data.card.per_step)
-    predictor = Predictor.of(tauflow.SequenceModel(rnn, data.card.target_size), data)
+    predictor = Predictor.from_data(tauflow.SequenceModel(rnn, data.card.target_size), data)
     predictor.save(path)
     return predictor, tauflow.load_predictor(path)
 
@@ -257,10 +257,10 @@ def test_a_forecast_of_dates_says_the_date_that_it_is_for(table, tmp_path):
     dated = table.assign(when=when.dt.round("s"))
     data = from_table(dated, id="patient", time="when", features=["b"])
     _, predictor = reloaded(data, tmp_path / "p")
-    found = predictor.predict(dated, ahead=1.5)
+    found = predictor.predict(dated, lead_time=1.5)
     mine = found[found["patient"] == 3]
     assert mine["when predicted"][:-1].tolist() == mine["when"][1:].tolist()
     assert mine["when predicted"].iloc[-1] - mine["when"].iloc[-1] == pandas.Timedelta("90min")
     texts = dated.assign(when=dated["when"].dt.strftime("%Y-%m-%dT%H:%M:%S"))
-    told = predictor.predict(texts, ahead=1.5)["when predicted"]
+    told = predictor.predict(texts, lead_time=1.5)["when predicted"]
     assert pandas.to_datetime(told).tolist() == found["when predicted"].tolist()

@@ -5,7 +5,7 @@ import os
 import pandas
 import pytest
 
-from tauflow.predict.written import write_answers
+from tauflow.predict.prediction_files import write_predictions
 
 FRAMES = [pandas.DataFrame({"id": [1, 2], "y": [0.5, -1.0]}), pandas.DataFrame({"id": [3], "y": 2})]
 
@@ -24,7 +24,7 @@ def test_a_file_is_whole_and_on_disk_when_it_appears(name, tmp_path, monkeypatch
         fsync(number)
 
     monkeypatch.setattr(os, "fsync", recorded)
-    assert write_answers(iter(FRAMES), path) == 3
+    assert write_predictions(iter(FRAMES), path) == 3
     assert sizes == [path.stat().st_size]
     assert read(path).equals(pandas.concat(FRAMES, ignore_index=True))
     assert list(tmp_path.iterdir()) == [path]
@@ -39,6 +39,6 @@ def test_answers_that_end_in_an_error_leave_the_old_file(name, tmp_path):
     path = tmp_path / name
     path.write_text("old")
     with pytest.raises(KeyError):
-        write_answers(answers(), path)
+        write_predictions(answers(), path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

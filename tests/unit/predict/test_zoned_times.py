@@ -32,7 +32,7 @@ def predictor(frame, **said):
     data = from_table(frame, id="patient", time="when", features=["a"], time_unit="hours", **said)
     torch.manual_seed(0)
     rnn = tauflow.GRU(data.card.input_size, 3, return_sequences=data.card.per_step)
-    return Predictor.of(tauflow.SequenceModel(rnn, data.card.target_size), data)
+    return Predictor.from_data(tauflow.SequenceModel(rnn, data.card.target_size), data)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -63,7 +63,9 @@ def test_long_tables_and_forms_of_dates_keep_their_zone():
     said = {"id": "patient", "time": "when", "long": ["variable", "value"]}
     data = from_table(long, **said)
     rnn = tauflow.GRU(data.card.input_size, 3)
-    found = Predictor.of(tauflow.SequenceModel(rnn, 1), data).predict(polars.from_pandas(long))
+    found = Predictor.from_data(tauflow.SequenceModel(rnn, 1), data).predict(
+        polars.from_pandas(long)
+    )
     assert [str(one) for one in found["when"]] == [str(one) for one in frame["when"]]
     form = "%d.%m.%Y %H:%M %z"
     texts = frame.assign(when=frame["when"].dt.strftime(form))

@@ -82,11 +82,11 @@ def test_values_and_every_gradient_are_those_of_the_loop(
     given: dict[str, object] = {"dt": dt, "mask": mask, "hx": hx}
     if rnn.cell.uses_observed:
         given["observed"] = torch.rand(B, T, 3) < 0.7
-    chunks = Chunks(length=100, warm_up=100, budget=2.0)
+    chunks = Chunks(length=100, burn_in=100, budget=2.0)
     _same(_run(rnn, x, chunks, **given), _run(rnn, x, None, **given))
     for report in rnn.parallel_report():
         assert (report.chunks, report.length, report.sequential_from) == (4, 100, None)
-        assert report.adjoint_sweeps >= 1
+        assert report.adjoint_iterations >= 1
         assert report.residual <= 16 * EPS * 10
     with torch.no_grad():
         ours, theirs = (rnn(x, parallel=way, **given) for way in (chunks, None))
@@ -97,16 +97,16 @@ def test_values_and_every_gradient_are_those_of_the_loop(
 @given(
     steps=st.integers(1, 90),
     length=st.integers(1, 40),
-    warm_up=st.integers(1, 50),
+    burn_in=st.integers(1, 50),
     keep=st.floats(0.01, 0.8),
     budget=st.floats(0.01, 3.0),
 )
 def test_any_cut_gives_the_same(
-    steps: int, length: int, warm_up: int, keep: float, budget: float
+    steps: int, length: int, burn_in: int, keep: float, budget: float
 ) -> None:
     rnn = RNN(Fading(2, 3, keep)).double()
     x = torch.sin(torch.arange(2 * steps * 2, dtype=torch.float64)).view(2, steps, 2)
-    chunks = Chunks(length, warm_up, budget=budget)
+    chunks = Chunks(length, burn_in, budget=budget)
     _same(_run(rnn, x, chunks), _run(rnn, x, None))
 
 
@@ -114,15 +114,15 @@ def test_a_network_that_remembers_longer_takes_more_sweeps() -> None:
     rnn = RNN(Fading(2, 3, 0.9)).double()
     x = torch.sin(torch.arange(1600, dtype=torch.float64)).view(1, 800, 2)
     expected = _run(rnn, x, None)
-    _same(_run(rnn, x, Chunks(length=50, warm_up=10, budget=2.0)), expected)
+    _same(_run(rnn, x, Chunks(length=50, burn_in=10, budget=2.0)), expected)
     (report,) = rnn.parallel_report()
-    assert report.sweeps > 3
-    assert report.adjoint_sweeps > 3
+    assert report.iterations > 3
+    assert report.adjoint_iterations > 3
     assert report.sequential_from is None
     assert report.rate == pytest.approx(0.9, abs=0.01)
     with torch.no_grad():
         exact, _ = rnn(x)
-        found, _ = rnn(x, parallel=Chunks(length=50, warm_up=10, budget=2.0))
+        found, _ = rnn(x, parallel=Chunks(length=50, burn_in=10, budget=2.0))
     assert (found - exact).abs().max() <= report.bound + 20 * EPS
 
 
@@ -130,7 +130,7 @@ def test_what_is_large_elsewhere_says_nothing_of_a_seam() -> None:
     """Of another sequence, of another neuron, and what is not finite."""
     rnn = RNN(Fading(2, 3, 0.9)).double()
     x = torch.sin(torch.arange(1600, dtype=torch.float64)).view(1, 800, 2).repeat(2, 1, 1)
-    cut = Chunks(length=50, warm_up=10, budget=2.0)
+    cut = Chunks(length=50, burn_in=10, budget=2.0)
     for row, large in ((1, 1e12), (1, torch.inf), (0, 1e12)):
         x[1, -1] = 0.0
         x[row, -1, 1] = large
@@ -139,7 +139,7 @@ def test_what_is_large_elsewhere_says_nothing_of_a_seam() -> None:
             exact, found = rnn(x)[0], rnn(x, parallel=cut)[0]
         small = slice(None) if row else slice(0, 1)
         assert (found - exact)[0, :, small].abs().max() <= 1e3 * EPS
-        rnn._parallel.clear()
+        rnn._chunk_history.clear()
 
 
 @pytest.mark.parametrize("grad", [True, False])
@@ -174,7 +174,7 @@ def test_only_what_follows_a_stretch_of_long_memory_runs_step_by_step(
     rnn = RNN(Fading(2, 3, 0.3)).double()
     x = torch.sin(torch.arange(800, dtype=torch.float64)).view(1, 400, 2)
     x[0, first:, 0] = 20.0  # from here on it integrates
-    chunks = Chunks(length=40, warm_up=40)
+    chunks = Chunks(length=40, burn_in=40)
     if grad:
         _same(_run(rnn, x, chunks), _run(rnn, x, None))
     else:
@@ -265,7 +265,7 @@ def test_the_warm_up_grows_where_it_did_not_suffice_and_is_remembered() -> None:
     for _ in range(4):
         rnn(x, parallel=Chunks(length=200))
         (report,) = rnn.parallel_report()
-        seen.append((report.warm_up, report.sweeps))
+        seen.append((report.burn_in, report.iterations))
     assert seen == [(32, 2), (64, 2), (128, 1), (128, 1)]
 
 
@@ -292,7 +292,7 @@ def test_auto_leaves_alone_what_does_not_pay_and_says_so() -> None:
     ("options", "message"),
     [
         ({"length": 0}, "length"),
-        ({"warm_up": -1}, "warm_up"),
+        ({"burn_in": -1}, "burn_in"),
         ({"tolerance": 0.0}, "tolerance=0.0 must be positive"),
         ({"budget": float("nan")}, "budget=nan must be positive"),
     ],

@@ -6,7 +6,7 @@ import torch
 import tauflow
 from tauflow.errors import TimeError
 from tauflow.models import LatentODE, SeFT, Transformer
-from tauflow.sequence.inputs import prepare
+from tauflow.sequence.inputs import prepare_inputs
 
 START = 1_700_000_000
 STEPS = torch.tensor([[0, 1, 2, 5, 6], [0, 3, 4, 4, 9]])
@@ -16,12 +16,12 @@ MASK = torch.tensor([[True, False, True, True, False], [True, True, True, True, 
 
 
 def gaps(**times):
-    return prepare("rnn", 1, X, **times).dt.squeeze(-1).tolist()
+    return prepare_inputs("rnn", 1, X, **times).dt.squeeze(-1).tolist()
 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_most_calls_are_seen_to_be_fine_at_a_glance(masked, monkeypatch):
-    monkeypatch.setattr("tauflow.sequence.gaps.lost_gap", None)
+    monkeypatch.setattr("tauflow.sequence.time_steps.find_precision_loss", None)
     mask = {"mask": MASK} if masked else {}
     assert gaps(t=STEPS.float(), **mask) == gaps(t=STEPS, **mask)
     clock = torch.rand(2, 5, generator=torch.Generator().manual_seed(0)).cumsum(1) + 30
@@ -42,7 +42,7 @@ def test_seconds_since_1970_in_single_precision_are_refused(masked, goes_on):
         r"lie 128 apart: .* Give times as integers or torch\.float64 from the start .*, subtract "
         r"each sequence's first time before rounding, or give dt\.$",
     ):
-        gaps(t=times, goes_on=goes_on, **mask)
+        gaps(t=times, has_initial_state=goes_on, **mask)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_exact_times_give_exact_gaps(times):
 def test_nanoseconds_are_subtracted_as_integers():
     assert gaps(t=START * 10**9 + STEPS) == GAPS
     far = torch.tensor([[-(2**62), 2**62 - 1]])
-    assert prepare("rnn", 1, X[:1, :2], t=far).dt.flatten().tolist() == [0, 2.0**63]
+    assert prepare_inputs("rnn", 1, X[:1, :2], t=far).dt.flatten().tolist() == [0, 2.0**63]
 
 
 def test_what_stands_in_the_padding_does_not_matter():
@@ -84,8 +84,8 @@ def test_coarse_times_of_one_short_call_are_refused():
     """A control loop with a clock in seconds since the start of the machine."""
     clock = torch.tensor([[200_000.31, 200_000.32]])
     with pytest.raises(TimeError, match=r"numbers near 200000 lie 0\.015625 apart"):
-        prepare("rnn", 1, torch.zeros(1, 1, 1), t=clock, goes_on=True)
-    assert prepare("rnn", 1, torch.zeros(1, 1, 1), t=clock[:, 1:]).dt.item() == 0
+        prepare_inputs("rnn", 1, torch.zeros(1, 1, 1), t=clock, has_initial_state=True)
+    assert prepare_inputs("rnn", 1, torch.zeros(1, 1, 1), t=clock[:, 1:]).dt.item() == 0
 
 
 def test_modules_refuse_and_gaps_are_not_looked_at_twice():

@@ -10,10 +10,10 @@ from torch.autograd import forward_ad
 
 import tauflow
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.errors import ShapeError
-from tauflow.kernels import KernelCall, pick
-from tauflow.sequence import ends
+from tauflow.kernels import KernelCall, select_kernel
+from tauflow.sequence import ragged
 from tauflow.sequence.unroll import reference_loop, unroll
 
 SIZE, STEPS, FEATURES = 32, 80, 3
@@ -21,7 +21,7 @@ SIZE, STEPS, FEATURES = 32, 80, 3
 
 @pytest.fixture(autouse=True)
 def small_batches_are_worth_cutting(monkeypatch):
-    monkeypatch.setattr(ends, "_SAVED", 256 // torch.get_num_threads())
+    monkeypatch.setattr(ragged, "_MIN_SAVED_STEPS", 256 // torch.get_num_threads())
 
 
 def masks(*, holes=True, longest=70, seed=0):
@@ -58,8 +58,8 @@ def results(run, call):
 
 def cut(call):
     """Run the reference loop on pieces."""
-    assert ends.pieces_of(call.mask) is not None
-    return ends.without_ends(call, reference_loop)
+    assert ragged.split_by_length(call.mask) is not None
+    return ragged.run_ragged(call, reference_loop)
 
 
 def sizes_of(call):
@@ -70,7 +70,7 @@ def sizes_of(call):
         seen.append(tuple(call.x.shape[:2]))
         return reference_loop(call)
 
-    ends.without_ends(call, spied)
+    ragged.run_ragged(call, spied)
     return seen
 
 
@@ -91,9 +91,9 @@ def test_it_changes_nothing(name):
 def test_it_changes_nothing_for_kernels(name, monkeypatch):
     torch.manual_seed(0)
     call = a_call(tauflow.build(name, FEATURES, 6).cell)
-    assert pick(call, "auto") is not None
+    assert select_kernel(call, "auto") is not None
     own = results(unroll, call)
-    monkeypatch.setattr(ends, "pieces_of", lambda mask: None)
+    monkeypatch.setattr(ragged, "split_by_length", lambda mask: None)
     for value, expected in zip(own, results(unroll, call), strict=True):
         largest = float(expected.detach().abs().max())
         torch.testing.assert_close(value, expected, rtol=1e-3, atol=1e-4 * largest)
@@ -219,7 +219,7 @@ def test_fake_tensors_and_another_default_device():
         assert_alike(cut(call), reference_loop(call))
     with FakeTensorMode() as mode:
         fake = replace(call, mask=mode.from_tensor(call.mask))
-        x, h = ends.without_ends(fake, lambda whole: (whole.x, whole.h))
+        x, h = ragged.run_ragged(fake, lambda whole: (whole.x, whole.h))
     assert x is fake.x
     assert h is fake.h
 

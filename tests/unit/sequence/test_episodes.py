@@ -36,18 +36,18 @@ def call(seed: int = 0) -> dict[str, Tensor]:
     return {
         "x": torch.randn(B, T, D, generator=generator, dtype=torch.float64),
         "dt": torch.rand(B, T, generator=generator, dtype=torch.float64),
-        "reset": torch.rand(B, T, generator=generator) < 0.4,
+        "episode_start": torch.rand(B, T, generator=generator) < 0.4,
         "mask": torch.rand(B, T, generator=generator) < 0.7,
     }
 
 
-def by_hand(rnn, x, hx=None, *, dt, reset, mask=None):
+def by_hand(rnn, x, hx=None, *, dt, episode_start, mask=None):
     """Run every episode alone, one after the other; states go on where none begins."""
     ys, hs = [], []
     for row in range(x.shape[0]):
         begins, due = [], False
         for k in range(x.shape[1]):
-            due |= bool(reset[row, k])
+            due |= bool(episode_start[row, k])
             begins.append(due and (mask is None or bool(mask[row, k])))
             due &= not begins[-1]
         if rnn.bidirectional and mask is not None and bool(mask[row].any()):
@@ -78,7 +78,7 @@ def by_hand(rnn, x, hx=None, *, dt, reset, mask=None):
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", MODULES)
 def test_a_batch_with_episodes_equals_each_alone(monkeypatch, name, masked, most_padding):
-    monkeypatch.setattr(episodes, "_MOST_PADDING", most_padding)
+    monkeypatch.setattr(episodes, "_MAX_PADDING_RATIO", most_padding)
     rnn, given = module(name), call()
     if not masked:
         del given["mask"]
@@ -99,7 +99,7 @@ def test_a_batch_with_episodes_equals_each_alone(monkeypatch, name, masked, most
 def test_the_state_backwards_in_time_enters_the_last_episode():
     rnn, given = module("both"), call()
     del given["mask"]
-    given["reset"][:, 3] = True
+    given["episode_start"][:, 3] = True
     hx = torch.rand(B, rnn.state_size).double()
     y, _ = rnn(hx=hx, **given)
     plain, _ = rnn(**given)
@@ -108,7 +108,7 @@ def test_the_state_backwards_in_time_enters_the_last_episode():
     half = rnn.output_size // 2
     changed = (y - plain).abs().amax(-1) > 1e-12
     assert changed[:, -1].all()
-    assert not (y - plain)[~given["reset"][:, 0]][:, :3, :half].eq(0).all()
+    assert not (y - plain)[~given["episode_start"][:, 0]][:, :3, :half].eq(0).all()
 
 
 @pytest.mark.parametrize("at", [0, 2])
@@ -118,13 +118,13 @@ def test_an_episode_may_begin_with_the_first_sample_after_padding(at):
     x, dt = torch.randn(2, 8, D).double(), torch.rand(2, 8).double()
     mask = torch.ones(2, 8, dtype=torch.bool)
     mask[0, :2] = False
-    reset = torch.zeros_like(mask)
-    reset[0, at] = True
+    episode_start = torch.zeros_like(mask)
+    episode_start[0, at] = True
     y, h = rnn(x, dt=dt, mask=mask)
-    again, last = rnn(x, dt=dt, mask=mask, reset=reset)
+    again, last = rnn(x, dt=dt, mask=mask, episode_start=episode_start)
     torch.testing.assert_close((again[mask], last), (y[mask], h))
     hx = torch.rand(2, rnn.state_size).double()  # forwards what begins with a sample forgets it
-    y, h = rnn(x, hx, dt=dt, mask=mask, reset=reset)
+    y, h = rnn(x, hx, dt=dt, mask=mask, episode_start=episode_start)
     alone, end = rnn(x[:1, 2:], _forgetting_forwards(rnn, hx)[:1], dt=dt[:1, 2:])
     torch.testing.assert_close((y[:1, 2:], h[:1]), (alone, end))
 
@@ -142,14 +142,16 @@ def test_no_reset_changes_nothing_and_neither_form_matters():
     del given["mask"]
     never = torch.zeros(B, T, dtype=torch.bool)
     expected = rnn(given["x"], dt=given["dt"])
-    torch.testing.assert_close(rnn(given["x"], dt=given["dt"], reset=never), expected)
+    torch.testing.assert_close(rnn(given["x"], dt=given["dt"], episode_start=never), expected)
     lengths = torch.tensor([3, 7, 2, 5])
-    packed, reset = (
+    packed, episode_start = (
         pack_padded_sequence(given[name], lengths, batch_first=True, enforce_sorted=False)
-        for name in ("x", "reset")
+        for name in ("x", "episode_start")
     )
-    y, h = rnn(packed, dt=given["dt"], reset=reset)
-    padded, state = rnn(given["x"], dt=given["dt"], reset=given["reset"], lengths=lengths)
+    y, h = rnn(packed, dt=given["dt"], episode_start=episode_start)
+    padded, state = rnn(
+        given["x"], dt=given["dt"], episode_start=given["episode_start"], lengths=lengths
+    )
     unpacked, _ = pad_packed_sequence(y, batch_first=True)
     there = torch.arange(T) < lengths[:, None]
     torch.testing.assert_close(unpacked[there], padded[there])
@@ -159,8 +161,8 @@ def test_no_reset_changes_nothing_and_neither_form_matters():
 def test_what_stands_in_one_episode_stays_there():
     rnn, given = module("lstm"), call()
     del given["mask"]
-    given["reset"][:] = False
-    given["reset"][0, [2, 3]] = True
+    given["episode_start"][:] = False
+    given["episode_start"][0, [2, 3]] = True
     expected, _ = rnn(**given)
     given["x"][0, 2, 0] = torch.inf
     y, _ = rnn(**given)
@@ -170,32 +172,40 @@ def test_what_stands_in_one_episode_stays_there():
 def test_measured_features_go_with_their_episodes():
     rnn, given = module("gru-d"), call()
     observed = torch.rand(B, T, D, generator=torch.Generator().manual_seed(1)) < 0.5
-    y, _ = rnn(given["x"], dt=given["dt"], observed=observed, reset=given["reset"])
-    first = int(given["reset"][1].nonzero()[-1])
+    y, _ = rnn(given["x"], dt=given["dt"], observed=observed, episode_start=given["episode_start"])
+    first = int(given["episode_start"][1].nonzero()[-1])
     alone, _ = rnn(given["x"][1, first:], dt=given["dt"][1, first:], observed=observed[1, first:])
     torch.testing.assert_close(y[1, first:], alone)
 
 
 def test_an_overflow_is_told_by_the_callers_places():
     rnn, x = tauflow.CTRNN(D, N, solver="rk4", backend="reference"), torch.ones(B, T, D)
-    dt, reset = torch.ones(B, T), torch.zeros(B, T, dtype=torch.bool)
-    dt[2, 5], reset[2, 4] = 1e15, True
+    dt, episode_start = torch.ones(B, T), torch.zeros(B, T, dtype=torch.bool)
+    dt[2, 5], episode_start[2, 4] = 1e15, True
     with pytest.raises(NonFiniteError, match=r"in sequence 2, whose gap of 1e\+15 at step 5"):
-        rnn(x, dt=dt, reset=reset)
+        rnn(x, dt=dt, episode_start=episode_start)
 
 
 @untyped
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
-        ({"reset": torch.zeros(B, T)}, DtypeError, "reset has dtype torch.float32"),
-        ({"reset": torch.zeros(B, T - 1).bool()}, ShapeError, r"reset has shape \(4, 6\)"),
-        ({"t": torch.arange(T).expand(B, T)}, ArgumentError, "with reset, give dt .* instead of t"),
-        ({"parallel": "auto"}, ArgumentError, "give parallel or reset, not both"),
+        ({"episode_start": torch.zeros(B, T)}, DtypeError, "episode_start has dtype torch.float32"),
+        (
+            {"episode_start": torch.zeros(B, T - 1).bool()},
+            ShapeError,
+            r"episode_start has shape \(4, 6\)",
+        ),
+        (
+            {"t": torch.arange(T).expand(B, T)},
+            ArgumentError,
+            "with episode_start, give dt .* instead of t",
+        ),
+        ({"parallel": "auto"}, ArgumentError, "give parallel or episode_start, not both"),
     ],
 )
 def test_resets_that_do_not_fit_are_refused(arguments, error, match):
-    given = {"reset": torch.zeros(B, T, dtype=torch.bool), **arguments}
+    given = {"episode_start": torch.zeros(B, T, dtype=torch.bool), **arguments}
     with pytest.raises(error, match=rf"^GRU\.forward: {match}"):
         tauflow.GRU(D, N)(torch.zeros(B, T, D), **given)
 
@@ -207,7 +217,7 @@ def test_steps_equal_the_sequence_with_gradients(name):
     del given["mask"]
     h, outputs = rnn.initial_state(B), []
     for k in range(T):
-        y, h = rnn.step(x[:, k], h, given["dt"][:, k], reset=given["reset"][:, k])
+        y, h = rnn.step(x[:, k], h, given["dt"][:, k], episode_start=given["episode_start"][:, k])
         outputs.append(y)
     expected, state = module(name, return_sequences=True)(**given)
     torch.testing.assert_close(torch.stack(outputs, 1), expected)
@@ -223,10 +233,10 @@ def test_steps_take_single_samples_parts_and_observations():
     single, _ = rnn.step(x[1, 0], None, dt[1, 0])
     torch.testing.assert_close(single, y[1])
     done = torch.tensor([True, False, False, True])
-    expected, _ = rnn.step(x[:, 1], h, reset=done)
-    by_parts, _ = rnn.step(x[:, 1], rnn.to_parts(h), reset=done)
+    expected, _ = rnn.step(x[:, 1], h, episode_start=done)
+    by_parts, _ = rnn.step(x[:, 1], rnn.to_torch_state(h), episode_start=done)
     assert torch.equal(by_parts, expected)
-    torch.testing.assert_close(rnn.step(x[0, 1], h[0], reset=done[0])[0], expected[0])
+    torch.testing.assert_close(rnn.step(x[0, 1], h[0], episode_start=done[0])[0], expected[0])
     gru_d, seen = module("gru-d"), torch.tensor([True, False, True])
     torch.testing.assert_close(
         gru_d.step(x[0, 0], observed=seen)[0], gru_d(x[0, :1], observed=seen[None])[0][0]
@@ -237,16 +247,16 @@ def test_steps_take_single_samples_parts_and_observations():
 @untyped  # cannot be compiled while annotations are checked
 def test_steps_under_transforms_of_functions():
     rnn, given = module("cfc"), call()
-    x, dt, reset = given["x"][:, 0], given["dt"][:, 0], given["reset"][:, 0]
+    x, dt, episode_start = given["x"][:, 0], given["dt"][:, 0], given["episode_start"][:, 0]
     h = torch.rand(B, N).double()
-    expected, _ = rnn.step(x, h, dt, reset=reset)
+    expected, _ = rnn.step(x, h, dt, episode_start=episode_start)
 
-    def step(x, h, dt, reset):
-        return rnn.step(x, h, dt, reset=reset)[0]
+    def step(x, h, dt, episode_start):
+        return rnn.step(x, h, dt, episode_start=episode_start)[0]
 
-    torch.testing.assert_close(torch.func.vmap(step)(x, h, dt, reset), expected)
+    torch.testing.assert_close(torch.func.vmap(step)(x, h, dt, episode_start), expected)
     compiled = torch.compile(step, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x, h, dt, reset), expected)
+    torch.testing.assert_close(compiled(x, h, dt, episode_start), expected)
 
 
 @untyped
@@ -266,10 +276,10 @@ def test_steps_under_transforms_of_functions():
         ),
         (
             lambda: tauflow.GRU(D, N).step(
-                torch.zeros(2, D), torch.zeros(2, N), reset=torch.zeros(1).bool()
+                torch.zeros(2, D), torch.zeros(2, N), episode_start=torch.zeros(1).bool()
             ),
             ShapeError,
-            r"reset has shape \(1,\), expected \(2,\)",
+            r"episode_start has shape \(1,\), expected \(2,\)",
         ),
         (
             lambda: module("start").initial_state(2),
@@ -284,5 +294,7 @@ def test_steps_that_do_not_fit_are_refused(step, error, match):
 
 
 def test_a_batch_without_sequences_may_have_episodes():
-    y, h = module("cfc")(torch.empty(0, T, D).double(), reset=torch.zeros(0, T, dtype=torch.bool))
+    y, h = module("cfc")(
+        torch.empty(0, T, D).double(), episode_start=torch.zeros(0, T, dtype=torch.bool)
+    )
     assert (y.shape[0], h.shape[0]) == (0, 0)

@@ -44,10 +44,10 @@ def test_other_cells_name_what_is_missing(name):
         r"feature 2, and .*Cell does not model missing features\. Fill them in, .*tauflow\.GRUD",
     ):
         rnn(inputs())
-    reset = torch.zeros(B, T, dtype=torch.bool)
-    reset[1, 2] = True
+    episode_start = torch.zeros(B, T, dtype=torch.bool)
+    episode_start[1, 2] = True
     with pytest.raises(NonFiniteError, match=r"\(1, 3\), first in sequence 1 at step 3, feature 2"):
-        rnn(inputs(), reset=reset)
+        rnn(inputs(), episode_start=episode_start)
     with pytest.raises(NonFiniteError, match=r"\(0, 1, 2, 3, 4, 5, 6, 7, \.\.\.\), first"):
         rnn(torch.full((9, 2, D), torch.nan))
 

@@ -103,7 +103,7 @@ def test_steps_that_are_run_once_more_learn_what_is_pruned(name, how):
     for part in cell.modules():
         for weight in [n for n, p in part.named_parameters(recurse=False) if p.ndim == 2]:
             prune.random_unstructured(part, weight, amount=0.4)
-    options = {"parallel": Chunks(length=40, warm_up=20)} if how == "chunks" else {}
+    options = {"parallel": Chunks(length=40, burn_in=20)} if how == "chunks" else {}
     expected = torch.autograd.grad(rnn(x, dt=0.5)[0].square().sum(), [*rnn.parameters()])
     y, _ = rnn(x, dt=0.5, **options)
     with torch.no_grad():

@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import tauflow
-from tauflow.cells.built import changes
+from tauflow.cells.snapshot import find_modification
 from tauflow.errors import BackendError, ShapeError, StreamError
-from tauflow.kernels import KernelCall, pick
+from tauflow.kernels import KernelCall, select_kernel
 
 pytestmark = pytest.mark.untyped  # parts are of wrong types and shapes: the checker speaks first
 
@@ -123,7 +123,7 @@ def test_an_altered_part_is_called(alter):
     alter(rnn)
     assert not torch.allclose(rnn(X)[0], plain(X)[0])
     check_everywhere(rnn)
-    assert changes(rnn.cell) is not None
+    assert find_modification(rnn.cell) is not None
 
 
 @pytest.mark.parametrize("alter", ALTERATIONS, ids=lambda f: f.__name__)
@@ -134,7 +134,7 @@ def test_a_kernel_asked_for_by_name_says_what_was_altered(alter, backend):
     with pytest.raises(BackendError, match=r"its (backbone|heads|own step)[a-z0-9.]* (is|has)"):
         rnn(X)
     call = KernelCall(rnn.cell, X, torch.zeros(2, 5), torch.ones(2, 5, 1))
-    spec = pick(KernelCall(cfc().cell, call.x, call.h, call.dt), backend)
+    spec = select_kernel(KernelCall(cfc().cell, call.x, call.h, call.dt), backend)
     with pytest.raises(BackendError, match="cannot serve this call: its"):
         spec.run(call)
 
@@ -189,7 +189,7 @@ class TestComputedParameters:
     def test_they_are_read_where_they_are_computed(self, name, part, parameter, options):
         rnn, module = self.build(name, part, options)
         parametrize.register_parametrization(module, parameter, Halved())
-        assert pick(KernelCall(rnn.cell, X, *self.rest(rnn)), "auto") is not None
+        assert select_kernel(KernelCall(rnn.cell, X, *self.rest(rnn)), "auto") is not None
         check_everywhere(rnn)
 
     def rest(self, rnn):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import tauflow
 from tauflow import kernels
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.registry import MODELS
 from tauflow.errors import (
     ArgumentError,
     DtypeError,
@@ -386,8 +386,8 @@ def test_rows_that_do_not_fit_are_refused():
 
 @pytest.mark.parametrize("name", ["cfc", "gru", "ltc"])
 def test_a_step_is_compiled_before_the_first(name):
-    loops = kernels.cpu.binding.loops_of
-    taken = loops("stream.numba_steps").run_tape, loops("stream.numba_steps").ltc_step
+    loops = kernels.cpu.binding.import_kernels
+    taken = loops("streaming.numba_steps").run_program, loops("streaming.numba_steps").ltc_step
     stream = module(name).stream(2)
     compiled = [len(step.signatures) for step in taken]
     assert not stream._engines[0].state.any()  # as before

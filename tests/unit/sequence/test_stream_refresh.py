@@ -181,11 +181,11 @@ def test_a_copy_goes_with_a_model_of_its_own(copied):
 
 def test_a_module_may_have_parts_around_it_without_a_model():
     whole = model()
-    stream = Stream(whole.rnn, 2, before=nn.Identity(), after=whole.head)
+    stream = Stream(whole.rnn, 2, preprocessor=nn.Identity(), postprocessor=whole.head)
     check_like_the_model(stream, whole)
-    check_like_the_model(copy.deepcopy(Stream(whole.rnn, 2, after=whole.head)), whole)
+    check_like_the_model(copy.deepcopy(Stream(whole.rnn, 2, postprocessor=whole.head)), whole)
     with pytest.raises(ArgumentError, match="Leave before and after out"):
-        Stream(whole, 2, after=nn.Linear(2, 2))
+        Stream(whole, 2, postprocessor=nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("body", [tauflow.PhasedLSTM, tauflow.CfC, tauflow.LTC])
@@ -286,7 +286,7 @@ class Doubled(tauflow.SequenceModel):
 class DoubledInStreams(Doubled):
     def stream_parts(self):
         parts = super().stream_parts()
-        return parts._replace(after=nn.Sequential(parts.after, Twice()))
+        return parts._replace(postprocessor=nn.Sequential(parts.postprocessor, Twice()))
 
 
 class DoubledBody(tauflow.RNN):

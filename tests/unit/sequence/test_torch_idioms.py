@@ -30,7 +30,7 @@ def test_states_are_taken_and_given_as_torch_does(kind, layers, bidirectional):
     x = torch.randn(B, T, D, generator=torch.Generator().manual_seed(0))
     _, given = theirs(x)
     _, h = ours(x)
-    parts = ours.to_parts(h)
+    parts = ours.to_torch_state(h)
     shapes = torch.utils._pytree.tree_map(lambda part: part.shape, (parts, given))
     assert shapes[0] == shapes[1]
     y, after = ours(x, h)
@@ -46,7 +46,7 @@ def test_states_are_taken_and_given_as_torch_does(kind, layers, bidirectional):
 def test_parts_lie_layer_by_layer_and_forward_first():
     rnn = tauflow.LSTM(D, N, num_layers=2, bidirectional=True)
     h = torch.arange(1.0 * rnn.state_size).expand(B, -1)
-    state, memory = rnn.to_parts(h)
+    state, memory = rnn.to_torch_state(h)
     for i, named in enumerate(rnn.split_state(h)):
         assert torch.equal(state[i], named["h"])
         assert torch.equal(memory[i], named["c"])
@@ -82,9 +82,9 @@ def test_parts_that_do_not_fit_are_refused(hx, error, match):
 def test_states_without_common_widths_have_no_parts():
     rnn = tauflow.GRUD(D, N, num_layers=2)
     with pytest.raises(ArgumentError, match=r"GRUD\.to_parts: .*not equally wide in all layers"):
-        rnn.to_parts(torch.zeros(B, rnn.state_size))
+        rnn.to_torch_state(torch.zeros(B, rnn.state_size))
     with pytest.raises(ShapeError, match=r"LSTM\.to_parts: h has shape \(2, 9\)"):
-        tauflow.LSTM(D, N).to_parts(torch.zeros(2, 9))
+        tauflow.LSTM(D, N).to_torch_state(torch.zeros(2, 9))
 
 
 def test_time_first_is_refused_with_the_transposes_to_write():

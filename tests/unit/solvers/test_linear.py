@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.linalg import expm
 
-from tauflow.solvers.linear import matrix_exponential
+from tauflow.solvers.matrix_exponential import matrix_exponential
 
 
 @pytest.mark.parametrize("batch", [(), (1,), (1, 1), (3,), (2, 2)])

@@ -5,8 +5,8 @@ import torch
 
 import tauflow
 from tauflow.errors import ArgumentError, BackendError, UnknownNameError
-from tauflow.kernels import KernelCall, pick
-from tauflow.kernels.engine import needs
+from tauflow.kernels import KernelCall, select_kernel
+from tauflow.kernels.engine import requirements
 from tauflow.sequence import reference_loop
 from tauflow.solvers import FLOW_SOLVERS, SOLVERS, TABLEAUS, ButcherTableau
 
@@ -15,7 +15,7 @@ KUTTA3 = ButcherTableau(
     "kutta3", 3, ((), (1 / 2,), (-1.0, 2.0)), (1 / 6, 2 / 3, 1 / 6), 2.51, "Kutta 1901"
 )
 HERE = pytest.mark.skipif(
-    not needs.INTERPRETED or not needs._RELEASE,
+    not requirements.TRITON_INTERPRETED or not requirements._TRITON_VERSION,
     reason="needs triton and TRITON_INTERPRET=1",
 )
 
@@ -48,7 +48,7 @@ def test_a_cell_takes_the_steps_of_the_table(kutta3):
     b = f(h + dt * a / 2)
     c = f(h - dt * a + 2 * dt * b)
     torch.testing.assert_close(cell.step(x, h, dt), h + dt * (a + 4 * b + c) / 6)
-    assert cell.stable_gap() == pytest.approx(2.51 / 0.5)
+    assert cell.max_stable_dt() == pytest.approx(2.51 / 0.5)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_whatever_serves_a_call_follows_the_table(kind, kutta3):
     x, dt = torch.randn(2, 7, 3), 0.2 * torch.rand(2, 7, 1)
     call = KernelCall(cell, x, torch.randn(2, cell.state_size), dt)
     found = []
-    for run in (reference_loop, pick(call, "numba").run):
+    for run in (reference_loop, select_kernel(call, "numba").run):
         y, h = run(call)
         loss = y.square().sum() + h.sin().sum()
         found.append([y, h, *torch.autograd.grad(loss, list(cell.parameters()))])
@@ -87,7 +87,7 @@ def test_the_triton_kernel_refuses_what_it_cannot_read(kutta3):
     cell = tauflow.cells.CTRNNCell(3, 4, solver=kutta3)
     x = torch.zeros(2, 5, 3)
     with pytest.raises(BackendError, match=r"each of which reads the one .* solver 'kutta3'"):
-        pick(KernelCall(cell, x, torch.zeros(2, 4), torch.ones(2, 5, 1)), "triton")
+        select_kernel(KernelCall(cell, x, torch.zeros(2, 4), torch.ones(2, 5, 1)), "triton")
 
 
 def test_what_is_no_new_table_is_refused(kutta3):

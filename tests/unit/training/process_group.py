@@ -72,7 +72,7 @@ def resumed():
     whole = trained("gru", FOLDER / "whole")
     try:
         trained("gru", FOLDER / "cut", callbacks=[stop_after_two])
-    except (Stop, tauflow.errors.RankError) as error:
+    except (Stop, tauflow.errors.DistributedError) as error:
         ended = type(error).__name__
     return {
         "whole": whole,

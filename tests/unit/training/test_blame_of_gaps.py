@@ -8,7 +8,7 @@ from torch import nn
 from tauflow.batch import SequenceBatch
 from tauflow.errors import NonFiniteError
 from tauflow.training import Recipe, train
-from tauflow.training.long_gaps import long_gap_words, longest_gap
+from tauflow.training.time_scale_checks import describe_longest_dt, find_longest_dt
 
 
 class Limited(nn.Module):
@@ -19,7 +19,7 @@ class Limited(nn.Module):
         self.w = nn.Parameter(torch.ones(1))
         self.limit = limit
 
-    def stable_gap(self):
+    def max_stable_dt(self):
         return self.limit
 
     def forward(self, x, *, dt=None, mask=None):
@@ -41,9 +41,9 @@ def fit(model, split, valid=None, **changes):
 
 
 def test_the_longest_gap_counts_where_the_mask_is_true(monkeypatch):
-    monkeypatch.setattr("tauflow.batch._NUMBERS", 8)  # pieces of two sequences
-    assert longest_gap(data(7.0)) == (7.0, 2, 3)
-    assert longest_gap(SequenceBatch(torch.ones(2, 3, 1), torch.ones(2))) == (0.0, 0, 0)
+    monkeypatch.setattr("tauflow.batch._MAX_ELEMENTS", 8)  # pieces of two sequences
+    assert find_longest_dt(data(7.0)) == (7.0, 2, 3)
+    assert find_longest_dt(SequenceBatch(torch.ones(2, 3, 1), torch.ones(2))) == (0.0, 0, 0)
 
 
 def test_a_gap_beyond_a_limit_is_blamed_first():
@@ -63,10 +63,12 @@ def test_the_data_that_are_scored_are_looked_at_too():
 
 
 def test_words_go_with_the_gap():
-    assert "far beyond the time constants" in long_gap_words(Affine(), data(101.0))
-    assert long_gap_words(Affine(), data(99.0)) == ""
-    assert long_gap_words(Limited(), data(4.9)) == ""
-    assert "up to a gap of 5 only" in long_gap_words(nn.Sequential(Affine(), Limited()), data(5.1))
+    assert "far beyond the time constants" in describe_longest_dt(Affine(), data(101.0))
+    assert describe_longest_dt(Affine(), data(99.0)) == ""
+    assert describe_longest_dt(Limited(), data(4.9)) == ""
+    assert "up to a gap of 5 only" in describe_longest_dt(
+        nn.Sequential(Affine(), Limited()), data(5.1)
+    )
 
 
 def test_before_the_first_update_the_rate_is_not_blamed():

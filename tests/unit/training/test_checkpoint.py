@@ -6,7 +6,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from tauflow import tensorfile
+from tauflow._internal import tensor_file
 from tauflow.errors import CheckpointError
 from tauflow.training import Checkpoint, checkpoint, read_checkpoint, write_checkpoint
 
@@ -111,7 +111,7 @@ def test_a_missing_file_is_named(path):
 
 
 def test_a_newer_version_is_refused(path, monkeypatch):
-    monkeypatch.setattr(tensorfile.encode, "__kwdefaults__", {"format_version": 2})
+    monkeypatch.setattr(tensor_file.encode_tensor_file, "__kwdefaults__", {"format_version": 2})
     write_checkpoint(path, example())
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="format version 2, and this tauflow reads up to 1"):
@@ -148,7 +148,7 @@ def test_a_write_that_fails_leaves_the_old_file(path, monkeypatch, call):
 
 def test_an_error_of_writing_says_which_file(tmp_path):
     def write(*names):
-        with tensorfile.naming(tmp_path / "log"):
+        with tensor_file.add_path_to_errors(tmp_path / "log"):
             raise OSError(errno.EFBIG, "File too large", *names)
 
     with pytest.raises(OSError, match=r"File too large: '.*log'"):
@@ -174,13 +174,13 @@ def test_facts_that_nobody_wrote_are_refused(case, path):
     write_checkpoint(path, before)
     tensors, facts = checkpoint.read_tensors(path, "checkpoint")
     facts = None if changes is None else {**facts, **changes}
-    path.write_bytes(tensorfile.encode("checkpoint", tensors, facts))
+    path.write_bytes(tensor_file.encode_tensor_file("checkpoint", tensors, facts))
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(path)
 
 
 @pytest.mark.parametrize("version", [float("inf"), "1", None, [1]])
 def test_a_format_version_is_a_number(version, path):
-    path.write_bytes(tensorfile.encode("checkpoint", {}, {}, format_version=version))
+    path.write_bytes(tensor_file.encode_tensor_file("checkpoint", {}, {}, format_version=version))
     with pytest.raises(CheckpointError, match="not one of tauflow"):
         read_checkpoint(path)

@@ -9,8 +9,8 @@ from tauflow import GRU, SequenceModel
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError
 from tauflow.training import LOSSES, Recipe, train
-from tauflow.training.class_balance import balanced_weights
-from tauflow.training.losses import weighted
+from tauflow.training.class_weights import compute_class_weights
+from tauflow.training.losses import apply_class_weights
 
 WEIGHTS = (1.0, 4.0, 0.5)
 
@@ -25,14 +25,14 @@ def example():
 
 def test_a_weighted_mean_is_that_of_torch():
     prediction, y, mask = example()
-    loss = weighted(LOSSES["cross_entropy"], WEIGHTS)
+    loss = apply_class_weights(LOSSES["cross_entropy"], WEIGHTS)
     expected = F.cross_entropy(prediction[mask], y[mask], torch.tensor(WEIGHTS))
     torch.testing.assert_close(loss(prediction, SequenceBatch(prediction, y, mask=mask)), expected)
 
 
 def test_a_mean_over_entries_divides_by_their_number():
     prediction, y, mask = example()
-    loss = weighted(LOSSES["cross_entropy"], WEIGHTS, "entries")
+    loss = apply_class_weights(LOSSES["cross_entropy"], WEIGHTS, "entries")
     total = F.cross_entropy(prediction[mask], y[mask], torch.tensor(WEIGHTS), reduction="sum")
     found = loss(prediction, SequenceBatch(prediction, y, mask=mask))
     torch.testing.assert_close(found, total / mask.sum())
@@ -42,7 +42,7 @@ def test_a_mean_over_entries_divides_by_their_number():
 def test_a_single_logit_has_two_classes(column):
     logit = torch.randn(7, 1, generator=torch.Generator().manual_seed(1))
     y = torch.tensor([0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0])
-    loss = weighted(LOSSES["bce"], (1.0, 3.0))
+    loss = apply_class_weights(LOSSES["bce"], (1.0, 3.0))
     expected = F.binary_cross_entropy_with_logits(logit[:, 0], y, 1 + 2 * y) / (1 + 2 * y).mean()
     batch = SequenceBatch(torch.zeros(7, 2, 1), y[:, None] if column else y)
     torch.testing.assert_close(loss(logit, batch), expected)
@@ -78,17 +78,21 @@ def test_training_takes_them_from_the_recipe():
 
 def test_what_cannot_be_weighted_is_refused():
     with pytest.raises(ArgumentError, match="for losses of classes, and mse is none"):
-        weighted(LOSSES["mse"], WEIGHTS)
+        apply_class_weights(LOSSES["mse"], WEIGHTS)
     prediction, y, _ = example()
     with pytest.raises(ArgumentError, match="there are 2 class weights for 3 classes"):
-        weighted(LOSSES["cross_entropy"], (1.0, 2.0))(prediction, SequenceBatch(prediction, y))
+        apply_class_weights(LOSSES["cross_entropy"], (1.0, 2.0))(
+            prediction, SequenceBatch(prediction, y)
+        )
 
 
 def test_a_mask_of_outputs_leaves_entries_out():
     generator = torch.Generator().manual_seed(1)
     logit, y = torch.randn(4, 5, 1, generator=generator), torch.rand(4, 5, 1, generator=generator)
     y, y_mask = (y > 0.5).float(), torch.rand(4, 5, 1, generator=generator) < 0.6
-    found = weighted(LOSSES["bce"], (1.0, 3.0))(logit, SequenceBatch(logit, y, y_mask=y_mask))
+    found = apply_class_weights(LOSSES["bce"], (1.0, 3.0))(
+        logit, SequenceBatch(logit, y, y_mask=y_mask)
+    )
     weight = 1 + 2 * y[y_mask]
     entries = F.binary_cross_entropy_with_logits(logit[y_mask], y[y_mask], reduction="none")
     torch.testing.assert_close(found, (weight * entries).sum() / weight.sum())
@@ -98,7 +102,7 @@ def test_probabilities_have_no_class_and_no_weight():
     logit = torch.randn(3, 1)
     batch = SequenceBatch(torch.zeros(3, 2, 1), torch.tensor([0.0, 1.0, 0.9]))
     with pytest.raises(DataError, match="some of these are fractions"):
-        weighted(LOSSES["bce"], (1.0, 3.0))(logit, batch)
+        apply_class_weights(LOSSES["bce"], (1.0, 3.0))(logit, batch)
 
 
 @pytest.mark.parametrize("single", [False, True])
@@ -110,8 +114,8 @@ def test_balanced_weights_are_those_of_scikit_learn(per_step, single):
     counting = y[mask] if per_step else y
     data = SequenceBatch(torch.zeros(40, 5, 1), y.float() if single else y, mask=mask)
     expected = compute_class_weight("balanced", classes=np.arange(2), y=counting.numpy())
-    assert balanced_weights(data, 2) == pytest.approx(expected)
-    assert balanced_weights(data, 4) == pytest.approx([*expected, 1.0, 1.0])
+    assert compute_class_weights(data, 2) == pytest.approx(expected)
+    assert compute_class_weights(data, 4) == pytest.approx([*expected, 1.0, 1.0])
 
 
 @pytest.mark.parametrize(("loss", "outputs"), [("cross_entropy", 2), ("bce", 1)])

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from tauflow.batch import SequenceBatch
 from tauflow.training import LOSSES, Recipe, Score, evaluate, train
-from tauflow.training.losses import weighted
+from tauflow.training.losses import apply_class_weights
 
 STANDING = {"optimizer": "sgd", "lr": 1e-12, "epochs": 1, "select": "last"}
 CLASS_WEIGHTS = (1.0, 9.0)
@@ -73,7 +73,7 @@ def test_a_metric_is_divided_by_what_its_entries_count():
     """The answer of a call, of pieces of the data, and of PyTorch's weighted mean."""
     data = example(per_step=False, weights=False)
     model, _ = standing(data, "cross_entropy")
-    score = weighted(LOSSES["cross_entropy"], CLASS_WEIGHTS)
+    score = apply_class_weights(LOSSES["cross_entropy"], CLASS_WEIGHTS)
     expected = F.cross_entropy(model(data.x)[0], data.y, torch.tensor(CLASS_WEIGHTS)).item()
     assert score(model(data.x)[0], data).item() == pytest.approx(expected, rel=1e-5)
     for size in (512, 3):
@@ -95,7 +95,7 @@ def test_a_number_of_all_that_weighs_counts_the_weights():
     def whole(prediction, y, weight):
         return (F.cross_entropy(prediction, y, reduction="none") * weight).sum() / weight.sum()
 
-    model, found = standing(data, Score("own", "classes", whole=whole, weighs=True))
+    model, found = standing(data, Score("own", "classes", whole=whole, supports_weights=True))
     assert found == pytest.approx(evaluate(model, data, metric="cross_entropy"), rel=1e-5)
 
 

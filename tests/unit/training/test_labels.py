@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tauflow.training.labels import label_of
+from tauflow.training.callable_text import describe_callable
 
 
 class Holding(nn.Module):
@@ -63,34 +63,45 @@ def buffered(value):
     ],
 )
 def test_another_setting_is_another_loss(make):
-    assert label_of(make(0.25)) == label_of(copy.deepcopy(make(0.25))) != label_of(make(0.0))
+    assert (
+        describe_callable(make(0.25))
+        == describe_callable(copy.deepcopy(make(0.25)))
+        != describe_callable(make(0.0))
+    )
 
 
 @pytest.mark.parametrize("value", [F.l1_loss, lambda a: a, Plain(), [Plain()], {"a", "b"}])
 def test_no_loss_is_called_by_an_address(value):
     for given in (Holding(value), partial(F.mse_loss, value)):
-        assert "0x" not in label_of(given)
-    assert "Plain object" not in label_of(Holding(value))
+        assert "0x" not in describe_callable(given)
+    assert "Plain object" not in describe_callable(Holding(value))
 
 
 def test_what_is_trained_is_no_setting():
     def penalised(model):
         return partial(F.mse_loss, model, weights=list(model.parameters()))
 
-    assert label_of(penalised(nn.Linear(2, 3))) == label_of(penalised(nn.Linear(2, 3)))
-    assert label_of(penalised(nn.Linear(2, 3))) != label_of(penalised(nn.Linear(2, 4)))
+    assert describe_callable(penalised(nn.Linear(2, 3))) == describe_callable(
+        penalised(nn.Linear(2, 3))
+    )
+    assert describe_callable(penalised(nn.Linear(2, 3))) != describe_callable(
+        penalised(nn.Linear(2, 4))
+    )
 
 
 def test_a_module_may_hold_what_holds_it():
     module = Holding(None)
     module.value = [module]
-    assert label_of(module) == "Holding(value=[Holding])"
+    assert describe_callable(module) == "Holding(value=[Holding])"
 
 
 def test_what_had_a_label_keeps_it():
     said = "CrossEntropyLoss(ignore_index=-100, label_smoothing=0.1, reduction='mean')"
-    assert label_of(smoothed(0.1)) == said
-    assert label_of(smoothed) == f"{__name__}.smoothed"
-    assert label_of(F.l1_loss) == "torch.nn.functional.l1_loss"
+    assert describe_callable(smoothed(0.1)) == said
+    assert describe_callable(smoothed) == f"{__name__}.smoothed"
+    assert describe_callable(F.l1_loss) == "torch.nn.functional.l1_loss"
     module = Holding((1, [2.0, "a"], {"b": None}, torch.float32, ()))
-    assert label_of(module) == "Holding(value=(1, [2.0, 'a'], {'b': None}, torch.float32, ()))"
+    assert (
+        describe_callable(module)
+        == "Holding(value=(1, [2.0, 'a'], {'b': None}, torch.float32, ()))"
+    )

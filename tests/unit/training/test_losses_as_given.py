@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, CheckpointError
 from tauflow.training import Recipe, Score, evaluate, train
-from tauflow.training.asked import score_asked
+from tauflow.training.argument_checks import Objectives, check_loss_is_mean
+from tauflow.training.distributed import DistributedContext
 from tauflow.training.losses import LOSSES
-from tauflow.training.preconditions import Measures, check_shared_loss
-from tauflow.training.ranks import Ranks
+from tauflow.training.resolve_metric import resolve_metric
 
 RECIPE = Recipe(lr=0.02, epochs=2, batch_size=8)
 
@@ -101,13 +101,13 @@ def test_targets_of_single_outputs_have_the_shape_of_predictions(dtype):
         likely = torch.where(y > 0.5, logits, -logits).sigmoid()
         return (-((1 - likely) ** 2) * likely.log()).mean()
 
-    found = score_asked("loss", focal, LOSSES)(prediction, batch)
+    found = resolve_metric("loss", focal, LOSSES)(prediction, batch)
     torch.testing.assert_close(found, focal(prediction[:, :4, 0], y[:, :4].float()))
 
 
 def test_classes_of_a_single_output_stay_classes():
     batch = SequenceBatch(torch.zeros(2, 5, 1), torch.zeros(2, 5, dtype=torch.int64))
-    loss = score_asked("loss", nn.CrossEntropyLoss(label_smoothing=0.1), LOSSES)
+    loss = resolve_metric("loss", nn.CrossEntropyLoss(label_smoothing=0.1), LOSSES)
     assert loss(torch.randn(2, 5, 1), batch) == 0.0
 
 
@@ -198,10 +198,10 @@ def test_a_score_of_ones_own_needs_no_name():
 def test_processes_share_no_loss_that_may_be_no_mean():
     data = splits("values")["train"]
     for loss, refused in ((nn.SmoothL1Loss(), True), (nn.MSELoss(), False)):
-        measures = Measures.asked(loss, "mse", RECIPE, data, None)
+        measures = Objectives.from_arguments(loss, "mse", RECIPE, data, None)
         expected = pytest.raises(ArgumentError, match=r"SmoothL1Loss.* may be no mean over them")
         with expected if refused else nullcontext():
-            check_shared_loss(measures, data, RECIPE, Ranks(0, 2))
+            check_loss_is_mean(measures, data, RECIPE, DistributedContext(0, 2))
 
 
 def test_what_is_no_number_is_refused():

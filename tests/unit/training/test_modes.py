@@ -11,8 +11,8 @@ from torch import nn
 import tauflow
 from tauflow.data import from_table
 from tauflow.estimators import SequenceClassifier
-from tauflow.training import evaluate, modes
-from tauflow.training.modes import evaluating
+from tauflow.training import eval_mode, evaluate
+from tauflow.training.eval_mode import evaluation_mode
 
 pandas = pytest.importorskip("pandas")
 THREADS, CALLS = 4, 15
@@ -24,7 +24,7 @@ def _frequent_switches():
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(before)
-    assert not modes._evaluated
+    assert not eval_mode._evaluated_modules
 
 
 def dropping():
@@ -56,7 +56,7 @@ def of_predictor():
     data = from_table(
         table.assign(y=table.id % 2), id="id", target="y", features=["a"], per_step=True
     )
-    predictor = tauflow.Predictor.of(dropping(), data)
+    predictor = tauflow.Predictor.from_data(dropping(), data)
     return predictor.model, lambda: predictor.predict_proba(table).iloc[:, 1:].to_numpy()
 
 
@@ -93,7 +93,7 @@ def test_errors_in_threads_leave_the_mode_of_before():
     turn = iter(range(1000))
 
     def work():
-        with evaluating(model), torch.no_grad():
+        with evaluation_mode(model), torch.no_grad():
             y = model(x)[0]
             assert not any(part.training for part in model.modules())
             return y / (next(turn) % 2) if next(turn) % 3 else 1 // 0
@@ -110,7 +110,7 @@ def modes_of(model):
 
 def test_a_part_is_evaluated_until_the_last_evaluation_of_a_whole_has_ended():
     model = dropping()
-    one, other = evaluating(model.rnn), evaluating(model)
+    one, other = evaluation_mode(model.rnn), evaluation_mode(model)
     one.__enter__()
     assert modes_of(model) == (True, False)
     other.__enter__()
@@ -122,16 +122,16 @@ def test_a_part_is_evaluated_until_the_last_evaluation_of_a_whole_has_ended():
 
 def test_nested_evaluations_and_modes_set_within_them():
     model = dropping()
-    with evaluating(model):
-        with evaluating(model):
+    with evaluation_mode(model):
+        with evaluation_mode(model):
             pass
         assert not any(part.training for part in model.modules())
         model.train()
-        with evaluating(model):  # each of them puts the module into evaluation mode
+        with evaluation_mode(model):  # each of them puts the module into evaluation mode
             assert not any(part.training for part in model.modules())
     assert all(part.training for part in model.modules())
     model.eval()
-    with evaluating(model):
+    with evaluation_mode(model):
         model.train()
     assert not any(part.training for part in model.modules())
 
@@ -143,6 +143,6 @@ class Stubborn(nn.Linear):
 
 def test_a_module_that_cannot_be_evaluated_is_as_before():
     module = nn.Sequential(Stubborn(1, 1))
-    with pytest.raises(ValueError, match="no"), evaluating(module[0]):
+    with pytest.raises(ValueError, match="no"), evaluation_mode(module[0]):
         raise AssertionError
     assert module[0].training

@@ -17,7 +17,7 @@ from tauflow.training import (
     packed_parts,
     train,
 )
-from tauflow.training.optimization import l2_penalty, learning_rate
+from tauflow.training.optim import compute_learning_rate, l2_penalty
 from tauflow.wirings import AutoNCP
 
 
@@ -41,12 +41,12 @@ def updates(recipe, gradients):
 
 
 def test_a_constant_schedule_is_constant():
-    assert learning_rate(Recipe(lr=0.3), epoch=9, step=1000, sequences=10) == 0.3
+    assert compute_learning_rate(Recipe(lr=0.3), epoch=9, step=1000, sequences=10) == 0.3
 
 
 def test_an_epoch_schedule_falls_once_per_epoch():
     recipe = Recipe(lr=0.5, schedule="exponential", decay=0.8, batch_size=4)
-    rates = [learning_rate(recipe, epoch=s // 3, step=s, sequences=10) for s in range(7)]
+    rates = [compute_learning_rate(recipe, epoch=s // 3, step=s, sequences=10) for s in range(7)]
     assert rates == pytest.approx([0.5, 0.5, 0.5, 0.4, 0.4, 0.4, 0.32], rel=1e-15)
 
 
@@ -55,18 +55,18 @@ def test_a_step_schedule_falls_continuously_by_full_batches():
         lr=0.5, schedule="exponential", decay=0.81, schedule_interval="step", batch_size=4
     )
     # 10 sequences make 2 full batches of 4: a factor 0.9 = sqrt(0.81) per step.
-    rates = [learning_rate(recipe, epoch=s // 3, step=s, sequences=10) for s in range(5)]
+    rates = [compute_learning_rate(recipe, epoch=s // 3, step=s, sequences=10) for s in range(5)]
     assert rates == pytest.approx([0.5 * 0.9**s for s in range(5)], rel=1e-12)
 
 
 def test_a_step_schedule_with_less_than_one_batch_counts_one():
     recipe = Recipe(schedule="exponential", decay=0.5, schedule_interval="step", batch_size=99)
-    assert learning_rate(recipe, epoch=2, step=2, sequences=10) == pytest.approx(0.25e-3)
+    assert compute_learning_rate(recipe, epoch=2, step=2, sequences=10) == pytest.approx(0.25e-3)
 
 
 def test_a_falling_rate_stops_at_its_floor():
     recipe = Recipe(lr=0.5, schedule="exponential", decay=0.5, min_lr=0.1)
-    rates = [learning_rate(recipe, epoch=e, step=e, sequences=10) for e in range(5)]
+    rates = [compute_learning_rate(recipe, epoch=e, step=e, sequences=10) for e in range(5)]
     assert rates == [0.5, 0.25, 0.125, 0.1, 0.1]
 
 

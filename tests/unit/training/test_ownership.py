@@ -14,8 +14,8 @@ from tauflow.training import Recipe, run_directory, train
 HOLD = """
 import sys
 from pathlib import Path
-from tauflow.training.run_directory import owned
-with owned(Path(sys.argv[1])):
+from tauflow.training.run_directory import lock_run_directory
+with lock_run_directory(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -36,7 +36,7 @@ def lines(directory):
 def test_a_second_training_in_a_directory_is_refused_and_nothing_is_mixed(
     tmp_path, monkeypatch, resume
 ):
-    monkeypatch.setattr(run_directory, "_PATIENCE", 0.0)
+    monkeypatch.setattr(run_directory, "_LOCK_TIMEOUT", 0.0)
     refused = []
 
     def begin_another(row):
@@ -53,7 +53,7 @@ def test_a_second_training_in_a_directory_is_refused_and_nothing_is_mixed(
 
 
 def test_a_directory_whose_owner_was_killed_is_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_directory, "_PATIENCE", 0.0)
+    monkeypatch.setattr(run_directory, "_LOCK_TIMEOUT", 0.0)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)],
         stdin=subprocess.PIPE,

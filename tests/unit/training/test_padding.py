@@ -60,7 +60,7 @@ def test_it_changes_nothing(name, per_step, monkeypatch):
     results = []
     for skips in (True, False):
         model = SequenceModel(body(name, per_step=per_step), 1)
-        monkeypatch.setattr(SequenceModel, "skips_padding", skips)
+        monkeypatch.setattr(SequenceModel, "ignores_padding", skips)
         seen = seen_lengths(model)
         fit(model, data(per_step))
         results.append(model.state_dict())
@@ -77,7 +77,7 @@ def test_other_models_get_whole_batches():
 
 def test_other_models_may_say_so():
     class Own(TinyModel):
-        skips_padding = True
+        ignores_padding = True
 
     model = Own()
     seen = seen_lengths(model)
@@ -88,7 +88,7 @@ def test_other_models_may_say_so():
 class Flat(AbstractWholeModel):
     """A body that needs sequences of one length."""
 
-    skips_padding = False
+    ignores_padding = False
 
     def __init__(self):
         super().__init__()
@@ -101,7 +101,7 @@ class Flat(AbstractWholeModel):
 
 def test_the_body_decides_for_its_model():
     model = SequenceModel(Flat(), 1)
-    assert not model.skips_padding
+    assert not model.ignores_padding
     seen = seen_lengths(model)
     fit(model, data(per_step=False))
     assert set(seen) == {12}

@@ -12,10 +12,10 @@ import torch
 from tiny_training_task import tiny_model, tiny_splits
 
 import tauflow
+from tauflow._internal.locks import LOCK_FILE
 from tauflow.errors import CheckpointError
-from tauflow.lock import LOCK_FILE
 from tauflow.training import Recipe, checkpoint, read_checkpoint, train
-from tauflow.training.model_options import model_options
+from tauflow.training.model_options import collect_model_options
 
 RECIPE = Recipe(lr=1.0, epochs=3, batch_size=8)  # so large that the best epoch is not the last
 
@@ -222,7 +222,7 @@ def test_options_of_any_kind_are_told_apart(one, other):
     def told(option):
         part = torch.nn.Identity()
         part.options = {"option": option}
-        return json.loads(json.dumps(model_options(part)))
+        return json.loads(json.dumps(collect_model_options(part)))
 
     assert told(one) == told(copy.deepcopy(one))
     assert told(one) != told(other)

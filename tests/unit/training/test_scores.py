@@ -225,7 +225,7 @@ def test_values_are_masked_one_by_one(name):
     expected = by_sklearn(name, prediction[known].unsqueeze(-1), y[known].unsqueeze(-1))
     assert float(METRICS[name](prediction, batch)) == pytest.approx(expected, rel=1e-5)
     assert evaluate(Echo(), batch, metric=name, batch_size=4) == pytest.approx(expected, rel=1e-5)
-    assert METRICS[name].with_divisor(prediction, batch)[1] == int(known.sum())
+    assert METRICS[name].compute_with_divisor(prediction, batch)[1] == int(known.sum())
     METRICS[name].check_targets("train", batch)
 
 

@@ -9,7 +9,7 @@ from tiny_training_task import tiny_model
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError
 from tauflow.training import LOSSES, METRICS, Recipe, evaluate, train
-from tauflow.training.losses import weighted
+from tauflow.training.losses import apply_class_weights
 
 WEIGHTS = torch.tensor([1, 3, 2, 1])
 
@@ -41,7 +41,9 @@ def test_whole_weights_repeat_sequences(name, kind, steps, marks):
     several = torch.repeat_interleave(torch.arange(4), WEIGHTS)
     losses = [LOSSES[name]]
     if kind != "values":
-        losses += [weighted(LOSSES[name], (1.0, 5.0), by) for by in ("weights", "entries")]
+        losses += [
+            apply_class_weights(LOSSES[name], (1.0, 5.0), by) for by in ("weights", "entries")
+        ]
     for loss in losses:
         expected = loss(prediction[several], batch[several])
         once = SequenceBatch(**batch.tensors(), weight=WEIGHTS.float())
@@ -132,7 +134,7 @@ def test_weights_are_not_rounded_with_predictions_of_half_precision(dtype, of_cl
     weight = torch.tensor([1.0, 257.0, 1e5, 200.0]).repeat(128)
     loss = LOSSES["cross_entropy"]
     if of_classes:
-        loss = weighted(loss, (1.0, 257.0, 1e5), of_classes)
+        loss = apply_class_weights(loss, (1.0, 257.0, 1e5), of_classes)
     found, slopes = [], []
     for prediction in (half.double(), half):
         batch = SequenceBatch(torch.zeros(512, 1, 1), y, weight=weight.to(torch.float64))

@@ -118,7 +118,7 @@ def test_areas_are_of_all_predictions_and_a_process_without_a_row_keeps_step(fol
 def test_a_run_that_was_cut_off_resumes_to_the_same_bits(folder):
     first, second = run(folder, "resumed", 2)
     assert first["ended"] == "Stop"
-    assert second["ended"] == "RankError"
+    assert second["ended"] == "DistributedError"
     for process in (first, second):
         assert process["whole"] == process["resumed"]
         assert "last.safetensors" in process["writes"]
@@ -153,6 +153,6 @@ def test_a_command_in_several_processes_leaves_one_run(folder):
 
 def test_a_failure_in_one_process_ends_the_others(folder):
     first, second = run(folder, "failing", 2)
-    assert first["error"] == "RankError"
+    assert first["error"] == "DistributedError"
     assert "another process failed" in first["message"]
     assert second["error"] == "TypeError"

@@ -7,8 +7,8 @@ import torch
 
 import tauflow
 from tauflow.training import Recipe, train
-from tauflow.training.run import Run
-from tauflow.training.stability import warn_of_rise
+from tauflow.training.loss_warnings import warn_loss_increase
+from tauflow.training.trainer import Trainer
 
 
 def history(*losses):
@@ -27,7 +27,7 @@ def test_a_rise_is_named_with_its_epochs(losses):
     best = losses.index(min(losses)) + 1
     match = rf"from {min(losses):g} in epoch {best} to {losses[-1]:g} in epoch {len(losses)}"
     with pytest.warns(UserWarning, match=match):
-        assert warn_of_rise(history(*losses), Recipe(), stacklevel=1)
+        assert warn_loss_increase(history(*losses), Recipe(), stacklevel=1)
 
 
 @pytest.mark.parametrize(
@@ -43,20 +43,20 @@ def test_a_rise_is_named_with_its_epochs(losses):
 def test_other_rises_are_not(losses, recipe):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not warn_of_rise(history(*losses), Recipe(**recipe), stacklevel=1)
+        assert not warn_loss_increase(history(*losses), Recipe(**recipe), stacklevel=1)
 
 
 def test_advice_is_what_the_recipe_has_not():
     rise = history(1.0, 0.1, 0.9)
     with pytest.warns(UserWarning, match=r"Lower lr, which is 0.5, or clip gradients \(clip="):
-        warn_of_rise(rise, Recipe(lr=0.5), stacklevel=1)
+        warn_loss_increase(rise, Recipe(lr=0.5), stacklevel=1)
     with pytest.warns(UserWarning, match=r"Lower lr, which is 0.5, or look for extreme"):
-        warn_of_rise(rise, Recipe(lr=0.5, clip="norm", clip_norm=1.0), stacklevel=1)
+        warn_loss_increase(rise, Recipe(lr=0.5, clip="norm", clip_norm=1.0), stacklevel=1)
 
 
 def test_a_training_says_so_once(monkeypatch):
     losses = [1.0, 0.1, 0.9, 0.1, 0.9]
-    monkeypatch.setattr(Run, "train_epoch", lambda self, epoch, _: losses[epoch - 1])
+    monkeypatch.setattr(Trainer, "train_epoch", lambda self, epoch, _: losses[epoch - 1])
     data = tauflow.SequenceBatch(torch.randn(4, 3, 2), torch.zeros(4, 1))
     model = tauflow.SequenceModel(tauflow.build("gru", 2, 4, return_sequences=False), 1)
     with pytest.warns(UserWarning, match="0.9 in epoch 3: training is unstable") as caught:

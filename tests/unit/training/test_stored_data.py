@@ -12,12 +12,12 @@ import pytest
 import torch
 from tiny_training_task import tiny_model
 
+from tauflow._internal.tensor_file import hash_tensors
 from tauflow.batch import SequenceBatch
 from tauflow.data import DatasetCard, open_task, write_task
 from tauflow.errors import DataError
 from tauflow.models import SequenceModel
 from tauflow.sequence import build
-from tauflow.tensorfile import hash_tensors
 from tauflow.training import METRICS, Recipe, train
 
 CARD = DatasetCard(
@@ -90,7 +90,7 @@ def test_the_numbers_are_those_of_training_in_memory(tmp_path, make, every_field
 @pytest.mark.parametrize("numbers", [1, 30, 1 << 22])
 @pytest.mark.parametrize("part", ["x", "dt"])
 def test_what_is_not_finite_is_found_in_any_piece(monkeypatch, numbers, part):
-    monkeypatch.setattr("tauflow.batch._NUMBERS", numbers)
+    monkeypatch.setattr("tauflow.batch._MAX_ELEMENTS", numbers)
     parts = splits(every_field=True)
     data = parts["train"]
     entry = (17, 3, 1) if part == "x" else (17, 3)
@@ -105,7 +105,7 @@ def test_what_is_not_finite_is_found_in_any_piece(monkeypatch, numbers, part):
 
 @pytest.mark.parametrize("numbers", [1, 30, 1 << 22])
 def test_targets_are_looked_at_in_every_piece(monkeypatch, numbers):
-    monkeypatch.setattr("tauflow.batch._NUMBERS", numbers)
+    monkeypatch.setattr("tauflow.batch._MAX_ELEMENTS", numbers)
     x, y = torch.zeros(9, 5, 2), torch.ones(9, 5)
     METRICS["bce"].check_targets("test", SequenceBatch(x, y))
     y[8, 4] = 1.5
@@ -118,7 +118,7 @@ def test_targets_are_looked_at_in_every_piece(monkeypatch, numbers):
 
 @pytest.mark.parametrize("block", [1, 50, 1 << 24])
 def test_a_digest_does_not_hang_on_the_blocks_it_is_made_of(monkeypatch, block):
-    monkeypatch.setattr("tauflow.tensorfile._BLOCK", block)
+    monkeypatch.setattr("tauflow._internal.tensor_file._BLOCK_BYTES", block)
     wide = torch.arange(60.0).view(3, 4, 5)
     tensors = {
         "view": wide.permute(2, 0, 1),

@@ -5,7 +5,7 @@ import torch
 from tiny_training_task import Affine, TinyModel, tiny_splits
 
 from tauflow.training import Recipe, evaluate, train
-from tauflow.training.subnormals import flushed_subnormals
+from tauflow.training.denormals import flush_denormals
 
 
 def flushing():
@@ -55,7 +55,7 @@ def test_steps_and_evaluations_flush_and_callbacks_do_not():
 
 def test_a_mode_asked_for_before_stays():
     torch.set_flush_denormal(True)
-    with flushed_subnormals():
+    with flush_denormals():
         assert flushing()
     assert flushing()
 

@@ -14,7 +14,7 @@ from torch.optim import lr_scheduler
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, CheckpointError, DataError
 from tauflow.training import Callback, Recipe, make_optimizer, train
-from tauflow.training.torch_names import OPTIMIZERS, SCHEDULERS
+from tauflow.training.torch_registry import OPTIMIZERS, SCHEDULERS
 
 STEPS = 3  # an epoch of the tiny task, in batches of 8
 

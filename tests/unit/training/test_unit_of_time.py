@@ -10,7 +10,7 @@ import tauflow
 from tauflow.errors import TimeUnitWarning
 from tauflow.estimators import SequenceClassifier
 from tauflow.models import IPNet
-from tauflow.training.long_gaps import latest_time
+from tauflow.training.time_scale_checks import find_latest_time
 
 
 def trained(gap, rnn=tauflow.CfC, **options):
@@ -127,8 +127,8 @@ def test_the_last_time_is_that_of_a_sample():
     dt = torch.tensor([[0.0, 1.0, 2.0], [3.0, 1.0, 50.0]])
     mask = torch.tensor([[True, True, True], [True, True, False]])
     batch = tauflow.SequenceBatch(torch.zeros(2, 3, 1), torch.zeros(2, 1), dt=dt, mask=mask)
-    assert latest_time(batch) == 4.0
-    assert latest_time(tauflow.SequenceBatch(batch.x, batch.y)) == 3.0
+    assert find_latest_time(batch) == 4.0
+    assert find_latest_time(tauflow.SequenceBatch(batch.x, batch.y)) == 3.0
 
 
 @pytest.mark.parametrize("given", [None, 7.0])

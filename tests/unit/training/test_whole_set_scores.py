@@ -198,7 +198,7 @@ def test_r2_of_an_output_that_does_not_vary():
     assert METRICS["rmse"](y * torch.nan, batch).isnan()
 
 
-@pytest.mark.parametrize("name", [name for name, one in METRICS.items() if one.weighs])
+@pytest.mark.parametrize("name", [name for name, one in METRICS.items() if one.supports_weights])
 def test_several_weightings_at_once_are_those_one_by_one(name):
     draw = torch.Generator().manual_seed(12)
     y = torch.rand(40, generator=draw)
@@ -232,7 +232,7 @@ def test_a_score_is_of_entries_or_of_all():
     with pytest.raises(ArgumentError, match="give either compare"):
         Score("neither", "values")
     with pytest.raises(ArgumentError, match="auroc has no number per entry"):
-        METRICS["auroc"].entries(torch.zeros(2, 2), torch.zeros(2))
+        METRICS["auroc"].compute_per_entry(torch.zeros(2, 2), torch.zeros(2))
 
 
 @pytest.mark.parametrize("name", SKLEARN)

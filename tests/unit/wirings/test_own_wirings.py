@@ -99,7 +99,7 @@ def test_a_dataclass_that_adds_a_field_takes_it():
 
         def __init__(self, units: int, only: str = "all", **options) -> None:
             super().__init__(units, **options)
-            self._freeze(only=only)
+            self._set_fields(only=only)
 
     strong = Strong(6, "motor", sparsity=0.25)
     assert strong == Strong(6, "motor", sparsity=0.25) != Strong(6, "all", sparsity=0.25)

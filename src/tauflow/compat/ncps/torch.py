@@ -18,7 +18,7 @@ from tauflow.sequence import LTC as OurLTC
 from tauflow.sequence import CatalogRNN, MixedMemory, SequenceModule, WiredCfC
 from tauflow.sequence import CfC as OurCfC
 
-from .wirings import FullyConnected, Wiring, as_ours, is_wiring
+from .wirings import FullyConnected, Wiring, is_wiring, to_tauflow_wiring
 
 __all__ = ["LTC", "CfC", "CfCCell", "LTCCell", "WiredCfCCell"]
 
@@ -35,17 +35,17 @@ class _Network(nn.Module):
     @property
     def state_size(self) -> int:
         """Number of neurons."""
-        return self._body.hidden_size
+        return self._sequence_module.hidden_size
 
     @property
     def sensory_size(self) -> int:
         """Number of input features."""
-        return int(self._body.input_size)
+        return int(self._sequence_module.input_size)
 
     @property
     def motor_size(self) -> int:
         """Number of output neurons."""
-        return self._body.output_size
+        return self._sequence_module.output_size
 
     @property
     def output_size(self) -> int:
@@ -88,7 +88,7 @@ class _Network(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     @property
-    def _body(self) -> SequenceModule:
+    def _sequence_module(self) -> SequenceModule:
         rnn = self.rnn.rnn if isinstance(self.rnn, SequenceModel) else self.rnn
         assert isinstance(rnn, SequenceModule)
         return rnn
@@ -106,7 +106,9 @@ class _Sequence(_Network):
     batch_first: bool
     use_mixed: bool
 
-    def _make(self, kind: type[CatalogRNN], input_size: int, size: Any, **options: Any) -> None:
+    def _build_rnn(
+        self, kind: type[CatalogRNN], input_size: int, size: Any, **options: Any
+    ) -> None:
         if self.use_mixed:
             core = {OurLTC: "ltc", OurCfC: "cfc", WiredCfC: "wired-cfc"}[kind]
             kind, options = MixedMemory, {**options, "core": core, "form": "state"}
@@ -141,7 +143,7 @@ class _Sequence(_Network):
             if isinstance(timespans, Tensor) and timespans.ndim > 1:
                 timespans = timespans.transpose(0, 1)
         y, h = self.rnn(input, hx, dt=timespans)
-        if turned and self._body.return_sequences:
+        if turned and self._sequence_module.return_sequences:
             y = y.transpose(0, 1)
         return y, h.chunk(2, dim=-1) if self.use_mixed else h
 
@@ -178,12 +180,14 @@ class LTC(_Sequence):
         super().__init__()
         self.batch_first, self.use_mixed = batch_first, mixed_memory
         self.return_sequences = return_sequences
-        self._wiring = as_ours(units if is_wiring(units) else FullyConnected(units), input_size)
+        self._wiring = to_tauflow_wiring(
+            units if is_wiring(units) else FullyConnected(units), input_size
+        )
         options = _ltc_options(
             input_mapping, output_mapping, ode_unfolds, epsilon, implicit_param_constraints
         )
         wiring = self._wiring.description
-        self._make(OurLTC, input_size, wiring, return_sequences=return_sequences, **options)
+        self._build_rnn(OurLTC, input_size, wiring, return_sequences=return_sequences, **options)
         self._settings = {
             "wiring": wiring,
             "ode_unfolds": ode_unfolds,
@@ -244,17 +248,17 @@ class CfC(_Sequence):
                     raise ArgumentError(
                         f"CfC: {name}={value!r} with a wiring, which has no backbone. Leave it out."
                     )
-            self._wiring = as_ours(units, input_size, layered_output=True)
+            self._wiring = to_tauflow_wiring(units, input_size, layered_output=True)
             self._settings["wiring"] = self._wiring.description
-            self._make(WiredCfC, input_size, self._wiring.description, **options)
+            self._build_rnn(WiredCfC, input_size, self._wiring.description, **options)
         else:
             self._wiring = None
             self._settings |= {"backbone_activation": activation}
             self._settings |= {"backbone_dropout": backbone_dropout or 0.0}
             options |= _backbone(activation, backbone_units, backbone_layers, backbone_dropout)
-            self._make(OurCfC, input_size, units, **options)
+            self._build_rnn(OurCfC, input_size, units, **options)
         if proj_size is not None:
-            self.rnn = SequenceModel(self._body, proj_size)
+            self.rnn = SequenceModel(self._sequence_module, proj_size)
 
 
 class _Cell(_Network):
@@ -273,7 +277,7 @@ class _Cell(_Network):
         Returns:
             The output, (B, M), and the state.
         """
-        return self._body.step(input, hx, timespans)
+        return self._sequence_module.step(input, hx, timespans)
 
 
 class LTCCell(_Cell):
@@ -300,12 +304,12 @@ class LTCCell(_Cell):
         implicit_param_constraints: bool = False,
     ) -> None:
         super().__init__()
-        self._wiring = as_ours(wiring, in_features)
+        self._wiring = to_tauflow_wiring(wiring, in_features)
         options = _ltc_options(
             input_mapping, output_mapping, ode_unfolds, epsilon, implicit_param_constraints
         )
         description = self._wiring.description
-        self.rnn = OurLTC(self._wiring._inputs, description, **options)
+        self.rnn = OurLTC(self._wiring._checked_input_dim, description, **options)
         self._settings = {
             "wiring": description,
             "ode_unfolds": ode_unfolds,
@@ -315,7 +319,7 @@ class LTCCell(_Cell):
 
     def apply_weight_constraints(self) -> None:
         """Clip what has to be positive; every step of an optimizer does so already."""
-        cell = self._body.cell
+        cell = self._sequence_module.cell
         assert isinstance(cell, OurLTCCell)
         cell.project_()
 
@@ -369,9 +373,9 @@ class WiredCfCCell(_Cell):
 
     def __init__(self, input_size: int | None, wiring: Any, mode: str = "default") -> None:
         super().__init__()
-        self._wiring = as_ours(wiring, input_size, layered_output=True)
+        self._wiring = to_tauflow_wiring(wiring, input_size, layered_output=True)
         description = self._wiring.description
-        self.rnn = WiredCfC(self._wiring._inputs, description, **_cfc_options(mode))
+        self.rnn = WiredCfC(self._wiring._checked_input_dim, description, **_cfc_options(mode))
         self._settings = {"wiring": description, "mode": mode}
 
 

@@ -79,10 +79,10 @@ class Wiring:
 
     def get_graph(self) -> Any:
         """Return the graph of networkx; see :func:`tauflow.wirings.to_networkx`."""
-        return ours.to_networkx(self.description, self._inputs)
+        return ours.to_networkx(self.description, self._checked_input_dim)
 
     @property
-    def _inputs(self) -> int:
+    def _checked_input_dim(self) -> int:
         if self.input_dim is None:
             raise WiringError(
                 "the wiring does not know its number of input features yet. Call build(input_dim), "
@@ -92,7 +92,7 @@ class Wiring:
 
     @property
     def _synapses(self) -> ours.Synapses:
-        return self.description.build(self._inputs)
+        return self.description.build(self._checked_input_dim)
 
 
 class FullyConnected(Wiring):
@@ -166,7 +166,9 @@ def is_wiring(units: Any) -> bool:
     return isinstance(units, Wiring | ours.AbstractWiring) or hasattr(units, "adjacency_matrix")
 
 
-def as_ours(wiring: Any, input_size: int | None, *, layered_output: bool = False) -> Wiring:
+def to_tauflow_wiring(
+    wiring: Any, input_size: int | None, *, layered_output: bool = False
+) -> Wiring:
     """Return a wiring, built for a network.
 
     Args:

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from tauflow.errors import ChecksumError, DataError
 
 # A damaged zip entry shows as any of these; RuntimeError is an encrypted one.
-_DAMAGE = (OSError, EOFError, ValueError, RuntimeError, zlib.error, zipfile.BadZipFile)
+_DAMAGE_ERRORS = (OSError, EOFError, ValueError, RuntimeError, zlib.error, zipfile.BadZipFile)
 
 
 def read_member(paths: Iterable[Path], name: str) -> bytes:
@@ -34,8 +34,8 @@ def read_member(paths: Iterable[Path], name: str) -> bytes:
     known = list(paths)
     for path in known:
         try:
-            found = _search(path.name, path.read_bytes, name)
-        except _DAMAGE as error:
+            found = _search_member(path.name, path.read_bytes, name)
+        except _DAMAGE_ERRORS as error:
             raise DataError(
                 f"{path} cannot be unpacked ({error}). Delete it and get it again."
             ) from error
@@ -70,7 +70,9 @@ def check_members(paths: Iterable[Path], digests: Mapping[str, str], dataset: st
             )
 
 
-def tar_members(archive: Path, names: re.Pattern[str]) -> Iterator[tuple[re.Match[str], bytes]]:
+def iter_tar_members(
+    archive: Path, names: re.Pattern[str]
+) -> Iterator[tuple[re.Match[str], bytes]]:
     """Yield how the name matched, and the content, of files of a tar archive, in its order.
 
     Args:
@@ -94,7 +96,7 @@ def tar_members(archive: Path, names: re.Pattern[str]) -> Iterator[tuple[re.Matc
         ) from error
 
 
-def _search(label: str, read: Callable[[], bytes], name: str) -> bytes | None:
+def _search_member(label: str, read: Callable[[], bytes], name: str) -> bytes | None:
     if label == name:
         return read()
     if label == f"{name}.gz":
@@ -105,7 +107,7 @@ def _search(label: str, read: Callable[[], bytes], name: str) -> bytes | None:
     with zipfile.ZipFile(io.BytesIO(read())) as archive:
         for member in archive.infolist():
             inner = PurePosixPath(member.filename).name
-            found = _search(inner, partial(archive.read, member), name)
+            found = _search_member(inner, partial(archive.read, member), name)
             if found is not None:
                 return found
     return None

@@ -1,6 +1,6 @@
 """Labels of the second half of the character trajectories, whose file has none."""
 
-SECOND_HALF = (
+SECOND_HALF_LABELS = (
     "rrvzeugpadghlwhhbhqhezblacsedbosczdngsprlnelrurmncoqoysngleacuswddqvemcbuzdysswq"
     "zzwvqcppcreqcloseesheponphzmeoshlyevcvnmbzehdszyynuglwawnccuqlhuuanhvwgdsqlqsdco"
     "mybmgshvloyeanahwblhyzvogyodvpmmllabdawvzyonoceucvgrwpozyvyenslaasdqedocegnrrbau"

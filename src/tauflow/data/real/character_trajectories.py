@@ -7,24 +7,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import check_one_of, check_within
 from tauflow.batch import SequenceBatch
-from tauflow.checks import one_of, within
-from tauflow.data.cache import Arrays, cached
+from tauflow.data.cache import Arrays, load_or_parse
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.preprocess import gaps_from_positions
+from tauflow.data.preprocess import dt_from_positions
 from tauflow.data.splines import natural_cubic_spline
 from tauflow.data.splits import stratified_split
-from tauflow.data.store import locate, read_checksums
+from tauflow.data.store import fetch_files, read_checksums
 from tauflow.errors import DataError
 
-from .character_labels import SECOND_HALF
+from .character_labels import SECOND_HALF_LABELS
 from .matlab import read_matlab
 
 CHARACTERS = "abcdeghlmnopqrsuvwyz"
 CHANNELS, STEPS, HALF = 3, 182, 1429
 DROP, DROP_SEED = 0.7, 56789
-FILLS = ("spline", "skip", "zero")
-TIMES = ("steps", "standard")
+FILL_OPTIONS = ("spline", "skip", "zero")
+TIME_OPTIONS = ("steps", "standard")
 _VERSION = 1
 
 CHARACTER_TRAJECTORIES = DatasetCard(
@@ -80,12 +80,12 @@ class Trials(NamedTuple):
 
     Args:
         values: (N, 182, 3).
-        kept: steps that remain, increasing, (N, K).
+        steps: steps that remain, increasing, (N, K).
         labels: (N,).
     """
 
     values: NDArray[np.float64]
-    kept: NDArray[np.int64]
+    steps: NDArray[np.int64]
     labels: NDArray[np.int64]
 
 
@@ -112,17 +112,17 @@ def load_character_trajectories(
         DataError: a file does not hold what it should.
         DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
     """
-    within(0.0, 0.98, drop=drop)  # two steps remain at least
-    one_of(FILLS, fill=fill)
-    one_of(TIMES, time=time)
-    paths = locate(CHARACTER_TRAJECTORIES, root, download=download)
-    arrays = cached(CHARACTER_TRAJECTORIES, paths, _VERSION, lambda: read_trials(paths))
+    check_within(0.0, 0.98, drop=drop)  # two steps remain at least
+    check_one_of(FILL_OPTIONS, fill=fill)
+    check_one_of(TIME_OPTIONS, time=time)
+    paths = fetch_files(CHARACTER_TRAJECTORIES, root, download=download)
+    arrays = load_or_parse(CHARACTER_TRAJECTORIES, paths, _VERSION, lambda: read_trials(paths))
     labels = arrays["labels"]
-    kept = remove_steps(len(labels), STEPS, drop)
+    kept = sample_remaining_steps(len(labels), STEPS, drop)
     train, others = stratified_split(labels, 0.7, seed=0)
     valid, test = (others[part] for part in stratified_split(labels[others], 0.5, seed=1))
-    trials = Trials(standardise(arrays["values"], kept, train), kept, labels)
-    whole = _batch(trials, fill, time)
+    trials = Trials(standardise_trials(arrays["values"], kept, train), kept, labels)
+    whole = _make_batch(trials, fill, time)
     parts = [whole[torch.from_numpy(part)] for part in (train, valid, test)]
     return TaskData(CHARACTER_TRAJECTORIES, *parts)
 
@@ -149,17 +149,17 @@ def read_trials(paths: list[Path]) -> Arrays:
             f"{first}: ytrain must hold {HALF} numbers from 1 to {len(CHARACTERS)}. Get the file "
             "again."
         )
-    known = [CHARACTERS.index(letter) for letter in SECOND_HALF]
-    trials = _trials(first, content.get("xtrain")) + _trials(
+    known = [CHARACTERS.index(letter) for letter in SECOND_HALF_LABELS]
+    trials = _read_file_trials(first, content.get("xtrain")) + _read_file_trials(
         second, read_matlab(second).get("xtest")
     )
     return {
-        "values": np.stack([on_grid(trial) for trial in trials]),
+        "values": np.stack([pad_to_grid(trial) for trial in trials]),
         "labels": np.concatenate([codes[0].astype(np.int64) - 1, known]),
     }
 
 
-def _trials(path: Path, cells: object) -> list[NDArray[np.float64]]:
+def _read_file_trials(path: Path, cells: object) -> list[NDArray[np.float64]]:
     """Return the trials of a file, (T, 3) each, without rows of zeros at their ends."""
     if not isinstance(cells, list) or len(cells) != HALF:
         raise DataError(f"{path} must hold a cell array of {HALF} trials. Get the file again.")
@@ -182,12 +182,12 @@ def _trials(path: Path, cells: object) -> list[NDArray[np.float64]]:
     return trials
 
 
-def on_grid(trial: NDArray[np.float64]) -> NDArray[np.float64]:
+def pad_to_grid(trial: NDArray[np.float64]) -> NDArray[np.float64]:
     """Pad a trial (T, 3) with its last row to (182, 3)."""
     return np.pad(trial, ((0, STEPS - len(trial)), (0, 0)), mode="edge")
 
 
-def remove_steps(count: int, steps: int, drop: float) -> NDArray[np.int64]:
+def sample_remaining_steps(count: int, steps: int, drop: float) -> NDArray[np.int64]:
     """Return the steps of every trial that remain, (count, K), after random removal.
 
     Trial after trial draws a permutation from one PyTorch generator, whose first
@@ -201,11 +201,11 @@ def remove_steps(count: int, steps: int, drop: float) -> NDArray[np.int64]:
     return np.nonzero(kept)[1].reshape(count, -1)
 
 
-def standardise(
-    values: NDArray[np.float64], kept: NDArray[np.int64], train: NDArray[np.int64]
+def standardise_trials(
+    values: NDArray[np.float64], steps: NDArray[np.int64], train: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Standardise every channel by what remains of the training trials."""
-    seen = np.take_along_axis(values, kept[..., None], axis=1)[train]
+    seen = np.take_along_axis(values, steps[..., None], axis=1)[train]
     mean, deviation = seen.mean((0, 1)), seen.std((0, 1), ddof=1)
     scaled: NDArray[np.float64] = (values - mean) / (deviation + 1e-5)
     return scaled
@@ -218,14 +218,14 @@ def fill_by_spline(trials: Trials) -> NDArray[np.float64]:
     """
     grid = np.arange(STEPS, dtype=np.float64)
     filled = np.empty_like(trials.values)
-    inner_first, inner_last = trials.kept[:, 0] > 0, trials.kept[:, -1] < STEPS - 1
+    inner_first, inner_last = trials.steps[:, 0] > 0, trials.steps[:, -1] < STEPS - 1
     for first in (False, True):
         for last in (False, True):
             rows = np.flatnonzero((inner_first == first) & (inner_last == last))
             if not len(rows):
                 continue
-            times = trials.kept[rows].astype(np.float64)
-            seen = np.take_along_axis(trials.values[rows], trials.kept[rows][..., None], axis=1)
+            times = trials.steps[rows].astype(np.float64)
+            seen = np.take_along_axis(trials.values[rows], trials.steps[rows][..., None], axis=1)
             ends = (int(first), int(last))
             seen = np.pad(seen, ((0, 0), ends, (0, 0)), mode="edge")
             times = np.pad(times, ((0, 0), ends), constant_values=(0, STEPS - 1))
@@ -233,18 +233,18 @@ def fill_by_spline(trials: Trials) -> NDArray[np.float64]:
     return filled
 
 
-def _batch(trials: Trials, fill: str, scale: str) -> SequenceBatch:
+def _make_batch(trials: Trials, fill: str, scale: str) -> SequenceBatch:
     grid = np.arange(STEPS, dtype=np.float64)
     time = np.broadcast_to(grid, (len(trials.labels), STEPS))
     dt = observed = None
     values = fill_by_spline(trials) if fill == "spline" else trials.values
     if fill == "skip":
-        time = trials.kept.astype(np.float64)
-        values = np.take_along_axis(values, trials.kept[..., None], axis=1)
-        dt = torch.from_numpy(gaps_from_positions(trials.kept))
+        time = trials.steps.astype(np.float64)
+        values = np.take_along_axis(values, trials.steps[..., None], axis=1)
+        dt = torch.from_numpy(dt_from_positions(trials.steps))
     if fill == "zero":
         seen = np.zeros(values.shape, dtype=bool)
-        np.put_along_axis(seen, trials.kept[..., None], True, axis=1)
+        np.put_along_axis(seen, trials.steps[..., None], True, axis=1)
         values = np.where(seen, values, 0)
         observed = torch.from_numpy(np.pad(seen, ((0, 0), (0, 0), (1, 0)), constant_values=True))
     if scale == "standard":

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.checks import one_of
-from tauflow.data.cache import cached
+from tauflow._internal.checks import check_one_of
+from tauflow.data.cache import load_or_parse
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.store import locate, read_checksums
+from tauflow.data.store import fetch_files, read_checksums
 
 from .archives import check_members, read_member
-from .tables import read_table
-from .windowed import Columns, random_task, standardise, task_of
+from .tables import parse_table
+from .windowed import Columns, make_random_split_task, make_task, standardise
 
 LENGTH, STRIDE = 32, 16
 SPLIT_SEED = 23489
@@ -77,25 +77,25 @@ def load_gesture(
         DataError: a file does not hold a recording of this set.
         DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
     """
-    one_of(SIZES, split=split)
+    check_one_of(SIZES, split=split)
     card = replace(GESTURE, sizes=SIZES[split])
-    parsed = _parsed(locate(card, root, download=download, check=_parsed))
+    parsed = _load_parsed(fetch_files(card, root, download=download, check=_load_parsed))
     windows = {
-        name: _windows(parsed[f"{name}.x"].astype(np.float64), parsed[f"{name}.y"])
+        name: _cut_windows(parsed[f"{name}.x"].astype(np.float64), parsed[f"{name}.y"])
         for name in RECORDINGS
     }
     if split == "random":
-        x, y = _joined(windows, RECORDINGS)
-        return random_task(card, standardise(x, x), y, SPLIT_SEED)
-    parts = [_joined(windows, names) for names in BY_RECORDING]
-    return task_of(card, [(standardise(x, parts[0][0]), y) for x, y in parts])
+        x, y = _concat_recordings(windows, RECORDINGS)
+        return make_random_split_task(card, standardise(x, x), y, SPLIT_SEED)
+    parts = [_concat_recordings(windows, names) for names in BY_RECORDING]
+    return make_task(card, [(standardise(x, parts[0][0]), y) for x, y in parts])
 
 
-def _parsed(paths: list[Path]) -> dict[str, NDArray[Any]]:
-    return cached(GESTURE, paths, _VERSION, partial(_parse, paths))
+def _load_parsed(paths: list[Path]) -> dict[str, NDArray[Any]]:
+    return load_or_parse(GESTURE, paths, _VERSION, partial(_parse_files, paths))
 
 
-def _parse(paths: list[Path]) -> dict[str, NDArray[Any]]:
+def _parse_files(paths: list[Path]) -> dict[str, NDArray[Any]]:
     check_members(paths, GESTURE.repacked, GESTURE.name)
     arrays: dict[str, NDArray[Any]] = {}
     for name in RECORDINGS:
@@ -110,18 +110,18 @@ def read_recording(paths: list[Path], name: str) -> tuple[NDArray[np.float64], N
         DataError: the file is not there, or does not hold such a recording.
     """
     columns = (*FEATURES, "Phase")
-    table = read_table(name, read_member(paths, name), columns, header=columns)
+    table = parse_table(name, read_member(paths, name), columns, header=columns)
     return table.numbers(FEATURES), table.codes("Phase", PHASES)
 
 
-def _windows(x: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _cut_windows(x: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
     # As published, and unlike other sets: starts are 0, 16, ..., 32 (n // 32 - 1).
     starts = np.arange(0, len(x) // LENGTH * LENGTH - LENGTH + 1, STRIDE)
     steps = starts[:, None] + np.arange(LENGTH)
     return x[steps], y[steps]
 
 
-def _joined(
+def _concat_recordings(
     windows: dict[str, tuple[NDArray[Any], NDArray[Any]]], names: tuple[str, ...]
 ) -> Columns:
     x, y = zip(*(windows[name] for name in names), strict=True)

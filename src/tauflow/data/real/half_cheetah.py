@@ -7,8 +7,8 @@ import torch
 
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.preprocess import windows
-from tauflow.data.store import locate, read_checksums
+from tauflow.data.preprocess import cut_windows
+from tauflow.data.store import fetch_files, read_checksums
 
 from .rollouts import read_rollout
 
@@ -51,18 +51,21 @@ HALF_CHEETAH = DatasetCard(
 
 def load_half_cheetah(root: str | Path | None = None, *, download: bool = True) -> TaskData:
     """Load the windows of Hasani et al. 2021, Table 6; for errors see :func:`locate`."""
-    paths = locate(HALF_CHEETAH, root, download=download)
+    paths = fetch_files(HALF_CHEETAH, root, download=download)
     return TaskData(
-        HALF_CHEETAH, _part(paths[TRAIN]), valid=_part(paths[VALID]), test=_part(paths[TEST])
+        HALF_CHEETAH,
+        _make_split(paths[TRAIN]),
+        valid=_make_split(paths[VALID]),
+        test=_make_split(paths[TEST]),
     )
 
 
-def _part(paths: list[Path]) -> SequenceBatch:
+def _make_split(paths: list[Path]) -> SequenceBatch:
     x, y = [], []
     for path in paths:
         trace = read_rollout(path, HALF_CHEETAH.input_size)
-        x.append(windows(trace[:-1], LENGTH, STRIDE))
-        y.append(windows(trace[1:], LENGTH, STRIDE))
+        x.append(cut_windows(trace[:-1], LENGTH, STRIDE))
+        y.append(cut_windows(trace[1:], LENGTH, STRIDE))
     return SequenceBatch(
         x=torch.from_numpy(np.concatenate(x)), y=torch.from_numpy(np.concatenate(y))
     )

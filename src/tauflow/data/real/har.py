@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.checks import one_of
-from tauflow.data.cache import cached
+from tauflow._internal.checks import check_one_of
+from tauflow.data.cache import load_or_parse
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.store import locate
+from tauflow.data.store import fetch_files
 from tauflow.errors import ArgumentError
 
 from .archives import check_members, read_member
-from .tables import expect_rows, read_matrix, read_table
-from .windowed import Columns, cut, random_parts, task_of
+from .tables import check_row_count, parse_matrix, parse_table
+from .windowed import Columns, cut_recordings, make_random_splits, make_task
 
 TRAIN_STRIDE, TEST_STRIDE = 1, 8
 SPLIT_SEED = 893429
 VALID_SHARE = 0.10
 FEATURES = 561
 ACTIVITIES = ("walking", "walking upstairs", "walking downstairs", "sitting", "standing", "lying")
-PARTS = ("train", "test")
+FILE_SPLITS = ("train", "test")
 SUBJECTS = range(1, 31)
 VALID_SUBJECTS = (29, 30)
 SIZES = {
@@ -99,71 +99,73 @@ def load_har(
         DataError: the archive does not hold what it should.
         DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
     """
-    one_of(("random", "by_subject"), split=split)
+    check_one_of(("random", "by_subject"), split=split)
     if (length, split) not in SIZES:
         raise ArgumentError(f"length must be 16 or 32, got {length!r}.")
     card = replace(HAR, sizes=SIZES[length, split])
-    parsed = _parsed(locate(card, root, download=download, check=_parsed))
-    return task_of(card, parts_of(parsed, split, length))
+    parsed = _load_parsed(fetch_files(card, root, download=download, check=_load_parsed))
+    return make_task(card, make_splits(parsed, split, length))
 
 
-def parts_of(parsed: dict[str, NDArray[Any]], split: str, length: int) -> list[Columns]:
+def make_splits(parsed: dict[str, NDArray[Any]], split: str, length: int) -> list[Columns]:
     """Return inputs and classes of the training, validation and test parts, as windows."""
-    train, test = ((parsed[f"{part}.x"], parsed[f"{part}.y"]) for part in PARTS)
+    train, test = ((parsed[f"{part}.x"], parsed[f"{part}.y"]) for part in FILE_SPLITS)
     if split == "random":
-        x, y = cut([train], length, TRAIN_STRIDE)
-        rest, held, _ = random_parts(len(x), SPLIT_SEED, valid=VALID_SHARE, test=0.0)
-        return [(x[rest], y[rest]), (x[held], y[held]), cut([test], length, TEST_STRIDE)]
-    people = _by_subject(train, parsed["train.subject"])
+        x, y = cut_recordings([train], length, TRAIN_STRIDE)
+        rest, held, _ = make_random_splits(len(x), SPLIT_SEED, valid=VALID_SHARE, test=0.0)
+        return [(x[rest], y[rest]), (x[held], y[held]), cut_recordings([test], length, TEST_STRIDE)]
+    people = _group_by_subject(train, parsed["train.subject"])
     others = [people[subject] for subject in people if subject not in VALID_SUBJECTS]
     held_people = [people[subject] for subject in people if subject in VALID_SUBJECTS]
-    test_people = list(_by_subject(test, parsed["test.subject"]).values())
+    test_people = list(_group_by_subject(test, parsed["test.subject"]).values())
     return [
-        cut(others, length, TRAIN_STRIDE),
-        cut(held_people, length, TRAIN_STRIDE),
-        cut(test_people, length, TEST_STRIDE),
+        cut_recordings(others, length, TRAIN_STRIDE),
+        cut_recordings(held_people, length, TRAIN_STRIDE),
+        cut_recordings(test_people, length, TEST_STRIDE),
     ]
 
 
-def _by_subject(rows: Columns, subject: NDArray[np.int64]) -> dict[int, Columns]:
+def _group_by_subject(rows: Columns, subject: NDArray[np.int64]) -> dict[int, Columns]:
     x, y = rows
     return {int(one): (x[subject == one], y[subject == one]) for one in np.unique(subject)}
 
 
-def _parsed(paths: list[Path]) -> dict[str, NDArray[Any]]:
-    return cached(HAR, paths, _VERSION, partial(_parse, paths), checked=dict(HAR.repacked))
+def _load_parsed(paths: list[Path]) -> dict[str, NDArray[Any]]:
+    return load_or_parse(
+        HAR, paths, _VERSION, partial(_parse_files, paths), checked=dict(HAR.repacked)
+    )
 
 
-def _parse(paths: list[Path]) -> dict[str, NDArray[Any]]:
+def _parse_files(paths: list[Path]) -> dict[str, NDArray[Any]]:
     check_members(paths, HAR.repacked, HAR.name)
     arrays: dict[str, NDArray[Any]] = {}
-    for part in PARTS:
-        x, y, subject = read_part(paths, part)
+    for part in FILE_SPLITS:
+        x, y, subject = read_split(paths, part)
         arrays.update({f"{part}.x": x, f"{part}.y": y, f"{part}.subject": subject})
     return arrays
 
 
-def read_part(
-    paths: list[Path], part: str
+def read_split(
+    paths: list[Path], split: str
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
     """Return features (T, 561), activities from 0 (T,) and subjects (T,).
 
     Args:
         paths: the archive, or its files.
-        part: ``"train"`` or ``"test"``.
+        split: ``"train"`` or ``"test"``.
 
     Raises:
         DataError: a file is not there, does not hold what it should, or has another length.
     """
-    name = f"X_{part}.txt"
-    x = read_matrix(name, read_member(paths, name), FEATURES).astype(np.float32)
+    name = f"X_{split}.txt"
+    x = parse_matrix(name, read_member(paths, name), FEATURES).astype(np.float32)
     meanings = {
-        f"y_{part}.txt": {str(code + 1): code for code in range(len(ACTIVITIES))},
-        f"subject_{part}.txt": {str(subject): subject for subject in SUBJECTS},
+        f"y_{split}.txt": {str(code + 1): code for code in range(len(ACTIVITIES))},
+        f"subject_{split}.txt": {str(subject): subject for subject in SUBJECTS},
     }
     columns = []
     for name, meaning in meanings.items():
-        table = read_table(name, read_member(paths, name), ["number"])
-        expect_rows(name, len(table.rows), len(x))
+        table = parse_table(name, read_member(paths, name), ["number"])
+        check_row_count(name, len(table.rows), len(x))
         columns.append(table.codes("number", meaning))
     return x, columns[0], columns[1]

@@ -7,19 +7,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import check_at_least, check_bool, check_one_of, check_within
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, boolean, one_of, within
-from tauflow.data.cache import Arrays, cached
+from tauflow.data.cache import Arrays, load_or_parse
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.splits import stratified_split
-from tauflow.data.store import locate
+from tauflow.data.store import fetch_files
 
-from .imdb_reviews import PER_CLASS, SPLITS, code_words, rank_words, read_reviews, words_of
+from .imdb_reviews import (
+    FILE_SPLITS,
+    PER_CLASS,
+    encode_words,
+    rank_words,
+    read_reviews,
+    split_words,
+)
 
 VOCABULARY, STEPS = 20_000, 200
 PAD, START, UNKNOWN = 0, 1, 2
 FIRST_WORD = 4  # the id of the most frequent word
-KEEP = ("last", "first")
+KEEP_OPTIONS = ("last", "first")
 HOLDOUT_SEED = 0
 _VERSION = 1
 
@@ -99,20 +106,20 @@ def load_imdb(
         DataError: a file does not hold what it should.
         DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
     """
-    at_least(FIRST_WORD + 1, vocabulary=vocabulary)
-    at_least(1, steps=steps)
-    one_of(KEEP, keep=keep)
-    boolean(masked=masked)
-    at_least(IMDB.target_size, logits=logits)
+    check_at_least(FIRST_WORD + 1, vocabulary=vocabulary)
+    check_at_least(1, steps=steps)
+    check_one_of(KEEP_OPTIONS, keep=keep)
+    check_bool(masked=masked)
+    check_at_least(IMDB.target_size, logits=logits)
     if gap is not None:
-        within(0.0, 1e6, gap=gap)
-    within(0.0, 0.5, holdout=holdout)
-    paths = locate(IMDB, root, download=download)
-    coded = cached(IMDB, paths, _VERSION, lambda: read_coded(paths))
+        check_within(0.0, 1e6, gap=gap)
+    check_within(0.0, 0.5, holdout=holdout)
+    paths = fetch_files(IMDB, root, download=download)
+    coded = load_or_parse(IMDB, paths, _VERSION, lambda: read_word_ranks(paths))
     parts = {}
-    for split in SPLITS:
-        tokens = tokens_of(coded[f"{split}_ranks"], coded[f"{split}_counts"], vocabulary)
-        ids, mask = fit(*tokens, steps, keep)
+    for split in FILE_SPLITS:
+        tokens = to_tokens(coded[f"{split}_ranks"], coded[f"{split}_counts"], vocabulary)
+        ids, mask = pad_or_truncate(*tokens, steps, keep)
         parts[split] = SequenceBatch(
             x=torch.from_numpy(ids[..., None]),
             y=torch.from_numpy(coded[f"{split}_labels"]),
@@ -136,19 +143,21 @@ def load_imdb(
     return TaskData(card, train, valid, parts["test"])
 
 
-def read_coded(paths: list[Path]) -> Arrays:
+def read_word_ranks(paths: list[Path]) -> Arrays:
     """Return ranks of words, words per review and labels of both parts."""
     reviews = read_reviews(paths)
-    words = {split: [words_of(review.text) for review in reviews[split]] for split in SPLITS}
+    words = {
+        split: [split_words(review.text) for review in reviews[split]] for split in FILE_SPLITS
+    }
     ranks = rank_words(words["train"])
     arrays: Arrays = {}
-    for split in SPLITS:
-        arrays[f"{split}_ranks"], arrays[f"{split}_counts"] = code_words(words[split], ranks)
+    for split in FILE_SPLITS:
+        arrays[f"{split}_ranks"], arrays[f"{split}_counts"] = encode_words(words[split], ranks)
         arrays[f"{split}_labels"] = np.array([r.label for r in reviews[split]], np.int64)
     return arrays
 
 
-def tokens_of(
+def to_tokens(
     ranks: NDArray[np.int32], counts: NDArray[np.int64], vocabulary: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Return token ids with a start in front of every text, and tokens per text.
@@ -164,7 +173,7 @@ def tokens_of(
     return np.insert(ids, starts, START), counts + 1
 
 
-def fit(
+def pad_or_truncate(
     tokens: NDArray[np.int32], counts: NDArray[np.int64], steps: int, keep: str
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Cut texts off, or pad them in front.

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from tauflow.errors import DataError
 
-from .archives import tar_members
+from .archives import iter_tar_members
 
-SPLITS = ("train", "test")
+FILE_SPLITS = ("train", "test")
 PER_CLASS = 12_500
 _HEADER = ["id", "rating", "label", "text"]
 _MEMBER = re.compile(r"(?:\./)?aclImdb/(train|test)/(neg|pos)/(\d+)_(\d+)\.txt")
 _SENTIMENTS = ("neg", "pos")
 _BLANKS = str.maketrans(dict.fromkeys('!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n', " "))
-_AGAIN = "Get the file again."
+_ADVICE = "Get the file again."
 
 
 class Review(NamedTuple):
@@ -47,7 +47,7 @@ def read_reviews(paths: Iterable[Path]) -> dict[str, list[Review]]:
     Raises:
         DataError: a file does not hold what it should, or there are not 12500 reviews of each kind.
     """
-    parts: dict[str, list[Review]] = {split: [] for split in SPLITS}
+    parts: dict[str, list[Review]] = {split: [] for split in FILE_SPLITS}
     for path in paths:
         if path.suffix == ".xz":
             split = path.name.removesuffix(".csv.xz").rpartition("_")[2]
@@ -74,7 +74,7 @@ def _read_table(path: Path) -> Iterator[Review]:
             if header != _HEADER:
                 raise DataError(
                     f"{path} begins with {','.join(header) or 'nothing'!r}, expected "
-                    f"'{','.join(_HEADER)}'. {_AGAIN}"
+                    f"'{','.join(_HEADER)}'. {_ADVICE}"
                 )
             for row, line in enumerate(lines, start=1):
                 if len(line) != len(_HEADER):
@@ -86,12 +86,12 @@ def _read_table(path: Path) -> Iterator[Review]:
                     raise DataError(f"{path}, review {row}: label is {label!r}, expected 0 or 1.")
                 yield Review(int(label), int(number), text)
     except (lzma.LZMAError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} is not a whole compressed table ({error}). {_AGAIN}") from error
+        raise DataError(f"{path} is not a whole compressed table ({error}). {_ADVICE}") from error
 
 
 def _read_archive(path: Path) -> Iterator[tuple[str, Review]]:
     # Left out are unlabelled reviews, addresses and word counts.
-    for name, content in tar_members(path, _MEMBER):
+    for name, content in iter_tar_members(path, _MEMBER):
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -99,7 +99,7 @@ def _read_archive(path: Path) -> Iterator[tuple[str, Review]]:
         yield name[1], Review(_SENTIMENTS.index(name[2]), int(name[3]), text)
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the words of a text as the Keras tokenizer finds them.
 
     Lower case; punctuation other than the apostrophe is a blank; split at blanks.
@@ -119,7 +119,7 @@ def rank_words(texts: Iterable[list[str]]) -> dict[str, int]:
     return {word: rank for rank, word in enumerate(ordered, start=1)}
 
 
-def code_words(
+def encode_words(
     texts: Iterable[list[str]], ranks: dict[str, int]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Return the ranks of all words, 0 for unknown ones, text after text; and words per text."""

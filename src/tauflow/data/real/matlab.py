@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow._internal.optional_deps import require
 from tauflow.errors import DataError
-from tauflow.extras import require
 
 Numbers = NDArray[Any]
 

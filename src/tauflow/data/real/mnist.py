@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import check_at_least, check_within
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, within
-from tauflow.data.cache import cached
+from tauflow.data.cache import load_or_parse
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.store import locate, read_checksums
+from tauflow.data.store import fetch_files, read_checksums
 from tauflow.errors import DataError
 
 from .idx import read_idx
@@ -20,7 +20,7 @@ SIDE = 28
 CLASSES = 10
 TRAIN_SIZE, TEST_SIZE = 60_000, 10_000
 HOLDOUT = 0.1
-BRIGHT = 128
+BRIGHTNESS_THRESHOLD = 128
 STEPS = 256
 _VERSION = 1
 
@@ -95,12 +95,12 @@ def load_seq_mnist(
         DataError: a file does not hold the images or labels of MNIST.
         DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
     """
-    within(0.0, 0.5, holdout=holdout)
+    check_within(0.0, 0.5, holdout=holdout)
     train, test = (
         SequenceBatch(x=torch.from_numpy(images / np.float32(255)), y=torch.from_numpy(labels))
-        for images, labels in read_mnist(locate(SEQ_MNIST, root, download=download))
+        for images, labels in read_mnist(fetch_files(SEQ_MNIST, root, download=download))
     )
-    return _task(SEQ_MNIST, train, test, holdout)
+    return _make_task(SEQ_MNIST, train, test, holdout)
 
 
 def load_event_mnist(
@@ -123,12 +123,12 @@ def load_event_mnist(
         DataError: a file does not hold the images or labels of MNIST.
         DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
     """
-    within(0.0, 0.5, holdout=holdout)
-    at_least(1, steps=steps)
-    paths = locate(EVENT_MNIST, root, download=download)
-    arrays = cached(EVENT_MNIST, paths, _VERSION, lambda: _all_events(paths))
-    train, test = (_event_part(arrays, part, steps) for part in ("train", "test"))
-    return _task(EVENT_MNIST, train, test, holdout)
+    check_within(0.0, 0.5, holdout=holdout)
+    check_at_least(1, steps=steps)
+    paths = fetch_files(EVENT_MNIST, root, download=download)
+    arrays = load_or_parse(EVENT_MNIST, paths, _VERSION, lambda: _load_events(paths))
+    train, test = (_make_event_batch(arrays, part, steps) for part in ("train", "test"))
+    return _make_task(EVENT_MNIST, train, test, holdout)
 
 
 def read_mnist(
@@ -193,10 +193,10 @@ def encode_changes(
     )
 
 
-def _all_events(paths: list[Path]) -> dict[str, NDArray[np.generic]]:
+def _load_events(paths: list[Path]) -> dict[str, NDArray[np.generic]]:
     arrays: dict[str, NDArray[np.generic]] = {}
     for part, (images, labels) in zip(("train", "test"), read_mnist(paths), strict=True):
-        pixels = (images > BRIGHT).reshape(len(images), -1)
+        pixels = (images > BRIGHTNESS_THRESHOLD).reshape(len(images), -1)
         values, elapsed, counts = encode_changes(pixels)
         arrays[f"{part}_values"] = values
         arrays[f"{part}_elapsed"] = elapsed
@@ -205,23 +205,27 @@ def _all_events(paths: list[Path]) -> dict[str, NDArray[np.generic]]:
     return arrays
 
 
-def _event_part(arrays: dict[str, NDArray[np.generic]], part: str, steps: int) -> SequenceBatch:
-    counts = arrays[f"{part}_counts"].astype(np.int64)
+def _make_event_batch(
+    arrays: dict[str, NDArray[np.generic]], split: str, steps: int
+) -> SequenceBatch:
+    counts = arrays[f"{split}_counts"].astype(np.int64)
     step = np.arange(int(counts.max()))
     whole = step < counts[:, None]
     x, dt = (np.zeros((len(counts), max(steps, len(step))), np.float32) for _ in range(2))
-    x[:, : len(step)][whole] = arrays[f"{part}_values"]
-    dt[:, : len(step)][whole] = arrays[f"{part}_elapsed"].astype(np.float32) / STEPS
+    x[:, : len(step)][whole] = arrays[f"{split}_values"]
+    dt[:, : len(step)][whole] = arrays[f"{split}_elapsed"].astype(np.float32) / STEPS
     mask = np.arange(steps) < counts[:, None]
     return SequenceBatch(
         x=torch.from_numpy(x[:, :steps, None].copy()),
-        y=torch.from_numpy(arrays[f"{part}_labels"].astype(np.int64)),
+        y=torch.from_numpy(arrays[f"{split}_labels"].astype(np.int64)),
         dt=torch.from_numpy(dt[:, :steps].copy()),
         mask=torch.from_numpy(mask),
     )
 
 
-def _task(card: DatasetCard, train: SequenceBatch, test: SequenceBatch, holdout: float) -> TaskData:
+def _make_task(
+    card: DatasetCard, train: SequenceBatch, test: SequenceBatch, holdout: float
+) -> TaskData:
     held = int(holdout * TRAIN_SIZE)
     kept = TRAIN_SIZE - held
     return TaskData(

@@ -8,15 +8,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.checks import one_of
-from tauflow.data.cache import cached
+from tauflow._internal.checks import check_one_of
+from tauflow.data.cache import load_or_parse
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.store import locate, read_checksums
+from tauflow.data.store import fetch_files, read_checksums
 from tauflow.errors import ArgumentError
 
 from .archives import check_members, read_member
-from .tables import read_table
-from .windowed import Columns, cut, random_parts, standardise, successive_parts, task_of
+from .tables import parse_table
+from .windowed import (
+    Columns,
+    cut_recordings,
+    make_random_splits,
+    make_task,
+    make_time_splits,
+    standardise,
+)
 
 TRAIN_STRIDE, TEST_STRIDE = 1, 8
 SPLIT_SEED = 893429
@@ -89,45 +96,51 @@ def load_occupancy(
         DataError: a file does not hold what it should.
         DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
     """
-    one_of(("random", "by_time"), split=split)
+    check_one_of(("random", "by_time"), split=split)
     if (length, split) not in SIZES:
         raise ArgumentError(f"length must be 16 or 32, got {length!r}.")
     card = replace(OCCUPANCY, sizes=SIZES[length, split])
-    parsed = _parsed(locate(card, root, download=download, check=_parsed))
+    parsed = _load_parsed(fetch_files(card, root, download=download, check=_load_parsed))
     train, *tests = ((parsed[f"{name}.x"], parsed[f"{name}.y"]) for name in FILES)
     if split == "random":
         statistics = train[0]
-        x, y = cut([_scaled(train, statistics)], length, TRAIN_STRIDE)
-        rest, held, _ = random_parts(len(x), SPLIT_SEED, valid=VALID_SHARE, test=0.0)
+        x, y = cut_recordings([_standardise_recording(train, statistics)], length, TRAIN_STRIDE)
+        rest, held, _ = make_random_splits(len(x), SPLIT_SEED, valid=VALID_SHARE, test=0.0)
         first, second = (x[rest], y[rest]), (x[held], y[held])
     else:
-        rows, held_rows, _ = successive_parts(len(train[0]), valid=VALID_SHARE, test=0.0)
+        rows, held_rows, _ = make_time_splits(len(train[0]), valid=VALID_SHARE, test=0.0)
         statistics = train[0][rows]
         first, second = (
-            cut([_scaled((train[0][part], train[1][part]), statistics)], length, TRAIN_STRIDE)
+            cut_recordings(
+                [_standardise_recording((train[0][part], train[1][part]), statistics)],
+                length,
+                TRAIN_STRIDE,
+            )
             for part in (rows, held_rows)
         )
-    third = cut([_scaled(test, statistics) for test in tests], length, TEST_STRIDE)
-    return task_of(card, [first, second, third])
+    third = cut_recordings(
+        [_standardise_recording(test, statistics) for test in tests], length, TEST_STRIDE
+    )
+    return make_task(card, [first, second, third])
 
 
-def _scaled(recording: Columns, statistics: NDArray[Any]) -> Columns:
+def _standardise_recording(recording: Columns, statistics: NDArray[Any]) -> Columns:
     return standardise(recording[0], statistics), recording[1]
 
 
-def _parsed(paths: list[Path]) -> dict[str, NDArray[Any]]:
-    return cached(OCCUPANCY, paths, _VERSION, partial(_parse, paths))
+def _load_parsed(paths: list[Path]) -> dict[str, NDArray[Any]]:
+    return load_or_parse(OCCUPANCY, paths, _VERSION, partial(_parse_files, paths))
 
 
-def _parse(paths: list[Path]) -> dict[str, NDArray[Any]]:
+def _parse_files(paths: list[Path]) -> dict[str, NDArray[Any]]:
     check_members(paths, OCCUPANCY.repacked, OCCUPANCY.name)
     arrays: dict[str, NDArray[Any]] = {}
     for name in FILES:
-        arrays[f"{name}.x"], arrays[f"{name}.y"] = read_room(paths, name)
+        arrays[f"{name}.x"], arrays[f"{name}.y"] = read_recording(paths, name)
     return arrays
 
 
-def read_room(paths: list[Path], name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def read_recording(paths: list[Path], name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return measurements (T, 5) and states (T,) of one file.
 
     Raises:
@@ -135,6 +148,6 @@ def read_room(paths: list[Path], name: str) -> tuple[NDArray[np.float64], NDArra
     """
     # Every row begins with a number of its own, which the header does not name.
     columns = ("row", *HEADER)
-    table = read_table(name, read_member(paths, name), columns, header=HEADER)
-    table.moments("date", "%Y-%m-%d %H:%M:%S")
+    table = parse_table(name, read_member(paths, name), columns, header=HEADER)
+    table.datetimes("date", "%Y-%m-%d %H:%M:%S")
     return table.numbers(FEATURES), table.codes("Occupancy", {"0": 0, "1": 1})

@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.checks import one_of
-from tauflow.data.cache import cached
+from tauflow._internal.checks import check_one_of
+from tauflow.data.cache import load_or_parse
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.store import locate, read_checksums
+from tauflow.data.store import fetch_files, read_checksums
 from tauflow.errors import ArgumentError
 
 from .archives import read_member
-from .tables import read_table
+from .tables import parse_table
 from .windowed import (
-    cut,
-    random_task,
+    cut_recordings,
+    make_random_split_task,
+    make_time_split_task,
+    make_time_splits,
     standardise,
-    successive_parts,
-    successive_task,
-    transposed,
+    swap_windows_and_steps,
 )
 
 LENGTH, STRIDE = 32, 4
@@ -100,27 +100,29 @@ def load_ozone(
         DataError: the file does not hold the days of this set.
         DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
     """
-    one_of(("corrected", "transposed"), protocol=protocol)
-    one_of(("random", "by_time"), split=split)
+    check_one_of(("corrected", "transposed"), protocol=protocol)
+    check_one_of(("random", "by_time"), split=split)
     if (protocol, split) not in SIZES:
         raise ArgumentError(
             "protocol='transposed' has sequences that run through the whole file, so that they "
             "cannot be split by time. Use split='random', or the corrected protocol."
         )
     card = replace(OZONE, sizes=SIZES[protocol, split])
-    paths = locate(card, root, download=download)
-    parsed = cached(card, paths, _VERSION, partial(_parse, paths))
+    paths = fetch_files(card, root, download=download)
+    parsed = load_or_parse(card, paths, _VERSION, partial(_parse_files, paths))
     x, y = parsed["x"], parsed["y"]
     if split == "by_time":
-        train, _, _ = successive_parts(len(x))
-        return successive_task(card, standardise(x, x[train], whole=True), y, LENGTH, STRIDE)
-    x, y = cut([(standardise(x, x, whole=True), y)], LENGTH, STRIDE)
+        train, _, _ = make_time_splits(len(x))
+        return make_time_split_task(
+            card, standardise(x, x[train], is_global=True), y, LENGTH, STRIDE
+        )
+    x, y = cut_recordings([(standardise(x, x, is_global=True), y)], LENGTH, STRIDE)
     if protocol == "transposed":
-        x, y = transposed(x), transposed(y)
-    return random_task(card, x, y, SPLIT_SEED)
+        x, y = swap_windows_and_steps(x), swap_windows_and_steps(y)
+    return make_random_split_task(card, x, y, SPLIT_SEED)
 
 
-def _parse(paths: list[Path]) -> dict[str, NDArray[Any]]:
+def _parse_files(paths: list[Path]) -> dict[str, NDArray[Any]]:
     x, y = read_days(paths)
     return {"x": x, "y": y}
 
@@ -132,7 +134,7 @@ def read_days(paths: list[Path]) -> tuple[NDArray[np.float64], NDArray[np.int64]
         DataError: the file is not there, or does not hold such days.
     """
     columns = ("date", *FEATURES, "ozone day")
-    table = read_table(FILE, read_member(paths, FILE), columns)
-    table.moments("date", "%m/%d/%Y")
+    table = parse_table(FILE, read_member(paths, FILE), columns)
+    table.datetimes("date", "%m/%d/%Y")
     x = np.nan_to_num(table.numbers(FEATURES, missing="?"), nan=0.0)
     return x, table.codes("ozone day", {"0.": 0, "1.": 1})

@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import check_one_of
 from tauflow.batch import SequenceBatch
-from tauflow.checks import one_of
-from tauflow.data.cache import cached
+from tauflow.data.cache import load_or_parse
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.preprocess import gaps_from_times, windows
+from tauflow.data.preprocess import cut_windows, dt_from_times
 from tauflow.data.splits import random_split
-from tauflow.data.store import locate
+from tauflow.data.store import fetch_files
 from tauflow.errors import ArgumentError, DataError
 
 from .archives import read_member
-from .tables import AGAIN, expect_rows, read_table
-from .windowed import random_parts
+from .tables import ADVICE, check_row_count, parse_table
+from .windowed import make_random_splits
 
 FILE, ROWS, RECORDINGS = "ConfLongDemo_JSI.txt", 164_860, 25
 COLUMNS = ("recording", "tag", "ticks", "date", "x", "y", "z", "activity")
@@ -30,7 +30,15 @@ TAGS = {
     "020-000-033-111": 2,
     "020-000-032-221": 3,
 }
-NAMES = ("lying", "sitting", "standing up", "walking", "falling", "on all fours", "on the ground")
+ACTIVITY_NAMES = (
+    "lying",
+    "sitting",
+    "standing up",
+    "walking",
+    "falling",
+    "on all fours",
+    "on the ground",
+)
 ACTIVITIES = {
     "lying down": 0,
     "lying": 0,
@@ -46,11 +54,11 @@ ACTIVITIES = {
     "sitting on the ground": 6,
 }
 LENGTH, STRIDE = 32, 16
-THINNED_LENGTH, THINNED_STRIDE, HALF = 50, 25, 25
+SUBSAMPLED_LENGTH, SUBSAMPLED_STRIDE, HALF = 50, 25, 25
 SEEDS = {1: 27731, 2: 42, 3: 98841}
 TICKS_PER_100_MS, TICKS_PER_10_MS = 1_000_000, 100_000
-FIRST_GAP = 5.0
-SPLITS = ("random", "by_subject")
+FIRST_DT = 5.0
+SPLIT_OPTIONS = ("random", "by_subject")
 BY_SUBJECT = ("ABC", "D", "E")
 SPLIT_TEXTS = {
     1: (
@@ -73,7 +81,7 @@ PERSON_ACTIVITY = DatasetCard(
     title="Person activity",
     task="classify",
     input_size=len(TAGS) + 3,
-    target_size=len(NAMES),
+    target_size=len(ACTIVITY_NAMES),
     time_unit="100 ms",
     sizes=(0, 0, 0),
     source=(
@@ -86,7 +94,7 @@ PERSON_ACTIVITY = DatasetCard(
     split=SPLIT_TEXTS[1],
     loss="cross_entropy",
     metric="accuracy",
-    targets=NAMES,
+    targets=ACTIVITY_NAMES,
     folder="person_activity",
     base_url="https://archive.ics.uci.edu/ml/machine-learning-databases/00196/",
     files={FILE: ""},
@@ -138,40 +146,47 @@ def load_person_activity(
     """
     if setting not in SEEDS or isinstance(setting, bool):
         raise ArgumentError(f"setting must be 1, 2 or 3, got {setting!r}.")
-    one_of(SPLITS, split=split)
-    paths = locate(PERSON_ACTIVITY, root, download=download, check=_checked_recordings)
-    return task_of_recordings(_checked_recordings(paths), setting, split)
+    check_one_of(SPLIT_OPTIONS, split=split)
+    paths = fetch_files(PERSON_ACTIVITY, root, download=download, check=_load_recordings)
+    return make_task_from_recordings(_load_recordings(paths), setting, split)
 
 
-def task_of_recordings(recordings: list[Recording], setting: int, split: str) -> TaskData:
+def make_task_from_recordings(recordings: list[Recording], setting: int, split: str) -> TaskData:
     """Cut recordings into windows, and split them; for the options see the loader."""
-    cut_one = _thinned_windows if setting == 2 else partial(_timed_windows, timed=setting == 3)
+    cut_one = (
+        _cut_subsampled_windows if setting == 2 else partial(_cut_timed_windows, timed=setting == 3)
+    )
     if split == "by_subject":
         parts = [
-            _joined([cut_one(one) for one in recordings if one[0][0] in people])
+            _concat_batches([cut_one(one) for one in recordings if one[0][0] in people])
             for people in BY_SUBJECT
         ]
-        parts = [_halves(part) for part in parts] if setting == 2 else parts
+        parts = [_split_windows_in_half(part) for part in parts] if setting == 2 else parts
         train, valid, test = parts
         text = "by person: A, B and C train, D validates, E tests; counted when loaded"
-        return _task(train, valid, test, text)
+        return _make_task(train, valid, test, text)
     # The released scripts of settings 1 and 3 add a recording when the next one begins.
     used = recordings if setting == 2 else recordings[:-1]
-    whole = _joined([cut_one(one) for one in used])
+    whole = _concat_batches([cut_one(one) for one in used])
     seed, text = SEEDS[setting], SPLIT_TEXTS[setting]
     if setting == 1:
-        rest, held, tested = random_parts(len(whole), seed)
-        return _task(_rows(whole, rest), _rows(whole, held), _rows(whole, tested), text)
+        rest, held, tested = make_random_splits(len(whole), seed)
+        return _make_task(
+            _select_rows(whole, rest), _select_rows(whole, held), _select_rows(whole, tested), text
+        )
     if setting == 3:
-        rest, tested, _ = random_parts(len(whole), seed, valid=0.2, test=0.0)
-        return _task(_rows(whole, rest), None, _rows(whole, tested), text)
+        rest, tested, _ = make_random_splits(len(whole), seed, valid=0.2, test=0.0)
+        return _make_task(_select_rows(whole, rest), None, _select_rows(whole, tested), text)
     rest, tested = random_split(len(whole), 0.8, seed)
-    train, test = _halves(_rows(whole, rest)), _halves(_rows(whole, tested))
+    train, test = (
+        _split_windows_in_half(_select_rows(whole, rest)),
+        _split_windows_in_half(_select_rows(whole, tested)),
+    )
     first = int(0.1 * len(train))
-    return _task(train[first:], train[:first], test, text)
+    return _make_task(train[first:], train[:first], test, text)
 
 
-def thin(ticks: NDArray[np.int64]) -> NDArray[np.bool_]:
+def mark_distinct_times(ticks: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which rows of a recording do not fall into the same 10 ms as the row before.
 
     The first two rows are always kept, as in the released script of setting 2.
@@ -182,41 +197,41 @@ def thin(ticks: NDArray[np.int64]) -> NDArray[np.bool_]:
     return kept
 
 
-def _timed_windows(recording: Recording, *, timed: bool) -> SequenceBatch:
+def _cut_timed_windows(recording: Recording, *, timed: bool) -> SequenceBatch:
     _, x, y, ticks = recording
     dt = None
     if timed:
         # Ticks count from the year 1: subtract before they become floating-point numbers.
-        gaps = gaps_from_times((ticks - ticks[0]) / TICKS_PER_100_MS, first=FIRST_GAP)
-        dt = torch.from_numpy(windows(gaps, LENGTH, STRIDE))
+        gaps = dt_from_times((ticks - ticks[0]) / TICKS_PER_100_MS, first_dt=FIRST_DT)
+        dt = torch.from_numpy(cut_windows(gaps, LENGTH, STRIDE))
     return SequenceBatch(
-        x=torch.from_numpy(windows(x, LENGTH, STRIDE)),
-        y=torch.from_numpy(windows(y, LENGTH, STRIDE)),
+        x=torch.from_numpy(cut_windows(x, LENGTH, STRIDE)),
+        y=torch.from_numpy(cut_windows(y, LENGTH, STRIDE)),
         dt=dt,
     )
 
 
-def _thinned_windows(recording: Recording) -> SequenceBatch:
+def _cut_subsampled_windows(recording: Recording) -> SequenceBatch:
     _, x, y, ticks = recording
-    kept = thin(ticks)
+    kept = mark_distinct_times(ticks)
     return SequenceBatch(
-        x=torch.from_numpy(windows(x[kept], THINNED_LENGTH, THINNED_STRIDE)),
-        y=torch.from_numpy(windows(y[kept], THINNED_LENGTH, THINNED_STRIDE)),
+        x=torch.from_numpy(cut_windows(x[kept], SUBSAMPLED_LENGTH, SUBSAMPLED_STRIDE)),
+        y=torch.from_numpy(cut_windows(y[kept], SUBSAMPLED_LENGTH, SUBSAMPLED_STRIDE)),
     )
 
 
-def _halves(batch: SequenceBatch) -> SequenceBatch:
+def _split_windows_in_half(batch: SequenceBatch) -> SequenceBatch:
     """Cut every window in two; the halves of a window follow each other."""
     return SequenceBatch(
         x=batch.x.reshape(-1, HALF, batch.x.shape[-1]), y=batch.y.reshape(-1, HALF)
     )
 
 
-def _rows(batch: SequenceBatch, rows: NDArray[np.int64]) -> SequenceBatch:
+def _select_rows(batch: SequenceBatch, rows: NDArray[np.int64]) -> SequenceBatch:
     return batch[torch.from_numpy(rows)]
 
 
-def _joined(batches: list[SequenceBatch]) -> SequenceBatch:
+def _concat_batches(batches: list[SequenceBatch]) -> SequenceBatch:
     gaps = [batch.dt for batch in batches if batch.dt is not None]
     return SequenceBatch(
         x=torch.cat([batch.x for batch in batches]),
@@ -225,7 +240,7 @@ def _joined(batches: list[SequenceBatch]) -> SequenceBatch:
     )
 
 
-def _task(
+def _make_task(
     train: SequenceBatch, valid: SequenceBatch | None, test: SequenceBatch, split: str
 ) -> TaskData:
     sizes = (len(train), 0 if valid is None else len(valid), len(test))
@@ -233,7 +248,7 @@ def _task(
     return TaskData(card, train, valid=valid, test=test)
 
 
-def recordings_of(parsed: dict[str, NDArray[Any]]) -> list[Recording]:
+def split_into_recordings(parsed: dict[str, NDArray[Any]]) -> list[Recording]:
     """Take the rows of :func:`read_readings` apart into recordings."""
     borders = np.flatnonzero(np.diff(parsed["recording"])) + 1
     columns = (np.split(parsed[name], borders) for name in ("recording", "x", "y", "ticks"))
@@ -243,12 +258,12 @@ def recordings_of(parsed: dict[str, NDArray[Any]]) -> list[Recording]:
     ]
 
 
-def _checked_recordings(paths: list[Path]) -> list[Recording]:
-    parsed = cached(PERSON_ACTIVITY, paths, _VERSION, partial(read_readings, paths))
-    expect_rows(FILE, len(parsed["y"]), ROWS)
-    recordings = recordings_of(parsed)
+def _load_recordings(paths: list[Path]) -> list[Recording]:
+    parsed = load_or_parse(PERSON_ACTIVITY, paths, _VERSION, partial(read_readings, paths))
+    check_row_count(FILE, len(parsed["y"]), ROWS)
+    recordings = split_into_recordings(parsed)
     if len(recordings) != RECORDINGS:
-        raise DataError(f"{FILE} has {len(recordings)} recordings, expected {RECORDINGS}. {AGAIN}")
+        raise DataError(f"{FILE} has {len(recordings)} recordings, expected {RECORDINGS}. {ADVICE}")
     return recordings
 
 
@@ -262,7 +277,7 @@ def read_readings(paths: list[Path]) -> dict[str, NDArray[Any]]:
     Raises:
         DataError: the file is not there, or does not hold such readings.
     """
-    table = read_table(FILE, read_member(paths, FILE), COLUMNS)
+    table = parse_table(FILE, read_member(paths, FILE), COLUMNS)
     names = {
         f"{letter}{number:02d}": (letter, number) for letter in "ABCDE" for number in range(1, 6)
     }

@@ -7,22 +7,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import check_bool, check_one_of, check_seed, check_within
 from tauflow.batch import SequenceBatch
-from tauflow.checks import boolean, one_of, seed_of_bits, within
-from tauflow.data.cache import Arrays, cached
+from tauflow.data.cache import Arrays, load_or_parse
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.preprocess import gaps_from_times, lagged_gaps
+from tauflow.data.preprocess import dt_from_times, lag_dt
 from tauflow.data.splits import random_split
-from tauflow.data.store import locate
+from tauflow.data.store import fetch_files
 from tauflow.errors import DataError
 
-from .physionet_records import STATIC, VARIABLES, Record, read_deaths, read_records
+from .physionet_records import STATIC, VARIABLES, PatientRecord, read_deaths, read_records
 
 RECORDS = 4000
 TRAIN, SPLIT_SEED = 0.8, 42
-INPUTS = ("filled+mask", "values")
-GAPS = ("elapsed", "lagged", "published")
-STATISTICS = ("all", "train")
+INPUT_OPTIONS = ("filled+mask", "values")
+DT_OPTIONS = ("elapsed", "lagged", "published")
+STATISTICS_OPTIONS = ("all", "train")
 HOURS = {"hour": 1.0, "stay": 48.0}
 _OUTCOMES = {"Outcomes-a.txt": "2613ea60ccda29f87571a7d6b09ad130858a8ccd66325bd073365925026883c2"}
 _VERSION = 1
@@ -116,32 +116,32 @@ def load_physionet2012(
         DataError: a file does not hold what it should.
         DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
     """
-    one_of(INPUTS, inputs=inputs)
-    one_of(GAPS, gaps=gaps)
-    one_of(HOURS, time_unit=time_unit)
-    one_of(STATISTICS, statistics=statistics)
-    within(0.0, 0.5, holdout=holdout)
-    seed_of_bits(32, split_seed=split_seed)  # NumPy draws another split each time for None
-    first = 0 if boolean(statics=statics) else len(STATIC)
-    paths = locate(PHYSIONET2012, root, download=download)
-    table = cached(PHYSIONET2012, paths, _VERSION, lambda: read_table(paths))
+    check_one_of(INPUT_OPTIONS, inputs=inputs)
+    check_one_of(DT_OPTIONS, gaps=gaps)
+    check_one_of(HOURS, time_unit=time_unit)
+    check_one_of(STATISTICS_OPTIONS, statistics=statistics)
+    check_within(0.0, 0.5, holdout=holdout)
+    check_seed(32, split_seed=split_seed)  # NumPy draws another split each time for None
+    first = 0 if check_bool(statics=statics) else len(STATIC)
+    paths = fetch_files(PHYSIONET2012, root, download=download)
+    table = load_or_parse(PHYSIONET2012, paths, _VERSION, lambda: read_all_records(paths))
     counts, observed = table["counts"], table["observed"][:, first:]
     train, test = random_split(len(counts), TRAIN, split_seed)
     kept = int(TRAIN * RECORDS)  # how many are expected, and not how many there are
     held = int(holdout * kept)
     train, valid = train[: len(train) - held], train[len(train) - held :]
     rows = np.repeat(np.isin(np.arange(len(counts)), train), counts) | (statistics == "all")
-    values = scale(table["values"][:, first:], observed, rows)
+    values = scale_by_range(table["values"][:, first:], observed, rows)
     width = len(VARIABLES) - first
     if inputs == "values":
-        x, seen = values, _padded(observed, counts)
+        x, seen = values, _pad_records(observed, counts)
     else:
-        x, seen = np.concatenate([fill_forward(values, observed, counts), observed], axis=1), None
+        x, seen = np.concatenate([forward_fill(values, observed, counts), observed], axis=1), None
         width *= 2
     batch = SequenceBatch(
-        x=torch.from_numpy(_padded(x.astype(np.float32), counts)),
+        x=torch.from_numpy(_pad_records(x.astype(np.float32), counts)),
         y=torch.from_numpy(table["died"]),
-        dt=torch.from_numpy(_gaps(table["times"], counts, gaps)) / HOURS[time_unit],
+        dt=torch.from_numpy(_compute_dt(table["times"], counts, gaps)) / HOURS[time_unit],
         mask=torch.from_numpy(np.arange(counts.max()) < counts[:, None]),
         observed=None if seen is None else torch.from_numpy(seen),
     )
@@ -154,7 +154,7 @@ def load_physionet2012(
     )
 
 
-def read_table(paths: list[Path]) -> Arrays:
+def read_all_records(paths: list[Path]) -> Arrays:
     """Return all records, sorted by id, one below the other.
 
     Args:
@@ -169,7 +169,7 @@ def read_table(paths: list[Path]) -> Arrays:
     """
     (archive,) = (path for path in paths if path.name not in _OUTCOMES)
     (outcomes,) = (path for path in paths if path.name in _OUTCOMES)
-    found: dict[int, Record] = dict(read_records(archive))
+    found: dict[int, PatientRecord] = dict(read_records(archive))
     died = read_deaths(outcomes)
     if found.keys() != died.keys() or not found:
         odd = sorted(found.keys() ^ died.keys())
@@ -188,7 +188,7 @@ def read_table(paths: list[Path]) -> Arrays:
     }
 
 
-def scale(
+def scale_by_range(
     values: NDArray[np.float64], observed: NDArray[np.bool_], rows: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """Return ``(x - min) / max`` per variable, 0 where nothing was observed.
@@ -207,7 +207,7 @@ def scale(
     return scaled
 
 
-def fill_forward(
+def forward_fill(
     values: NDArray[np.float64], observed: NDArray[np.bool_], counts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Repeat each variable's last observed value; 0 before the first of a record.
@@ -226,17 +226,19 @@ def fill_forward(
     return filled
 
 
-def _gaps(times: NDArray[np.float64], counts: NDArray[np.int64], kind: str) -> NDArray[np.float32]:
+def _compute_dt(
+    times: NDArray[np.float64], counts: NDArray[np.int64], kind: str
+) -> NDArray[np.float32]:
     valid = np.arange(counts.max()) < counts[:, None]
-    padded = np.maximum.accumulate(_padded(times, counts), axis=1)  # no gaps in the padding
-    gaps = gaps_from_times(padded, first=0.0)
+    padded = np.maximum.accumulate(_pad_records(times, counts), axis=1)  # no gaps in the padding
+    gaps = dt_from_times(padded, first_dt=0.0)
     if kind == "elapsed":
         return gaps
-    late = lagged_gaps(gaps) * valid
+    late = lag_dt(gaps) * valid
     return late if kind == "lagged" else -late
 
 
-def _padded(rows: NDArray[np.generic], counts: NDArray[np.int64]) -> NDArray[np.generic]:
+def _pad_records(rows: NDArray[np.generic], counts: NDArray[np.int64]) -> NDArray[np.generic]:
     """Cut rows into records, (N, longest, ...), with zeros at the end."""
     whole = np.zeros((len(counts), counts.max(), *rows.shape[1:]), rows.dtype)
     whole[np.arange(counts.max()) < counts[:, None]] = rows

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tauflow.errors import DataError
 
-from .archives import tar_members
+from .archives import iter_tar_members
 
 STATIC = ("Age", "Gender", "Height", "ICUType")
 VARIABLES = (
@@ -29,11 +29,11 @@ _HEADER = ["Time", "Parameter", "Value"]
 _COLUMN = {name: column for column, name in enumerate(VARIABLES)}
 _FILE = re.compile(r"(?:.*/)?([^./]*)\.txt", re.DOTALL)
 _TIME = re.compile(r"(\d{2}):([0-5]\d)")
-_AGAIN = "Get the file again."
+_ADVICE = "Get the file again."
 
 
 @dataclass(frozen=True)
-class Record:
+class PatientRecord:
     """What was measured of one patient.
 
     Args:
@@ -47,7 +47,7 @@ class Record:
     observed: NDArray[np.bool_]
 
 
-def read_records(archive: Path) -> Iterator[tuple[int, Record]]:
+def read_records(archive: Path) -> Iterator[tuple[int, PatientRecord]]:
     """Yield the id and content of every record of a tar archive, in the archive's order.
 
     Args:
@@ -56,14 +56,14 @@ def read_records(archive: Path) -> Iterator[tuple[int, Record]]:
     Raises:
         DataError: the archive is damaged, or a record does not hold what it should.
     """
-    for name, content in tar_members(archive, _FILE):
+    for name, content in iter_tar_members(archive, _FILE):
         where = f"{archive}, {name[0]}"
         if not name[1].isdecimal():
-            raise DataError(f"{where} is not named by a record id. {_AGAIN}")
+            raise DataError(f"{where} is not named by a record id. {_ADVICE}")
         yield int(name[1]), parse_record(content, where, int(name[1]))
 
 
-def parse_record(content: bytes, where: str, record_id: int) -> Record:
+def parse_record(content: bytes, where: str, record_id: int) -> PatientRecord:
     """Parse one record.
 
     Times are rounded to multiples of 0.016 hours; a row is made for every distinct one, and for 0.
@@ -79,10 +79,10 @@ def parse_record(content: bytes, where: str, record_id: int) -> Record:
     try:
         lines = list(csv.reader(io.StringIO(content.decode("ascii"))))
     except UnicodeDecodeError as error:
-        raise DataError(f"{where} is not plain text ({error}). {_AGAIN}") from error
+        raise DataError(f"{where} is not plain text ({error}). {_ADVICE}") from error
     if not lines or lines[0] != _HEADER:
         got = ",".join(lines[0]) if lines else "nothing"
-        raise DataError(f"{where} begins with {got!r}, expected 'Time,Parameter,Value'. {_AGAIN}")
+        raise DataError(f"{where} begins with {got!r}, expected 'Time,Parameter,Value'. {_ADVICE}")
     ticks, columns, values = [0], [-1], [0.0]
     for number, line in enumerate(lines[1:], start=2):
         try:
@@ -100,7 +100,7 @@ def parse_record(content: bytes, where: str, record_id: int) -> Record:
             if value != record_id:
                 raise DataError(
                     f"{where}, line {number}: RecordID is {line[2]}, expected {record_id}, the "
-                    f"name of the file. {_AGAIN}"
+                    f"name of the file. {_ADVICE}"
                 )
             continue
         ticks.append(tick)
@@ -128,11 +128,11 @@ def _parse_line(line: list[str]) -> tuple[int, str, float]:
         value = math.nan
     if not math.isfinite(value):
         raise DataError(f": Value is {text!r}, expected a finite number.")
-    return _tick(clock), name, value
+    return _parse_clock(clock), name, value
 
 
 @lru_cache(maxsize=8192)  # of every minute of two days, many times over
-def _tick(clock: str) -> int:
+def _parse_clock(clock: str) -> int:
     """Return a time such as 07:30 in quanta."""
     match = _TIME.fullmatch(clock)
     if match is None:
@@ -142,7 +142,7 @@ def _tick(clock: str) -> int:
 
 def _tabulate(
     ticks: NDArray[np.int64], columns: NDArray[np.int64], values: NDArray[np.float64]
-) -> Record:
+) -> PatientRecord:
     """Average what falls on the same time and variable; a column of -1 only makes a row."""
     distinct, rows = np.unique(ticks, return_inverse=True)
     real = columns >= 0
@@ -151,7 +151,7 @@ def _tabulate(
     np.add.at(sums, cells, values[real])
     np.add.at(counts, cells, 1)
     times = distinct.astype(np.float64) * QUANTUM
-    return Record(times, sums / np.maximum(counts, 1), counts > 0)
+    return PatientRecord(times, sums / np.maximum(counts, 1), counts > 0)
 
 
 def read_deaths(path: Path) -> dict[int, int]:
@@ -169,13 +169,13 @@ def read_deaths(path: Path) -> dict[int, int]:
     for name in ("RecordID", "In-hospital_death"):
         if name not in header:
             raise DataError(
-                f"{path} has no column {name!r}; it has: {', '.join(header) or 'none'}. {_AGAIN}"
+                f"{path} has no column {name!r}; it has: {', '.join(header) or 'none'}. {_ADVICE}"
             )
     deaths: dict[int, int] = {}
     for number, line in enumerate(lines[1:], start=2):
         if len(line) != len(header):
             raise DataError(
-                f"{path}, line {number} has {len(line)} fields, expected {len(header)}. {_AGAIN}"
+                f"{path}, line {number} has {len(line)} fields, expected {len(header)}. {_ADVICE}"
             )
         row = dict(zip(header, line, strict=True))
         if not row["RecordID"].isdecimal():

@@ -8,15 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.checks import one_of
-from tauflow.data.cache import cached
+from tauflow._internal.checks import check_one_of
+from tauflow.data.cache import load_or_parse
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.store import locate, read_checksums
+from tauflow.data.store import fetch_files, read_checksums
 from tauflow.errors import DataError
 
 from .archives import check_members, read_member
-from .tables import AGAIN, read_table
-from .windowed import cut, random_task, standardise, successive_parts, successive_task
+from .tables import ADVICE, parse_table
+from .windowed import (
+    cut_recordings,
+    make_random_split_task,
+    make_time_split_task,
+    make_time_splits,
+    standardise,
+)
 
 LENGTH = STRIDE = 32
 SPLIT_SEED = 23489
@@ -35,11 +41,11 @@ MINUTE_HEADER = ("Date", "Time", *MEASUREMENTS)
 HOUR_FILE = "household_power_consumption_hourly.csv"
 HOUR_HEADER = ("datetime", *MEASUREMENTS, "sub_metering_4")
 FULL_HOUR_VOLTS = 12_000.0
-SPLITS = ("random", "by_time")
+SPLIT_OPTIONS = ("random", "by_time")
 MINUTE_SIZES = {"random": (48639, 6485, 9727), "by_time": (48638, 6485, 9727)}
 HOUR_SIZES = {"random": (810, 108, 162), "by_time": (810, 108, 162)}
 _VERSION = 1
-_HOUR_SUMS = read_checksums("power_hourly")
+_HOUR_CHECKSUMS = read_checksums("power_hourly")
 
 POWER = DatasetCard(
     name="power",
@@ -92,8 +98,8 @@ POWER_HOURLY = replace(
         "https://raw.githubusercontent.com/parthshinde1221/Load-Forecasting-Simulator/"
         "31d39137a5a8492b1cc2559d5b47d7dad35f231b/"
     ),
-    files={HOUR_FILE: _HOUR_SUMS[HOUR_FILE]},
-    repacked={f"{HOUR_FILE}.gz": _HOUR_SUMS[f"{HOUR_FILE}.gz"]},
+    files={HOUR_FILE: _HOUR_CHECKSUMS[HOUR_FILE]},
+    repacked={f"{HOUR_FILE}.gz": _HOUR_CHECKSUMS[f"{HOUR_FILE}.gz"]},
     notes=(
         "A stand-in for the set 'power' that is easy to get: sums over the minutes of an hour in "
         "place of minutes. Results must not be compared with published ones.",
@@ -122,45 +128,45 @@ def load_power(
         DataError: the file does not hold the minutes of this set.
         DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
     """
-    one_of(SPLITS, split=split)
+    check_one_of(SPLIT_OPTIONS, split=split)
     card = replace(POWER, sizes=MINUTE_SIZES[split])
-    parsed = _parsed_minutes(locate(card, root, download=download, check=_parsed_minutes))
-    return _task(card, parsed["values"], split)
+    parsed = _load_minutes(fetch_files(card, root, download=download, check=_load_minutes))
+    return _make_task(card, parsed["values"], split)
 
 
 def load_power_hourly(
     root: str | Path | None = None, *, download: bool = True, split: str = "random"
 ) -> TaskData:
     """Load windows of hourly sums; for the arguments see :func:`load_power`."""
-    one_of(SPLITS, split=split)
+    check_one_of(SPLIT_OPTIONS, split=split)
     card = replace(POWER_HOURLY, sizes=HOUR_SIZES[split])
-    paths = locate(card, root, download=download)
-    parsed = cached(card, paths, _VERSION, partial(_parse_hours, paths))
-    return _task(card, parsed["values"], split)
+    paths = fetch_files(card, root, download=download)
+    parsed = load_or_parse(card, paths, _VERSION, partial(_parse_hours, paths))
+    return _make_task(card, parsed["values"], split)
 
 
-def _task(card: DatasetCard, values: NDArray[np.float64], split: str) -> TaskData:
-    rows = slice(None) if split == "random" else successive_parts(len(values))[0]
+def _make_task(card: DatasetCard, values: NDArray[np.float64], split: str) -> TaskData:
+    rows = slice(None) if split == "random" else make_time_splits(len(values))[0]
     scaled = standardise(values, values[rows])
     x, y = np.ascontiguousarray(scaled[:, 1:]), np.ascontiguousarray(scaled[:, :1])
     if split == "by_time":
-        return successive_task(card, x, y, LENGTH, STRIDE)
-    x, y = cut([(x, y)], LENGTH, STRIDE)
-    return random_task(card, x, y, SPLIT_SEED)
+        return make_time_split_task(card, x, y, LENGTH, STRIDE)
+    x, y = cut_recordings([(x, y)], LENGTH, STRIDE)
+    return make_random_split_task(card, x, y, SPLIT_SEED)
 
 
-def _parsed_minutes(paths: list[Path]) -> dict[str, NDArray[Any]]:
+def _load_minutes(paths: list[Path]) -> dict[str, NDArray[Any]]:
     build = partial(_parse_minutes, paths)
-    return cached(POWER, paths, _VERSION, build, checked=dict(POWER.repacked))
+    return load_or_parse(POWER, paths, _VERSION, build, checked=dict(POWER.repacked))
 
 
 def _parse_minutes(paths: list[Path]) -> dict[str, NDArray[Any]]:
     check_members(paths, POWER.repacked, POWER.name)
-    return {"values": hold(read_minutes(paths), MINUTE_FILE)}
+    return {"values": forward_fill(read_minutes(paths), MINUTE_FILE)}
 
 
 def _parse_hours(paths: list[Path]) -> dict[str, NDArray[Any]]:
-    return {"values": read_hours(paths)}
+    return {"values": read_hourly_sums(paths)}
 
 
 def read_minutes(paths: list[Path]) -> NDArray[np.float64]:
@@ -176,12 +182,12 @@ def read_minutes(paths: list[Path]) -> NDArray[np.float64]:
     if lines[0].rstrip("\r").split(";") != list(MINUTE_HEADER):
         raise DataError(
             f"{MINUTE_FILE}, line 1 holds {lines[0][:200]!r}, expected {';'.join(MINUTE_HEADER)}. "
-            f"{AGAIN}"
+            f"{ADVICE}"
         )
     while len(lines) > 1 and not lines[-1].strip():
         lines.pop()
     if len(lines) < 2:
-        raise DataError(f"{MINUTE_FILE} holds no rows. {AGAIN}")
+        raise DataError(f"{MINUTE_FILE} holds no rows. {ADVICE}")
     # Two million lines: a table of their cells as text would not fit into a small memory.
     values = np.empty((len(lines) - 1, len(MEASUREMENTS)))
     for row, line in enumerate(lines[1:]):
@@ -189,16 +195,16 @@ def read_minutes(paths: list[Path]) -> NDArray[np.float64]:
         if len(cells) != len(MINUTE_HEADER):
             raise DataError(
                 f"{MINUTE_FILE}, line {row + 2} has {len(cells)} fields, expected "
-                f"{len(MINUTE_HEADER)} ({';'.join(MINUTE_HEADER)}). {AGAIN}"
+                f"{len(MINUTE_HEADER)} ({';'.join(MINUTE_HEADER)}). {ADVICE}"
             )
         try:
             values[row] = [float(cell) for cell in cells[2:]]
         except ValueError:
-            values[row] = [_number(cells, place, row + 2) for place in range(2, len(cells))]
+            values[row] = [_parse_number(cells, place, row + 2) for place in range(2, len(cells))]
     return values
 
 
-def _number(cells: list[str], place: int, line: int) -> float:
+def _parse_number(cells: list[str], place: int, line: int) -> float:
     # A minute without measurements has question marks, and nothing after the last separator.
     if cells[place] in ("?", ""):
         return np.nan
@@ -207,11 +213,11 @@ def _number(cells: list[str], place: int, line: int) -> float:
     except ValueError as error:
         raise DataError(
             f"{MINUTE_FILE}, line {line}, column {MINUTE_HEADER[place]!r} holds "
-            f"{cells[place][:40]!r}, expected a number or '?'. {AGAIN}"
+            f"{cells[place][:40]!r}, expected a number or '?'. {ADVICE}"
         ) from error
 
 
-def read_hours(paths: list[Path]) -> NDArray[np.float64]:
+def read_hourly_sums(paths: list[Path]) -> NDArray[np.float64]:
     """Return sums of the active power, then of the features, of every hour from the first whole.
 
     Returns:
@@ -220,17 +226,17 @@ def read_hours(paths: list[Path]) -> NDArray[np.float64]:
     Raises:
         DataError: the file is not there, or does not hold such hours, or none is whole.
     """
-    table = read_table(HOUR_FILE, read_member(paths, HOUR_FILE), HOUR_HEADER, header=HOUR_HEADER)
-    table.moments("datetime", "%Y-%m-%d %H:%M:%S")
+    table = parse_table(HOUR_FILE, read_member(paths, HOUR_FILE), HOUR_HEADER, header=HOUR_HEADER)
+    table.datetimes("datetime", "%Y-%m-%d %H:%M:%S")
     values = table.numbers(MEASUREMENTS)
     whole = values[:, MEASUREMENTS.index("Voltage")] >= FULL_HOUR_VOLTS
     if not whole.any():
-        raise DataError(f"{HOUR_FILE} holds no whole hour. {AGAIN}")
+        raise DataError(f"{HOUR_FILE} holds no whole hour. {ADVICE}")
     values[~whole] = np.nan
-    return hold(values[int(np.argmax(whole)) :], HOUR_FILE)
+    return forward_fill(values[int(np.argmax(whole)) :], HOUR_FILE)
 
 
-def hold(values: NDArray[np.float64], where: str) -> NDArray[np.float64]:
+def forward_fill(values: NDArray[np.float64], where: str) -> NDArray[np.float64]:
     """Replace missing values by the last value of their column.
 
     Args:
@@ -245,7 +251,7 @@ def hold(values: NDArray[np.float64], where: str) -> NDArray[np.float64]:
         column = int(np.argmax(missing[0]))
         raise DataError(
             f"{where}: the first value of column {MEASUREMENTS[column]!r} is missing, so that "
-            f"there is nothing to keep. {AGAIN}"
+            f"there is nothing to keep. {ADVICE}"
         )
     last = np.maximum.accumulate(np.where(missing, 0, np.arange(len(values))[:, None]), axis=0)
     return np.take_along_axis(values, last, axis=0)

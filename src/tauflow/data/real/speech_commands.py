@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import check_one_of
 from tauflow.batch import SequenceBatch
-from tauflow.checks import one_of
-from tauflow.data.cache import Arrays, cached
+from tauflow.data.cache import Arrays, load_or_parse
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.mfcc import mfcc
 from tauflow.data.splits import stratified_split
-from tauflow.data.store import locate
+from tauflow.data.store import fetch_files
 from tauflow.errors import DataError
 
 from .spoken_words import LISTS, RATE, WORDS, Clip, read_clips
@@ -21,8 +21,8 @@ from .spoken_words import LISTS, RATE, WORDS, Clip, read_clips
 ARCHIVE = "speech_commands_v0.02.tar.gz"
 WINDOW, MELS, COEFFICIENTS = 200, 64, 20
 STEPS = 1 + RATE // (WINDOW // 2)
-SPLITS = ("random", "by_speaker")
-_PARTS = ("train", "valid", "test")
+SPLIT_OPTIONS = ("random", "by_speaker")
+_SPLITS = ("train", "valid", "test")
 _VERSION = 1
 
 SPEECH_COMMANDS = DatasetCard(
@@ -80,22 +80,24 @@ def load_speech_commands(
         DataError: the archive does not hold what it should.
         DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
     """
-    one_of(SPLITS, split=split)
-    (archive,) = locate(SPEECH_COMMANDS, root, download=download)
+    check_one_of(SPLIT_OPTIONS, split=split)
+    (archive,) = fetch_files(SPEECH_COMMANDS, root, download=download)
     # The checksum was just verified, and hashing gigabytes again would take as long as loading.
     checksum = SPEECH_COMMANDS.files[ARCHIVE]
-    arrays = cached(SPEECH_COMMANDS, [], _VERSION, lambda: read_features(archive), sha256=checksum)
+    arrays = load_or_parse(
+        SPEECH_COMMANDS, [], _VERSION, lambda: read_features(archive), sha256=checksum
+    )
     words = arrays["words"]
     if split == "random":
         train, others = stratified_split(words, 0.7, seed=0)
         parts = [train, *(others[half] for half in stratified_split(words[others], 0.5, seed=1))]
     else:
-        parts = [np.flatnonzero(arrays["official"] == part) for part in range(len(_PARTS))]
-    for name, part in zip(_PARTS, parts, strict=True):
+        parts = [np.flatnonzero(arrays["official"] == part) for part in range(len(_SPLITS))]
+    for name, part in zip(_SPLITS, parts, strict=True):
         if not len(part):
             raise DataError(f"{archive} has no clip for the {name} part. Get the file again.")
-    batches = _standardised(arrays["features"], words, parts)
-    sizes = SPEECH_COMMANDS.sizes if split == "random" else _sizes(archive, parts)
+    batches = _standardise_splits(arrays["features"], words, parts)
+    sizes = SPEECH_COMMANDS.sizes if split == "random" else _get_sizes(archive, parts)
     return TaskData(replace(SPEECH_COMMANDS, sizes=sizes), *batches)
 
 
@@ -113,7 +115,7 @@ def read_features(archive: Path) -> Arrays:
             lists[item[0]] = item[1]
         elif len(item.sound) == RATE:
             clips.append((item.word, item.name))
-            features.append(features_of(item.sound))
+            features.append(compute_features(item.sound))
     missing = [file for file, part in LISTS.items() if part not in lists]
     if missing or not clips:
         lacks = missing[0] if missing else f"clip of {RATE} samples"
@@ -128,13 +130,13 @@ def read_features(archive: Path) -> Arrays:
     }
 
 
-def features_of(sound: NDArray[np.float64]) -> NDArray[np.float32]:
+def compute_features(sound: NDArray[np.float64]) -> NDArray[np.float32]:
     """Return the 20 coefficients of every frame of a clip of one second, (161, 20)."""
     found = mfcc(sound, rate=RATE, window=WINDOW, mels=MELS, coefficients=COEFFICIENTS)
     return found.astype(np.float32)
 
 
-def _standardised(
+def _standardise_splits(
     features: NDArray[np.float32], words: NDArray[np.int64], parts: list[NDArray[np.int64]]
 ) -> list[SequenceBatch]:
     train = features[parts[0]]
@@ -149,7 +151,7 @@ def _standardised(
     return batches
 
 
-def _sizes(archive: Path, parts: list[NDArray[np.int64]]) -> tuple[int, int, int]:
+def _get_sizes(archive: Path, parts: list[NDArray[np.int64]]) -> tuple[int, int, int]:
     train, valid, test = map(len, parts)
     clips = sum(SPEECH_COMMANDS.sizes)
     if train + valid + test != clips:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tauflow.errors import DataError
 
-from .archives import tar_members
+from .archives import iter_tar_members
 
 WORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
 RATE = 16_000
@@ -21,7 +21,7 @@ _MEMBER = re.compile(
     rf"(?:\./)?(?:(?P<list>{'|'.join(map(re.escape, LISTS))})"
     rf"|(?P<word>{'|'.join(WORDS)})/(?P<clip>[^/]+\.wav))"
 )
-_AGAIN = "Get the file again."
+_ADVICE = "Get the file again."
 
 
 class Clip(NamedTuple):
@@ -49,7 +49,7 @@ def read_clips(archive: Path) -> Iterator[Clip | tuple[str, set[str]]]:
     Raises:
         DataError: the archive is damaged, or a clip is not mono sound of 16 bits at 16 kHz.
     """
-    for name, content in tar_members(archive, _MEMBER):
+    for name, content in iter_tar_members(archive, _MEMBER):
         if name["list"]:
             yield LISTS[name["list"]], set(content.decode("utf-8").split())
         else:
@@ -73,14 +73,14 @@ def read_sound(data: bytes, where: str) -> NDArray[np.float64]:
             frames = clip.readframes(clip.getnframes())
             announced = clip.getnframes()
     except (wave.Error, EOFError) as error:
-        raise DataError(f"{where} is not a WAV file ({error}). {_AGAIN}") from error
+        raise DataError(f"{where} is not a WAV file ({error}). {_ADVICE}") from error
     if form != (1, 16, RATE):
         raise DataError(
             f"{where} has {form[0]} channels of {form[1]} bits at {form[2]} Hz, expected 1 of 16 "
-            f"bits at {RATE} Hz. {_AGAIN}"
+            f"bits at {RATE} Hz. {_ADVICE}"
         )
     if len(frames) != 2 * announced:
         raise DataError(
-            f"{where} announces {announced} samples, but holds {len(frames) // 2}. {_AGAIN}"
+            f"{where} announces {announced} samples, but holds {len(frames) // 2}. {_ADVICE}"
         )
     return np.frombuffer(frames, "<i2") / 2**15

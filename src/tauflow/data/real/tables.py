@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from tauflow.errors import DataError
 
-AGAIN = "Get the file again."
+ADVICE = "Get the file again."
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """Rows of text.
 
     Args:
@@ -58,7 +58,7 @@ class Table:
             except ValueError:
                 wrong = np.array([text != missing and not _is_number(text) for text in texts])
             if wrong.any():
-                self._refuse(int(np.argmax(wrong)), column, "a finite number")
+                self._raise_invalid(int(np.argmax(wrong)), column, "a finite number")
         return values
 
     def integers(self, column: str) -> NDArray[np.int64]:
@@ -73,7 +73,7 @@ class Table:
         texts = self.cells(column)
         for row, text in enumerate(texts):
             if not text.removeprefix("-").isdecimal() or abs(int(text)) >= 2**63:
-                self._refuse(row, column, "an integer")
+                self._raise_invalid(row, column, "an integer")
         return np.array([int(text) for text in texts], dtype=np.int64)
 
     def codes(self, column: str, meaning: Mapping[str, int]) -> NDArray[np.int64]:
@@ -89,15 +89,15 @@ class Table:
         texts = self.cells(column)
         for row, text in enumerate(texts):
             if text not in meaning:
-                self._refuse(row, column, "one of " + ", ".join(map(repr, meaning)))
+                self._raise_invalid(row, column, "one of " + ", ".join(map(repr, meaning)))
         return np.array([meaning[text] for text in texts], dtype=np.int64)
 
-    def moments(self, column: str, form: str) -> list[datetime]:
+    def datetimes(self, column: str, time_format: str) -> list[datetime]:
         """Return a column of dates or times.
 
         Args:
             column: its name.
-            form: how they are written, in the terms of :meth:`datetime.datetime.strptime`.
+            time_format: how they are written, in the terms of :meth:`datetime.datetime.strptime`.
 
         Raises:
             DataError: a cell is not written like that.
@@ -105,27 +105,27 @@ class Table:
         moments = []
         for row, text in enumerate(self.cells(column)):
             try:
-                moments.append(datetime.strptime(text, form))
+                moments.append(datetime.strptime(text, time_format))
             except ValueError:
-                self._refuse(row, column, f"a time written as {form}")
+                self._raise_invalid(row, column, f"a time written as {time_format}")
         return moments
 
-    def _refuse(self, row: int, column: str, expected: str) -> None:
+    def _raise_invalid(self, row: int, column: str, expected: str) -> None:
         got = self.rows[row][self.columns.index(column)]
         raise DataError(
             f"{self.where}, line {self.first_line + row}, column {column!r} holds {got[:40]!r}, "
-            f"expected {expected}. {AGAIN}"
+            f"expected {expected}. {ADVICE}"
         )
 
 
-def read_table(
+def parse_table(
     where: str,
     content: bytes,
     columns: Sequence[str],
     *,
     header: Sequence[str] | None = None,
     delimiter: str = ",",
-) -> Table:
+) -> TextTable:
     """Read a table whose rows all have the same fields.
 
     Args:
@@ -141,31 +141,31 @@ def read_table(
     try:
         lines = content.decode("utf-8-sig").rstrip().splitlines()
     except UnicodeDecodeError as error:
-        raise DataError(f"{where} is not a text file in UTF-8 ({error}). {AGAIN}") from error
+        raise DataError(f"{where} is not a text file in UTF-8 ({error}). {ADVICE}") from error
     if delimiter == " ":
         rows = [line.split() for line in lines]
     else:
         try:
             rows = list(csv.reader(lines, delimiter=delimiter))
         except csv.Error as error:  # a field that never ends, say, after a stray quotation mark
-            raise DataError(f"{where} is not such a table ({error}). {AGAIN}") from error
+            raise DataError(f"{where} is not such a table ({error}). {ADVICE}") from error
     first_line = 1
     if header is not None:
         _check_header(where, rows[0] if rows else [], header)
         rows, first_line = rows[1:], 2
     if not rows:
-        raise DataError(f"{where} holds no rows. {AGAIN}")
+        raise DataError(f"{where} holds no rows. {ADVICE}")
     for number, row in enumerate(rows, start=first_line):
         if len(row) != len(columns):
             names = columns if len(columns) < 12 else [*columns[:3], "...", columns[-1]]
             raise DataError(
                 f"{where}, line {number} has {len(row)} fields, expected {len(columns)} "
-                f"({', '.join(names)}). {AGAIN}"
+                f"({', '.join(names)}). {ADVICE}"
             )
-    return Table(where, tuple(columns), rows, first_line)
+    return TextTable(where, tuple(columns), rows, first_line)
 
 
-def read_matrix(where: str, content: bytes, columns: int) -> NDArray[np.float64]:
+def parse_matrix(where: str, content: bytes, columns: int) -> NDArray[np.float64]:
     """Read a table of finite numbers with spaces between them; lighter than :func:`read_table`.
 
     Args:
@@ -178,19 +178,19 @@ def read_matrix(where: str, content: bytes, columns: int) -> NDArray[np.float64]
     """
     lines = content.decode("utf-8", errors="replace").rstrip().splitlines()
     if not lines:
-        raise DataError(f"{where} holds no rows. {AGAIN}")
+        raise DataError(f"{where} holds no rows. {ADVICE}")
     values = np.empty((len(lines), columns))
     for row, line in enumerate(lines):
         cells = line.split()
         if len(cells) != columns:
             raise DataError(
-                f"{where}, line {row + 1} has {len(cells)} fields, expected {columns}. {AGAIN}"
+                f"{where}, line {row + 1} has {len(cells)} fields, expected {columns}. {ADVICE}"
             )
         wrong = next((place for place, cell in enumerate(cells) if not _is_number(cell)), None)
         if wrong is not None:
             raise DataError(
                 f"{where}, line {row + 1}, column {wrong + 1} holds {cells[wrong][:40]!r}, "
-                f"expected a finite number. {AGAIN}"
+                f"expected a finite number. {ADVICE}"
             )
         values[row] = cells
     return values
@@ -203,7 +203,7 @@ def _check_header(where: str, got: list[str], header: Sequence[str]) -> None:
     trouble = f"it lacks {', '.join(absent)}" if absent else "the order differs"
     raise DataError(
         f"{where}, line 1 holds the columns {', '.join(got)[:200] or '(none)'}, expected "
-        f"{', '.join(header)[:200]}; {trouble}. {AGAIN}"
+        f"{', '.join(header)[:200]}; {trouble}. {ADVICE}"
     )
 
 
@@ -214,10 +214,10 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def expect_rows(where: str, got: int, expected: int) -> None:
+def check_row_count(where: str, got: int, expected: int) -> None:
     """Raise :class:`DataError` unless a file without a published digest has its known length."""
     if got != expected:
         raise DataError(
             f"{where} has {got} rows, expected {expected}: it is cut off or another version. "
-            f"{AGAIN}"
+            f"{ADVICE}"
         )

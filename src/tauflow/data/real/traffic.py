@@ -8,28 +8,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.checks import one_of
-from tauflow.data.cache import cached
+from tauflow._internal.checks import check_one_of
+from tauflow.data.cache import load_or_parse
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.store import locate, read_checksums
+from tauflow.data.store import fetch_files, read_checksums
 from tauflow.errors import ArgumentError
 
 from .archives import check_members, read_member
-from .tables import read_table
+from .tables import parse_table
 from .windowed import (
-    cut,
-    random_task,
+    cut_recordings,
+    make_random_split_task,
+    make_time_split_task,
+    make_time_splits,
     standardise,
-    successive_parts,
-    successive_task,
-    transposed,
+    swap_windows_and_steps,
 )
 
 LENGTH, STRIDE = 32, 4
 SPLIT_SEED = 23489
 FILE = "Metro_Interstate_Traffic_Volume.csv"
-_SUMS = read_checksums("traffic")
-MEMBERS = {FILE: _SUMS[FILE]}
+_CHECKSUMS = read_checksums("traffic")
+MEMBERS = {FILE: _CHECKSUMS[FILE]}
 WEATHER = ("temp", "rain_1h", "snow_1h", "clouds_all")
 HEADER = (
     "holiday",
@@ -71,7 +71,7 @@ TRAFFIC = DatasetCard(
     folder="metro_traffic",
     base_url="https://archive.ics.uci.edu/static/public/492/",
     files={"metro+interstate+traffic+volume.zip": ""},
-    repacked={f"{FILE}.gz": _SUMS[f"{FILE}.gz"]},
+    repacked={f"{FILE}.gz": _CHECKSUMS[f"{FILE}.gz"]},
     notes=(
         "Windows of 32 rows, 4 apart; the target is the standardised volume of the same row. "
         "Features: holiday, temperature minus its mean, rain, snow, clouds, day of the week (0 to "
@@ -118,26 +118,26 @@ def load_traffic(
         DataError: the file does not hold the hours of this set.
         DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
     """
-    one_of(("corrected", "no_holiday", "transposed"), protocol=protocol)
-    one_of(("random", "by_time"), split=split)
+    check_one_of(("corrected", "no_holiday", "transposed"), protocol=protocol)
+    check_one_of(("random", "by_time"), split=split)
     if (protocol, split) not in SIZES:
         raise ArgumentError(
             "protocol='transposed' has sequences that run through the whole file, so that they "
             "cannot be split by time. Use split='random', or another protocol."
         )
     card = replace(TRAFFIC, sizes=SIZES[protocol, split])
-    parsed = _parsed(locate(card, root, download=download, check=_parsed))
-    rows = successive_parts(len(parsed["volume"]))[0] if split == "by_time" else slice(None)
-    x, y = _scaled(parsed, rows, holidays=protocol == "corrected")
+    parsed = _load_parsed(fetch_files(card, root, download=download, check=_load_parsed))
+    rows = make_time_splits(len(parsed["volume"]))[0] if split == "by_time" else slice(None)
+    x, y = _standardise_features(parsed, rows, holidays=protocol == "corrected")
     if split == "by_time":
-        return successive_task(card, x, y, LENGTH, STRIDE)
-    x, y = cut([(x, y)], LENGTH, STRIDE)
+        return make_time_split_task(card, x, y, LENGTH, STRIDE)
+    x, y = cut_recordings([(x, y)], LENGTH, STRIDE)
     if protocol == "transposed":
-        x, y = transposed(x), transposed(y)
-    return random_task(card, x, y, SPLIT_SEED)
+        x, y = swap_windows_and_steps(x), swap_windows_and_steps(y)
+    return make_random_split_task(card, x, y, SPLIT_SEED)
 
 
-def _scaled(
+def _standardise_features(
     parsed: dict[str, NDArray[Any]], rows: slice, *, holidays: bool
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return features and targets; means and deviations are those of ``rows``."""
@@ -149,11 +149,11 @@ def _scaled(
     return x, standardise(parsed["volume"], parsed["volume"][rows])
 
 
-def _parsed(paths: list[Path]) -> dict[str, NDArray[Any]]:
-    return cached(TRAFFIC, paths, _VERSION, partial(_parse, paths), checked=MEMBERS)
+def _load_parsed(paths: list[Path]) -> dict[str, NDArray[Any]]:
+    return load_or_parse(TRAFFIC, paths, _VERSION, partial(_parse_files, paths), checked=MEMBERS)
 
 
-def _parse(paths: list[Path]) -> dict[str, NDArray[Any]]:
+def _parse_files(paths: list[Path]) -> dict[str, NDArray[Any]]:
     check_members(paths, MEMBERS, TRAFFIC.name)
     return read_hours(paths)
 
@@ -168,8 +168,8 @@ def read_hours(paths: list[Path]) -> dict[str, NDArray[Any]]:
     Raises:
         DataError: the file is not there, or does not hold such hours.
     """
-    table = read_table(FILE, read_member(paths, FILE), HEADER, header=HEADER)
-    moments = table.moments("date_time", "%Y-%m-%d %H:%M:%S")
+    table = parse_table(FILE, read_member(paths, FILE), HEADER, header=HEADER)
+    moments = table.datetimes("date_time", "%Y-%m-%d %H:%M:%S")
     return {
         "holiday": np.array([text != NO_HOLIDAY for text in table.cells("holiday")]),
         "weather": table.numbers(WEATHER),

@@ -9,21 +9,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import check_one_of
 from tauflow.batch import SequenceBatch
-from tauflow.checks import one_of
-from tauflow.data.cache import cached
+from tauflow.data.cache import load_or_parse
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.preprocess import drop_frames, gaps_from_positions, windows
+from tauflow.data.preprocess import cut_windows, drop_frames, dt_from_positions
 from tauflow.data.splines import natural_cubic_spline
-from tauflow.data.store import locate, read_checksums
+from tauflow.data.store import fetch_files, read_checksums
 
 from .rollouts import read_rollout
 
 LENGTH = 64
 STRIDE = 16
 GRID = 84  # steps that the longest window spans
-FILLS = ("skip", "spline")
-TIMES = ("gap", "feature")
+FILL_OPTIONS = ("skip", "spline")
+TIME_OPTIONS = ("gap", "feature")
 KEEP = 0.9
 TEST, VALID, TRAIN = slice(0, 60), slice(60, 100), slice(100, 400)
 SPLIT_SEED = 125487
@@ -98,22 +98,22 @@ def load_walker2d(
         UnknownNameError: an option has no such value.
         DataError, DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
     """
-    one_of(FILLS, fill=fill)
-    one_of(TIMES, time=time)
-    paths = locate(WALKER2D, root, download=download)
-    parsed = cached(WALKER2D, paths, 1, partial(_parse, paths))
+    check_one_of(FILL_OPTIONS, fill=fill)
+    check_one_of(TIME_OPTIONS, time=time)
+    paths = fetch_files(WALKER2D, root, download=download)
+    parsed = load_or_parse(WALKER2D, paths, 1, partial(_parse_files, paths))
     rollouts = np.split(parsed["frames"], parsed["ends"][:-1])
     order = np.random.RandomState(SPLIT_SEED).permutation(len(rollouts))
     rollouts = [rollouts[index] for index in order]
     rng = np.random.RandomState(DROP_SEED)
-    frames = [_cut(rollouts[part], rng) for part in (TRAIN, VALID, TEST)]
-    make = _kept_frames if fill == "skip" else _on_the_grid
+    frames = [_cut_rollouts(rollouts[part], rng) for part in (TRAIN, VALID, TEST)]
+    make = _make_frame_batch if fill == "skip" else _interpolate_to_grid
     train, valid, test = (make(part, timed=time == "feature") for part in frames)
     card = replace(WALKER2D, input_size=WALKER2D.input_size + (time == "feature"))
     return TaskData(card, train, valid=valid, test=test)
 
 
-def _parse(paths: list[Path]) -> dict[str, NDArray[Any]]:
+def _parse_files(paths: list[Path]) -> dict[str, NDArray[Any]]:
     rollouts = [read_rollout(path, WALKER2D.input_size) for path in paths]
     return {
         "frames": np.concatenate(rollouts),
@@ -121,30 +121,34 @@ def _parse(paths: list[Path]) -> dict[str, NDArray[Any]]:
     }
 
 
-def _cut(rollouts: list[NDArray[np.float32]], rng: np.random.RandomState) -> Frames:
+def _cut_rollouts(rollouts: list[NDArray[np.float32]], rng: np.random.RandomState) -> Frames:
     """Return the windows of all rollouts, (W, 64, 17) twice and (W, 64)."""
-    cut = [_windows(rollout, rng) for rollout in rollouts]
+    cut = [_cut_windows(rollout, rng) for rollout in rollouts]
     x, y, dt = (np.concatenate(arrays) for arrays in zip(*cut, strict=True))
     return x, y, dt
 
 
-def _windows(rollout: NDArray[np.float32], rng: np.random.RandomState) -> Frames:
+def _cut_windows(rollout: NDArray[np.float32], rng: np.random.RandomState) -> Frames:
     now, following = rollout[:-1], rollout[1:]
     kept = drop_frames(len(now), KEEP, rng)
-    x, y, dt = now[kept], following[kept], gaps_from_positions(kept)
-    return windows(x, LENGTH, STRIDE), windows(y, LENGTH, STRIDE), windows(dt, LENGTH, STRIDE)
+    x, y, dt = now[kept], following[kept], dt_from_positions(kept)
+    return (
+        cut_windows(x, LENGTH, STRIDE),
+        cut_windows(y, LENGTH, STRIDE),
+        cut_windows(dt, LENGTH, STRIDE),
+    )
 
 
-def _elapsed(dt: NDArray[np.float32]) -> NDArray[np.int64]:
+def _compute_elapsed(dt: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return the steps since the first frame of each window, (W, 64)."""
     elapsed: NDArray[np.int64] = np.cumsum(dt, axis=1, dtype=np.int64)
     return elapsed - elapsed[:, :1]
 
 
-def _kept_frames(frames: Frames, *, timed: bool) -> SequenceBatch:
+def _make_frame_batch(frames: Frames, *, timed: bool) -> SequenceBatch:
     x, y, dt = frames
     if timed:
-        x = np.concatenate([x, _elapsed(dt)[..., None].astype(np.float32)], axis=-1)
+        x = np.concatenate([x, _compute_elapsed(dt)[..., None].astype(np.float32)], axis=-1)
     return SequenceBatch(
         x=torch.from_numpy(x),
         y=torch.from_numpy(y),
@@ -152,10 +156,10 @@ def _kept_frames(frames: Frames, *, timed: bool) -> SequenceBatch:
     )
 
 
-def _on_the_grid(frames: Frames, *, timed: bool) -> SequenceBatch:
+def _interpolate_to_grid(frames: Frames, *, timed: bool) -> SequenceBatch:
     """Return windows of 84 simulator steps, with targets at those whose frame was kept."""
     x, y, dt = frames
-    steps, rows = _elapsed(dt), np.arange(len(x))[:, None]
+    steps, rows = _compute_elapsed(dt), np.arange(len(x))[:, None]
     grid = np.arange(GRID, dtype=np.float64)
     filled = natural_cubic_spline(steps.astype(np.float64), x.astype(np.float64), grid)
     ended = grid[None, :] > steps[:, -1:]

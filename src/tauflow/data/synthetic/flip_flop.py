@@ -13,12 +13,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import (
+    check_at_least,
+    check_bool,
+    check_finite,
+    check_one_of,
+    check_seed,
+    check_within,
+)
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, boolean, finite, one_of, seed_of_bits, within
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import ArgumentError
 
-from .sizes import checked_sizes
+from .sizes import check_sizes
 
 Floats = NDArray[np.float64]
 
@@ -93,7 +100,7 @@ class FlipFlop:
     steps: int
 
     @property
-    def together(self) -> bool:
+    def is_simultaneous(self) -> bool:
         """Whether a pulse comes on all channels at once."""
         return self.shape in ("disk", "ring")
 
@@ -135,32 +142,34 @@ def load_flip_flop(
         ArgumentError: an option is outside its range, or two options contradict each other.
         UnknownNameError: no such amplitude or shape.
     """
-    one_of(AMPLITUDES, amplitude=amplitude)
-    one_of(SHAPES, shape=shape)
+    check_one_of(AMPLITUDES, amplitude=amplitude)
+    check_one_of(SHAPES, shape=shape)
     task = FlipFlop(
-        bits=at_least(1, bits=bits),
+        bits=check_at_least(1, bits=bits),
         amplitude=amplitude,
         shape=shape,
-        radii=_checked_radii(radii, shape),
-        pulses=within(0.0, 1000.0, pulses=_default_pulses(shape) if pulses is None else pulses),
-        pulse_width=at_least(1, pulse_width=pulse_width),
-        replacement=boolean(replacement=replacement),
-        initial=_checked_initial(initial, bits, 1.0 if amplitude == "fixed" else 0.0),
-        steps=at_least(1, steps=steps),
+        radii=_check_radii(radii, shape),
+        pulses=check_within(
+            0.0, 1000.0, pulses=_get_default_pulses(shape) if pulses is None else pulses
+        ),
+        pulse_width=check_at_least(1, pulse_width=pulse_width),
+        replacement=check_bool(replacement=replacement),
+        initial=_check_initial(initial, bits, 1.0 if amplitude == "fixed" else 0.0),
+        steps=check_at_least(1, steps=steps),
     )
     _check_shape(task)
-    seed_of_bits(32, seed=seed)
-    counts = checked_sizes(sizes)
+    check_seed(32, seed=seed)
+    counts = check_sizes(sizes)
     train, valid, test = (
-        _part(task, size, np.random.RandomState([seed, stream])) if size else None
+        _make_split(task, size, np.random.RandomState([seed, stream])) if size else None
         for stream, size in enumerate(counts)
     )
     assert train is not None
     assert test is not None
-    return TaskData(_card(task, counts), train, valid, test)
+    return TaskData(_make_card(task, counts), train, valid, test)
 
 
-def draw_trial(task: FlipFlop, rng: np.random.RandomState) -> tuple[Floats, Floats]:
+def sample_trial(task: FlipFlop, rng: np.random.RandomState) -> tuple[Floats, Floats]:
     """Draw one trial.
 
     Returns:
@@ -173,15 +182,15 @@ def draw_trial(task: FlipFlop, rng: np.random.RandomState) -> tuple[Floats, Floa
         count = min(count, task.steps)
     starts = np.sort(rng.choice(task.steps, count, replace=task.replacement))
     for start in starts:
-        channels = slice(None) if task.together else rng.randint(task.bits)
-        height = _draw_height(task, channels, rng)
+        channels = slice(None) if task.is_simultaneous else rng.randint(task.bits)
+        height = _sample_height(task, channels, rng)
         if start + task.pulse_width <= task.steps:
             inputs[start : start + task.pulse_width, channels] = height
             targets[start:, channels] = height
     return inputs, targets
 
 
-def _draw_height(
+def _sample_height(
     task: FlipFlop, channel: int | slice, rng: np.random.RandomState
 ) -> float | Floats:
     """Draw the height of a pulse: one number, or with a slice one for each channel."""
@@ -201,13 +210,13 @@ def _draw_height(
     return float(rng.uniform(-side, side))
 
 
-def _part(task: FlipFlop, size: int, rng: np.random.RandomState) -> SequenceBatch:
-    trials = [draw_trial(task, rng) for _ in range(size)]
+def _make_split(task: FlipFlop, size: int, rng: np.random.RandomState) -> SequenceBatch:
+    trials = [sample_trial(task, rng) for _ in range(size)]
     x, y = (np.stack(arrays).astype(np.float32) for arrays in zip(*trials, strict=True))
     return SequenceBatch(x=torch.from_numpy(x), y=torch.from_numpy(y))
 
 
-def _card(task: FlipFlop, sizes: tuple[int, int, int]) -> DatasetCard:
+def _make_card(task: FlipFlop, sizes: tuple[int, int, int]) -> DatasetCard:
     kind = "fixed" if task.amplitude == "fixed" else task.shape
     default = task.bits == FLIP_FLOP.input_size and kind == "fixed"
     return replace(
@@ -220,31 +229,29 @@ def _card(task: FlipFlop, sizes: tuple[int, int, int]) -> DatasetCard:
     )
 
 
-def _default_pulses(shape: str) -> float:
+def _get_default_pulses(shape: str) -> float:
     return 6.0 if shape == "disk" else 12.0
 
 
-def _checked_radii(radii: Sequence[float] | None, shape: str) -> tuple[float, float]:
+def _check_radii(radii: Sequence[float] | None, shape: str) -> tuple[float, float]:
     if radii is None:
         return DISK_RADII
     if shape != "disk":
         raise ArgumentError(f"radii belong to shape='disk', but shape={shape!r}. Leave them out.")
     if isinstance(radii, str) or not isinstance(radii, Sequence) or len(radii) != 2:
         raise ArgumentError(f"radii must be two numbers, inner and outer, got {radii!r}.")
-    inner, outer = finite(inner_radius=radii[0]), finite(outer_radius=radii[1])
+    inner, outer = check_finite(inner_radius=radii[0]), check_finite(outer_radius=radii[1])
     if not 0.0 <= inner < outer:
         raise ArgumentError(f"radii must be 0 <= inner < outer, got {inner:g} and {outer:g}.")
     return inner, outer
 
 
-def _checked_initial(
-    initial: Sequence[float] | None, bits: int, default: float
-) -> tuple[float, ...]:
+def _check_initial(initial: Sequence[float] | None, bits: int, default: float) -> tuple[float, ...]:
     if initial is None:
         return (default,) * bits
     if isinstance(initial, str) or not isinstance(initial, Sequence) or len(initial) != bits:
         raise ArgumentError(f"initial must be {bits} numbers, one per channel, got {initial!r}.")
-    return tuple(finite(initial=value) for value in initial)
+    return tuple(check_finite(initial=value) for value in initial)
 
 
 def _check_shape(task: FlipFlop) -> None:

@@ -11,23 +11,30 @@ from pathlib import Path as FilePath
 import numpy as np
 import torch
 
+from tauflow._internal.checks import (
+    check_at_least,
+    check_bool,
+    check_one_of,
+    check_positive,
+    check_seed,
+    check_within,
+)
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, boolean, one_of, positive, seed_of_bits, within
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import ArgumentError
 
-from .road_path import SPACING, Car, Path, Singles, beside, path_from_curvature, pure_pursuit
-from .road_scene import SEASONS, draw_scene
-from .road_view import FAR, Camera, render
-from .sizes import checked_sizes
+from .road_path import SPACING, Car, CentreLine, Singles, make_centre_line, place_car, pure_pursuit
+from .road_scene import SEASONS, sample_scene
+from .road_view import MAX_DISTANCE, Camera, render
+from .sizes import check_sizes
 
 # 1/m: a target of 1 would be a turn of 10 m radius. All targets are smaller, so that networks whose
 # last neuron is bounded by 1 can give them.
 CURVATURE_UNIT = 0.1
-SHARPEST = 0.02  # 1/m, a turn of 50 m radius
-KNOTS = 20.0  # metres between two places where the curvature of the road is drawn
+MAX_CURVATURE = 0.02  # 1/m, a turn of 50 m radius
+KNOT_SPACING = 20.0  # metres between two places where the curvature of the road is drawn
 LOOKAHEAD = 8.0  # metres
-START = 5.0  # metres of road behind the car's first position
+START_DISTANCE = 5.0  # metres of road behind the car's first position
 # That of tauflow.models.driving, which gives the published numbers of parameters.
 IMAGE_SIZE = (72, 128)
 
@@ -65,7 +72,7 @@ LANE_KEEPING = DatasetCard(
 
 
 @dataclass(frozen=True)
-class Drives:
+class DriveSampler:
     """How drives are drawn.
 
     Args:
@@ -88,16 +95,16 @@ class Drives:
     noise: float
     standardize: bool
 
-    def draw(self, rng: np.random.RandomState) -> tuple[Singles, Singles]:
+    def sample(self, rng: np.random.RandomState) -> tuple[Singles, Singles]:
         """Return the frames of a drive, (T, 3, rows, columns), and its targets, (T,)."""
         # The arc to a far point is longer than its distance.
-        length = START + self.steps * self.distance + 1.5 * FAR
-        road = draw_road(length, rng)
-        scene = draw_scene(length, self.seasons, rng)
+        length = START_DISTANCE + self.steps * self.distance + 1.5 * MAX_DISTANCE
+        road = sample_road(length, rng)
+        scene = sample_scene(length, self.seasons, rng)
         away, angle = rng.uniform(-1.0, 1.0, 2)
-        cars, curvature = follow(
+        cars, curvature = simulate_driver(
             road,
-            beside(road, START, self.offset * away, self.turned * angle),
+            place_car(road, START_DISTANCE, self.offset * away, self.turned * angle),
             self.steps,
             self.distance,
         )
@@ -151,17 +158,17 @@ def load_lane_keeping(
         ArgumentError: an option is outside its range.
         UnknownNameError: there is no such season.
     """
-    counts = checked_sizes(sizes)
-    seed_of_bits(32, seed=seed)
-    drives = Drives(
-        camera=_camera(image_size),
-        steps=at_least(1, steps=steps),
-        distance=positive(interval=interval) * within(0.0, 50.0, speed=speed),
-        seasons=_seasons(seasons),
-        offset=within(0.0, 1.5, offset=offset),
-        turned=within(0.0, 0.2, turned=turned),
-        noise=within(0.0, 1.0, noise=noise),
-        standardize=boolean(standardize=standardize),
+    counts = check_sizes(sizes)
+    check_seed(32, seed=seed)
+    drives = DriveSampler(
+        camera=_make_camera(image_size),
+        steps=check_at_least(1, steps=steps),
+        distance=check_positive(interval=interval) * check_within(0.0, 50.0, speed=speed),
+        seasons=_check_seasons(seasons),
+        offset=check_within(0.0, 1.5, offset=offset),
+        turned=check_within(0.0, 0.2, turned=turned),
+        noise=check_within(0.0, 1.0, noise=noise),
+        standardize=check_bool(standardize=standardize),
     )
 
     def part(stream: int, size: int) -> SequenceBatch:
@@ -170,7 +177,7 @@ def load_lane_keeping(
         y = np.empty((size, steps, 1), dtype=np.float32)
         for number in range(size):
             rng = np.random.RandomState([seed, stream, number])
-            x[number], y[number, :, 0] = drives.draw(rng)
+            x[number], y[number, :, 0] = drives.sample(rng)
         dt = torch.full((size, steps), float(interval))
         return SequenceBatch(torch.from_numpy(x), torch.from_numpy(y), dt=dt)
 
@@ -183,14 +190,16 @@ def load_lane_keeping(
     )
 
 
-def draw_road(length: float, rng: np.random.RandomState) -> Path:
+def sample_road(length: float, rng: np.random.RandomState) -> CentreLine:
     """Draw a road of at least so many metres, whose curvature changes evenly between knots."""
-    knots = rng.uniform(-SHARPEST, SHARPEST, int(np.ceil(length / KNOTS)) + 1)
+    knots = rng.uniform(-MAX_CURVATURE, MAX_CURVATURE, int(np.ceil(length / KNOT_SPACING)) + 1)
     along = SPACING * (np.arange(int(np.ceil(length / SPACING))) + 0.5)
-    return path_from_curvature(np.interp(along, KNOTS * np.arange(len(knots)), knots))
+    return make_centre_line(np.interp(along, KNOT_SPACING * np.arange(len(knots)), knots))
 
 
-def follow(path: Path, car: Car, steps: int, distance: float) -> tuple[list[Car], list[float]]:
+def simulate_driver(
+    path: CentreLine, car: Car, steps: int, distance: float
+) -> tuple[list[Car], list[float]]:
     """Let a pure-pursuit driver follow a road.
 
     Args:
@@ -205,23 +214,23 @@ def follow(path: Path, car: Car, steps: int, distance: float) -> tuple[list[Car]
     cars, curvatures = [], []
     for _ in range(steps):
         cars.append(car)
-        curvatures.append(pure_pursuit(path.seen_from(car), LOOKAHEAD))
+        curvatures.append(pure_pursuit(path.to_car_frame(car), LOOKAHEAD))
         car = car.drive(distance, curvatures[-1])
     return cars, curvatures
 
 
-def _camera(image_size: Sequence[int]) -> Camera:
+def _make_camera(image_size: Sequence[int]) -> Camera:
     if isinstance(image_size, str) or not isinstance(image_size, Sequence) or len(image_size) != 2:
         raise ArgumentError(
             f"image_size must be two numbers, rows and columns, got {image_size!r}."
         )
     rows, columns = image_size
-    return Camera(at_least(2, image_rows=rows), at_least(2, image_columns=columns))
+    return Camera(check_at_least(2, image_rows=rows), check_at_least(2, image_columns=columns))
 
 
-def _seasons(names: Sequence[str]) -> tuple[str, ...]:
+def _check_seasons(names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Sequence) or not names:
         raise ArgumentError(
             f"seasons must be a list of at least one of {', '.join(SEASONS)}, got {names!r}."
         )
-    return tuple(one_of(SEASONS, seasons=name) for name in names)
+    return tuple(check_one_of(SEASONS, seasons=name) for name in names)

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import check_at_least, check_finite, check_seed, check_within
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, finite, seed_of_bits, within
 from tauflow.data.card import DatasetCard, TaskData
 
 Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ ORNSTEIN_UHLENBECK = DatasetCard(
 
 
 @dataclass(frozen=True)
-class Process:
+class OrnsteinUhlenbeckProcess:
     """An Ornstein-Uhlenbeck process with independent dimensions.
 
     Args:
@@ -145,21 +145,21 @@ def load_ornstein_uhlenbeck(
     Raises:
         ArgumentError: an option is outside its range.
     """
-    process = Process(
-        tau=within(1e-6, 1e6, tau=tau),
-        rate=within(-1e6, -1e-6, rate=rate),
-        drive=finite(drive=drive),
-        noise=within(0.0, 1e6, noise=noise),
+    process = OrnsteinUhlenbeckProcess(
+        tau=check_within(1e-6, 1e6, tau=tau),
+        rate=check_within(-1e6, -1e-6, rate=rate),
+        drive=check_finite(drive=drive),
+        noise=check_within(0.0, 1e6, noise=noise),
     )
-    within(1e-6, 1e6, interval=interval)
-    at_least(1, dimensions=dimensions)
-    rng = np.random.RandomState(seed_of_bits(32, seed=seed))
+    check_within(1e-6, 1e6, interval=interval)
+    check_at_least(1, dimensions=dimensions)
+    rng = np.random.RandomState(check_seed(32, seed=seed))
     path = process.sample(
-        at_least(1, steps=steps),
+        check_at_least(1, steps=steps),
         dimensions,
         interval,
         rng,
-        start=None if start is None else finite(start=start),
+        start=None if start is None else check_finite(start=start),
     )
     batch = SequenceBatch(
         x=torch.full((1, steps, dimensions), float(drive)),

@@ -13,20 +13,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import check_at_least, check_seed, check_within
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, seed_of_bits, within
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.preprocess import gaps_from_times
+from tauflow.data.preprocess import dt_from_times
 
-from .sizes import checked_sizes
+from .sizes import check_sizes
 
 Floats = NDArray[np.float64]
 
 NATURAL_FREQUENCY = 1.0  # rad/s, so that angle and velocity have the same scale
 DAMPING = 0.1  # 1/s
-GAP_LIMITS = (0.2, 4.0)  # in units of the mean gap
+DT_LIMITS = (0.2, 4.0)  # in units of the mean gap
 SUBSTEPS = 32  # Runge-Kutta steps per gap, at least
-LONGEST_STEP = 1 / 16  # s: gaps of 2 s, the longest by default, add errors of 1e-6; of 8 s, 2e-5
+MAX_STEP = 1 / 16  # s: gaps of 2 s, the longest by default, add errors of 1e-6; of 8 s, 2e-5
 
 PENDULUM = DatasetCard(
     name="pendulum",
@@ -56,7 +56,7 @@ PENDULUM = DatasetCard(
 
 
 @dataclass(frozen=True)
-class Drive:
+class DrivingTorque:
     """The torque of each of B pendulums, per unit of inertia.
 
     Args:
@@ -98,11 +98,11 @@ def load_pendulum(
     Raises:
         ArgumentError: an option is outside its range.
     """
-    train_size, valid_size, test_size = checked_sizes(sizes)
-    seed_of_bits(32, seed=seed)
-    at_least(1, steps=steps)
-    within(0.0, 10.0, noise=noise)
-    within(0.001, 2.0, mean_gap=mean_gap)
+    train_size, valid_size, test_size = check_sizes(sizes)
+    check_seed(32, seed=seed)
+    check_at_least(1, steps=steps)
+    check_within(0.0, 10.0, noise=noise)
+    check_within(0.001, 2.0, mean_gap=mean_gap)
 
     def part(stream: int, size: int) -> SequenceBatch:
         rng = np.random.RandomState([seed, stream])
@@ -116,7 +116,7 @@ def load_pendulum(
     )
 
 
-def simulate(start: Floats, times: Floats, drive: Drive) -> Floats:
+def simulate(start: Floats, times: Floats, drive: DrivingTorque) -> Floats:
     """Integrate pendulums from observation to observation, by steps of 1/16 s at most.
 
     Args:
@@ -129,27 +129,31 @@ def simulate(start: Floats, times: Floats, drive: Drive) -> Floats:
     """
     longest = float(np.diff(times, axis=1).max(initial=0.0))
     # a gap that rounding has made longer than it was drawn takes no step more
-    substeps = max(SUBSTEPS, math.ceil(longest / LONGEST_STEP - 1e-6))
+    substeps = max(SUBSTEPS, math.ceil(longest / MAX_STEP - 1e-6))
     states = [start]
     for now, following in zip(times.T[:-1], times.T[1:], strict=True):
         states.append(_advance(states[-1], now, following, drive, substeps))
     return np.stack(states, axis=-1)
 
 
-def _advance(state: Floats, now: Floats, following: Floats, drive: Drive, substeps: int) -> Floats:
+def _advance(
+    state: Floats, now: Floats, following: Floats, drive: DrivingTorque, substeps: int
+) -> Floats:
     step = (following - now) / substeps
     for substep in range(substeps):
-        state = _runge_kutta(state, now + substep * step, step, lambda s, t: _flow(s, t, drive))
+        state = _rk4_step(
+            state, now + substep * step, step, lambda s, t: _compute_derivative(s, t, drive)
+        )
     return state
 
 
-def _flow(state: Floats, time: Floats, drive: Drive) -> Floats:
+def _compute_derivative(state: Floats, time: Floats, drive: DrivingTorque) -> Floats:
     angle, velocity = state
     pull = -(NATURAL_FREQUENCY**2) * np.sin(angle)
     return np.stack([velocity, pull - DAMPING * velocity + drive(time)])
 
 
-def _runge_kutta(
+def _rk4_step(
     state: Floats, time: Floats, step: Floats, flow: Callable[[Floats, Floats], Floats]
 ) -> Floats:
     k1 = flow(state, time)
@@ -162,13 +166,13 @@ def _runge_kutta(
 def _generate(
     size: int, steps: int, noise: float, mean_gap: float, rng: np.random.RandomState
 ) -> SequenceBatch:
-    drive = Drive(
+    drive = DrivingTorque(
         amplitude=rng.uniform(0.0, 1.0, size),
         frequency=rng.uniform(0.5, 1.5, size),
         phase=rng.uniform(0.0, 2 * np.pi, size),
     )
     start = rng.uniform([[-2.0], [-1.0]], [[2.0], [1.0]], (2, size))
-    low, high = (limit * mean_gap for limit in GAP_LIMITS)
+    low, high = (limit * mean_gap for limit in DT_LIMITS)
     gaps = np.clip(rng.exponential(mean_gap, (size, steps)), low, high)
     # One observation more than there are inputs: the last is a target only.
     times = np.concatenate([np.zeros((size, 1)), gaps.cumsum(1)], axis=1)
@@ -180,5 +184,5 @@ def _generate(
     return SequenceBatch(
         x=torch.from_numpy(x.astype(np.float32)),
         y=torch.from_numpy(clean[:, 1:].astype(np.float32)),
-        dt=torch.from_numpy(gaps_from_times(times[:, :-1], first=mean_gap)),
+        dt=torch.from_numpy(dt_from_times(times[:, :-1], first_dt=mean_gap)),
     )

@@ -21,7 +21,7 @@ _NEWTON_STEPS = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Feet:
+class FootPoints:
     """The points of a centre line that are nearest to given points.
 
     Args:
@@ -38,7 +38,7 @@ class Feet:
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
+class CentreLine:
     """Points of a centre line, :data:`SPACING` apart.
 
     Args:
@@ -51,21 +51,21 @@ class Path:
     y: Floats
     heading: Floats
 
-    def seen_from(self, car: "Car") -> "Path":
+    def to_car_frame(self, car: "Car") -> "CentreLine":
         """Return the same points in the frame of a car."""
         dx, dy = self.x - car.x, self.y - car.y
         cosine, sine = np.cos(car.heading), np.sin(car.heading)
-        return Path(
+        return CentreLine(
             x=cosine * dx + sine * dy,
             y=cosine * dy - sine * dx,
             heading=self.heading - car.heading,
         )
 
-    def nearest(self) -> int:
+    def find_nearest_to_origin(self) -> int:
         """Return the number of the point nearest to the origin."""
         return int(np.argmin(self.x**2 + self.y**2))
 
-    def feet(self, x: Singles, y: Singles, guess: Singles) -> Feet:
+    def find_foot_points(self, x: Singles, y: Singles, guess: Singles) -> FootPoints:
         """Find the nearest points of the road by Newton's method.
 
         The road goes on straight before its start and after its end.
@@ -90,7 +90,7 @@ class Path:
             # Beyond the centre of the turn there is no foot; such points are far off the road.
             narrowing = np.maximum(1 - curvature[here] * lateral, np.float32(0.3))
             along = np.float32(SPACING) * here.astype(np.float32) + ahead / narrowing
-        return Feet(along, lateral, cosine, sine)
+        return FootPoints(along, lateral, cosine, sine)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Car:
         )
 
 
-def path_from_curvature(curvature: Floats) -> Path:
+def make_centre_line(curvature: Floats) -> CentreLine:
     """Lay out a road that starts at the origin, in the direction of x.
 
     Args:
@@ -124,14 +124,14 @@ def path_from_curvature(curvature: Floats) -> Path:
     heading = np.concatenate([[0.0], np.cumsum(turns)])
     middle = heading[:-1] + turns / 2  # of the arc between two points, as in Car.drive
     chord = SPACING * np.sinc(turns / (2 * np.pi))
-    return Path(
+    return CentreLine(
         x=np.concatenate([[0.0], np.cumsum(chord * np.cos(middle))]),
         y=np.concatenate([[0.0], np.cumsum(chord * np.sin(middle))]),
         heading=heading,
     )
 
 
-def beside(path: Path, along: float, offset: float, turned: float) -> Car:
+def place_car(path: CentreLine, along: float, offset: float, turned: float) -> Car:
     """Place a car on a road.
 
     Args:
@@ -149,7 +149,7 @@ def beside(path: Path, along: float, offset: float, turned: float) -> Car:
     )
 
 
-def pure_pursuit(path: Path, lookahead: float) -> float:
+def pure_pursuit(path: CentreLine, lookahead: float) -> float:
     """Return the curvature that leads to the point of the centre line at a distance ahead.
 
     The arc that leaves the origin forwards and passes through (x, y) has curvature
@@ -162,7 +162,7 @@ def pure_pursuit(path: Path, lookahead: float) -> float:
     Raises:
         ArgumentError: the road ends before that distance.
     """
-    here = path.nearest()
+    here = path.find_nearest_to_origin()
     distance = np.hypot(path.x[here:], path.y[here:])
     far = distance >= lookahead
     if not far.any():

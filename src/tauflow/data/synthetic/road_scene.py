@@ -87,7 +87,7 @@ SEASONS = {
 """The seasons that a drive can have."""
 
 
-def _none(*shape: int) -> Floats:
+def _make_empty(*shape: int) -> Floats:
     return np.zeros(shape)
 
 
@@ -120,15 +120,15 @@ class Scene:
     tint: Colour = (1.0, 1.0, 1.0)
     visibility: float = 1000.0
     texture: float = 0.0
-    waves: Floats = field(default_factory=lambda: _none(0, 3))
-    shadows: Floats = field(default_factory=lambda: _none(0))
+    waves: Floats = field(default_factory=lambda: _make_empty(0, 3))
+    shadows: Floats = field(default_factory=lambda: _make_empty(0))
     slant: float = 0.0
     darkness: float = 0.0
-    skyline: Floats = field(default_factory=lambda: _none(0, 3))
+    skyline: Floats = field(default_factory=lambda: _make_empty(0, 3))
     woods: float = 0.0
 
 
-def draw_scene(length: float, seasons: Sequence[str], rng: np.random.RandomState) -> Scene:
+def sample_scene(length: float, seasons: Sequence[str], rng: np.random.RandomState) -> Scene:
     """Draw what a drive looks like.
 
     Args:
@@ -148,7 +148,7 @@ def draw_scene(length: float, seasons: Sequence[str], rng: np.random.RandomState
         visibility=float(np.exp(rng.uniform(np.log(40.0), np.log(300.0)))),
         texture=rng.uniform(0.05, 0.25),
         waves=rng.uniform([0.5, -4.0, 0.0], [6.0, 4.0, 2 * np.pi], (4, 3)),
-        shadows=_draw_shadows(length, rng),
+        shadows=_sample_shadows(length, rng),
         slant=rng.uniform(-1.0, 1.0),
         darkness=rng.uniform(0.3, 0.6) if sunny else 0.0,
         skyline=np.stack(
@@ -163,7 +163,7 @@ def draw_scene(length: float, seasons: Sequence[str], rng: np.random.RandomState
     )
 
 
-def _draw_shadows(length: float, rng: np.random.RandomState) -> NDArray[np.float64]:
+def _sample_shadows(length: float, rng: np.random.RandomState) -> NDArray[np.float64]:
     """Draw shadows of 1 to 5 m with gaps of 2 to 14 m between them."""
     count = int(np.ceil(length / 3.0))  # more than fit
     gaps, lengths = rng.uniform(2.0, 14.0, count), rng.uniform(1.0, 5.0, count)

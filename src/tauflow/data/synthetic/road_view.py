@@ -12,12 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
-from .road_path import SPACING, Car, Feet, Path, Singles
+from .road_path import SPACING, Car, CentreLine, FootPoints, Singles
 from .road_scene import MARK_WIDTH, SHOULDER, Mark, Scene
 
-FAR = 120.0  # metres of road that a camera has to be given; farther it is drawn straight
+MAX_DISTANCE = 120.0  # metres of road that a camera has to be given; farther it is drawn straight
 HORIZON = 500.0  # metres; ground is drawn up to here, a fraction of a pixel below the horizon
-BESIDE = 12.0  # metres from the lane at which the shadows of roadside trees end
+SHADOW_RANGE = 12.0  # metres from the lane at which the shadows of roadside trees end
 PENUMBRA = 0.4  # metres over which the edge of a shadow is soft
 
 
@@ -27,19 +27,19 @@ class Ground:
 
     Args:
         first: number of the first of these rows.
-        front: metres to the front, (R, 1).
-        left: metres to the left, (R, C).
-        front_per_row: change of ``front`` from a row to the next, (R, 1).
-        left_per_row: change of ``left`` from a row to the next, (R, C).
-        left_per_column: change of ``left`` from a column to the next, (R, 1).
+        longitudinal: metres to the front, (R, 1).
+        lateral: metres to the left, (R, C).
+        longitudinal_per_row: change of ``longitudinal`` from a row to the next, (R, 1).
+        lateral_per_row: change of ``lateral`` from a row to the next, (R, C).
+        lateral_per_column: change of ``lateral`` from a column to the next, (R, 1).
     """
 
     first: int
-    front: Singles
-    left: Singles
-    front_per_row: Singles
-    left_per_row: Singles
-    left_per_column: Singles
+    longitudinal: Singles
+    lateral: Singles
+    longitudinal_per_row: Singles
+    lateral_per_row: Singles
+    lateral_per_column: Singles
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,14 @@ class Camera:
         length = self.height / falling
         return Ground(
             first=first,
-            front=length * forward,
-            left=-length * right,
-            front_per_row=-length / (falling * self.focal),
-            left_per_row=length * right * np.float32(np.cos(self.pitch)) / (falling * self.focal),
-            left_per_column=-length / np.float32(self.focal),
+            longitudinal=length * forward,
+            lateral=-length * right,
+            longitudinal_per_row=-length / (falling * self.focal),
+            lateral_per_row=length
+            * right
+            * np.float32(np.cos(self.pitch))
+            / (falling * self.focal),
+            lateral_per_column=-length / np.float32(self.focal),
         )
 
     @cached_property
@@ -112,7 +115,7 @@ class Camera:
         return angle
 
 
-def render(camera: Camera, path: Path, cars: Sequence[Car], scene: Scene) -> Singles:
+def render(camera: Camera, path: CentreLine, cars: Sequence[Car], scene: Scene) -> Singles:
     """Draw what a camera sees from places on a road.
 
     Args:
@@ -129,7 +132,7 @@ def render(camera: Camera, path: Path, cars: Sequence[Car], scene: Scene) -> Sin
     _paint_sky(frames[:, :, :first], camera, cars, scene)
     if first < camera.rows:
         _paint_ground(frames[:, :, first:], camera.ground, path, cars, scene)
-    frames *= np.float32(scene.brightness) * _channels(scene.tint)
+    frames *= np.float32(scene.brightness) * _to_channels(scene.tint)
     return np.clip(frames, 0.0, 1.0, out=frames)
 
 
@@ -137,33 +140,33 @@ def _paint_sky(frames: Singles, camera: Camera, cars: Sequence[Car], scene: Scen
     """Fill frames (T, 3, R, C) of the sky's rows: bluer further up, with woods at the horizon."""
     season, elevation = scene.season, camera.elevation[: frames.shape[2]]
     blue = np.clip(elevation / 0.4, 0.0, 1.0)
-    frames[:] = (1 - blue) * _channels(season.haze) + blue * _channels(season.sky)
-    azimuth = camera.azimuth + _singles([car.heading for car in cars])[:, None]
+    frames[:] = (1 - blue) * _to_channels(season.haze) + blue * _to_channels(season.sky)
+    azimuth = camera.azimuth + _to_float32([car.heading for car in cars])[:, None]
     height = np.full(azimuth.shape, scene.woods, dtype=np.float32)  # (T, C)
     for tangent, cycles, phase in scene.skyline.astype(np.float32):
         height += tangent * np.sin(cycles * azimuth + phase)
     above = (height[:, None, :] - elevation) * np.float32(camera.focal)
     covered = np.clip(above + np.float32(0.5), 0.0, 1.0)  # (T, R, C)
     # Woods are far: they take half of the haze's colour.
-    woods = 0.5 * _channels(season.woods) + 0.5 * _channels(season.haze)
+    woods = 0.5 * _to_channels(season.woods) + 0.5 * _to_channels(season.haze)
     frames += covered[:, None] * (woods - frames)
 
 
 def _paint_ground(
-    frames: Singles, ground: Ground, path: Path, cars: Sequence[Car], scene: Scene
+    frames: Singles, ground: Ground, path: CentreLine, cars: Sequence[Car], scene: Scene
 ) -> None:
     """Draw the road and the land, over frames (T, 3, R, C) of the ground's rows."""
-    feet, along, across = _patches(ground, path, cars)
+    feet, along, across = _locate_patches(ground, path, cars)
     marks, season = scene.marks, scene.season
     low = min(mark.offset for mark in marks) - SHOULDER
     high = max(mark.offset for mark in marks) + SHOULDER
-    paved = _overlap(feet.lateral, across, low, high)
+    paved = _compute_overlap(feet.lateral, across, low, high)
     painted = np.zeros_like(paved)
     for mark in marks:
-        painted += _share_of_mark(mark, feet, along, across)
+        painted += _compute_mark_coverage(mark, feet, along, across)
     painted *= np.float32(scene.paint)
-    light = _light(feet, along, across, scene)
-    clear = np.exp(-ground.front / np.float32(scene.visibility))
+    light = _compute_brightness(feet, along, across, scene)
+    clear = np.exp(-ground.longitudinal / np.float32(scene.visibility))
     colours = zip(season.verge, season.asphalt, season.mark, season.haze, strict=True)
     for channel, (verge, asphalt, mark_colour, haze) in enumerate(colours):
         colour = verge + np.float32(asphalt - verge) * paved
@@ -172,56 +175,60 @@ def _paint_ground(
         frames[:, channel] = haze + clear * (colour - np.float32(haze))
 
 
-def _patches(ground: Ground, path: Path, cars: Sequence[Car]) -> tuple[Feet, Singles, Singles]:
+def _locate_patches(
+    ground: Ground, path: CentreLine, cars: Sequence[Car]
+) -> tuple[FootPoints, Singles, Singles]:
     """Return where pixels look on the road, and the size of the patch each sees, (T, R, C).
 
     The size is the length and the width of the patch, along and across the road, in m.
     """
-    heading = _singles([car.heading for car in cars])[:, None, None]
+    heading = _to_float32([car.heading for car in cars])[:, None, None]
     cosine: Singles = np.cos(heading)
     sine: Singles = np.sin(heading)
-    x: Singles = _singles([car.x for car in cars])[:, None, None] + cosine * ground.front
-    y: Singles = _singles([car.y for car in cars])[:, None, None] + sine * ground.front
-    x, y = x - sine * ground.left, y + cosine * ground.left
-    guess = np.empty((len(cars), len(ground.front), 1), dtype=np.float32)
+    x: Singles = _to_float32([car.x for car in cars])[:, None, None] + cosine * ground.longitudinal
+    y: Singles = _to_float32([car.y for car in cars])[:, None, None] + sine * ground.longitudinal
+    x, y = x - sine * ground.lateral, y + cosine * ground.lateral
+    guess = np.empty((len(cars), len(ground.longitudinal), 1), dtype=np.float32)
     for number, car in enumerate(cars):
-        seen = path.seen_from(car)
-        here = seen.nearest()
+        seen = path.to_car_frame(car)
+        here = seen.find_nearest_to_origin()
         # As far as the road leads away from the car; beyond, Newton's method finds its way.
         back = np.flatnonzero(np.diff(seen.x[here:]) <= 0)
         there = here + int(back[0]) + 1 if back.size else len(seen.x)
         guess[number] = np.interp(
-            ground.front, seen.x[here:there], SPACING * np.arange(here, there)
+            ground.longitudinal, seen.x[here:there], SPACING * np.arange(here, there)
         )
-    feet = path.feet(x, y, np.broadcast_to(guess, x.shape))
+    feet = path.find_foot_points(x, y, np.broadcast_to(guess, x.shape))
     # The road's direction in the car's frame turns sizes in that frame into sizes on the road.
     forward = feet.cosine * cosine + feet.sine * sine
     leftward = feet.sine * cosine - feet.cosine * sine
     along = np.hypot(
-        leftward * ground.left_per_column,
-        forward * ground.front_per_row + leftward * ground.left_per_row,
+        leftward * ground.lateral_per_column,
+        forward * ground.longitudinal_per_row + leftward * ground.lateral_per_row,
     )
     across = np.hypot(
-        forward * ground.left_per_column,
-        forward * ground.left_per_row - leftward * ground.front_per_row,
+        forward * ground.lateral_per_column,
+        forward * ground.lateral_per_row - leftward * ground.longitudinal_per_row,
     )
     return feet, along, across
 
 
-def _share_of_mark(mark: Mark, feet: Feet, along: Singles, across: Singles) -> Singles:
+def _compute_mark_coverage(
+    mark: Mark, feet: FootPoints, along: Singles, across: Singles
+) -> Singles:
     """Return which share of each patch is painted."""
     half = MARK_WIDTH / 2
-    share = _overlap(feet.lateral, across, mark.offset - half, mark.offset + half)
+    share = _compute_overlap(feet.lateral, across, mark.offset - half, mark.offset + half)
     if mark.dash > 0:
         period = mark.dash + mark.gap
         reach = np.float32(0.5) * along
-        painted = _dashes(feet.along + reach, mark.dash, period)
-        painted -= _dashes(feet.along - reach, mark.dash, period)
+        painted = _compute_painted_length(feet.along + reach, mark.dash, period)
+        painted -= _compute_painted_length(feet.along - reach, mark.dash, period)
         share *= painted / along
     return share
 
 
-def _dashes(along: Singles, dash: float, period: float) -> Singles:
+def _compute_painted_length(along: Singles, dash: float, period: float) -> Singles:
     """Return how many metres are painted from 0 to a place."""
     whole: Singles = np.floor(along / np.float32(period))
     painted: Singles = whole * np.float32(dash)
@@ -229,7 +236,7 @@ def _dashes(along: Singles, dash: float, period: float) -> Singles:
     return painted
 
 
-def _overlap(middle: Singles, width: Singles, low: float, high: float) -> Singles:
+def _compute_overlap(middle: Singles, width: Singles, low: float, high: float) -> Singles:
     """Return which share of intervals of a width lies between two places."""
     inside = np.minimum(middle + width / 2, np.float32(high))
     inside -= np.maximum(middle - width / 2, np.float32(low))
@@ -237,7 +244,7 @@ def _overlap(middle: Singles, width: Singles, low: float, high: float) -> Single
     return share
 
 
-def _light(feet: Feet, along: Singles, across: Singles, scene: Scene) -> Singles:
+def _compute_brightness(feet: FootPoints, along: Singles, across: Singles, scene: Scene) -> Singles:
     """Return what texture and shadows make of the ground's brightness, a factor."""
     light = np.ones_like(along)
     if scene.texture > 0 and len(scene.waves):
@@ -252,15 +259,15 @@ def _light(feet: Feet, along: Singles, across: Singles, scene: Scene) -> Singles
         lengths = np.where(np.arange(len(scene.shadows)) % 2, np.diff(scene.shadows, prepend=0), 0)
         dark = np.interp(place + width / 2, scene.shadows, lengths.cumsum())
         dark -= np.interp(place - width / 2, scene.shadows, lengths.cumsum())
-        depth = np.clip((BESIDE - np.abs(feet.lateral)) / 4.0, 0.0, scene.darkness)
+        depth = np.clip((SHADOW_RANGE - np.abs(feet.lateral)) / 4.0, 0.0, scene.darkness)
         light *= (1 - depth * dark / width).astype(np.float32)
     return light
 
 
-def _channels(colour: Sequence[float]) -> Singles:
+def _to_channels(colour: Sequence[float]) -> Singles:
     """Return a colour as (3, 1, 1)."""
-    return _singles(colour)[:, None, None]
+    return _to_float32(colour)[:, None, None]
 
 
-def _singles(values: Sequence[float]) -> Singles:
+def _to_float32(values: Sequence[float]) -> Singles:
     return np.asarray(values, dtype=np.float32)

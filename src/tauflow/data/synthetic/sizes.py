@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from tauflow.checks import at_least
+from tauflow._internal.checks import check_at_least
 from tauflow.errors import ArgumentError
 
 
-def checked_sizes(sizes: Sequence[int]) -> tuple[int, int, int]:
+def check_sizes(sizes: Sequence[int]) -> tuple[int, int, int]:
     """Return the numbers of training, validation and test sequences.
 
     Raises:
@@ -18,7 +18,7 @@ def checked_sizes(sizes: Sequence[int]) -> tuple[int, int, int]:
         )
     train, valid, test = sizes
     return (
-        at_least(1, train_size=train),
-        at_least(0, valid_size=valid),
-        at_least(1, test_size=test),
+        check_at_least(1, train_size=train),
+        check_at_least(0, valid_size=valid),
+        check_at_least(1, test_size=test),
     )

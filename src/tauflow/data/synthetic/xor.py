@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import check_one_of, check_within
 from tauflow.batch import SequenceBatch
-from tauflow.checks import one_of, within
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import ArgumentError
 
 PAD = 32
 TRAIN_SIZE, TRAIN_SEED = 100_000, 1234984
 TEST_SIZE, TEST_SEED = 10_000, 48736
-TESTS, VALIDS = ("published", "unseen"), ("held", "unseen")
+TEST_OPTIONS, VALID_OPTIONS = ("published", "unseen"), ("held", "unseen")
 
 _SHARED_NOTES = (
     "dt is the number of bits since the previous entry, divided by 32; before the first entry it "
@@ -73,7 +73,7 @@ Streams = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
-class Entries:
+class EncodedStreams:
     """Sequences of entries, padded at the end.
 
     Args:
@@ -113,7 +113,7 @@ def load_xor_dense(
             ``valid="unseen"`` could choose.
         UnknownNameError: no such test or validation part.
     """
-    return _load(XOR_DENSE, holdout, test, valid)
+    return _load_task(XOR_DENSE, holdout, test, valid)
 
 
 def load_xor_event(
@@ -125,10 +125,10 @@ def load_xor_event(
     valid: str = "held",
 ) -> TaskData:
     """Generate XOR with one entry per change; for the arguments see :func:`load_xor_dense`."""
-    return _load(XOR_EVENT, holdout, test, valid)
+    return _load_task(XOR_EVENT, holdout, test, valid)
 
 
-def draw_streams(size: int, seed: int) -> Streams:
+def sample_streams(size: int, seed: int) -> Streams:
     """Draw random bit streams in the order of the authors' generator: a length, then its bits.
 
     Args:
@@ -147,13 +147,13 @@ def draw_streams(size: int, seed: int) -> Streams:
     return bits, lengths
 
 
-def encode_dense(bits: NDArray[np.int64], lengths: NDArray[np.int64]) -> Entries:
+def encode_dense(bits: NDArray[np.int64], lengths: NDArray[np.int64]) -> EncodedStreams:
     """Make every bit an entry."""
     mask = np.arange(PAD) < lengths[:, None]
-    return Entries(bits, elapsed=mask.astype(np.int64), mask=mask, parity=bits.sum(1) % 2)
+    return EncodedStreams(bits, elapsed=mask.astype(np.int64), mask=mask, parity=bits.sum(1) % 2)
 
 
-def encode_events(bits: NDArray[np.int64], lengths: NDArray[np.int64]) -> Entries:
+def encode_events(bits: NDArray[np.int64], lengths: NDArray[np.int64]) -> EncodedStreams:
     """Make entries of the bits that differ from the one before, and of the last bit."""
     position = np.arange(PAD)
     differs = np.diff(bits, axis=1, prepend=-1) != 0
@@ -166,47 +166,47 @@ def encode_events(bits: NDArray[np.int64], lengths: NDArray[np.int64]) -> Entrie
     values[streams, slots] = bits[chosen]
     elapsed[streams, slots] = positions - previous
     mask = position < chosen.sum(1)[:, None]
-    return Entries(values, elapsed, mask, parity=bits.sum(1) % 2)
+    return EncodedStreams(values, elapsed, mask, parity=bits.sum(1) % 2)
 
 
-def unseen(streams: Streams, trained: Streams) -> Streams:
+def exclude_streams(streams: Streams, excluded: Streams) -> Streams:
     """Return the streams that are not among the training streams, in their order."""
-    new = ~np.isin(_codes(*streams), _codes(*trained))
+    new = ~np.isin(_to_unique_codes(*streams), _to_unique_codes(*excluded))
     return streams[0][new], streams[1][new]
 
 
-def _codes(bits: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def _to_unique_codes(bits: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return a number for every stream, different for different streams."""
     # A 1 behind the last bit keeps apart what differs in trailing zeros only.
     codes: NDArray[np.int64] = bits @ (1 << np.arange(PAD, dtype=np.int64)) + (1 << lengths)
     return codes
 
 
-def _load(card: DatasetCard, holdout: float, test: str, valid: str) -> TaskData:
-    kept = TRAIN_SIZE - int(within(0.0, 0.5, holdout=holdout) * TRAIN_SIZE)
-    one_of(TESTS, test=test)
-    one_of(VALIDS, valid=valid)
+def _load_task(card: DatasetCard, holdout: float, test: str, valid: str) -> TaskData:
+    kept = TRAIN_SIZE - int(check_within(0.0, 0.5, holdout=holdout) * TRAIN_SIZE)
+    check_one_of(TEST_OPTIONS, test=test)
+    check_one_of(VALID_OPTIONS, valid=valid)
     if valid == "unseen" and kept == TRAIN_SIZE:
         raise ArgumentError(
             f"valid='unseen' chooses among streams that are held out, and holdout={holdout!r} "
             "holds out none. Give a holdout such as 0.02, or leave valid out."
         )
-    bits, lengths = drawn = draw_streams(TRAIN_SIZE, TRAIN_SEED)
+    bits, lengths = drawn = sample_streams(TRAIN_SIZE, TRAIN_SEED)
     trained, held = (bits[:kept], lengths[:kept]), (bits[kept:], lengths[kept:])
-    tested = draw_streams(TEST_SIZE, TEST_SEED)
+    tested = sample_streams(TEST_SIZE, TEST_SEED)
     if test == "unseen":
-        tested = unseen(tested, drawn)
+        tested = exclude_streams(tested, drawn)
     if valid == "unseen":
-        held = unseen(held, trained)
+        held = exclude_streams(held, trained)
     return TaskData(
         replace(card, sizes=(kept, len(held[0]), len(tested[0]))),
-        train=_part(card, trained),
-        valid=_part(card, held) if kept < TRAIN_SIZE else None,
-        test=_part(card, tested),
+        train=_make_split(card, trained),
+        valid=_make_split(card, held) if kept < TRAIN_SIZE else None,
+        test=_make_split(card, tested),
     )
 
 
-def _part(card: DatasetCard, streams: Streams) -> SequenceBatch:
+def _make_split(card: DatasetCard, streams: Streams) -> SequenceBatch:
     encode = encode_dense if card.name == XOR_DENSE.name else encode_events
     entries = encode(*streams)
     return SequenceBatch(

@@ -8,26 +8,33 @@ from typing import IO
 
 import numpy as np
 
+from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError
-from tauflow.extras import require
 
-from .csv_plain import plain_rows, typed_columns
-from .from_frame import check_unique, stripped
-from .opened import LONGEST_LINE, HeldFile, check_there, content_of, line_of, opened
-from .sheet import SHOWN, Sheet
+from .csv_pandas import find_row_lines, read_typed_columns
+from .file_content import (
+    MAX_LINE_BYTES,
+    InMemoryFile,
+    check_file_exists,
+    open_file,
+    read_content,
+    read_line,
+)
+from .from_frame import check_unique, strip_texts
+from .table import MAX_SHOWN_LENGTH, Table
 
 _NAMED_DELIMITERS = {"\\t": "\t", "tab": "\t"}
-_MARK = b"\xef\xbb\xbf"  # with which UTF-8 may begin
+_UTF8_BOM = b"\xef\xbb\xbf"  # with which UTF-8 may begin
 
 
-def read_sheet(
-    path: Path | HeldFile,
+def read_csv_table(
+    path: Path | InMemoryFile,
     delimiter: str = ",",
     names: Collection[str | None] = (),
     labels: Collection[str] = (),
     decimal: str = ".",
-    absent: Collection[str] = (),
-) -> Sheet:
+    na_values: Collection[str] = (),
+) -> Table:
     """Read a CSV file in UTF-8 whose first row names the columns.
 
     Rows are counted as in a spreadsheet: the row of names is row 1, and empty rows count.
@@ -43,8 +50,8 @@ def read_sheet(
         labels: columns whose cells may be names, such as targets: they are text, too, if they hold
             few different whole numbers, so that 01 and 1 can be told apart.
         decimal: sign before the decimals of numbers; numbers with another one are text.
-        absent: texts, no numbers, that mean a missing value, beside the usual ones; a column with
-            them need not be text for that.
+        na_values: texts, no numbers, that mean a missing value, beside the usual ones; a column
+            with them need not be text for that.
 
     Raises:
         ArgumentError: the delimiter is not a single character.
@@ -59,12 +66,12 @@ def read_sheet(
             "a comma."
         )
     pandas = require("pandas", extra="tables")
-    check_there(path)
-    with opened(path) as stream:
-        start = len(_MARK) if stream.read(len(_MARK)) == _MARK else 0
-        header, number = _header(stream, start, delimiter)
+    check_file_exists(path)
+    with open_file(path) as stream:
+        start = len(_UTF8_BOM) if stream.read(len(_UTF8_BOM)) == _UTF8_BOM else 0
+        header, number = _read_header(stream, start, delimiter)
         start = stream.tell()
-        rows = plain_rows(stream, len(header), delimiter)
+        rows = find_row_lines(stream, len(header), delimiter)
         if rows is not None and any(header):
             _check_header(path, header, delimiter)
             # Where commas are both, those in quotation may be neither: cells are needed as written.
@@ -73,31 +80,35 @@ def read_sheet(
             maybe = [place for place, name in enumerate(header) if name in labels]
             stream.seek(start)
             signs = (delimiter, decimal)
-            columns = typed_columns(
-                pandas, stream, len(header), signs, text, maybe, len(rows), absent
+            columns = read_typed_columns(
+                pandas, stream, len(header), signs, text, maybe, len(rows), na_values
             )
             if columns is not None:
                 rows += number
 
                 def written(row: int, column: str) -> str:
-                    return _cells(line_of(path, int(rows[row])), delimiter)[header.index(column)]
+                    return _parse_line(read_line(path, int(rows[row])), delimiter)[
+                        header.index(column)
+                    ]
 
                 typed = dict(zip(header, columns, strict=True))
-                return Sheet(str(path), typed, rows, written=written, untyped=True)
+                return Table(str(path), typed, rows, original_text=written, untyped=True)
         stream.seek(0)
-        return _strictly(path, content_of(path, stream).removeprefix(_MARK), delimiter)
+        return _read_with_csv_module(
+            path, read_content(path, stream).removeprefix(_UTF8_BOM), delimiter
+        )
 
 
-def _header(stream: IO[bytes], start: int, delimiter: str) -> tuple[list[str], int]:
+def _read_header(stream: IO[bytes], start: int, delimiter: str) -> tuple[list[str], int]:
     """Return the cells of the first line that is not empty, and its number; read on behind it."""
     stream.seek(start)
-    for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), start=1):
+    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b""), start=1):
         if line.strip():
-            return _cells(line, delimiter), number
+            return _parse_line(line, delimiter), number
     return [], 0
 
 
-def _cells(line: bytes, delimiter: str) -> list[str]:
+def _parse_line(line: bytes, delimiter: str) -> list[str]:
     try:
         (cells,) = csv.reader([line.decode()], delimiter=delimiter, strict=True)
     except (csv.Error, TypeError, ValueError):  # of several lines, perhaps
@@ -105,13 +116,13 @@ def _cells(line: bytes, delimiter: str) -> list[str]:
     return [cell.strip() for cell in cells]
 
 
-def _strictly(path: Path | HeldFile, content: bytes, delimiter: str) -> Sheet:
+def _read_with_csv_module(path: Path | InMemoryFile, content: bytes, delimiter: str) -> Table:
     """Read a file of text cells, and refuse what is no table, by row."""
     try:
         lines = list(io.StringIO(content.decode(), newline=""))
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8 ({error}). Save it as CSV UTF-8.") from error
-    rows, firsts = _rows(path, lines, delimiter)
+    rows, firsts = _parse_rows(path, lines, delimiter)
     filled = [(number, row) for number, row in enumerate(rows, start=1) if any(row)]
     if not filled:
         what = "holds empty cells and lines alone" if content else "is empty"
@@ -132,13 +143,15 @@ def _strictly(path: Path | HeldFile, content: bytes, delimiter: str) -> Sheet:
             )
         _check_quotes(path, number, lines[firsts[number - 1] : firsts[number]], header, delimiter)
     cells = [row for _, row in filled[1:]]
-    columns = {name: stripped([row[place] for row in cells]) for place, name in enumerate(header)}
+    columns = {
+        name: strip_texts([row[place] for row in cells]) for place, name in enumerate(header)
+    }
     numbers = np.array([number for number, _ in filled[1:]], np.int64)
-    return Sheet(str(path), columns, numbers, untyped=True)
+    return Table(str(path), columns, numbers, untyped=True)
 
 
-def _rows(
-    path: Path | HeldFile, lines: Sequence[str], delimiter: str
+def _parse_rows(
+    path: Path | InMemoryFile, lines: Sequence[str], delimiter: str
 ) -> tuple[list[list[str]], list[int]]:
     """Return the cells of every row, and the line in which each begins; one more for the end."""
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -157,7 +170,11 @@ def _rows(
 
 
 def _check_quotes(
-    path: Path | HeldFile, number: int, lines: Sequence[str], header: Sequence[str], delimiter: str
+    path: Path | InMemoryFile,
+    number: int,
+    lines: Sequence[str],
+    header: Sequence[str],
+    delimiter: str,
 ) -> None:
     """Refuse a row of several lines that would be as many whole rows if no mark were a quotation.
 
@@ -169,16 +186,17 @@ def _check_quotes(
         raise DataError(
             f"{path}, row {number} holds {len(lines)} lines, each with as many cells as there are "
             "columns: a quotation mark that is none seems to have swallowed rows. Remove it, or "
-            f"the line breaks within the quotation: {lines[0].strip()[:SHOWN]!r}"
+            f"the line breaks within the quotation: {lines[0].strip()[:MAX_SHOWN_LENGTH]!r}"
         )
 
 
-def _check_header(path: Path | HeldFile, header: Sequence[str], delimiter: str) -> None:
+def _check_header(path: Path | InMemoryFile, header: Sequence[str], delimiter: str) -> None:
     if len(header) == 1:
         other = next((sign for sign in ";\t|," if sign != delimiter and sign in header[0]), None)
         if other is not None:
             raise DataError(
-                f"{path} has the single column {header[0][:SHOWN]!r}: its cells seem to be "
+                f"{path} has the single column {header[0][:MAX_SHOWN_LENGTH]!r}: its cells seem "
+                "to be "
                 f"separated by {other!r}. Pass delimiter={other!r} (--delimiter {other!r})."
             )
     if "" in header:

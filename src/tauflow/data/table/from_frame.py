@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow._internal.optional_deps import require
+from tauflow._internal.sanitize import find_control_character
 from tauflow.errors import ArgumentError, DataError
-from tauflow.extras import require
-from tauflow.plain_text import control_character
 
-from .coded import Coded, Column
-from .sheet import SHOWN, Sheet
+from .categorical import Categorical, Column
+from .table import MAX_SHOWN_LENGTH, Table
 
 
-def sheet_of(table: Any) -> Sheet:
+def table_from_frame(table: Any) -> Table:
     """Return the columns of a data frame of any library, or of a mapping of names to arrays.
 
     Rows are counted from 0, as in ``table.iloc[row]``.
@@ -28,7 +28,7 @@ def sheet_of(table: Any) -> Sheet:
     """
     names_of_index = getattr(getattr(table, "index", None), "names", ())
     levels = tuple(str(name) for name in names_of_index if name is not None)
-    table, categorical, zones = _by_column(table)
+    table, categorical, zones = _convert_frame(table)
     names = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
     if not names:
         raise ArgumentError(
@@ -37,8 +37,8 @@ def sheet_of(table: Any) -> Sheet:
             "tauflow.data.read_csv, and join several with pandas.concat."
         )
     check_unique("the table", [str(name) for name in names])
-    columns = {str(name): _column(str(name), table[name]) for name in names}
-    categorical |= {str(name) for name in names if _is_categorical(table[name])}
+    columns = {str(name): _to_column(str(name), table[name]) for name in names}
+    categorical |= {str(name) for name in names if _has_categorical_dtype(table[name])}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
@@ -46,24 +46,24 @@ def sheet_of(table: Any) -> Sheet:
     rows = next(iter(lengths.values()))
     if not rows:
         raise DataError("the table holds no rows. Give one row for each sample.")
-    return Sheet(
+    return Table(
         "the table",
         columns,
         np.arange(rows),
         " (counted from 0)",
         categorical=categorical,
         levels=levels,
-        zones=zones,
+        time_zones=zones,
     )
 
 
-def _is_categorical(values: Any) -> bool:
+def _has_categorical_dtype(values: Any) -> bool:
     """Whether a column of pandas, Polars or narwhals says that it holds categories."""
     kind = str(getattr(values, "dtype", "")).partition("(")[0]
     return kind in ("category", "Categorical", "Enum")
 
 
-def _by_column(table: Any) -> tuple[Any, frozenset[str], dict[str, str]]:
+def _convert_frame(table: Any) -> tuple[Any, frozenset[str], dict[str, str]]:
     """Return a frame of another library than pandas by column, which are categorical, and zones.
 
     Others are returned as they are.
@@ -83,20 +83,22 @@ def _by_column(table: Any) -> tuple[Any, frozenset[str], dict[str, str]]:
         return table, frozenset(), {}
     columns, categorical, zones = {}, set(), {}
     for series in frame.iter_columns():
-        if _is_categorical(series):
+        if _has_categorical_dtype(series):
             categorical.add(series.name)
         if zone := getattr(series.dtype, "time_zone", None):
             zones[series.name] = zone  # of which the array, in UTC, says nothing
         # As Python's own numbers, whole ones beside missing values keep all their digits.
-        as_list = _is_categorical(series) or (series.dtype.is_integer() and series.null_count())
+        as_list = _has_categorical_dtype(series) or (
+            series.dtype.is_integer() and series.null_count()
+        )
         columns[series.name] = series.to_list() if as_list else series.to_numpy()
     return columns, frozenset(categorical), zones
 
 
-def _column(name: str, values: Any) -> Column:
+def _to_column(name: str, values: Any) -> Column:
     if isinstance(values, np.ma.MaskedArray):
-        values = _masked(values)
-    if _is_categorical(values) and hasattr(values, "isna") and values.isna().any():
+        values = _fill_masked(values)
+    if _has_categorical_dtype(values) and hasattr(values, "isna") and values.isna().any():
         values = values.astype(object)  # codes beside missing ones stay whole
     array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     if array.ndim != 1:
@@ -107,15 +109,17 @@ def _column(name: str, values: Any) -> Column:
     if array.dtype.kind in "biufmM":
         return array
     # NumPy makes text of the numbers beside a text in a list.
-    return stripped(list(values) if isinstance(values, list | tuple) else array.tolist())
+    return strip_texts(list(values) if isinstance(values, list | tuple) else array.tolist())
 
 
-def stripped(cells: Sequence[Any]) -> Coded:
+def strip_texts(cells: Sequence[Any]) -> Categorical:
     """Return a column of objects, in which text is without spaces at its ends."""
-    return Coded.of(cells).changed(lambda one: one.strip() if isinstance(one, str) else one)
+    return Categorical.from_values(cells).map_values(
+        lambda one: one.strip() if isinstance(one, str) else one
+    )
 
 
-def _masked(values: Any) -> NDArray[Any]:
+def _fill_masked(values: Any) -> NDArray[Any]:
     """Return an array of NumPy's with a mask as one whose masked entries are missing values."""
     if values.dtype.kind in "mM":
         undated: NDArray[Any] = values.filled(np.array("NaT", values.dtype))
@@ -125,7 +129,7 @@ def _masked(values: Any) -> NDArray[Any]:
     return cells
 
 
-def repeated(names: Iterable[str]) -> str | None:
+def find_repeated(names: Iterable[str]) -> str | None:
     """Return the first name that occurs again, if one does."""
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
@@ -133,12 +137,13 @@ def repeated(names: Iterable[str]) -> str | None:
 def check_unique(where: str, names: Sequence[str]) -> None:
     """Raise :class:`ArgumentError` if two columns have one name, or one that cannot be printed."""
     for name in names:
-        if character := control_character(name):
+        if character := find_control_character(name):
             raise ArgumentError(
-                f"{where}: the column {name[:SHOWN]!r} has the control character {character!r} in "
+                f"{where}: the column {name[:MAX_SHOWN_LENGTH]!r} has the control character "
+                f"{character!r} in "
                 "its name. Remove it."
             )
-    twice = repeated(names)
+    twice = find_repeated(names)
     if twice is not None:
         raise ArgumentError(
             f"{where}: several columns are called {twice!r}. Give each a name of its own."

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from tauflow.data.missing import FILLS
+from tauflow.data.imputation import IMPUTE_STRATEGIES
 from tauflow.errors import ArgumentError
 
-from .options import TEXTS, Categories, TableOptions
+from .options import TEXT_LABELS, Categories, TableOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +60,10 @@ class TableInfo:
     categories: Categories = field(default=(), kw_only=True)
     unseen: Categories = field(default=(), kw_only=True)
     variables: tuple[str, ...] = field(default=(), kw_only=True)
-    kind: str = field(default=TEXTS, kw_only=True)
+    kind: str = field(default=TEXT_LABELS, kw_only=True)
     named: bool = field(default=False, kw_only=True)
     groups: Mapping[str, str] = field(default_factory=dict, repr=False, kw_only=True)
-    fill: str = field(default=FILLS[1], kw_only=True)
+    fill: str = field(default=IMPUTE_STRATEGIES[1], kw_only=True)
 
     def unscale(self, y: Tensor) -> Tensor:
         """Return targets or predictions, (..., O), in the units of the table.
@@ -78,14 +78,14 @@ class TableInfo:
                 "unscale: the targets are classes, which have no scale. Take the largest logit: "
                 "outputs[prediction.argmax(-1)]."
             )
-        return _undone(y, self.y_mean, self.y_scale)
+        return _inverse_transform(y, self.y_mean, self.y_scale)
 
     def unscale_inputs(self, x: Tensor) -> Tensor:
         """Return inputs, (..., I), as :meth:`unscale` does; the mean where not observed."""
-        return _undone(x, self.x_mean, self.x_scale)
+        return _inverse_transform(x, self.x_mean, self.x_scale)
 
 
-def _undone(values: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+def _inverse_transform(values: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
     """Return values, (..., C), that were scaled, on their own device."""
     if values.device.type == "mps":  # which has no double precision
         mean, scale = mean.float(), scale.float()

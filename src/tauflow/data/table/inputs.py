@@ -9,26 +9,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.data.scaler import missing_in
+from tauflow.data.scaler import find_nan
 from tauflow.errors import ArgumentError, DataError
 
-from .coded import Coded
-from .frames import Sequences, some
-from .from_frame import repeated
-from .options import AFTER, GAP_AHEAD, Categories, TableOptions
-from .separators import is_grouped
-from .sheet import EXACT, Floats, Indices, Sheet, as_number, is_missing, truth
+from .categorical import Categorical
+from .from_frame import find_repeated
+from .options import FUTURE_NAME_FORMAT, LEAD_TIME_INPUT, Categories, TableOptions
+from .separators import has_thousands_separators
+from .sequences import Sequences, format_names
+from .table import (
+    MAX_EXACT_INTEGER,
+    Floats,
+    Indices,
+    Table,
+    is_missing,
+    parse_boolean,
+    parse_number,
+)
 from .times import is_date
 
-MOST = 50
+MAX_CATEGORIES = 50
 """More different texts than these are no categories, but names or remarks."""
-ONE_OF = "{}={}"
+CATEGORY_NAME_FORMAT = "{}={}"
 """Name of the input that is 1 where a column holds a category."""
-_FLOATING = re.compile(r"-?(?:0|[1-9]\d*)\.0")
+_INTEGER_AS_FLOAT = re.compile(r"-?(?:0|[1-9]\d*)\.0")
 
 
 @dataclass(frozen=True)
-class Inputs:
+class InputColumns:
     """Inputs of every row.
 
     Args:
@@ -36,24 +44,24 @@ class Inputs:
         columns: of each input, (R,): numbers, NaN where missing; where a text is, all its inputs
             are 0.
         categories: of the columns of text.
-        later: how many of the numbers, the last ones, are those of later rows.
+        future_count: how many of the numbers, the last ones, are those of later rows.
     """
 
     names: tuple[str, ...]
     columns: tuple[NDArray[Any], ...]
     categories: Categories
-    later: int = 0
+    future_count: int = 0
 
-    def first(self, count: int) -> Floats:
+    def stack_first(self, count: int) -> Floats:
         """Return the first inputs, all of them numbers, (R, count)."""
         return np.stack(self.columns[:count], axis=1, dtype=np.float64, casting="unsafe")
 
     @property
-    def numbers(self) -> int:
+    def number_count(self) -> int:
         """How many of the inputs are numbers."""
         return len(self.names) - sum(len(texts) for _, texts in self.categories)
 
-    def learnable(self, rows: Indices) -> tuple["Inputs", tuple[str, ...], Categories]:
+    def select_learnable(self, rows: Indices) -> tuple["InputColumns", tuple[str, ...], Categories]:
         """Return the inputs that have values in some rows, which those for training are.
 
         Args:
@@ -63,15 +71,15 @@ class Inputs:
             The inputs; names of the columns of numbers, or text, without any value there; and of
             the other columns of text the categories that do not occur there.
         """
-        count, here = self.numbers, set(self.names)
+        count, here = self.number_count, set(self.names)
         for name, column in zip(self.names, self.columns, strict=True):
-            present = column[rows] if column.dtype.kind == "b" else ~missing_in(column[rows])
+            present = column[rows] if column.dtype.kind == "b" else ~find_nan(column[rows])
             if not present.any():
                 here.discard(name)
         empty = [name for name in self.names[:count] if name not in here]
         categories, unseen = [], []
         for name, texts in self.categories:
-            kept = tuple(text for text in texts if ONE_OF.format(name, text) in here)
+            kept = tuple(text for text in texts if CATEGORY_NAME_FORMAT.format(name, text) in here)
             if kept:
                 categories.append((name, kept))
                 unseen.append((name, tuple(text for text in texts if text not in kept)))
@@ -82,10 +90,14 @@ class Inputs:
         )
         names = tuple(name for name in self.names if name in here)
         lost = tuple((name, texts) for name, texts in unseen if texts)
-        return Inputs(names, columns, tuple(categories), self.later), tuple(empty), lost
+        return (
+            InputColumns(names, columns, tuple(categories), self.future_count),
+            tuple(empty),
+            lost,
+        )
 
 
-def _used(sheet: Sheet, options: TableOptions) -> dict[str, str]:
+def _get_column_roles(table: Table, options: TableOptions) -> dict[str, str]:
     """Return the role of each column that has one, and is no feature for that."""
     roles = {
         "id": (options.id,),
@@ -97,7 +109,7 @@ def _used(sheet: Sheet, options: TableOptions) -> dict[str, str]:
     used: dict[str, str] = {}
     for role, names in roles.items():
         for name in names:
-            if name is not None and sheet.check_name(name, role) in used:
+            if name is not None and table.check_name(name, role) in used:
                 raise ArgumentError(
                     f"column {name!r} is named as {used[name]} and as {role}. Name another one."
                 )
@@ -106,18 +118,18 @@ def _used(sheet: Sheet, options: TableOptions) -> dict[str, str]:
     return used
 
 
-def feature_columns(sheet: Sheet, options: TableOptions) -> tuple[str, ...]:
+def select_feature_columns(table: Table, options: TableOptions) -> tuple[str, ...]:
     """Return the columns of the inputs; what next-step prediction predicts comes first.
 
     Raises:
         UnknownNameError: there is no such column.
         ArgumentError: a column has two roles that exclude each other.
     """
-    used = _used(sheet, options)
-    names = [name for name in sheet.columns if name not in used]
+    used = _get_column_roles(table, options)
+    names = [name for name in table.columns if name not in used]
     if options.features is not None:
-        names = [sheet.check_name(name, "feature") for name in options.features]
-        twice = repeated(names)
+        names = [table.check_name(name, "feature") for name in options.features]
+        twice = find_repeated(names)
         if (options.id is not None and options.id in names) or twice is not None:
             raise ArgumentError(
                 f"features: column {options.id if twice is None else twice!r} is "
@@ -133,19 +145,19 @@ def feature_columns(sheet: Sheet, options: TableOptions) -> tuple[str, ...]:
         )
     if not names:
         raise ArgumentError(
-            f"{sheet.where} has no column left for features: all are id, time, target or group. "
+            f"{table.where} has no column left for features: all are id, time, target or group. "
             "Add one."
         )
-    return _ordered(sheet, options, names, used)
+    return _order_features(table, options, names, used)
 
 
-def _ordered(
-    sheet: Sheet, options: TableOptions, names: Sequence[str], used: Collection[str]
+def _order_features(
+    table: Table, options: TableOptions, names: Sequence[str], used: Collection[str]
 ) -> tuple[str, ...]:
     """Return the features in order: those known ahead come late, what an id has once comes last.
 
     Args:
-        sheet: the table.
+        table: the table.
         options: what the user says of it.
         names: of the features.
         used: columns that are something else, and may say so in one row of an id alone.
@@ -172,24 +184,24 @@ def _ordered(
             (n for n in getattr(options, role) or () if n not in (*names, *others)), None
         )
         if missing is not None:
-            sheet.check_name(missing, role)
+            table.check_name(missing, role)
             raise ArgumentError(f"{role}: column {missing!r} is no feature. Name it as one too.")
     last = {*known, *static}
     return (*(name for name in names if name not in last), *known, *static)
 
 
-def inputs_of(
-    sheet: Sheet,
+def build_inputs(
+    table: Table,
     features: Sequence[str],
-    known: Categories | None = None,
+    fitted_categories: Categories | None = None,
     unseen: Categories = (),
-) -> Inputs:
+) -> InputColumns:
     """Return the inputs that columns give.
 
     Args:
-        sheet: the table.
+        table: the table.
         features: names of its columns.
-        known: columns of text with their categories, as an earlier table had them.
+        fitted_categories: columns of text with their categories, as an earlier table had them.
         unseen: categories that only parts of that table had which were not for training: all inputs
             of the column are 0 there.
 
@@ -198,31 +210,31 @@ def inputs_of(
         DataError: a cell does not hold what it should, or a column has too many categories.
     """
     for name in features:
-        sheet.check_name(name, "feature")
-    if known is None:
-        found = {name: categories_in(sheet, name) for name in features}
-        known = tuple((name, texts) for name, texts in found.items() if texts)
-    texts = dict(known)
+        table.check_name(name, "feature")
+    if fitted_categories is None:
+        found = {name: find_categories(table, name) for name in features}
+        fitted_categories = tuple((name, texts) for name, texts in found.items() if texts)
+    texts = dict(fitted_categories)
     plain = [name for name in features if name not in texts]
-    columns: list[NDArray[Any]] = [_exact_numbers(sheet, name) for name in plain]
+    columns: list[NDArray[Any]] = [_to_exact_numbers(table, name) for name in plain]
     names = list(plain)
-    for name, categories in known:
-        codes = _codes(sheet, name, categories, dict(unseen).get(name, ()))
+    for name, categories in fitted_categories:
+        codes = _encode_categories(table, name, categories, dict(unseen).get(name, ()))
         for code, category in enumerate(categories):
-            names.append(ONE_OF.format(name, category))
+            names.append(CATEGORY_NAME_FORMAT.format(name, category))
             columns.append(codes == code)
-    return Inputs(tuple(names), tuple(columns), known)
+    return InputColumns(tuple(names), tuple(columns), fitted_categories)
 
 
-def _exact_numbers(sheet: Sheet, column: str) -> NDArray[Any]:
+def _to_exact_numbers(table: Table, column: str) -> NDArray[Any]:
     """Return a column as numbers: integers as they are where doubles do not hold them."""
-    numbers, values = sheet.numbers(column), sheet.columns[column]
-    if isinstance(values, Coded) or values.dtype.kind not in "iu":
+    numbers, values = table.numbers(column), table.columns[column]
+    if isinstance(values, Categorical) or values.dtype.kind not in "iu":
         return numbers
-    return values if (np.abs(numbers) > EXACT).any() else numbers
+    return values if (np.abs(numbers) > MAX_EXACT_INTEGER).any() else numbers
 
 
-def categories_in(sheet: Sheet, column: str) -> tuple[str, ...]:
+def find_categories(table: Table, column: str) -> tuple[str, ...]:
     """Return the different texts of a column, sorted; none if one of them is a number or a date.
 
     A number among texts is a mistake, and is said to be one where the column is read as numbers. So
@@ -232,112 +244,119 @@ def categories_in(sheet: Sheet, column: str) -> tuple[str, ...]:
     Raises:
         DataError: there are more than :data:`MOST`.
     """
-    values, missing = sheet.columns[column], sheet.missing(column)
-    if column in sheet.categorical:
-        cells = sheet.texts(column)[~missing].occurring().different
-    elif isinstance(values, Coded):
-        cells = [cell for cell in values.occurring().different if not is_missing(cell)]
-        if not all(isinstance(cell, str) and not _is_number(cell) for cell in cells):
+    values, missing = table.columns[column], table.find_missing(column)
+    if column in table.categorical:
+        cells = table.texts(column)[~missing].remove_unused_categories().categories
+    elif isinstance(values, Categorical):
+        cells = [
+            cell for cell in values.remove_unused_categories().categories if not is_missing(cell)
+        ]
+        if not all(isinstance(cell, str) and not _is_number_or_date(cell) for cell in cells):
             return ()
-        if all(map(is_grouped, cells)):
+        if all(map(has_thousands_separators, cells)):
             return ()
     else:
         return ()
-    if len(cells) > MOST:
+    if len(cells) > MAX_CATEGORIES:
         row = int(np.argmin(missing))
-        advice = "or convert it to numbers" if column in sheet.categorical else "or join some"
+        advice = "or convert it to numbers" if column in table.categorical else "or join some"
         raise DataError(
-            f"{sheet.holds(row, column)}: the column holds {len(cells)} different texts, and at "
-            f"most {MOST} are taken as categories. Leave it out of the features, {advice}."
+            f"{table.describe_value(row, column)}: the column holds {len(cells)} different texts, "
+            "and at "
+            f"most {MAX_CATEGORIES} are taken as categories. Leave it out of the features, "
+            f"{advice}."
         )
-    sheet.texts(column)  # which refuses what cannot be printed
+    table.texts(column)  # which refuses what cannot be printed
     return tuple(sorted(cells))
 
 
-def _is_number(text: str) -> bool:
-    numbers = (as_number(text), as_number(text.replace(",", ".")))
+def _is_number_or_date(text: str) -> bool:
+    numbers = (parse_number(text), parse_number(text.replace(",", ".")))
     if any(number is not None and math.isfinite(number) for number in numbers):  # INF is a name
         return True
-    return truth(text) is not None or is_date(text)
+    return parse_boolean(text) is not None or is_date(text)
 
 
-def _codes(
-    sheet: Sheet, column: str, categories: Sequence[str], unseen: Sequence[str]
+def _encode_categories(
+    table: Table, column: str, categories: Sequence[str], unseen: Sequence[str]
 ) -> np.ndarray:
     """Return which category each row holds, (R,), -1 for none; and for one of those unseen."""
-    missing = sheet.missing(column)
+    missing = table.find_missing(column)
     places = {text: place for place, text in enumerate((*categories, *unseen))}
 
     def place(text: str) -> int:
         # Codes beside missing values may come as floating point: 2 is 2.0 there.
-        whole = text.removesuffix(".0") if _FLOATING.fullmatch(text) else text
+        whole = text.removesuffix(".0") if _INTEGER_AS_FLOAT.fullmatch(text) else text
         return places.get(text, places.get(whole, -1))
 
-    found = sheet.texts(column).told(place, np.int64)
+    found = table.texts(column).map_rows(place, np.int64)
     found[missing] = -1
     odd = np.flatnonzero((found < 0) & ~missing)
     if odd.size:
         raise DataError(
-            f"{sheet.holds(int(odd[0]), column)}, a category that the table of the training had "
-            f"not. Known are: {some(categories, 12)}. Correct it, or leave the cell empty."
+            f"{table.describe_value(int(odd[0]), column)}, a category that the table of the "
+            "training had "
+            f"not. Known are: {format_names(categories, 12)}. Correct it, or leave the cell empty."
         )
     return np.where(found < len(categories), found, -1)
 
 
-def with_known(
-    inputs: Inputs,
-    known: Sequence[str] | None,
+def add_future_inputs(
+    inputs: InputColumns,
+    future_columns: Sequence[str] | None,
     steps: int,
     sequences: Sequences,
     *,
-    gaps: bool = False,
-) -> Inputs:
+    has_lead_times: bool = False,
+) -> InputColumns:
     """Return the inputs with those of columns that are known ahead, of so many rows after each.
 
     Args:
         inputs: of every row.
-        known: names of the columns.
+        future_columns: names of the columns.
         steps: how many rows.
         sequences: which rows come after each.
-        gaps: whether to tell, too, how far ahead these rows are.
+        has_lead_times: whether to tell, too, how far ahead these rows are.
     """
-    if not known:
+    if not future_columns:
         return inputs
     texts = dict(inputs.categories)
     names, columns = [], []
-    for column in known:
-        of_it = [ONE_OF.format(column, text) for text in texts.get(column, ())] or [column]
+    for column in future_columns:
+        of_it = [CATEGORY_NAME_FORMAT.format(column, text) for text in texts.get(column, ())] or [
+            column
+        ]
         for name in of_it:
             values = inputs.columns[inputs.names.index(name)].astype(np.float64)
-            names += [AFTER.format(name, step) for step in range(1, steps + 1)]
-            columns += list(later_of(values, steps, sequences).T)
-    if gaps:
-        names += [AFTER.format(GAP_AHEAD, step) for step in range(1, steps + 1)]
-        columns += list(gaps_to_later(len(inputs.columns[0]), steps, sequences).T)
-    count = inputs.numbers
-    return Inputs(
+            names += [FUTURE_NAME_FORMAT.format(name, step) for step in range(1, steps + 1)]
+            columns += list(take_future_rows(values, steps, sequences).T)
+    if has_lead_times:
+        names += [FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, step) for step in range(1, steps + 1)]
+        columns += list(compute_lead_times(len(inputs.columns[0]), steps, sequences).T)
+    count = inputs.number_count
+    return InputColumns(
         (*inputs.names[:count], *names, *inputs.names[count:]),
         (*inputs.columns[:count], *columns, *inputs.columns[count:]),
         inputs.categories,
-        later=len(names),
+        future_count=len(names),
     )
 
 
-def gaps_differ(sequences: Sequences) -> bool:
+def is_unevenly_sampled(sequences: Sequences) -> bool:
     """Whether gaps differ by more than rounding of the times makes them differ.
 
     Nothing absolute may be allowed for: of times in days, a millisecond is 1.2e-8.
     """
-    gaps = np.delete(sequences.gaps(), sequences.starts)
+    gaps = np.delete(sequences.dt(), sequences.starts)
     if not gaps.size:
         return False
     rounding = 4 * np.spacing(float(np.abs(sequences.times).max()))
     return not np.allclose(gaps, gaps[0], rtol=1e-6, atol=rounding)
 
 
-def note_on_gaps(*, told: bool) -> str:
+def format_uneven_note(*, has_lead_times: bool) -> str:
     """Return what is said of a forecast over a horizon where gaps differ."""
-    if told:
+    if has_lead_times:
         return "Gaps differ, so that those to the rows to predict are inputs more."
     return (
         "Gaps differ, and the network is not told how far ahead the rows to predict are: answers "
@@ -345,15 +364,15 @@ def note_on_gaps(*, told: bool) -> str:
     )
 
 
-def gaps_to_later(rows: int, steps: int, sequences: Sequences) -> Floats:
+def compute_lead_times(rows: int, steps: int, sequences: Sequences) -> Floats:
     """Return how far ahead of each row of the table those after it are, (R, steps), or NaN."""
     clock = np.full(rows, np.nan)
     clock[sequences.rows] = sequences.times
-    ahead: Floats = later_of(clock, steps, sequences) - clock[:, None]
+    ahead: Floats = take_future_rows(clock, steps, sequences) - clock[:, None]
     return ahead
 
 
-def later_of(values: Floats, steps: int, sequences: Sequences) -> Floats:
+def take_future_rows(values: Floats, steps: int, sequences: Sequences) -> Floats:
     """Return what the rows after each hold, (R, steps), NaN after the last one of its sequence."""
     found = np.full((len(values), steps), np.nan)
     ends = np.repeat(sequences.ends, sequences.lengths)

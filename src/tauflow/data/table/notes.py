@@ -1,27 +1,29 @@
 """Notes on what happened to the rows of a table, as counted where it happened."""
 
-from .frames import Sequences
 from .options import TableOptions
-from .sheet import Sheet
+from .sequences import Sequences
+from .table import Table
 
 
-def notes_on_rows(sheet: Sheet, sequences: Sequences, options: TableOptions) -> tuple[str, ...]:
+def make_row_notes(table: Table, sequences: Sequences, options: TableOptions) -> tuple[str, ...]:
     """Return notes on how cells were read, and how many rows were merged and out of order.
 
     Args:
-        sheet: the table after merging.
+        table: the table after merging.
         sequences: its rows by id, after sorting.
         options: what the user says of it.
     """
-    notes = list(sheet.notes)
-    if sheet.merged:
+    notes = list(table.notes)
+    if table.merged_count:
         keys = "time" if options.id is None else "id and time"
-        what, total = "rows", len(sheet) + sheet.merged
+        what, total = "rows", len(table) + table.merged_count
         if options.long is not None:
             keys, what = f"{keys.replace(' and', ',')} and variable", "values"
-            total = sheet.merged + sum(int((~sheet.missing(v)).sum()) for v in sheet.variables)
+            total = table.merged_count + sum(
+                int((~table.find_missing(v)).sum()) for v in table.variables
+            )
         notes.append(
-            f"{sheet.merged:,} of {total:,} {what} have the same {keys} as an earlier "
+            f"{table.merged_count:,} of {total:,} {what} have the same {keys} as an earlier "
             f"one, and are merged into it (duplicates={options.duplicates!r})."
         )
     if sequences.unsorted:

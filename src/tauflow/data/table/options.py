@@ -8,13 +8,19 @@ from dataclasses import MISSING as REQUIRED
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, TypeVar
 
-from tauflow.checks import at_least, boolean, one_of, seed_of_bits, within
+from tauflow._internal.checks import (
+    check_at_least,
+    check_bool,
+    check_one_of,
+    check_seed,
+    check_within,
+)
 from tauflow.errors import ArgumentError
 
 if TYPE_CHECKING:
     from typing_extensions import TypedDict
 
-    class Said(TypedDict, total=False):
+    class TableKwargs(TypedDict, total=False):
         """The fields of :class:`TableOptions`, for checkers of types and editors."""
 
         id: str | None
@@ -46,23 +52,28 @@ if TYPE_CHECKING:
 
 
 CLASSIFICATION, REGRESSION, NEXT_STEP = "classification", "regression", "next-step"
-TASKS = (CLASSIFICATION, REGRESSION, NEXT_STEP)
-SPLIT = (0.7, 0.15, 0.15)
+TABLE_TASKS = (CLASSIFICATION, REGRESSION, NEXT_STEP)
+DEFAULT_SPLIT = (0.7, 0.15, 0.15)
 BY_ID, BY_TIME = "id", "time"
-PARTS = ("train", "valid", "test")
+SPLITS = ("train", "valid", "test")
 COMMA = ","
-READING = frozenset(("delimiter", "decimal", "na_values"))
+READ_OPTIONS = frozenset(("delimiter", "decimal", "na_values"))
 """Options on how cells are read, and not on what columns are."""
 AUTO = "auto"
 DUPLICATES = ("error", "mean", "last")
 DECIMALS = (".", ",")
-TEXTS, TRUTHS, WHOLE, NUMBERS = "texts", "truth values", "whole numbers", "numbers"
+TEXT_LABELS, BOOLEAN_LABELS, INTEGER_LABELS, FLOAT_LABELS = (
+    "texts",
+    "truth values",
+    "whole numbers",
+    "numbers",
+)
 """What the cells of a target may be."""
-GAP_AHEAD = "gap ahead"
+LEAD_TIME_INPUT = "gap ahead"
 """Name of the input that says how far the row to predict is away."""
-AFTER = "{} +{}"
+FUTURE_NAME_FORMAT = "{} +{}"
 """Name of a value so many rows later."""
-MEASURED = "{} measured"
+INDICATOR_NAME_FORMAT = "{} measured"
 """Name of the input that says whether a feature was measured."""
 
 Categories = tuple[tuple[str, tuple[str, ...]], ...]
@@ -157,7 +168,7 @@ class TableOptions:
     task: str | None = None
     per_step: bool | None = field(default=None, metadata={"flags": ("--per-step/--per-id",)})
     time_unit: str | None = AUTO
-    split: Sequence[float] | Mapping[str, Sequence[str]] = SPLIT
+    split: Sequence[float] | Mapping[str, Sequence[str]] = DEFAULT_SPLIT
     split_seed: int = 0
     sort: bool = False
     scale: bool = True
@@ -187,16 +198,16 @@ class TableOptions:
             raise ArgumentError(
                 f"long must name two columns, of the variable and of its value, got {self.long!r}."
             )
-        one_of(DUPLICATES, duplicates=self.duplicates)
-        one_of(DECIMALS, decimal=self.decimal)
+        check_one_of(DUPLICATES, duplicates=self.duplicates)
+        check_one_of(DECIMALS, decimal=self.decimal)
         self._check_windows()
         if self.task is not None:
-            one_of(TASKS, task=self.task)
+            check_one_of(TABLE_TASKS, task=self.task)
         if self.per_step is not None:
-            boolean(per_step=self.per_step)
-        boolean(sort=self.sort)
-        boolean(scale=self.scale)
-        seed_of_bits(32, split_seed=self.split_seed)  # all that NumPy's RandomState takes
+            check_bool(per_step=self.per_step)
+        check_bool(sort=self.sort)
+        check_bool(scale=self.scale)
+        check_seed(32, split_seed=self.split_seed)  # all that NumPy's RandomState takes
         self._check_split()
         if self.time is None and (self.unit is not None or self.sort):
             raise ArgumentError("time_unit and sort are for a column of times. Name it as time.")
@@ -205,7 +216,7 @@ class TableOptions:
             raise ArgumentError(
                 "long, duplicates and time_format are for a column of times. Name it as time."
             )
-        one_of((BY_ID, BY_TIME), split_by=self.split_by)
+        check_one_of((BY_ID, BY_TIME), split_by=self.split_by)
         if self.id is None:
             object.__setattr__(self, "split_by", BY_TIME)
         if self.split_by == BY_TIME and (self.group is not None or self.split_seed):
@@ -237,10 +248,10 @@ class TableOptions:
     def _check_split(self) -> None:
         """Check how the parts are made, and hold ids as the texts that they are compared as."""
         if not isinstance(self.split, Mapping):
-            fractions_of(self.split)
+            normalise_fractions(self.split)
         else:
             for part, ids in self.split.items():
-                one_of(PARTS, split=part)
+                check_one_of(SPLITS, split=part)
                 if isinstance(ids, str) or not len(ids):
                     raise ArgumentError(
                         f"split[{part!r}] must be a list of ids, at least one, got {ids!r}."
@@ -250,11 +261,11 @@ class TableOptions:
                 raise ArgumentError(f"split names no ids for {lacking!r}. Only 'valid' may lack.")
             texts = {part: tuple(map(str, ids)) for part, ids in self.split.items()}
             object.__setattr__(self, "split", texts)
-        if not self.is_given:
+        if not self.has_explicit_split:
             return
         others = {"group": self.group, "split_seed": self.split_seed, "id": self.id is None}
         others["split_by"] = self.split_by != BY_ID
-        others["split"] = self.split_column is not None and self.split != SPLIT
+        others["split"] = self.split_column is not None and self.split != DEFAULT_SPLIT
         wrong = next((name for name, value in others.items() if value), None)
         if wrong is not None:
             own = "split" if self.split_column is None else "split_column"
@@ -265,7 +276,7 @@ class TableOptions:
             )
 
     @property
-    def is_given(self) -> bool:
+    def has_explicit_split(self) -> bool:
         """Whether the user says which ids are in which part."""
         return self.split_column is not None or isinstance(self.split, Mapping)
 
@@ -282,7 +293,7 @@ class TableOptions:
             if isinstance(getattr(self, name), str):
                 continue
             if getattr(self, name) is not None:
-                at_least(1, **{name: getattr(self, name)})
+                check_at_least(1, **{name: getattr(self, name)})
                 if name in ("stride", "horizon") and self.window is None:
                     raise ArgumentError(
                         f"{name} is for windows. Say how many rows one has: window."
@@ -315,9 +326,9 @@ class TableOptions:
         return None if self.time_unit == AUTO else self.time_unit
 
     @property
-    def otherwise(self) -> str:
+    def resplit_advice(self) -> str:
         """How to split otherwise, for a message."""
-        if self.is_given:
+        if self.has_explicit_split:
             return "otherwise"
         if self.split_by == BY_TIME:
             return "at other fractions (--split)"
@@ -347,7 +358,7 @@ def with_table_options(function: F) -> F:
     return function
 
 
-def told_of_options() -> dict[str, str]:
+def parse_option_docs() -> dict[str, str]:
     """Return what the docstring of :class:`TableOptions` tells of each of its fields."""
     told = inspect.getdoc(TableOptions) or ""  # python -OO leaves none
     found = re.split(
@@ -358,7 +369,7 @@ def told_of_options() -> dict[str, str]:
     }
 
 
-def fractions_of(split: object) -> tuple[float, float, float]:
+def normalise_fractions(split: object) -> tuple[float, float, float]:
     """Return the fractions of the three parts, which add up to 1.
 
     Args:
@@ -373,7 +384,7 @@ def fractions_of(split: object) -> tuple[float, float, float]:
             f"split must be three numbers, for training, validation and test, got {split!r}. Write "
             "for example 0.7, 0.15, 0.15."
         )
-    train, valid, test = (within(0.0, math.inf, split=part) for part in split)
+    train, valid, test = (check_within(0.0, math.inf, split=part) for part in split)
     if train == 0 or test == 0:
         raise ArgumentError(
             f"split must leave something for training and test, got {tuple(split)}. Only the "

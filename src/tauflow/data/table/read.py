@@ -9,27 +9,28 @@ from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
+from tauflow._internal.checks import check_one_of
+from tauflow._internal.registry import suggest_name
 from tauflow.batch import SequenceBatch
-from tauflow.checks import one_of
 from tauflow.data.card import TaskData
-from tauflow.data.missing import FILLS, with_missing_as_inputs
+from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
 from tauflow.errors import ArgumentError, OptionError
-from tauflow.registry import nearest
 
-from .files import name_of, read_table
-from .frames import some
-from .opened import file_of
-from .options import MEASURED, TableOptions, with_table_options
-from .sheet import LIKELY_MISSING
-from .task import build
+from .file_content import resolve_file
+from .files import get_table_name, read_table
+from .options import INDICATOR_NAME_FORMAT, TableOptions, with_table_options
+from .sequences import format_names
+from .table import LIKELY_MISSING
+from .task import build_task
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .options import Said
+    from .options import TableKwargs
 
-MISSING = ("observed", "inputs")
-_OTHERS_NAMES = {
+
+MISSING_OPTIONS = ("observed", "inputs")
+_OPTION_ALIASES = {
     **dict.fromkeys(("sep", "separator"), "delimiter"),
     **dict.fromkeys(("na", "missing_values", "null_values"), "na_values"),
     **dict.fromkeys(("index", "ids", "subject"), "id"),
@@ -45,7 +46,11 @@ _OTHERS_NAMES = {
 
 @with_table_options
 def from_table(
-    table: Any, *, missing: str = "observed", name: str | None = None, **options: "Unpack[Said]"
+    table: Any,
+    *,
+    missing: str = "observed",
+    name: str | None = None,
+    **options: "Unpack[TableKwargs]",
 ) -> TaskData:
     """Make sequences of a long table: one row per sample, several ids, any times.
 
@@ -75,7 +80,7 @@ def from_table(
         DataError: a cell, named by row and column, does not hold what it should.
         TimeError: times are missing, run backwards or occur twice.
     """
-    return load_table(table, _options_of(options), missing=missing, name=name)
+    return load_table(table, _make_options(options), missing=missing, name=name)
 
 
 @with_table_options
@@ -83,7 +88,7 @@ def read_csv(
     path: "str | Path | IO[Any]",
     *,
     missing: str = "observed",
-    **options: "Unpack[Said]",
+    **options: "Unpack[TableKwargs]",
 ) -> TaskData:
     """Read a table from a CSV file; see :func:`from_table` for what becomes of it.
 
@@ -101,7 +106,7 @@ def read_csv(
         ArgumentError, UnknownNameError, DataError, TimeError: as for :func:`from_table`.
         MissingExtraError: pandas, which the extra ``tables`` brings, is not installed.
     """
-    said = _options_of(options)
+    said = _make_options(options)
     if not isinstance(path, str | os.PathLike) and not callable(getattr(path, "read", None)):
         raise ArgumentError(
             f"read_csv takes the path of a file, or an open file, got {type(path).__name__}. Pass "
@@ -110,25 +115,25 @@ def read_csv(
     return load_table(path, said, missing=missing)
 
 
-def _options_of(said: Mapping[str, Any]) -> TableOptions:
+def _make_options(kwargs: Mapping[str, Any]) -> TableOptions:
     """Return the options that keywords say.
 
     Raises:
         OptionError: there is no such option.
     """
     known = [one.name for one in fields(TableOptions)]
-    wrong = next((name for name in said if name not in known), None)
+    wrong = next((name for name in kwargs if name not in known), None)
     if wrong is None:
-        return TableOptions(**said)
+        return TableOptions(**kwargs)
     if wrong in ("categorical", "categories", "dtype"):
         advice = (
             " A column of text is categorical; so are codes where the dtype says so: "
             "table.astype({'ward': 'category'})."
         )
-    elif wrong in _OTHERS_NAMES:
-        advice = f" Here it is called {_OTHERS_NAMES[wrong]!r}."
+    elif wrong in _OPTION_ALIASES:
+        advice = f" Here it is called {_OPTION_ALIASES[wrong]!r}."
     else:
-        advice = nearest(wrong, [*known, "missing"])
+        advice = suggest_name(wrong, [*known, "missing"])
     raise OptionError(
         f"a table has no option {wrong!r}.{advice} Options: missing, {', '.join(known)}."
     )
@@ -143,23 +148,23 @@ def load_table(
             f"missing must be 'observed' or 'inputs', got {missing!r}. Texts that mean a missing "
             "value are na_values=['nil', '-']."
         )
-    one_of(MISSING, missing=missing)
+    check_one_of(MISSING_OPTIONS, missing=missing)
     if options.season is not None and not options.is_forecast:
         # Not where options are made, as those of predictors that were saved with one are.
         raise ArgumentError(
             "season is for forecasts, which are compared with values of a season ago. Leave it out."
         )
     own, source = "table", "a table in memory"
-    file = file_of(table)
+    file = resolve_file(table)
     if isinstance(file, Path):
-        own, source = name_of(file), file.name
+        own, source = get_table_name(file), file.name
     elif file is not None:
         table, source = file, "an open file"
-    data = build(read_table(table, options), options, name=name or own, source=source)
-    return with_mask_inputs(data) if missing == "inputs" else data
+    data = build_task(read_table(table, options), options, name=name or own, source=source)
+    return add_missing_indicators(data) if missing == "inputs" else data
 
 
-def with_mask_inputs(data: TaskData) -> TaskData:
+def add_missing_indicators(data: TaskData) -> TaskData:
     """Return the data for models that do not take ``observed``: missing values are inputs.
 
     The last value of the sequence stands for a missing one, and a further input, 1 or 0, of each
@@ -176,16 +181,18 @@ def with_mask_inputs(data: TaskData) -> TaskData:
     if data.train.observed is None:
         return data
     parts = [part for part in (data.train, data.valid, data.test) if part is not None]
-    flagged = torch.stack([_has_gaps(part) for part in parts]).any(dim=0).nonzero().flatten()
+    flagged = (
+        torch.stack([_find_missing_features(part) for part in parts]).any(dim=0).nonzero().flatten()
+    )
     info, card = data.table, data.card
     names = [info.inputs[place] for place in flagged.tolist()]
     count = len(names)
     info = replace(
         info,
-        inputs=(*info.inputs, *map(MEASURED.format, names)),
+        inputs=(*info.inputs, *map(INDICATOR_NAME_FORMAT.format, names)),
         x_mean=torch.cat([info.x_mean, info.x_mean.new_zeros(count)]),
         x_scale=torch.cat([info.x_scale, info.x_scale.new_ones(count)]),
-        fill=FILLS[0],
+        fill=IMPUTE_STRATEGIES[0],
     )
     note = f"{count} more input{'s say' if count > 1 else ' says'} what was measured of: "
     card = replace(
@@ -193,20 +200,20 @@ def with_mask_inputs(data: TaskData) -> TaskData:
         input_size=card.input_size + count,
         notes=(
             *card.notes,
-            f"{note}{some(names, 12)}. A missing value is filled in by the last "
+            f"{note}{format_names(names, 12)}. A missing value is filled in by the last "
             "one of its sequence, and by the mean before the first.",
         ),
     )
-    changed = partial(with_missing_as_inputs, flagged=flagged.tolist())
+    changed = partial(impute_with_indicators, flagged=flagged.tolist())
     train, test = changed(data.train), changed(data.test)
     valid = None if data.valid is None else changed(data.valid)
     return TaskData(card, train, valid, test, table=info)
 
 
-def _has_gaps(part: SequenceBatch) -> torch.Tensor:
+def _find_missing_features(batch: SequenceBatch) -> torch.Tensor:
     """Return which features are missing at a step that is there, (I,)."""
-    assert part.observed is not None
-    absent = ~part.observed
-    if part.mask is not None:
-        absent = absent & part.mask.unsqueeze(-1)
+    assert batch.observed is not None
+    absent = ~batch.observed
+    if batch.mask is not None:
+        absent = absent & batch.mask.unsqueeze(-1)
     return absent.flatten(0, 1).any(dim=0)

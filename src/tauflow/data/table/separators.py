@@ -11,18 +11,18 @@ _GROUPED = re.compile(
     rf"(?:(?:,\d{{3}})+(?:\.\d*)?|(?:\.\d{{3}})+(?:,\d*)?|(?:[{_SPACES}]\d{{3}})+(?:[.,]\d*)?)"
 )
 _ONE_COMMA = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
-PLAIN = re.compile(r"[+\u2212-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+SIMPLE_NUMBER = re.compile(r"[+\u2212-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _HUNDREDS = re.compile(r"[+-]?[1-9]\d\d")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{3,}")
-_WITHOUT = "Write numbers without signs between thousands: 1250."
+_REMOVE_ADVICE = "Write numbers without signs between thousands: 1250."
 
 
-def is_grouped(cell: Any) -> bool:
+def has_thousands_separators(cell: Any) -> bool:
     """Whether a cell is text such as 1,250 or 1.250,5, in which signs may divide thousands."""
     return isinstance(cell, str) and _GROUPED.fullmatch(cell) is not None
 
 
-def advice_on_thousands(cell: Any, cells: Iterable[Any]) -> str:
+def get_thousands_advice(cell: Any, cells: Iterable[Any]) -> str:
     """Return what to do about a number in which signs divide thousands; nothing if none seem to.
 
     Args:
@@ -30,12 +30,12 @@ def advice_on_thousands(cell: Any, cells: Iterable[Any]) -> str:
         cells: the different ones of its column: a comma in another one that is before decimals
             says that this one is, too.
     """
-    if not is_grouped(cell):
+    if not has_thousands_separators(cell):
         return ""
     if _ONE_COMMA.fullmatch(cell) is None:
-        return _WITHOUT
+        return _REMOVE_ADVICE
     written = [one for one in cells if isinstance(one, str)]
-    if any(DECIMAL_COMMA.fullmatch(one) and not is_grouped(one) for one in written):
+    if any(DECIMAL_COMMA.fullmatch(one) and not has_thousands_separators(one) for one in written):
         return ""
     return (
         "Every comma in a number of the column has three digits after it, as between thousands: "
@@ -43,7 +43,7 @@ def advice_on_thousands(cell: Any, cells: Iterable[Any]) -> str:
     )
 
 
-def doubtful_commas(cells: Iterable[Any]) -> tuple[int, int] | None:
+def find_ambiguous_commas(cells: Iterable[Any]) -> tuple[int, int] | None:
     """Return the places of two cells of a column whose commas may divide thousands, if they may.
 
     That is so where each comma stands before three digits, while whole numbers of three digits

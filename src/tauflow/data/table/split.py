@@ -5,49 +5,52 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tauflow._internal.registry import suggest_name
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError
-from tauflow.plain_text import counted
-from tauflow.registry import nearest
 
-from .frames import Sequences, joined, some
-from .options import BY_TIME, PARTS, TableOptions, fractions_of
-from .sheet import Indices, Sheet
+from .options import BY_TIME, SPLITS, TableOptions, normalise_fractions
+from .sequences import Sequences, concat_sequences, format_names
+from .table import Indices, Table
 from .target import Target
 
-_WORDS = {"train": "training", "valid": "validation", "test": "test"}
-_BY_TIME = (
+_SPLIT_NAMES = {"train": "training", "valid": "validation", "test": "test"}
+_BY_TIME_ADVICE = (
     "if there are targets in the rows, cut each id by time: split_by='time' (--split-by time)"
 )
 _ADVICE = (
-    f"Use more ids, or {_BY_TIME}. Where ids are pieces of long recordings, such as patient and "
+    f"Use more ids, or {_BY_TIME_ADVICE}. Where ids are pieces of long recordings, such as "
+    "patient and "
     "day, name what they are pieces of, the patient, as group (--group): pieces of one recording "
     "in two parts would be a leak."
 )
-_ADVICE_ON_GROUPS = f"Use more groups, or leave the group out and, {_BY_TIME}."
+_ADVICE_ON_GROUPS = f"Use more groups, or leave the group out and, {_BY_TIME_ADVICE}."
 
 
 @dataclass(frozen=True)
-class Split:
+class TableSplits:
     """What is for training, validation and test.
 
     Args:
         target: what is predicted, from the sequences of all parts.
-        parts: sequences of ``"train"``, ``"valid"`` and ``"test"``.
-        trained: those for training with all their rows.
-        how: the parts were made.
+        sequences: sequences of ``"train"``, ``"valid"`` and ``"test"``.
+        training_sequences: those for training with all their rows.
+        description: the parts were made.
         notes: what a reader must know.
         groups: the group of every id, if parts were drawn by group.
     """
 
     target: Target
-    parts: Mapping[str, Sequences]
-    trained: Sequences
-    how: str
+    sequences: Mapping[str, Sequences]
+    training_sequences: Sequences
+    description: str
     notes: tuple[str, ...]
     groups: Mapping[str, str] = field(default_factory=dict)
 
 
-def split_of(target: Target, options: TableOptions, groups: Mapping[str, str] | None) -> Split:
+def make_splits(
+    target: Target, options: TableOptions, groups: Mapping[str, str] | None
+) -> TableSplits:
     """Return the three parts.
 
     Args:
@@ -60,13 +63,15 @@ def split_of(target: Target, options: TableOptions, groups: Mapping[str, str] | 
         ArgumentError: there is one target per id, and ids are to be cut.
     """
     if options.split_by == BY_TIME:
-        return _by_time(target, options)
-    if options.is_given:
-        return _as_given(target, options, groups or {})
-    return _by_id(target, options, groups)
+        return _split_by_time(target, options)
+    if options.has_explicit_split:
+        return _split_explicitly(target, options, groups or {})
+    return _split_by_id(target, options, groups)
 
 
-def parts_said(sheet: Sheet, options: TableOptions, sequences: Sequences) -> dict[str, str]:
+def get_explicit_splits(
+    table: Table, options: TableOptions, sequences: Sequences
+) -> dict[str, str]:
     """Return the part that every id is in, as the user says.
 
     Raises:
@@ -74,12 +79,12 @@ def parts_said(sheet: Sheet, options: TableOptions, sequences: Sequences) -> dic
     """
     if options.split_column is not None:
         column = options.split_column
-        found = groups_of(sheet, column, sequences, "part")
-        wrong = next((name for name, part in found.items() if part not in PARTS), None)
+        found = get_groups(table, column, sequences, "part")
+        wrong = next((name for name, part in found.items() if part not in SPLITS), None)
         if wrong is not None:
             raise DataError(
-                f"{sheet.where}: column {column!r} holds {found[wrong]!r} for id {wrong!r}, "
-                f"expected {', '.join(PARTS)}. Correct it."
+                f"{table.where}: column {column!r} holds {found[wrong]!r} for id {wrong!r}, "
+                f"expected {', '.join(SPLITS)}. Correct it."
             )
         return found
     assert isinstance(options.split, Mapping)
@@ -87,7 +92,7 @@ def parts_said(sheet: Sheet, options: TableOptions, sequences: Sequences) -> dic
     known = set(sequences.ids)
     for part, ids in options.split.items():
         for given in ids:
-            name = _as_in(known, given)
+            name = _match_id(known, given)
             if parts.setdefault(name, part) != part:
                 raise DataError(
                     f"split: id {name!r} is in {parts[name]!r} and in {part!r}: what is tested "
@@ -95,46 +100,51 @@ def parts_said(sheet: Sheet, options: TableOptions, sequences: Sequences) -> dic
                 )
             if name not in known:
                 raise DataError(
-                    f"split[{part!r}] names id {name!r}, and {sheet.where} has no rows of "
-                    f"it.{nearest(name, known)} Correct it, or leave it out."
+                    f"split[{part!r}] names id {name!r}, and {table.where} has no rows of "
+                    f"it.{suggest_name(name, known)} Correct it, or leave it out."
                 )
     rest = [name for name in sequences.ids if name not in parts]
     if rest:
         raise DataError(
-            f"split: {len(rest)} ids are in no part: {some(rest)}. Name them too, or remove their "
+            f"split: {len(rest)} ids are in no part: {format_names(rest)}. Name them too, or "
+            "remove their "
             "rows."
         )
     return parts
 
 
-def _as_given(target: Target, options: TableOptions, said: Mapping[str, str]) -> Split:
-    of_each = np.array([said[name] for name in target.sequences.ids])
-    keep = {part: of_each == part for part in PARTS}
+def _split_explicitly(
+    target: Target, options: TableOptions, split_of_id: Mapping[str, str]
+) -> TableSplits:
+    of_each = np.array([split_of_id[name] for name in target.sequences.ids])
+    keep = {part: of_each == part for part in SPLITS}
     for part in ("train", "test"):
         if not keep[part].any():
             raise DataError(
-                f"no id of the {_WORDS[part]} part has a target. Name others for {part!r}."
+                f"no id of the {_SPLIT_NAMES[part]} part has a target. Name others for {part!r}."
             )
-    parts = {part: target.sequences.kept(kept) for part, kept in keep.items()}
+    parts = {part: target.sequences.select(kept) for part, kept in keep.items()}
     by = "as given" if options.split_column is None else f"by column {options.split_column!r}"
-    counts = _listed([len(one) for one in parts.values()])
-    note = f"{counted(len(of_each), 'id')}: {counts}, {by}."
-    return Split(target, parts, target.whole.kept(keep["train"]), f"{by}: {counts}", (note,))
+    counts = _format_counts([len(one) for one in parts.values()])
+    note = f"{format_count(len(of_each), 'id')}: {counts}, {by}."
+    return TableSplits(
+        target, parts, target.whole.select(keep["train"]), f"{by}: {counts}", (note,)
+    )
 
 
-def _as_in(known: Collection[str], name: str) -> str:
+def _match_id(ids: Collection[str], name: str) -> str:
     """Return an id as a table has it: whole numbers may be 2 here and 2.0 there."""
     other = name.removesuffix(".0") if name.endswith(".0") else f"{name}.0"
-    return other if name not in known and other in known else name
+    return other if name not in ids and other in ids else name
 
 
-def groups_of(
-    sheet: Sheet, column: str, sequences: Sequences, what: str = "group"
+def get_groups(
+    table: Table, column: str, sequences: Sequences, what: str = "group"
 ) -> dict[str, str]:
     """Return the group of every id.
 
     Args:
-        sheet: the table.
+        table: the table.
         column: of the groups.
         sequences: the rows of each id.
         what: the groups are.
@@ -143,15 +153,16 @@ def groups_of(
         DataError: a row has no group, or an id is in two of them.
     """
     advice = "Say what the id of the row belongs to, or remove the row."
-    sheet.filled(column, f"a {what}", advice, DataError)
-    names = sheet.texts(column)
+    table.check_filled(column, f"a {what}", advice, DataError)
+    names = table.texts(column)
     codes = names.codes
-    firsts, owners = sequences.rows[sequences.starts], sequences.owners
+    firsts, owners = sequences.rows[sequences.starts], sequences.sequence_index
     others = np.flatnonzero(codes[sequences.rows] != codes[firsts][owners])
     if others.size:
         row, owner = int(sequences.rows[others[0]]), int(owners[others[0]])
         raise DataError(
-            f"{sheet.cell(row, column)} holds {names[row]!r}, but {sheet.row(int(firsts[owner]))} "
+            f"{table.describe_cell(row, column)} holds {names[row]!r}, but "
+            f"{table.describe_row(int(firsts[owner]))} "
             f"of the same id, {sequences.ids[owner]!r}, holds {names[firsts[owner]]!r}: an id in "
             f"two {what}s cannot be in one part with both. Correct the {what}, or make the id tell "
             "more, such as patient and day for day."
@@ -159,32 +170,38 @@ def groups_of(
     return {name: names[row] for name, row in zip(sequences.ids, firsts, strict=True)}
 
 
-def _by_id(target: Target, options: TableOptions, groups: Mapping[str, str] | None) -> Split:
-    ids, fractions = target.sequences.ids, fractions_of(options.split)
+def _split_by_id(
+    target: Target, options: TableOptions, groups: Mapping[str, str] | None
+) -> TableSplits:
+    ids, fractions = target.sequences.ids, normalise_fractions(options.split)
     owners = ids if groups is None else tuple(groups[name] for name in ids)
     names, codes = np.unique(np.array(owners), return_inverse=True)
     classes = None
     if target.is_class and not target.per_step:
-        classes = _rarest(target.y[target.firsts(target.sequences)], codes)
+        classes = _find_rarest_class(target.y[target.first_rows(target.sequences)], codes)
     drawn = split_ids(names.tolist(), fractions, options.split_seed, classes, grouped=options.group)
-    keep = {part: np.isin(codes, places) for part, places in zip(PARTS, drawn, strict=True)}
-    parts = {part: target.sequences.kept(kept) for part, kept in keep.items()}
+    keep = {part: np.isin(codes, places) for part, places in zip(SPLITS, drawn, strict=True)}
+    parts = {part: target.sequences.select(kept) for part, kept in keep.items()}
     counts, seed = [len(one) for one in parts.values()], options.split_seed
-    by, note = "by id", f"{counted(len(ids), 'id')}: {_listed(counts)}, drawn with seed {seed}."
+    by, note = (
+        "by id",
+        f"{format_count(len(ids), 'id')}: {_format_counts(counts)}, drawn with seed {seed}.",
+    )
     if groups is not None:
         by = f"by group ({options.group!r})"
         note = (
-            f"{counted(len(ids), 'id')} in {counted(len(names), 'group')} of {options.group!r}: "
-            f"{_listed(counts)}; of the groups "
-            f"{_listed([len(places) for places in drawn])}, drawn with seed {seed}."
+            f"{format_count(len(ids), 'id')} in {format_count(len(names), 'group')} of "
+            f"{options.group!r}: "
+            f"{_format_counts(counts)}; of the groups "
+            f"{_format_counts([len(places) for places in drawn])}, drawn with seed {seed}."
         )
-    how = f"{by}, {_told(fractions)}, seed {seed}"
+    how = f"{by}, {_format_fractions(fractions)}, seed {seed}"
     alike = target.whole is target.sequences
-    trained = parts["train"] if alike else target.whole.kept(keep["train"])
-    return Split(target, parts, trained, how, (note,), groups or {})
+    trained = parts["train"] if alike else target.whole.select(keep["train"])
+    return TableSplits(target, parts, trained, how, (note,), groups or {})
 
 
-def _rarest(classes: Indices, codes: Indices) -> Indices:
+def _find_rarest_class(classes: Indices, codes: Indices) -> Indices:
     """Return the class of each group, (G,): of its ids' classes the one that fewest ids have.
 
     So groups with a rare class, of which there are few, are spread evenly.
@@ -244,18 +261,18 @@ def split_ids(
             f"{what}{each} cannot be split into parts of {split[0]:.2g}, {split[1]:.2g} and "
             f"{split[2]:.2g}. {_ADVICE if grouped is None else _ADVICE_ON_GROUPS}"
         )
-    test, drawn = _spread(drawn, for_test)
-    valid, drawn = _spread(drawn, for_valid)
+    test, drawn = _take_evenly(drawn, for_test)
+    valid, drawn = _take_evenly(drawn, for_valid)
     return np.sort(np.concatenate([kept, drawn])), np.sort(valid), np.sort(test)
 
 
-def _spread(drawn: Indices, count: int) -> tuple[Indices, Indices]:
+def _take_evenly(order: Indices, count: int) -> tuple[Indices, Indices]:
     """Take ``count`` of the entries at equal distances; return them and what is left."""
-    places = ((np.arange(count) + 0.5) * len(drawn) / max(count, 1)).astype(np.int64)
-    return drawn[places], np.delete(drawn, places)
+    places = ((np.arange(count) + 0.5) * len(order) / max(count, 1)).astype(np.int64)
+    return order[places], np.delete(order, places)
 
 
-def _by_time(target: Target, options: TableOptions) -> Split:
+def _split_by_time(target: Target, options: TableOptions) -> TableSplits:
     if not target.per_step:
         holders = " and ".join(map(repr, options.targets))
         raise ArgumentError(
@@ -263,52 +280,59 @@ def _by_time(target: Target, options: TableOptions) -> Split:
             "target per id: the answers of the test would be those of the training. Split by id, "
             "or name a target that changes from row to row."
         )
-    fractions, least = fractions_of(options.split), 2 if target.is_next_step else 1
+    fractions, least = normalise_fractions(options.split), 2 if target.is_next_step else 1
     if options.window is not None and target.horizon:
         least = options.window + target.horizon
-    ends, short = _ends(target, fractions, least)
+    ends, short = _find_bounds(target, fractions, least)
     wholes, parts, dropped = {}, {}, 0
-    for place, part in enumerate(PARTS):
-        whole = target.whole.between(ends[:, place], ends[:, place + 1])
+    for place, part in enumerate(SPLITS):
+        whole = target.whole.crop(ends[:, place], ends[:, place + 1])
         # The row that a part ends with is a target only: the next one is another part's.
         cut_off = target.is_next_step and not target.horizon
-        inputs = whole.without_last() if cut_off else whole
-        there, keep = whole.lengths > 0, inputs.any(target.there)
+        inputs = whole.drop_last() if cut_off else whole
+        there, keep = whole.lengths > 0, inputs.any(target.has_target)
         dropped += int((there & ~keep).sum())
-        wholes[part], parts[part] = whole.kept(keep), inputs.kept(keep)
+        wholes[part], parts[part] = whole.select(keep), inputs.select(keep)
         if there.any() and not keep.any():
             raise DataError(
-                f"no row of the {_WORDS[part]} part has a target: where ids are cut by time, rows "
+                f"no row of the {_SPLIT_NAMES[part]} part has a target: where ids are cut by "
+                "time, rows "
                 "with targets must lie in every part. Split at other fractions (--split), or by id."
             )
     rows = [len(one.rows) for one in wholes.values()]
     sizes = [len(one) for one in parts.values()]
     pieces = f"in {', '.join(f'{n:,}' for n in sizes)} sequences"
     notes = [
-        f"{counted(len(ends), 'id')}, cut by time: {_listed(rows, 'rows ')}, "
+        f"{format_count(len(ends), 'id')}, cut by time: {_format_counts(rows, 'rows ')}, "
         f"{pieces if max(sizes) > 1 else 'one sequence each'}; the first gap of each is 0."
     ]
     if short:
         notes.append(
-            f"{counted(len(short), 'id')} with fewer than {_needed(fractions, least)} rows, used "
-            f"for training only: {some(short)}."
+            f"{format_count(len(short), 'id')} with fewer than "
+            f"{_compute_min_rows(fractions, least)} rows, used "
+            f"for training only: {format_names(short)}."
         )
     if dropped:
-        notes.append(f"Left out: {counted(dropped, 'sequence')} cut from ids, without a target.")
-    cut = replace(target, sequences=joined(parts.values()), whole=joined(wholes.values()))
-    how = f"by time within each id, {_told(fractions)} of its rows"
-    return Split(cut, parts, wholes["train"], how, tuple(notes))
+        notes.append(
+            f"Left out: {format_count(dropped, 'sequence')} cut from ids, without a target."
+        )
+    cut = replace(
+        target, sequences=concat_sequences(parts.values()), whole=concat_sequences(wholes.values())
+    )
+    how = f"by time within each id, {_format_fractions(fractions)} of its rows"
+    return TableSplits(cut, parts, wholes["train"], how, tuple(notes))
 
 
-def _ends(
+def _find_bounds(
     target: Target, fractions: tuple[float, float, float], least: int
 ) -> tuple[Indices, list[str]]:
     """Return where parts of each id begin and end, (N, 4), and the ids too short to be cut."""
     ids, lengths = target.whole.ids, target.whole.lengths.tolist()
-    cuts = [cuts_of(length, fractions, least) for length in lengths]
+    cuts = [find_cuts(length, fractions, least) for length in lengths]
     if not any(cuts):
         raise DataError(
-            f"no id has the {_needed(fractions, least)} rows that it takes to cut it by time; the "
+            f"no id has the {_compute_min_rows(fractions, least)} rows that it takes to cut it by "
+            "time; the "
             f"longest, {ids[int(np.argmax(lengths))]!r}, has {max(lengths)}. Split by id, or check "
             "that the id is that of a sequence, not of a row."
         )
@@ -319,7 +343,7 @@ def _ends(
     return np.array(ends, np.int64), short
 
 
-def cuts_of(count: int, split: tuple[float, float, float], least: int) -> tuple[int, int] | None:
+def find_cuts(count: int, split: tuple[float, float, float], least: int) -> tuple[int, int] | None:
     """Return where to cut a row of entries into its training, validation and test part.
 
     Args:
@@ -338,15 +362,15 @@ def cuts_of(count: int, split: tuple[float, float, float], least: int) -> tuple[
     return first, second if middle else first
 
 
-def _needed(fractions: tuple[float, float, float], least: int) -> int:
+def _compute_min_rows(fractions: tuple[float, float, float], least: int) -> int:
     return least * (3 if fractions[1] > 0 else 2)
 
 
-def _told(fractions: tuple[float, float, float]) -> str:
+def _format_fractions(fractions: tuple[float, float, float]) -> str:
     train, valid, test = fractions
     return f"{train:.2g}, {valid:.2g} and {test:.2g}"
 
 
-def _listed(counts: list[int], what: str = "") -> str:
+def _format_counts(counts: list[int], what: str = "") -> str:
     train, valid, test = counts
     return f"{train:,} {what}for training, {valid:,} for validation, {test:,} for the test"

@@ -9,36 +9,32 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.time_precision import LONG_DT, SHORT_DT
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.scaler import Standard
+from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError
-from tauflow.resolution import LONG_GAP, SHORT_GAP
 
-from .answer_names import check_answers
-from .frames import Sequences, sequences_of, some
+from .class_checks import check_classes
 from .info import TableInfo
-from .inputs import Inputs, feature_columns, inputs_of, with_known
-from .notes import notes_on_rows
-from .options import AUTO, GAP_AHEAD, Categories, TableOptions
-from .scaled import (
-    scaled_inputs,
-    scaled_targets,
-    standard_of_inputs,
-    standard_of_targets,
-)
-from .sheet import Bools, Floats, Sheet
-from .split import Split, groups_of, parts_said, split_of
-from .target import Target, check_classes, target_of
-from .times import UNITS, Times, read_times, unit_of
-from .window import windowed
+from .inputs import InputColumns, add_future_inputs, build_inputs, select_feature_columns
+from .notes import make_row_notes
+from .options import AUTO, LEAD_TIME_INPUT, Categories, TableOptions
+from .prediction_columns import check_prediction_columns
+from .scaling import fit_input_scaler, fit_target_scaler, scale_inputs, scale_targets
+from .sequences import Sequences, format_names, group_into_sequences
+from .split import TableSplits, get_explicit_splits, get_groups, make_splits
+from .table import Bools, Floats, Table
+from .target import Target, build_target
+from .times import UNITS, Times, read_times, resolve_unit
+from .windows import window_splits
 
 
-def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> TaskData:
+def build_task(table: Table, options: TableOptions, *, name: str, source: str) -> TaskData:
     """Turn a table into the three parts of a task.
 
     Args:
-        sheet: the table.
+        table: the table.
         options: what the user says of it.
         name: of the data.
         source: where they come from.
@@ -46,31 +42,33 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     Raises:
         ArgumentError, UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
     """
-    features = feature_columns(sheet, options)
-    inputs, split, times, empty, unseen = _arranged(sheet, options, features)
+    features = select_feature_columns(table, options)
+    inputs, split, times, empty, unseen = _prepare_splits(table, options, features)
     features = tuple(name for name in features if name not in empty)
-    variables = sheet.variables
-    del sheet  # of which large tables need the room
-    target, parts, otherwise = split.target, split.parts, options.otherwise
+    variables = table.variables
+    del table  # of which large tables need the room
+    target, parts, otherwise = split.target, split.sequences, options.resplit_advice
     if target.is_class:
-        check_classes(options.targets[0], target, parts, otherwise=otherwise)
-    x_scaling = standard_of_inputs(inputs, split, options)
-    y_scaling = standard_of_targets(split, x_scaling, wanted=options.scale)
-    x, observed = scaled_inputs(x_scaling, inputs.columns, inputs.names)
+        check_classes(options.targets[0], target, parts, resplit_advice=otherwise)
+    x_scaling = fit_input_scaler(inputs, split, options)
+    y_scaling = fit_target_scaler(split, x_scaling, scale=options.scale)
+    x, observed = scale_inputs(x_scaling, inputs.columns, inputs.names)
     names, categories = inputs.names, inputs.categories
     del inputs
     seen = observed[target.sequences.rows]
-    ahead = _mean_ahead(target, parts["train"])
-    if ahead is not None and target.ahead is not None and target.ahead_differs:
-        x, observed = with_input(x, observed, target.ahead / ahead)  # an input, 1 on average
-        names = (*names, GAP_AHEAD)
-        x_scaling = Standard(np.append(x_scaling.mean, 0.0), np.append(x_scaling.scale, ahead))
+    ahead = _compute_mean_lead_time(target, parts["train"])
+    if ahead is not None and target.lead_times is not None and target.has_uneven_lead_times:
+        x, observed = append_input(x, observed, target.lead_times / ahead)  # an input, 1 on average
+        names = (*names, LEAD_TIME_INPUT)
+        x_scaling = StandardScaler(
+            np.append(x_scaling.mean, 0.0), np.append(x_scaling.scale, ahead)
+        )
     automatic = times is not None and options.time_unit == AUTO
-    gap = median_gap(split.trained) if automatic else 1.0
-    ahead = median_gap(split.trained) if target.horizon else ahead
+    gap = compute_median_dt(split.training_sequences) if automatic else 1.0
+    ahead = compute_median_dt(split.training_sequences) if target.horizon else ahead
     seen_or_none, gap_or_none = None if seen.all() else observed, None if times is None else gap
     batches = {
-        part: _batch(split, one, x, seen_or_none, y_scaling, gap_or_none)
+        part: _make_batch(split, one, x, seen_or_none, y_scaling, gap_or_none)
         for part, one in parts.items()
         if len(one)
     }
@@ -95,53 +93,55 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         named=options.features is not None,
         groups={name: split.groups[name] for name in parts["test"].ids if name in split.groups},
     )
-    season = season_of(options, times, split.trained)
+    season = resolve_season(options, times, split.training_sequences)
     gaps = [] if times is None else _notes_on_gaps(target.sequences, info)
-    notes = (*_notes(split, info, season, empty), *_notes_on_missing(seen), *gaps)
-    card = _card(split, info, name=name, source=source, notes=notes, season=season)
-    check_answers(info, card)
+    notes = (*_make_notes(split, info, season, empty), *_notes_on_missing(seen), *gaps)
+    card = _make_card(split, info, name=name, source=source, notes=notes, season=season)
+    check_prediction_columns(info, card)
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], table=info)
 
 
-def _arranged(
-    sheet: Sheet, options: TableOptions, features: Sequence[str]
-) -> tuple[Inputs, Split, Times | None, tuple[str, ...], Categories]:
+def _prepare_splits(
+    table: Table, options: TableOptions, features: Sequence[str]
+) -> tuple[InputColumns, TableSplits, Times | None, tuple[str, ...], Categories]:
     """Return the inputs of every row, which rows are in which part, and the times.
 
     And which features have no value in the training part, and so no input, and which categories.
     """
     times = None
     if options.time is not None:
-        times = read_times(sheet, options.time, options.unit)
-    inputs = inputs_of(sheet, features)
-    sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
-    groups = None if options.group is None else groups_of(sheet, options.group, sequences)
-    if options.is_given:
-        groups = parts_said(sheet, options, sequences)
-    target = target_of(sheet, options, inputs, sequences)
-    gaps = target.horizon > 0 and target.ahead_differs
-    notes = notes_on_rows(sheet, sequences, options)
-    split = windowed(split_of(target, options, groups), options, inputs)
+        times = read_times(table, options.time, options.unit)
+    inputs = build_inputs(table, features)
+    sequences = group_into_sequences(table, options.id, options.time, times, sort=options.sort)
+    groups = None if options.group is None else get_groups(table, options.group, sequences)
+    if options.has_explicit_split:
+        groups = get_explicit_splits(table, options, sequences)
+    target = build_target(table, options, inputs, sequences)
+    gaps = target.horizon > 0 and target.has_uneven_lead_times
+    notes = make_row_notes(table, sequences, options)
+    split = window_splits(make_splits(target, options, groups), options, inputs)
     split = replace(split, notes=(*notes, *split.notes))
-    inputs, empty, unseen = inputs.learnable(split.trained.rows)
+    inputs, empty, unseen = inputs.select_learnable(split.training_sequences.rows)
     needed = (*(target.outputs if target.is_next_step else ()), *(options.known or ()))
     wrong = next((name for name in empty if name in needed), None)
     if wrong is not None or not inputs.names:
         raise DataError(
             f"{'no feature' if wrong is None else repr(wrong)} has {'a' if wrong is None else 'no'}"
             " value in the training part, so that nothing can be learned. Check the columns, or "
-            f"split {options.otherwise}."
+            f"split {options.resplit_advice}."
         )
-    inputs = with_known(inputs, options.known, options.horizon or 1, sequences, gaps=gaps)
+    inputs = add_future_inputs(
+        inputs, options.known, options.horizon or 1, sequences, has_lead_times=gaps
+    )
     return inputs, split, times, empty, unseen
 
 
-def _mean_ahead(target: Target, trained: Sequences) -> float | None:
+def _compute_mean_lead_time(target: Target, trained: Sequences) -> float | None:
     """Return how far ahead of its row a target is on average, of next-step prediction."""
-    return None if target.ahead is None else float(target.ahead[trained.rows].mean())
+    return None if target.lead_times is None else float(target.lead_times[trained.rows].mean())
 
 
-def with_input(x: NDArray[Any], observed: Bools, more: Floats) -> tuple[NDArray[Any], Bools]:
+def append_input(x: NDArray[Any], observed: Bools, more: Floats) -> tuple[NDArray[Any], Bools]:
     """Return inputs of rows, (R, I), and where they are observed, with one more that always is."""
     there = np.ones((len(x), 1), np.bool_)
     return (
@@ -150,14 +150,14 @@ def with_input(x: NDArray[Any], observed: Bools, more: Floats) -> tuple[NDArray[
     )
 
 
-def median_gap(sequences: Sequences) -> float:
+def compute_median_dt(sequences: Sequences) -> float:
     """Return the median of the gaps above 0, with digits that can be read; 1 if there are none."""
-    gaps = sequences.gaps()
+    gaps = sequences.dt()
     gaps = gaps[gaps > 0]
     return float(f"{np.median(gaps):.12g}") if gaps.size else 1.0
 
 
-def season_of(options: TableOptions, times: Times | None, sequences: Sequences) -> int:
+def resolve_season(options: TableOptions, times: Times | None, sequences: Sequences) -> int:
     """Return the rows of a season, 0 for none; a span of time is so many median gaps.
 
     Raises:
@@ -171,13 +171,13 @@ def season_of(options: TableOptions, times: Times | None, sequences: Sequences) 
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", season)
     if found is None or float(found[1]) == 0:
         raise ArgumentError(f"season={season!r} is neither rows, 24, nor a span of time, '24h'.")
-    unit = unit_of(found[2], "season")
+    unit = resolve_unit(found[2], "season")
     if times.unit not in UNITS:
         raise ArgumentError(
             f"season={season!r} is a span of time, and nothing says what times are counted in. Say "
             "so (time_unit='hours'), or give the season in rows."
         )
-    gap = median_gap(sequences)
+    gap = compute_median_dt(sequences)
     rows = float(found[1]) * float(UNITS[unit] / UNITS[times.unit]) / gap
     if round(rows) < 1 or abs(rows - round(rows)) > 0.01 * rows:
         raise ArgumentError(
@@ -187,49 +187,49 @@ def season_of(options: TableOptions, times: Times | None, sequences: Sequences) 
     return round(rows)
 
 
-def gaps_of(
+def compute_padded_dt(
     sequences: Sequences, unit: float, dtype: type[np.floating[Any]] = np.float32
 ) -> NDArray[Any]:
     """Return the padded gaps before each row, (N, longest), 0 at the first, in a unit of time."""
     valid = sequences.valid()
     gaps = np.zeros(valid.shape, dtype)
-    gaps[valid] = sequences.gaps() / unit
+    gaps[valid] = sequences.dt() / unit
     return gaps
 
 
-def _batch(
-    split: Split,
+def _make_batch(
+    split: TableSplits,
     sequences: Sequences,
     x: NDArray[np.float32],
     observed: Bools | None,
-    scaling: Standard | None,
-    gap: float | None,
+    scaler: StandardScaler | None,
+    dt_unit: float | None,
 ) -> SequenceBatch:
     target, tensor = split.target, torch.from_numpy
     lengths = target.sequences.lengths
     known, y = target.known, target.y
     y_mask = None
-    rows = sequences.rows if target.per_step else target.firsts(sequences)
-    if scaling is not None:
+    rows = sequences.rows if target.per_step else target.first_rows(sequences)
+    if scaler is not None:
         y = np.zeros(y.shape, np.float32)
-        y[rows] = scaled_targets(scaling, target.y[rows], known[rows])
+        y[rows] = scale_targets(scaler, target.y[rows], known[rows])
     if target.per_step and not known[target.sequences.rows].all():
         mask = known[:, 0] if known.ndim == 2 and known.shape[1] == 1 else known
-        y_mask = tensor(sequences.padded(mask))
+        y_mask = tensor(sequences.pad(mask))
     elif target.horizon and not known[rows].all():
         y_mask = tensor(known[rows][:, None])
     return SequenceBatch(
-        x=tensor(sequences.padded(x)),
-        y=tensor(sequences.padded(y) if target.per_step else y[rows]),
-        dt=None if gap is None else tensor(gaps_of(sequences, gap)),
+        x=tensor(sequences.pad(x)),
+        y=tensor(sequences.pad(y) if target.per_step else y[rows]),
+        dt=None if dt_unit is None else tensor(compute_padded_dt(sequences, dt_unit)),
         mask=tensor(sequences.valid()) if (lengths != lengths[0]).any() else None,
-        observed=None if observed is None else tensor(sequences.padded(observed)),
+        observed=None if observed is None else tensor(sequences.pad(observed)),
         y_mask=y_mask,
     )
 
 
-def _card(
-    split: Split,
+def _make_card(
+    split: TableSplits,
     info: TableInfo,
     *,
     name: str,
@@ -237,7 +237,7 @@ def _card(
     notes: tuple[str, ...],
     season: int,
 ) -> DatasetCard:
-    target, parts = split.target, split.parts
+    target, parts = split.target, split.sequences
     measure = "accuracy" if target.is_class else "mse"
     return DatasetCard(
         name=name,
@@ -249,7 +249,7 @@ def _card(
         sizes=(len(parts["train"]), len(parts["valid"]), len(parts["test"])),
         source=source,
         licence="not stated",
-        split=split.how,
+        split=split.description,
         loss="cross_entropy" if target.is_class else measure,
         metric=measure,
         targets=info.outputs,
@@ -261,7 +261,9 @@ def _card(
     )
 
 
-def _notes(split: Split, info: TableInfo, season: int, empty: Sequence[str]) -> list[str]:
+def _make_notes(
+    split: TableSplits, info: TableInfo, season: int, empty: Sequence[str]
+) -> list[str]:
     return [
         *split.target.notes,
         *_notes_on_targets(split.target),
@@ -279,9 +281,9 @@ def _notes_on_targets(target: Target) -> list[str]:
     return [f"{(~known).sum()} of {known.size} targets are missing and do not count."]
 
 
-def _notes_on_season(season: int, split: Split, options: TableOptions) -> list[str]:
+def _notes_on_season(season: int, split: TableSplits, options: TableOptions) -> list[str]:
     """Say so where no sequence of the test part is long enough to look a season back."""
-    target, longest = split.target, int(split.parts["test"].lengths.max())
+    target, longest = split.target, int(split.sequences["test"].lengths.max())
     if not (season and target.is_next_step):
         return []
     needed = season + 1 - min(target.horizon or 1, season)
@@ -296,24 +298,24 @@ def _notes_on_season(season: int, split: Split, options: TableOptions) -> list[s
 
 def _notes_on_inputs(info: TableInfo, empty: Sequence[str]) -> list[str]:
     notes = [
-        f"Column {name!r} holds categories: an input for each of them, {some(texts, 12)}."
+        f"Column {name!r} holds categories: an input for each of them, {format_names(texts, 12)}."
         for name, texts in info.categories
     ]
     if empty:
         notes.append(
             "Warning: no value in the training part, so that nothing can be learned of them, and "
-            f"left out of the features: {some(empty, 12)}."
+            f"left out of the features: {format_names(empty, 12)}."
         )
     notes += [
         f"Warning: categories of column {name!r} that the training part lacks, and that all its "
-        f"inputs are 0 for: {some(texts, 12)}."
+        f"inputs are 0 for: {format_names(texts, 12)}."
         for name, texts in info.unseen
     ]
     constant = [name for name, scale in zip(info.inputs, info.x_scale, strict=True) if scale == 0]
     if constant:
         notes.append(
             "Constant in the training part, so that nothing is learned of them, and 0 in every "
-            f"part: {some(constant, 12)}."
+            f"part: {format_names(constant, 12)}."
         )
     return notes
 
@@ -344,8 +346,8 @@ def _notes_on_gaps(sequences: Sequences, info: TableInfo) -> list[str]:
             f"A gap of 1 is {info.gap:.6g} {unit}, the median gap of the training part "
             "(time_unit='auto')."
         ]
-    gap = median_gap(sequences)
-    if SHORT_GAP <= gap <= LONG_GAP:
+    gap = compute_median_dt(sequences)
+    if SHORT_DT <= gap <= LONG_DT:
         return []
     return [
         f"The median gap is {gap:.3g} {info.unit}, far from the time constants of about 1 that "

@@ -11,8 +11,8 @@ import numpy as np
 
 from tauflow.errors import ArgumentError, TimeError
 
-from .coded import Coded, Column
-from .sheet import Sheet, is_missing
+from .categorical import Categorical, Column
+from .table import Table, is_missing
 
 ELAPSED = "elapsed"
 """The format of times such as 24:37, hours and minutes since a start."""
@@ -21,7 +21,7 @@ _ELAPSED = re.compile(
     r"(?:(?P<sign>[+\u2212-])?(?P<hours>\d{1,6}):(?P<minutes>[0-5]\d)"
     r"(?::(?P<seconds>[0-5]\d)(?:[.,](?P<fraction>\d{1,9}))?)?)?"
 )
-_BARE = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+_BARE_DATE_FORMATS = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 """Dates that are written without a sign between their digits, by the number of these."""
 _YEARS = range(1900, 2101)
 _DATE = re.compile(r"(\w+)([ /.-]|, ?)(\w+)([ /.-]|, ?)(\w+)")
@@ -31,101 +31,107 @@ _CLOCK = re.compile(
 )
 
 
-def read_in_format(sheet: Sheet, column: str, form: str) -> Sheet:
+def parse_times(table: Table, column: str, time_format: str) -> Table:
     """Return the table with dates, or elapsed times, where times are written in a format.
 
     Args:
-        sheet: the table.
+        table: the table.
         column: of the times.
-        form: as ``strptime`` takes it, or ``"elapsed"``.
+        time_format: as ``strptime`` takes it, or ``"elapsed"``.
 
     Raises:
         ArgumentError: Python would read a part of the times, and leave it out of the dates.
         TimeError: a cell is not written so.
     """
-    if "%Z" in form.replace("%%", ""):
+    if "%Z" in time_format.replace("%%", ""):
         raise ArgumentError(
-            f"time_format={form!r}: Python reads the name of a time zone (%Z) and leaves it out of "
+            f"time_format={time_format!r}: Python reads the name of a time zone (%Z) and leaves "
+            "it out of "
             "the date. Write the offset from UTC instead, such as +0200, and read it with %z."
         )
-    values = sheet.columns[column]
-    if form == ELAPSED and values.dtype.kind != "m":
-        return _elapsed(sheet, column)
+    values = table.columns[column]
+    if time_format == ELAPSED and values.dtype.kind != "m":
+        return _parse_elapsed(table, column)
     if values.dtype.kind in "mM":
-        return sheet
-    written, are_numbers = _written(values)
+        return table
+    written, are_numbers = _format_cells(values)
     moments: list[datetime | None] = []
     otherwise: list[str] = []
-    for cell, is_number in zip(written.different, are_numbers, strict=True):
+    for cell, is_number in zip(written.categories, are_numbers, strict=True):
         try:
-            found = datetime.strptime(cell, form)
+            found = datetime.strptime(cell, time_format)
         except ValueError:
             moments.append(None)
             otherwise.append("")
             continue
-        same = not is_number or found.strftime(form) == cell
-        otherwise.append("" if same else found.strftime(form))
+        same = not is_number or found.strftime(time_format) == cell
+        otherwise.append("" if same else found.strftime(time_format))
         if found.tzinfo is not None:
             found = found.astimezone(timezone.utc).replace(tzinfo=None)
         moments.append(found if same else None)
     found = np.array([one or "NaT" for one in moments], "datetime64[us]")[written.codes]
-    wrong = np.flatnonzero(np.isnat(found) & ~sheet.missing(column))
+    wrong = np.flatnonzero(np.isnat(found) & ~table.find_missing(column))
     if wrong.size:
-        raise _no_date(sheet, int(wrong[0]), column, form, otherwise[written.codes[wrong[0]]])
-    zones = {**sheet.zones, column: "UTC"} if "%z" in form else sheet.zones
-    return replace(sheet, columns={**sheet.columns, column: found}, zones=zones)
+        raise _date_format_error(
+            table, int(wrong[0]), column, time_format, otherwise[written.codes[wrong[0]]]
+        )
+    zones = {**table.time_zones, column: "UTC"} if "%z" in time_format else table.time_zones
+    return replace(table, columns={**table.columns, column: found}, time_zones=zones)
 
 
-def _no_date(sheet: Sheet, row: int, column: str, form: str, otherwise: str) -> TimeError:
+def _date_format_error(table: Table, row: int, column: str, form: str, otherwise: str) -> TimeError:
     """Return the error for a cell that is no date in a format, or may have lost digits."""
     if otherwise:
         return TimeError(
-            f"{sheet.holds(row, column)}, a number, which {form!r} (time_format) would write "
+            f"{table.describe_value(row, column)}, a number, which {form!r} (time_format) would "
+            "write "
             f"{otherwise!r}: zeros may have been lost from it. Give the column as text."
         )
     return TimeError(
-        f"{sheet.holds(row, column)}, expected a date in the form {form!r} (time_format). "
+        f"{table.describe_value(row, column)}, expected a date in the form {form!r} (time_format). "
         "Correct it, or the form."
     )
 
 
-def _written(values: Column) -> tuple[Coded, list[bool]]:
+def _format_cells(values: Column) -> tuple[Categorical, list[bool]]:
     """Return cells as text, and which of the different ones were numbers.
 
     Whole numbers are written without a point.
     """
-    if isinstance(values, Coded):
-        return values.changed(_text), values.each(lambda cell: not isinstance(cell, str))
-    cells = Coded.plain(values)
+    if isinstance(values, Categorical):
+        return values.map_values(_format_cell), values.map_categories(
+            lambda cell: not isinstance(cell, str)
+        )
+    cells = Categorical.from_formatted(values)
     if values.dtype.kind == "f":
-        cells = cells.changed(lambda cell: _text(float(cell)))
-    return cells, cells.each(lambda cell: True)
+        cells = cells.map_values(lambda cell: _format_cell(float(cell)))
+    return cells, cells.map_categories(lambda cell: True)
 
 
-def _text(cell: Any) -> str:
+def _format_cell(cell: Any) -> str:
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
 
 
-def with_plain_times(sheet: Sheet, column: str) -> Sheet:
+def convert_time_objects(table: Table, column: str) -> Table:
     """Return the table with NumPy's dates or durations where a column holds them as objects.
 
     Such are ``datetime.timedelta``, ``numpy.datetime64`` and ``pandas.Period``, which begins then.
     """
-    cells = sheet.columns[column]
-    if not isinstance(cells, Coded):
-        return sheet
-    cells = cells.occurring()
-    found = cells.each(_plain_time)
+    cells = table.columns[column]
+    if not isinstance(cells, Categorical):
+        return table
+    cells = cells.remove_unused_categories()
+    found = cells.map_categories(_to_numpy_time)
     kinds = {one.dtype.kind for one in found if one is not None}
-    others = [c for c, one in zip(cells.different, found, strict=True) if one is None]
+    others = [c for c, one in zip(cells.categories, found, strict=True) if one is None]
     if len(kinds) != 1 or not all(map(is_missing, others)):
-        return sheet
+        return table
     nothing: Any = np.datetime64("NaT") if kinds == {"M"} else np.timedelta64("NaT")
     times = np.array([nothing if one is None else one for one in found])
-    return replace(sheet, columns={**sheet.columns, column: times[cells.codes]})
+    return replace(table, columns={**table.columns, column: times[cells.codes]})
 
 
-def _plain_time(cell: Any) -> Any:
+def _to_numpy_time(cell: Any) -> Any:
     """Return a date or a duration as one of NumPy, ``None`` for another thing."""
     if isinstance(cell, timedelta):  # that of pandas counts nanoseconds
         return np.timedelta64(getattr(cell, "to_timedelta64", lambda: cell)())
@@ -134,30 +140,35 @@ def _plain_time(cell: Any) -> Any:
     return cell if isinstance(cell, np.datetime64 | np.timedelta64) else None
 
 
-def _elapsed(sheet: Sheet, column: str) -> Sheet:
+def _parse_elapsed(table: Table, column: str) -> Table:
     """Return the table with durations where times are written as elapsed ones.
 
     Raises:
         TimeError: a cell is not written so.
     """
-    values = sheet.columns[column]
-    cells = (values if isinstance(values, Coded) else Coded.plain(values)).occurring()
-    spans = [None if is_missing(cell) else _nanoseconds(str(cell)) for cell in cells.different]
+    values = table.columns[column]
+    cells = (
+        values if isinstance(values, Categorical) else Categorical.from_formatted(values)
+    ).remove_unused_categories()
+    spans = [
+        None if is_missing(cell) else _parse_nanoseconds(str(cell)) for cell in cells.categories
+    ]
     absent = [span is None for span in spans]
     found = np.array([span or 0 for span in spans], "timedelta64[ns]")
     found[absent] = np.timedelta64("NaT")
     durations = found[cells.codes]
-    wrong = np.flatnonzero(np.isnat(durations) & ~sheet.missing(column))
+    wrong = np.flatnonzero(np.isnat(durations) & ~table.find_missing(column))
     if wrong.size:
         raise TimeError(
-            f"{sheet.holds(int(wrong[0]), column)}, expected an elapsed time in hours and minutes "
+            f"{table.describe_value(int(wrong[0]), column)}, expected an elapsed time in hours "
+            "and minutes "
             "such as 24:37, with seconds 24:37:05.5, or with days 1 day 00:37 (time_format). "
             "Correct it, or the form."
         )
-    return replace(sheet, columns={**sheet.columns, column: durations})
+    return replace(table, columns={**table.columns, column: durations})
 
 
-def _nanoseconds(text: str) -> int | None:
+def _parse_nanoseconds(text: str) -> int | None:
     """Return how long an elapsed time is, ``None`` if a text is none."""
     found = _ELAPSED.fullmatch(text)
     if found is None or (found["days"] is None and found["hours"] is None):
@@ -174,18 +185,18 @@ def _nanoseconds(text: str) -> int | None:
 def is_bare_date(number: float) -> bool:
     """Whether a number may be a date that is written without signs, such as 20240531."""
     text = str(int(number)) if float(number).is_integer() else ""
-    if len(text) not in _BARE or int(text[:4]) not in _YEARS:
+    if len(text) not in _BARE_DATE_FORMATS or int(text[:4]) not in _YEARS:
         return False
     # Only as many digits as there are leave each field two of them, and none to guess.
-    return _fits(text, _BARE[len(text)])
+    return _matches_format(text, _BARE_DATE_FORMATS[len(text)])
 
 
-def bare_format(number: float) -> str:
+def get_bare_date_format(number: float) -> str:
     """Return the format of a number that :func:`is_bare_date` says may be a date."""
-    return _BARE[len(str(int(number)))]
+    return _BARE_DATE_FORMATS[len(str(int(number)))]
 
 
-def _fits(text: str, form: str) -> bool:
+def _matches_format(text: str, form: str) -> bool:
     try:
         datetime.strptime(text, form)
     except ValueError:
@@ -193,7 +204,7 @@ def _fits(text: str, form: str) -> bool:
     return True
 
 
-def time_formats(cells: Iterable[Any]) -> tuple[str, ...]:
+def infer_time_formats(cells: Iterable[Any]) -> tuple[str, ...]:
     """Return the values of ``time_format`` with which all cells are times.
 
     Of several, which differ in the order of day and month, nothing tells the right one. There is
@@ -202,23 +213,23 @@ def time_formats(cells: Iterable[Any]) -> tuple[str, ...]:
     Args:
         cells: of a column, its different ones; missing ones do not count.
     """
-    texts = [_text(cell) for cell in cells if not is_missing(cell)]
+    texts = [_format_cell(cell) for cell in cells if not is_missing(cell)]
     if not texts:
         return ()
     if texts[0].isdecimal():
         bare = all(one.isdecimal() and is_bare_date(int(one)) for one in texts)
-        forms = {_BARE[len(one)] for one in texts} if bare else set()
+        forms = {_BARE_DATE_FORMATS[len(one)] for one in texts} if bare else set()
         return tuple(forms) if len(forms) == 1 else ()
     if all(_ELAPSED.fullmatch(one) for one in texts):
         return (ELAPSED,)
     try:
         datetime.fromisoformat(texts[0])
     except ValueError:
-        return _date_formats(texts)
+        return _infer_date_formats(texts)
     return ()
 
 
-def _date_formats(texts: list[str]) -> tuple[str, ...]:
+def _infer_date_formats(texts: list[str]) -> tuple[str, ...]:
     clocks = [_CLOCK.search(text) for text in texts]
     dates, times = set(), set()
     for text, clock in zip(texts, clocks, strict=True):
@@ -232,20 +243,20 @@ def _date_formats(texts: list[str]) -> tuple[str, ...]:
         form += ":%S" * bool(clock["seconds"]) + ".%f" * bool(clock["fraction"])
         form += f"{clock['half'][:-2]}%p" if clock["half"] else ""
         form += f"{clock['zone'][: -len(clock['zone'].strip())]}%z" if clock["zone"] else ""
-        if not all(_fits(time, form) for time in times):
+        if not all(_matches_format(time, form) for time in times):
             return ()
     first = _DATE.fullmatch(next(iter(dates)))
-    orders = [] if first is None else _orders(first[1], first[3], first[5])
+    orders = [] if first is None else _list_date_orders(first[1], first[3], first[5])
     found = []
     for order in orders:
         assert first is not None
         date = f"%{order[0]}{first[2]}%{order[1]}{first[4]}%{order[2]}"
-        if all(_fits(text, date) for text in dates):
+        if all(_matches_format(text, date) for text in dates):
             found.append(date + form)
     return tuple(one for one in found if "%B" not in one) or tuple(found)  # of May both fit
 
 
-def _orders(one: str, two: str, three: str) -> list[str]:
+def _list_date_orders(one: str, two: str, three: str) -> list[str]:
     """Return the orders that the parts of a date may be in, as letters of ``strptime``."""
     kinds = "".join(
         "b" if part.isalpha() else "Y" if len(part) == 4 else "d" if len(part) < 3 else "x"
@@ -263,10 +274,12 @@ def _orders(one: str, two: str, three: str) -> list[str]:
     return [order.replace("b", name) for order in orders for name in "bB"[: 1 + ("b" in order)]]
 
 
-def advice_on_format(sheet: Sheet, column: str) -> str:
+def get_format_advice(table: Table, column: str) -> str:
     """Return which ``time_format`` to give for a column that is not read as times, if any is."""
-    cells = sheet.columns[column]
-    found = time_formats(cells.different if isinstance(cells, Coded) else np.unique(cells).tolist())
+    cells = table.columns[column]
+    found = infer_time_formats(
+        cells.categories if isinstance(cells, Categorical) else np.unique(cells).tolist()
+    )
     if not found:
         return ""
     if found == (ELAPSED,):

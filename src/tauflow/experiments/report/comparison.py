@@ -5,25 +5,25 @@ from collections.abc import Iterable, Sequence
 from statistics import correlation, fmean
 from typing import TYPE_CHECKING, NamedTuple
 
-from tauflow.draw.axes import log_axis, used
-from tauflow.draw.canvas import canvas_of, uri_of
-from tauflow.draw.palette import BLUE, GREY, INK
 from tauflow.experiments.report import table
-from tauflow.runs.report import metric_text
-from tauflow.runs.report.pictures import Picture
-from tauflow.runs.timespan import duration
+from tauflow.plotting.axes import hide_unused, set_log_scale
+from tauflow.plotting.palette import BLUE, GREY, INK
+from tauflow.plotting.report_figure import report_figure, to_data_uri
+from tauflow.runs.report import metric_format
+from tauflow.runs.report.plots import ReportPlot
+from tauflow.runs.time_limits import format_duration
 from tauflow.training.metrics import METRICS
 
-from .front import Front
-from .survey import RowSurvey, Survey, TableSurvey
-from .tried import is_at_an_end
+from .results_summary import ResultsSummary, RowSummary, TableSummary
+from .summary_table import SummaryTable
+from .variation_results import is_at_search_boundary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_NEXT = 3
+_NUM_RUNNERS_UP = 3
 """How many networks are named beside the best."""
-_SHOWN = 0.85
+_AXIS_SHARE = 0.85
 """Share of the networks whose scores the picture's axis spans; the others are at its end."""
 
 
@@ -38,7 +38,7 @@ class Candidate(NamedTuple):
         seconds: time of one training, if known.
     """
 
-    entry: RowSurvey
+    entry: RowSummary
     valid: float
     test: float
     parameters: int | None
@@ -51,7 +51,7 @@ class Candidate(NamedTuple):
         return f"{row.title} (looks ahead)" if table.looks_ahead(row) else row.title
 
 
-def candidates(one: TableSurvey) -> dict[str, list[Candidate]]:
+def rank_candidates(one: TableSummary) -> dict[str, list[Candidate]]:
     """Return the networks of every task of a comparison, the best validation score first.
 
     Networks that had less than the others are left out: not every setting was tried, or not as
@@ -77,29 +77,29 @@ def candidates(one: TableSurvey) -> dict[str, list[Candidate]]:
     return found
 
 
-def by_validation(found: Survey) -> Front | None:
+def tabulate_validation_choices(found: ResultsSummary) -> SummaryTable | None:
     """Return which network validation would choose for each task; ``None`` without comparisons."""
     rows, ends = [], []
     for one in found.comparisons:
-        for part, networks in candidates(one).items():
+        for part, networks in rank_candidates(one).items():
             if len(networks) > 1:
-                rows.append(_choice(part, networks))
+                rows.append(_format_choice(part, networks))
                 ends += [
-                    is_at_an_end(one.experiment, each.entry.row, each.entry.records[0])
+                    is_at_search_boundary(one.experiment, each.entry.row, each.entry.records[0])
                     for each in networks
                 ]
     if not rows:
         return None
     names = ", ".join(one.experiment.name for one in found.comparisons)
-    return Front(
+    return SummaryTable(
         title="Which network validation would take",
         headers=(
             *("task", "network", "the next by validation", "measured in"),
             *("test", "best on test", "place on test", "ranks agree", "parameters", "training"),
         ),
         rows=rows,
-        words=4,
-        caption=f"From {names}: {_terms(found)}. "
+        num_text_columns=4,
+        caption=f"From {names}: {_describe_terms(found)}. "
         "Validation, of seed 0, chooses the network, too, as a user would; the best test score of "
         "any is one that nobody can choose beforehand. Ranks agree by Spearman's correlation of "
         "all networks' validation and test scores: where it is near 0, validation says nothing of "
@@ -109,7 +109,7 @@ def by_validation(found: Survey) -> Front | None:
     )
 
 
-def _terms(found: Survey) -> str:
+def _describe_terms(found: ResultsSummary) -> str:
     """Say on which terms the networks of comparisons met."""
     rows = [row for one in found.comparisons for row in one.experiment.rows if row.model]
     budgets = sorted({max(1, len(row.search)) for row in rows})
@@ -119,7 +119,7 @@ def _terms(found: Survey) -> str:
     return f"{causal} with {budgets[0]} to {budgets[-1]} settings to choose from each"
 
 
-def _choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:
+def _format_choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:
     best, metric = networks[0], networks[0].entry.row.metric
     pick = max if METRICS[metric].higher_is_better else min
     ours = best.entry.line.ours.split(" (")[0] + " †" * best.entry.few_seeds
@@ -127,18 +127,18 @@ def _choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:
     return (
         part,
         best.title,
-        ", ".join(one.title for one in networks[1 : 1 + _NEXT]),
-        metric_text.unit(metric),
+        ", ".join(one.title for one in networks[1 : 1 + _NUM_RUNNERS_UP]),
+        metric_format.format_metric_name(metric),
         ours,
-        metric_text.show_number(pick(one.test for one in networks), metric),
+        metric_format.format_score(pick(one.test for one in networks), metric),
         f"{better + 1} of {len(networks)}",
-        rank_correlation([(one.valid, one.test) for one in networks]),
-        metric_text.show_count(best.parameters),
-        "–" if best.seconds is None else duration(best.seconds),
+        format_rank_correlation([(one.valid, one.test) for one in networks]),
+        metric_format.format_parameter_count(best.parameters),
+        "–" if best.seconds is None else format_duration(best.seconds),
     )
 
 
-def rank_correlation(pairs: Sequence[tuple[float, float]]) -> str:
+def format_rank_correlation(pairs: Sequence[tuple[float, float]]) -> str:
     """Return Spearman's coefficient as text; a dash of scores that are all the same."""
     first, second = (
         # The mean of the places that equal values take together, twice.
@@ -153,20 +153,20 @@ def rank_correlation(pairs: Sequence[tuple[float, float]]) -> str:
     return f"{correlation(first, second):.2f}"
 
 
-def trade_offs(tables: Iterable[TableSurvey]) -> Picture | None:
+def plot_trade_offs(tables: Iterable[TableSummary]) -> ReportPlot | None:
     """Draw test scores over time of training and number of parameters, a line for each task."""
     tasks = [
         (part, networks)
         for one in tables
         if not one.experiment.published
-        for part, networks in candidates(one).items()
+        for part, networks in rank_candidates(one).items()
         if len(networks) > 1
     ]
     if not tasks:
         return None
-    with canvas_of((9.6, 3.1 * len(tasks) + 0.2)) as canvas:
+    with report_figure((9.6, 3.1 * len(tasks) + 0.2)) as canvas:
         grid = canvas.subplots(len(tasks), 2, squeeze=False)
-        used(grid, 2 * len(tasks))
+        hide_unused(grid, 2 * len(tasks))
         for (part, networks), (left, right) in zip(tasks, grid, strict=True):
             metric = networks[0].entry.row.metric
             for axes, costs, label in (
@@ -176,27 +176,31 @@ def trade_offs(tables: Iterable[TableSurvey]) -> Picture | None:
                 known = [place for place, cost in enumerate(costs) if cost]
                 if known:
                     shown = [networks[place] for place in known]
-                    _draw(axes, shown, [float(costs[place] or 0) for place in known], networks[0])
+                    _plot_networks(
+                        axes, shown, [float(costs[place] or 0) for place in known], networks[0]
+                    )
                 axes.set_xlabel(label)
-            left.set_ylabel(f"test {metric_text.unit(metric)}")
+            left.set_ylabel(f"test {metric_format.format_metric_name(metric)}")
             left.set_title(part)
-        uri = uri_of(canvas)
+        uri = to_data_uri(canvas)
     caption = (
         "Every network of the comparison. Named are those that no other one beats at less cost, "
         "and the one that validation chooses, drawn dark. Triangles are beyond the axis."
     )
-    return Picture("What a good score costs", caption, uri)
+    return ReportPlot("What a good score costs", caption, uri)
 
 
-def _draw(
+def _plot_networks(
     axes: "Axes", networks: Sequence[Candidate], costs: Sequence[float], chosen: Candidate
 ) -> None:
     metric = chosen.entry.row.metric
     sign = -1.0 if METRICS[metric].higher_is_better else 1.0
-    losses = [sign * metric_text.scale_of(metric) * one.test for one in networks]
-    names = frontier(costs, losses) | {k for k, one in enumerate(networks) if one is chosen}
+    losses = [sign * metric_format.get_display_scale(metric) * one.test for one in networks]
+    names = find_pareto_front(costs, losses) | {
+        k for k, one in enumerate(networks) if one is chosen
+    }
     order = sorted(names, key=lambda place: costs[place])  # labels above and below, by turns
-    worst = sorted(losses)[round(_SHOWN * (len(losses) - 1))]
+    worst = sorted(losses)[round(_AXIS_SHARE * (len(losses) - 1))]
     for place, (one, cost, loss) in enumerate(zip(networks, costs, losses, strict=True)):
         named = place in names
         colour = INK if one is chosen else BLUE if named else GREY
@@ -213,10 +217,10 @@ def _draw(
                 color=colour,
             )
     axes.margins(0.08, 0.14)  # room for names
-    log_axis(axes, axes.xaxis)
+    set_log_scale(axes, axes.xaxis)
 
 
-def frontier(costs: Sequence[float], losses: Sequence[float]) -> set[int]:
+def find_pareto_front(costs: Sequence[float], losses: Sequence[float]) -> set[int]:
     """Return the positions that no other one beats in one of the two without losing the other."""
     order = sorted(range(len(costs)), key=lambda place: (costs[place], losses[place]))
     found: set[int] = set()

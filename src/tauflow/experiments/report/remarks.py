@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from tauflow._internal.registry import suggest_name
 from tauflow.errors import SpecificationError
 from tauflow.experiments.spec.experiment import Experiment
-from tauflow.registry import nearest
 from tauflow.runs.toml_files import read_toml
 
 REMARKS_FILE = "remarks.toml"
-MISSING = "not looked into yet"
+MISSING_REMARK = "not looked into yet"
 
-TABLES = "tables"
+TABLES_KEY = "tables"
 """What is said of whole tables, in the place of a table's name."""
 
 Remarks = Mapping[str, Mapping[str, str]]
@@ -55,19 +55,19 @@ def check_remarks(path: Path, remarks: Remarks, experiments: Mapping[str, Experi
     Raises:
         SpecificationError: a table or row does not exist.
     """
-    for table in [*remarks.get(TABLES, {}), *(name for name in remarks if name != TABLES)]:
+    for table in [*remarks.get(TABLES_KEY, {}), *(name for name in remarks if name != TABLES_KEY)]:
         if table not in experiments:
             raise SpecificationError(
-                f"{path}: there is no table {table!r}.{nearest(table, experiments)} "
+                f"{path}: there is no table {table!r}.{suggest_name(table, experiments)} "
                 f"Known: {', '.join(sorted(experiments))}."
             )
     for table, rows in remarks.items():
-        if table == TABLES:
+        if table == TABLES_KEY:
             continue
         known = [row.name for row in experiments[table].rows]
         for row in rows:
             if row not in known:
                 raise SpecificationError(
-                    f"{path}: {table} has no row {row!r}.{nearest(row, known)} "
+                    f"{path}: {table} has no row {row!r}.{suggest_name(row, known)} "
                     f"Known: {', '.join(known)}."
                 )

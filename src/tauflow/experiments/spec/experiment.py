@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tauflow._internal.registry import suggest_name
 from tauflow.errors import UnknownNameError
-from tauflow.models.specified import ModelSpec
-from tauflow.registry import nearest
-from tauflow.runs.job import Part
+from tauflow.models.spec import ModelSpec
+from tauflow.runs.job import DatasetSpec
 from tauflow.training.recipe import Recipe
 
 READY = "ready"
@@ -45,7 +45,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Accept:
+class AcceptanceBound:
     """When our mean over seeds counts as a reproduction.
 
     Args:
@@ -115,17 +115,17 @@ class Row:
 
     name: str
     title: str
-    part: Part
+    part: DatasetSpec
     published: Published
     loss: str
     metric: str
     recipe: Recipe | None = None
     model: ModelSpec | None = None
     search: tuple[Setting, ...] = ()
-    search_part: Part | None = None
+    search_part: DatasetSpec | None = None
     planned: str | None = None
     untrained: str | None = None
-    accept: Accept | None = None
+    accept: AcceptanceBound | None = None
     note: str = ""
     unlike: str = ""
 
@@ -173,7 +173,7 @@ class Experiment:
         """Whether a paper has any of its numbers; else it is a comparison of our own."""
         return any(row.published.absent is None for row in self.rows)
 
-    def cut(self, epochs: int | None) -> "Experiment":
+    def with_epochs(self, epochs: int | None) -> "Experiment":
         """Return the experiment with another number of epochs, ``None`` for the recipes' own."""
         return replace(self, epochs=epochs)
 
@@ -182,7 +182,7 @@ class Experiment:
         rows = {row.name: row for row in self.rows}
         if name not in rows:
             raise UnknownNameError(
-                f"{self.name} has no row {name!r}.{nearest(name, rows)} "
+                f"{self.name} has no row {name!r}.{suggest_name(name, rows)} "
                 f"Known: {', '.join(sorted(rows))}."
             )
         return rows[name]
@@ -207,12 +207,12 @@ class Experiment:
             found = found or [r for r in self.rows if name == r.part.name and r.status == READY]
             for row in found or [self.row(name)]:
                 if row.status != READY:
-                    raise self._cannot_run(row)
+                    raise self._not_runnable_error(row)
                 if row not in chosen:
                     chosen.append(row)
         return tuple(chosen)
 
-    def _cannot_run(self, row: Row) -> UnknownNameError:
+    def _not_runnable_error(self, row: Row) -> UnknownNameError:
         ready = sorted(other.name for other in self.rows if other.status == READY)
         why = f"the model {row.planned!r} of row {row.name!r} is not implemented yet"
         if row.status == UNTRAINED:

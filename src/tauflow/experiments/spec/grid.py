@@ -6,13 +6,13 @@ from dataclasses import fields, replace
 from typing import Any
 
 from tauflow.errors import ArgumentError, SpecificationError, TauflowError
-from tauflow.models.specified import ModelSpec
-from tauflow.runs.toml_files import with_entries
-from tauflow.training.recipe import Recipe, check_setting
+from tauflow.models.spec import ModelSpec
+from tauflow.runs.toml_files import merge_entries
+from tauflow.training.recipe import Recipe, check_field_name
 
 from .experiment import Row, Setting
 
-PLACES = ("recipe", "model")
+SECTIONS = ("recipe", "model")
 
 Grids = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """A grid, see :func:`read_grid`, or several, of each of which every point is tried."""
@@ -20,37 +20,37 @@ Settings = Mapping[str, Any]
 """Values of one point by dotted name, such as ``{"recipe.lr": 0.01, "model.hidden_size": 32}``."""
 
 
-def read_grid(where: str, given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+def read_grid(where: str, grid: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Check a grid and return its values by dotted name.
 
     Args:
         where: what it belongs to, for messages.
-        given: lists of values, by ``recipe`` and ``model`` and the name below, or by dotted name:
+        grid: lists of values, by ``recipe`` and ``model`` and the name below, or by dotted name:
             ``{"recipe": {"lr": [0.01, 0.1]}}`` and ``{"recipe.lr": [0.01, 0.1]}`` say the same.
 
     Raises:
         SpecificationError: a name is unknown or comes twice, or has no list of values.
     """
     flat: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in grid.items():
         nested = {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {}
         for name, values in (nested or {key: value}).items():
             if name in flat:
                 raise SpecificationError(f"{where}: {name} is given twice; leave one out.")
-            _check(where, name, values)
+            _check_entry(where, name, values)
             flat[name] = tuple(values)
     return flat
 
 
-def _check(where: str, name: str, values: Any) -> None:
+def _check_entry(where: str, name: str, values: Any) -> None:
     place, _, setting = name.partition(".")
-    if place not in PLACES or not setting:
+    if place not in SECTIONS or not setting:
         raise SpecificationError(
             f"{where}: a grid has no {name!r}. Name a setting of the recipe or of the model: "
             "recipe.lr, model.hidden_size."
         )
     if place == "recipe":
-        check_setting(setting, SpecificationError, f"{where}: ")
+        check_field_name(setting, SpecificationError, f"{where}: ")
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:
         raise SpecificationError(
             f"{where}: {name} must be a list of values to try, got {values!r}. Write for example "
@@ -72,7 +72,7 @@ def read_settings(row: Row, grids: Grids) -> tuple[Setting, ...]:
     given = [grids] if isinstance(grids, Mapping) else list(grids)
     read = [read_grid(f"the grid of {row.name!r}", one) for one in given]
     found: list[Settings] = []
-    for settings in (point for one in read for point in points(one) if one):
+    for settings in (point for one in read for point in enumerate_points(one) if one):
         if settings not in found:
             found.append(settings)
     if not found:
@@ -80,10 +80,10 @@ def read_settings(row: Row, grids: Grids) -> tuple[Setting, ...]:
             f"there is nothing to vary for {row.name!r}: the grid is empty. Give one, such as "
             '{"recipe": {"lr": [0.001, 0.01]}}.'
         )
-    return tuple(setting_of(row, settings) for settings in found)
+    return tuple(make_setting(row, settings) for settings in found)
 
 
-def setting_of(row: Row, settings: Settings) -> Setting:
+def make_setting(row: Row, settings: Settings) -> Setting:
     """Return what a row is with other values.
 
     Args:
@@ -95,31 +95,31 @@ def setting_of(row: Row, settings: Settings) -> Setting:
     """
     assert row.recipe is not None, "only rows that are ready are searched"
     assert row.model is not None, "only rows that are ready are searched"
-    said = nested(settings)
+    said = nest_settings(settings)
     own = {f.name for f in fields(ModelSpec)} - {"options"}
     of_model = said.get("model", {}).items()
     places = {key: value for key, value in of_model if key.partition(".")[0] in own}
     options = {key: value for key, value in of_model if key not in places}
     try:
-        recipe = Recipe.from_dict(with_entries(row.recipe.to_dict(), said.get("recipe", {})))
-        options = with_entries(row.model.options, options)
-        model = replace(row.model, **with_entries({}, places), options=options)
+        recipe = Recipe.from_dict(merge_entries(row.recipe.to_dict(), said.get("recipe", {})))
+        options = merge_entries(row.model.options, options)
+        model = replace(row.model, **merge_entries({}, places), options=options)
     except (TauflowError, TypeError) as error:
-        raise impossible(row, settings, error) from error
-    return Setting(show(settings), model, recipe, settings)
+        raise invalid_point_error(row, settings, error) from error
+    return Setting(format_settings(settings), model, recipe, settings)
 
 
-def impossible(row: Row, settings: Settings, error: Exception) -> SpecificationError:
+def invalid_point_error(row: Row, settings: Settings, error: Exception) -> SpecificationError:
     """Return the error of a point that cannot be tried."""
-    return SpecificationError(f"the point {show(settings)} of {row.name!r}: {error}")
+    return SpecificationError(f"the point {format_settings(settings)} of {row.name!r}: {error}")
 
 
-def points(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
+def enumerate_points(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
     """Return every combination of a grid's values, the last name varying fastest."""
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
-def nested(settings: Settings) -> dict[str, dict[str, Any]]:
+def nest_settings(settings: Settings) -> dict[str, dict[str, Any]]:
     """Return values by ``recipe`` and ``model`` and the name below, without what is not set."""
     found: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
@@ -128,7 +128,7 @@ def nested(settings: Settings) -> dict[str, dict[str, Any]]:
     return found
 
 
-def label(settings: Settings) -> str:
+def format_label(settings: Settings) -> str:
     """Write settings as tables do, such as ``lr 0.01, hidden size 32``."""
     named = ((name.partition(".")[2].replace("_", " "), v) for name, v in settings.items())
     return ", ".join(
@@ -136,6 +136,6 @@ def label(settings: Settings) -> str:
     )
 
 
-def show(settings: Settings) -> str:
+def format_settings(settings: Settings) -> str:
     """Write settings in one line, such as ``lr=0.01, hidden_size=32``."""
     return ", ".join(f"{name.partition('.')[2]}={value}" for name, value in settings.items())

@@ -6,8 +6,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from tauflow._internal.registry import suggest_name
 from tauflow.errors import SpecificationError, UnknownNameError
-from tauflow.registry import nearest
 from tauflow.runs.toml_files import parse_toml, read_toml
 
 from .experiment import Experiment
@@ -41,15 +41,15 @@ def load_experiment(name: str | Path) -> Experiment:
     known = list_experiments()
     if name not in known:
         raise UnknownNameError(
-            f"unknown experiment {name!r}.{nearest(name, known)} Known: {', '.join(known)}."
+            f"unknown experiment {name!r}.{suggest_name(name, known)} Known: {', '.join(known)}."
         )
     packaged = resources.files("tauflow.experiments.spec") / "tables" / f"{name}.toml"
     where = f"{name}.toml"
-    return _packaged(packaged.read_bytes(), where)
+    return _load_packaged(packaged.read_bytes(), where)
 
 
 @lru_cache(maxsize=64)
-def _packaged(data: bytes, where: str) -> Experiment:
+def _load_packaged(data: bytes, where: str) -> Experiment:
     """Read a table of the package, of which reports and lists read all."""
     return experiment_from_dict(parse_toml(data, where), where)
 

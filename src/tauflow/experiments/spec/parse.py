@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from tauflow._internal.checks import format_value
+from tauflow._internal.registry import suggest_name
 from tauflow.errors import SpecificationError, TauflowError
-from tauflow.experiments.spec.experiment import Accept, Experiment, Published, Row, Setting
-from tauflow.models.specified import ModelSpec
-from tauflow.option_types import shown
-from tauflow.registry import nearest
-from tauflow.runs.job import Part
+from tauflow.experiments.spec.experiment import AcceptanceBound, Experiment, Published, Row, Setting
+from tauflow.models.spec import ModelSpec
+from tauflow.runs.job import DatasetSpec
 from tauflow.training.recipe import Recipe
 
-from .grid import label, nested, points
+from .grid import enumerate_points, format_label, nest_settings
 
-Table = Mapping[str, Any]
+TomlTable = Mapping[str, Any]
 
 _EXPERIMENT_KEYS = (
     *("name", "title", "source", "loss", "metric", "seeds", "ddof", "notes", "command"),
@@ -25,7 +25,7 @@ _EXPERIMENT_KEYS = (
 )
 _PART_KEYS = (
     *("name", "dataset", "options", "loss", "metric"),
-    *("model", "recipe", "note", "unlike", "numbers_of"),
+    *("model", "recipe", "note", "unlike", "pack_code"),
 )
 _ROW_KEYS = (
     *("name", "title", "planned", "untrained", "note", "unlike", "parts", "model"),
@@ -40,7 +40,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "parameters": (int,),
     **dict.fromkeys(("name", "title", "source", "loss", "metric", "dataset", "command"), (str,)),
     **dict.fromkeys(("quoted", "note", "planned", "cell", "head_init", "recipe_from"), (str,)),
-    **dict.fromkeys(("untrained", "figure", "numbers_of", "like", "unlike"), (str,)),
+    **dict.fromkeys(("untrained", "figure", "pack_code", "like", "unlike"), (str,)),
     **dict.fromkeys(("model", "recipe", "recipes", "published", "accept"), (dict,)),
     **dict.fromkeys(("options", "at", "sweep", "search"), (dict,)),
     **dict.fromkeys(("row", "part", "parts", "notes", "runs_of", "headlines"), (list,)),
@@ -50,15 +50,15 @@ _ITEMS: dict[str, type] = {
     **dict.fromkeys(("parts", "notes", "runs_of", "headlines"), str),
 }
 """What the lists and tables of these names hold; of a search also ``options`` of the data."""
-_LARGEST = 1e100
+_MAX_NUMBER = 1e100
 """No published number is beyond it."""
-LONGEST = 200
+MAX_NAME_LENGTH = 200
 """Files and folders are named after tables and rows, with a few characters more."""
-_MOST = 1000
+_MAX_COMBINATIONS = 1000
 """A sweep or a search makes no more rows or settings than these."""
 
 
-def experiment_from_dict(table: Table, where: str) -> Experiment:
+def experiment_from_dict(table: TomlTable, where: str) -> Experiment:
     """Build an experiment from the content of a specification file.
 
     The tables ``[published]``, ``[model]`` and ``[recipe]`` hold what the rows share, those of a
@@ -68,7 +68,7 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
     it says itself: the keys of its ``model`` and ``recipe`` change single options.
 
     A row belongs to all parts, or those in its list ``parts``. Its ``published`` numbers are those
-    of every part, or a table of them by part; a part with ``numbers_of`` has those of another one.
+    of every part, or a table of them by part; a part with ``pack_code`` has those of another one.
     A row or a part that says why it is ``unlike`` what was published is not judged by it.
 
     ``[row.sweep.model]`` and ``[row.sweep.recipe]`` hold lists of values, and make a row of every
@@ -85,19 +85,19 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
         SpecificationError: a key is unknown or missing, or a value is impossible.
     """
     check_keys(where, table, _EXPERIMENT_KEYS)
-    check_types(where, table)
+    check_value_types(where, table)
     require_keys(where, table, ("name", "title", "source", "seeds", "row"))
     _check_head(where, table)
     for entry in table["row"]:
-        check_keys(_place(entry, where), entry, _ROW_KEYS)
-        check_types(_place(entry, where), entry)
-    entries = [_complete(entry, table, where) for entry in table["row"]]
-    rows = [row for entry in entries for row in _rows(entry, table, where)]
+        check_keys(_describe_row(entry, where), entry, _ROW_KEYS)
+        check_value_types(_describe_row(entry, where), entry)
+    entries = [_inherit_row(entry, table, where) for entry in table["row"]]
+    rows = [row for entry in entries for row in _build_rows(entry, table, where)]
     for name, count in Counter(row.name for row in rows).items():
-        if len(name) > LONGEST:
+        if len(name) > MAX_NAME_LENGTH:
             raise SpecificationError(
                 f"{where}: a row has a name of {len(name)} characters, and folders are named after "
-                f"it: {name[:40]!r}... Give it one of {LONGEST} at most."
+                f"it: {name[:40]!r}... Give it one of {MAX_NAME_LENGTH} at most."
             )
         if count > 1:
             raise SpecificationError(f"{where}: two rows are named {name!r}; rename one.")
@@ -113,16 +113,20 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
     )
 
 
-def _check_head(where: str, table: Table) -> None:
+def _check_head(where: str, table: TomlTable) -> None:
     """Refuse a name that cannot be a file's, and impossible numbers."""
     name = table["name"]
-    good = name.isprintable() and len(name) <= LONGEST
+    good = name.isprintable() and len(name) <= MAX_NAME_LENGTH
     if not good or not name.strip(" .") or set(name) & set("/\\:"):
         raise SpecificationError(
-            f"{where}: name = {shown(name)} cannot name the files of results. Use up to {LONGEST} "
+            f"{where}: name = {format_value(name)} cannot name the files of results. Use up to "
+            f"{MAX_NAME_LENGTH} "
             "letters, digits and hyphens."
         )
-    for key, least, most in (("seeds", 0 if "command" in table else 1, _MOST), ("ddof", 0, 1)):
+    for key, least, most in (
+        ("seeds", 0 if "command" in table else 1, _MAX_COMBINATIONS),
+        ("ddof", 0, 1),
+    ):
         if not least <= table.get(key, least) <= most:
             raise SpecificationError(
                 f"{where}: {key} must be from {least} to {most}, got {table[key]}."
@@ -134,66 +138,71 @@ def _check_headlines(where: str, headlines: Sequence[str], names: Sequence[str])
         if name not in names:
             raise SpecificationError(
                 f"{where}: headlines names the row {name!r}, which is not there."
-                f"{nearest(name, names)}"
+                f"{suggest_name(name, names)}"
             )
         if count > 1:
             raise SpecificationError(f"{where}: headlines names {name!r} {count} times.")
 
 
-def check_keys(where: str, given: Table, known: Iterable[str]) -> None:
+def check_keys(where: str, values: TomlTable, known: Iterable[str]) -> None:
     """Raise :class:`SpecificationError` for the first key that is not known."""
     names = sorted(known)
-    for key in given:
+    for key in values:
         if key not in names:
             raise SpecificationError(
-                f"{where}: unknown key {key!r}.{nearest(key, names)} Known: {', '.join(names)}."
+                f"{where}: unknown key {key!r}.{suggest_name(key, names)} Known: "
+                f"{', '.join(names)}."
             )
 
 
-def check_types(where: str, given: Table) -> None:
+def check_value_types(where: str, given: TomlTable) -> None:
     """Raise :class:`SpecificationError` for the first value of the wrong type."""
     for key, value in given.items():
         types = _TYPES.get(key)
         if types and (not isinstance(value, types) or isinstance(value, bool)):
             expected = " or ".join(kind.__name__ for kind in types)
-            raise SpecificationError(f"{where}: {key} must be a {expected}, got {shown(value)}.")
-        if types == _NUMBER and not abs(value) <= _LARGEST:
-            raise SpecificationError(f"{where}: {key} must be a finite number, got {shown(value)}.")
+            raise SpecificationError(
+                f"{where}: {key} must be a {expected}, got {format_value(value)}."
+            )
+        if types == _NUMBER and not abs(value) <= _MAX_NUMBER:
+            raise SpecificationError(
+                f"{where}: {key} must be a finite number, got {format_value(value)}."
+            )
         if key in _ITEMS:
             for item in value.values() if isinstance(value, dict) else value:
                 if not isinstance(item, _ITEMS[key]):
                     raise SpecificationError(
                         f"{where}: {key} must hold a {_ITEMS[key].__name__} in each place, got "
-                        f"{shown(item)}."
+                        f"{format_value(item)}."
                     )
 
 
-def require_keys(where: str, given: Table, needed: Iterable[str]) -> None:
+def require_keys(where: str, values: TomlTable, needed: Iterable[str]) -> None:
     """Raise :class:`SpecificationError` for the first key that is missing."""
     for key in needed:
-        if key not in given:
+        if key not in values:
             raise SpecificationError(f"{where}: the key {key!r} is missing; add it.")
 
 
-def _plain(kind: type, where: str, given: Table) -> Any:
+def _build_dataclass(kind: type, where: str, values: TomlTable) -> Any:
     """Build a flat dataclass from a table."""
-    check_keys(where, given, [f.name for f in fields(kind)])
-    check_types(where, given)
-    return kind(**given)
+    check_keys(where, values, [f.name for f in fields(kind)])
+    check_value_types(where, values)
+    return kind(**values)
 
 
-def _parts(table: Table, where: str) -> dict[str, Table]:
+def _collect_parts(table: TomlTable, where: str) -> dict[str, TomlTable]:
     """Return the ``[[part]]`` tables by name; ``dataset`` alone is one without a name."""
     if "dataset" in table and "part" in table:
         raise SpecificationError(f"{where}: give either 'dataset' or [[part]] tables.")
     if "part" not in table and "dataset" not in table and "command" not in table:
         raise SpecificationError(f"{where}: give 'dataset' or [[part]] tables.")
     entries = table.get("part", [{"name": "", "dataset": table.get("dataset", "")}])
-    parts: dict[str, Table] = {}
+    parts: dict[str, TomlTable] = {}
     for entry in entries:
         here = f"{where}, [[part]]"
         check_keys(here, entry, _PART_KEYS)
-        check_types(here, entry)
+        check_value_types(here, entry)
         require_keys(here, entry, ("name",) if "command" in table else ("name", "dataset"))
         if entry["name"] in parts:
             raise SpecificationError(f"{here}: two parts are named {entry['name']!r}; rename one.")
@@ -201,21 +210,21 @@ def _parts(table: Table, where: str) -> dict[str, Table]:
     return parts
 
 
-def _place(entry: Table, where: str) -> str:
+def _describe_row(entry: TomlTable, where: str) -> str:
     return f"{where}, row {entry.get('name', '?')!r}"
 
 
-def _complete(entry: Table, table: Table, where: str) -> Table:
+def _inherit_row(entry: TomlTable, table: TomlTable, where: str) -> TomlTable:
     """Return a row with what it takes from the one that it is ``like``."""
     if "like" not in entry:
         return entry
-    where = _place(entry, where)
+    where = _describe_row(entry, where)
     require_keys(where, entry, ("name", "title"))
     others = {row["name"]: row for row in table["row"] if "name" in row and "like" not in row}
     if entry["like"] not in others:
         raise SpecificationError(
             f"{where}: like = {entry['like']!r} names no row that is like no other."
-            f"{nearest(entry['like'], list(others))} There are: {', '.join(others)}."
+            f"{suggest_name(entry['like'], list(others))} There are: {', '.join(others)}."
         )
     base = others[entry["like"]]
     if "at" in base and "parts" in entry:
@@ -228,69 +237,73 @@ def _complete(entry: Table, table: Table, where: str) -> Table:
     return {**base, **entry, **options}
 
 
-def _rows(entry: Table, table: Table, where: str) -> list[Row]:
+def _build_rows(entry: TomlTable, table: TomlTable, where: str) -> list[Row]:
     """Build the rows of one ``[[row]]``: one for each part, and each value of a sweep."""
-    where = _place(entry, where)
+    where = _describe_row(entry, where)
     require_keys(where, entry, ("name", "title", "published"))
     if sum(key in entry for key in ("planned", "untrained", "model")) > 1:
         raise SpecificationError(f"{where}: give only one of 'planned', 'untrained' and 'model'.")
-    parts = _parts(table, where)
+    parts = _collect_parts(table, where)
     chosen = entry.get("parts", list(parts))
     check_keys(f"{where}, parts", dict.fromkeys(chosen), parts)
     check_keys(f"{where}, at", entry.get("at", {}), chosen)
     return [
-        _row(swept, table, parts[name], f"{where}, part {name!r}" if name else where)
+        _build_row(swept, table, parts[name], f"{where}, part {name!r}" if name else where)
         for name in chosen
-        for swept in _swept(entry, where)
+        for swept in _expand_sweep(entry, where)
     ]
 
 
-def _row(entry: Table, table: Table, part: Table, where: str) -> Row:
+def _build_row(entry: TomlTable, table: TomlTable, part: TomlTable, where: str) -> Row:
     at = entry.get("at", {}).get(part["name"], {})
     check_keys(f"{where}, at", at, _AT_KEYS)
-    check_types(f"{where}, at", at)
+    check_value_types(f"{where}, at", at)
     trained = "planned" not in entry and "untrained" not in entry
     layers = [table, part, entry, at]
     if trained:
         require_keys(where, {**table, **part}, ("loss", "metric"))
     accept = at.get("accept", entry.get("accept"))
     grid = dict(at.get("search", entry.get("search", table.get("search", {}))))
-    data = Part(part["name"], part.get("dataset", ""), part.get("options", {}))
-    tried_on = _other_data(data, grid.pop("options", {}), where)
+    data = DatasetSpec(part["name"], part.get("dataset", ""), part.get("options", {}))
+    tried_on = _make_search_part(data, grid.pop("options", {}), where)
     notes = [layer.get("note", "") for layer in (entry, part, at)]
     return Row(
         name=f"{entry['name']}/{part['name']}" if part["name"] else entry["name"],
         title=entry["title"],
         part=data,
-        published=_published(entry, table, part, where),
+        published=_build_published(entry, table, part, where),
         loss=part.get("loss", table.get("loss", "")),
         metric=part.get("metric", table.get("metric", "")),
-        model=_model(layers, where) if trained else None,
-        recipe=_recipe(layers, where) if trained else None,
-        search=_search(grid, layers, where) if trained else (),
+        model=_build_model_spec(layers, where) if trained else None,
+        recipe=_build_recipe(layers, where) if trained else None,
+        search=_build_search(grid, layers, where) if trained else (),
         search_part=tried_on,
         planned=entry.get("planned"),
         untrained=entry.get("untrained"),
-        accept=None if accept is None else _plain(Accept, f"{where}, accept", accept),
+        accept=None
+        if accept is None
+        else _build_dataclass(AcceptanceBound, f"{where}, accept", accept),
         note=" ".join(note for note in notes if note),
         unlike=entry.get("unlike", part.get("unlike", "")),
     )
 
 
-def _other_data(data: Part, options: Any, where: str) -> Part | None:
+def _make_search_part(data: DatasetSpec, options: Any, where: str) -> DatasetSpec | None:
     """Return the data of a search whose options differ, else ``None``."""
-    check_types(f"{where}, search", {"options": options})
+    check_value_types(f"{where}, search", {"options": options})
     return replace(data, options={**data.options, **options}) if options else None
 
 
-def _published(entry: Table, table: Table, part: Table, where: str) -> Published:
+def _build_published(entry: TomlTable, table: TomlTable, part: TomlTable, where: str) -> Published:
     where, numbers = f"{where}, published", entry["published"]
     if numbers and all(isinstance(value, dict) for value in numbers.values()):
-        name = part.get("numbers_of", part["name"])
-        check_keys(where, numbers, _parts(table, where))
+        name = part.get("pack_code", part["name"])
+        check_keys(where, numbers, _collect_parts(table, where))
         require_keys(where, numbers, (name,))
         numbers = numbers[name]
-    number: Published = _plain(Published, where, {**table.get("published", {}), **numbers})
+    number: Published = _build_dataclass(
+        Published, where, {**table.get("published", {}), **numbers}
+    )
     told = (number.mean, number.below, number.above, number.parameters)
     if all(value is None for value in (*told, number.figure, number.absent)):
         raise SpecificationError(
@@ -300,16 +313,16 @@ def _published(entry: Table, table: Table, part: Table, where: str) -> Published
     return number
 
 
-def _model(layers: Iterable[Table], where: str) -> ModelSpec:
+def _build_model_spec(layers: Iterable[TomlTable], where: str) -> ModelSpec:
     merged = {key: v for layer in layers for key, v in layer.get("model", {}).items()}
     require_keys(f"{where}, model", merged, ("cell", "hidden_size"))
-    check_types(f"{where}, model", merged)
+    check_value_types(f"{where}, model", merged)
     places = [field.name for field in fields(ModelSpec) if field.name != "options"]
     own = {key: merged.pop(key) for key in places if key in merged}
     return ModelSpec(**own, options=merged)
 
 
-def _recipe(layers: Iterable[Table], where: str) -> Recipe:
+def _build_recipe(layers: Iterable[TomlTable], where: str) -> Recipe:
     table, *others = layers
     base = table.get("recipe", {})
     for layer in others:
@@ -324,7 +337,7 @@ def _recipe(layers: Iterable[Table], where: str) -> Recipe:
         raise SpecificationError(f"{where}, recipe: {error}") from error
 
 
-def _combinations(grid: Table, where: str) -> list[dict[str, dict[str, Any]]]:
+def _enumerate_combinations(grid: TomlTable, where: str) -> list[dict[str, dict[str, Any]]]:
     """Return every combination of the lists in ``{"model": {...}, "recipe": {...}}``."""
     check_keys(where, grid, ("model", "recipe"))
     flat = {f"{kind}.{key}": values for kind in grid for key, values in grid[kind].items()}
@@ -334,37 +347,38 @@ def _combinations(grid: Table, where: str) -> list[dict[str, dict[str, Any]]]:
             raise SpecificationError(
                 f"{where}: {keys[name]} must be a list of values, got {values!r}."
             )
-    if math.prod(map(len, flat.values())) > _MOST:
+    if math.prod(map(len, flat.values())) > _MAX_COMBINATIONS:
         raise SpecificationError(
-            f"{where}: there are more than {_MOST} combinations of {', '.join(keys.values())}. "
+            f"{where}: there are more than {_MAX_COMBINATIONS} combinations of "
+            f"{', '.join(keys.values())}. "
             "Leave some values out."
         )
-    return [nested(settings) for settings in points(flat)]
+    return [nest_settings(settings) for settings in enumerate_points(flat)]
 
 
-def _label(combination: Mapping[str, Mapping[str, Any]]) -> str:
+def _format_label(combination: Mapping[str, Mapping[str, Any]]) -> str:
     """Return ``"tau 10, hidden size 32"``."""
-    return label(_dotted(combination))
+    return format_label(_to_dotted_names(combination))
 
 
-def _dotted(combination: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _to_dotted_names(combination: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {f"{kind}.{k}": v for kind, options in combination.items() for k, v in options.items()}
 
 
-def _swept(entry: Table, where: str) -> list[Table]:
+def _expand_sweep(entry: TomlTable, where: str) -> list[TomlTable]:
     """Return a row, or one for each combination of what it sweeps over."""
     if "sweep" not in entry:
         return [entry]
-    rows: list[Table] = []
-    for combination in _combinations(entry["sweep"], f"{where}, sweep"):
+    rows: list[TomlTable] = []
+    for combination in _enumerate_combinations(entry["sweep"], f"{where}, sweep"):
         own = {kind: {**entry.get(kind, {}), **values} for kind, values in combination.items()}
-        label = _label(combination)
+        label = _format_label(combination)
         name = f"{entry['name']}-{label.replace(',', '').replace(' ', '-')}"
         rows.append({**entry, **own, "name": name, "title": f"{entry['title']}, {label}"})
     return rows
 
 
-def _search(grid: Table, layers: list[Table], where: str) -> tuple[Setting, ...]:
+def _build_search(grid: TomlTable, layers: list[TomlTable], where: str) -> tuple[Setting, ...]:
     if not grid:
         return ()
     if "epochs" in grid.get("recipe", {}):
@@ -375,10 +389,10 @@ def _search(grid: Table, layers: list[Table], where: str) -> tuple[Setting, ...]
         )
     return tuple(
         Setting(
-            _label(combination),
-            _model([*layers, combination], where),
-            _recipe([*layers, combination], where),
-            _dotted(combination),
+            _format_label(combination),
+            _build_model_spec([*layers, combination], where),
+            _build_recipe([*layers, combination], where),
+            _to_dotted_names(combination),
         )
-        for combination in _combinations(grid, f"{where}, search")
+        for combination in _enumerate_combinations(grid, f"{where}, search")
     )

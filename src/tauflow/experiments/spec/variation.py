@@ -6,23 +6,29 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from tauflow.data.catalog import DATASETS
+from tauflow._internal.registry import suggest_name
+from tauflow.data.registry import DATASETS
 from tauflow.errors import SpecificationError, TauflowError
 from tauflow.experiments.spec.experiment import READY, Experiment, Row, Setting
-from tauflow.experiments.spec.grid import PLACES, impossible, label, nested, setting_of
-from tauflow.models.specified import build_model
-from tauflow.registry import nearest
-from tauflow.runs.job import Part
-from tauflow.runs.toml_files import with_entries
+from tauflow.experiments.spec.grid import (
+    SECTIONS,
+    format_label,
+    invalid_point_error,
+    make_setting,
+    nest_settings,
+)
+from tauflow.models.spec import build_model
+from tauflow.runs.job import DatasetSpec
+from tauflow.runs.toml_files import merge_entries
 
-from .parse import LONGEST
+from .parse import MAX_NAME_LENGTH
 
-DATA = "data"
-VARIED = "-with-"
+DATA_SECTION = "data"
+VARIATION_INFIX = "-with-"
 """Between a table's name and what is different, in the name of the table that this makes."""
 
 
-def varied(
+def make_variation(
     experiment: Experiment, changes: Mapping[str, Any], models: Iterable[str] | None = None
 ) -> Experiment:
     """Return an experiment of its own, whose rows have other values of some settings.
@@ -59,7 +65,7 @@ def varied(
         try:
             if row.status == READY and row not in chosen:
                 _check_options(row, changes)
-            rows.append(_varied(row, changes))
+            rows.append(_vary_row(row, changes))
         except SpecificationError:
             if row in chosen:
                 raise
@@ -72,49 +78,50 @@ def varied(
         )
     return replace(
         experiment,
-        name=_short(re.sub(r"[^\w.-]+", "-", f"{experiment.name}{VARIED}{words}")),
+        name=_shorten_name(re.sub(r"[^\w.-]+", "-", f"{experiment.name}{VARIATION_INFIX}{words}")),
         title=f"{experiment.title}, with {words}",
         rows=tuple(rows),
     )
 
 
-def _short(name: str) -> str:
+def _shorten_name(name: str) -> str:
     """Return a name that files can have: of a long one its beginning, and a digest of all."""
-    if len(name) <= LONGEST:
+    if len(name) <= MAX_NAME_LENGTH:
         return name
-    return f"{name[: LONGEST - 13]}-{sha256(name.encode()).hexdigest()[:12]}"
+    return f"{name[: MAX_NAME_LENGTH - 13]}-{sha256(name.encode()).hexdigest()[:12]}"
 
 
 def _check_place(name: str) -> None:
     place, _, setting = name.partition(".")
-    known = place in (*PLACES, DATA)
+    known = place in (*SECTIONS, DATA_SECTION)
     if not known or not setting:
         raise SpecificationError(
-            f"{name!r} is no setting of a row.{'' if known else nearest(place, (*PLACES, DATA))} "
+            f"{name!r} is no setting of a "
+            f"row.{'' if known else suggest_name(place, (*SECTIONS, DATA_SECTION))} "
             "Name one of the recipe, of the model or of the data: recipe.lr, model.hidden_size, "
             "data.split."
         )
 
 
-def _varied(row: Row, changes: Mapping[str, Any]) -> Row:
+def _vary_row(row: Row, changes: Mapping[str, Any]) -> Row:
     if row.status != READY:
         return row
-    data = {k.partition(".")[2]: v for k, v in changes.items() if k.startswith(f"{DATA}.")}
-    trained = {name: v for name, v in changes.items() if not name.startswith(f"{DATA}.")}
-    left = _searched(row, trained)
-    one = left[0] if len(left) == 1 else setting_of(row, trained)
+    data = {k.partition(".")[2]: v for k, v in changes.items() if k.startswith(f"{DATA_SECTION}.")}
+    trained = {name: v for name, v in changes.items() if not name.startswith(f"{DATA_SECTION}.")}
+    left = _vary_search(row, trained)
+    one = left[0] if len(left) == 1 else make_setting(row, trained)
     return replace(
         row,
-        part=_other(row.part, data),
-        search_part=row.search_part and _other(row.search_part, data),
+        part=_vary_part(row.part, data),
+        search_part=row.search_part and _vary_part(row.search_part, data),
         model=one.model,
         recipe=one.recipe,
         search=left if len(left) > 1 else (),
     )
 
 
-def _other(part: Part, options: Mapping[str, Any]) -> Part:
-    return replace(part, options=with_entries(part.options, options))
+def _vary_part(part: DatasetSpec, options: Mapping[str, Any]) -> DatasetSpec:
+    return replace(part, options=merge_entries(part.options, options))
 
 
 def _check_options(row: Row, changes: Mapping[str, Any]) -> None:
@@ -122,12 +129,12 @@ def _check_options(row: Row, changes: Mapping[str, Any]) -> None:
     own = {name: value for name, value in changes.items() if name.startswith("model.")}
     if own:
         try:
-            build_model(setting_of(row, own).model, DATASETS[row.part.dataset])
+            build_model(make_setting(row, own).model, DATASETS[row.part.dataset])
         except TauflowError as error:
             if isinstance(error, SpecificationError):
                 raise
             if _can_be_built(row):  # some need what only the loaded data say
-                raise impossible(row, own, error) from error
+                raise invalid_point_error(row, own, error) from error
 
 
 def _can_be_built(row: Row) -> bool:
@@ -139,22 +146,22 @@ def _can_be_built(row: Row) -> bool:
     return True
 
 
-def _searched(row: Row, changes: Mapping[str, Any]) -> tuple[Setting, ...]:
+def _vary_search(row: Row, changes: Mapping[str, Any]) -> tuple[Setting, ...]:
     """Return the settings that are left to choose from: what is changed is not searched."""
     found: dict[str, Setting] = {}
     for one in row.search:
-        new = setting_of(replace(row, model=one.model, recipe=one.recipe), changes)
-        left = _left(one.values, changes)
-        found.setdefault(repr(left), replace(new, label=label(left), values=left))
+        new = make_setting(replace(row, model=one.model, recipe=one.recipe), changes)
+        left = _get_remaining_values(one.values, changes)
+        found.setdefault(repr(left), replace(new, label=format_label(left), values=left))
     return tuple(found.values())
 
 
-def _left(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _get_remaining_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the searched values that are not changed, those with changed entries with these."""
-    said = nested(changes)
+    said = nest_settings(changes)
     return {
         f"{place}.{name}": value
-        for place, own in nested(values).items()
-        for name, value in with_entries(own, said.get(place, {})).items()
+        for place, own in nest_settings(values).items()
+        for name, value in merge_entries(own, said.get(place, {})).items()
         if name in own and f"{place}.{name}" not in changes
     }

@@ -23,67 +23,68 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tauflow._internal.fork_safety import compile_lock, make_fork_safe_lock
 from tauflow.errors import DtypeError
-from tauflow.forks import building, make_lock
-from tauflow.kernels.engine.torch_state import constant_when_traced
+from tauflow.kernels.engine.torch_state import assume_constant_result
 from tauflow.solvers import TABLEAUS
 
-_READ = (torch.float32, torch.bool)
+_READABLE_DTYPES = (torch.float32, torch.bool)
 
 
-def as_array(tensor: Tensor) -> Any:
+def input_array(tensor: Tensor) -> Any:
     """Return a tensor's entries for a loop that reads them; a copy unless they lie in a row.
 
     Raises:
         DtypeError: the loop, and the BLAS that it calls, would misread them.
     """
-    if tensor.dtype not in _READ:
+    if tensor.dtype not in _READABLE_DTYPES:
         raise DtypeError(
             f"a compiled loop reads torch.float32, got {tensor.dtype}. Use backend='reference', or "
             "let what computes the parameter keep its dtype."
         )
-    return _plain(tensor).contiguous().numpy()
+    return _detach(tensor).contiguous().numpy()
 
 
-def written(tensor: Tensor) -> Any:
+def output_array(tensor: Tensor) -> Any:
     """Return a tensor's own memory for a loop that writes into it."""
     assert tensor.is_contiguous(), "the loop would write into a copy, which nobody reads"
-    return _plain(tensor).numpy()
+    return _detach(tensor).numpy()
 
 
-def _plain(tensor: Tensor) -> Tensor:
+def _detach(tensor: Tensor) -> Tensor:
     """Return the tensor without its graph; a look costs less than another view of one without."""
     return tensor.detach() if tensor.requires_grad else tensor
 
 
-def carried(pull: Tensor | None, like: Tensor) -> Tensor:
+def initial_grad_state(grad_output: Tensor | None, like: Tensor) -> Tensor:
     """Return the gradient of a last state in memory that the loop back may overwrite.
 
     Args:
-        pull: the incoming gradient, which stays as it is; ``None`` if the state was not used.
+        grad_output: the incoming gradient, which stays as it is; ``None`` if the state was not
+            used.
         like: what has the state's shape, dtype and device.
     """
-    if pull is None:
+    if grad_output is None:
         return torch.zeros_like(like, memory_format=torch.contiguous_format)
     # a plain clone keeps the strides of, for instance, a transposed gradient
-    return pull.clone(memory_format=torch.contiguous_format)
+    return grad_output.clone(memory_format=torch.contiguous_format)
 
 
-_EMPTY = {
+_EMPTY_ARRAYS = {
     (axes, dtype): np.empty((0,) * axes, dtype)
     for axes in (1, 2, 3, 4)
     for dtype in ("float32", "bool")
 }
 
 
-def array_or_empty(tensor: Tensor | None, axes: int, dtype: str = "float32") -> Any:
+def input_array_or_empty(tensor: Tensor | None, axes: int, dtype: str = "float32") -> Any:
     """Return the array of a tensor to read, or an empty one of as many axes."""
-    return _EMPTY[axes, dtype] if tensor is None else as_array(tensor)
+    return _EMPTY_ARRAYS[axes, dtype] if tensor is None else input_array(tensor)
 
 
-def written_or_empty(tensor: Tensor | None, axes: int = 2) -> Any:
+def output_array_or_empty(tensor: Tensor | None, axes: int = 2) -> Any:
     """Return the array on a tensor's own memory, or an empty one of as many axes."""
-    return _EMPTY[axes, "float32"] if tensor is None else written(tensor)
+    return _EMPTY_ARRAYS[axes, "float32"] if tensor is None else output_array(tensor)
 
 
 class Blas(NamedTuple):
@@ -115,31 +116,31 @@ def find_blas() -> Blas | None:
         functions = library.sgemm_, library.MKL_Set_Num_Threads_Local
     except (OSError, AttributeError):
         return None
-    return Blas(*map(_address, functions))
+    return Blas(*map(_get_address, functions))
 
 
-def _address(function: Any) -> int:
+def _get_address(function: Any) -> int:
     """Return where a function of a C library begins."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 @cache
-def loops_of(module: str) -> Any:
+def import_kernels(module: str) -> Any:
     """Import a module of compiled loops, which takes seconds where numba is not imported yet.
 
     A fork waits until it is done: its child would find the module half made, and locked.
     """
-    with building:
+    with compile_lock:
         return import_module(f"tauflow.kernels.{module}")
 
 
-def announce(what: str, *kernels: Any) -> None:
+def log_compilation(kernel_name: str, *kernels: Any) -> None:
     """Say, once a process, that kernels are about to be compiled, if the cache lacks them."""
-    loops_of("cpu.jit").announce(what, *kernels)
+    import_kernels("cpu.jit").log_compilation(kernel_name, *kernels)
 
 
-@constant_when_traced
-def why_no_blas() -> str | None:
+@assume_constant_result
+def blas_unsupported_reason() -> str | None:
     """Return why compiled loops cannot multiply matrices."""
     if find_blas() is None:
         return "torch's CPU library shows no matrix product to compiled loops on this platform"
@@ -147,7 +148,7 @@ def why_no_blas() -> str | None:
 
 
 @cache
-def make_steps(solver: str) -> tuple[Any, Any]:
+def make_tableau_arrays(solver: str) -> tuple[Any, Any]:
     """Return an explicit solver's weights of earlier stages (s, s), and in the step (s,)."""
     table = TABLEAUS[solver]
     stages = len(table.b)
@@ -157,7 +158,7 @@ def make_steps(solver: str) -> tuple[Any, Any]:
     return a, np.array(table.b, np.float32)
 
 
-class Team(NamedTuple):
+class OpenMPTeam(NamedTuple):
     """Addresses of functions of an OpenMP library.
 
     Args:
@@ -171,12 +172,12 @@ class Team(NamedTuple):
     size: int
 
 
-def slice_count(count: int) -> int:
+def count_slices(count: int) -> int:
     """Return into how many slices :func:`run_slices` cuts a batch of ``count`` sequences."""
     return max(1, min(torch.get_num_threads(), count))
 
 
-def run_slices(
+def parallel_for(
     kernel: Callable[..., None], count: int, *arguments: Any, slices: int | None = None
 ) -> None:
     """Call ``kernel(slice, low, high, *arguments)`` for every slice of a batch.
@@ -185,12 +186,12 @@ def run_slices(
         kernel: compiled without the GIL; ``slice`` numbers its own accumulators.
         count: sequences in the batch.
         arguments: passed on, shared by all slices.
-        slices: into how many the batch is cut; by default :func:`slice_count`.
+        slices: into how many the batch is cut; by default :func:`count_slices`.
     """
-    slices = slice_count(count) if slices is None else slices
-    team = _openmp_pool() if slices > 1 else None
+    slices = count_slices(count) if slices is None else slices
+    team = _get_openmp_team() if slices > 1 else None
     if team is not None:
-        loops_of("cpu.jit").run_region(team, kernel, count, slices, arguments)
+        import_kernels("cpu.jit").run_region(team, kernel, count, slices, arguments)
         return
 
     def task(index: int) -> None:
@@ -198,7 +199,7 @@ def run_slices(
 
     first = 0
     if not kernel.overloads:  # type: ignore[attr-defined]
-        with building:
+        with compile_lock:
             task(first)  # compiles, which one thread does alone
         first = 1
     if slices - first == 1:
@@ -207,33 +208,33 @@ def run_slices(
         _run_on_python_threads(task, range(first, slices))
 
 
-_home = os.getpid()
-_lock = make_lock()
-_found: list[Team | None] = []  # empty until looked for
+_owner_pid = os.getpid()
+_lock = make_fork_safe_lock()
+_openmp_teams: list[OpenMPTeam | None] = []  # empty until looked for
 
 
-def _openmp_pool() -> Team | None:
+def _get_openmp_team() -> OpenMPTeam | None:
     """Return the OpenMP library that torch has loaded, unless this is a forked child."""
-    if os.getpid() != _home:
+    if os.getpid() != _owner_pid:
         return None  # libgomp hangs in a child whose parent has used it
-    if not _found:
+    if not _openmp_teams:
         with _lock:
-            _found.append(_find_openmp())
-    return _found[0]
+            _openmp_teams.append(_find_openmp_team())
+    return _openmp_teams[0]
 
 
-def _find_openmp() -> Team | None:
+def _find_openmp_team() -> OpenMPTeam | None:
     folders = [Path(torch.__file__).parent / "lib", Path(torch.__file__).parents[1] / "torch.libs"]
     for path in (path for folder in folders for path in folder.glob("libgomp*.so*")):
         try:
             library = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)  # only the one torch runs on
         except OSError:
             continue
-        return Team(*(_address(getattr(library, name)) for name in _OF_OPENMP))
+        return OpenMPTeam(*(_get_address(getattr(library, name)) for name in _OPENMP_FUNCTIONS))
     return None
 
 
-_OF_OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+_OPENMP_FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 
 def _run_on_python_threads(task: Callable[[int], None], indices: Sequence[int]) -> None:
@@ -241,7 +242,7 @@ def _run_on_python_threads(task: Callable[[int], None], indices: Sequence[int]) 
 
     The queues are of C: a signal handler that raises here cannot leave a lock of theirs shut.
     """
-    inbox, ended = _python_threads(len(indices) - 1), SimpleQueue[BaseException | None]()
+    inbox, ended = _get_thread_queue(len(indices) - 1), SimpleQueue[BaseException | None]()
 
     def work(index: int) -> None:
         error = None
@@ -259,7 +260,7 @@ def _run_on_python_threads(task: Callable[[int], None], indices: Sequence[int]) 
             raise error
 
 
-class _Threads(NamedTuple):
+class _ThreadPool(NamedTuple):
     """Threads of a process that do what is put in their queue."""
 
     owner: int
@@ -272,15 +273,15 @@ class _Threads(NamedTuple):
             self.inbox.get()()
 
 
-_threads: list[_Threads] = []
+_thread_pools: list[_ThreadPool] = []
 
 
-def _python_threads(size: int) -> SimpleQueue[Callable[[], None]]:
+def _get_thread_queue(size: int) -> SimpleQueue[Callable[[], None]]:
     """Return the queue of at least so many threads of this process; none survives a fork."""
     with _lock:
-        if not _threads or _threads[0].owner != os.getpid():
-            _threads[:] = [_Threads(os.getpid(), SimpleQueue(), [])]
-        threads = _threads[0]
+        if not _thread_pools or _thread_pools[0].owner != os.getpid():
+            _thread_pools[:] = [_ThreadPool(os.getpid(), SimpleQueue(), [])]
+        threads = _thread_pools[0]
         while len(threads.members) < size:
             thread = Thread(target=threads.work, name="tauflow", daemon=True)
             thread.start()

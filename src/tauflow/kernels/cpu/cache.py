@@ -27,18 +27,18 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 from numba.misc import appdirs
 
-_NAME = "tauflow-kernels"
+_FOLDER_NAME = "tauflow-kernels"
 _MAGIC = b"tauflow kernel 1\n"
 _CHECKSUM = hashlib.sha256
-_LARGEST = 1 << 28  # bytes; kernels have a few hundred thousand
-_A_DAY = 86400.0  # seconds
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_MAX_ENTRY_BYTES = 1 << 28  # bytes; kernels have a few hundred thousand
+_SECONDS_PER_DAY = 86400.0  # seconds
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 config: Any = _config  # whose values numba sets from the environment
 _log = logging.getLogger("tauflow")
 
 
-class DamagedError(Exception):
+class CorruptEntryError(Exception):
     """An entry is not what was written."""
 
 
@@ -54,54 +54,54 @@ class KernelCache:
         assert function.__closure__ is None, "a kernel is what its source says"
         code = function.__code__
         self._stem = f"{Path(code.co_filename).stem}.{function.__name__}"
-        self._sources = (sources, _own_file(code.co_filename), code.co_firstlineno)
+        self._sources = (sources, _digest_file(code.co_filename), code.co_firstlineno)
 
     @property
     def cache_path(self) -> str | None:
         """The folder of the entries."""
-        folder = folder_of_kernels()
+        folder = get_cache_folder()
         return None if folder is None else str(folder)
 
     def has_entries(self, context: Any) -> bool:
         """Whether some call of the kernel was compiled before."""
-        folder = folder_of_kernels()
-        return folder is not None and any(folder.glob(f"{self._family(context)}-*"))
+        folder = get_cache_folder()
+        return folder is not None and any(folder.glob(f"{self._entry_prefix(context)}-*"))
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return the kernel compiled for a signature; ``None`` if it must be compiled."""
         context.refresh()
-        place = self._place(signature, context)
+        place = self._entry_path(signature, context)
         if place is None:
             return None
         try:
-            content = read(place)
+            content = read_entry(place)
             if content is None:
                 return None
             return CompileResult._rebuild(context, *pickle.loads(content))
         except Exception as error:  # of a pickle that another numba wrote, too
-            _forget(place, error)
+            _delete_unusable_entry(place, error)
             return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep a compiled kernel."""
         if compiled.library.has_dynamic_globals or compiled.lifted:
             return  # holds addresses of this process
-        place = self._place(signature, compiled.target_context)
+        place = self._entry_path(signature, compiled.target_context)
         if place is None:
             return
         try:
-            write(place, dumps(compiled._reduce()))
+            write_entry(place, dumps(compiled._reduce()))
         except OSError as error:
-            _say_once(f"compiled kernels cannot be kept in {place.parent} ({error})")
+            _warn_once(f"compiled kernels cannot be kept in {place.parent} ({error})")
 
     def flush(self) -> None:
         """Forget all entries of the kernel."""
-        folder = folder_of_kernels()
+        folder = get_cache_folder()
         for place in () if folder is None else folder.glob(f"{self._stem}-*"):
             with suppress(OSError):
                 place.unlink()
 
-    def _family(self, context: Any) -> str:
+    def _entry_prefix(self, context: Any) -> str:
         """Return what the names of all entries of this kernel begin with, on this machine."""
         known = (
             *self._sources,
@@ -111,93 +111,93 @@ class KernelCache:
             context.codegen().magic_tuple(),  # the processor
             (config.BOUNDSCHECK, config.OPT, config.DEBUG_JIT),
         )
-        return f"{self._stem}-{_digest(known)[:12]}"
+        return f"{self._stem}-{_digest_value(known)[:12]}"
 
-    def _place(self, signature: Any, context: Any) -> Path | None:
-        folder = folder_of_kernels()
+    def _entry_path(self, signature: Any, context: Any) -> Path | None:
+        folder = get_cache_folder()
         if folder is None:
             return None
-        return folder / f"{self._family(context)}-{_digest(signature)[:20]}"
+        return folder / f"{self._entry_prefix(context)}-{_digest_value(signature)[:20]}"
 
 
 @cache
-def _own_file(path: str) -> str:
+def _digest_file(path: str) -> str:
     try:
         return _CHECKSUM(Path(path).read_bytes()).hexdigest()
     except OSError:  # in an archive, whose name and time must do
         return f"{path} {numba.__file__}"
 
 
-def _digest(value: Any) -> str:
+def _digest_value(value: Any) -> str:
     return _CHECKSUM(repr(value).encode()).hexdigest()
 
 
-def read(place: Path) -> bytes | None:
+def read_entry(path: Path) -> bytes | None:
     """Return what :func:`write` wrote; ``None`` if there is no entry.
 
     Raises:
-        DamagedError: it is something else, or somebody else's.
+        CorruptEntryError: it is something else, or somebody else's.
         OSError: it cannot be read.
     """
     # Neither a link nor a pipe is followed or waited for.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        opened = os.open(place, flags | getattr(os, "O_BINARY", 0))
+        opened = os.open(path, flags | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
         return None
     with open(opened, "rb") as file:
         facts = os.fstat(opened)
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LARGEST:
-            raise DamagedError("it is no file of a kernel")
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MAX_ENTRY_BYTES:
+            raise CorruptEntryError("it is no file of a kernel")
         if not _is_private(facts):
-            raise DamagedError("it is not the user's own, or others may write it")
+            raise CorruptEntryError("it is not the user's own, or others may write it")
         content = file.read()
     head = len(_MAGIC) + _CHECKSUM().digest_size
     payload = content[head:]
     if content[:head] != _MAGIC + _CHECKSUM(payload).digest():
-        raise DamagedError("its checksum is wrong")
+        raise CorruptEntryError("its checksum is wrong")
     return payload
 
 
-def write(place: Path, payload: bytes) -> None:
+def write_entry(path: Path, payload: bytes) -> None:
     """Write an entry: all of it or, if the process is killed, nothing."""
-    number, name = tempfile.mkstemp(prefix=".unfinished-", dir=place.parent)  # private
+    number, name = tempfile.mkstemp(prefix=".unfinished-", dir=path.parent)  # private
     try:
         with open(number, "wb") as file:
             file.write(_MAGIC + _CHECKSUM(payload).digest() + payload)
-        Path(name).replace(place)
+        Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
 
 
-def _forget(place: Path, error: Exception) -> None:
+def _delete_unusable_entry(path: Path, error: Exception) -> None:
     """Delete an entry that cannot be used, and say so."""
     why = str(error) or type(error).__name__
-    _log.warning("the compiled kernel %s cannot be used (%s); it is compiled again", place, why)
+    _log.warning("the compiled kernel %s cannot be used (%s); it is compiled again", path, why)
     try:
-        if place.is_dir() and not place.is_symlink():
-            place.rmdir()
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
         else:
-            place.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
     except OSError as refused:
-        _say_once(f"{place} cannot be deleted ({refused}); delete it, or every process compiles it")
+        _warn_once(f"{path} cannot be deleted ({refused}); delete it, or every process compiles it")
 
 
 @cache
-def _say_once(what: str) -> None:
-    _log.warning("%s", what)
+def _warn_once(message: str) -> None:
+    _log.warning("%s", message)
 
 
 @cache
-def folder_of_kernels() -> Path | None:
+def get_cache_folder() -> Path | None:
     """Return the folder of the compiled kernels, made if need be; ``None`` if none can be used.
 
     The first of these that is private, or can be made so: in the folder that ``NUMBA_CACHE_DIR``
     names; beside the byte code of the library; in the user's cache; in the system's temporary one.
     """
     refused = []
-    for folder in _candidates():
+    for folder in _iter_candidate_folders():
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             facts = folder.lstat()
@@ -210,36 +210,36 @@ def folder_of_kernels() -> Path | None:
                 refused.append(f"{folder} cannot be written ({error})")
             continue
         if refused:
-            _say_once(f"compiled kernels are kept in {folder}, since {'; '.join(refused)}")
-        _tidy(folder)
+            _warn_once(f"compiled kernels are kept in {folder}, since {'; '.join(refused)}")
+        _delete_unfinished(folder)
         return folder
     why = "; ".join(refused) or "no folder for them can be written"
-    _say_once(f"kernels are compiled in every process, since {why}. Let NUMBA_CACHE_DIR name one")
+    _warn_once(f"kernels are compiled in every process, since {why}. Let NUMBA_CACHE_DIR name one")
     return None
 
 
-def _candidates() -> Iterator[Path]:
+def _iter_candidate_folders() -> Iterator[Path]:
     here = Path(__file__).resolve().parent
     if config.CACHE_DIR:
         # Several installs may share it, which one of them may clear away.
-        yield Path(config.CACHE_DIR) / f"{_NAME}-{_digest(str(here))[:8]}"
+        yield Path(config.CACHE_DIR) / f"{_FOLDER_NAME}-{_digest_value(str(here))[:8]}"
     else:
-        yield here / "__pycache__" / _NAME
+        yield here / "__pycache__" / _FOLDER_NAME
     yield Path(appdirs.user_cache_dir("tauflow", False)) / "kernels"
     # In a read-only container this is what is left; it is taken if nobody else can write it.
     user = os.geteuid() if hasattr(os, "geteuid") else "own"
-    yield Path(tempfile.gettempdir()) / f"{_NAME}-{user}"
+    yield Path(tempfile.gettempdir()) / f"{_FOLDER_NAME}-{user}"
 
 
-def _is_private(facts: os.stat_result) -> bool:
+def _is_private(status: os.stat_result) -> bool:
     if not hasattr(os, "geteuid"):
         return True  # Windows gives a user's folders to the user
-    return facts.st_uid == os.geteuid() and not facts.st_mode & _OTHERS_MAY_WRITE
+    return status.st_uid == os.geteuid() and not status.st_mode & _WRITABLE_BY_OTHERS
 
 
-def _tidy(folder: Path) -> None:
+def _delete_unfinished(folder: Path) -> None:
     """Delete what killed processes left."""
     for place in itertools.islice(folder.glob(".unfinished-*"), 100):
         with suppress(OSError):
-            if place.stat().st_mtime < time.time() - _A_DAY:
+            if place.stat().st_mtime < time.time() - _SECONDS_PER_DAY:
                 place.unlink()

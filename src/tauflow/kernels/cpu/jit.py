@@ -28,34 +28,34 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.datamodel import ArgPacker
 from numba.extending import intrinsic
 
-from tauflow.forks import await_before_fork, building
+from tauflow._internal.fork_safety import acquire_before_fork, compile_lock
 
-from .binding import Team
+from .binding import OpenMPTeam
 from .cache import KernelCache
 
-FAST = {"contract", "arcp", "nsz"}
+FAST_MATH = {"contract", "arcp", "nsz"}
 """Freedoms that keep NaN and infinity: fused multiply-adds, reciprocals, the sign of zero."""
 
-EXACT_DIVISION = FAST - {"arcp"}
+EXACT_DIVISION = FAST_MATH - {"arcp"}
 """The same, for a quotient that must not become a product with a reciprocal."""
 
-FAST_SUMS = FAST | {"reassoc"}
+FAST_SUMS = FAST_MATH | {"reassoc"}
 """The same, and sums in any order, for loops that reduce."""
 
 f4 = np.float32
 
 # In this order, as numba takes them; the second serves the garbage collector as well.
-await_before_fork(global_compiler_lock)
+acquire_before_fork(global_compiler_lock)
 _llvm_lock = getattr(llvmlite.binding.ffi.lib, "_lock", None)  # private, so it may go
 if hasattr(_llvm_lock, "_lock"):
-    await_before_fork(_llvm_lock._lock)
+    acquire_before_fork(_llvm_lock._lock)
 
 _log = logging.getLogger("tauflow")
-_KERNELS = Path(__file__).parents[1]
+_KERNELS_FOLDER = Path(__file__).parents[1]
 
 
 @cache
-def sources_digest(*folders: Path) -> str:
+def digest_sources(*folders: Path) -> str:
     """Return a digest of the files that a kernel may take functions and numbers from."""
     digest = hashlib.sha256()
     for path in sorted(path for folder in folders for path in folder.glob("*.py")):
@@ -63,10 +63,10 @@ def sources_digest(*folders: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-_named: set[tuple[str, str]] = set()
+_function_names: set[tuple[str, str]] = set()
 
 
-def _name(function: Callable[..., Any], name: str | None) -> None:
+def _register_name(function: Callable[..., Any], name: str | None) -> None:
     """See that no other function of its file has the name that its machine code will have.
 
     Numba tells functions of one name apart by counting them, in each process anew. Where kernels
@@ -76,19 +76,19 @@ def _name(function: Callable[..., Any], name: str | None) -> None:
         function.__qualname__ += f".{name}"
     key = function.__module__, function.__qualname__
     made = "<locals>" in key[1] or "<lambda>" in key[1]
-    if key in _named or (made and name is None):
+    if key in _function_names or (made and name is None):
         raise ValueError(
             f"the function {key[1]} of {key[0]} could be taken for another one of that name in "
             "kernels from the cache. Give each a name of its own: name=..."
         )
-    _named.add(key)
+    _function_names.add(key)
 
 
-def inlined(
+def inline(
     function: Callable[..., Any] | None = None,
     *,
-    math: set[str] = FAST,
-    always: bool = False,
+    math: set[str] = FAST_MATH,
+    force: bool = False,
     name: str | None = None,
 ) -> Any:
     """Compile a function that kernels call.
@@ -96,25 +96,27 @@ def inlined(
     Args:
         function: to compile.
         math: freedoms of its arithmetic.
-        always: whether to inline it however long it is: a loop with a call in it is no vector loop.
+        force: whether to inline it however long it is: a loop with a call in it is no vector loop.
         name: tells a function that another one makes, or one without a name, from its like.
 
     Raises:
         ValueError: a function of its file has the same name.
     """
     if function is None:
-        return lambda decorated: inlined(decorated, math=math, always=always, name=name)
-    _name(function, name)
+        return lambda decorated: inline(decorated, math=math, force=force, name=name)
+    _register_name(function, name)
     return numba.njit(
         fastmath=math,
         error_model="numpy",
         no_cpython_wrapper=True,
         no_cfunc_wrapper=True,
-        forceinline=always,
+        forceinline=force,
     )(function)
 
 
-def kernel(function: Callable[..., Any] | None = None, *, of: tuple[str, ...] = ()) -> Any:
+def kernel(
+    function: Callable[..., Any] | None = None, *, source_folders: tuple[str, ...] = ()
+) -> Any:
     """Compile a function that Python calls: it runs without the GIL and is cached on disk.
 
     Entries are named by what is in all files that the kernel is made of, since it holds functions
@@ -122,22 +124,23 @@ def kernel(function: Callable[..., Any] | None = None, *, of: tuple[str, ...] = 
 
     Args:
         function: the kernel.
-        of: other folders of kernels that it calls functions of.
+        source_folders: other folders of kernels that it calls functions of.
     """
     if function is None:
-        return lambda decorated: kernel(decorated, of=of)
-    compiled = numba.njit(fastmath=FAST, error_model="numpy", nogil=True)(function)
+        return lambda decorated: kernel(decorated, source_folders=source_folders)
+    compiled = numba.njit(fastmath=FAST_MATH, error_model="numpy", nogil=True)(function)
     own = Path(function.__code__.co_filename).parent
     compiled._cache = KernelCache(
-        function, sources_digest(own, *(_KERNELS / f for f in _SHARED + of))
+        function,
+        digest_sources(own, *(_KERNELS_FOLDER / f for f in _SHARED_FOLDERS + source_folders)),
     )
     return compiled
 
 
-_SHARED = ("cpu", "engine")
+_SHARED_FOLDERS = ("cpu", "engine")
 
 
-def announce(what: str, *kernels: Any) -> None:
+def log_compilation(kernel_name: str, *kernels: Any) -> None:
     """Say, once a process, that kernels are about to be compiled, if the cache lacks them."""
     for one in kernels:
         if one.signatures:
@@ -146,11 +149,13 @@ def announce(what: str, *kernels: Any) -> None:
             folder = one.stats.cache_path
             where = f"kept in {folder}" if folder else "no folder to keep them can be written"
             # A warning, which shows where nobody set up logging: half a minute of nothing worries.
-            _log.warning("compiling the %s kernels once, some 10 to 30 seconds; %s", what, where)
+            _log.warning(
+                "compiling the %s kernels once, some 10 to 30 seconds; %s", kernel_name, where
+            )
             return
 
 
-_AS_STORED, _TRANSPOSED = np.int8(ord("N")), np.int8(ord("T"))
+_NOT_TRANSPOSED, _TRANSPOSED = np.int8(ord("N")), np.int8(ord("T"))
 
 
 @intrinsic
@@ -198,13 +203,13 @@ def _call_with_int(context, function, value):
     return types.int32(types.intp, types.int32), generate
 
 
-@inlined
+@inline
 def set_blas_threads(blas, count):
     """Set the threads of this thread's products; 0 means the library's default."""
     return _call_with_int(blas.set_threads, np.int32(count))
 
 
-@inlined
+@inline
 def matmul(blas, left, right, out, columns, inner, transposed, accumulate):
     """Write ``left @ right`` to ``out``, or add it.
 
@@ -224,8 +229,8 @@ def matmul(blas, left, right, out, columns, inner, transposed, accumulate):
     # Fortran sees the transpose of each matrix, so it is asked for out^T = right^T left^T.
     _sgemm(
         blas.sgemm,
-        _TRANSPOSED if transposed else _AS_STORED,
-        _AS_STORED,
+        _TRANSPOSED if transposed else _NOT_TRANSPOSED,
+        _NOT_TRANSPOSED,
         columns,
         left.shape[0],
         inner,
@@ -240,7 +245,7 @@ def matmul(blas, left, right, out, columns, inner, transposed, accumulate):
     )
 
 
-@inlined
+@inline
 def matmul_transposed(blas, left, step, right, out):
     """Add ``left.T @ right`` to ``out``.
 
@@ -253,7 +258,7 @@ def matmul_transposed(blas, left, step, right, out):
     """
     _sgemm(
         blas.sgemm,
-        _AS_STORED,
+        _NOT_TRANSPOSED,
         _TRANSPOSED,
         right.shape[1],
         out.shape[0],
@@ -270,7 +275,7 @@ def matmul_transposed(blas, left, step, right, out):
 
 
 def run_region(
-    team: Team, function: Any, count: int, slices: int, arguments: tuple[Any, ...]
+    team: OpenMPTeam, function: Any, count: int, slices: int, arguments: tuple[Any, ...]
 ) -> None:
     """Call ``function(slice, low, high, *arguments)`` for every slice on a thread of the team.
 
@@ -284,19 +289,23 @@ def run_region(
     Raises:
         RuntimeError: a slice was not computed.
     """
-    done = _region(team, _compiled(function, team, arguments), count, slices, arguments)
+    done = _parallel_region(
+        team, _get_compiled_address(function, team, arguments), count, slices, arguments
+    )
     if done != slices:
         raise RuntimeError(f"{slices - done} of {slices} slices of the batch were not computed")
 
 
-def _compiled(function: Any, team: Team, arguments: tuple[Any, ...]) -> int:
+def _get_compiled_address(function: Any, team: OpenMPTeam, arguments: tuple[Any, ...]) -> int:
     """Return where the machine code of a kernel for such arguments begins."""
     key = function, compute_fingerprint(arguments)
     if key not in _addresses:
         signature = tuple(map(function.typeof_pyval, (0, 0, 0, *arguments)))
-        with building:  # one thread compiles, or reads the cache; a fork waits
+        with compile_lock:  # one thread compiles, or reads the cache; a fork waits
             function.compile(signature)
-            _region.compile(tuple(map(_region.typeof_pyval, (team, 0, 0, 0, arguments))))
+            _parallel_region.compile(
+                tuple(map(_parallel_region.typeof_pyval, (team, 0, 0, 0, arguments)))
+            )
             compiled = function.overloads[signature]
             name = compiled.fndesc.llvm_func_name
             _addresses[key] = compiled.library.get_pointer_to_function(name)
@@ -307,12 +316,12 @@ _addresses: dict[tuple[Callable[..., None], bytes], int] = {}
 
 
 @kernel
-def _region(team, function, count, slices, arguments):
-    return _start(team, function, count, slices, arguments)
+def _parallel_region(team, function, count, slices, arguments):
+    return _start_region(team, function, count, slices, arguments)
 
 
 @intrinsic
-def _start(context, team, function, count, slices, arguments):
+def _start_region(context, team, function, count, slices, arguments):
     """Let a team call a function for every slice; return how many it has computed, or raise."""
     signature = slices(team, function, count, slices, arguments)
 
@@ -321,12 +330,14 @@ def _start(context, team, function, count, slices, arguments):
         kinds = (*[slices] * 3, *arguments)
         function_type = convention.get_function_type(types.none, kinds)
         empty = function_type.args[1].pointee(None)  # no error
-        outcome = [slot(builder, one) for one in (values[3].type(0), ir.IntType(32)(0), empty)]
+        outcome = [
+            alloca_value(builder, one) for one in (values[3].type(0), ir.IntType(32)(0), empty)
+        ]
         shared = cgutils.pack_struct(builder, [*values, *outcome])
         task = _make_task(context, builder.module, kinds, function_type, shared.type)
         number = ir.IntType(32)
         start = ir.FunctionType(ir.VoidType(), [task.type, cgutils.voidptr_t, number, number])
-        given = builder.bitcast(slot(builder, shared), cgutils.voidptr_t)
+        given = builder.bitcast(alloca_value(builder, shared), cgutils.voidptr_t)
         pool = builder.inttoptr(builder.extract_value(values[0], 0), start.as_pointer())
         builder.call(pool, [task, given, builder.trunc(values[3], number), number(0)])
         done, code, error = map(builder.load, outcome)
@@ -338,7 +349,7 @@ def _start(context, team, function, count, slices, arguments):
     return signature, generate
 
 
-slot = cgutils.alloca_once_value
+alloca_value = cgutils.alloca_once_value
 
 
 def _make_task(context, module, kinds, function_type, shared):

@@ -11,12 +11,15 @@ import numpy as np
 
 from tauflow.kernels.engine.activations import GELU, HARDTANH, IDENTITY, RELU, SIGMOID, SILU, TANH
 
-from .jit import EXACT_DIVISION, FAST_SUMS, f4, inlined
+from .jit import EXACT_DIVISION, FAST_SUMS, f4, inline
 
 _ROUND = f4(12582912.0)  # 1.5 * 2^23: adding it rounds to an integer, left in the low bits
 _LOG2E = f4(math.log2(math.e))
 _LOG2E_REST = f4(math.log2(math.e) - float(_LOG2E))
-_INFINITE, _ZERO = f4(88.8), f4(-88.1)  # e^x is infinite and 0 as these round to 2^128 and 2^-127
+_EXP_OVERFLOW, _EXP_UNDERFLOW = (
+    f4(88.8),
+    f4(-88.1),
+)  # e^x is infinite and 0 as these round to 2^128 and 2^-127
 _BIAS = np.int32(127)
 _MANTISSA_BITS = np.int32(23)
 # Minimax polynomial of 2^f on [-1/2, 1/2] through f = 0, relative error 2e-9.
@@ -31,14 +34,16 @@ _P1, _P2, _P3, _P4, _P5, _P6 = (
         0.000148157125,
     )
 )
-_LARGEST = f4(128.0)  # 2^128 is infinite, and so 1 / (1 + 2^128) is 0, as far away it must be
-_SMALLEST = f4(-126.0)  # 2^-126 is a normal number
+_EXP2_MAX = f4(128.0)  # 2^128 is infinite, and so 1 / (1 + 2^128) is 0, as far away it must be
+_EXP2_MIN = f4(-126.0)  # 2^-126 is a normal number
 # Minimax polynomial of 2^f on [-1/2, 1/2] with p(0) = 1; relative error 9e-8.
 _Q1, _Q2, _Q3, _Q4, _Q5 = (
     f4(coefficient)
     for coefficient in (0.693147004, 0.240222424, 0.0555073358, 0.00967151299, 0.00132647273)
 )
-_NEAR = f4(0.49)  # x^2 under which tanh(x) is x times a polynomial of x^2, else it would cancel
+_TANH_SMALL_SQUARE = f4(
+    0.49
+)  # x^2 under which tanh(x) is x times a polynomial of x^2, else it would cancel
 # Minimax polynomial of tanh(x) / x on |x| < 0.7 through x = 0, relative error 2e-8.
 _T1, _T2, _T3, _T4, _T5 = (
     f4(coefficient)
@@ -57,11 +62,11 @@ _E1, _E2, _E3, _E4, _E5 = (
 )
 
 
-@inlined
+@inline
 def exp(x):
     """Return e^x, which ends in 0 and infinity where x does."""
-    x = _INFINITE if x > _INFINITE else x
-    x = _ZERO if x < _ZERO else x
+    x = _EXP_OVERFLOW if x > _EXP_OVERFLOW else x
+    x = _EXP_UNDERFLOW if x < _EXP_UNDERFLOW else x
     shifted = np.float32(x * _LOG2E + _ROUND)
     # Fused, the product is subtracted from before it is rounded; the rest of log2(e) follows.
     f = (x * _LOG2E - (shifted - _ROUND)) + x * _LOG2E_REST
@@ -70,13 +75,13 @@ def exp(x):
     return p * power.view(np.float32)
 
 
-@inlined(math=EXACT_DIVISION)
+@inline(math=EXACT_DIVISION)
 def sigmoid(x):
     """Return the logistic sigmoid."""
     return f4(1.0) / (f4(1.0) + exp(-x))
 
 
-@inlined(math=EXACT_DIVISION)
+@inline(math=EXACT_DIVISION)
 def tanh(x):
     """Return tanh(x)."""
     y = x * x
@@ -84,11 +89,11 @@ def tanh(x):
     # Taken at |x|: at a negative x the quotient lies above 1, where it rounds twice as coarsely.
     far = f4(1.0) - f4(2.0) / (f4(1.0) + exp(f4(2.0) * abs(x)))
     far = -far if x < f4(0.0) else far
-    return near if y < _NEAR else far
+    return near if y < _TANH_SMALL_SQUARE else far
 
 
-@inlined(always=True)
-def relax(r):
+@inline(force=True)
+def relaxation_factors(r):
     """Return e^(-r), phi(r) = (1 - e^(-r)) / r, and phi'(r) / phi(r)."""
     e = exp(-r)
     rest = f4(1.0) - e
@@ -101,7 +106,7 @@ def relax(r):
     return e, near if small else far, near_bend if small else far_bend
 
 
-@inlined
+@inline
 def normal_tail(x):
     """Return erfc(|x| / sqrt(2)) / 2, the normal probability beyond |x|, and the density at x."""
     bell = exp(f4(-0.5) * (x * x))
@@ -110,8 +115,8 @@ def normal_tail(x):
     return f4(0.5) * poly * bell, _DENSITY * bell
 
 
-@inlined
-def activate(phi, z, bias, slope, keep):
+@inline
+def activate(phi, z, bias, slope, keeps_slope):
     """Replace z by phi(z + bias), for one row.
 
     Args:
@@ -119,7 +124,7 @@ def activate(phi, z, bias, slope, keep):
         z: changed in place; (U,).
         bias: (U,).
         slope: receives the slope of an activation that does not show it; (U,).
-        keep: whether to write ``slope``.
+        keeps_slope: whether to write ``slope``.
     """
     if phi.code == TANH:
         for j in range(z.size):
@@ -131,15 +136,15 @@ def activate(phi, z, bias, slope, keep):
         for j in range(z.size):
             z[j] = sigmoid(z[j] + bias[j])
     elif phi.code == SILU:
-        _silu(z, bias, slope, keep)
+        _silu(z, bias, slope, keeps_slope)
     elif phi.code == GELU:
-        _gelu(z, bias, slope, keep)
+        _gelu(z, bias, slope, keeps_slope)
     else:
-        _cut(phi, z, bias)
+        _clamp(phi, z, bias)
 
 
-@inlined
-def _cut(phi, z, bias):
+@inline
+def _clamp(phi, z, bias):
     if phi.code == RELU:
         for j in range(z.size):
             value = z[j] + bias[j]
@@ -151,9 +156,9 @@ def _cut(phi, z, bias):
             z[j] = f4(-1.0) if value < f4(-1.0) else value
 
 
-@inlined
-def _silu(z, bias, slope, keep):
-    if keep:
+@inline
+def _silu(z, bias, slope, keeps_slope):
+    if keeps_slope:
         for j in range(z.size):
             value = z[j] + bias[j]
             gate = sigmoid(value)
@@ -165,18 +170,18 @@ def _silu(z, bias, slope, keep):
             z[j] = value * sigmoid(value)
 
 
-@inlined
-def _gelu(z, bias, slope, keep):
+@inline
+def _gelu(z, bias, slope, keeps_slope):
     for j in range(z.size):
         value = z[j] + bias[j]
         tail, density = normal_tail(value)
         below = tail if value < f4(0.0) else f4(1.0) - tail
         z[j] = value * below
-        if keep:
+        if keeps_slope:
             slope[j] = below + value * density
 
 
-@inlined
+@inline
 def quadratic_slope(phi, y):
     """Return the slope of phi where its value is ``y``, for those of which it is a polynomial."""
     curve = phi.factor * ((phi.scale - y) * (phi.below + y))
@@ -184,8 +189,8 @@ def quadratic_slope(phi, y):
     return phi.base + curve if phi.factor != f4(0.0) else phi.base
 
 
-@inlined
-def times_slope(phi, gradient, z, slope):
+@inline
+def multiply_by_slope(phi, gradient, z, slope):
     """Multiply one row of gradients by the slope of phi where its value is ``z``."""
     if phi.code <= SIGMOID:
         for j in range(z.size):
@@ -201,8 +206,8 @@ def times_slope(phi, gradient, z, slope):
             gradient[j] *= slope[j]
 
 
-@inlined
-def memory_forward(gates, bias, before, after, u):
+@inline
+def lstm_cell_forward(gates, bias, before, after, u):
     """Advance the memory of one row; the products in ``gates`` become i, f, g, o."""
     n = after.size
     i, f, g, o = gates[:n], gates[n : 2 * n], gates[2 * n : 3 * n], gates[3 * n :]
@@ -216,15 +221,15 @@ def memory_forward(gates, bias, before, after, u):
         u[j] = o[j] * tanh(after[j])
 
 
-@inlined
-def memory_backward(gates, before, after, to_u, carry, delta):
+@inline
+def lstm_cell_backward(gates, before, after, grad_u, grad_c, delta):
     """Take the gradients of u and of the memory back through one row's gates.
 
     Args:
         gates: i, f, g, o, (4 N,).
         before, after: memory, (N,).
-        to_u: gradient of u, (N,).
-        carry: gradient of the memory after the step; becomes that before it, (N,).
+        grad_u: gradient of u, (N,).
+        grad_c: gradient of the memory after the step; becomes that before it, (N,).
         delta: receives the gradient of the gates' products, (4 N,).
     """
     n = after.size
@@ -232,20 +237,20 @@ def memory_backward(gates, before, after, to_u, carry, delta):
     to_i, to_f, to_g, to_o = delta[:n], delta[n : 2 * n], delta[2 * n : 3 * n], delta[3 * n :]
     for j in range(n):
         shown = tanh(after[j])
-        pull = carry[j] + to_u[j] * o[j] * (f4(1.0) - shown * shown)
-        carry[j] = pull * f[j]
+        pull = grad_c[j] + grad_u[j] * o[j] * (f4(1.0) - shown * shown)
+        grad_c[j] = pull * f[j]
         left, right = i[j], g[j]
-        to_o[j] = to_u[j] * shown * (o[j] - o[j] * o[j])
+        to_o[j] = grad_u[j] * shown * (o[j] - o[j] * o[j])
         to_f[j] = pull * before[j] * (f[j] - f[j] * f[j])
         to_i[j] = pull * right * (left - left * left)
         to_g[j] = pull * left * (f4(1.0) - right * right)
 
 
-@inlined
+@inline
 def exp2(z):
     """Return 2^z to 2e-7, at least 2^-126; NaN stays NaN."""
-    z = _LARGEST if z > _LARGEST else z
-    z = _SMALLEST if z < _SMALLEST else z
+    z = _EXP2_MAX if z > _EXP2_MAX else z
+    z = _EXP2_MIN if z < _EXP2_MIN else z
     shifted = np.float32(z + _ROUND)
     f = z - (shifted - _ROUND)
     p = f4(1.0) + f * (_Q1 + f * (_Q2 + f * (_Q3 + f * (_Q4 + f * _Q5))))
@@ -254,14 +259,14 @@ def exp2(z):
     return p * power.view(np.float32)
 
 
-@inlined
+@inline
 def sigmoid2(z):
     """Return 1 / (1 + 2^z), which is sigmoid(x) at z = -x log2(e)."""
     return f4(1.0) / (f4(1.0) + exp2(z))
 
 
-@inlined
-def valid_rows(mask, first, rows, t, valid):
+@inline
+def mark_valid_rows(mask, first, rows, t, valid):
     """Mark which rows take step t; return whether any does. No mask has no steps."""
     any_valid = False
     for row in range(rows):
@@ -270,50 +275,50 @@ def valid_rows(mask, first, rows, t, valid):
     return any_valid
 
 
-@inlined
+@inline
 def copy(source, target):
     """Copy one row. ``target[:] = source`` would compile the words of an error about shapes."""
     for j in range(target.shape[0]):
         target[j] = source[j]
 
 
-@inlined
+@inline
 def copy_rows(rows, source, target):
     """Copy the first rows."""
     for row in range(rows):
         copy(source[row], target[row])
 
 
-@inlined
+@inline
 def add(total, part):
     """Add one row to another."""
     for j in range(total.shape[0]):
         total[j] += part[j]
 
 
-@inlined
+@inline
 def add_rows(rows, total, part):
     """Add the first rows."""
     for row in range(rows):
         add(total[row], part[row])
 
 
-@inlined
-def move(total, part):
+@inline
+def add_and_reset(total, part):
     """Add a partial sum and begin the next."""
     for row in range(part.shape[0]):
         add(total[row], part[row])
         part[row] = f4(0.0)
 
 
-@inlined
+@inline
 def add_scaled(total, factor, part):
     """Add a multiple of one row to another."""
     for j in range(total.shape[0]):
         total[j] += factor * part[j]
 
 
-@inlined(math=FAST_SUMS)
+@inline(math=FAST_SUMS)
 def dot(left, right):
     """Return the sum of products of two rows."""
     total = f4(0.0)

@@ -11,7 +11,7 @@ from tauflow.cells.activations import Activation, identity, lecun_tanh
 TANH, IDENTITY, SIGMOID, RELU, HARDTANH, SILU, GELU = range(7)
 
 
-class Phi(NamedTuple):
+class ActivationCode(NamedTuple):
     """An activation; tanh is ``scale * tanh(rate * z)``, the others ignore the rate.
 
     The slope of the first three is ``base + factor * (scale - y) * (below + y)`` in their value y:
@@ -27,50 +27,50 @@ class Phi(NamedTuple):
 
 
 # Functions, as the compiler of torch 2.8 knows no properties of named tuples.
-def has_quadratic_slope(phi: Phi) -> bool:
+def has_quadratic_slope(phi: ActivationCode) -> bool:
     """Whether the slope is that product."""
     return phi.code <= SIGMOID
 
 
-def shows_its_slope(phi: Phi) -> bool:
+def has_slope_from_value(phi: ActivationCode) -> bool:
     """Whether the slope follows from the value alone."""
     return phi.code < SILU
 
 
-def _scaled_tanh(scale: float, rate: float) -> Phi:
+def _scaled_tanh(scale: float, rate: float) -> ActivationCode:
     numbers = (scale, rate, 0.0, rate / scale, scale)
-    return Phi(TANH, *(np.float32(number) for number in numbers))
+    return ActivationCode(TANH, *(np.float32(number) for number in numbers))
 
 
-_CODES: dict[Activation, Phi] = {
+_ACTIVATION_CODES: dict[Activation, ActivationCode] = {
     torch.tanh: _scaled_tanh(1.0, 1.0),
     lecun_tanh: _scaled_tanh(1.7159, 0.666),
-    identity: Phi(IDENTITY, base=np.float32(1.0)),
-    torch.sigmoid: Phi(SIGMOID, factor=np.float32(1.0)),
-    torch.relu: Phi(RELU),
-    F.hardtanh: Phi(HARDTANH),
-    F.silu: Phi(SILU),
-    F.gelu: Phi(GELU),
+    identity: ActivationCode(IDENTITY, base=np.float32(1.0)),
+    torch.sigmoid: ActivationCode(SIGMOID, factor=np.float32(1.0)),
+    torch.relu: ActivationCode(RELU),
+    F.hardtanh: ActivationCode(HARDTANH),
+    F.silu: ActivationCode(SILU),
+    F.gelu: ActivationCode(GELU),
 }
 
 
-def code_of(activation: Activation) -> Phi | None:
+def find_activation_code(activation: Activation) -> ActivationCode | None:
     """Return the number of an activation, or ``None`` if the compiled loops lack it."""
     try:
-        return _CODES.get(activation)
+        return _ACTIVATION_CODES.get(activation)
     except TypeError:  # an unhashable callable of the user's own
         return None
 
 
-_NUMBERS = {activation: number for number, activation in enumerate(_CODES)}
-_ACTIVATIONS = tuple(_CODES)
+_INDICES = {activation: number for number, activation in enumerate(_ACTIVATION_CODES)}
+_ACTIVATIONS = tuple(_ACTIVATION_CODES)
 
 
-def number_of(activation: Activation) -> int:
+def encode_activation(activation: Activation) -> int:
     """Return the place of an activation in the list of those that have a code."""
-    return _NUMBERS[activation]
+    return _INDICES[activation]
 
 
-def activation_of(number: int) -> Activation:
-    """Return the activation itself, from :func:`number_of`."""
-    return _ACTIVATIONS[number]
+def decode_activation(index: int) -> Activation:
+    """Return the activation itself, from :func:`encode_activation`."""
+    return _ACTIVATIONS[index]

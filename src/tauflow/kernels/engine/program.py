@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tauflow.cells.base import AbstractCell
 
-from .torch_state import any_wrapped
+from .torch_state import has_functorch_tensor
 
 
 @dataclass(frozen=True)
@@ -33,28 +33,28 @@ class KernelCall:
     mask: Tensor | None = None
     observed: Tensor | None = None
 
-    def own_mask(self) -> Tensor | None:
+    def copy_mask(self) -> Tensor | None:
         """Return a copy of the mask, contiguous, for a backward pass to read.
 
         By then the caller may have written the next batch's into the same tensor, which autograd
         does not watch.
         """
-        return own_mask(self.mask)
+        return copy_mask(self.mask)
 
 
-def own_mask(mask: Tensor | None) -> Tensor | None:
+def copy_mask(mask: Tensor | None) -> Tensor | None:
     """Return a copy of a mask that nobody else writes to."""
     return None if mask is None else mask.clone(memory_format=torch.contiguous_format)
 
 
-def under_transform(call: KernelCall) -> bool:
+def is_under_transform(call: KernelCall) -> bool:
     """Whether ``torch.func`` (vmap, grad, jacrev, ...) wraps the call's tensors."""
     if torch.compiler.is_compiling():
         return False  # the tracer cannot look; it falls back by itself where it must
-    return any_wrapped((call.x, call.h, call.dt, *call.cell.parameters()))
+    return has_functorch_tensor((call.x, call.h, call.dt, *call.cell.parameters()))
 
 
-Run = Callable[[KernelCall], tuple[Tensor, Tensor]]
+KernelFunction = Callable[[KernelCall], tuple[Tensor, Tensor]]
 """Maps a call to the outputs at every step, (B, T, H), and the last state, (B, S)."""
 
 
@@ -65,61 +65,61 @@ class KernelSpec:
     Args:
         cell: the class it computes.
         backend: name that users choose it by.
-        why_not: returns the reason why it cannot serve a call, or ``None``; judged from settings,
-            shapes, dtypes and devices alone.
+        unsupported_reason: returns the reason why it cannot serve a call, or ``None``; judged from
+            settings, shapes, dtypes and devices alone.
         run: computes the call.
         rtol: relative tolerance of the parity test, on values and on every gradient.
         atol: absolute tolerance of the parity test, in units of a tensor's largest entry.
         device: kind of device that ``backend="auto"`` chooses it on; ``None`` for any.
-        worth: whether it is faster than the rows below it for a call; ``backend="auto"`` takes it
-            for no other.
+        is_profitable: whether it is faster than the rows below it for a call; ``backend="auto"``
+            takes it for no other.
     """
 
     cell: type[AbstractCell]
     backend: str
-    why_not: Callable[[KernelCall], str | None]
-    run: Run
+    unsupported_reason: Callable[[KernelCall], str | None]
+    run: KernelFunction
     rtol: float
     atol: float
     device: str | None = None
-    worth: Callable[[KernelCall], bool] = lambda call: True
+    is_profitable: Callable[[KernelCall], bool] = lambda call: True
 
 
 Inputs = Sequence[Tensor]
 """What is read at every step (B, T, I), the state before the first one (B, S), gaps (B, T, 1), and
 parameters: what the cell's ``advance`` takes, in the order of :data:`X` and the following."""
 
-X, STATE, GAPS = range(3)
+X, STATE, DT = range(3)
 
-Wants = Sequence[bool]
+NeedsInputGrad = Sequence[bool]
 """Which inputs want a gradient; empty if no backward pass may follow."""
 
 Gradients = Sequence[Tensor | None]
 """Of every input; ``None`` where none is wanted, or there is none."""
 
 
-class Buffers(NamedTuple):
+class Outputs(NamedTuple):
     """What a forward pass writes.
 
     Args:
         y: the first N entries of the state at every step, (B, T, N).
         last: the last state, (B, S).
-        tape: what the backward pass reads beside the inputs.
+        saved_tensors: what the backward pass reads beside the inputs.
     """
 
     y: Tensor
     last: Tensor
-    tape: tuple[Tensor, ...] = ()
+    saved_tensors: tuple[Tensor, ...] = ()
 
 
-class Pulls(NamedTuple):
+class GradOutputs(NamedTuple):
     """Incoming gradients of the results; ``None`` where a result was not used."""
 
     y: Tensor | None
     last: Tensor | None
 
 
-class Program:
+class SequenceKernel:
     """One way of running the cells of a family.
 
     Methods take a form: all about the cell that is not a tensor, frozen and hashable.
@@ -130,65 +130,70 @@ class Program:
     advance: Callable[..., Tensor]
     """The cells' own step, ``advance(form, h, (x, dt), *parameters)``, of which derivatives are
     taken where the program's own way back does not serve."""
-    copies_x: ClassVar[bool] = False
+    saves_x: ClassVar[bool] = False
     """Whether the tape begins with a copy of what steps read, as rows (T B, I)."""
-    reads_y: ClassVar[bool] = False
+    needs_y: ClassVar[bool] = False
     """Whether the way back reads the results, which then come first on the tape. Their holder must
     not change them in place."""
 
     @abstractmethod
-    def allocate(self, form: Any, inputs: Inputs, wants: Wants) -> Buffers:
+    def allocate(self, config: Any, inputs: Inputs, needs_input_grad: NeedsInputGrad) -> Outputs:
         """Return memory for what :meth:`forward` writes; for tracing, too, which has no numbers."""
 
     @abstractmethod
     def forward(
-        self, form: Any, mask: Tensor | None, inputs: Inputs, out: Buffers, wants: Wants
+        self,
+        config: Any,
+        mask: Tensor | None,
+        inputs: Inputs,
+        out: Outputs,
+        needs_input_grad: NeedsInputGrad,
     ) -> None:
         """Run all steps.
 
         Args:
-            form: of the cell.
+            config: of the cell.
             mask: (B, T) bool, false where the state is kept, or ``None``.
             inputs: of the run.
             out: written.
-            wants: as for :meth:`allocate`.
+            needs_input_grad: as for :meth:`allocate`.
         """
 
     @abstractmethod
     def backward(
         self,
-        form: Any,
+        config: Any,
         mask: Tensor | None,
         inputs: Inputs,
-        tape: Sequence[Tensor],
-        pulls: Pulls,
-        wants: Wants,
+        saved_tensors: Sequence[Tensor],
+        grad_outputs: GradOutputs,
+        needs_input_grad: NeedsInputGrad,
     ) -> Gradients:
         """Return the gradients of the inputs.
 
         Args:
-            form: of the cell.
+            config: of the cell.
             mask: as for :meth:`forward`.
             inputs: of the run.
-            tape: what it wrote.
-            pulls: incoming gradients, not to be written.
-            wants: which gradients are wanted.
+            saved_tensors: what it wrote.
+            grad_outputs: incoming gradients, not to be written.
+            needs_input_grad: which gradients are wanted.
         """
 
 
-class Operator(Program):
+class OperatorKernel(SequenceKernel):
     """A program that torch's compilers see as one operator, whose form is written as words.
 
-    One that is registered in :data:`~tauflow.kernels.engine.run.OPERATORS` overwrites no tape, and
-    knows of a cell what inputs and form say.
+    One that is registered in :data:`~tauflow.kernels.engine.autograd.OPERATORS` overwrites no tape,
+    and knows of a cell what inputs and form say.
     """
 
-    uncompiled: ClassVar[bool] = False
+    is_eager_operator: ClassVar[bool] = False
     """Whether it is an operator in eager mode, too."""
 
     @staticmethod
     @abstractmethod
-    def encode(form: Any) -> list[str]:
+    def encode(config: Any) -> list[str]:
         """Return a form as words."""
 
     @staticmethod
@@ -197,13 +202,13 @@ class Operator(Program):
         """Return the form that :meth:`encode` wrote."""
 
 
-class TruthOperator(Operator):
+class BoolConfigKernel(OperatorKernel):
     """An operator whose form is a truth value."""
 
     @staticmethod
-    def encode(form: bool) -> list[str]:
+    def encode(config: bool) -> list[str]:
         """Return the form as a word."""
-        return [str(form)]
+        return [str(config)]
 
     @staticmethod
     def decode(words: Sequence[str]) -> bool:

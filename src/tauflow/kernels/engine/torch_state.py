@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def constant_when_traced(function: Function) -> Function:
+def assume_constant_result(function: Function) -> Function:
     """Let compilers take what a function of constants returns as it is, without a look inside.
 
     ``torch.compiler.assume_constant_result`` sets the same mark, but imports the compiler, which
@@ -24,7 +24,7 @@ def constant_when_traced(function: Function) -> Function:
     return function
 
 
-def fixed_when_traced(number: float) -> float:
+def guard_float(number: float) -> float:
     """Let compilers take an attribute for the constant that ``dynamic=True`` would not make it."""
     if not torch.compiler.is_compiling():
         return number
@@ -33,14 +33,14 @@ def fixed_when_traced(number: float) -> float:
     return float(guard_scalar(number))
 
 
-@constant_when_traced  # the compiler of torch 2.11 does not know the question
-def has_autocast(device: str) -> bool:
+@assume_constant_result  # the compiler of torch 2.11 does not know the question
+def is_autocast_available(device: str) -> bool:
     """Whether there is mixed precision on a kind of device."""
     return torch.amp.is_autocast_available(device)
 
 
-@constant_when_traced  # the compiler of torch 2.11 answers yes for itself
-def is_exported() -> bool:
+@assume_constant_result  # the compiler of torch 2.11 answers yes for itself
+def is_exporting() -> bool:
     """Whether ``torch.export`` makes a program of what runs; torch 2.6 does not say."""
     return bool(_is_exporting())
 
@@ -48,8 +48,8 @@ def is_exported() -> bool:
 _is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", bool)
 
 
-@constant_when_traced  # a compiler enters transforms while it traces them, and guards on them
-def under_transform_or_forward_mode() -> bool:
+@assume_constant_result  # a compiler enters transforms while it traces them, and guards on them
+def is_under_transform_or_forward_mode() -> bool:
     """Whether ``torch.func`` transforms what runs, or tangents are carried forward."""
     return torch._C._functorch.peek_interpreter_stack() is not None or is_forward_mode()
 
@@ -59,22 +59,22 @@ def is_forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
-def has_memory(tensor: Tensor) -> bool:
+def has_storage(tensor: Tensor) -> bool:
     """Whether numbers stand where the tensor says: not so in fake, distributed and other kinds."""
     return type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
 
 
-def any_wrapped(tensors: Iterable[Tensor]) -> bool:
+def has_functorch_tensor(tensors: Iterable[Tensor]) -> bool:
     """Whether ``torch.func`` (vmap, grad, jacrev, ...) wraps one of the tensors."""
     return any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors)
 
 
-def is_vectorised(tensor: Tensor) -> bool:
+def is_batched_gradient(tensor: Tensor) -> bool:
     """Whether an incoming gradient stands for many, as ``is_grads_batched=True`` asks."""
     return torch._C._functorch.is_legacy_batchedtensor(tensor)
 
 
-def forget_workspaces() -> None:
+def clear_cublas_workspaces() -> None:
     """Let the next products on a GPU take new workspaces, and no stream keep its last one.
 
     A product that is recorded goes on writing to the workspace of its stream, which must therefore
@@ -85,7 +85,7 @@ def forget_workspaces() -> None:
         forget()
 
 
-def graph_is_kept() -> bool:
+def is_graph_retained() -> bool:
     """Whether the running backward pass may be followed by another one through the same graph."""
     kept = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
     return kept is None or bool(kept())

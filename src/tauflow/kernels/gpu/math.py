@@ -19,21 +19,21 @@ SILU: tl.constexpr = tl.constexpr(5)
 
 
 @triton.jit
-def matrix(weights, stride_i, stride_j, M, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def load_matrix(weights, stride_i, stride_j, M, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Load a matrix (M, N) into a tile."""
     i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
     return tl.load(weights + i * stride_i + j * stride_j, (i < M) & (j < N), other=0.0)
 
 
 @triton.jit
-def vector(bias, J, COLUMNS: tl.constexpr):
+def load_vector(bias, J, COLUMNS: tl.constexpr):
     """Load a vector into a tile of one row."""
     j = tl.arange(0, COLUMNS)[None, :]
     return tl.load(bias + j, j < J, other=0.0).to(tl.float32)
 
 
 @triton.jit
-def product(values, weights, total, PRECISION: tl.constexpr):
+def matmul_add(values, weights, total, PRECISION: tl.constexpr):
     """Return ``total`` plus the product, the values rounded to what the weights are stored in."""
     values = values.to(weights.dtype)
     if PRECISION == "converted":  # the interpreter multiplies the bits of bfloat16
@@ -93,7 +93,7 @@ def activate(z, PHI: tl.constexpr, SCALE: tl.constexpr, RATE: tl.constexpr):
 
 
 @triton.jit
-def slope_of(value, PHI: tl.constexpr, SCALE: tl.constexpr, RATE: tl.constexpr):
+def slope_from_value(value, PHI: tl.constexpr, SCALE: tl.constexpr, RATE: tl.constexpr):
     """Return the slope of phi where it has a value that tells it."""
     if PHI == TANH:
         slope = RATE * (SCALE - value * value / SCALE)

@@ -5,22 +5,22 @@ from typing import Any
 
 import torch
 
-from tauflow.kernels.engine.needs import INTERPRETED
 from tauflow.kernels.engine.program import KernelCall
-from tauflow.kernels.engine.torch_state import constant_when_traced
+from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
+from tauflow.kernels.engine.torch_state import assume_constant_result
 
-_PROCESSORS_OF_THE_INTERPRETER = 2  # so that a batch of three has tiles of more than one sequence
+_INTERPRETER_PROCESSOR_COUNT = 2  # so that a batch of three has tiles of more than one sequence
 ROWS = 16
 """Sequences of a program: the least that matrix units take."""
 
-PERSISTENT, BY_STEPS, RECORDED = "persistent", "by steps", "recorded"
+PERSISTENT, STEPWISE, CUDA_GRAPH = "persistent", "by steps", "recorded"
 """Ways of running a sequence: in one launch; step by step; and that with CUDA graphs of steps."""
 
-MOST_LAYERS = 3
+MAX_LAYERS = 3
 """Backbone layers whose weights a program may hold."""
 
-_LEAST_SHARED = 99 * 1024  # bytes that every processor of compute capability 8.0 and newer has
-_NARROW = 32
+_MIN_SHARED_BYTES = 99 * 1024  # bytes that every processor of compute capability 8.0 and newer has
+_MAX_NARROW_WIDTH = 32
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class CorePlan:
         reads_state: bool = False,
     ) -> "CorePlan":
         """Return the plan of a core with so many neurons and backbone units."""
-        width = max(16, power_of_two(neurons))
-        wide = max(16, power_of_two(units)) if layers else width
+        width = max(16, next_power_of_two(neurons))
+        wide = max(16, next_power_of_two(units)) if layers else width
         return cls(wide, width, layers, heads, memory, reads_state)
 
     @property
@@ -83,27 +83,27 @@ class CorePlan:
         room = (5 * self.matrices + 4) * ROWS * max(self.units, self.width) // 2
         return (self.weights * parts + room) * dtype.itemsize + 4096
 
-    def launch(self) -> dict[str, Any]:
+    def launch_arguments(self) -> dict[str, Any]:
         """Return the arguments of the kernels."""
-        small = max(self.units, self.width) <= _NARROW and not self.memory
+        small = max(self.units, self.width) <= _MAX_NARROW_WIDTH and not self.memory
         tile = {"ROWS": ROWS, "UNITS": self.units, "WIDTH": self.width}
-        return {**tile, **options(4 if small else 8)}
+        return {**tile, **launch_options(4 if small else 8)}
 
 
-def way_by_steps() -> str:
+def get_stepwise_mode() -> str:
     """Return how steps are launched: a compiler records graphs itself, if it is asked to."""
-    return BY_STEPS if torch.compiler.is_compiling() else RECORDED
+    return STEPWISE if torch.compiler.is_compiling() else CUDA_GRAPH
 
 
-@constant_when_traced
-def precision_of(dtype: torch.dtype) -> str:
+@assume_constant_result
+def get_dot_precision(dtype: torch.dtype) -> str:
     """Return how tiles are multiplied: float32 as torch has been told to multiply matrices.
 
     Full precision takes three products of tf32, whose errors are those of float32 sums. The
     interpreter multiplies bfloat16 after conversion only, which changes nothing.
     """
     if dtype is not torch.float32:
-        return "converted" if INTERPRETED else "ieee"
+        return "converted" if TRITON_INTERPRETED else "ieee"
     return "tf32" if _tf32_is_allowed() else "tf32x3"
 
 
@@ -113,8 +113,8 @@ def _tf32_is_allowed() -> bool:
     return bool(matmul.allow_tf32) if newer is None else newer == "tf32"
 
 
-@constant_when_traced  # the tracer cannot ask the driver, and the answer never changes
-def why_not_persistent(
+@assume_constant_result  # the tracer cannot ask the driver, and the answer never changes
+def persistent_unsupported_reason(
     device: torch.device,
     dtype: torch.dtype,
     layers: int,
@@ -131,13 +131,13 @@ def why_not_persistent(
         dtype: of the factors of products.
         layers, heads, neurons, units, memory, reads_state: see :class:`CorePlan`.
     """
-    if layers > MOST_LAYERS:
-        return f"its weights stay on the chip with at most {MOST_LAYERS} backbone layers"
+    if layers > MAX_LAYERS:
+        return f"its weights stay on the chip with at most {MAX_LAYERS} backbone layers"
     if memory and not layers:
         return "beside a memory its weights stay on the chip with a backbone only"
     plan = CorePlan.of(layers, heads, neurons, units, memory=memory, reads_state=reads_state)
-    precision = precision_of(dtype)
-    needed, there = plan.shared_bytes(dtype, precision), _shared_memory(device)
+    precision = get_dot_precision(dtype)
+    needed, there = plan.shared_bytes(dtype, precision), _get_shared_memory(device)
     if needed <= there:
         return None
     name = str(dtype).removeprefix("torch.")
@@ -147,36 +147,36 @@ def why_not_persistent(
     )
 
 
-def _shared_memory(device: torch.device) -> int:
+def _get_shared_memory(device: torch.device) -> int:
     if device.type != "cuda":
-        return _LEAST_SHARED
+        return _MIN_SHARED_BYTES
     properties = torch.cuda.get_device_properties(device)
-    return int(getattr(properties, "shared_memory_per_block_optin", _LEAST_SHARED))
+    return int(getattr(properties, "shared_memory_per_block_optin", _MIN_SHARED_BYTES))
 
 
-def options(warps: int) -> dict[str, Any]:
+def launch_options(warps: int) -> dict[str, Any]:
     """Return the launch options; left unsaid, newer versions warn about multiply-add."""
     return {"num_warps": warps, "enable_fp_fusion": True}
 
 
-def processors(device: torch.device) -> int:
+def count_processors(device: torch.device) -> int:
     """Return how many programs run at once; asked of the driver once, without waiting for it."""
     if device.type != "cuda":
-        return _PROCESSORS_OF_THE_INTERPRETER
+        return _INTERPRETER_PROCESSOR_COUNT
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def power_of_two(size: int) -> int:
+def next_power_of_two(size: int) -> int:
     """Return the smallest power of two that is not below ``size``: what tiles are made of."""
     return 1 << max(size - 1, 0).bit_length()
 
 
-def batch_tile(batch: int, device: torch.device, most: int) -> int:
+def choose_batch_tile(batch: int, device: torch.device, max_rows: int) -> int:
     """Return how many sequences a program takes: few enough to occupy every processor."""
-    return min(most, power_of_two(-(-batch // processors(device))))
+    return min(max_rows, next_power_of_two(-(-batch // count_processors(device))))
 
 
-def multiplied_as(call: KernelCall) -> torch.dtype:
+def get_matmul_dtype(call: KernelCall) -> torch.dtype:
     """Return the dtype of the factors of matrix products."""
     kind = call.x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else call.x.dtype

@@ -5,9 +5,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tauflow.plain_text import visible
+from tauflow._internal.sanitize import replace_control_characters
+from tauflow._internal.tensor_file import write_atomically
 from tauflow.runs.results import RunRecord
-from tauflow.tensorfile import write_atomically
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 Pairs = list[tuple[str, str]]
 
 
-def write(path: Path, text: str) -> Path:
+def write_report(path: Path, text: str) -> Path:
     """Write a report, in one step; return its path."""
-    write_atomically(path, visible(text).encode())
+    write_atomically(path, replace_control_characters(text).encode())
     return path
 
 
-def render(template: str, *, package: str = "tauflow.runs.report", **content: Any) -> str:
+def render_template(template: str, *, package: str = "tauflow.runs.report", **content: Any) -> str:
     """Return a template, filled in: a page that needs nothing else.
 
     Args:
@@ -46,13 +46,13 @@ def _template(name: str, package: str) -> "Template":
     return environment.get_template(name)
 
 
-def measured_with(records: Sequence[RunRecord]) -> str:
+def describe_environment(records: Sequence[RunRecord]) -> str:
     """Say in a sentence where runs were made; nothing if there are none."""
-    facts = ", ".join(f"{key} {value}" for key, value in environment_of(records))
+    facts = ", ".join(f"{key} {value}" for key, value in collect_environment(records))
     return f"Measured with {facts}." if facts else ""
 
 
-def environment_of(records: Sequence[RunRecord]) -> Pairs:
+def collect_environment(records: Sequence[RunRecord]) -> Pairs:
     """Say where runs were made; several values of one fact are all named."""
     facts: dict[str, list[str]] = {}
     for record in records:

@@ -7,21 +7,28 @@ from typing import Any
 
 from tauflow.analysis.memory_length import memory_length
 from tauflow.data.table.info import TableInfo
-from tauflow.models.registry import entry_of
+from tauflow.models.registry import get_model_info
 from tauflow.runs.results import RunRecord
 from tauflow.runs.task import TaskRun
-from tauflow.runs.timespan import duration
+from tauflow.runs.time_limits import format_duration
 from tauflow.sequence import SequenceModule
 from tauflow.training.metrics import METRICS
 
-from . import scores
-from .answered import answered
-from .class_pictures import class_pictures
-from .document import Pairs, environment_of, render, write
-from .metric_text import show_count, show_number, unit
-from .own_table import Listing, errors, needed, predict_command, understood, worst_ids
-from .pictures import Curves, Picture, learning_curves, predictions, run_curves
-from .samples import sample
+from . import score_table
+from .class_plots import plot_classes
+from .document import Pairs, collect_environment, render_template, write_report
+from .example_sequences import predict_examples
+from .metric_format import format_metric_name, format_parameter_count, format_score
+from .plots import CurvePanel, ReportPlot, plot_learning_curves, plot_predictions, plot_run_curves
+from .sample_predictions import predict_samples
+from .table_sections import (
+    Listing,
+    describe_columns,
+    describe_needed_columns,
+    list_target_errors,
+    list_worst_ids,
+    make_predict_command,
+)
 
 RUN_HEADERS = ("model", "validation", "test", "parameters")
 
@@ -76,7 +83,7 @@ class Page:
     configurations: Sequence[tuple[str, Pairs]]
     environment: Pairs
     tiles: Sequence[tuple[str, str]] = ()
-    pictures: Sequence[Picture] = ()
+    pictures: Sequence[ReportPlot] = ()
     notes: Sequence[str] = ()
     failures: Sequence[str] = ()
     understood: Sequence[tuple[str, str]] = ()
@@ -88,10 +95,10 @@ class Page:
 
 def write_page(page: Page, path: Path) -> Path:
     """Write a report as one HTML file that needs nothing else; return its path."""
-    return write(path, render("report.html.j2", page=page))
+    return write_report(path, render_template("report.html.j2", page=page))
 
 
-def flat_settings(config: Mapping[str, Any]) -> Pairs:
+def flatten_config(config: Mapping[str, Any]) -> Pairs:
     """Flatten a run's configuration; what is not used is left out."""
     pairs: Pairs = []
     for key, value in config.items():
@@ -99,7 +106,7 @@ def flat_settings(config: Mapping[str, Any]) -> Pairs:
             continue
         if isinstance(value, Mapping):
             prefix = "" if key in ("model", "recipe", "options") else f"{key}: "
-            pairs += [(prefix + name, text) for name, text in flat_settings(value)]
+            pairs += [(prefix + name, text) for name, text in flatten_config(value)]
         elif value is not None:
             pairs.append((key.replace("_", " "), str(value)))
     return pairs
@@ -108,43 +115,43 @@ def flat_settings(config: Mapping[str, Any]) -> Pairs:
 def write_run_report(run: TaskRun) -> Path:
     """Write the report of a single run into its directory; return its path."""
     record, card = run.record, run.data.card
-    panel = Curves("", [record], *_best(run.baselines, record.metric))
-    samples = sample(run.model, run.data)
-    curves = run_curves(panel, record.metric)
+    panel = CurvePanel("", [record], *_find_best_baseline(run.baselines, record.metric))
+    samples = predict_examples(run.model, run.data)
+    curves = plot_run_curves(panel, record.metric)
     if run.scores is not None and run.scores.unit is not None:
         curves = replace(curves, caption=f"{curves.caption} Errors are of scaled targets.")
-    page = run_page(
+    page = make_run_page(
         record,
-        title=f"{entry_of(record.row).title} on {card.title}",
+        title=f"{get_model_info(record.row).title} on {card.title}",
         source=f"Data: {card.source}",
         baselines=run.baselines,
         pictures=[
-            *([predictions(samples, card)] if samples else []),
+            *([plot_predictions(samples, card)] if samples else []),
             curves,
         ],
-        notes=(*run.remarks, *(card.notes if run.data.table is not None else ())),
+        notes=(*run.notes, *(card.notes if run.data.table is not None else ())),
     )
-    page = replace(page, tiles=[*page.tiles, *_memory(run)])
+    page = replace(page, tiles=[*page.tiles, *_make_memory_tiles(run)])
     if run.data.table is not None:
-        page = _with_scores(_with_table(page, run, run.data.table), [run])
+        page = _add_scores(_add_table_sections(page, run, run.data.table), [run])
     return write_page(page, run.report)
 
 
-def _with_table(page: Page, run: TaskRun, info: TableInfo) -> Page:
+def _add_table_sections(page: Page, run: TaskRun, info: TableInfo) -> Page:
     """Return a page with what there is to say of a table of a user's own."""
-    found = answered(run.model, run.data)
+    found = predict_samples(run.model, run.data)
     is_class = info.y_scale is None
     return replace(
         page,
-        pictures=[*(class_pictures(found, info.outputs) if is_class else []), *page.pictures],
-        understood=understood(run.data),
-        listings=[*errors(found, run.data), *worst_ids(found, run.data)],
-        command=predict_command(run),
-        needed=needed(run.data),
+        pictures=[*(plot_classes(found, info.outputs) if is_class else []), *page.pictures],
+        understood=describe_columns(run.data),
+        listings=[*list_target_errors(found, run.data), *list_worst_ids(found, run.data)],
+        command=make_predict_command(run),
+        needed=describe_needed_columns(run.data),
     )
 
 
-def _with_scores(page: Page, runs: Sequence[TaskRun]) -> Page:
+def _add_scores(page: Page, runs: Sequence[TaskRun]) -> Page:
     """Return a page with the scores of runs on a table, and of baselines, in their place."""
     found = [run.scores for run in runs if run.scores is not None]
     if not found:
@@ -152,18 +159,24 @@ def _with_scores(page: Page, runs: Sequence[TaskRun]) -> Page:
     first = found[0]
     networks = [(one.network, "ours") for one in found]
     others = [(one, "") for one in first.baselines]
-    verdicts = [text for one in found for text in scores.verdict(one)]
+    verdicts = [text for one in found for text in score_table.describe_better_baseline(one)]
     return replace(
         page,
-        headers=scores.headers(first),
+        headers=score_table.make_headers(first),
         rows=[
-            PageRow(scores.values(one, first), kind=kind, small=scores.intervals(one, first))
+            PageRow(
+                score_table.format_values(one, first),
+                kind=kind,
+                small=score_table.format_intervals(one, first),
+            )
             for one, kind in [*networks, *others]
         ],
         numbers=range(1, 1 + len(first.metrics)),
-        caption=" ".join([scores.caption(first, [run.record for run in runs]), *first.notes]),
+        caption=" ".join(
+            [score_table.make_caption(first, [run.record for run in runs]), *first.notes]
+        ),
         verdicts=verdicts,
-        tiles=[*scores.tiles(first), *page.tiles[1:]] if len(runs) == 1 else page.tiles,
+        tiles=[*score_table.make_tiles(first), *page.tiles[1:]] if len(runs) == 1 else page.tiles,
     )
 
 
@@ -174,28 +187,33 @@ def write_comparison(runs: Sequence[TaskRun]) -> Path:
     """
     first = runs[0]
     records, card, metric = [run.record for run in runs], first.data.card, first.record.metric
-    level, name = _best(first.baselines, metric)
+    level, name = _find_best_baseline(first.baselines, metric)
     page = Page(
-        title=f"{', '.join(entry_of(record.row).title for record in records)} on {card.title}",
+        title=f"{', '.join(get_model_info(record.row).title for record in records)} "
+        f"on {card.title}",
         source=f"Data: {card.source}",
         headers=RUN_HEADERS,
         rows=[
-            *(PageRow(run_cells(record, ())[0], kind="ours") for record in records),
-            *map(PageRow, run_cells(first.record, first.baselines)[1:]),
+            *(PageRow(make_run_cells(record, ())[0], kind="ours") for record in records),
+            *map(PageRow, make_run_cells(first.record, first.baselines)[1:]),
         ],
         numbers=range(1, 4),
-        caption=f"{unit(metric).capitalize()} after the selected epoch of each.",
-        configurations=[(record.row, flat_settings(record.config)) for record in records],
-        environment=environment_of(records),
+        caption=f"{format_metric_name(metric).capitalize()} after the selected epoch of each.",
+        configurations=[(record.row, flatten_config(record.config)) for record in records],
+        environment=collect_environment(records),
         pictures=[
-            learning_curves([Curves(one.row, [one], level, name) for one in records], metric)
+            plot_learning_curves(
+                [CurvePanel(one.row, [one], level, name) for one in records], metric
+            )
         ],
         notes=card.notes if first.data.table is not None else (),
     )
-    return write_page(_with_scores(page, runs), first.directory.parent / "comparison.html")
+    return write_page(_add_scores(page, runs), first.directory.parent / "comparison.html")
 
 
-def _best(baselines: Sequence[tuple[str, float]], metric: str) -> tuple[float | None, str]:
+def _find_best_baseline(
+    baselines: Sequence[tuple[str, float]], metric: str
+) -> tuple[float | None, str]:
     """Return the best score of trivial predictions, and whose it is."""
     if not baselines:
         return None, ""
@@ -204,35 +222,35 @@ def _best(baselines: Sequence[tuple[str, float]], metric: str) -> tuple[float | 
     return level, name
 
 
-def _memory(run: TaskRun) -> list[tuple[str, str]]:
+def _make_memory_tiles(run: TaskRun) -> list[tuple[str, str]]:
     """Return how many samples a network remembers, where it runs forwards only."""
     body = getattr(run.model, "rnn", None)
     if not isinstance(body, SequenceModule) or body.bidirectional:
         return []
-    found = memory_length(run.model, run.data.test, most=16)
+    found = memory_length(run.model, run.data.test, max_sequences=16)
     if found.steps is None:
         return [("memory", f"over {found.samples} samples")]
     return [("memory", f"{found.steps} samples")]
 
 
-def run_cells(record: RunRecord, baselines: Sequence[tuple[str, float]]) -> list[list[str]]:
+def make_run_cells(record: RunRecord, baselines: Sequence[tuple[str, float]]) -> list[list[str]]:
     """Return the cells of a run and of trivial predictions, in the order of :data:`RUN_HEADERS`."""
 
     def shown(value: float | None) -> str:
-        return show_number(value, record.metric)
+        return format_score(value, record.metric)
 
-    count = show_count(record.parameters)
+    count = format_parameter_count(record.parameters)
     ours = [record.row, shown(record.valid), shown(record.test), count]
     return [ours, *([name, "–", shown(value), "0"] for name, value in baselines)]
 
 
-def run_page(
+def make_run_page(
     record: RunRecord,
     *,
     title: str,
     source: str,
     baselines: Sequence[tuple[str, float]],
-    pictures: Sequence[Picture],
+    pictures: Sequence[ReportPlot],
     notes: Sequence[str] = (),
 ) -> Page:
     """Return the report of a single run.
@@ -246,21 +264,21 @@ def run_page(
         notes: what a reader must know.
     """
     metric = record.metric
-    ours, *others = run_cells(record, baselines)
+    ours, *others = make_run_cells(record, baselines)
     return Page(
         title=title,
         source=source,
         headers=RUN_HEADERS,
         rows=[PageRow(ours, kind="ours"), *map(PageRow, others)],
         numbers=range(1, 4),
-        caption=f"{unit(metric).capitalize()} after epoch {record.best_epoch} of "
+        caption=f"{format_metric_name(metric).capitalize()} after epoch {record.best_epoch} of "
         f"{record.epochs}, the selected one.",
-        configurations=[(record.row, flat_settings(record.config))],
-        environment=environment_of([record]),
+        configurations=[(record.row, flatten_config(record.config))],
+        environment=collect_environment([record]),
         tiles=[
-            (f"test {unit(metric)}", show_number(record.test, metric)),
-            ("parameters", show_count(record.parameters)),
-            ("training time", duration(record.seconds or 0.0)),
+            (f"test {format_metric_name(metric)}", format_score(record.test, metric)),
+            ("parameters", format_parameter_count(record.parameters)),
+            ("training time", format_duration(record.seconds or 0.0)),
             ("epochs", str(record.epochs)),
         ],
         pictures=pictures,

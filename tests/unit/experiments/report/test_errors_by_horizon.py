@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from tauflow.data import from_table
-from tauflow.runs.baselines import baselines
-from tauflow.runs.report.answered import answered
-from tauflow.runs.report.own_table import errors
+from tauflow.runs.baselines import score_baselines
+from tauflow.runs.report.sample_predictions import predict_samples
+from tauflow.runs.report.table_sections import list_target_errors
 
 
 class LastAgain(nn.Module):
@@ -26,8 +26,8 @@ class LastAgain(nn.Module):
 def test_errors_grow_with_the_horizon_as_the_values_move_on():
     table = {"t": [float(row) for row in range(200)], "a": [2.0 * row for row in range(200)]}
     data = from_table(table, time="t", window=10, horizon=3)
-    found = answered(LastAgain(), data)
-    (listing,) = errors(found, data)
+    found = predict_samples(LastAgain(), data)
+    (listing,) = list_target_errors(found, data)
     assert listing.title == "Errors by horizon"
     assert listing.headers == ("target", "model", "training mean", "as now")
     assert [row[0] for row in listing.rows] == ["a +1", "a +2", "a +3"]
@@ -42,13 +42,13 @@ def test_a_known_season_is_something_to_compare_with(season):
     """Of a sum of a line and of what comes again after two rows, the line is left."""
     a = [3.0 * row + 50 * (row % 2) for row in range(200)]
     data = from_table({"a": a}, window=10, horizon=3, season=season)
-    (listing,) = errors(answered(LastAgain(), data), data)
+    (listing,) = list_target_errors(predict_samples(LastAgain(), data), data)
     assert listing.headers == ("target", "model", "training mean", "as now", "a season ago")
     found = [float(row[4]) for row in listing.rows]
     ago = [2, 2, 4] if season == 2 else [4, 4, 4]
     assert found == pytest.approx([3.0 * rows for rows in ago], rel=1e-3)
     assert f"a season ago: that of {season} rows before" in listing.caption
-    assert dict(baselines(data, "mse"))["seasonal naive"] == pytest.approx(
+    assert dict(score_baselines(data, "mse"))["seasonal naive"] == pytest.approx(
         sum((error / float(data.table.y_scale[0])) ** 2 for error in found) / 3, rel=1e-3
     )
 
@@ -61,7 +61,7 @@ def test_missing_values_are_what_was_measured_before_them(missing):
     a[rng.random(400) < 0.3] = np.nan
     said = {"window": 10, "horizon": 2, "season": 4, "missing": missing}
     data = from_table({"a": a}, **said)
-    (listing,) = errors(answered(LastAgain(2), data), data)
+    (listing,) = list_target_errors(predict_samples(LastAgain(2), data), data)
     part = a[340:]
     shown = [part[start : start + 12] for start in range(0, len(part) - 11, 2)]
     shown = [one for one in shown if np.isfinite(one[10:]).any()]
@@ -72,7 +72,7 @@ def test_missing_values_are_what_was_measured_before_them(missing):
         true = np.array([one[10 + step] for one in shown])
         wrong = [np.sqrt(np.nanmean((one - true) ** 2)) for one in (now, ago)]
         assert list(map(float, listing.rows[step][3:])) == pytest.approx(wrong, rel=1e-3)
-    scores = dict(baselines(data, "mse"))
+    scores = dict(score_baselines(data, "mse"))
     counts = np.isfinite([one[10:] for one in shown]).sum(0)
     for name, column in (("persistence", 3), ("seasonal naive", 4)):
         squares = [float(row[column]) ** 2 for row in listing.rows]
@@ -84,7 +84,7 @@ def test_missing_values_are_what_was_measured_before_them(missing):
 @pytest.mark.parametrize(("season", "words"), [(12, "or as now where a window holds"), (14, None)])
 def test_a_season_longer_than_the_window(season, words):
     data = from_table({"a": [2.0 * row for row in range(300)]}, window=10, horizon=3, season=season)
-    (listing,) = errors(answered(LastAgain(), data), data)
+    (listing,) = list_target_errors(predict_samples(LastAgain(), data), data)
     assert ("a season ago" in listing.headers) == (words is not None)
     assert words is None or words in listing.caption
     if words:  # the window holds the last of the three alone

@@ -16,12 +16,17 @@ from tauflow.cli.main import app
 from tauflow.data import TableOptions
 from tauflow.data.card import TaskData
 from tauflow.data.synthetic.pendulum import PENDULUM
-from tauflow.runs.report.answered import Answered, answered
-from tauflow.runs.report.class_pictures import calibration, class_pictures, confusion, roc
-from tauflow.runs.report.own_table import predict_command
+from tauflow.runs.report.class_plots import (
+    compute_calibration_curve,
+    compute_confusion_matrix,
+    compute_roc_curve,
+    plot_classes,
+)
+from tauflow.runs.report.example_sequences import predict_examples
 from tauflow.runs.report.page import write_run_report
-from tauflow.runs.report.samples import sample
-from tauflow.runs.task import RECIPE, CsvFile, run_task
+from tauflow.runs.report.sample_predictions import SamplePredictions, predict_samples
+from tauflow.runs.report.table_sections import make_predict_command
+from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +45,7 @@ def file(tmp_path_factory):
 
 def page_of(file, **said):
     table = TableOptions(id="patient", time="hours", features=("a", "b"), **said)
-    recipe = replace(RECIPE, epochs=1)
+    recipe = replace(DEFAULT_RECIPE, epochs=1)
     options = {"hidden_size": 2, "recipe": recipe, "runs_dir": file.parent, "progress": False}
     run = run_task(CsvFile(file, table), "gru", **options)
     return run, html.unescape(write_run_report(run).read_text(encoding="utf-8"))
@@ -58,7 +63,7 @@ def test_the_page_of_classes(file):
         assert f"<dd>{told}</dd>" in page
     assert "<h2>Classes</h2>" in page
     assert page.count("data:image/svg+xml;base64,") == 2
-    found, ids = answered(run.model, run.data), run.data.table.ids["test"]
+    found, ids = predict_samples(run.model, run.data), run.data.table.ids["test"]
     chances = found.predicted.gather(1, found.truth[:, None]).squeeze(1)
     worst = ids[int(chances.argmin())]
     assert rows_under(page, "Worst ids")[0] == [worst, f"{float(chances.min()):.4g}"]
@@ -66,16 +71,16 @@ def test_the_page_of_classes(file):
 
 def test_the_page_of_a_forecast_ends_in_a_command_that_runs(file, call_there):
     run, page = page_of(file)
-    command = predict_command(run)
+    command = make_predict_command(run)
     assert command in page
     name, *words = shlex.split(command)
     assert name == "tauflow"
     answers = call_there(words, file)
     assert list(answers) == ["patient", "hours", "hours predicted", "a", "b"]
     assert answers["hours predicted"][:3].tolist() == [10.0, 35.0, 40.0]
-    ahead = float(words[words.index("--ahead") + 1])
+    ahead = float(words[words.index("--lead-time") + 1])
     assert answers["hours predicted"][3] == 40 + ahead
-    found = answered(run.model, run.data)
+    found = predict_samples(run.model, run.data)
     error = (found.predicted - found.truth).square().nanmean(0).sqrt().tolist()
     told = {name: float(ours) for name, ours, _ in rows_under(page, "Errors of each target")}
     assert told == {
@@ -101,7 +106,7 @@ def call_there(tmp_path, monkeypatch):
 def test_curves_are_those_of_scikit_learn():
     rng = np.random.default_rng(0)
     positive, chance = rng.random(50) < 0.4, np.round(rng.random(50), 1)  # with ties
-    across, up = roc(chance, positive)
+    across, up = compute_roc_curve(chance, positive)
     want = roc_curve(positive, chance, drop_intermediate=False)
     assert across == pytest.approx(want[0])
     assert up == pytest.approx(want[1])
@@ -111,10 +116,10 @@ def test_curves_are_those_of_scikit_learn():
 
 def test_confusion_and_calibration_by_hand():
     truth, guess = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 0])
-    assert confusion(truth, guess, 3).tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
+    assert compute_confusion_matrix(truth, guess, 3).tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
     chance = np.concatenate([np.full(10, 0.8), np.full(10, 0.2)])
     happened = np.arange(20) % 10 < np.repeat([7, 1], 10)
-    said, share = calibration(chance, happened)
+    said, share = compute_calibration_curve(chance, happened)
     assert said == pytest.approx([0.2, 0.8])
     assert share == pytest.approx([0.1, 0.7])
 
@@ -124,7 +129,7 @@ def test_any_number_of_classes_is_drawn(classes):
     chances = torch.rand(30, classes, generator=torch.Generator().manual_seed(0)).softmax(1)
     truth = torch.arange(30) % (classes - 1)  # of the last one there is none to test
     names = tuple(f"class {place}" for place in range(classes))
-    (picture,) = class_pictures(Answered(chances, truth, torch.arange(30)), names)
+    (picture,) = plot_classes(SamplePredictions(chances, truth, torch.arange(30)), names)
     assert picture.uri.startswith("data:image/svg+xml")
 
 
@@ -141,6 +146,6 @@ def test_the_features_shown_are_those_predicted_worst():
     known[0, 0, 2] = False
     batch = SequenceBatch(torch.zeros(6, 4, 2), y, y_mask=known)
     card = replace(PENDULUM, input_size=2, target_size=5, targets=(), forecast=False)
-    shown = sample(Zeros(), TaskData(card, batch, None, batch))
+    shown = predict_examples(Zeros(), TaskData(card, batch, None, batch))
     assert [one.features for one in shown] == [(1, 3, 4)] * 3
     assert shown[0].truth[0] == pytest.approx(y[0, :, 1].tolist())

@@ -10,8 +10,8 @@ import torch
 import tauflow
 from tauflow.data import from_table, read_csv
 from tauflow.errors import ArgumentError
-from tauflow.runs.baselines import baselines
-from tauflow.runs.report.samples import sample
+from tauflow.runs.baselines import score_baselines
+from tauflow.runs.report.example_sequences import predict_examples
 
 RECIPE = tauflow.Recipe(lr=0.02, epochs=10, batch_size=16)
 SAID = {"id": "patient", "time": "when", "features": ["a", "b"], "time_unit": "h"}
@@ -50,9 +50,9 @@ def trained(data, rnn):
 def test_every_task_is_trained_by_the_batches_alone(missing, rnn):
     frame = visits()
     died = from_table(frame, target="died", missing=missing, **SAID)
-    assert trained(died, rnn)[1].test > 0.8 > dict(baselines(died, "accuracy")).popitem()[1]
+    assert trained(died, rnn)[1].test > 0.8 > dict(score_baselines(died, "accuracy")).popitem()[1]
     level = from_table(frame, target="y", missing=missing, **SAID)
-    assert trained(level, rnn)[1].test < 0.6 * dict(baselines(level, "mse"))["training mean"]
+    assert trained(level, rnn)[1].test < 0.6 * dict(score_baselines(level, "mse"))["training mean"]
 
 
 def test_parts_may_be_made_by_group_or_by_time(tmp_path):
@@ -74,7 +74,7 @@ def test_predictions_are_shown_in_the_units_of_the_table():
     frame = visits()
     data = from_table(frame, target="y", missing="inputs", **SAID)
     model, _ = trained(data, lambda width, size, each: tauflow.GRU(width, size))
-    shown = sample(model, data, sequences=1)[0]
+    shown = predict_examples(model, data, sequences=1)[0]
     truth = frame[frame["patient"].astype(str) == data.table.ids["test"][0]]["y"]
     assert shown.truth[0] == pytest.approx(truth.tolist(), rel=1e-4)
     assert np.mean(shown.predicted[0]) == pytest.approx(truth.mean(), abs=2.0)
@@ -95,7 +95,7 @@ def test_persistence_repeats_what_was_measured_last():
     }
     data = from_table(table, id="who", scale=False)
     # From 1, (1) and 3 to 3 and 4; the second target is missing: errors 2 and 1.
-    assert dict(baselines(data, "mse"))["persistence"] == pytest.approx((4 + 1) / 2)
+    assert dict(score_baselines(data, "mse"))["persistence"] == pytest.approx((4 + 1) / 2)
     hidden = replace(data.test, x=data.test.x.masked_fill(~data.test.observed, 99.0))
-    assert dict(baselines(replace(data, test=hidden), "mse"))["persistence"] == 2.5
+    assert dict(score_baselines(replace(data, test=hidden), "mse"))["persistence"] == 2.5
     assert torch.equal(data.test.y_mask[0, :], torch.tensor([False, True, True]))

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tauflow.experiments.report import survey_pictures as survey_figures
+from tauflow.experiments.report import summary_plots as survey_figures
 from tauflow.experiments.spec.experiment import Published
-from tauflow.runs.report import pictures as figures
-from tauflow.runs.report.pictures import Curves, learning_curves, run_curves
+from tauflow.runs.report import plots as figures
+from tauflow.runs.report.plots import CurvePanel, plot_learning_curves, plot_run_curves
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def drawn(monkeypatch):
         return "data:"
 
     for module in (figures, survey_figures):
-        monkeypatch.setattr(module, "uri_of", keep)
+        monkeypatch.setattr(module, "to_data_uri", keep)
     return canvases
 
 
@@ -50,7 +50,7 @@ def readable(axis):
 
 @pytest.mark.parametrize("scores", [[100.0, 3e-1, 2e-3, 4e-6, 7e-8], [2.3, 1.1, 0.9, 0.62]])
 def test_errors_have_a_logarithmic_axis_with_plain_numbers(drawn, scores):
-    learning_curves([Curves(str(n), [run_of(scores)]) for n in range(6)], "mse")
+    plot_learning_curves([CurvePanel(str(n), [run_of(scores)]) for n in range(6)], "mse")
     axis = drawn[0].axes[0].yaxis
     assert axis.get_scale() == "log"
     shown = readable(axis)
@@ -62,13 +62,13 @@ def test_errors_have_a_logarithmic_axis_with_plain_numbers(drawn, scores):
 @pytest.mark.parametrize("low", [1.01, 2.01, 3.1, 5.1, 0.0234, 8e-7])
 @pytest.mark.parametrize("times", [1.0001, 1.3, 1.9, 2.6, 3.4, 5.0, 7.0])
 def test_errors_over_a_short_way_have_more_than_one_number(drawn, low, times):
-    learning_curves([Curves("one", [run_of([low * times, low * 1.0001, low])])], "mse")
+    plot_learning_curves([CurvePanel("one", [run_of([low * times, low * 1.0001, low])])], "mse")
     assert len(set(readable(drawn[0].axes[0].yaxis))) >= 2
 
 
 def test_a_narrow_panel_beside_a_wide_one_shares_its_logarithmic_axis(drawn):
     runs = [[1.2, 1.1], [50.0, 0.1], [1.3, 1.1]]
-    learning_curves([Curves(str(n), [run_of(one)]) for n, one in enumerate(runs)], "mse")
+    plot_learning_curves([CurvePanel(str(n), [run_of(one)]) for n, one in enumerate(runs)], "mse")
     assert {axes.get_yscale() for axes in drawn[0].axes} == {"log"}
     readable(drawn[0].axes[0].yaxis)
 
@@ -78,13 +78,13 @@ def test_a_narrow_panel_beside_a_wide_one_shares_its_logarithmic_axis(drawn):
 @pytest.mark.parametrize("count", [1, 3])
 def test_numbers_of_many_epochs_can_be_read(drawn, epochs, count):
     runs = [run_of([0.5] * epochs)] * count
-    learning_curves([Curves("one", [run]) for run in runs], "f1")
+    plot_learning_curves([CurvePanel("one", [run]) for run in runs], "f1")
     for axes in drawn[0].axes:
         assert all(number.is_integer() for number in readable(axes.xaxis))
     for run in runs[:1]:
         for row in run.history:
             row["train_loss"] = 1.0
-        run_curves(Curves("", [run]), "f1")
+        plot_run_curves(CurvePanel("", [run]), "f1")
     for axes in drawn[1].axes:
         assert len(readable(axes.xaxis)) >= min(epochs, 2)
 
@@ -92,7 +92,7 @@ def test_numbers_of_many_epochs_can_be_read(drawn, epochs, count):
 @pytest.mark.parametrize("metric", ["f1", "auroc"])
 def test_a_score_of_nothing_is_seen(drawn, metric):
     """A logarithmic axis would have no place for it."""
-    learning_curves([Curves("one", [run_of([0.0, 0.1, 0.0, 0.3])])], metric)
+    plot_learning_curves([CurvePanel("one", [run_of([0.0, 0.1, 0.0, 0.3])])], metric)
     axes = drawn[0].axes[0]
     low, high = axes.get_ylim()
     assert low < 0.0 < 0.3 < high < 1
@@ -110,6 +110,6 @@ def entry_of(test, published):
 @pytest.mark.parametrize("tests", [(0.002, 0.09), (3e-7, 0.5), (0.5, 0.9)])
 def test_numbers_below_rows_can_be_read(drawn, tests):
     entries = [entry_of(test, Published(below=0.01)) for test in tests]
-    survey_figures.beside_published(SimpleNamespace(measured=entries))
+    survey_figures.plot_against_published(SimpleNamespace(measured=entries))
     axis = drawn[0].axes[0].xaxis
     assert len(readable(axis)) >= 2

@@ -9,8 +9,8 @@ from tauflow.data.card import TaskData
 from tauflow.data.synthetic.pendulum import PENDULUM
 from tauflow.data.synthetic.xor import XOR_DENSE
 from tauflow.models.sequence_model import SequenceModel
-from tauflow.runs.baselines import baselines, of_the_next_unit
-from tauflow.runs.report.samples import sample
+from tauflow.runs.baselines import score_baselines, score_next_step_baselines
+from tauflow.runs.report.example_sequences import predict_examples
 from tauflow.sequence import GRU
 
 CARD = replace(
@@ -29,8 +29,8 @@ def regression(y, **masks):
 
 def test_only_a_forecast_is_compared_with_persistence():
     batch = regression([[1.0, 3.0], [1.0, 3.0]])
-    assert baselines(data(batch, batch), "mse") == [("training mean", 1.0)]
-    named = baselines(data(batch, batch, forecast=True), "mse")
+    assert score_baselines(data(batch, batch), "mse") == [("training mean", 1.0)]
+    named = score_baselines(data(batch, batch, forecast=True), "mse")
     assert named == [("persistence", 5.0), ("training mean", 1.0)]
 
 
@@ -40,27 +40,27 @@ def test_the_mean_is_of_targets_that_count(masked):
     test = regression([[0.0, 0.0], [0.0, 0.0]])
     given = {"y_mask": known.unsqueeze(-1)} if masked == "values" else {masked: known}
     train = regression([[1.0, 2.0], [3.0, 1000.0]], **given)
-    assert baselines(data(train, test), "mse") == [("training mean", 4.0)]
+    assert score_baselines(data(train, test), "mse") == [("training mean", 4.0)]
 
 
 def test_baselines_of_one_target_per_sequence():
     x = torch.zeros(3, 2, 2)
     values = SequenceBatch(x, torch.tensor([[1.0], [2.0], [3.0]]))
-    found = baselines(data(values, values, per_step=False), "mse")
+    found = score_baselines(data(values, values, per_step=False), "mse")
     assert found == [("training mean", pytest.approx(2 / 3))]
     train, test = (
         SequenceBatch(x, torch.tensor([2, 0, 2])),
         SequenceBatch(x, torch.tensor([2, 1, 1])),
     )
     changes = {"task": "classify", "target_size": 3, "per_step": False}
-    found = baselines(data(train, test, **changes), "accuracy")
+    found = score_baselines(data(train, test, **changes), "accuracy")
     assert found == [("most frequent class", pytest.approx(1 / 3))]
 
 
 def test_the_most_frequent_class_is_counted_where_there_is_a_target():
     x, known = torch.zeros(2, 3, 2), torch.tensor([[True, False, False], [True, True, False]])
     batch = SequenceBatch(x, torch.tensor([[1, 0, 0], [1, 0, 0]]), y_mask=known)
-    found = baselines(data(batch, batch, task="classify", target_size=2), "accuracy")
+    found = score_baselines(data(batch, batch, task="classify", target_size=2), "accuracy")
     assert found == [("most frequent class", pytest.approx(2 / 3))]
 
 
@@ -71,7 +71,7 @@ def test_the_most_frequent_class_is_counted_where_there_is_a_target():
 def test_scores_of_two_classes_have_a_level_of_their_own(metric, name, score):
     batch = SequenceBatch(torch.zeros(4, 2, 2), torch.tensor([1, 0, 0, 1]))
     changes = {"task": "classify", "target_size": 2, "per_step": False}
-    assert baselines(data(batch, batch, **changes), metric) == [(name, pytest.approx(score))]
+    assert score_baselines(data(batch, batch, **changes), metric) == [(name, pytest.approx(score))]
 
 
 def test_what_goes_on_straight_is_exact_on_a_line_and_looking_ahead_is_told():
@@ -79,21 +79,21 @@ def test_what_goes_on_straight_is_exact_on_a_line_and_looking_ahead_is_told():
     t = torch.tensor([[0.0, 1.0, 3.0]])
     x = torch.stack((t, torch.zeros(1, 3)), dim=-1)
     batch = SequenceBatch(x, t.unsqueeze(-1) + 1, dt=torch.tensor([[1.0, 1.0, 2.0]]))
-    found = of_the_next_unit(data(batch, batch, forecast=True), "mse")
+    found = score_next_step_baselines(data(batch, batch, forecast=True), "mse")
     assert found == [
         ("the last change again", pytest.approx(1 / 3)),
         ("next input, looks ahead", pytest.approx((0 + 1 + 1) / 3)),
         ("interpolation, looks ahead", pytest.approx(1 / 3)),
     ]
     even = SequenceBatch(x, t.unsqueeze(-1) + 1)
-    named = dict(of_the_next_unit(data(even, even, forecast=True), "mse"))
+    named = dict(score_next_step_baselines(data(even, even, forecast=True), "mse"))
     assert named == {"the last change again": pytest.approx((1 + 0 + 1) / 3)}
 
 
 def test_samples_show_a_gap_where_the_truth_is_not_known():
     known = torch.tensor([[True, False, True]]).unsqueeze(-1)
     batch = regression([[5.0, 0.0, 7.0]], y_mask=known)
-    (shown,) = sample(SequenceModel(GRU(2, 3), 1), data(batch, batch))
+    (shown,) = predict_examples(SequenceModel(GRU(2, 3), 1), data(batch, batch))
     assert shown.truth[0][::2] == [5.0, 7.0]
     assert shown.truth[0][1] != shown.truth[0][1]
     assert all(value == value for value in shown.predicted[0])
@@ -101,14 +101,14 @@ def test_samples_show_a_gap_where_the_truth_is_not_known():
 
 @pytest.mark.parametrize("numbers", [1, 1 << 22])
 def test_baselines_do_not_hang_on_the_pieces_they_are_made_of(monkeypatch, numbers):
-    monkeypatch.setattr("tauflow.batch._NUMBERS", numbers)
+    monkeypatch.setattr("tauflow.batch._MAX_ELEMENTS", numbers)
     known = torch.tensor([[True, True], [True, False]])
     train = regression([[1.0, 2.0], [3.0, 1000.0]], y_mask=known)
     test = regression([[0.0, 0.0], [0.0, 0.0]])
-    assert baselines(data(train, test), "mse") == [("training mean", 4.0)]
+    assert score_baselines(data(train, test), "mse") == [("training mean", 4.0)]
     classes = SequenceBatch(torch.zeros(3, 2, 2), torch.tensor([1, 2, 2]))
     changes = {"task": "classify", "target_size": 3, "per_step": False}
-    found = baselines(data(classes, classes, **changes), "accuracy")
+    found = score_baselines(data(classes, classes, **changes), "accuracy")
     assert found == [("most frequent class", pytest.approx(2 / 3))]
 
 
@@ -116,7 +116,7 @@ def test_baselines_do_not_hang_on_the_pieces_they_are_made_of(monkeypatch, numbe
 def test_one_value_needs_no_axis_of_its_own(per_step):
     y = torch.tensor([[1.0, 3.0], [1.0, 3.0]]) if per_step else torch.tensor([1.0, 3.0])
     batch = SequenceBatch(torch.zeros(2, 2, 2), y)
-    found = baselines(data(batch, batch, per_step=per_step), "mse")
+    found = score_baselines(data(batch, batch, per_step=per_step), "mse")
     assert found == [("training mean", 1.0)]
 
 
@@ -134,7 +134,7 @@ def test_samples_of_one_target_and_of_sequences_without_a_valid_step(axes):
     mask = torch.tensor([[False, False], [True, True], [True, False]])
     known = torch.tensor([[True, True], [True, False], [True, True]])
     test = SequenceBatch(x, y if axes == "no axis" else y.unsqueeze(-1), mask=mask, y_mask=known)
-    whole, cut = sample(FirstInput(), data(test, test))
+    whole, cut = predict_examples(FirstInput(), data(test, test))
     assert (whole.number, whole.time, whole.predicted) == (1, [0.0, 1.0], [[4.0, 6.0]])
     assert whole.truth == [[3.0, pytest.approx(math.nan, nan_ok=True)]]
     assert (cut.number, cut.time, cut.truth, cut.predicted) == (2, [0.0], [[5.0]], [[8.0]])
@@ -144,6 +144,6 @@ def test_a_trivial_answer_is_the_best_that_is_always_the_same():
     y = (torch.arange(40) % 4 == 0).float().unsqueeze(1)
     part = SequenceBatch(torch.zeros(40, 3, 1), y)
     data = TaskData(replace(XOR_DENSE, sizes=(40, 0, 40)), part, None, part)
-    assert baselines(data, "binary_f1") == [("always the positive class", pytest.approx(0.4))]
-    assert baselines(data, "binary_auroc") == [("the same for all", 0.5)]
-    assert baselines(data, "binary_accuracy") == [("most frequent class", 0.75)]
+    assert score_baselines(data, "binary_f1") == [("always the positive class", pytest.approx(0.4))]
+    assert score_baselines(data, "binary_auroc") == [("the same for all", 0.5)]
+    assert score_baselines(data, "binary_accuracy") == [("most frequent class", 0.75)]

@@ -9,10 +9,10 @@ import pandas
 import pytest
 
 from tauflow.data import TableOptions
-from tauflow.runs.report import scores
+from tauflow.runs.baseline_comparison import PredictionScores, TestScores
+from tauflow.runs.report import score_table
 from tauflow.runs.report.page import write_comparison, write_run_report
-from tauflow.runs.scored import Scored, TestScores
-from tauflow.runs.task import RECIPE, CsvFile, run_task
+from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
 
 
 def found(ours, theirs, *metrics, unit=None, positive=""):
@@ -20,7 +20,7 @@ def found(ours, theirs, *metrics, unit=None, positive=""):
 
     def scored(name, values):
         values = dict(zip(metrics, values, strict=True))
-        return Scored(name, values, {n: (v / 2, 2 * v) for n, v in values.items()}, 0.0)
+        return PredictionScores(name, values, {n: (v / 2, 2 * v) for n, v in values.items()}, 0.0)
 
     baselines = (scored("gradient boosting", theirs),)
     return TestScores(metrics, scored("cfc", ours), baselines, unit, positive, "How.", ())
@@ -28,17 +28,21 @@ def found(ours, theirs, *metrics, unit=None, positive=""):
 
 def test_errors_have_the_unit_of_the_table():
     table = found([39.1531, 0.123], [1.0, 1.0], "rmse", "r2", unit="kW")
-    assert scores.headers(table) == ["model", "RMSE, kW", "R²"]
-    assert scores.values(table.network, table) == ["cfc", "39.15", "0.123"]
-    assert scores.intervals(table.network, table) == ["", "19.58 to 78.31", "0.061 to 0.246"]
-    assert scores.tiles(table) == [
+    assert score_table.make_headers(table) == ["model", "RMSE, kW", "R²"]
+    assert score_table.format_values(table.network, table) == ["cfc", "39.15", "0.123"]
+    assert score_table.format_intervals(table.network, table) == [
+        "",
+        "19.58 to 78.31",
+        "0.061 to 0.246",
+    ]
+    assert score_table.make_tiles(table) == [
         ("test RMSE, kW (95 %: 19.58 to 78.31)", "39.15"),
         ("test R²", "0.123"),
     ]
     several = replace(table, unit="")
-    assert scores.headers(several)[1] == "RMSE"
+    assert score_table.make_headers(several)[1] == "RMSE"
     record = SimpleNamespace(best_epoch=3, epochs=4, valid=None, test=None)
-    assert "in standard deviations of each target" in scores.caption(several, [record])
+    assert "in standard deviations of each target" in score_table.make_caption(several, [record])
 
 
 def test_what_selected_is_said_in_small_print():
@@ -51,17 +55,17 @@ def test_what_selected_is_said_in_small_print():
         metric="auroc",
         config={"recipe": {"select_by": None}},
     )
-    caption = scores.caption(table, [record])
+    caption = score_table.make_caption(table, [record])
     assert "Average precision is of 'yes'." in caption
     assert (
         "Weights of epoch 3 of 4, selected by a validation AUROC of 0.8123 (test 0.7)." in caption
     )
     record.config["recipe"]["select_by"] = "accuracy"
-    assert "with a validation AUROC" in scores.caption(table, [record])
+    assert "with a validation AUROC" in score_table.make_caption(table, [record])
     values = replace(table, metrics=("rmse",), unit="kW", positive="")
     record.metric = "mse"
-    assert "MSE of scaled targets of 0.8123" in scores.caption(values, [record])
-    assert "selected by" not in scores.caption(table, [record, record])
+    assert "MSE of scaled targets of 0.8123" in score_table.make_caption(values, [record])
+    assert "selected by" not in score_table.make_caption(table, [record, record])
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,7 @@ def test_what_selected_is_said_in_small_print():
 )
 def test_a_network_that_is_not_better_is_named(metric, ours, theirs, said):
     expected = [] if said is None else [f"Gradient boosting scores {said}"]
-    assert scores.verdict(found([ours], [theirs], metric)) == expected
+    assert score_table.describe_better_baseline(found([ours], [theirs], metric)) == expected
 
 
 def run_of(folder, model="gru", **said):
@@ -90,7 +94,7 @@ def run_of(folder, model="gru", **said):
     file = folder / "own.csv"
     frame.to_csv(file, index=False)
     options = TableOptions(id="id", time="t", features=["a"], **said)
-    recipe = replace(RECIPE, epochs=1)
+    recipe = replace(DEFAULT_RECIPE, epochs=1)
     return run_task(
         CsvFile(file, options),
         model,

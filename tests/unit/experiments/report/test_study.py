@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tauflow.runs.report.study import write_study
-from tauflow.runs.tune import Tuned
+from tauflow.runs.report.study_report import write_study_report
+from tauflow.runs.tune import TuningResult
 
 
 @pytest.mark.parametrize(("metric", "best"), [("accuracy", 4), ("mse", 1)])
@@ -20,7 +20,9 @@ def test_the_best_trials_come_first(tmp_path, metric, best):
     settings, score, _ = trials[best - 1]
     importance = {"recipe.lr": 0.8, "model.mode": 0.2}
     (tmp_path / "tune-x").mkdir()
-    page = write_study(Tuned(settings, score, metric, importance, trials, tmp_path / "tune-x"))
+    page = write_study_report(
+        TuningResult(settings, score, metric, importance, trials, tmp_path / "tune-x")
+    )
     text = page.read_text(encoding="utf-8")
     rows = re.findall(r'<tr[^>]*><td class="number">(\d+)</td><td class="number">([^<]*)', text)
     worst = 5 - best

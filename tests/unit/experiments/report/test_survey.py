@@ -6,27 +6,41 @@ import pytest
 from tiny_experiment import TINY, tiny
 
 from tauflow.errors import DataError, DataNotFoundError, SpecificationError
-from tauflow.experiments.report.grid_page import write_grid_reports
-from tauflow.experiments.report.survey import AGREES, BETTER, UNFINISHED, WORSE, survey
-from tauflow.experiments.report.survey_page import survey_markdown, survey_page, write_survey
-from tauflow.experiments.report.table import looks_ahead, title
-from tauflow.experiments.report.tried import is_at_an_end, read_tried, told
-from tauflow.experiments.report.trivial import (
+from tauflow.experiments.report.baseline_scores import (
     BASELINES_FILE,
-    read_trivial,
-    score_trivial,
-    trivial,
+    describe_baselines,
+    read_baseline_scores,
+    update_baseline_scores,
 )
-from tauflow.experiments.run.rows import job_of
-from tauflow.experiments.run.search import search_jobs
-from tauflow.experiments.spec.grid import setting_of
+from tauflow.experiments.report.grid_page import write_grid_reports
+from tauflow.experiments.report.results_summary import (
+    AGREES,
+    BETTER,
+    UNFINISHED,
+    WORSE,
+    summarize_results,
+)
+from tauflow.experiments.report.summary_page import (
+    make_summary_markdown,
+    make_summary_page,
+    write_results_summary,
+)
+from tauflow.experiments.report.table import format_row_title, looks_ahead
+from tauflow.experiments.report.variation_results import (
+    describe_variations,
+    is_at_search_boundary,
+    read_variations,
+)
+from tauflow.experiments.run.grid_search import make_search_jobs
+from tauflow.experiments.run.row_jobs import make_job
+from tauflow.experiments.spec.grid import make_setting
 from tauflow.experiments.spec.load import (  # Python 3.10 has it under another name
     load_experiment,
 )
 from tauflow.experiments.spec.parse import experiment_from_dict
-from tauflow.experiments.spec.variation import varied
+from tauflow.experiments.spec.variation import make_variation
 from tauflow.runs import results
-from tauflow.runs.job import Places, identity
+from tauflow.runs.job import Paths, make_record_header
 from tauflow.runs.results import RunRecord
 from tauflow.runs.toml_files import tomllib
 
@@ -42,7 +56,7 @@ def surveyed(folder, tmp_path):
     def gather(text=TINY):
         specification = tmp_path / "tiny.toml"
         specification.write_text(text, encoding="utf-8")
-        return survey(folder, [specification])
+        return summarize_results(folder, [specification])
 
     return gather
 
@@ -62,7 +76,7 @@ def add(
 ):
     """Append a run with an invented score to the results of the tiny table."""
     experiment = experiment or tiny()
-    job = job_of(experiment.cut(epochs), experiment.row(row), seed, setting)
+    job = make_job(experiment.with_epochs(epochs), experiment.row(row), seed, setting)
     ran = job.recipe.epochs
     history = [{"epoch": e + 1, "train_loss": 1.0, "valid": test, "test": test} for e in range(ran)]
     scores = {
@@ -72,8 +86,8 @@ def add(
         **{"seconds": 3.0 * ran, "seconds_per_epoch": 3.0, "history": tuple(history)},
     }
     known = {"status": "failed", "error": error} if error else {"status": "done", **scores}
-    record = RunRecord(**identity(job, "2024-05-06T07:08:09+00:00"), **known)
-    results.append(folder / f"{file}.jsonl", record)
+    record = RunRecord(**make_record_header(job, "2024-05-06T07:08:09+00:00"), **known)
+    results.append_record(folder / f"{file}.jsonl", record)
 
 
 def with_eps(row):
@@ -84,7 +98,7 @@ def with_eps(row):
 
 def add_varied(folder, changes, *, row="gru", seed=0, test=0.5, epochs=None):
     """Append a run of the tiny table with other settings, where reproduce --set writes it."""
-    table = varied(tiny(), {k: v for k, v in changes.items() if k != "model.eps"})
+    table = make_variation(tiny(), {k: v for k, v in changes.items() if k != "model.eps"})
     if "model.eps" in changes:  # no model of the tiny table has it
         table = replace(table, rows=tuple(map(with_eps, table.rows)))
     file = table.name
@@ -170,7 +184,7 @@ def test_a_published_bound_decides(folder, surveyed, bound, metric, test, judgem
     found = surveyed(text)
     entry = entries_of(found)["gru"]
     assert (entry.judgement, entry.worse_by) == (judgement, None)
-    assert "data:image/svg" in survey_page(found)
+    assert "data:image/svg" in make_summary_page(found)
 
 
 @pytest.mark.parametrize(("chosen", "at_an_end"), [(0, True), (1, False), (2, True)])
@@ -182,9 +196,11 @@ def test_a_choice_at_the_end_of_what_was_tried_is_seen(folder, chosen, at_an_end
     row = searching.row("gru")
     by_size = sorted(row.search, key=lambda setting: setting.recipe.lr)
     add(folder, experiment=searching, setting=by_size[chosen])
-    (record,), _ = results.read(folder / "tiny.jsonl")
-    assert is_at_an_end(searching, row, record) is at_an_end
-    assert not is_at_an_end(searching, searching.row("elman"), record)  # which searches nothing
+    (record,), _ = results.read_records(folder / "tiny.jsonl")
+    assert is_at_search_boundary(searching, row, record) is at_an_end
+    assert not is_at_search_boundary(
+        searching, searching.row("elman"), record
+    )  # which searches nothing
 
 
 @pytest.mark.parametrize("where", ["part", "row"])
@@ -195,7 +211,7 @@ def test_a_row_of_another_protocol_is_not_judged_and_says_why(folder, surveyed, 
     found = surveyed(text)
     entry = entries_of(found)["gru"]
     assert (entry.judgement, entry.worse_by, entry.line.difference) == ("", None, "–")
-    page = survey_markdown(found)
+    page = make_summary_markdown(found)
     assert re.search(r"GRU.*: not judged by the published number: windows across time", page)
     assert "- rows without a judgement: 1\n" in page
     assert "- rows worse: 0\n" in page
@@ -225,17 +241,17 @@ def test_a_search_shows_its_best_setting_and_how_far_it_is(folder, surveyed):
     entry = entries_of(found)["gru"]
     assert [record.test for record in entry.records] == [0.5, 0.6]
     assert (entry.settings, entry.epochs) == ((2, 3), (1, 2))
-    page = survey_markdown(found)
+    page = make_summary_markdown(found)
     assert "| settings |" in page
     assert "| lr 0.2 (2 of 3 tried) |" in page
     assert "| 0.550 ± 0.071 ‡ |" in page
-    assert found.tables[0].others == 0
+    assert found.tables[0].num_unmatched == 0
     add(folder, test=0.8, epochs=1, experiment=searching, setting=row.search[2])
     found = surveyed(text)
     assert not entries_of(found)["gru"].few_settings
-    assert "| lr 0.2 (best of 3) |" in survey_markdown(found)
-    assert '<td class="">lr 0.2 (best of 3)</td>' in survey_page(found)
-    assert "0.071 |" in survey_markdown(found)
+    assert "| lr 0.2 (best of 3) |" in make_summary_markdown(found)
+    assert '<td class="">lr 0.2 (best of 3)</td>' in make_summary_page(found)
+    assert "0.071 |" in make_summary_markdown(found)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +288,7 @@ def test_fewer_seeds_and_epochs_are_marked(folder, surveyed):
     gru, elman = entries_of(found)["gru"], entries_of(found)["elman"]
     assert (gru.seeds, gru.epochs, gru.few_seeds, gru.few_epochs) == ((2, 5), (1, 2), True, True)
     assert (elman.seeds, elman.epochs) == ((2, 2), (2, 2))
-    text = survey_markdown(found)
+    text = make_summary_markdown(found)
     assert "| 2 of 5 † | 1 of 2 † | 3 s |" in text
     assert "| 2 of 2 | 2 of 2 | 3 s |" in text
     # One whole run counts for more than two that were cut short.
@@ -286,7 +302,7 @@ def test_worse_after_fewer_epochs_is_unfinished(folder, surveyed):
     found = surveyed()
     entry = entries_of(found)["gru"]
     assert (entry.judgement, entry.worse_by) == (UNFINISHED, pytest.approx(4.0))
-    text = survey_markdown(found)
+    text = make_summary_markdown(found)
     assert "- **GRU, unfinished**: Training loss 1 in epoch 1, 1 in epoch 1." in text
     assert "- rows unfinished: 1\n" in text
     assert "- rows worse: 0\n" in text
@@ -311,13 +327,13 @@ def test_a_run_that_waited_long_enough_did_not_diverge(folder, surveyed, diverge
     for seed in (0, 1):
         add(folder, test=0.9, seed=seed)
     cut_short(folder, 0, best=0, patience=1, on_divergence=divergence)
-    assert "diverged" not in survey_markdown(surveyed())
+    assert "diverged" not in make_summary_markdown(surveyed())
 
 
 def test_an_old_run_that_ended_early_did_not_diverge(folder, surveyed):
     add(folder, test=0.9)
     cut_short(folder, 0, drop="on_divergence")  # of before there was such an option
-    assert "diverged" not in survey_markdown(surveyed())
+    assert "diverged" not in make_summary_markdown(surveyed())
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -330,8 +346,8 @@ def test_a_run_that_diverged_early_counts_and_is_told(folder, surveyed, which):
     # The protocol says that its best epoch counts, so it is no shorter run than the others.
     assert (entry.epochs, entry.seeds, entry.judgement) == ((2, 2), (2, 5), WORSE)
     assert not entry.few_epochs
-    assert "1 of 2 runs diverged, after epoch 1" in survey_markdown(found)
-    assert ", 1 diverged |" in survey_markdown(found)
+    assert "1 of 2 runs diverged, after epoch 1" in make_summary_markdown(found)
+    assert ", 1 diverged |" in make_summary_markdown(found)
 
 
 def test_runs_longer_than_published_do_not_hide_the_others(folder, surveyed):
@@ -341,13 +357,15 @@ def test_runs_longer_than_published_do_not_hide_the_others(folder, surveyed):
     found = surveyed()
     entry = entries_of(found)["gru"]
     assert (entry.judgement, entry.seeds, entry.epochs) == (AGREES, (5, 5), (2, 2))
-    assert found.tables[0].others == 1
-    assert "- 1 further runs, of other settings or longer, are not shown." in survey_markdown(found)
+    assert found.tables[0].num_unmatched == 1
+    assert "- 1 further runs, of other settings or longer, are not shown." in make_summary_markdown(
+        found
+    )
     (folder / "tiny.jsonl").unlink()
     add(folder, test=0.9, epochs=4)
     found = surveyed()
     assert entries_of(found)["gru"].epochs == (4, 2)
-    assert found.tables[0].others == 0
+    assert found.tables[0].num_unmatched == 0
 
 
 def test_the_progress_told_is_that_of_the_first_seed(folder, surveyed):
@@ -362,18 +380,18 @@ def test_the_progress_told_is_that_of_the_first_seed(folder, surveyed):
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(DataNotFoundError, match=r"there is no folder of results .*absent"):
-        survey(tmp_path / "absent")
+        summarize_results(tmp_path / "absent")
 
 
 def test_remarks_stand_below_rows_that_are_off(folder, surveyed):
     add(folder, test=0.9)
     add(folder, "elman")
     found = surveyed()
-    assert "- **GRU, worse**: not looked into yet" in survey_markdown(found)
-    assert survey_page(found).count("not looked into yet") == 1
+    assert "- **GRU, worse**: not looked into yet" in make_summary_markdown(found)
+    assert make_summary_page(found).count("not looked into yet") == 1
     (folder / "remarks.toml").write_text('[tiny]\ngru = "The <b> gate."\nelman = "As it should."')
     found = surveyed()
-    text, page = survey_markdown(found), survey_page(found)
+    text, page = make_summary_markdown(found), make_summary_page(found)
     assert "- **GRU, worse**: The <b> gate." in text
     assert "- **Elman <b>**: As it should." in text
     assert "not looked into yet" not in text + page
@@ -407,19 +425,19 @@ def test_why_tables_have_no_results_is_said_once_for_those_of_a_reason(folder, s
         "ltc-table-2",
         "tiny",
     ]
-    text = survey_markdown(found)
+    text = make_summary_markdown(found)
     assert "- tables without results: ltc-table-4, ltc-table-5: no <data>\n" in text
     assert "- tables without results: ltc-table-6: soon\n" in text
     others = re.search(r"- tables without results: (cfc-table-4, .*)", text)[1]
     assert "ltc-table-3" in others
     assert not any(name in others for name in reasons)
-    assert "<p>ltc-table-4, ltc-table-5: no &lt;data&gt;</p>" in survey_page(found)
+    assert "<p>ltc-table-4, ltc-table-5: no &lt;data&gt;</p>" in make_summary_page(found)
 
 
 def test_what_belongs_to_no_row_is_counted_and_failures_are_named(folder, surveyed):
     add(folder)
     row = tiny().row("gru")
-    row = replace(row, recipe=setting_of(row, {"recipe.lr": 0.3}).recipe)
+    row = replace(row, recipe=make_setting(row, {"recipe.lr": 0.3}).recipe)
     add(folder, experiment=replace(tiny(), rows=(row,)))
     add(folder, seed=1, error="NonFiniteError: the loss is nan")
     add(folder, seed=2, error="OSError: the disk is full")
@@ -431,8 +449,8 @@ def test_what_belongs_to_no_row_is_counted_and_failures_are_named(folder, survey
     found = surveyed()
     (table,) = found.tables
     assert [r.seed for r in entries_of(found)["gru"].records] == [0, 2]
-    assert (table.others, [r.seed for r in table.failures]) == (1, [1])
-    text = survey_markdown(found)
+    assert (table.num_unmatched, [r.seed for r in table.failures]) == (1, [1])
+    text = make_summary_markdown(found)
     assert "1 further runs, of other settings or longer, are not shown." in text
     assert "- gru, seed 1, failed: NonFiniteError: the loss is nan" in text
     assert "full" not in text
@@ -444,22 +462,24 @@ def test_what_belongs_to_no_row_is_counted_and_failures_are_named(folder, survey
 
 def test_what_needs_no_learning_stands_below_the_table(folder, surveyed):
     add(folder)
-    assert "Without learning" not in survey_markdown(surveyed())
+    assert "Without learning" not in make_summary_markdown(surveyed())
     said = []
-    score_trivial([tiny()], folder / BASELINES_FILE, say=said.append)
-    (line,) = trivial(tiny(), read_trivial(folder / BASELINES_FILE))
+    update_baseline_scores([tiny()], folder / BASELINES_FILE, say=said.append)
+    (line,) = describe_baselines(tiny(), read_baseline_scores(folder / BASELINES_FILE))
     assert re.fullmatch(
         r"Without learning: persistence [\d.]+; training mean [\d.]+; the last change again [\d.]+"
         r"; next input, looks ahead [\d.]+; interpolation, looks ahead [\d.]+\.",
         line,
     )
     found = surveyed()
-    assert line in survey_markdown(found)
-    assert line in survey_page(found)
-    for path in write_grid_reports(found.tables[0].grid, Places(folder, folder)):
+    assert line in make_summary_markdown(found)
+    assert line in make_summary_page(found)
+    for path in write_grid_reports(found.tables[0].grid, Paths(folder, folder)):
         assert line in path.read_text(encoding="utf-8")
     assert len(said) == 1
-    score_trivial([tiny()], folder / BASELINES_FILE, say=said.append)  # it is there already
+    update_baseline_scores(
+        [tiny()], folder / BASELINES_FILE, say=said.append
+    )  # it is there already
     assert len(said) == 1
 
 
@@ -476,8 +496,8 @@ def test_rows_that_look_ahead_say_so():
         [row for row in load_experiment("gnode-table-5").rows if row.part.name == part]
         for part in ("", "kept")
     )
-    assert all("(looks ahead)" in title(row) for row in spline)
-    assert not any("(looks ahead)" in title(row) for row in kept)
+    assert all("(looks ahead)" in format_row_title(row) for row in spline)
+    assert not any("(looks ahead)" in format_row_title(row) for row in kept)
     by_default = load_experiment("gnode-table-4")  # splines are its data set's default
     assert all(looks_ahead(row) for row in by_default.rows)
     by_model = {row.name: looks_ahead(row) for row in load_experiment("cfc-table-5").rows}
@@ -493,8 +513,8 @@ def test_rows_that_look_ahead_say_so():
 def test_the_same_results_give_the_same_bytes_and_need_nothing_else(folder, surveyed):
     for seed, test in enumerate((0.5, 0.9)):
         add(folder, seed=seed, test=test)
-    first = [path.read_bytes() for path in write_survey(surveyed(), folder)]
-    again = [path.read_bytes() for path in write_survey(surveyed(), folder)]
+    first = [path.read_bytes() for path in write_results_summary(surveyed(), folder)]
+    again = [path.read_bytes() for path in write_results_summary(surveyed(), folder)]
     assert first == again
     page = first[1].decode()
     assert page.count("data:image/svg+xml;base64,") == 3  # at a glance, beside published, curves
@@ -514,8 +534,8 @@ def test_runs_with_other_settings_are_told_below_their_row(folder, surveyed):
     assert "lr 0.5: 0.600 ± 0.141 (2 runs)" in remark
     assert "hidden_size 9: 0.250 (1 run)" in remark
     assert not found.warnings
-    assert remark in survey_markdown(found)
-    assert "- runs with other settings: 3, " in survey_markdown(found)
+    assert remark in make_summary_markdown(found)
+    assert "- runs with other settings: 3, " in make_summary_markdown(found)
     assert "With other settings" not in entries_of(found)["elman"].remark
 
 
@@ -558,7 +578,7 @@ def test_a_table_may_have_with_in_its_name(folder, tmp_path):
         (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
         table = load_experiment(tmp_path / f"{name}.toml")
         add(folder, test=0.9, experiment=table, file=name)
-    found = survey(folder, [tmp_path / f"{name}.toml" for name in names])
+    found = summarize_results(folder, [tmp_path / f"{name}.toml" for name in names])
     assert not found.warnings
     assert [one.experiment.name for one in found.tables] == list(names)
     assert not any(one.tried for one in found.tables)
@@ -582,20 +602,23 @@ def searching(data="", **recipe):
 
 def told_of(folder, experiment, *, searched, chosen):
     """Return what is told of a row with another width, of scores (valid, criterion, test)."""
-    table = varied(experiment, {"model.hidden_size": 9})
+    table = make_variation(experiment, {"model.hidden_size": 9})
     row = table.rows[0]
-    jobs = [*search_jobs(table, row), *(job_of(table, row, s, row.search[0]) for s in (0, 1))]
+    jobs = [
+        *make_search_jobs(table, row),
+        *(make_job(table, row, s, row.search[0]) for s in (0, 1)),
+    ]
     for job, (valid, criterion, test) in zip(jobs, [*searched, *chosen], strict=True):
         history = {"epoch": 1, "train_loss": 1.0, "valid": valid, "test": test}
         history |= {} if criterion is None else {"criterion": criterion}
         record = RunRecord(
-            **identity(job, "2024-05-06T07:08:09+00:00"),
+            **make_record_header(job, "2024-05-06T07:08:09+00:00"),
             **{"status": "done", "valid": valid, "test": test, "last_test": test, "best_epoch": 1},
             **{"epochs": job.recipe.epochs, "seconds": 1.0, "history": (history,)},
         )
-        results.append(folder / f"{table.name}.jsonl", record)
-    found, _ = read_tried(experiment, folder, [experiment.name])
-    return told(found, experiment.rows[0], experiment.ddof)
+        results.append_record(folder / f"{table.name}.jsonl", record)
+    found, _ = read_variations(experiment, folder, [experiment.name])
+    return describe_variations(found, experiment.rows[0], experiment.ddof)
 
 
 def test_another_setting_of_a_row_that_searches_is_the_one_that_it_would_take(folder):

@@ -8,15 +8,20 @@ from scipy.stats import spearmanr
 from test_survey import TINY, add
 
 from tauflow.experiments.report.comparison import (
-    by_validation,
-    candidates,
-    frontier,
-    rank_correlation,
-    trade_offs,
+    find_pareto_front,
+    format_rank_correlation,
+    plot_trade_offs,
+    rank_candidates,
+    tabulate_validation_choices,
 )
-from tauflow.experiments.report.survey import survey
-from tauflow.experiments.report.survey_front import by_paper, by_task, fronts, headlines
-from tauflow.experiments.report.survey_page import survey_markdown, survey_page
+from tauflow.experiments.report.results_summary import summarize_results
+from tauflow.experiments.report.summary_header import (
+    make_summary_tables,
+    tabulate_headlines,
+    tabulate_papers,
+    tabulate_tasks,
+)
+from tauflow.experiments.report.summary_page import make_summary_markdown, make_summary_page
 from tauflow.experiments.spec.load import list_experiments, load_experiment
 
 
@@ -28,11 +33,11 @@ def found(tmp_path):
     add(folder, "gru", seed=1, test=0.7)
     add(folder, "elman", test=0.61)
     (tmp_path / "tiny.toml").write_text(TINY, encoding="utf-8")
-    return survey(folder, [tmp_path / "tiny.toml"])
+    return summarize_results(folder, [tmp_path / "tiny.toml"])
 
 
 def test_papers_are_counted_whole(found):
-    papers = {row[0]: row[1:] for row in by_paper(found).rows}
+    papers = {row[0]: row[1:] for row in tabulate_papers(found).rows}
     assert len(papers) == 5  # the four of the packaged tables, and the tiny one's
     # Of three rows one has no model yet; nothing is judged of one without a deviation.
     assert papers["Nobody 2020"][:3] == ("1 of 1", "2 of 3", "1")
@@ -42,7 +47,7 @@ def test_papers_are_counted_whole(found):
 
 
 def test_the_best_model_is_that_of_the_best_mean(found):
-    ((task, model, table, unit, score, models, parameters, pace),) = by_task(found).rows
+    ((task, model, table, unit, score, models, parameters, pace),) = tabulate_tasks(found).rows
     assert task == "pendulum (sizes=…, steps=5)"
     # The mean of 0.5 and 0.7 is below 0.61, and smaller errors are better.
     assert (model, table, models) == ("GRU", "tiny", "2")
@@ -59,7 +64,7 @@ def test_what_a_paper_leads_with_is_shown_measured_or_not(tmp_path):
     text = TINY.replace("seeds = 2", 'seeds = 2\nheadlines = ["gru", "elman"]')
     assert text != TINY
     specification.write_text(text, encoding="utf-8")
-    rows = headlines(survey(folder, [specification])).rows
+    rows = tabulate_headlines(summarize_results(folder, [specification])).rows
     elman, gru = (row for row in rows if row[0] == "tiny")
     assert gru[:4] == ("tiny", "pendulum", "GRU", "mean squared error")
     assert gru[4:] == ("as published", "0.500 ± 0.100", "0.500 †", "1 of 5")
@@ -75,8 +80,8 @@ def test_the_papers_each_lead_with_something():
 
 
 def test_both_reports_begin_with_it(found):
-    page, text = survey_page(found), survey_markdown(found)
-    for front in fronts(found):
+    page, text = make_summary_page(found), make_summary_markdown(found)
+    for front in make_summary_tables(found):
         assert f"<h2>{front.title}</h2>" in page
         assert text.index(f"## {front.title}") < text.index("## tiny")
     assert "| GRU | tiny | mean squared error | 0.600" in text
@@ -136,11 +141,13 @@ def compared(tmp_path):
             add(folder, row, valid=valid, test=test, setting=setting, experiment=ours, file="ours")
     half = ours.row("elman").search[0]  # one of its two settings only
     add(folder, "elman", valid=0.1, test=0.1, setting=half, experiment=ours, file="ours")
-    return survey(folder, [specification])
+    return summarize_results(folder, [specification])
 
 
 def test_validation_chooses_setting_and_network(compared):
-    ((task, network, others, unit, test, best, place, agree, *_),) = by_validation(compared).rows
+    ((task, network, others, unit, test, best, place, agree, *_),) = tabulate_validation_choices(
+        compared
+    ).rows
     # The GRU's second setting has the best validation score of those that had their whole budget.
     assert (task, network, others, place) == ("ours", "GRU", "LSTM", "2 of 2")
     assert (unit, test) == ("mean squared error", "0.900 †")
@@ -149,14 +156,17 @@ def test_validation_chooses_setting_and_network(compared):
 
 
 def test_networks_that_look_ahead_are_marked_and_not_called_causal(compared, tmp_path):
-    assert "From ours: causal networks that had the same budget" in by_validation(compared).caption
+    assert (
+        "From ours: causal networks that had the same budget"
+        in tabulate_validation_choices(compared).caption
+    )
     text = OURS.replace('{ cell = "lstm" }', '{ cell = "lstm", bidirectional = true }')
     (tmp_path / "ours.toml").write_text(text, encoding="utf-8")
     ours = load_experiment(tmp_path / "ours.toml")
     for setting in ours.row("lstm").search:
         given = {"setting": setting, "experiment": ours, "file": "ours"}
         add(tmp_path / "results", "lstm", valid=0.2, test=0.2, **given)
-    front = by_validation(survey_again(tmp_path))
+    front = tabulate_validation_choices(survey_again(tmp_path))
     assert front.rows[0][1] == "LSTM (looks ahead)"
     assert "From ours: networks that had the same budget" in front.caption
 
@@ -166,15 +176,15 @@ def test_agreement_of_ranks_is_that_of_scipy():
     for _ in range(50):
         pairs = [(draw.randrange(4), draw.randrange(4)) for _ in range(draw.randrange(5, 12))]
         expected = spearmanr(*zip(*pairs, strict=True)).statistic
-        assert float(rank_correlation(pairs)) == pytest.approx(expected, abs=0.006)
-    assert rank_correlation([(1.0, 2.0), (1.0, 3.0)]) == "–"
+        assert float(format_rank_correlation(pairs)) == pytest.approx(expected, abs=0.006)
+    assert format_rank_correlation([(1.0, 2.0), (1.0, 3.0)]) == "–"
 
 
 def test_a_setting_that_failed_was_tried(compared, tmp_path):
     ours = load_experiment(tmp_path / "ours.toml")
     other = ours.row("elman").search[1]
     add(tmp_path / "results", "elman", error="nan", setting=other, experiment=ours, file="ours")
-    ((_, network, others, *_),) = by_validation(survey_again(tmp_path)).rows
+    ((_, network, others, *_),) = tabulate_validation_choices(survey_again(tmp_path)).rows
     assert (network, others) == ("Elman", "GRU, LSTM")
 
 
@@ -189,20 +199,20 @@ def test_shorter_training_and_scores_that_are_not_finite_are_left_out(compared, 
             more = {"setting": one, "epochs": epochs, "experiment": ours, "file": "ours"}
             add(folder, row, valid=valid, test=0.0, **more)
     found = survey_again(tmp_path)
-    (networks,) = candidates(found.comparisons[0]).values()
+    (networks,) = rank_candidates(found.comparisons[0]).values()
     assert [one.entry.row.name for one in networks] == ["gru"]
-    assert by_validation(found) is None
+    assert tabulate_validation_choices(found) is None
 
 
 def survey_again(folder):
-    return survey(folder / "results", [folder / "ours.toml"])
+    return summarize_results(folder / "results", [folder / "ours.toml"])
 
 
 def test_comparisons_are_not_counted_among_the_papers(compared):
     assert [one.experiment.name for one in compared.comparisons] == ["ours"]
     assert not compared.published
-    assert not by_task(compared).rows
-    text = survey_markdown(compared)
+    assert not tabulate_tasks(compared).rows
+    text = make_summary_markdown(compared)
     assert "- tables with results: 0 of " in text
     assert "- runs of comparisons of our own: 5, 30.0 s" in text
     assert "ours" not in compared.without
@@ -210,10 +220,10 @@ def test_comparisons_are_not_counted_among_the_papers(compared):
 
 
 def test_what_a_score_costs_is_drawn(compared):
-    picture = trade_offs(compared.tables)
+    picture = plot_trade_offs(compared.tables)
     assert picture is not None
-    assert picture.uri in survey_page(compared)
-    assert trade_offs(()) is None
+    assert picture.uri in make_summary_page(compared)
+    assert plot_trade_offs(()) is None
 
 
 @pytest.mark.parametrize(
@@ -227,4 +237,4 @@ def test_what_a_score_costs_is_drawn(compared):
     ],
 )
 def test_the_front_is_what_nothing_beats_at_less_cost(costs, losses, front):
-    assert frontier(costs, losses) == front
+    assert find_pareto_front(costs, losses) == front

@@ -15,12 +15,12 @@ import tauflow
 from tauflow.analysis import MemoryLength
 from tauflow.data import TableOptions, from_table
 from tauflow.runs.report import page as pages
-from tauflow.runs.report.answered import Answered
-from tauflow.runs.report.own_table import understood, worst_ids
 from tauflow.runs.report.page import write_comparison, write_run_report
-from tauflow.runs.task import RECIPE, CsvFile, run_task
+from tauflow.runs.report.sample_predictions import SamplePredictions
+from tauflow.runs.report.table_sections import describe_columns, list_worst_ids
+from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
 
-SHORT = replace(RECIPE, epochs=2)
+SHORT = replace(DEFAULT_RECIPE, epochs=2)
 
 
 def run_of(frame, folder, model="gru", **said):
@@ -93,11 +93,13 @@ def test_the_page_says_what_a_table_to_predict_needs(tmp_path):
 
 
 def test_what_was_understood_names_rows_after_windows():
-    told = dict(understood(from_table(load(), time="hour", target="kW", window=48, horizon=24)))
+    told = dict(
+        describe_columns(from_table(load(), time="hour", target="kW", window=48, horizon=24))
+    )
     assert told["task"] == "next-step, the 24 rows after each window"
-    told = dict(understood(from_table(load(), time="hour", target="kW", task="next-step")))
+    told = dict(describe_columns(from_table(load(), time="hour", target="kW", task="next-step")))
     assert told["task"] == "next-step, one target per row"
-    assert dict(understood(from_table(visits(), id="patient", target="died")))["task"] == (
+    assert dict(describe_columns(from_table(visits(), id="patient", target="died")))["task"] == (
         "classification, one target per id"
     )
 
@@ -106,8 +108,8 @@ def test_windows_of_one_series_are_no_ids():
     data = from_table(load(), time="hour", target="kW", window=24, horizon=2)
     count = len(data.test)
     assert count > 1
-    found = Answered(torch.rand(count, 2), torch.rand(count, 2), torch.arange(count))
-    assert worst_ids(found, data) == []
+    found = SamplePredictions(torch.rand(count, 2), torch.rand(count, 2), torch.arange(count))
+    assert list_worst_ids(found, data) == []
 
 
 def test_an_id_is_listed_once_however_many_windows_it_has():
@@ -118,8 +120,10 @@ def test_an_id_is_listed_once_however_many_windows_it_has():
     assert len(ids) > len(names) > 1
     wrong = torch.tensor([float(names.index(name)) for name in ids])
     truth = torch.zeros(len(ids), 2, dtype=torch.float64)
-    found = Answered(truth + wrong[:, None] * data.table.y_scale, truth, torch.arange(len(ids)))
-    (listing,) = worst_ids(found, data)
+    found = SamplePredictions(
+        truth + wrong[:, None] * data.table.y_scale, truth, torch.arange(len(ids))
+    )
+    (listing,) = list_worst_ids(found, data)
     assert [name for name, _ in listing.rows] == names[::-1][:10]
     assert float(listing.rows[0][1]) == pytest.approx(len(names) - 1, rel=1e-3)
 
@@ -129,9 +133,9 @@ def test_ids_that_were_told_right_are_not_among_the_worst():
     ids, truth = data.table.ids["test"], data.test.y
     sure = torch.full((len(ids), 2), 0.4)
     sure[torch.arange(len(ids)), truth] = 0.6
-    assert worst_ids(Answered(sure, truth, torch.arange(len(ids))), data) == []
+    assert list_worst_ids(SamplePredictions(sure, truth, torch.arange(len(ids))), data) == []
     sure[0] = 1 - sure[0]
-    (listing,) = worst_ids(Answered(sure, truth, torch.arange(len(ids))), data)
+    (listing,) = list_worst_ids(SamplePredictions(sure, truth, torch.arange(len(ids))), data)
     assert listing.rows == [[ids[0], "0.4"]]
     assert "rows" not in listing.caption
     each = visits()
@@ -140,7 +144,9 @@ def test_ids_that_were_told_right_are_not_among_the_worst():
     owners = torch.arange(len(data.test)).repeat_interleave(4)
     chances = torch.full((len(owners), 2), 0.5)
     chances[:, 0] = 0.7
-    (listing,) = worst_ids(Answered(chances, torch.ones(len(owners)).long(), owners), data)
+    (listing,) = list_worst_ids(
+        SamplePredictions(chances, torch.ones(len(owners)).long(), owners), data
+    )
     assert "on average over its rows" in listing.caption
 
 
@@ -150,4 +156,4 @@ def test_a_memory_that_did_not_end_is_as_long_as_its_sequence(monkeypatch):
     monkeypatch.setattr(pages, "memory_length", lambda *_, **__: found)
     rnn = tauflow.SequenceModel(tauflow.GRU(1, 2), 1)
     run = SimpleNamespace(model=rnn, data=SimpleNamespace(test=None))
-    assert pages._memory(run) == [("memory", "over 50 samples")]
+    assert pages._make_memory_tiles(run) == [("memory", "over 50 samples")]

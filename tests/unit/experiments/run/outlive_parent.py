@@ -9,14 +9,14 @@ import sys
 import time
 from pathlib import Path
 
-from tauflow.runs.workers import end_with_parent
+from tauflow.runs.processes import exit_with_parent
 
 
 def work(parent: int, stranger: bool, folder: Path) -> None:
     while os.getppid() == parent:
         time.sleep(0.01)
     (folder / "orphaned").touch()
-    end_with_parent(-1 if stranger else parent)
+    exit_with_parent(-1 if stranger else parent)
     time.sleep(0.5)
     (folder / "alive").touch()
 

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from tauflow.cli.recipe import config_table
+from tauflow.cli.shared_options import read_config_table
 from tauflow.data.table.options import TableOptions
-from tauflow.models.specified import ModelSpec
-from tauflow.runs.best_file import toml_of, write_best
-from tauflow.runs.task import RECIPE, CsvFile, read_source
+from tauflow.models.spec import ModelSpec
+from tauflow.runs.best_config import to_toml, write_best_config
+from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, load_run_data
 from tauflow.runs.toml_files import read_toml
 from tauflow.training import Recipe
 
@@ -33,7 +33,7 @@ VALUES = {
 
 def test_what_is_written_is_read_back(tmp_path):
     file = tmp_path / "some.toml"
-    file.write_bytes(toml_of(VALUES, {"one": VALUES, "empty": {}, "an other": VALUES}).encode())
+    file.write_bytes(to_toml(VALUES, {"one": VALUES, "empty": {}, "an other": VALUES}).encode())
     assert read_toml(file) == {**VALUES, "one": VALUES, "an other": VALUES}
 
 
@@ -42,12 +42,12 @@ SPEC = ModelSpec("cfc", 7, options={"backbone_units": None, "solver": {"kind": "
 
 def test_a_recipe_and_options_are_read_back_with_none(tmp_path):
     recipe = Recipe(optimizer="sgd", epochs=3, optimizer_options={"momentum": 0.9, "foreach": None})
-    assert (RECIPE.clip_norm, recipe.clip_norm) == (1.0, None)
+    assert (DEFAULT_RECIPE.clip_norm, recipe.clip_norm) == (1.0, None)
     file = tmp_path / "best.toml"
-    found = SimpleNamespace(asked=("rmse", "r2"))
-    write_best(file, "pendulum", found, SPEC, recipe, 5)
-    assert RECIPE.changed(config_table(file, "recipe")) == recipe
-    assert config_table(file, "options") == SPEC.options
+    found = SimpleNamespace(requested_metrics=("rmse", "r2"))
+    write_best_config(file, "pendulum", found, SPEC, recipe, 5)
+    assert DEFAULT_RECIPE.with_changes(read_config_table(file, "recipe")) == recipe
+    assert read_config_table(file, "options") == SPEC.options
     top = {
         "task": "pendulum",
         "model": "cfc",
@@ -66,11 +66,11 @@ def test_a_table_is_read_back_with_its_gaps(tmp_path, dates):
     file.write_text("\n".join(["who,when,pulse", *rows]), encoding="utf-8")
     options = TableOptions(id="who", time="when", features=["pulse"], time_unit=None, split_seed=3)
     source = CsvFile(file, options)
-    found = read_source(source, SPEC)
-    write_best(tmp_path / "best.toml", source, found, SPEC, RECIPE, 0)
+    found = load_run_data(source, SPEC)
+    write_best_config(tmp_path / "best.toml", source, found, SPEC, DEFAULT_RECIPE, 0)
     said = read_toml(tmp_path / "best.toml")
     again = replace(source, table=TableOptions(**said["table"]))
-    data = read_source(again, SPEC).data
+    data = load_run_data(again, SPEC).data
     assert data.train.dt.equal(found.data.train.dt)
     assert data.train.dt.max() == (72 if dates else 3)
     assert said["csv"] == str(file)

@@ -11,8 +11,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from tauflow.data import from_table
 from tauflow.errors import MissingExtraError
-from tauflow.runs import boosting, scored
-from tauflow.runs.boosting import gradient_boosting
+from tauflow.runs import baseline_comparison, boosting
+from tauflow.runs.boosting import fit_gradient_boosting
 from tauflow.training import METRICS
 
 
@@ -51,7 +51,7 @@ def statistics(frame, columns=("a", "b")):
 def test_classes_are_those_of_scikit_learn_on_the_same_statistics(classes, missing):
     frame = visits(classes=classes, missing=missing)
     data = from_table(frame, id="id", time="t", target="y", features=["a", "b"])
-    name, logits = gradient_boosting(data)
+    name, logits = fit_gradient_boosting(data)
     table = statistics(frame)
     train, test = ([int(one) for one in data.table.ids[part]] for part in ("train", "test"))
     labels = frame.groupby("id").y.first()
@@ -68,7 +68,7 @@ def test_values_are_scaled_as_the_targets_are():
     frame = visits()
     frame["level"] = 100 + 20 * frame["level"]
     data = from_table(frame, id="id", time="t", target="level", features=["a", "b"])
-    _, found = gradient_boosting(data)
+    _, found = fit_gradient_boosting(data)
     train, test = ([int(one) for one in data.table.ids[part]] for part in ("train", "test"))
     table, values = statistics(frame), frame.groupby("id")["level"].first()
     tree = HistGradientBoostingRegressor(random_state=0)
@@ -83,14 +83,14 @@ def test_each_row_is_predicted_from_the_rows_until_then():
     frame["up"] = np.where(frame.groupby("id").b.cumsum() > 0, "yes", "no")
     frame.loc[frame.index % 7 == 3, "up"] = None
     data = from_table(frame, id="id", time="t", target="up", features=["b"], per_step=True)
-    _, found = gradient_boosting(data)
+    _, found = fit_gradient_boosting(data)
     known = data.test.y_mask
     assert (found[~known] == 0).all()
     assert float(METRICS["accuracy"](found, data.test)) > 0.85
     later = data.test.x.clone()
     later[:, 3:] += 5.0
     changed = replace(data, test=replace(data.test, x=later))
-    _, again = gradient_boosting(changed)
+    _, again = fit_gradient_boosting(changed)
     assert torch.equal(again[:, :3], found[:, :3])
     assert not torch.equal(again, found)
 
@@ -104,7 +104,7 @@ def test_forecasts_learn_a_season(horizon):
     said = {"time": "t", "target": "v", "window": 48, "season": 24}
     said |= {"horizon": horizon, "stride": 2} if horizon else {"task": "next-step"}
     data = from_table(frame, **said)
-    name, found = gradient_boosting(data)
+    name, found = fit_gradient_boosting(data)
     assert name == "gradient boosting"
     assert found.shape == data.test.y.shape
     late = slice(None) if horizon else slice(24, None)
@@ -112,7 +112,7 @@ def test_forecasts_learn_a_season(horizon):
     def error(found):
         return float((found - data.test.y)[:, late].square().mean())
 
-    _, without = gradient_boosting(replace(data, card=replace(data.card, season=0)))
+    _, without = fit_gradient_boosting(replace(data, card=replace(data.card, season=0)))
     assert error(found) < min(0.3, 0.7 * error(without))
 
 
@@ -123,20 +123,20 @@ def test_a_value_that_is_missing_in_one_target_counts_in_the_others():
     data = from_table(
         frame, id="id", time="t", target=["a", "c"], task="next-step", features=["a", "c"]
     )
-    _, found = gradient_boosting(data)
+    _, found = fit_gradient_boosting(data)
     assert found.shape[-1] == 2
     assert torch.isfinite(found).all()
 
 
 def test_many_targets_are_drawn_from(monkeypatch):
-    monkeypatch.setattr(boosting, "_MOST_ROWS", 50)
+    monkeypatch.setattr(boosting, "_MAX_ROWS", 50)
     frame = visits()
     data = from_table(frame, id="id", time="t", target="y", features=["a"])
-    name, first = gradient_boosting(data)
+    name, first = fit_gradient_boosting(data)
     assert name == f"gradient boosting (fitted on 50 of {len(data.train)} targets)"
-    assert torch.equal(gradient_boosting(data)[1], first)
+    assert torch.equal(fit_gradient_boosting(data)[1], first)
     rows = from_table(frame, id="id", time="t", target="y", features=["a"], per_step=True)
-    assert "50 of 504 targets" in gradient_boosting(rows)[0]
+    assert "50 of 504 targets" in fit_gradient_boosting(rows)[0]
 
 
 def test_without_scikit_learn_a_line_says_how_to_get_it(monkeypatch):
@@ -146,8 +146,8 @@ def test_without_scikit_learn_a_line_says_how_to_get_it(monkeypatch):
     model.forward = lambda x, **_: (x[:, -1:, 0], None)
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     with pytest.raises(MissingExtraError):
-        gradient_boosting(data)
-    found = scored.score_test(model, data, data, ["rmse"], "last")
+        fit_gradient_boosting(data)
+    found = baseline_comparison.score_test_split(model, data, data, ["rmse"], "last")
     assert [one.name for one in found.baselines] == ["training mean"]
     (note,) = found.notes
     assert "no gradient boosting" in note
@@ -155,12 +155,12 @@ def test_without_scikit_learn_a_line_says_how_to_get_it(monkeypatch):
 
 
 def test_too_many_outputs_have_none(monkeypatch):
-    monkeypatch.setattr(scored, "MOST_OUTPUTS", 2)
+    monkeypatch.setattr(baseline_comparison, "MAX_OUTPUTS", 2)
     frame = pandas.DataFrame({"t": np.arange(400), "v": np.sin(np.arange(400))})
     data = from_table(frame, time="t", target="v", window=8, horizon=3)
     model = torch.nn.Module()
     model.forward = lambda x, **_: (x[:, -1, :1].expand(-1, 3), None)
-    found = scored.score_test(model, data, data, ["rmse"], "last")
+    found = baseline_comparison.score_test_split(model, data, data, ["rmse"], "last")
     assert [one.name for one in found.baselines] == ["persistence", "training mean"]
     assert "at most 2 outputs, and there are 3" in found.notes[0]
 
@@ -172,7 +172,7 @@ def test_features_that_are_constant_where_a_target_is_known():
     frame["b"] = np.where(frame.t == 7, frame.a, np.nan)  # measured once in each id
     frame["c"] = np.where(frame.t == 1, frame.a**2, np.nan)  # predicted from a single row
     data = from_table(frame, id="id", time="t", missing="inputs")
-    name, found = gradient_boosting(data)
+    name, found = fit_gradient_boosting(data)
     assert name == "gradient boosting"
     assert found.shape == data.test.y.shape
     assert torch.isfinite(found).all()

@@ -3,8 +3,14 @@ from tiny_experiment import parsed, tiny, without_times
 
 from tauflow.errors import ArgumentError
 from tauflow.experiments import reproduce
-from tauflow.experiments.run.schedule import Outcome, Unfinished
-from tauflow.runs.timespan import Deadline, TimeUp, duration, roughly, seconds_in
+from tauflow.experiments.run.run_jobs import Outcome, UnfinishedRun
+from tauflow.runs.time_limits import (
+    Deadline,
+    TimeLimitReached,
+    format_duration,
+    format_estimated_duration,
+    parse_duration,
+)
 
 AN_INSTANT = 1e-6
 
@@ -62,8 +68,8 @@ def test_a_search_that_is_cut_off_chooses_nothing_yet(places, tmp_path):
     assert grid.outcome == Outcome()
     other = {**places, "results_dir": tmp_path / "r2", "runs_dir": tmp_path / "runs2"}
     at_once = reproduce(experiment, **other)
-    assert [without_times(r) for r in grid.of(experiment.row("gru"))] == [
-        without_times(r) for r in at_once.of(experiment.row("gru"))
+    assert [without_times(r) for r in grid.get_runs(experiment.row("gru"))] == [
+        without_times(r) for r in at_once.get_runs(experiment.row("gru"))
     ]
 
 
@@ -71,23 +77,23 @@ def test_a_run_that_would_not_fit_is_not_begun(places, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     deadline = Deadline(10.0)
-    assert not deadline.passed(9.9)
-    assert deadline.passed(10.0)
+    assert not deadline.is_too_late(9.9)
+    assert deadline.is_too_late(10.0)
     deadline.check({"epoch": 1, "seconds": 9.0}, epochs=2)
     now[0] = 2.0
-    with pytest.raises(TimeUp):
+    with pytest.raises(TimeLimitReached):
         deadline.check({"epoch": 1, "seconds": 9.0}, epochs=2)
     deadline.check({"epoch": 2, "seconds": 9.0}, epochs=2)  # there is no third to be too late
 
 
 def test_what_is_left_is_said():
-    runs = (Unfinished("ltc, seed 0", 31, 200), Unfinished("ltc, seed 1", 0, 200))
-    assert Outcome((), runs, 7300.0).what_is_left() == (
+    runs = (UnfinishedRun("ltc, seed 0", 31, 200), UnfinishedRun("ltc, seed 1", 0, 200))
+    assert Outcome((), runs, 7300.0).describe_unfinished() == (
         "Time budget reached: 2 runs remain, about 2.0 h at this pace: begun (ltc, seed 0: 31 of "
         "200 epochs), 1 not begun. Every finished epoch is kept; the same command continues."
     )
-    assert "1 run remains: 1 not begun." in Outcome((), runs[1:]).what_is_left()
-    assert Outcome().what_is_left() == ""
+    assert "1 run remains: 1 not begun." in Outcome((), runs[1:]).describe_unfinished()
+    assert Outcome().describe_unfinished() == ""
 
 
 @pytest.mark.parametrize(
@@ -95,13 +101,13 @@ def test_what_is_left_is_said():
     [("90s", 90), ("30min", 1800), ("2h", 7200), ("1h30min", 5400), ("1.5 H", 5400), ("1d", 86400)],
 )
 def test_spans_of_time_are_read(text, seconds):
-    assert seconds_in(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "30", "h", "2 weeks", "-2h", "0min", "2h x", "1e3s"])
 def test_other_texts_are_refused(text):
     with pytest.raises(ArgumentError, match=r"is not a time span\. Write a number with its unit"):
-        seconds_in(text)
+        parse_duration(text)
 
 
 def test_budgets_are_positive(places):
@@ -110,6 +116,6 @@ def test_budgets_are_positive(places):
 
 
 def test_spans_of_time_are_written():
-    assert [duration(s) for s in (2.04, 600.0, 7200.0)] == ["2.0 s", "10.0 min", "2.0 h"]
-    spans = [roughly(s) for s in (0.2, 44.6, 2400.0, 8700.0, 3e5)]
+    assert [format_duration(s) for s in (2.04, 600.0, 7200.0)] == ["2.0 s", "10.0 min", "2.0 h"]
+    spans = [format_estimated_duration(s) for s in (0.2, 44.6, 2400.0, 8700.0, 3e5)]
     assert spans == ["1 s", "45 s", "40 min", "2.4 h", "3.5 days"]

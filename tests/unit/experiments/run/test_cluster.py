@@ -13,13 +13,13 @@ from tiny_experiment import tiny
 
 from tauflow.errors import ArgumentError, NonFiniteError, TauflowError
 from tauflow.experiments import reproduce
-from tauflow.figures import FIGURES, Result, make_figure
-from tauflow.figures import make as making
-from tauflow.figures.make import make_figures
-from tauflow.runs import cluster as module
+from tauflow.figures import FIGURES, FigureResult, make_figure
+from tauflow.figures import make_figures as making
+from tauflow.figures.make_figures import make_figures
 from tauflow.runs import results
 from tauflow.runs import tune as tuning
-from tauflow.runs.job import Places
+from tauflow.runs import worker_pool as module
+from tauflow.runs.job import Paths
 from tauflow.training import Recipe
 
 distributed = pytest.importorskip("distributed")
@@ -41,7 +41,7 @@ def records_of(places, **options):
         progress=False,
         **{"say": said.append, **options},
     )
-    found, warnings = results.read(places.of("tiny"))
+    found, warnings = results.read_records(places.results_file("tiny"))
     assert not warnings
     return sorted(found, key=lambda record: record.key), said
 
@@ -56,7 +56,7 @@ def told(records):
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_results_are_those_of_one_process_and_a_killed_worker_is_survived(tmp_path):
-    here = Places(tmp_path / "results", tmp_path / "runs")
+    here = Paths(tmp_path / "results", tmp_path / "runs")
     expected, _ = records_of(here)
     assert len(expected) == 12
     killed, said = [], []
@@ -68,7 +68,7 @@ def test_results_are_those_of_one_process_and_a_killed_worker_is_survived(tmp_pa
             killed.append(victim)
             os.kill(victim, signal.SIGKILL)
 
-    there = Places(tmp_path / "results there", tmp_path / "runs there")
+    there = Paths(tmp_path / "results there", tmp_path / "runs there")
     found, _ = records_of(there, say=say, cluster="local", jobs=2)
     assert killed
     assert told(found) == told(expected)
@@ -103,10 +103,10 @@ def test_children_that_have_ended_are_not_taken_for_workers():
 
 
 def test_a_time_limit_is_the_same_moment_elsewhere(tmp_path):
-    from tauflow.experiments.run.schedule import Effort
+    from tauflow.experiments.run.run_jobs import ExecutionOptions
 
-    effort = Effort(budget=50.0, places=Places(runs=tmp_path / "runs"))
-    given = module._for_other_machines({"places": effort.places, "deadline": effort.deadline})
+    effort = ExecutionOptions(budget=50.0, paths=Paths(runs=tmp_path / "runs"))
+    given = module._make_portable({"places": effort.paths, "deadline": effort.deadline})
     seen = {}
     job = object()
 
@@ -114,17 +114,17 @@ def test_a_time_limit_is_the_same_moment_elsewhere(tmp_path):
         seen.update(options, deadline=deadline, job=job)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "attempt", look)
-        module._attempt_there(job, **given)
+        patch.setattr(module, "run_job", look)
+        module._run_job_remotely(job, **given)
     assert seen["deadline"].at == pytest.approx(effort.deadline.at, abs=0.5)
     assert seen["places"].runs == (tmp_path / "runs").resolve()
-    assert module._for_other_machines({"places": effort.places})["deadline"] is None
+    assert module._make_portable({"places": effort.paths})["deadline"] is None
 
 
 def test_an_address_where_nobody_answers_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(module, "_CONNECT", 0.2)
+    monkeypatch.setattr(module, "_CONNECT_TIMEOUT", 0.2)
     with pytest.raises(ArgumentError, match=r"no scheduler answers at 'tcp://127.0.0.1:9'"):
-        records_of(Places(tmp_path / "results", tmp_path / "runs"), cluster="tcp://127.0.0.1:9")
+        records_of(Paths(tmp_path / "results", tmp_path / "runs"), cluster="tcp://127.0.0.1:9")
 
 
 class Threads:
@@ -142,11 +142,11 @@ class Threads:
 
 
 def test_workers_run_one_job_at_a_time():
-    assert module._workers(Threads({"a": 1, "b": 1}), "tcp://head:1") == 2
+    assert module._count_workers(Threads({"a": 1, "b": 1}), "tcp://head:1") == 2
     with pytest.raises(ArgumentError, match=r"worker b runs 4 jobs at a time.*'--nthreads 1'"):
-        module._workers(Threads({"a": 1, "b": 4}), "tcp://head:1")
+        module._count_workers(Threads({"a": 1, "b": 4}), "tcp://head:1")
     with pytest.raises(ArgumentError, match=r"at tcp://head:1 has no workers.*dask worker"):
-        module._workers(Threads({}), "tcp://head:1")
+        module._count_workers(Threads({}), "tcp://head:1")
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def address():
 
 
 def test_a_scheduler_is_told_by_its_address(tmp_path, address):
-    places = Places(tmp_path / "results", tmp_path / "runs")
+    places = Paths(tmp_path / "results", tmp_path / "runs")
     for _ in range(2):
         grid = reproduce(
             replace(tiny(), seeds=1),
@@ -171,7 +171,7 @@ def test_a_scheduler_is_told_by_its_address(tmp_path, address):
             cluster=address,
         )
         assert not grid.outcome.failures
-    found, _ = results.read(places.of("tiny"))
+    found, _ = results.read_records(places.results_file("tiny"))
     assert [record.status for record in found] == ["done"]  # the second call ran nothing
 
 
@@ -190,7 +190,7 @@ def figure(monkeypatch):
             ax.plot(numbers)
             return picture
 
-        return Result(draw, {"numbers": numbers})
+        return FigureResult(draw, {"numbers": numbers})
 
     entry = replace(FIGURES["gnode-figure-4"], name="quick", compute=compute)
     monkeypatch.setitem(FIGURES._entries, "quick", entry)
@@ -226,14 +226,14 @@ class Unlucky:
         self.lost = 0
         return self
 
-    def run(self, calls):
+    def run_calls(self, calls):
         for key, call in calls:
             self.lost -= 1
             yield key, call() if self.lost < 0 else RuntimeError("killed")
 
 
 def test_a_figure_that_no_worker_could_make_is_named(figure, tmp_path, monkeypatch):
-    monkeypatch.setattr(making, "crew_of", Unlucky)
+    monkeypatch.setattr(making, "connect_workers", Unlucky)
     with pytest.raises(TauflowError, match=r"quick: no worker came .* killed"):
         list(make_figures([figure], tmp_path, **FIGURE, cluster="tcp://head:1"))
 
@@ -255,12 +255,12 @@ def test_a_study_stays_here_while_others_try(tmp_path, address):
     (settings, score, _) = first.trials[0]
     here = tuned(tmp_path / "here", 1)
     assert here.trials[0][:2] == (settings, pytest.approx(score, rel=1e-5))
-    assert (again.directory / tuning.BEST).exists()
+    assert (again.directory / tuning.BEST_CONFIG_FILE).exists()
 
 
 def test_a_trial_that_is_lost_costs_itself_only(tmp_path, monkeypatch):
     pytest.importorskip("optuna")
-    monkeypatch.setattr(tuning, "crew_of", Unlucky)
+    monkeypatch.setattr(tuning, "connect_workers", Unlucky)
     said = []
     found = tuned(tmp_path, 2, cluster="tcp://head:1", say=said.append)
     assert [state for _, _, state in found.trials] == ["complete"]
@@ -277,11 +277,11 @@ def test_settings_that_are_not_finite_count_on_a_cluster(tmp_path, monkeypatch):
     def execute(*_, **__):
         raise NonFiniteError("the loss is nan")
 
-    monkeypatch.setattr(tuning, "crew_of", lambda *given: Unlucky(*given).lucky())
-    executed = tuning.execute
-    monkeypatch.setattr(tuning, "execute", execute)
+    monkeypatch.setattr(tuning, "connect_workers", lambda *given: Unlucky(*given).lucky())
+    executed = tuning.train_job
+    monkeypatch.setattr(tuning, "train_job", execute)
     with pytest.raises(ArgumentError, match="with a score that is finite"):
         tuned(tmp_path, 1, cluster="tcp://head:1")
-    monkeypatch.setattr(tuning, "execute", executed)
+    monkeypatch.setattr(tuning, "train_job", executed)
     found = tuned(tmp_path, 2, cluster="tcp://head:1")
     assert [state for _, _, state in found.trials] == ["fail", "complete"]

@@ -6,8 +6,8 @@ from tiny_experiment import tiny, without_times
 
 from tauflow.errors import ArgumentError, SpecificationError, UnknownNameError
 from tauflow.experiments import grid_search, reproduce
-from tauflow.experiments.run.rows import job_of, run_one
-from tauflow.experiments.spec.grid import points, read_grid, setting_of
+from tauflow.experiments.run.row_jobs import make_job, run_one
+from tauflow.experiments.spec.grid import enumerate_points, make_setting, read_grid
 from tauflow.experiments.spec.load import load_grid
 from tauflow.runs import results
 
@@ -41,13 +41,13 @@ def test_accuracies_are_ranked_from_the_highest(places):
     grid = {"recipe.lr": [0.1, 0.2, 0.3]}
     for lr in grid["recipe.lr"]:
         row = experiment.row("gru")
-        point = job_of(experiment, row, 0, setting_of(row, {"recipe.lr": lr}))
+        point = make_job(experiment, row, 0, make_setting(row, {"recipe.lr": lr}))
         record = results.RunRecord(
             **{"experiment": "tiny", "row": "gru", "seed": 0, "config": point.config},
             **{"config_hash": point.hash, "status": "done", "metric": "accuracy", "started": ""},
             valid=next(scores),
         )
-        results.append(places["results_dir"] / "tiny.jsonl", record)
+        results.append_record(places["results_dir"] / "tiny.jsonl", record)
     found = grid_search(experiment, "gru", grid, **places)
     assert [point.settings["recipe.lr"] for point in found.points] == [0.2, 0.3, 0.1]
 
@@ -114,13 +114,13 @@ def test_several_grids_are_joined(places):
 
 def test_points_are_every_combination_in_order():
     grid = read_grid("here", {"recipe": {"lr": [1, 2]}, "model.init": ["a", "b"]})
-    assert points(grid) == [
+    assert enumerate_points(grid) == [
         {"recipe.lr": lr, "model.init": init} for lr in (1, 2) for init in ("a", "b")
     ]
 
 
 def test_settings_reach_recipe_model_and_options():
-    row = setting_of(
+    row = make_setting(
         tiny().row("gru"),
         {"recipe.batch_size": 3, "model.hidden_size": 7, "model.init": "keras"},
     )

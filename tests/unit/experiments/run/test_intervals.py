@@ -10,7 +10,13 @@ import torch
 from tauflow.batch import SequenceBatch
 from tauflow.data import from_table
 from tauflow.runs import intervals
-from tauflow.runs.intervals import Clusters, clusters_of, draws_of, entry_codes, value_and_interval
+from tauflow.runs.intervals import (
+    Clusters,
+    compute_score_interval,
+    get_entry_clusters,
+    make_clusters,
+    sample_cluster_counts,
+)
 from tauflow.training import METRICS, Score
 
 
@@ -36,13 +42,15 @@ def example(name, *, per_step, seed=0, count=30, steps=6):
 @pytest.mark.parametrize("name", ["auroc", "average_precision", "brier", "accuracy", "rmse", "mae"])
 def test_they_equal_a_loop_over_resampled_ids(name, per_step, monkeypatch):
     monkeypatch.setattr(intervals, "RESAMPLES", 60)
-    monkeypatch.setattr(intervals, "draws_of", lambda count: draws_of(count, 60))
+    monkeypatch.setattr(
+        intervals, "sample_cluster_counts", lambda count: sample_cluster_counts(count, 60)
+    )
     prediction, batch, codes = example(name, per_step=per_step)
     clusters = Clusters(codes, 15, "")
-    value, found = value_and_interval(METRICS[name], prediction, batch, clusters)
+    value, found = compute_score_interval(METRICS[name], prediction, batch, clusters)
     assert value == pytest.approx(float(METRICS[name](prediction, batch)), rel=1e-6)
     looped = []
-    for drawn in draws_of(15, 60):
+    for drawn in sample_cluster_counts(15, 60):
         rows = torch.cat([torch.where(codes == k)[0].repeat(n) for k, n in enumerate(drawn)])
         looped.append(float(METRICS[name](prediction[rows], batch[rows])))
     assert found == pytest.approx(np.quantile(looped, [0.025, 0.975]).tolist(), rel=1e-5)
@@ -51,7 +59,7 @@ def test_they_equal_a_loop_over_resampled_ids(name, per_step, monkeypatch):
 @pytest.mark.parametrize("name", sorted(METRICS))
 def test_every_metric_has_one_around_its_value(name):
     prediction, batch, codes = example(name, per_step=True)
-    value, (low, high) = value_and_interval(
+    value, (low, high) = compute_score_interval(
         METRICS[name], prediction, batch, Clusters(codes, 15, "")
     )
     assert low < value < high
@@ -61,7 +69,7 @@ def test_single_values_that_are_not_known_belong_to_their_sequence():
     y = torch.randn(4, 3, 2)
     known = torch.rand(4, 3, 2) < 0.5
     batch = SequenceBatch(torch.zeros(4, 3, 1), y, y_mask=known)
-    codes = entry_codes(y, batch, torch.arange(4))
+    codes = get_entry_clusters(y, batch, torch.arange(4))
     assert codes.tolist() == known.nonzero()[:, 0].tolist()
 
 
@@ -82,7 +90,7 @@ def test_nine_in_ten_and_more_cover_the_truth(name):
     def scored(ids):
         prediction, y = sample(ids)
         clusters = Clusters(torch.arange(ids), ids, "")
-        return value_and_interval(
+        return compute_score_interval(
             METRICS[name], prediction, SequenceBatch(torch.zeros(ids, 8, 1), y), clusters
         )
 
@@ -94,7 +102,7 @@ def test_nine_in_ten_and_more_cover_the_truth(name):
 def test_a_score_of_all_that_takes_no_weights_has_none():
     prediction, batch, codes = example("rmse", per_step=False)
     furthest = Score("furthest", "any", whole=lambda prediction, y: (prediction - y).abs().max())
-    value, interval = value_and_interval(furthest, prediction, batch, Clusters(codes, 15, ""))
+    value, interval = compute_score_interval(furthest, prediction, batch, Clusters(codes, 15, ""))
     assert value == pytest.approx(float((prediction - batch.y).abs().max()))
     assert interval is None
 
@@ -104,7 +112,10 @@ def test_resamples_of_one_class_are_left_out():
     y = (torch.arange(12) < 2).long()
     prediction = torch.stack([torch.zeros(12), -torch.arange(12.0)], -1)
     batch, clusters = SequenceBatch(torch.zeros(12, 1, 1), y), Clusters(torch.arange(12), 12, "")
-    assert value_and_interval(METRICS["auroc"], prediction, batch, clusters) == (1.0, (1.0, 1.0))
+    assert compute_score_interval(METRICS["auroc"], prediction, batch, clusters) == (
+        1.0,
+        (1.0, 1.0),
+    )
 
 
 def table(ids, rows, groups=None):
@@ -120,8 +131,8 @@ def table(ids, rows, groups=None):
 
 def test_clusters_are_ids():
     data = from_table(table(100, 4), id="id", time="t", target="y", features=["a"])
-    found = clusters_of(data)
-    assert (found.count, found.what) == (15, "the 15 test ids")
+    found = make_clusters(data)
+    assert (found.count, found.description) == (15, "the 15 test ids")
     assert len(set(found.codes.tolist())) == 15
 
 
@@ -129,7 +140,7 @@ def test_windows_of_an_id_are_one_cluster():
     data = from_table(
         table(100, 8), id="id", time="t", target="a", window=3, horizon=1, features=["a"]
     )
-    found = clusters_of(data)
+    found = make_clusters(data)
     names = data.table.ids["test"]
     assert len(names) > found.count == 15
     assert len({(name, int(code)) for name, code in zip(names, found.codes, strict=True)}) == 15
@@ -139,8 +150,8 @@ def test_clusters_are_groups_where_there_are_some():
     data = from_table(
         table(400, 3, groups=80), id="id", time="t", target="y", features=["a"], group="ward"
     )
-    found = clusters_of(data)
-    assert found.what == "the 12 test groups ('ward')"
+    found = make_clusters(data)
+    assert found.description == "the 12 test groups ('ward')"
     assert found.count == len({int(one) % 80 for one in data.table.ids["test"]}) == 12
     codes = dict(zip(data.table.ids["test"], found.codes.tolist(), strict=True))
     assert len({(int(one) % 80, code) for one, code in codes.items()}) == 12
@@ -148,7 +159,7 @@ def test_clusters_are_groups_where_there_are_some():
 
 def test_too_few_ids_have_no_interval():
     data = from_table(table(40, 3), id="id", time="t", target="y", features=["a"])
-    assert clusters_of(data) == "the test part has 6 ids, and at least 10 are needed"
+    assert make_clusters(data) == "the test part has 6 ids, and at least 10 are needed"
 
 
 @pytest.mark.parametrize("window", [None, 10])
@@ -157,8 +168,8 @@ def test_rows_of_one_series_are_resampled_in_blocks(window):
     data = from_table(
         frame, time="t", target="z", features=["a"], per_step=True, split_by="time", window=window
     )
-    found = clusters_of(data)
-    assert found.what == "38 blocks of 8 consecutive rows, as the test part has 1 id"
+    found = make_clusters(data)
+    assert found.description == "38 blocks of 8 consecutive rows, as the test part has 1 id"
     valid = data.test.valid
     assert found.codes[valid].bincount().tolist() == [8] * (int(valid.sum()) // 8) + (
         [int(valid.sum()) % 8] if int(valid.sum()) % 8 else []
@@ -169,8 +180,10 @@ def test_rows_of_one_series_are_resampled_in_blocks(window):
 def test_windows_of_one_series_are_resampled_in_blocks():
     frame = table(1, 4000).drop(columns=["id", "y", "z"])
     data = from_table(frame, time="t", target="a", window=6, horizon=2)
-    found = clusters_of(data)
+    found = make_clusters(data)
     assert found.count == -(-len(data.test) // -(-len(data.test) // 40))
-    assert "consecutive windows" in found.what
+    assert "consecutive windows" in found.description
     few = replace(data, test=data.test[:7], table=replace(data.table, ids={"test": ("",) * 7}))
-    assert clusters_of(few) == "the test part has 1 id and 7 windows, which are too few to resample"
+    assert (
+        make_clusters(few) == "the test part has 1 id and 7 windows, which are too few to resample"
+    )

@@ -11,7 +11,7 @@ import torch
 from tiny_experiment import tiny, without_times
 
 from tauflow.experiments import collect, reproduce
-from tauflow.runs import workers
+from tauflow.runs import processes
 from tauflow.training import read_checkpoint
 from tauflow.training.checkpoint import read_tensors
 
@@ -111,7 +111,7 @@ def test_a_command_that_is_asked_to_end_says_nothing_of_what_it_clears_away(tmp_
 
 
 def handler_inside():
-    with workers.starting_processes():
+    with processes.worker_processes():
         return signal.getsignal(signal.SIGTERM)
 
 
@@ -121,10 +121,10 @@ def test_what_is_done_at_a_sigterm_is_left_to_those_who_said_it():
 
     before = signal.signal(signal.SIGTERM, own)
     try:
-        with workers.starting_processes():
+        with processes.worker_processes():
             assert signal.getsignal(signal.SIGTERM) is own
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        with pytest.raises(SystemExit) as ended, workers.starting_processes():
+        with pytest.raises(SystemExit) as ended, processes.worker_processes():
             signal.raise_signal(signal.SIGTERM)
         assert ended.value.code == 128 + signal.SIGTERM
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -155,7 +155,7 @@ def test_a_worker_whose_parent_died_before_it_could_watch_ends(tmp_path):
     assert not (tmp_path / "own" / "alive").exists()
 
 
-kept = workers._attempt_in_worker
+kept = processes._run_job_in_worker
 
 
 def die_of_one_run(job, **options):
@@ -171,7 +171,7 @@ def die_of_one_run(job, **options):
 def test_a_worker_that_dies_takes_no_other_run_with_it(tmp_path, monkeypatch):
     places = {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs"}
     with monkeypatch.context() as patch:
-        patch.setattr(workers, "_attempt_in_worker", die_of_one_run)
+        patch.setattr(processes, "_run_job_in_worker", die_of_one_run)
         grid = reproduce(tiny(), jobs=2, progress=False, **places)
     assert {(r.row, r.seed) for r in grid.records} == {("gru", 0), ("elman", 0), ("elman", 1)}
     (failure,) = grid.failures

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from tiny_experiment import tiny
 
+from tauflow._internal.locks import LOCK_FILE, lock_folder
 from tauflow.errors import BusyError
 from tauflow.experiments import reproduce
-from tauflow.lock import LOCK_FILE, locked
 
 HOLD = """
 import sys
 from pathlib import Path
-from tauflow.lock import locked
-with locked(Path(sys.argv[1])):
+from tauflow._internal.locks import lock_folder
+with lock_folder(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -49,17 +49,17 @@ def test_two_commands_do_not_share_a_folder_of_runs(tmp_path):
     # What was killed leaves no lock behind.
     assert len(reproduce(tiny(), runs_dir=runs, **places).records) == 4
     # Nothing is locked when nothing is to be run.
-    with locked(runs / "tiny", advice=""):
+    with lock_folder(runs / "tiny", advice=""):
         assert len(reproduce(tiny(), runs_dir=runs, **places).records) == 4
 
 
 def test_a_lock_is_given_back(tmp_path):
     for _ in range(2):
-        with locked(tmp_path, advice=""):
+        with lock_folder(tmp_path, advice=""):
             text = (tmp_path / LOCK_FILE).read_text(encoding="utf-8")
             assert re.fullmatch(r"process \d+, since 20[\d-]+ [\d:]+ UTC", text)
             with (
                 pytest.raises(BusyError, match="is in use by process"),
-                locked(tmp_path, advice=""),
+                lock_folder(tmp_path, advice=""),
             ):
                 pass

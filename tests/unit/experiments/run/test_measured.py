@@ -11,10 +11,10 @@ from sklearn import metrics as sk
 from tauflow.data import TableOptions, from_table
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
-from tauflow.runs import scored
-from tauflow.runs.measured import measured_by
-from tauflow.runs.scored import score_test
-from tauflow.runs.task import RECIPE, CsvFile, run_task
+from tauflow.runs import baseline_comparison
+from tauflow.runs.baseline_comparison import score_test_split
+from tauflow.runs.metric_choice import choose_metrics
+from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
 
 
 def table(share, ids=100, names=("no", "yes"), *, per_step=False):
@@ -36,12 +36,12 @@ def data_of(frame, **more):
 @pytest.mark.parametrize("names", [("no", "yes"), ("ok", "fault")])
 @pytest.mark.parametrize(("share", "rare"), [(0.2, True), (0.4, False), (0.8, True)])
 def test_a_rare_class_is_judged_by_areas(share, rare, names, per_step):
-    found = measured_by(data_of(table(share, names=names, per_step=per_step), per_step=per_step))
+    found = choose_metrics(data_of(table(share, names=names, per_step=per_step), per_step=per_step))
     if not rare:
-        assert (found.selects, found.notes) == ("accuracy", ())
+        assert (found.monitor, found.notes) == ("accuracy", ())
         assert found.shown == ("accuracy", "auroc", "brier")
         return
-    assert found.selects == "auroc"
+    assert found.monitor == "auroc"
     assert found.shown == ("auroc", "average_precision", "brier", "accuracy")
     (note,) = found.notes
     assert f"{names[share < 0.5]!r} is rare" in note
@@ -52,8 +52,8 @@ def test_targets_that_do_not_count_are_not_counted():
     frame = table(0.4, per_step=True)
     yes = np.flatnonzero(frame.y == "yes")
     frame.loc[yes[::2], "y"] = None  # 20 % of all rows, a quarter of those with a target
-    found = measured_by(data_of(frame, per_step=True))
-    assert found.selects == "auroc"
+    found = choose_metrics(data_of(frame, per_step=True))
+    assert found.monitor == "auroc"
 
 
 @pytest.mark.parametrize("part", ["valid", "test"])
@@ -65,26 +65,26 @@ def test_a_part_of_one_class_leaves_areas_out(part):
         **{"train": data.train, "valid": data.valid, "test": data.test, part: one},
         table=data.table,
     )
-    found = measured_by(data)
-    assert (found.selects, found.shown) == ("accuracy", ("brier", "accuracy"))
+    found = choose_metrics(data)
+    assert (found.monitor, found.shown) == ("accuracy", ("brier", "accuracy"))
     assert "holds one class alone" in found.notes[0]
     with pytest.raises(DataError, match=r"auroc: the targets of the .* data are all negative"):
-        measured_by(data, ["accuracy", "auroc"])
+        choose_metrics(data, ["accuracy", "auroc"])
 
 
 def test_other_targets_have_metrics_of_their_own():
     frame = table(0.5)
     three = frame.assign(y=(frame.id % 3).astype(str))
-    assert measured_by(data_of(three)).shown == ("accuracy", "balanced_accuracy", "log_loss")
-    values = measured_by(data_of(frame.assign(y=frame.id * 0.1)))
-    assert (values.selects, values.shown) == ("mse", ("rmse", "mae", "r2"))
+    assert choose_metrics(data_of(three)).shown == ("accuracy", "balanced_accuracy", "log_loss")
+    values = choose_metrics(data_of(frame.assign(y=frame.id * 0.1)))
+    assert (values.monitor, values.shown) == ("mse", ("rmse", "mae", "r2"))
 
 
 def test_names_are_taken_in_their_order():
     data = data_of(table(0.2))
-    found = measured_by(data, ["f1", "auroc"])
-    assert (found.selects, found.shown, found.notes) == ("f1", ("f1", "auroc"), ())
-    swapped = measured_by(data_of(table(0.8)), ["f1", "auroc"])
+    found = choose_metrics(data, ["f1", "auroc"])
+    assert (found.monitor, found.shown, found.notes) == ("f1", ("f1", "auroc"), ())
+    swapped = choose_metrics(data_of(table(0.8)), ["f1", "auroc"])
     assert "f1 is of 'no' in the report, the rarer class, and of 'yes'" in swapped.notes[0]
 
 
@@ -93,11 +93,11 @@ def test_names_that_do_not_suit_list_those_that_do():
     with pytest.raises(
         UnknownNameError, match=r"'aurok' is no metric.*Did you mean 'auroc'.*brier"
     ):
-        measured_by(data, ["aurok"])
+        choose_metrics(data, ["aurok"])
     with pytest.raises(UnknownNameError, match=r"'rmse' is of other targets. Known .*: accuracy"):
-        measured_by(data, ["rmse"])
+        choose_metrics(data, ["rmse"])
     with pytest.raises(ArgumentError, match="'auroc' is given twice"):
-        measured_by(data, ["auroc", "auroc"])
+        choose_metrics(data, ["auroc", "auroc"])
 
 
 def test_single_logits_have_short_names():
@@ -108,12 +108,12 @@ def test_single_logits_have_short_names():
         for n in ("train", "valid", "test")
     }
     single = TaskData(card, **parts)
-    assert measured_by(single).shown == ("binary_auroc",)
-    assert measured_by(single, ["brier", "binary_f1"]).shown == ("binary_brier", "binary_f1")
+    assert choose_metrics(single).shown == ("binary_auroc",)
+    assert choose_metrics(single, ["brier", "binary_f1"]).shown == ("binary_brier", "binary_f1")
     with pytest.raises(
         UnknownNameError, match="Known for this task: accuracy, auroc, average_precision"
     ):
-        measured_by(single, ["rmse"])
+        choose_metrics(single, ["rmse"])
 
 
 class Answers(torch.nn.Module):
@@ -127,7 +127,7 @@ class Answers(torch.nn.Module):
 def test_scores_of_one_class_are_of_the_rarer_one(names):
     """'fault' comes before 'ok', so that it is class 0 of the network."""
     data = data_of(table(0.2, ids=300, names=names))
-    found = score_test(Answers(), data, data, ["auroc", "average_precision", "f1"], "it")
+    found = score_test_split(Answers(), data, data, ["auroc", "average_precision", "f1"], "it")
     rare = data.table.outputs.index(names[1])
     y, chance = (data.test.y == rare).numpy(), data.test.x[:, -1, 0].numpy() * (2 * rare - 1)
     assert found.positive == names[1]
@@ -155,13 +155,13 @@ def test_errors_are_in_the_units_of_the_table(metric):
         def forward(self, x, **_):
             return x.new_zeros(len(x), 1), None
 
-    found = score_test(Mean(), data, data, [metric], "it")
+    found = score_test_split(Mean(), data, data, [metric], "it")
     train, test = (np.array(data.table.ids[p]).astype(int) * 50 for p in ("train", "test"))
     error = np.abs(test - train.mean())
     expected = {"rmse": (error**2).mean() ** 0.5, "mae": error.mean(), "mse": (error**2).mean()}
     assert found.unit == "y"
     assert found.network.values[metric] == pytest.approx(expected[metric], rel=1e-5)
-    assert found.network.selected == pytest.approx((error**2).mean() / train.var(), rel=1e-5)
+    assert found.network.monitored_score == pytest.approx((error**2).mean() / train.var(), rel=1e-5)
 
 
 @pytest.mark.parametrize("task", ["y", "a"])
@@ -175,28 +175,31 @@ def test_a_run_selects_by_the_first_metric_and_shows_all(tmp_path, task):
         CsvFile(file, options),
         "gru",
         hidden_size=2,
-        recipe=replace(RECIPE, epochs=1),
+        recipe=replace(DEFAULT_RECIPE, epochs=1),
         metrics=["r2", "rmse"] if task == "a" else ["brier", "auroc", "accuracy"],
         runs_dir=tmp_path,
         progress=False,
         say=said.append,
     )
     assert run.record.metric == run.scores.metrics[0] == ("r2" if task == "a" else "brier")
-    assert run.record.test == pytest.approx(run.scores.network.selected, rel=1e-5)
+    assert run.record.test == pytest.approx(run.scores.network.monitored_score, rel=1e-5)
     assert dict(run.baselines).keys() >= {"gradient boosting"}
 
 
 def test_a_tie_is_a_defeat():
-    one = {"values": {"rmse": 1.0}, "intervals": {}, "selected": 1.0}
-    rows = scored.Scored("net", **one), (scored.Scored("other", **one),)
-    found = scored.TestScores(("rmse",), *rows, "y", "", "", ())
+    one = {"values": {"rmse": 1.0}, "intervals": {}, "monitored_score": 1.0}
+    rows = (
+        baseline_comparison.PredictionScores("net", **one),
+        (baseline_comparison.PredictionScores("other", **one),),
+    )
+    found = baseline_comparison.TestScores(("rmse",), *rows, "y", "", "", ())
     assert found.is_beaten
     better = replace(found, network=replace(found.network, values={"rmse": 0.9}))
     assert not better.is_beaten
     assert replace(
         better,
         metrics=("r2",),
-        network=scored.Scored("net", {"r2": 0.4}, {}, 0.0),
-        baselines=(scored.Scored("other", {"r2": 0.5}, {}, 0.0),),
+        network=baseline_comparison.PredictionScores("net", {"r2": 0.4}, {}, 0.0),
+        baselines=(baseline_comparison.PredictionScores("other", {"r2": 0.5}, {}, 0.0),),
     ).is_beaten
-    assert found.best.name == "other"
+    assert found.best_baseline.name == "other"

@@ -15,13 +15,13 @@ from torch import nn
 import tauflow
 from tauflow.cells import MODELS, AbstractCell, ModelEntry
 from tauflow.data import TableOptions, load_task
-from tauflow.runs.report.own_table import predict_command
 from tauflow.runs.report.page import write_run_report
-from tauflow.runs.task import RECIPE, CsvFile, run_task
+from tauflow.runs.report.table_sections import make_predict_command
+from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
 from tauflow.training import Callback
 
 SMALL = {"sizes": (12, 6, 6), "steps": 5}
-SHORT = replace(RECIPE, epochs=1, batch_size=6)
+SHORT = replace(DEFAULT_RECIPE, epochs=1, batch_size=6)
 
 
 class PlainCell(AbstractCell):
@@ -56,7 +56,7 @@ def short_run(name, folder, source="pendulum", **changes):
 
 def test_a_run_of_a_registered_cell_leaves_a_predictor(tmp_path, own):
     run = short_run("plain", tmp_path)
-    assert run.remarks == ()
+    assert run.notes == ()
     test = load_task("pendulum", **SMALL).test
     again = tauflow.load_predictor(run.directory)
     torch.testing.assert_close(again.predict(test), run.predictor.predict(test), rtol=0, atol=0)
@@ -77,7 +77,7 @@ def test_a_model_that_no_file_can_hold_is_trained_after_a_warning(tmp_path, own)
     assert run.record.test is not None
     assert (run.directory / "record.json").is_file()
     assert not (run.directory / "predictor.safetensors").exists()
-    assert "There is no predictor" in run.remarks[0]
+    assert "There is no predictor" in run.notes[0]
     assert "There is no predictor" in write_run_report(run).read_text(encoding="utf-8")
 
 
@@ -88,8 +88,8 @@ def test_no_command_is_shown_for_a_predictor_that_is_not_there(tmp_path, own):
     file = CsvFile(table, TableOptions(id="who", time="when", target="y"))
     with pytest.warns(UserWarning, match="will not be kept"):
         run = short_run("shaped", tmp_path / "runs", source=file)
-    assert predict_command(run) == ""
-    assert predict_command(short_run("plain", tmp_path / "runs", source=file))
+    assert make_predict_command(run) == ""
+    assert make_predict_command(short_run("plain", tmp_path / "runs", source=file))
 
 
 class Altering(Callback):
@@ -104,7 +104,7 @@ def test_a_predictor_of_before_does_not_stay_beside_other_weights(tmp_path, own)
     assert (run.directory / "predictor.safetensors").exists()
     again = short_run("plain", tmp_path, resume=True, callbacks=[Altering()])
     assert again.directory == run.directory
-    assert "out_features is 7" in again.remarks[0]
+    assert "out_features is 7" in again.notes[0]
     assert not (run.directory / "predictor.safetensors").exists()
 
 

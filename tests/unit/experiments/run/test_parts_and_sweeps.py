@@ -8,12 +8,12 @@ from tiny_experiment import parsed
 from tauflow.errors import SpecificationError, UnknownNameError
 from tauflow.experiments import load_experiment, reproduce
 from tauflow.experiments.report import table
-from tauflow.experiments.report.grid_page import grid_markdown, write_grid_reports
-from tauflow.experiments.run.rows import job_of
-from tauflow.experiments.run.search import best_setting
+from tauflow.experiments.report.grid_page import make_grid_markdown, write_grid_reports
+from tauflow.experiments.run.grid_search import find_best_setting
+from tauflow.experiments.run.row_jobs import make_job
 from tauflow.experiments.spec.parse import experiment_from_dict
 from tauflow.runs import results
-from tauflow.runs.job import Places
+from tauflow.runs.job import Paths
 
 SMALL = {"sizes": [12, 6, 6], "steps": 5}
 PARTS = [
@@ -27,7 +27,7 @@ PARTS = [
         "recipe": {"select": "last"},
         "note": "Bits.",
     },
-    {"name": "parity-again", "dataset": "xor-event", "numbers_of": "parity"},
+    {"name": "parity-again", "dataset": "xor-event", "pack_code": "parity"},
 ]
 GRU = {
     "name": "gru",
@@ -164,7 +164,7 @@ def test_a_sweep_makes_a_row_of_every_combination():
 
 def test_bounds_and_figures_stand_where_no_number_is_printed():
     shown = [
-        table.show_published(swept(published=numbers).rows[0].published, "mse")
+        table.format_published(swept(published=numbers).rows[0].published, "mse")
         for numbers in ({"figure": "Fig. 9"}, {"below": 0.01}, {"above": 0.025})
     ]
     assert shown == ["Fig. 9", "< 0.01", "≥ 0.025"]
@@ -198,17 +198,17 @@ def test_a_search_keeps_the_best_setting_and_repeats_it(tmp_path):
     grid = reproduce(experiment, progress=False, **places)
     # Two settings with seed 0, the better one with seed 1, and the other row with both.
     assert len(grid.records) == 2 + 1 + 2
-    best = grid.setting(gru)
+    best = grid.get_best_setting(gru)
     tried = {r.config["recipe"]["lr"]: r.valid for r in grid.records if r.row == "gru"}
     assert best.recipe.lr == min(tried, key=tried.get)
-    assert [(r.seed, r.config["recipe"]["lr"]) for r in grid.of(gru)] == [
+    assert [(r.seed, r.config["recipe"]["lr"]) for r in grid.get_runs(gru)] == [
         (seed, best.recipe.lr) for seed in (0, 1)
     ]
     before = (tmp_path / "results" / "tiny.jsonl").read_text()
     reproduce(experiment, progress=False, **places)
     assert (tmp_path / "results" / "tiny.jsonl").read_text() == before
-    assert f"| {best.label} (best of 2) |" in grid_markdown(grid)
-    _, page = write_grid_reports(grid, Places(places["results_dir"], places["runs_dir"]))
+    assert f"| {best.label} (best of 2) |" in make_grid_markdown(grid)
+    _, page = write_grid_reports(grid, Paths(places["results_dir"], places["runs_dir"]))
     text = page.read_text(encoding="utf-8")
     assert "Learning curves" in text
     assert f">{best.label} (best of 2)</td>" in text
@@ -224,33 +224,33 @@ def test_a_search_on_other_data_repeats_the_best_setting_with_every_seed(tmp_pat
     )
     tried = [r for r in grid.records if r.config["dataset_options"]["sizes"] == [8, 4, 4]]
     assert {r.config["recipe"]["lr"] for r in tried} == {1e-6, 0.03}
-    best = grid.setting(gru)
+    best = grid.get_best_setting(gru)
     assert best.recipe.lr == min(tried, key=lambda r: r.valid).config["recipe"]["lr"]
-    found = grid.of(gru)
+    found = grid.get_runs(gru)
     assert [r.seed for r in found] == [0, 1]
     assert {r.config["recipe"]["lr"] for r in found} == {best.recipe.lr}
     assert all(r.config["dataset_options"]["sizes"] == own for r in found)
-    assert (len(grid.records), grid.tried(gru)) == (4, 2)
+    assert (len(grid.records), grid.count_tried_settings(gru)) == (4, 2)
 
 
 def record(experiment, lr, **scores):
     row = experiment.row("gru")
     setting = next(s for s in row.search if s.recipe.lr == lr)
-    job = job_of(experiment, row, 0, setting=setting)
+    job = make_job(experiment, row, 0, setting=setting)
     return results.RunRecord("tiny", "gru", 0, job.config, job.hash, "done", "mse", "", **scores)
 
 
 def test_the_metric_that_selects_epochs_selects_settings():
     experiment = searching(metric="mae")
     pair = [record(experiment, 1e-6, valid=0.2), record(experiment, 0.03, valid=0.3)]
-    assert best_setting(experiment, experiment.row("gru"), pair).recipe.lr == 1e-6
+    assert find_best_setting(experiment, experiment.row("gru"), pair).recipe.lr == 1e-6
     by_mse = searching(recipe={**parsed()["recipe"], "select_by": "mse"})
     pair = [
         record(by_mse, lr, valid=valid, best_epoch=1, history=({"criterion": criterion},))
         for lr, valid, criterion in ((1e-6, 0.2, 5.0), (0.03, 0.3, 4.0))
     ]
-    assert best_setting(by_mse, by_mse.row("gru"), pair).recipe.lr == 0.03
-    assert best_setting(by_mse, by_mse.row("gru"), []) is None
+    assert find_best_setting(by_mse, by_mse.row("gru"), pair).recipe.lr == 0.03
+    assert find_best_setting(by_mse, by_mse.row("gru"), []) is None
 
 
 def test_what_is_not_trained_says_so(tmp_path):
@@ -259,22 +259,22 @@ def test_what_is_not_trained_says_so(tmp_path):
     with pytest.raises(UnknownNameError, match="row 'deep' is not trained: Counted"):
         experiment.select(["deep"])
     grid = reproduce(experiment, progress=False, results_dir=tmp_path, runs_dir=tmp_path)
-    (line,) = table.lines(grid)
+    (line,) = table.make_lines(grid)
     assert (line.ours, line.note) == ("not trained", "Counted.")
-    assert "python count.py" in grid_markdown(grid)
+    assert "python count.py" in make_grid_markdown(grid)
 
 
 def test_several_metrics_are_named_with_their_parts(tmp_path):
     grid = reproduce(of_parts(), models=["swing"], seeds=1, results_dir=tmp_path, runs_dir=tmp_path)
-    assert table.caption(grid).startswith(
+    assert table.make_caption(grid).startswith(
         "Test mean squared error (swing, parity-again); binary accuracy, % (parity): mean"
     )
-    assert [line.published for line in table.lines(grid)] == [
+    assert [line.published for line in table.make_lines(grid)] == [
         "0.500",
         "90.00 ± 10.00",
         "0.900 ± 0.100",
     ]
-    write_grid_reports(grid, Places(tmp_path, tmp_path))
+    write_grid_reports(grid, Paths(tmp_path, tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,16 @@ from tiny_experiment import parsed, tiny
 from tauflow.errors import ArgumentError, DataError, DataNotFoundError
 from tauflow.experiments import collect, load_experiment, reproduce
 from tauflow.experiments.report import table
-from tauflow.experiments.report.grid_page import grid_markdown, write_grid_reports
-from tauflow.experiments.report.survey import survey
-from tauflow.experiments.run import schedule
-from tauflow.experiments.run.rows import job_of, run_one
+from tauflow.experiments.report.grid_page import make_grid_markdown, write_grid_reports
+from tauflow.experiments.report.results_summary import summarize_results
+from tauflow.experiments.run import run_jobs
+from tauflow.experiments.run.row_jobs import make_job, run_one
 from tauflow.experiments.spec.experiment import Published
 from tauflow.experiments.spec.parse import experiment_from_dict
 from tauflow.runs import results
-from tauflow.runs.extend import take_over_shorter
-from tauflow.runs.job import Places, execute, load_part, shortened
-from tauflow.training.curriculum import steps_of_epoch
+from tauflow.runs.job import Paths, load_dataset, train_job, with_epochs
+from tauflow.runs.warm_start import warm_start_from_shorter_run
+from tauflow.training.curriculum import get_stage_length
 
 ROOT = Path(__file__).parents[4]
 
@@ -65,9 +65,9 @@ def test_a_record_says_all_there_is_to_know(places):
 def test_other_seeds_and_epochs_are_other_runs(places):
     experiment = tiny()
     gru = experiment.row("gru")
-    jobs = [job_of(experiment.cut(e), gru, seed) for seed in (0, 1) for e in (None, 1)]
+    jobs = [make_job(experiment.with_epochs(e), gru, seed) for seed in (0, 1) for e in (None, 1)]
     assert len({job.hash for job in jobs}) == 4
-    assert job_of(experiment.cut(2), gru, 0).hash == jobs[0].hash
+    assert make_job(experiment.with_epochs(2), gru, 0).hash == jobs[0].hash
     # What changes no result is no part of a run's identity.
     recipe = replace(gru.recipe, eval_batch_size=7)
     assert replace(jobs[0], recipe=recipe).hash == jobs[0].hash
@@ -100,10 +100,10 @@ def test_a_longer_run_begins_where_a_shorter_one_ended(places, tmp_path):
 
 def test_runs_that_are_no_beginning_of_a_longer_one_are_left_alone(tmp_path):
     curriculum = replace(tiny().row("gru").recipe, epochs=4, curriculum=(2,), curriculum_epochs=2)
-    job = replace(job_of(tiny(), tiny().row("gru"), 0), recipe=curriculum)
-    for recipe in (shortened(curriculum, 2), replace(curriculum, lr=0.5, epochs=3)):
+    job = replace(make_job(tiny(), tiny().row("gru"), 0), recipe=curriculum)
+    for recipe in (with_epochs(curriculum, 2), replace(curriculum, lr=0.5, epochs=3)):
         other = replace(job, recipe=recipe)
-        execute(other, load_part(job.part), run_dir=other.directory(tmp_path), progress=False)
+        train_job(other, load_dataset(job.part), run_dir=other.directory(tmp_path), progress=False)
     unfinished = replace(job, recipe=replace(curriculum, epochs=3)).directory(tmp_path)
     unfinished.mkdir()
     (unfinished / "run.json").write_text(json.dumps({"recipe": {"epochs": 3}}))
@@ -111,46 +111,46 @@ def test_runs_that_are_no_beginning_of_a_longer_one_are_left_alone(tmp_path):
     torn.mkdir()
     (torn / "run.json").write_text("{")
     (torn / "record.json").write_text("{")
-    assert take_over_shorter(job, load_part(job.part), tmp_path) == 0
+    assert warm_start_from_shorter_run(job, load_dataset(job.part), tmp_path) == 0
     assert not job.directory(tmp_path).exists()
 
 
 @pytest.mark.parametrize(("epochs", "stage"), [(1300, 100), (26, 2), (5, 1)])
 def test_a_shortened_run_still_comes_to_whole_sequences(epochs, stage):
     written = load_experiment("gnode-table-4")
-    recipe = job_of(written.cut(epochs), written.row("gru/drop-30"), 0).recipe
+    recipe = make_job(written.with_epochs(epochs), written.row("gru/drop-30"), 0).recipe
     assert (recipe.epochs, recipe.curriculum_epochs) == (epochs, stage)
     trained_whole = epochs > stage * len(recipe.curriculum)
-    assert (steps_of_epoch(recipe, epochs) is None) == trained_whole == (epochs >= 26)
+    assert (get_stage_length(recipe, epochs) is None) == trained_whole == (epochs >= 26)
 
 
 def test_a_shorter_run_of_other_data_is_no_beginning(places, monkeypatch):
     reproduce(tiny(), models=["gru"], seeds=1, epochs=1, progress=False, **places)
-    job = job_of(tiny(), tiny().row("gru"), 0)
-    data = load_part(job.part)
+    job = make_job(tiny(), tiny().row("gru"), 0)
+    data = load_dataset(job.part)
     moved = replace(data, train=replace(data.train, x=data.train.x + 1e-3))
     runs = places["runs_dir"]
-    assert take_over_shorter(job, moved, runs) == 0
-    monkeypatch.setattr("tauflow.runs.attempt.load_part", lambda part, data_dir: moved)
+    assert warm_start_from_shorter_run(job, moved, runs) == 0
+    monkeypatch.setattr("tauflow.runs.run_job.load_dataset", lambda part, data_dir: moved)
     grid = reproduce(tiny(), models=["gru"], seeds=1, progress=False, **places)
     assert [r.epochs for r in grid.records] == [2]
     assert not grid.failures
     (shorter,) = (path.parent for path in runs.glob("*/*/log.jsonl") if len(_lines(path)) == 1)
     (shorter / "last.safetensors").write_bytes(b"torn")
     longer = replace(job, recipe=replace(job.recipe, epochs=3))
-    assert take_over_shorter(longer, data, runs) == 0
+    assert warm_start_from_shorter_run(longer, data, runs) == 0
 
 
 def test_a_shorter_run_of_several_processes_is_no_beginning_of_one_of_one(places):
     reproduce(tiny(), models=["gru"], seeds=1, progress=False, **places)
-    job = job_of(tiny(), tiny().row("gru"), 0)
+    job = make_job(tiny(), tiny().row("gru"), 0)
     longer = replace(job, recipe=replace(job.recipe, epochs=3))
     (path,) = places["runs_dir"].glob("*/*/run.json")
     facts = json.loads(path.read_text())
     path.write_text(json.dumps({**facts, "ranks": 2}))
-    assert take_over_shorter(longer, load_part(job.part), places["runs_dir"]) == 0
+    assert warm_start_from_shorter_run(longer, load_dataset(job.part), places["runs_dir"]) == 0
     path.write_text(json.dumps(facts))
-    assert take_over_shorter(longer, load_part(job.part), places["runs_dir"]) == 2
+    assert warm_start_from_shorter_run(longer, load_dataset(job.part), places["runs_dir"]) == 2
 
 
 def _lines(path):
@@ -158,8 +158,10 @@ def _lines(path):
 
 
 def test_published_results_can_be_surveyed_and_belong_to_their_specifications():
-    found = survey(ROOT / "results")
-    assert {one.experiment.name: one.others for one in found.tables if one.others} == {}
+    found = summarize_results(ROOT / "results")
+    assert {
+        one.experiment.name: one.num_unmatched for one in found.tables if one.num_unmatched
+    } == {}
     assert not found.warnings
     assert sum(len(entry.records) for one in found.tables for entry in one.entries) > 100
     counts = {table.experiment.name: len(table.measured) for table in found.tables}
@@ -196,9 +198,9 @@ def test_missing_data_of_one_part_leave_the_others_alone(places, monkeypatch):
     def refuse(part, data_dir=None):
         if part.name == "far":
             raise DataNotFoundError("far away")
-        return load_part(part, data_dir)
+        return load_dataset(part, data_dir)
 
-    monkeypatch.setattr(schedule, "load_part", refuse)
+    monkeypatch.setattr(run_jobs, "load_dataset", refuse)
     (near,) = parsed()["part"]
     parts = [{**near, "name": name} for name in ("near", "far")]
     numbers = {"near": {"mean": 0.5}, "far": {"mean": 0.5}}
@@ -215,7 +217,7 @@ def test_processes_give_the_results_of_one(places, tmp_path):
     other = {"results_dir": tmp_path / "r2", "runs_dir": tmp_path / "runs2"}
     both = reproduce(tiny(), jobs=2, **other)
     for row in tiny().rows[:2]:
-        tests = [[r.test for r in grid.of(row)] for grid in (alone, both)]
+        tests = [[r.test for r in grid.get_runs(row)] for grid in (alone, both)]
         assert tests[0] == pytest.approx(tests[1], rel=1e-5)
 
 
@@ -256,7 +258,7 @@ def test_a_disk_that_fills_up_within_a_line_is_told(places, monkeypatch):
 
     monkeypatch.setattr(os, "write", write_what_fits)
     with pytest.raises(OSError, match=r"No space left.*other\.jsonl"):
-        results.append(path, record)
+        results.append_record(path, record)
 
 
 def test_a_place_that_takes_no_results_is_told_before_anything_is_run(places, tmp_path):
@@ -278,21 +280,21 @@ def test_a_line_of_something_else_is_refused(places):
 
 
 def test_means_and_deviations():
-    assert table.summarise([1.0, 2.0, 6.0], 1) == pytest.approx((3.0, 7.0**0.5))
-    assert table.summarise([1.0, 2.0, 6.0], 0) == pytest.approx((3.0, (14 / 3) ** 0.5))
-    assert table.summarise([2.5], 1) == (2.5, None)
-    assert table.show_spread(0.9876, 0.0123, 5, "accuracy") == "98.76 ± 1.23 (5)"
-    assert table.show_spread(2.2147, 0.0302, 3, "mse") == "2.215 ± 0.030 (3)"
-    assert table.show_spread(0.08, 0.004, 5, "mse") == "0.0800 ± 0.0040 (5)"
-    assert table.show_spread(0.01003, 0.0004, None, "mse") == "0.0100 ± 0.0004"
-    assert table.show_spread(0.5, 0.00042, None, "mse") == "0.5000 ± 0.0004"
-    assert table.show_spread(0.5, 1e-9, None, "mse") == "0.50000 ± 0.00000"
-    assert table.show_spread(2e-7, 3e-8, None, "mse") == "2.00e-07 ± 3e-08"
+    assert table.compute_mean_std([1.0, 2.0, 6.0], 1) == pytest.approx((3.0, 7.0**0.5))
+    assert table.compute_mean_std([1.0, 2.0, 6.0], 0) == pytest.approx((3.0, (14 / 3) ** 0.5))
+    assert table.compute_mean_std([2.5], 1) == (2.5, None)
+    assert table.format_mean_std(0.9876, 0.0123, 5, "accuracy") == "98.76 ± 1.23 (5)"
+    assert table.format_mean_std(2.2147, 0.0302, 3, "mse") == "2.215 ± 0.030 (3)"
+    assert table.format_mean_std(0.08, 0.004, 5, "mse") == "0.0800 ± 0.0040 (5)"
+    assert table.format_mean_std(0.01003, 0.0004, None, "mse") == "0.0100 ± 0.0004"
+    assert table.format_mean_std(0.5, 0.00042, None, "mse") == "0.5000 ± 0.0004"
+    assert table.format_mean_std(0.5, 1e-9, None, "mse") == "0.50000 ± 0.00000"
+    assert table.format_mean_std(2e-7, 3e-8, None, "mse") == "2.00e-07 ± 3e-08"
 
 
 def test_the_table_sets_ours_beside_published(places):
     grid = reproduce(tiny(), models=["gru"], progress=False, **places)
-    gru, elman, future = table.lines(grid)
+    gru, elman, future = table.make_lines(grid)
     mean = sum(r.test for r in grid.records) / 2
     assert gru.published == "0.500 ± 0.100 (5)"
     assert gru.ours.startswith(f"{mean:.3f} ± ")
@@ -301,9 +303,9 @@ def test_the_table_sets_ours_beside_published(places):
     assert (elman.ours, elman.note) == ("not run", "quoted from Somebody 2019")
     assert future.ours == "not implemented yet"
     fewer = reproduce(tiny(), models=["gru"], epochs=1, progress=False, **places)
-    assert table.lines(fewer)[0].epochs == "1 / 2 (fewer)"
-    assert table.lines(fewer)[0].verdict == "–"
-    markdown = grid_markdown(grid)
+    assert table.make_lines(fewer)[0].epochs == "1 / 2 (fewer)"
+    assert table.make_lines(fewer)[0].verdict == "–"
+    markdown = make_grid_markdown(grid)
     assert "| GRU | 0.500 ± 0.100 (5) |" in markdown
     assert "- Invented." in markdown
 
@@ -311,9 +313,9 @@ def test_the_table_sets_ours_beside_published(places):
 @pytest.mark.slow
 def test_the_page_needs_nothing_else_and_escapes_text(places):
     grid = reproduce(tiny(), seeds=1, progress=False, **places)
-    markdown, html = write_grid_reports(grid, Places(places["results_dir"], places["runs_dir"]))
+    markdown, html = write_grid_reports(grid, Paths(places["results_dir"], places["runs_dir"]))
     page = html.read_text(encoding="utf-8")
-    assert markdown.read_text(encoding="utf-8") == grid_markdown(grid)
+    assert markdown.read_text(encoding="utf-8") == make_grid_markdown(grid)
     assert "Elman &lt;b&gt;" in page
     assert "Elman <b>" not in page
     assert "<script" not in page
@@ -338,4 +340,4 @@ def test_the_page_needs_nothing_else_and_escapes_text(places):
     ],
 )
 def test_published_numbers_keep_their_digits(numbers, metric, text):
-    assert table.show_published(Published(**numbers), metric) == text
+    assert table.format_published(Published(**numbers), metric) == text

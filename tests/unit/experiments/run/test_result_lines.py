@@ -11,17 +11,17 @@ from tiny_experiment import tiny
 
 from tauflow.errors import DataError, SpecificationError
 from tauflow.experiments import load_experiment
-from tauflow.experiments.run.rows import job_of
-from tauflow.runs.report.document import environment_of
-from tauflow.runs.report.page import run_page, write_page
-from tauflow.runs.report.pictures import Curves, learning_curves
-from tauflow.runs.results import DONE, RunRecord, machine, read
+from tauflow.experiments.run.row_jobs import make_job
+from tauflow.runs.report.document import collect_environment
+from tauflow.runs.report.page import make_run_page, write_page
+from tauflow.runs.report.plots import CurvePanel, plot_learning_curves
+from tauflow.runs.results import DONE, RunRecord, describe_machine, read_records
 
 ROW = {"epoch": 1, "step": 1, "train_loss": 1.0, "valid": 0.5, "test": 0.6, "seconds": 0.1}
 
 
 def record(**changes):
-    job = job_of(tiny(), tiny().rows[0], 0)
+    job = make_job(tiny(), tiny().rows[0], 0)
     values = {
         **{"experiment": "tiny", "row": "gru", "seed": 0, "config": job.config},
         **{"config_hash": job.hash, "status": DONE, "metric": "mse", "started": "2024-05-31"},
@@ -81,24 +81,24 @@ def test_a_broken_line_is_named_with_what_is_wrong(case, tmp_path):
     with pytest.raises(
         DataError, match=f"line 2 is not a run record: .*{message}.*Remove the line"
     ):
-        read(path)
+        read_records(path)
 
 
 def test_a_torn_line_is_left_out_still(tmp_path):
     path = tmp_path / "tiny.jsonl"
     path.write_text(f"{record()}\n{record()[:50]}\n")
-    records, warnings = read(path)
+    records, warnings = read_records(path)
     assert len(records) == 1
     assert "line 2 is torn" in warnings[0]
 
 
 def test_control_characters_reach_no_report(tmp_path):
     found = RunRecord.from_json(record(row="a\x1b[31m", machine={"cpu": ["x"]}))
-    picture = learning_curves([Curves(found.row, [found])], "mse")
+    picture = plot_learning_curves([CurvePanel(found.row, [found])], "mse")
     svg = base64.b64decode(picture.uri.partition(",")[2])
     xml.etree.ElementTree.fromstring(svg)  # which refuses control characters
     assert "a\ufffd[31m".encode() in svg
-    page = run_page(found, title=found.row, source="", baselines=(), pictures=[picture])
+    page = make_run_page(found, title=found.row, source="", baselines=(), pictures=[picture])
     write_page(page, tmp_path / "page.html")
     assert b"\x1b" not in (tmp_path / "page.html").read_bytes()
 
@@ -144,10 +144,10 @@ def test_absurd_values_of_a_specification(changes, message):
 
 
 def test_a_run_that_was_not_on_the_cpu_says_where(monkeypatch):
-    assert machine() == machine("cpu")
-    assert "device" not in machine()
-    assert machine("meta")["device"] == "meta"
+    assert describe_machine() == describe_machine("cpu")
+    assert "device" not in describe_machine()
+    assert describe_machine("meta")["device"] == "meta"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"an accelerator, {device}")
-    run = RunRecord.from_json(record(machine=machine("cuda:1")))
-    assert dict(environment_of([run]))["device"] == "an accelerator, cuda:1"
+    run = RunRecord.from_json(record(machine=describe_machine("cuda:1")))
+    assert dict(collect_environment([run]))["device"] == "an accelerator, cuda:1"

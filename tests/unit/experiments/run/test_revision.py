@@ -15,8 +15,8 @@ def test_a_tree_is_changed_where_the_package_is_not_where_results_are(tmp_path, 
         subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
 
     def revision():
-        results.commit.cache_clear()
-        return results.commit()
+        results.get_commit.cache_clear()
+        return results.get_commit()
 
     module = tmp_path / "src/tauflow/runs/results.py"
     table = tmp_path / "results/table.jsonl"
@@ -37,4 +37,4 @@ def test_a_tree_is_changed_where_the_package_is_not_where_results_are(tmp_path, 
         module.write_text("2\n")
         assert revision() == f"{clean}-dirty"
     finally:
-        results.commit.cache_clear()
+        results.get_commit.cache_clear()

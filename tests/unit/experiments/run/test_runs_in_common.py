@@ -7,8 +7,8 @@ import pytest
 from tiny_experiment import parsed, tiny
 
 from tauflow.experiments import collect, list_experiments, load_experiment, reproduce
-from tauflow.experiments.report.survey import survey
-from tauflow.experiments.report.survey_page import facts, notes
+from tauflow.experiments.report.results_summary import summarize_results
+from tauflow.experiments.report.summary_page import list_notes, make_tiles
 
 
 def second(**changes):
@@ -46,12 +46,12 @@ def test_a_report_counts_them_once_and_says_whose_they_are(tmp_path):
         text = {**text, "runs_of": ["tiny"] if name == "second" else []}
         files.append(tmp_path / f"{name}.toml")
         files[-1].write_text(toml_of(text), encoding="utf-8")
-    found = survey(tmp_path, files)
+    found = summarize_results(tmp_path, files)
     one, two = (table for table in found.tables if table.experiment.name in ("tiny", "second"))
     assert (len(one.measured), len(two.measured)) == (2, 2)
     took = sum(entry.records[0].seconds for entry in one.measured)
-    assert dict(facts(found))["runs"] == f"2, {took:.1f} s"
-    assert "GRU, Elman <b>: runs made for tiny." in [*notes(one), *notes(two)]
+    assert dict(make_tiles(found))["runs"] == f"2, {took:.1f} s"
+    assert "GRU, Elman <b>: runs made for tiny." in [*list_notes(one), *list_notes(two)]
 
 
 def toml_of(table):

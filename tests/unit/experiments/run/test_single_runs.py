@@ -5,10 +5,10 @@ import pytest
 
 from tauflow.errors import ArgumentError, CheckpointError, OptionError, UnknownNameError
 from tauflow.runs.report.page import write_run_report
-from tauflow.runs.task import RECIPE, choose_directory, run_task
+from tauflow.runs.task import DEFAULT_RECIPE, choose_run_directory, run_task
 
 SMALL = {"sizes": (12, 6, 6), "steps": 5}
-SHORT = replace(RECIPE, epochs=2, batch_size=6)
+SHORT = replace(DEFAULT_RECIPE, epochs=2, batch_size=6)
 
 
 def short_run(tmp_path, **changes):
@@ -80,16 +80,16 @@ def test_there_must_be_a_run_to_resume(tmp_path):
     short_run(tmp_path)
     with pytest.raises(CheckpointError, match=r"no run with these arguments to resume.*gru-seed0"):
         short_run(tmp_path, resume=True, seed=1)
-    assert choose_directory(tmp_path / "new", resume=False) == tmp_path / "new"
-    assert choose_directory(tmp_path / "new", resume=False) == tmp_path / "new-2"
+    assert choose_run_directory(tmp_path / "new", resume=False) == tmp_path / "new"
+    assert choose_run_directory(tmp_path / "new", resume=False) == tmp_path / "new-2"
 
 
 def test_folders_that_were_removed_leave_no_doubt_about_the_latest(tmp_path):
-    made = [choose_directory(tmp_path / "run", resume=False) for _ in range(3)]
+    made = [choose_run_directory(tmp_path / "run", resume=False) for _ in range(3)]
     assert [path.name for path in made] == ["run", "run-2", "run-3"]
     made[0].rmdir()
-    assert choose_directory(tmp_path / "run", resume=True) == made[2]
-    assert choose_directory(tmp_path / "run", resume=False) == tmp_path / "run-4"
+    assert choose_run_directory(tmp_path / "run", resume=True) == made[2]
+    assert choose_run_directory(tmp_path / "run", resume=False) == tmp_path / "run-4"
 
 
 def test_seeds_have_an_end(tmp_path):

@@ -9,8 +9,8 @@ import optuna
 
 from tauflow.errors import ArgumentError, NonFiniteError
 from tauflow.runs import tune as tuning
-from tauflow.runs.trial_space import Span
-from tauflow.runs.untried import combinations, sampler_of
+from tauflow.runs.search_space import LogRange
+from tauflow.runs.unique_sampler import enumerate_space, make_sampler
 from tauflow.training import Recipe
 
 FOUR = {"recipe.lr": [0.001, 0.01], "model.init": ["torch", "keras"]}
@@ -27,7 +27,7 @@ def trials(monkeypatch):
             raise error
         return SimpleNamespace(valid=job.recipe.lr), None
 
-    monkeypatch.setattr(tuning, "execute", execute)
+    monkeypatch.setattr(tuning, "train_job", execute)
     return seen
 
 
@@ -112,7 +112,7 @@ class Crew:
     def __exit__(self, *_):
         pass
 
-    def run(self, calls):
+    def run_calls(self, calls):
         for key, call in calls:
             yield key, call()
 
@@ -120,7 +120,7 @@ class Crew:
 def test_an_error_on_a_cluster_is_told_and_its_settings_are_left_alone(
     tmp_path, trials, monkeypatch
 ):
-    monkeypatch.setattr(tuning, "crew_of", Crew)
+    monkeypatch.setattr(tuning, "connect_workers", Crew)
     trials.error = lambda job: ValueError("one is too much") if job.recipe.lr == 0.01 else None
     said = []
     for _ in range(2):
@@ -135,7 +135,7 @@ def test_an_error_on_a_cluster_is_told_and_its_settings_are_left_alone(
 
 
 def test_where_every_trial_fails_on_a_cluster_the_error_is_said(tmp_path, trials, monkeypatch):
-    monkeypatch.setattr(tuning, "crew_of", Crew)
+    monkeypatch.setattr(tuning, "connect_workers", Crew)
     trials.error = lambda job: ValueError("one is too much.")
     with pytest.raises(
         ArgumentError, match=r"end, the last one for ValueError: one is too much\. T"
@@ -146,23 +146,23 @@ def test_where_every_trial_fails_on_a_cluster_the_error_is_said(tmp_path, trials
 
 
 def test_combinations_are_counted_once_each():
-    space = {"a": (1, 2, 1), "b": Span(3, 4), "c": ([1, 2], [1, 2])}
-    assert [tuple(one.values()) for one in combinations(space)] == [
+    space = {"a": (1, 2, 1), "b": LogRange(3, 4), "c": ([1, 2], [1, 2])}
+    assert [tuple(one.values()) for one in enumerate_space(space)] == [
         (1, 3, [1, 2]),
         (1, 4, [1, 2]),
         (2, 3, [1, 2]),
         (2, 4, [1, 2]),
     ]
-    assert combinations({"a": (1, 2), "b": Span(0.5, 4.0)}) is None
-    assert combinations({"a": Span(1, 10**7)}) is None
+    assert enumerate_space({"a": (1, 2), "b": LogRange(0.5, 4.0)}) is None
+    assert enumerate_space({"a": LogRange(1, 10**7)}) is None
 
 
 def test_draws_are_those_of_optuna_as_long_as_none_repeats():
-    space = {"a": Span(1, 4000), "b": (0, 1)}
+    space = {"a": LogRange(1, 4000), "b": (0, 1)}
     drawn = []
-    for sampler in (sampler_of(space, 3), optuna.samplers.TPESampler(seed=3)):
+    for sampler in (make_sampler(space, 3), optuna.samplers.TPESampler(seed=3)):
         study = optuna.create_study(sampler=sampler)
-        study.optimize(lambda trial: tuning.suggest(trial, space)["a"], n_trials=15)
+        study.optimize(lambda trial: tuning.suggest_settings(trial, space)["a"], n_trials=15)
         drawn.append([one.params for one in study.trials])
     ours, optunas = drawn
     repeats = next(k for k in range(15) if optunas[k] in optunas[:k])

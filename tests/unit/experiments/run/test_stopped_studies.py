@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("optuna")
 
-from tauflow.runs import trial_space
+from tauflow.runs import search_space
 from tauflow.runs import tune as tuning
 from tauflow.training import Recipe
 
@@ -32,7 +32,7 @@ class Stops:
 
     def __init__(self, monkeypatch, when=()):
         self.when, self.calls = set(when), {}
-        suggest = trial_space._suggest
+        suggest = search_space._suggest_value
 
         def execute(job, *given, callbacks, **options):
             self.count("execute")
@@ -47,8 +47,8 @@ class Stops:
             self.count("suggest")
             return suggest(*given)
 
-        monkeypatch.setattr(tuning, "execute", execute)
-        monkeypatch.setattr(trial_space, "_suggest", counted)
+        monkeypatch.setattr(tuning, "train_job", execute)
+        monkeypatch.setattr(search_space, "_suggest_value", counted)
 
     def count(self, what):
         self.calls[what] = self.calls.get(what, 0) + 1

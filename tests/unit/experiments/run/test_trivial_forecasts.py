@@ -5,7 +5,7 @@ import pandas
 import pytest
 
 from tauflow.data import from_table
-from tauflow.runs.baselines import baselines
+from tauflow.runs.baselines import score_baselines
 
 SEASON, ROWS = 24, 24 * 60
 
@@ -43,7 +43,7 @@ def test_what_has_no_season_behind_it_stays_as_it_is(window, missing, told):
     said = {"time": "hour", "target": "kW", "task": "next-step", "season": SEASON}
     data = from_table(table, window=window, missing=told, **said)
     last, ago, share = by_pandas(table, window or ROWS)
-    (named, persistence), (name, naive), _ = baselines(data, "mse")
+    (named, persistence), (name, naive), _ = score_baselines(data, "mse")
     assert (named, name) == ("persistence", f"seasonal naive ({100 * share:.0f} % as persistence)")
     scale = float(data.table.y_scale[0]) ** 2
     assert [scale * persistence, scale * naive] == pytest.approx([last, ago], rel=1e-3)
@@ -51,5 +51,5 @@ def test_what_has_no_season_behind_it_stays_as_it_is(window, missing, told):
 
 def test_the_season_beats_persistence_where_it_can_be_looked_up():
     data = from_table(load(), time="hour", window=96, horizon=24, season=SEASON)
-    scores = dict(baselines(data, "mse"))
+    scores = dict(score_baselines(data, "mse"))
     assert scores["seasonal naive"] < 0.01 * scores["persistence"]

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tauflow._internal.locks import lock_folder
 from tauflow.data.table.options import TableOptions
 from tauflow.errors import ArgumentError, BusyError, DataError, MissingExtraError, NonFiniteError
-from tauflow.lock import locked
 from tauflow.runs import tune as tuning
 from tauflow.runs.task import CsvFile
 from tauflow.runs.toml_files import read_toml
@@ -30,14 +30,14 @@ def tuned(tmp_path, trials, **more):
 
 @pytest.mark.slow
 def test_a_study_goes_on_and_ends_in_settings_for_a_run(tmp_path, monkeypatch):
-    executed, tests = tuning.execute, []
+    executed, tests = tuning.train_job, []
 
     def watched(*given, **options):
         record, model = executed(*given, **options)
         tests.append(record.test)
         return record, model
 
-    monkeypatch.setattr(tuning, "execute", watched)
+    monkeypatch.setattr(tuning, "train_job", watched)
     vary = {"model.hidden_size": [2, 3]}
     said = []
     first = tuned(tmp_path, 2, vary=vary, say=said.append)
@@ -63,20 +63,20 @@ def test_a_trial_that_is_not_worth_it_ends_early():
     trial = SimpleNamespace(report=lambda *what: told.append(what), should_prune=lambda: True)
     history = [{"epoch": 3, "valid": 0.5}]
     with pytest.raises(optuna.TrialPruned):
-        tuning._Pruning(trial).on_epoch(SimpleNamespace(history=history))
+        tuning._PruningCallback(trial).on_epoch(SimpleNamespace(history=history))
     assert told == [(0.5, 3)]
 
 
 def test_what_cannot_be_tuned_is_said(tmp_path, monkeypatch):
     with pytest.raises(ArgumentError, match="no trial came to an end with a score that is finite"):
         tuned(tmp_path, 1, vary={"recipe.lr": [1e25]})
-    read = tuning.read_source
+    read = tuning.load_run_data
 
     def without_validation(*given, **options):
         found = read(*given, **options)
         return replace(found, data=replace(found.data, valid=None))
 
-    monkeypatch.setattr(tuning, "read_source", without_validation)
+    monkeypatch.setattr(tuning, "load_run_data", without_validation)
     with pytest.raises(ArgumentError, match="pendulum has no validation data to choose settings"):
         tuned(tmp_path, 1)
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
@@ -86,14 +86,14 @@ def test_what_cannot_be_tuned_is_said(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("metric", "direction"), [("accuracy", "MAXIMIZE"), ("mse", "MINIMIZE")])
 def test_a_score_that_should_grow_is_maximised(tmp_path, metric, direction):
-    search = tuning._Search("pendulum", None, RECIPE, {}, 0, None, None, tmp_path)
-    assert search.study(metric).direction.name == direction
+    search = tuning._TuningJob("pendulum", None, RECIPE, {}, 0, None, None, tmp_path)
+    assert search.open_study(metric).direction.name == direction
 
 
 @pytest.fixture
 def trained(monkeypatch):
     """Lets the n-th trial end with an error instead, and keeps the jobs of all."""
-    executed, trained = tuning.execute, SimpleNamespace(jobs=[], errors={})
+    executed, trained = tuning.train_job, SimpleNamespace(jobs=[], errors={})
 
     def execute(job, *given, **options):
         trained.jobs.append(job)
@@ -101,7 +101,7 @@ def trained(monkeypatch):
             raise trained.errors[len(trained.jobs)]
         return executed(job, *given, **options)
 
-    monkeypatch.setattr(tuning, "execute", execute)
+    monkeypatch.setattr(tuning, "train_job", execute)
     return trained
 
 
@@ -157,7 +157,7 @@ def test_optuna_prints_no_tracebacks(tmp_path, trained, error):
 
 def test_two_programs_do_not_share_a_study(tmp_path, trained):
     first = tuned(tmp_path, 1)
-    with locked(first.directory), pytest.raises(BusyError, match=r"tune-elman.* is in use by"):
+    with lock_folder(first.directory), pytest.raises(BusyError, match=r"tune-elman.* is in use by"):
         tuned(tmp_path, 2)
     assert len(trained.jobs) == 1
     assert len(tuned(tmp_path, 2).trials) == 2
@@ -244,7 +244,7 @@ def test_what_cannot_be_tried_is_said_before_anything_is_made(tmp_path, trained,
 
 
 def test_data_that_no_trial_can_be_run_on_are_no_settings_fault(tmp_path, monkeypatch, trained):
-    read = tuning.read_source
+    read = tuning.load_run_data
 
     def spoilt(*given, **options):
         found = read(*given, **options)
@@ -252,21 +252,21 @@ def test_data_that_no_trial_can_be_run_on_are_no_settings_fault(tmp_path, monkey
         x[3, 2] = torch.nan
         return replace(found, data=replace(found.data, train=replace(found.data.train, x=x)))
 
-    monkeypatch.setattr(tuning, "read_source", spoilt)
+    monkeypatch.setattr(tuning, "load_run_data", spoilt)
     with pytest.raises(DataError, match=r"^x of the train data is not finite at sequence 3"):
         tuned(tmp_path, 1, vary={"recipe.lr": [0.01, 0.1]})
     assert not list(tmp_path.iterdir())
 
 
 def test_the_test_data_are_not_looked_at(tmp_path, monkeypatch, trained):
-    read = tuning.read_source
+    read = tuning.load_run_data
 
     def spoilt(*given, **options):
         found = read(*given, **options)
         test = replace(found.data.test, x=found.data.test.x * torch.nan)
         return replace(found, data=replace(found.data, test=test))
 
-    monkeypatch.setattr(tuning, "read_source", spoilt)
+    monkeypatch.setattr(tuning, "load_run_data", spoilt)
     assert len(tuned(tmp_path, 1).trials) == 1
 
 

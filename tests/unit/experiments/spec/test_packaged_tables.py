@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from tauflow.cells.catalog import MODELS
-from tauflow.data.catalog import DATASETS
+from tauflow.cells.registry import MODELS
+from tauflow.data.registry import DATASETS
 from tauflow.experiments import list_experiments, load_experiment, parameter_counts
 from tauflow.experiments.report.table import looks_ahead
 from tauflow.experiments.spec.experiment import READY
-from tauflow.models import DRIVING_MODELS, driving_model, model_entry
-from tauflow.models.registry import WHOLE_MODELS, entry_of
+from tauflow.models import DRIVING_MODELS, driving_model, get_model_entry
+from tauflow.models.registry import WHOLE_MODELS, get_model_info
 from tauflow.training import LOSSES, METRICS
 
 TABLES = {
@@ -52,7 +52,7 @@ def test_a_table_says_what_it_runs(name):
     for row in experiment.rows:
         if row.status == READY:
             card = DATASETS[row.part.dataset]
-            model_entry(row.model.cell)
+            get_model_entry(row.model.cell)
             assert LOSSES[row.loss].target == LOSSES[card.loss].target
             assert METRICS[row.metric].target == METRICS[card.metric].target
             validates = card.sizes[1] or {"setting", "holdout"} & set(row.part.options)
@@ -201,6 +201,6 @@ def test_every_causal_network_has_the_same_budget():
         *("gru-d-unmasked", "gru-d-rubanova", "rnn-decay-rubanova", "ode-rnn-rubanova"),
         *("rnn-impute", "hippo-lagt"),
     }
-    causal = {name for name in [*MODELS, *WHOLE_MODELS] if not entry_of(name).looks_ahead({})}
+    causal = {name for name in [*MODELS, *WHOLE_MODELS] if not get_model_info(name).looks_ahead({})}
     assert networks | variants == causal
     assert not networks & variants

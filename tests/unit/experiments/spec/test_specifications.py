@@ -10,9 +10,9 @@ from tauflow.errors import (
     UnknownNameError,
 )
 from tauflow.experiments import load_experiment
-from tauflow.experiments.run.rows import job_of
-from tauflow.models.specified import ModelSpec, build_model
-from tauflow.runs.job import execute, load_part
+from tauflow.experiments.run.row_jobs import make_job
+from tauflow.models.spec import ModelSpec, build_model
+from tauflow.runs.job import load_dataset, train_job
 
 
 def test_recipes_are_those_of_the_papers():
@@ -34,7 +34,7 @@ def test_shared_tables_and_own_keys_are_merged():
 
 
 def test_the_model_fits_the_data():
-    data = load_part(tiny().rows[0].part)
+    data = load_dataset(tiny().rows[0].part)
     model = build_model(ModelSpec("cfc", 4), data.card)
     y, _ = model(data.test.x, dt=data.test.dt)
     assert y.shape == data.test.y.shape
@@ -54,7 +54,7 @@ def test_the_model_fits_the_data():
 def test_a_whole_model_fits_the_data_too(name, options, outputs):
     entry = {**parsed()["row"][0], "model": {"cell": name, "hidden_size": 4, **options}}
     (whole,) = tiny(row=[entry]).rows
-    data = load_part(whole.part)
+    data = load_dataset(whole.part)
     model = build_model(whole.model, data.card)
     y, _ = model(data.test.x, dt=data.test.dt)
     assert y.shape == (*data.test.y.shape[:2], getattr(data.card, outputs))
@@ -74,9 +74,9 @@ def test_a_whole_model_of_a_table_trains(model):
     part = [{"name": "", "dataset": "xor-event"}]
     recipe = {"epochs": 2, "batch_size": 6, "select": "last"}
     table = tiny(row=[row], part=part, recipe=recipe, loss="bce", metric="binary_accuracy")
-    full = load_part(table.rows[0].part)
+    full = load_dataset(table.rows[0].part)
     data = TaskData(full.card, full.train[:12], None, full.test[:6])
-    record, trained = execute(job_of(table, table.rows[0], 0), data)
+    record, trained = train_job(make_job(table, table.rows[0], 0), data)
     assert 0 <= record.test <= 1
     assert record.parameters == sum(p.numel() for p in trained.parameters())
     y, _ = trained(data.test.x, dt=data.test.dt, mask=data.test.mask)
@@ -99,7 +99,7 @@ WRONG_WHOLE = [
 
 @pytest.mark.parametrize(("model", "error", "message"), WRONG_WHOLE)
 def test_what_does_not_fit_a_whole_model_is_said(model, error, message):
-    data = load_part(tiny().rows[0].part)
+    data = load_dataset(tiny().rows[0].part)
 
     def build():
         table = tiny(row=[{**parsed()["row"][0], "model": {"hidden_size": 4, **model}}])

@@ -6,15 +6,15 @@ from tiny_experiment import parsed, tiny
 from tauflow.errors import SpecificationError
 from tauflow.experiments import load_experiment
 from tauflow.experiments.spec.parse import experiment_from_dict
-from tauflow.experiments.spec.variation import varied
+from tauflow.experiments.spec.variation import make_variation
 
 
 def test_without_changes_a_table_is_itself():
-    assert varied(tiny(), {}) == tiny()
+    assert make_variation(tiny(), {}) == tiny()
 
 
 def test_recipe_model_and_data_of_every_row_can_differ():
-    found = varied(
+    found = make_variation(
         tiny(),
         {"recipe.lr": 0.5, "model.hidden_size": 7, "model.num_layers": 2, "data.noise": 0.25},
     )
@@ -24,7 +24,7 @@ def test_recipe_model_and_data_of_every_row_can_differ():
         if own.model is None:
             assert row == own
             continue
-        assert row.recipe == own.recipe.changed({"lr": 0.5})
+        assert row.recipe == own.recipe.with_changes({"lr": 0.5})
         assert (row.model.hidden_size, row.model.cell) == (7, own.model.cell)
         assert row.model.options == {**own.model.options, "num_layers": 2}
         assert row.part.options == {**own.part.options, "noise": 0.25}
@@ -32,7 +32,9 @@ def test_recipe_model_and_data_of_every_row_can_differ():
 
 def test_the_order_of_settings_makes_no_other_table():
     settings = {"recipe.lr": 0.5, "model.hidden_size": 7}
-    assert varied(tiny(), settings) == varied(tiny(), dict(reversed(settings.items())))
+    assert make_variation(tiny(), settings) == make_variation(
+        tiny(), dict(reversed(settings.items()))
+    )
 
 
 def test_values_that_rows_have_already_are_refused():
@@ -41,15 +43,17 @@ def test_values_that_rows_have_already_are_refused():
     with pytest.raises(
         SpecificationError, match=r"^recipe.lr=0\.\d+ changes nothing: gru of tiny is"
     ):
-        varied(table, same, ["gru"])
-    wider = replace(table.row("elman"), recipe=table.row("elman").recipe.changed({"lr": 0.5}))
+        make_variation(table, same, ["gru"])
+    wider = replace(table.row("elman"), recipe=table.row("elman").recipe.with_changes({"lr": 0.5}))
     rows = tuple(wider if row.name == "elman" else row for row in table.rows)
-    assert varied(replace(table, rows=rows), same).row("elman").recipe.lr == same["recipe.lr"]
+    assert (
+        make_variation(replace(table, rows=rows), same).row("elman").recipe.lr == same["recipe.lr"]
+    )
 
 
 def test_every_setting_of_a_search_differs():
     table = load_experiment("gnode-figure-1")
-    own, row = (one.row("gnode-6") for one in (table, varied(table, {"recipe.epochs": 5})))
+    own, row = (one.row("gnode-6") for one in (table, make_variation(table, {"recipe.epochs": 5})))
     assert [one.label for one in row.search] == [one.label for one in own.search]
     assert {one.recipe.lr for one in row.search} == {one.recipe.lr for one in own.search}
     assert {one.recipe.epochs for one in row.search} == {5}
@@ -62,7 +66,9 @@ def searching(**grid):
 
 def test_what_is_changed_is_not_searched_and_all_else_is():
     table = searching(clip_norm=[0.01, 10.0], lr=[0.1, 0.2], betas=[[0.9, 0.99], [0.8, 0.9]])
-    by_kind = varied(table, {"recipe.clip": "per_tensor", "recipe.lr": 0.5}).row("gru").search
+    by_kind = (
+        make_variation(table, {"recipe.clip": "per_tensor", "recipe.lr": 0.5}).row("gru").search
+    )
     assert {one.recipe.clip for one in by_kind} == {"per_tensor"}
     assert {one.recipe.lr for one in by_kind} == {0.5}
     tried = {(one.recipe.clip_norm, one.recipe.betas) for one in by_kind}
@@ -73,14 +79,14 @@ def test_what_is_changed_is_not_searched_and_all_else_is():
 
 def test_what_is_searched_is_kept_if_one_setting_is_left():
     table = searching(clip_norm=[0.25], lr=[0.1, 0.2])
-    row = varied(table, {"recipe.lr": 0.2}).row("gru")
+    row = make_variation(table, {"recipe.lr": 0.2}).row("gru")
     assert (row.recipe.clip_norm, row.recipe.lr, row.search) == (0.25, 0.2, ())
-    row = varied(searching(clip_norm=[0.25]), {"recipe.epochs": 5}).row("gru")
+    row = make_variation(searching(clip_norm=[0.25]), {"recipe.epochs": 5}).row("gru")
     assert (row.recipe.clip_norm, row.recipe.epochs, row.search) == (0.25, 5, ())
 
 
 def test_settings_with_one_label_stay_two():
-    row = varied(searching(lr=[0.1, 0.10000001]), {"recipe.batch_size": 3}).row("gru")
+    row = make_variation(searching(lr=[0.1, 0.10000001]), {"recipe.batch_size": 3}).row("gru")
     assert [one.recipe.lr for one in row.search] == [0.1, 0.10000001]
 
 
@@ -88,14 +94,14 @@ def test_an_entry_that_is_changed_leaves_the_others():
     options = {"optimizer": "sgd", "optimizer_options": {"momentum": 0.75, "nesterov": True}}
     recipe = {**parsed()["recipe"], **options}
     change = {"recipe.optimizer_options.momentum": 0.5}
-    row = varied(tiny(recipe=recipe), change).row("gru")
+    row = make_variation(tiny(recipe=recipe), change).row("gru")
     assert row.recipe.optimizer_options == {"momentum": 0.5, "nesterov": True}
     grid = {
         "optimizer_options": [
             {"momentum": m, "nesterov": n} for m, n in ((0.9, True), (0.8, True), (0.7, False))
         ]
     }
-    row = varied(tiny(recipe=recipe, search={"recipe": grid}), change).row("gru")
+    row = make_variation(tiny(recipe=recipe, search={"recipe": grid}), change).row("gru")
     left = [{"momentum": 0.5, "nesterov": True}, {"momentum": 0.5, "nesterov": False}]
     assert [one.recipe.optimizer_options for one in row.search] == left
     assert [one.values["recipe.optimizer_options"] for one in row.search] == left
@@ -103,7 +109,9 @@ def test_an_entry_that_is_changed_leaves_the_others():
 
 def test_names_that_files_cannot_have_are_shortened():
     one, other = (
-        varied(tiny(), {"recipe.curriculum": list(range(1, n)), "recipe.curriculum_epochs": 1})
+        make_variation(
+            tiny(), {"recipe.curriculum": list(range(1, n)), "recipe.curriculum_epochs": 1}
+        )
         for n in (90, 91)
     )
     assert len(one.name) == len(other.name) == 200
@@ -124,38 +132,38 @@ def test_names_that_files_cannot_have_are_shortened():
 )
 def test_a_wrong_setting_is_named(changes, message):
     with pytest.raises(SpecificationError, match=message):
-        varied(tiny(), changes)
+        make_variation(tiny(), changes)
 
 
 def test_only_the_rows_that_are_run_have_to_be_possible():
     table = load_experiment("cfc-table-5")
     with pytest.raises(SpecificationError, match="of 'rnn-impute/observed': min_lr must be"):
-        varied(table, {"recipe.lr": 3e-4})
-    found = varied(table, {"recipe.lr": 3e-4}, ["phased-lstm"])
+        make_variation(table, {"recipe.lr": 3e-4})
+    found = make_variation(table, {"recipe.lr": 3e-4}, ["phased-lstm"])
     own = table.row("phased-lstm").recipe
-    assert found.row("phased-lstm").recipe == own.changed({"lr": 3e-4})
+    assert found.row("phased-lstm").recipe == own.with_changes({"lr": 3e-4})
     assert found.row("rnn-impute/observed") == table.row("rnn-impute/observed")
 
 
 def test_an_option_means_what_it_means_to_the_model_of_the_row():
     """Another row's model has an option of the same name, and other values."""
     table = load_experiment("cfc-table-5")
-    row = varied(table, {"model.form": "released"}, ["phased-lstm"]).row("phased-lstm")
+    row = make_variation(table, {"model.form": "released"}, ["phased-lstm"]).row("phased-lstm")
     assert row.model.options["form"] == "released"
-    changed = varied(table, {"model.ratio": 0.5}, ["phased-lstm"])  # no other model has it
+    changed = make_variation(table, {"model.ratio": 0.5}, ["phased-lstm"])  # no other model has it
     others = [(new, old) for new, old in zip(changed.rows, table.rows, strict=True) if new != old]
     assert [new.name for new, _ in others] == ["phased-lstm"]
     with pytest.raises(SpecificationError, match=r"of 'phased-lstm': form='input' is unknown"):
-        varied(table, {"model.form": "input"}, ["phased-lstm"])
+        make_variation(table, {"model.form": "input"}, ["phased-lstm"])
 
 
 def test_what_is_changed_is_not_searched():
     table = load_experiment("one-budget")
-    row = varied(table, {"recipe.lr": 0.5}, ["lstm/gesture"]).row("lstm/gesture")
+    row = make_variation(table, {"recipe.lr": 0.5}, ["lstm/gesture"]).row("lstm/gesture")
     assert not row.search
     assert row.recipe.lr == 0.5
     table = load_experiment("gnode-figure-1")
-    row, own = varied(table, {"recipe.lr": 0.5}).row("gnode-6"), table.row("gnode-6")
+    row, own = make_variation(table, {"recipe.lr": 0.5}).row("gnode-6"), table.row("gnode-6")
     assert {one.recipe.lr for one in row.search} == {0.5}
     assert len({one.label for one in row.search}) == len(row.search) == len(own.search) / 3
     assert not any("lr" in one.label for one in row.search)
@@ -163,7 +171,7 @@ def test_what_is_changed_is_not_searched():
 
 def test_the_data_of_a_search_change_too():
     table = load_experiment("gnode-table-1")
-    row = varied(table, {"data.fill": "skip"}, ["gru/characters"]).row("gru/characters")
+    row = make_variation(table, {"data.fill": "skip"}, ["gru/characters"]).row("gru/characters")
     own = table.row("gru/characters")
     assert row.part.options == {**own.part.options, "fill": "skip"}
     assert row.search_part.options == {**own.search_part.options, "fill": "skip"}
@@ -171,4 +179,4 @@ def test_the_data_of_a_search_change_too():
 
 def test_a_table_that_is_not_trained_has_no_settings():
     with pytest.raises(SpecificationError, match=r"no row that is trained.*Leave out recipe\.lr"):
-        varied(load_experiment("ltc-table-2"), {"recipe.lr": 0.5})
+        make_variation(load_experiment("ltc-table-2"), {"recipe.lr": 0.5})

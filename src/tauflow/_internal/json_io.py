@@ -1,0 +1,42 @@
+"""JSON that somebody else may have written: every text that is not plain raises ``ValueError``."""
+
+import json
+from typing import Any
+
+MAX_DEPTH = 64
+"""How many containers may stand in one another; what tauflow writes has fewer than ten."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the content of a JSON text.
+
+    Raises:
+        ValueError: it is no JSON, not in UTF-8, holds a number of thousands of digits, or is nested
+            more deeply than :data:`DEEPEST`, which could exhaust the stack of whoever walks it.
+            ``json.JSONDecodeError`` of what is no JSON at all.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"it is nested more deeply than {MAX_DEPTH} levels") from error
+    check_depth(value)
+    return value
+
+
+def check_depth(value: Any) -> None:
+    """Raise ``ValueError`` for lists and dictionaries nested more deeply than :data:`DEEPEST`."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _list_containers(outer)]
+        if not level:
+            return
+    raise ValueError(f"it is nested more deeply than {MAX_DEPTH} levels")
+
+
+def _list_containers(value: Any) -> list[Any]:
+    """Return the containers in a container."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return []
+    return [inner for inner in value if isinstance(inner, dict | list)]

@@ -1,0 +1,39 @@
+"""Import an optional dependency on first use, or say how to get it."""
+
+import importlib
+import importlib.metadata
+import re
+from typing import Any
+
+from tauflow.errors import MissingExtraError
+
+
+def require(module: str, *, extra: str) -> Any:
+    """Import ``module`` and return it.
+
+    Args:
+        module: name of the module to import, e.g. ``"pandas"``.
+        extra: name of the tauflow extra that installs it.
+
+    Raises:
+        MissingExtraError: the module is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not module.startswith(error.name):
+            raise  # the module is there, but one of its own imports is not
+        raise MissingExtraError(
+            f"{module} is not installed. Install it with: {get_install_command(extra)}"
+        ) from error
+
+
+def get_install_command(extra: str) -> str:
+    """Return the command that installs what an extra needs, however tauflow was installed."""
+    try:
+        lines = importlib.metadata.requires("tauflow") or []
+    except importlib.metadata.PackageNotFoundError:  # only on the path
+        lines = []
+    ours = re.compile(rf"([^;]*);.*\bextra == ['\"]{re.escape(extra)}['\"]")
+    found = [match[1].strip() for line in lines if (match := ours.fullmatch(line))]
+    return "pip install " + " ".join(f"'{name}'" for name in found or [f"tauflow[{extra}]"])

@@ -1,0 +1,217 @@
+"""What a cell was built of, so that what replaced it later is seen before anything reads it.
+
+Operations of torch look at the shapes that they are given. Compiled loops, and some of torch's own
+fused operators, read as far as the sizes say, beyond the end of a parameter that became smaller.
+And a kernel reads a part's parameters where the cell's step calls the part.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
+
+from tauflow._internal.checks import is_jit_tracing, shape_error
+from tauflow._internal.module_hooks import HOOKS, has_hooks
+from tauflow.errors import ArgumentError, ShapeError
+
+if TYPE_CHECKING:
+    from .base import AbstractCell
+
+_PLAIN_TENSOR_TYPES = (nn.Parameter, Tensor)
+_FIXED_ATTRIBUTES = (
+    *("input_size", "hidden_size", "in_features", "out_features", "wiring"),
+    *("form", "mode", "time_bias", "blocks", "elastance"),
+)
+_SOLVER_ATTRIBUTES = ("solver", "substeps", "rtol", "atol")
+"""What a cell with a ``gap`` tells of its solver, which does not follow."""
+
+_HOOKED = "has hooks"
+_STEP_METHODS = {"forward", "step", "hoist", "advance", "readout"}
+
+
+class ModuleSnapshot(NamedTuple):
+    """A module of a cell as its constructor left it.
+
+    Args:
+        path: names that lead to it.
+        kind: its class.
+        children: names of its own parts.
+        tensors: its parameters and buffers: name, shape, and whether they are floating.
+        sizes: its attributes on which shapes depend, or that the step does not read.
+    """
+
+    path: tuple[str, ...]
+    kind: type[nn.Module]
+    children: tuple[str, ...]
+    tensors: tuple[tuple[str, tuple[int, ...], bool], ...]
+    sizes: tuple[tuple[str, Any], ...]
+
+
+def take_snapshot(cell: nn.Module) -> tuple[ModuleSnapshot, ...]:
+    """Return what a cell consists of now, itself first."""
+    parts = []
+    for dotted, module in cell.named_modules(remove_duplicate=False):
+        own = vars(module)
+        tensors = tuple(
+            (name, tuple(tensor.shape), tensor.is_floating_point())
+            for name, tensor in {**module._parameters, **module._buffers}.items()
+            if tensor is not None
+            and type(tensor) in _PLAIN_TENSOR_TYPES  # a lazy one has no shape yet
+        )
+        sizes = tuple((name, own[name]) for name in _FIXED_ATTRIBUTES if name in own)
+        if "flow_solver" in own:
+            sizes += tuple((name, own.get(name)) for name in _SOLVER_ATTRIBUTES)
+        path = tuple(dotted.split(".")) if dotted else ()
+        parts.append(ModuleSnapshot(path, type(module), tuple(module._modules), tensors, sizes))
+    return tuple(parts)
+
+
+def find_modification(cell: "AbstractCell") -> str | None:
+    """Return why only the cell's own step still knows what it computes, or ``None``.
+
+    A part may have been replaced by another module, wrapped, or given hooks, a tensor replaced by
+    one of another dtype or of a class of its own: a step calls them, a kernel would not.
+
+    Raises:
+        ShapeError: a parameter or buffer has another shape than the cell was built with. Torch
+            would broadcast some, which then are another model in silence: a bias (N,) become (1,)
+            is shared by all neurons, one become (N, 1) differs by sequence where B equals N.
+        ArgumentError: an attribute on which shapes depend has another value, or one that says what
+            the cell's solver is; or a part has hooks that nothing calls.
+    """
+    parts: tuple[ModuleSnapshot, ...] | None = cell.__dict__.get("_parts_when_built")
+    if parts is None:
+        return "it was not built by its constructor"
+    reason: str | None = None
+    present: list[Tensor] = []
+    for part in parts:
+        module = _find_submodule(cell, part.path)
+        if module is None:
+            reason = reason or f"its {_join_path(part.path)} is gone"
+            continue
+        altered = _find_alteration(module, part) if _is_possibly_altered(module, part) else None
+        if altered is not None:
+            reason = reason or f"its {_join_path(part.path)} {altered}"
+            if altered == _HOOKED and ".".join(part.path) in cell.uncalled_submodules:
+                raise ArgumentError(
+                    f"{type(cell).__name__}: its {_join_path(part.path)} {altered}, which would "
+                    "never "
+                    f"be called: the cell reads the parameters of its {_join_path(part.path)}. "
+                    "Register them on the cell."
+                )
+            if not _is_exact_instance(module, part.kind):
+                continue
+        _check_fixed_attributes(cell, module, part)
+        odd = _check_tensors(cell, module, part, present)
+        reason = reason or odd
+    return reason or _find_mixed_dtype(present)
+
+
+def _find_submodule(module: nn.Module | None, path: tuple[str, ...]) -> nn.Module | None:
+    for name in path:
+        if module is None:
+            return None
+        module = module._modules.get(name)
+    return module
+
+
+def _is_exact_instance(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether a module is of a class, parametrised or not; a subclass may compute anything."""
+    return module.__class__ is kind or type_before_parametrizations(module) is kind
+
+
+def _is_possibly_altered(module: nn.Module, part: ModuleSnapshot) -> bool:
+    """Whether :func:`_altered` is worth its time, which most forward passes cannot spare."""
+    own: dict[str, Any] = module.__dict__
+    return (
+        module.__class__ is not part.kind
+        or len(own["_modules"]) != len(part.children)  # others by the same names have other classes
+        or not own.keys().isdisjoint(_STEP_METHODS)
+        or any(own[kind] for kind in HOOKS)
+    )
+
+
+def _find_alteration(module: nn.Module, part: ModuleSnapshot) -> str | None:
+    """Return what makes calling a module differ from what its parameters say."""
+    if not _is_exact_instance(module, part.kind):
+        return f"is a {type(module).__name__} now"
+    if tuple(module._modules) != part.children:
+        now = set(module._modules) - {"parametrizations"}
+        if now != set(part.children):
+            return f"has the parts {sorted(now)} now"
+    if not module.__dict__.keys().isdisjoint(_STEP_METHODS):
+        return "has a method of its own now"
+    return _HOOKED if has_hooks(module) else None
+
+
+def _check_fixed_attributes(cell: nn.Module, module: nn.Module, part: ModuleSnapshot) -> None:
+    own = module.__dict__
+    for name, value in part.sizes:
+        if own.get(name) != value:
+            built = (
+                getattr(own["flow_solver"], name, value) if name in _SOLVER_ATTRIBUTES else value
+            )
+            raise ArgumentError(
+                f"{type(cell).__name__}: {_join_path((*part.path, name))} is {own.get(name)!r}, "
+                "but "
+                f"the cell was built with {built!r}. Build a cell with the new value."
+            )
+
+
+def _check_tensors(
+    cell: nn.Module, module: nn.Module, part: ModuleSnapshot, present: list[Tensor]
+) -> str | None:
+    """Add the floating tensors to ``present``; return which one is no plain tensor."""
+    own, parameters, buffers = module.__dict__, module._parameters, module._buffers
+    reason = None
+    for name, shape, floating in part.tensors:
+        tensor: Any = parameters.get(name)
+        if tensor is None:  # a buffer, or what a reparametrisation put in a parameter's place
+            tensor = buffers.get(name, own.get(name))
+        if tensor.__class__ not in _PLAIN_TENSOR_TYPES:
+            if tensor is not None or not is_parametrized(module, name):
+                reason = f"its {_join_path((*part.path, name))} is a {type(tensor).__name__} now"
+            continue
+        if tensor.shape != shape:
+            raise parameter_shape_error(cell, ".".join((*part.path, name)), tensor, shape)
+        if floating:
+            present.append(tensor)
+    return reason
+
+
+def _find_mixed_dtype(present: list[Tensor]) -> str | None:
+    """Return in what tensors differ that were alike, or ``None``."""
+    if not present:
+        return None
+    dtype, on_cpu = present[0].dtype, present[0].is_cpu
+    for tensor in present:
+        if tensor.dtype is not dtype:
+            return f"its parameters have several dtypes, {dtype} and {tensor.dtype}"
+        if tensor.is_cpu is not on_cpu:
+            return f"its parameters are on several devices, {present[0].device} and {tensor.device}"
+    return None
+
+
+def parameter_shape_error(
+    cell: nn.Module, name: str, tensor: Tensor, shape: tuple[int, ...]
+) -> ShapeError:
+    """Build the error about a parameter or buffer that no longer fits its cell."""
+    advice = "The cell was built with that shape; for another one build a cell of other sizes."
+    return shape_error(type(cell).__name__, name, tensor, str(shape), advice)
+
+
+def _join_path(path: tuple[str, ...]) -> str:
+    return ".".join(path) or "own step"
+
+
+def read_parameter(module: nn.Module, name: str, *shape: int) -> Tensor:
+    """Return a parameter of a part, which a parametrisation may compute anew at every access.
+
+    Raises:
+        ShapeError: what it computes has another shape.
+    """
+    tensor: Tensor = getattr(module, name)
+    if not is_jit_tracing() and tensor.shape != shape:  # a trace is to hold no look
+        kind = type_before_parametrizations(module).__name__
+        raise shape_error(kind, name, tensor, str(shape), "Its parametrization computes another.")
+    return tensor

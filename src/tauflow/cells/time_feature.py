@@ -1,0 +1,34 @@
+"""Cells without a clock of their own, which may be told the gap as one more feature."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tauflow._internal.checks import check_bool
+
+from .base import AbstractHoistedCell
+
+
+class AbstractTimeFeatureCell(AbstractHoistedCell):
+    """A discrete cell that feels a gap only if it is appended to the input.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        append_dt: whether the gap is appended to the input, which then has D + 1 features.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *, append_dt: bool = False) -> None:
+        super().__init__(input_size, hidden_size)
+        self.append_dt = self.uses_dt = check_bool(append_dt=append_dt)
+
+    @property
+    def feature_size(self) -> int:
+        """Width F of what the weights on the input see: D, or D + 1 with the gap."""
+        return self.input_size + self.append_dt
+
+    def features(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Float[Tensor, "*batch F"]:
+        """Return what the weights on the input see."""
+        return torch.cat([x, dt], dim=-1) if self.append_dt else x

@@ -1,0 +1,205 @@
+"""Options that commands share: fields of the recipe, a file of settings, a device, folders."""
+
+import csv
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tauflow._internal.registry import suggest_name
+from tauflow.errors import ArgumentError, SpecificationError
+
+_TABLES = ("recipe", "options", "table")
+
+
+def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return the values of a file of settings, and its tables."""
+    from tauflow.runs.toml_files import read_toml
+
+    values = read_toml(path)
+    tables = {name: values.pop(name, {}) for name in _TABLES}
+    for name, table in tables.items():
+        if not isinstance(table, Mapping):
+            raise SpecificationError(f"{path}: {name} must be a table, [{name}].")
+    return values, tables
+
+
+def _apply_config(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Let a file's values stand for options that are not given."""
+    if path is None:
+        return None
+    path = Path(os.path.expanduser(path))
+    values, tables = _read_config(path)
+    params = {param.name or "" for param in ctx.command.params}
+    known = {name for name in params if not name.startswith("table_")}
+    columns = {name.removeprefix("table_") for name in params - known}
+    for name in values:
+        if name in tables["recipe"]:
+            raise SpecificationError(
+                f"{path}: {name} and {name} of [recipe] say the same. Leave one of them out."
+            )
+    for names, allowed in ((values, known - {"config"}), (tables["table"], columns)):
+        for name in names:
+            if name not in allowed:
+                raise SpecificationError(
+                    f"{path} has an unknown entry {name!r}.{suggest_name(name, allowed)} Known: "
+                    f"{', '.join(sorted(allowed))}; and tables "
+                    f"{', '.join(f'[{one}]' for one in _TABLES)}."
+                )
+    own = {f"table_{name}": _format_value(value) for name, value in tables["table"].items()}
+    repeated = {param.name for param in ctx.command.params if getattr(param, "multiple", False)}
+    listed = {k: [v] if k in repeated and isinstance(v, str) else v for k, v in values.items()}
+    ctx.default_map = {**listed, **own}
+    return path
+
+
+def _format_value(value: Any) -> Any:
+    """Return what the command line would be given for a value; names with a comma in quotes."""
+    if not isinstance(value, list):
+        return value
+    row = io.StringIO()
+    csv.writer(row, lineterminator="").writerow(value)
+    return row.getvalue()
+
+
+def expand_home(path: Path | None) -> Path | None:
+    """Expand a ``~`` that the shell has left, as in ``--runs=~/runs``."""
+    return None if path is None else Path(os.path.expanduser(path))
+
+
+ResultsOption = Annotated[
+    Path,
+    typer.Option(
+        "--results", callback=expand_home, file_okay=False, help="Folder of results and reports."
+    ),
+]
+
+ModelsOption = Annotated[
+    str | None,
+    typer.Option("--models", help="Rows, separated by commas; all by default."),
+]
+
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of a Dask scheduler whose workers run; local starts --jobs of them, or one "
+        "for each core."
+    ),
+]
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        callback=_apply_config,
+        is_eager=True,
+        help="A TOML file of these options, and of tables recipe, options and table.",
+    ),
+]
+DeviceOption = Annotated[
+    str | None, typer.Option(help="Where to train, such as cuda; by default the CPU.")
+]
+MetricOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        help="auroc, average_precision, brier, f1, rmse, r2, ...; several with commas, or "
+        "repeated. The first one selects the epoch.",
+    ),
+]
+RecipeSetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="recipe.lr=0.01, any field of the recipe; may be repeated."),
+]
+RowSetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="recipe.lr=0.01, model.hidden_size=64 or data.split=by_time: other settings of the "
+        "rows; may be repeated.",
+    ),
+]
+LogOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Also log to csv, tensorboard, mlflow or wandb; may be repeated."),
+]
+
+
+def is_from_config(ctx: typer.Context, option: str) -> bool:
+    """Whether a command has the value of an option from the file of settings."""
+    source = ctx.get_parameter_source(option)
+    return source is not None and source.name == "DEFAULT_MAP"
+
+
+def read_config_table(config: Path | None, name: str) -> dict[str, Any]:
+    """Return a table of the file of settings, empty without one.
+
+    TOML has no null: the text "null" stands for it, as in ``--set``.
+    """
+    if config is None:
+        return {}
+    from tauflow.runs.best_config import NULL
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [plain(one) for one in value]
+        return None if value == NULL else value
+
+    return {k: plain(v) for k, v in _read_config(config)[1][name].items()}
+
+
+def parse_recipe_options(
+    texts: list[str] | None, config_fields: Mapping[str, Any], **named_fields: Any
+) -> dict[str, Any]:
+    """Return the fields of the recipe that the command line gives.
+
+    Args:
+        texts: of ``--set``.
+        config_fields: fields of the file of settings; one of which an entry is given keeps its
+            others.
+        named_fields: by options of their own, ``None`` where they are not.
+
+    Raises:
+        ArgumentError: a setting is not of the recipe, or is given twice.
+    """
+    from tauflow.runs.toml_files import merge_entries
+
+    said = {name: value for name, value in named_fields.items() if value is not None}
+    options = set(said)
+    for key, value in parse_settings(texts).items():
+        place, _, name = key.partition(".")
+        if place != "recipe" or not name:
+            raise ArgumentError(
+                f"--set {key}: settings are of the recipe, such as recipe.{name or key}. Options "
+                "of the model are given with --option."
+            )
+        field = name.partition(".")[0]
+        if field in options:
+            raise ArgumentError(
+                f"--set {key} and --{field.replace('_', '-')} say the same. Leave one of them out."
+            )
+        said[name] = value
+    fields = {name.partition(".")[0] for name in said}
+    return {name: v for name, v in merge_entries(config_fields, said).items() if name in fields}
+
+
+def parse_settings(texts: list[str] | None) -> dict[str, Any]:
+    """Return what ``--set`` gives by dotted name; ``recipe.A.b`` is entry b of the recipe's A.
+
+    Raises:
+        ArgumentError: a text has no ``=``, or a key comes twice, as a whole and by its entries too.
+    """
+    from .argument_parsing import parse_key_values
+
+    said = parse_key_values(texts or [], option="--set")
+    for key in said:
+        for whole in said:
+            if key.startswith(f"{whole}."):
+                raise ArgumentError(
+                    f"--set {key} and --set {whole} say the same. Leave one of them out."
+                )
+    return said

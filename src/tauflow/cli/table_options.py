@@ -1,0 +1,299 @@
+"""Options that describe a table of the user's own, derived from :class:`TableOptions`."""
+
+import csv
+import inspect
+import io
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+
+import typer
+
+from tauflow.data.table.options import (
+    AUTO,
+    BY_ID,
+    BY_TIME,
+    DECIMALS,
+    DUPLICATES,
+    READ_OPTIONS,
+    TableOptions,
+    parse_option_docs,
+)
+from tauflow.data.table.times import UNITS
+from tauflow.errors import ArgumentError, DataError
+
+if TYPE_CHECKING:
+    from tauflow.data.table.keys import KeyColumns
+    from tauflow.runs.run_data import CsvFile
+
+_PANEL = "A table of your own"
+_CHOICES = {
+    "time_unit": (AUTO, *UNITS),
+    "split_by": (BY_ID, BY_TIME),
+    "duplicates": DUPLICATES,
+    "decimal": DECIMALS,
+}
+"""What the text of an option may be; of times that are numbers, a unit is any name."""
+_OPTIONAL_ROLES = ("id", "time", "long", "target")
+"""Roles of which ``none`` says that no column has them, unless one is called so."""
+_NON_ROLE_OPTIONS = READ_OPTIONS | {"window", "stride", "horizon", "season", "time_unit", "scale"}
+_NON_ROLE_OPTIONS |= {"split", "split_seed", "split_by"}
+"""Options that say nothing of what columns are."""
+_MAX_MERGED_SHARE = 0.01
+"""Share of the rows that may be merged without being asked for."""
+
+
+def add_table_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each field of :class:`TableOptions`.
+
+    The options that were given reach the argument ``table_options``, {name of the field: value}.
+    """
+
+    @wraps(command)
+    def parsed(**kwargs: Any) -> None:
+        texts = {one: kwargs.pop(f"table_{one.name}") for one in fields(TableOptions)}
+        command(
+            **kwargs,
+            table_options={
+                one.name: _parse_value(one, v) for one, v in texts.items() if v is not None
+            },
+        )
+
+    told = parse_option_docs()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = [
+        inspect.Parameter(
+            f"table_{one.name}",
+            keyword,
+            default=None,
+            annotation=_make_option(one, told.get(one.name)),
+        )
+        for one in fields(TableOptions)
+    ]
+    rest = [
+        one.replace(kind=keyword)
+        for one in inspect.signature(command).parameters.values()
+        if one.name != "table_options"
+    ]
+    parsed.__signature__ = inspect.Signature([*rest, *own])  # type: ignore[attr-defined]
+    return parsed
+
+
+def _make_option(one: Field[Any], description: str | None) -> Any:
+    """Return the annotation of the option for a field: its type, flags and help."""
+    kind = _get_option_type(one)
+    help = _shorten_help(description or "")
+    return Annotated[
+        kind | None,
+        typer.Option(
+            *_get_flags(one),
+            help=f"{help} {_format_choices(one, help)}".strip(),
+            rich_help_panel=_PANEL,
+        ),
+    ]
+
+
+def _get_option_type(one: Field[Any]) -> type:
+    """Return the type of the option for a field."""
+    kinds = set(get_args(one.type) or (one.type,)) - {type(None)}
+    return next((simple for simple in (bool, str, int) if simple in kinds), str)
+
+
+def _get_flags(one: Field[Any]) -> tuple[str, ...]:
+    """Return the flags of the option for a field."""
+    flag = "--" + one.name.replace("_", "-")
+    if _get_option_type(one) is bool and one.default is True:
+        flag = f"{flag}/--no-{flag[2:]}"
+    flags: tuple[str, ...] = one.metadata.get("flags", (flag,))
+    return flags
+
+
+def _shorten_help(description: str) -> str:
+    """Return the first sentence that is told of a field, and those on what goes without saying."""
+    # Ids of parts can be given in Python alone.
+    description = description.partition("; or the ids of each")[0].replace("split_by", "--split-by")
+    description = description.replace("``", "").replace('"', "'")
+    first, *rest = description.rstrip(".").split(". ")
+    kept = [
+        first[:1].upper() + first[1:],
+        *(s for s in rest if s.startswith(("By def", "Without"))),
+    ]
+    return ". ".join(kept) + "."
+
+
+def _format_choices(one: Field[Any], help_text: str) -> str:
+    """Return the choices of a field and its default, as far as it has some that are not told."""
+    values = []
+    if one.name in _CHOICES:
+        values.append(f"one of {' '.join(_CHOICES[one.name])}")
+    default = one.default
+    if isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    silent = default in (None, MISSING) or isinstance(default, bool)
+    if not silent and "y default" not in help_text:
+        values.append(f"default {default}")
+    return f"({'; '.join(values)})" if values else ""
+
+
+def _parse_value(one: Field[Any], value: Any) -> Any:
+    """Return the value of a field that the text of its option stands for."""
+    kinds = [kind for kind in (one.type, *get_args(one.type)) if get_origin(kind) is not None]
+    items = [get_args(kind) for kind in kinds if issubclass(get_origin(kind), Sequence)]
+    if not items:
+        return value
+    return (
+        _parse_numbers(one.name, value) if items[0] == (float,) else _parse_names(one.name, value)
+    )
+
+
+def _parse_numbers(name: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ArgumentError(
+            f"--{name} {text!r} is not three numbers. Write for example 0.7,0.15,0.15."
+        ) from None
+
+
+def _parse_names(name: str, text: str) -> tuple[str, ...]:
+    """Return the names in a list with commas; one that holds a comma is in quotation marks.
+
+    Raises:
+        ArgumentError: a quotation mark is not closed.
+    """
+    try:
+        (row,) = csv.reader([text], skipinitialspace=True, strict=True)
+    except csv.Error as error:
+        raise ArgumentError(
+            f"--{name} {text!r} is not a list of names ({error}). Write for example "
+            "'pulse,\"oxygen, blood\"'."
+        ) from error
+    return tuple(name.strip() for name in row if name.strip())
+
+
+def resolve_source(
+    task: str | None, csv: Path | None, table_options: dict[str, Any]
+) -> "str | Path | CsvFile":
+    """Return the data set, its folder, or the file with what was said of its columns.
+
+    A name of the catalog goes before a file or a folder of that name: ``./name`` is the folder.
+
+    Raises:
+        ArgumentError: both or neither are given, or options do not belong to what is.
+    """
+    from tauflow.data import DATASETS
+    from tauflow.data.table.files import is_table_file
+
+    if (task is None) == (csv is None):
+        got = "neither" if task is None else f"both {task!r} and --csv {csv}"
+        raise ArgumentError(
+            f"tauflow run takes a data set or a file of your own, got {got}. 'tauflow data list' "
+            "shows the data sets."
+        )
+    if task is not None and task not in DATASETS and is_table_file(at_home := _expand_home(task)):
+        csv = at_home
+    if csv is None:
+        assert task is not None
+        if table_options:
+            first = "--" + next(iter(table_options)).replace("_", "-")
+            raise ArgumentError(f"{first} is for a file of your own. Leave it out, or name a file.")
+        return Path(task) if task not in DATASETS and Path(task).is_dir() else task
+    return _resolve_roles(csv, table_options)
+
+
+def _resolve_roles(path: Path, table_options: dict[str, Any]) -> "CsvFile":
+    """Return a file with the roles of its columns: those given, or else all of them guessed.
+
+    Raises:
+        ArgumentError: roles are given, but an id or a long table seems to be forgotten; or none
+            are, and with the guessed ones more than 1 % of the rows would be merged.
+        DataError: none are given, and the file cannot be read with the guessed ones.
+    """
+    from tauflow.data.table.roles import guess_keys, guess_roles
+    from tauflow.runs.run_data import CsvFile
+
+    given, absent = resolve_none_roles(path, table_options)
+    options = {name: value for name, value in given.items() if value is not None}
+    if not path.is_file() or {"id", "long"} <= given.keys():
+        return CsvFile(path, TableOptions(**options), absent=absent)
+    if not _NON_ROLE_OPTIONS.issuperset(table_options):
+        _check_omitted_roles(path, given, guess_keys(path, given))
+        return CsvFile(path, TableOptions(**options), absent=absent)
+    guess = guess_roles(path, given)
+    words = shlex.join(format_cli_options(guess.option_values))
+    if guess.problem is not None:
+        raise DataError(
+            f"no column was given a role, and guessed ones do not fit: {guess.problem} "
+            f"'tauflow inspect {path}' shows the columns."
+        )
+    assert guess.merged_table is not None
+    if guess.merged_table.merged_count > _MAX_MERGED_SHARE * len(guess.table):
+        raise ArgumentError(
+            f"no column was given a role, and with the guessed ones many rows are merged: "
+            f"{' '.join(guess.notes())} Give the roles if this is right: {words}"
+        )
+    notes = (f"Roles of the columns were guessed. The same in full: {words}", *guess.reasons())
+    return CsvFile(path, guess.options, notes=notes, absent=absent)
+
+
+def resolve_none_roles(
+    path: Path, table_options: dict[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what was given of a table, with ``None`` for roles that no column has; and these."""
+    from tauflow.data.table.files import read_table
+
+    texts = {role: table_options.get(role) for role in _OPTIONAL_ROLES}
+    none = [role for role, text in texts.items() if text in ("none", ("none",))]
+    if none:
+        reading: dict[str, Any] = {
+            name: table_options[name] for name in READ_OPTIONS & table_options.keys()
+        }
+        none = none if "none" not in read_table(path, TableOptions(**reading)).columns else []
+    return {**table_options, **dict.fromkeys(none)}, tuple(none)
+
+
+def _check_omitted_roles(path: Path, table_options: dict[str, Any], keys: "KeyColumns") -> None:
+    """Raise :class:`ArgumentError` if a table seems to have ids, or be long, as nobody said."""
+    if "id" not in table_options and keys.id is not None:
+        raise ArgumentError(
+            f"{path} looks like {keys.count} sequences by {keys.id!r} ({keys.reasons[keys.id]}). "
+            f"Give {shlex.join(['--id', keys.id])}, or --id none for one sequence."
+        )
+    if "long" not in table_options and keys.long is not None:
+        variable, value = keys.long
+        raise ArgumentError(
+            f"{path} looks like a long table, with a single value, {value!r}, per row "
+            f"({variable!r}: {keys.reasons[variable]}). Give "
+            f"{shlex.join(format_cli_options({'long': keys.long}))}, or --long none."
+        )
+
+
+def format_cli_options(table_options: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line for what is said of a table."""
+    words = []
+    for one in fields(TableOptions):
+        if one.name not in table_options:
+            continue
+        value, flag = table_options[one.name], _get_flags(one)[-1]
+        if isinstance(value, bool):
+            yes, _, no = flag.partition("/")
+            words += [yes] if value else [no]
+        else:
+            text = _format_list(value) if isinstance(value, tuple | list) else str(value)
+            words += [f"{flag}={text}"] if text.startswith("-") else [flag, text]
+    return words
+
+
+def _format_list(values: Sequence[Any]) -> str:
+    """Return values as an option takes several: those with a comma in quotation marks."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(values)
+    return text.getvalue()
+
+
+def _expand_home(name: str) -> Path:
+    return Path(os.path.expanduser(name))

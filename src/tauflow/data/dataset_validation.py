@@ -1,0 +1,171 @@
+"""What loading a data set must give: the sizes, shapes and content that its card states."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tauflow._internal.tensor_file import hash_tensors
+from tauflow.batch import SequenceBatch
+from tauflow.errors import DataError
+
+from .card import DatasetCard, TaskData
+
+DEFAULT = "default"
+EVERYTHING, ORDER = "everything", "order(y)"
+_REPORT = "Results would not be comparable; please report this."
+
+
+def check_task(name: str, data: TaskData) -> None:
+    """Raise :class:`DataError` unless a task has the sizes and shapes that its card states.
+
+    Args:
+        name: what to call the data set in messages.
+        data: the task, with the card of the options that it was loaded with.
+    """
+    if data.sizes != data.card.sizes:
+        raise DataError(
+            f"{name}: loading gave {data.sizes} training, validation and test sequences, expected "
+            f"{data.card.sizes}. {_REPORT}"
+        )
+    for part, batch in get_splits(data).items():
+        _check_shapes(f"{name}, {part} part", batch, data.card)
+
+
+def check_content(
+    name: str, data: TaskData, digests: Mapping[str, str], options: Mapping[str, Any]
+) -> None:
+    """Raise :class:`DataError` unless the parts hold what they are known to hold.
+
+    Nothing is known of options that no digest was taken for.
+
+    Args:
+        name: what to call the data set in messages.
+        data: the task.
+        digests: see :attr:`DatasetCard.digests`.
+        options: those that differ from the defaults.
+    """
+    given = format_options(options)
+    for key, expected in digests.items():
+        described, names, part = key.split()
+        if described != given:
+            continue
+        got = compute_content_digest(get_splits(data)[part], names.split(","))
+        if got != expected:
+            raise DataError(
+                f"{name}, {part} part: the content of {names} has the SHA-256 {got[:12]}..., "
+                f"expected {expected[:12]}.... {_REPORT}"
+            )
+
+
+def compute_content_digest(batch: SequenceBatch, names: Sequence[str]) -> str:
+    """Return a SHA-256 over named tensors of a part.
+
+    Args:
+        batch: the part.
+        names: of fields; ``"everything"`` for all that are there; ``"order(y)"`` for the places
+            that the values of y take when sorted, which rounding does not change.
+    """
+    if list(names) == [EVERYTHING]:
+        return hash_tensors(batch.tensors())
+    return hash_tensors(
+        {
+            name: torch.unique(batch.y, return_inverse=True)[1]
+            if name == ORDER
+            else getattr(batch, name)
+            for name in names
+        }
+    )
+
+
+def format_digest_lines(
+    name: str, data: TaskData, names: str, options: Mapping[str, Any]
+) -> list[str]:
+    """Return what the list ``contents.sha256`` holds of a task, one line per part.
+
+    Args:
+        name: of the data set.
+        data: the task.
+        names: what to hash, with commas between.
+        options: those that differ from the defaults.
+    """
+    return [
+        f"{compute_content_digest(batch, names.split(','))}  {name} {format_options(options)} "
+        f"{names} {part}"
+        for part, batch in get_splits(data).items()
+    ]
+
+
+def format_options(options: Mapping[str, Any]) -> str:
+    """Return options as one word: ``"default"``, or such as ``"length=32,split=by_time"``."""
+    return ",".join(f"{key}={options[key]}" for key in sorted(options)) or DEFAULT
+
+
+def get_non_default_options(
+    loader: Callable[..., TaskData], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the options that are not what the loader takes by default."""
+    known = inspect.signature(loader).parameters
+    return {key: value for key, value in options.items() if value != known[key].default}
+
+
+def get_splits(data: TaskData) -> dict[str, SequenceBatch]:
+    """Return the parts that there are, by name."""
+    parts = {"train": data.train, "valid": data.valid, "test": data.test}
+    return {name: batch for name, batch in parts.items() if batch is not None}
+
+
+def _check_shapes(where: str, batch: SequenceBatch, card: DatasetCard) -> None:
+    sequences, steps = batch.x.shape[:2]
+    width = (card.input_size,) if card.image_size is None else card.image_size
+    if tuple(batch.x.shape[2:]) != width:
+        what = "features" if card.image_size is None else "images"
+        raise DataError(
+            f"{where}: x has shape {tuple(batch.x.shape)}, expected {what} of the size {width} in "
+            f"({sequences}, {steps}, ...), as the card states. {_REPORT}"
+        )
+    whole = (sequences, steps) if card.per_step else (sequences,)
+    shapes = [whole] if card.task == "classify" else [(*whole, card.target_size)]
+    if card.task != "classify" and card.target_size == 1:
+        shapes.append(whole)
+    if tuple(batch.y.shape) not in shapes:
+        raise DataError(
+            f"{where}: y has shape {tuple(batch.y.shape)}, expected {shapes[0]} for "
+            f"{'classes' if card.task == 'classify' else f'{card.target_size} targets'} per "
+            f"{'step' if card.per_step else 'sequence'}, as the card states. {_REPORT}"
+        )
+    if card.task != "regress":
+        _check_classes(where, batch, card)
+
+
+def _check_classes(where: str, batch: SequenceBatch, card: DatasetCard) -> None:
+    y = batch.y
+    if card.task == "classify" and (y.is_floating_point() or y.dtype is torch.bool):
+        raise DataError(
+            f"{where}: y has dtype {y.dtype}, expected integers, as the task is to classify. "
+            f"{_REPORT}"
+        )
+    highest = card.target_size - 1 if card.task == "classify" else 1
+    low, high = _compute_range(y)
+    if (low < 0 or high > highest) and card.per_step:
+        low, high = _compute_range(_select_known_targets(batch))  # padding may hold anything
+    if low < 0 or high > highest:
+        raise DataError(
+            f"{where}: y holds {low:g} to {high:g}, expected 0 to {highest}, as the card states. "
+            f"{_REPORT}"
+        )
+
+
+def _compute_range(values: Tensor) -> tuple[float, float]:
+    if not values.numel():
+        return 0.0, 0.0
+    low, high = torch.aminmax(values)
+    return low.item(), high.item()
+
+
+def _select_known_targets(batch: SequenceBatch) -> Tensor:
+    """Return the targets that count."""
+    counts = batch.mask if batch.y_mask is None else batch.y_mask
+    return batch.y if counts is None else batch.y[counts]

@@ -1,0 +1,168 @@
+"""Data sets by name."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tauflow._internal.registry import Registry, suggest_name
+from tauflow.errors import OptionError
+
+from . import store
+from .card import DatasetCard, TaskData
+from .dataset_validation import check_content, check_task, get_non_default_options
+from .real.character_trajectories import CHARACTER_TRAJECTORIES, load_character_trajectories
+from .real.gesture import GESTURE, load_gesture
+from .real.half_cheetah import HALF_CHEETAH, load_half_cheetah
+from .real.har import HAR, load_har
+from .real.imdb import IMDB, load_imdb
+from .real.mnist import EVENT_MNIST, SEQ_MNIST, load_event_mnist, load_seq_mnist
+from .real.occupancy import OCCUPANCY, load_occupancy
+from .real.ozone import OZONE, load_ozone
+from .real.person_activity import PERSON_ACTIVITY, load_person_activity
+from .real.physionet2012 import PHYSIONET2012, load_physionet2012
+from .real.power import POWER, POWER_HOURLY, load_power, load_power_hourly
+from .real.speech_commands import SPEECH_COMMANDS, load_speech_commands
+from .real.traffic import TRAFFIC, load_traffic
+from .real.walker2d import WALKER2D, load_walker2d
+from .synthetic.flip_flop import FLIP_FLOP, load_flip_flop
+from .synthetic.lane_keeping import LANE_KEEPING, load_lane_keeping
+from .synthetic.ornstein_uhlenbeck import ORNSTEIN_UHLENBECK, load_ornstein_uhlenbeck
+from .synthetic.pendulum import PENDULUM, load_pendulum
+from .synthetic.xor import XOR_DENSE, XOR_EVENT, load_xor_dense, load_xor_event
+
+Loader = Callable[..., TaskData]
+
+DATASETS: Registry[DatasetCard] = Registry("data set")
+"""Cards of the data sets; add one of your own with :func:`register`."""
+
+_LOADERS: Registry[Loader] = Registry("data set")
+
+
+def register(card: DatasetCard, loader: Loader) -> None:
+    """Add a data set.
+
+    Args:
+        card: its description.
+        loader: called as ``loader(root, download=..., **options)``.
+
+    Raises:
+        ArgumentError: the name is taken.
+    """
+    DATASETS.add(card.name, card)
+    _LOADERS.add(card.name, loader)
+
+
+def load_task(
+    name: str, *, root: str | Path | None = None, download: bool = True, **options: Any
+) -> TaskData:
+    """Load a data set, and compare it with its card: sizes, shapes and, where known, content.
+
+    Args:
+        name: one of :data:`DATASETS`.
+        root: where its files are; by default the folder that ``TAUFLOW_DATA`` names, then the
+            user's cache.
+        download: whether to fetch files that are missing.
+        options: of the data set's own loader.
+
+    Raises:
+        UnknownNameError: no such data set.
+        OptionError: the data set has no such option.
+        DataNotFoundError: a file is missing, and may not or cannot be downloaded.
+        ChecksumError: a file's bytes are not the published ones.
+        DataError: a file does not hold what it should, or the task is not what its card states.
+    """
+    loader = _LOADERS[name]
+    _check_options(name, loader, options)
+    data = loader(root, download=download, **options)
+    check_task(name, data)
+    check_content(name, data, DATASETS[name].digests, get_non_default_options(loader, options))
+    return data
+
+
+def has_noncausal_inputs(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether the inputs of a data set, loaded with these options, are made of later samples too.
+
+    Raises:
+        UnknownNameError: no such data set.
+    """
+    defaults = {key: p.default for key, p in inspect.signature(_LOADERS[name]).parameters.items()}
+    given = {**defaults, **options}
+    return any(given.get(key) == value for key, value in DATASETS[name].looks_ahead.items())
+
+
+def is_available(name: str, root: str | Path | None = None) -> bool:
+    """Whether a data set can be loaded without a download; files are not opened.
+
+    Raises:
+        UnknownNameError: no such data set.
+    """
+    card = DATASETS[name]
+    return not card.files or store.find_data_folder(card, root) is not None
+
+
+def get_local_size(name: str, root: str | Path | None = None) -> int | None:
+    """Return how large the files of a data set are that are here; ``None`` if they are not.
+
+    Generated data have no files, 0 bytes.
+
+    Raises:
+        UnknownNameError: no such data set.
+    """
+    card = DATASETS[name]
+    files = store.list_local_files(card, root) if card.files else []
+    return None if card.files and not files else sum(file.stat().st_size for file in files)
+
+
+def fetch_dataset(name: str, root: str | Path | None = None) -> Path | None:
+    """Fetch and verify a data set, unless it is here already.
+
+    Returns:
+        Its folder, or ``None`` if the data set is generated and has no files.
+
+    Raises:
+        UnknownNameError: no such data set.
+        DataNotFoundError: a file cannot be downloaded.
+        ChecksumError: a file's bytes are not the published ones.
+        DataError: a file whose digest nobody publishes does not hold the data set.
+    """
+    card = DATASETS[name]
+    if not card.files:
+        return None
+    if not all(card.files.values()):
+        load_task(name, root=root)  # only reading such a file tells whether it is the right one
+    return store.fetch_files(card, root)[0].parent
+
+
+def _check_options(name: str, loader: Loader, options: dict[str, Any]) -> None:
+    known = [key for key in inspect.signature(loader).parameters if key not in ("root", "download")]
+    for key in options:
+        if key not in known:
+            have = f"It has: {', '.join(known)}." if known else "It has none."
+            raise OptionError(
+                f"data set {name!r} has no option {key!r}.{suggest_name(key, known)} {have}"
+            )
+
+
+register(PENDULUM, load_pendulum)
+register(HALF_CHEETAH, load_half_cheetah)
+register(WALKER2D, load_walker2d)
+register(XOR_DENSE, load_xor_dense)
+register(XOR_EVENT, load_xor_event)
+register(SEQ_MNIST, load_seq_mnist)
+register(EVENT_MNIST, load_event_mnist)
+register(GESTURE, load_gesture)
+register(OCCUPANCY, load_occupancy)
+register(OZONE, load_ozone)
+register(TRAFFIC, load_traffic)
+register(POWER, load_power)
+register(POWER_HOURLY, load_power_hourly)
+register(HAR, load_har)
+register(PERSON_ACTIVITY, load_person_activity)
+register(PHYSIONET2012, load_physionet2012)
+register(IMDB, load_imdb)
+register(CHARACTER_TRAJECTORIES, load_character_trajectories)
+register(SPEECH_COMMANDS, load_speech_commands)
+register(FLIP_FLOP, load_flip_flop)
+register(ORNSTEIN_UHLENBECK, load_ornstein_uhlenbeck)
+register(LANE_KEEPING, load_lane_keeping)

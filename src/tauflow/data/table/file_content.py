@@ -1,0 +1,135 @@
+"""Where the bytes of a table come from: regular files, packed or not, and open ones."""
+
+import gzip
+import io
+import itertools
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tauflow._internal.registry import suggest_name
+from tauflow.errors import DataError, DataNotFoundError
+
+MAX_LINE_BYTES = 1 << 25
+"""Bytes of a line, beyond which a file is no table."""
+_BLOCK_BYTES = 1 << 20  # bytes read together
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class InMemoryFile:
+    """The content of an open file, of text or of bytes, as it is read again and again."""
+
+    name: str
+    content: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+    def open(self, mode: str = "rb") -> IO[bytes]:
+        """Return a stream of the bytes."""
+        return io.BytesIO(self.content)
+
+
+def resolve_file(table: Any) -> Path | InMemoryFile | None:
+    """Return the file that a table is given by, ``None`` if it is none; ``~`` is the home folder.
+
+    Raises:
+        DataError: an open file cannot be read.
+    """
+    if isinstance(table, str | os.PathLike):
+        return Path(table).expanduser()
+    if isinstance(table, InMemoryFile) or not callable(getattr(table, "read", None)):
+        return table if isinstance(table, InMemoryFile) else None
+    try:
+        content = table.read()
+    except (OSError, ValueError) as error:  # closed, or not open for reading, or not UTF-8
+        raise DataError(f"the open file cannot be read ({error}). Open it again.") from error
+    name = getattr(table, "name", None)
+    encoded = content.encode(errors="surrogatepass") if isinstance(content, str) else bytes(content)
+    return InMemoryFile(name if isinstance(name, str) else "the open file", encoded)
+
+
+def check_file_exists(path: Path | InMemoryFile) -> None:
+    """Check that there is a file to read.
+
+    Raises:
+        DataNotFoundError: there is none, or a folder; a file with a similar name is named.
+        DataError: it is no regular file: a device or a pipe may never end.
+    """
+    if isinstance(path, InMemoryFile) or path.is_file():
+        return
+    if path.is_dir():
+        parts = sorted(one.name for one in path.iterdir() if one.suffix in (".parquet", ".pq"))
+        held = f"that holds {len(parts)} Parquet files, such as {parts[0]}" if parts else ""
+        advice = f"tauflow.data.from_table(pandas.read_parquet({str(path)!r}))"
+        raise DataNotFoundError(
+            f"{path} is a folder {held}. Read its parts as one table: {advice}."
+            if parts
+            else f"{path} is a folder, expected a file. Name a file in it."
+        )
+    if path.exists():
+        raise DataError(
+            f"{path} is no regular file: a device or a pipe may never end, and can be read once. "
+            "Write its content to a file first, or pass an open file to read_csv."
+        )
+    beside = path.parent.glob(f"*{path.suffix}") if path.parent.is_dir() else ()
+    hint = suggest_name(path.name, [other.name for other in beside if other.is_file()])
+    raise DataNotFoundError(f"there is no file {path}.{hint} Check the path.")
+
+
+def open_file(path: Path | InMemoryFile) -> IO[bytes]:
+    """Return the stream of a file, which can be read again from its start, without compression.
+
+    Raises:
+        DataError: it is damaged, or has a line that is too long.
+    """
+    stream = path.open("rb")
+    if not _is_compressed(stream):
+        return stream
+    with stream, gzip.GzipFile(fileobj=stream) as lines:
+        try:
+            return io.BytesIO(read_content(path, lines))
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(f"{path} is a damaged gzip file ({error}). Copy it again.") from error
+
+
+def read_content(path: Path | InMemoryFile, stream: Any) -> bytes:
+    """Return all that is left of a stream.
+
+    Raises:
+        DataError: a line is too long, so that a small file may need all memory.
+    """
+    whole, length = io.BytesIO(), 0
+    for block in _iter_blocks(stream):
+        end = block.find(b"\n")
+        if length + (len(block) if end < 0 else end) > MAX_LINE_BYTES:
+            raise DataError(
+                f"{path} has a line of more than {MAX_LINE_BYTES >> 20} MiB, and is no table. "
+                "Check "
+                "that it is the right file, with one row in each line."
+            )
+        length = len(block) - 1 - block.rfind(b"\n") if end >= 0 else length + len(block)
+        whole.write(block)
+    return whole.getvalue()
+
+
+def _iter_blocks(stream: Any) -> Iterator[bytes]:
+    while block := stream.read(_BLOCK_BYTES):
+        yield block
+
+
+def read_line(path: Path | InMemoryFile, number: int) -> bytes:
+    """Return a line of a file that was read, counted from 1."""
+    with path.open("rb") as stream:
+        lines = gzip.GzipFile(fileobj=stream) if _is_compressed(stream) else stream
+        return next(itertools.islice(lines, number - 1, None))
+
+
+def _is_compressed(stream: IO[bytes]) -> bool:
+    packed = stream.read(len(_GZIP)) == _GZIP
+    stream.seek(0)
+    return packed

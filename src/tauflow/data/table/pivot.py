@@ -1,0 +1,375 @@
+"""A table as users have it, made one with a row for each time of each id."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow.errors import ArgumentError, DataError
+
+from .categorical import Categorical, Column, equal_rows
+from .options import CLASSIFICATION, COMMA, DUPLICATES, TableOptions
+from .separators import DECIMAL_COMMA, find_ambiguous_commas
+from .sequences import format_names, get_ids
+from .table import MAX_SHOWN_LENGTH, Indices, Table, parse_boolean, parse_number
+from .target import infer_task
+from .time_formats import convert_time_objects, parse_times
+from .times import read_times
+
+
+def pivot_long(
+    table: Table,
+    options: TableOptions,
+    variables: Sequence[str] | None = None,
+    *,
+    is_strict: bool = True,
+) -> Table:
+    """Return the table with decimal points, dates, and one row for each time of each id.
+
+    Args:
+        table: the table as it is.
+        options: what the user says of it.
+        variables: of a long table those that an earlier one had: each is a column.
+        is_strict: whether others than these are refused, rather than columns too.
+
+    Raises:
+        ArgumentError, UnknownNameError: columns are not there, or have two roles.
+        DataError: a cell does not hold what it should, or two rows give one value.
+        TimeError: a time is not in the format that was given.
+    """
+    if options.decimal == ",":
+        table = _replace_decimal_commas(table, options)
+    if options.time is not None and options.time in table.columns:
+        table = convert_time_objects(table, options.time)
+    if options.time_format is not None and options.time is not None:
+        table = parse_times(table, table.check_name(options.time, "time"), options.time_format)
+    if options.long is not None:
+        table = _pivot_variables(table, options, variables, is_strict=is_strict)
+    elif options.duplicates != DUPLICATES[0]:
+        table = _merge_rows(
+            table, options, _list_label_columns(table, options) if table.is_training_data else ()
+        )
+    for column in options.static or ():
+        table = _broadcast_static(table, table.check_name(column, "static"), options)
+    return table
+
+
+def _replace_decimal_commas(table: Table, options: TableOptions) -> Table:
+    """Return the table with points where numbers have decimal commas."""
+    names = {options.id, options.group, *(options.long or ())[:1]}
+    if options.time_format is not None:
+        names.add(options.time)
+    columns = dict(table.columns)
+    otherwise = "leave decimal out" if table.is_training_data else "pass decimal='.' (--decimal)"
+    for name, cells in table.columns.items():
+        if name in names or not isinstance(cells, Categorical):
+            continue
+        cells = cells.remove_unused_categories()
+        for code, cell in enumerate(cells.categories):
+            if isinstance(cell, str) and "." in cell and parse_number(cell) is not None:
+                raise DataError(
+                    f"{table.describe_value(int(np.argmax(cells.codes == code)), name)}, a number "
+                    "with a "
+                    "point, and decimals were said to have commas. Remove points between "
+                    f"thousands, or {otherwise}."
+                )
+        doubt = find_ambiguous_commas(cells.categories) if options.delimiter == COMMA else None
+        if doubt is not None:
+            row, whole = (int(np.argmax(cells.codes == code)) for code in doubt)
+            raise DataError(
+                f"{table.describe_value(row, name)}, and {table.describe_row(whole)} holds "
+                f"{table.format_value(whole, name)!r}: commas of the column may stand between "
+                "thousands, "
+                "or before decimals, as was said. Write thousands without commas, or the decimals "
+                f"of every number ({table.format_value(whole, name)},0)."
+            )
+        columns[name] = cells.map_values(_to_decimal_point)
+    return replace(table, columns=columns)
+
+
+def _to_decimal_point(cell: Any) -> Any:
+    is_number = isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell)
+    return cell.replace(",", ".") if is_number else cell
+
+
+def _group_by_time(table: Table, options: TableOptions) -> tuple[Indices, Indices]:
+    """Return the first row of each time of each id, (G,), and which of these each row has, (R,).
+
+    They are in the order of the ids, and of the times of each.
+    """
+    codes = _get_id_codes(table, options)
+    assert options.time is not None
+    time = table.check_name(options.time, "time")
+    times = read_times(table, time, None, skip_date_check=True).values
+    order = np.lexsort((times, codes))  # stable: the first row of the table stays the first
+    new = np.append(True, (np.diff(codes[order]) != 0) | (np.diff(times[order]) != 0))
+    whose = np.empty(len(table), np.int64)
+    whose[order] = np.cumsum(new) - 1
+    return order[new], whose
+
+
+def _get_id_codes(table: Table, options: TableOptions) -> Indices:
+    """Return which id each row has, (R,)."""
+    return get_ids(table, options.id and table.check_name(options.id, "id"))[1]
+
+
+def _pivot_variables(
+    table: Table, options: TableOptions, fitted_variables: Sequence[str] | None, *, is_strict: bool
+) -> Table:
+    """Return a table of one variable per row with one column for each variable."""
+    assert options.long is not None
+    name, value = (table.check_name(column, "long") for column in options.long)
+    firsts, whose = _group_by_time(table, options)
+    table.check_filled(name, "a variable", "Say what was measured, or remove the row.", DataError)
+    texts = table.texts(name)
+    found, codes = texts.categories, texts.codes
+    others = [column for column in list_used_columns(table, options) if column not in (name, value)]
+    both = next((one for one in found if one in others), None)
+    if both is not None:
+        raise ArgumentError(
+            f"{table.where}: {both!r} is a variable, and a column too. Rename one of them."
+        )
+    new = next(
+        (one for one in found if fitted_variables is not None and one not in fitted_variables), None
+    )
+    if new is not None and is_strict:
+        raise DataError(
+            f"{table.describe_cell(int(np.argmax(codes == found.index(new))), name)} holds the "
+            "variable "
+            f"{new!r}, which the table of the training had not. Correct it, or remove its rows. "
+            f"Known are: {format_names(list(fitted_variables or ()), 12)}."
+        )
+    there = ~table.find_missing(value)
+    kept = _RowMerger(table, whose, firsts, options)
+    columns = {one: kept.reduce_column(one, strict=False) for one in others}
+    for code, one in enumerate(found):
+        rows = np.flatnonzero(there & (codes == code))
+        columns[one] = kept.reduce_rows(value, rows, f"variable {one!r}")
+        kept.merged_count += len(rows) - len(np.unique(whose[rows]))
+    for one in fitted_variables or ():
+        columns.setdefault(one, np.full(len(firsts), np.nan))
+    return replace(kept.make_table(columns), variables=tuple(fitted_variables or found))
+
+
+def list_used_columns(table: Table, options: TableOptions) -> list[str]:
+    """Return the columns that something is made of: all, unless the features are named."""
+    if options.features is None:
+        return list(table.columns)
+    used = list_named_columns(options, is_training_data=table.is_training_data)
+    return [column for column in table.columns if column in used]
+
+
+def list_named_columns(options: TableOptions, *, is_training_data: bool) -> set[str]:
+    """Return the columns that a user names; those of a target only where it is learned from."""
+    said = [options.id, options.time, *(options.features or ())]
+    said += [*(options.static or ()), *(options.known or ()), *(options.long or ())]
+    if is_training_data:
+        said += [*options.targets, options.group, options.split_column]
+    return {one for one in said if isinstance(one, str)}  # others are refused where they are read
+
+
+def _list_label_columns(table: Table, options: TableOptions) -> list[str]:
+    """Return the columns of which no two values have a mean: groups, parts, and classes."""
+    given = {"group": options.group, "part": options.split_column}
+    names = [table.check_name(column, role) for role, column in given.items() if column]
+    if options.targets and not options.is_forecast and options.duplicates == "mean":
+        for column in options.targets:
+            table.check_name(column, "target")
+        names += options.targets if infer_task(table, options)[0] == CLASSIFICATION else ()
+    return names
+
+
+def _merge_rows(table: Table, options: TableOptions, names: Collection[str]) -> Table:
+    """Return the table with one row for each time of each id, in the order of the table.
+
+    Args:
+        table: the table.
+        options: what the user says of it.
+        names: columns that hold the same in all rows of one time.
+
+    Raises:
+        DataError: one of these does not.
+    """
+    firsts, whose = _group_by_time(table, options)
+    if len(firsts) == len(table):
+        return table
+    order = np.argsort(firsts)
+    place = np.empty(len(firsts), np.int64)
+    place[order] = np.arange(len(firsts))
+    kept = _RowMerger(table, place[whose], firsts[order], options)
+    kept.merged_count = len(table) - len(firsts)
+    return kept.make_table(
+        {one: kept.reduce_column(one, strict=one not in names) for one in table.columns}
+    )
+
+
+class _RowMerger:
+    """Makes columns of fewer rows.
+
+    Args:
+        table: the table.
+        target_rows: which new row each row of it belongs to, (R,).
+        first_rows: the first row of each new one, (G,).
+        options: what becomes of several values in one cell.
+    """
+
+    def __init__(
+        self, table: Table, target_rows: Indices, first_rows: Indices, options: TableOptions
+    ) -> None:
+        self.table, self.target_rows, self.first_rows, self.options = (
+            table,
+            target_rows,
+            first_rows,
+            options,
+        )
+        self.merged_count = 0
+
+    def make_table(self, columns: dict[str, Column]) -> Table:
+        """Return the table of new columns, whose cells are those of the first rows in messages."""
+        sheet, firsts = self.table, self.first_rows
+        names = (self.options.id, self.options.time)
+        written: Callable[[int, str], str] | None = None
+        if sheet.original_text is not None:
+            of_file = sheet.original_text
+
+            def written(row: int, column: str) -> str:
+                if column in names:
+                    return of_file(int(firsts[row]), column)
+                return str(columns[column][row])
+
+        rows = sheet.row_numbers[firsts]
+        return replace(
+            sheet,
+            columns=columns,
+            row_numbers=rows,
+            original_text=written,
+            merged_count=self.merged_count,
+        )
+
+    def reduce_column(self, column: str, *, strict: bool) -> Column:
+        """Return a column that stands in every row; ``strict`` says that all its values count."""
+        values = self.table.columns[column]
+        if column in (self.options.id, self.options.time):
+            return values[self.first_rows]
+        rows = np.flatnonzero(~self.table.find_missing(column))
+        first = _find_first_rows(self.target_rows[rows], rows, len(self.first_rows))
+        odd = rows[~equal_rows(values, rows, first[self.target_rows[rows]])]
+        if not odd.size:
+            return _take_rows(values, first)
+        if strict:
+            return self.reduce_rows(column, rows, None)
+        advice = "Correct one of them"
+        if column in self.options.targets and self.options.long is None:
+            advice = (
+                "Classes have no mean: correct one of them, pass duplicates='last' (--duplicates), "
+                "or task='regression' (--task) if they are numbers to be averaged"
+            )
+        raise self._duplicate_error(int(odd[0]), column, f"column {column!r}", advice)
+
+    def reduce_rows(self, column: str, rows: Indices, what: str | None) -> Column:
+        """Return the values of some rows, one for each new row.
+
+        Args:
+            column: where the values stand.
+            rows: those with a value, in the order of the table.
+            what: what to call the values where two may not be; ``None`` if they may.
+        """
+        whose, size = self.target_rows[rows], len(self.first_rows)
+        numbers = self._to_numbers(column, rows)
+        if what is not None and self.options.duplicates == DUPLICATES[0]:
+            several = np.flatnonzero(np.bincount(whose, minlength=size)[whose] > 1)
+            if several.size:
+                again = several[whose[several] == whose[several[0]]][1]
+                merging = self.table.format_option_advice(
+                    "duplicates='mean' or 'last' (--duplicates)"
+                )
+                advice = f"Remove one{merging}"
+                raise self._duplicate_error(int(rows[again]), column, what, advice)
+        if numbers is None or self.options.duplicates == "last":  # text: in any case
+            last = np.full(size, -1)
+            last[whose] = rows
+            return _take_rows(self.table.columns[column], last)
+        found = np.full(size, np.nan)
+        found[whose] = numbers
+        if self.options.duplicates == "mean":
+            differ = whose[numbers != found[whose]]  # others stay as they are, to the last digit
+            count = np.bincount(whose, minlength=size)
+            total = np.bincount(whose, weights=numbers, minlength=size)
+            found[differ] = total[differ] / count[differ]
+        return found
+
+    def _to_numbers(self, column: str, rows: Indices) -> NDArray[Any] | None:
+        values = self.table.columns[column]
+        if column in self.table.categorical:  # whose codes have no mean
+            return None
+        if isinstance(values, Categorical):
+            found = values[rows].remove_unused_categories()
+            numbers = found.map_categories(parse_boolean)
+            if None in numbers or self.options.duplicates != DUPLICATES[1]:
+                numbers = found.map_categories(parse_number)
+            return None if None in numbers else np.array(numbers, np.float64)[found.codes]
+        return values[rows].astype(np.float64) if values.dtype.kind in "biuf" else None
+
+    def _duplicate_error(self, row: int, column: str, what: str, advice: str) -> DataError:
+        first = int(self.first_rows[self.target_rows[row]])
+        whose = (
+            ""
+            if self.options.id is None
+            else (
+                f" of {self.options.id} "
+                f"{str(self.table.columns[self.options.id][row])[:MAX_SHOWN_LENGTH]!r}"
+            )
+        )
+        return DataError(
+            f"{self.table.describe_cell(row, column)} is another value of {what} at the time of "
+            f"{self.table.describe_row(first)}{whose}. {advice}."
+        )
+
+
+def _broadcast_static(table: Table, column: str, options: TableOptions) -> Table:
+    """Return the table with the one value that each id has of a column in all its rows.
+
+    Raises:
+        DataError: an id has two.
+    """
+    codes = _get_id_codes(table, options)
+    values, rows = table.columns[column], np.flatnonzero(~table.find_missing(column))
+    first = _find_first_rows(codes[rows], rows, int(codes.max()) + 1)
+    odd = rows[~equal_rows(values, rows, first[codes[rows]])]
+    if odd.size:
+        row, before = int(odd[0]), int(first[codes[odd[0]]])
+        one, other = (
+            table.format_value(place, column)[:MAX_SHOWN_LENGTH] for place in (row, before)
+        )
+        kinds = [""] * 2
+        if one == other:  # such as the number 32 and the text '32'
+            kinds = [f" ({type(values[place]).__name__})" for place in (row, before)]
+        raise DataError(
+            f"{table.describe_cell(row, column)} holds {one!r}{kinds[0]}, but "
+            f"{table.describe_row(before)} of the "
+            f"same id holds {other!r}{kinds[1]}, and the column was said to be static. Correct "
+            "it, or name it as a feature only."
+        )
+    return replace(table, columns={**table.columns, column: _take_rows(values, first[codes])})
+
+
+def _find_first_rows(target_rows: Indices, rows: Indices, size: int) -> Indices:
+    """Return the first of the rows that each of ``size`` has, -1 for none."""
+    first = np.full(size, -1)
+    first[target_rows[::-1]] = rows[::-1]
+    return first
+
+
+def _take_rows(values: Column, places: Indices) -> Column:
+    """Return the values at places, of which those below 0 have none."""
+    taken = values[np.maximum(places, 0)]
+    if isinstance(taken, Categorical):
+        return taken.set_value(None, places < 0)
+    if (places < 0).any():
+        if taken.dtype.kind in "biu":
+            taken = taken.astype(np.float64)
+        nothing = {"m": np.timedelta64("NaT"), "M": np.datetime64("NaT")}
+        taken[places < 0] = nothing.get(taken.dtype.kind, np.nan)
+    return taken

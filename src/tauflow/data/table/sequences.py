@@ -1,0 +1,275 @@
+"""Rows of a table as sequences: put together by id, in the order of their times."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tauflow._internal.time_precision import find_precision_loss, is_precise_enough
+from tauflow.errors import DataError, TimeError
+
+from .table import Bools, Floats, Indices, Table
+from .times import Times
+
+SINGLE_SEQUENCE_ID = "all rows"
+"""The id of a table without ids."""
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Which rows belong together.
+
+    Args:
+        ids: names of the N sequences, in the order in which they first occur; of pieces of one
+            id they are the same.
+        lengths: how many rows each has, (N,).
+        rows: of the table, those of all sequences one after the other, each in the order of time.
+        times: of these rows.
+        unsorted: how many rows of the table were earlier than the row before of the same id.
+    """
+
+    ids: tuple[str, ...]
+    lengths: Indices
+    rows: Indices
+    times: Floats
+    unsorted: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def ends(self) -> Indices:
+        """Where in ``rows`` each sequence ends, (N,)."""
+        return np.cumsum(self.lengths)
+
+    @property
+    def starts(self) -> Indices:
+        """Where in ``rows`` each sequence starts, (N,)."""
+        return self.ends - self.lengths
+
+    @property
+    def sequence_index(self) -> Indices:
+        """Which sequence each of ``rows`` belongs to."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    def first_rows(self, condition: Bools) -> Indices:
+        """Return where in ``rows`` each sequence has its first row of which something holds.
+
+        Args:
+            condition: of every row of the table, (R,).
+        """
+        places = np.flatnonzero(condition[self.rows])
+        found: Indices = places[np.flatnonzero(np.diff(self.sequence_index[places], prepend=-1))]
+        return found
+
+    def any(self, condition: Bools) -> Bools:
+        """Return which sequences have a row of which something holds, (N,); of every row, (R,)."""
+        return np.bincount(self.sequence_index[condition[self.rows]], minlength=len(self)) > 0
+
+    def select(self, is_selected: Bools) -> "Sequences":
+        """Return some of the sequences; ``keep`` is (N,)."""
+        if is_selected.all():
+            return self
+        ids = tuple(self.ids[place] for place in np.flatnonzero(is_selected))
+        there = np.repeat(is_selected, self.lengths)
+        return Sequences(ids, self.lengths[is_selected], self.rows[there], self.times[there])
+
+    def select_range(self, first: int, last: int | None) -> "Sequences":
+        """Return the sequences from number ``first`` to before ``last``, by default all others."""
+        lengths = self.lengths[first:last]
+        start = int(self.lengths[:first].sum())
+        rows = slice(start, start + int(lengths.sum()))
+        return Sequences(self.ids[first:last], lengths, self.rows[rows], self.times[rows])
+
+    def crop(self, starts: Indices, stops: Indices) -> "Sequences":
+        """Return the sequences with a span of its own taken of each; both are (N,)."""
+        place = np.arange(len(self.rows)) - np.repeat(self.starts, self.lengths)
+        there = (place >= np.repeat(starts, self.lengths)) & (
+            place < np.repeat(stops, self.lengths)
+        )
+        return Sequences(self.ids, stops - starts, self.rows[there], self.times[there])
+
+    def drop_last(self) -> "Sequences":
+        """Return the sequences without the last row of each."""
+        return self.crop(np.zeros_like(self.lengths), np.maximum(self.lengths - 1, 0))
+
+    def pad(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values of the table's rows, (R, ...), as (N, longest, ...), zeros at the end."""
+        taken = values.take(self.rows, axis=0)
+        if (self.lengths == self.lengths[0]).all():
+            return taken.reshape(len(self), -1, *values.shape[1:])
+        valid = self.valid()
+        whole = np.zeros((*valid.shape, *values.shape[1:]), values.dtype)
+        whole[valid] = taken
+        return whole
+
+    def dt(self) -> Floats:
+        """Return the time since the row before of each of ``rows``, 0 at the first of an id."""
+        with np.errstate(over="ignore"):  # between sequences, of which nothing is kept
+            gaps = np.diff(self.times, prepend=0.0)
+        gaps[self.starts[self.lengths > 0]] = 0.0
+        return gaps
+
+    def valid(self) -> Bools:
+        """Return which steps of the padded sequences are there, (N, longest)."""
+        return np.arange(self.lengths.max()) < self.lengths[:, None]
+
+
+def group_into_sequences(
+    table: Table, id: str | None, time: str | None, times: Times | None, *, sort: bool
+) -> Sequences:
+    """Put the rows of each id together; with times they may be scattered over the table.
+
+    Args:
+        table: the table.
+        id: column of the ids; ``None`` if all rows are one sequence.
+        time: column of the times, for messages.
+        times: of the rows; by default they are one step apart.
+        sort: whether to sort the rows of an id by time, rather than to expect them sorted.
+
+    Raises:
+        DataError: a row has no id, or there are no times, and an id is in several pieces.
+        TimeError: times of an id run backwards, or two of its rows have the same time, or their
+            type is too coarse for the gaps between them.
+    """
+    names, codes = get_ids(table, id)
+    order, in_order, unsorted = np.arange(len(codes)), True, 0
+    if (np.diff(codes) < 0).any():
+        order, in_order = np.argsort(codes, kind="stable"), False
+    if sort and times is not None:
+        unsorted = int(np.sum((np.diff(times.values[order]) < 0) & (np.diff(codes[order]) == 0)))
+        if unsorted:
+            order, in_order = np.lexsort((times.values, codes)), False  # stable
+    lengths = np.bincount(codes)
+    if times is None:
+        _check_contiguous(table, id, names, codes)
+        starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        counted = (np.arange(len(order)) - starts).astype(np.float64)
+        return Sequences(tuple(names), lengths, order, counted)
+    assert time is not None
+    ordered = times.values if in_order else times.values[order]
+    found = Sequences(tuple(names), lengths, order, ordered, unsorted)
+    with np.errstate(over="ignore", under="ignore"):  # gaps that are looked for and refused
+        if times.dtype is not None:
+            _check_precision(table, id, time, found, times.dtype)
+        _check_order(table, id, time, found)
+    return found
+
+
+def get_ids(table: Table, id: str | None) -> tuple[list[str], Indices]:
+    """Return the ids in the order in which they first occur, and which one each row has, (R,).
+
+    Raises:
+        DataError: a row has none.
+    """
+    if id is None:
+        return [SINGLE_SEQUENCE_ID], np.zeros(len(table), np.int64)
+    table.check_filled(
+        id, "an id", "Say to which sequence the row belongs, or remove it.", DataError
+    )
+    found = table.texts(id)
+    return found.categories, found.codes
+
+
+def _check_contiguous(table: Table, id: str | None, names: Sequence[str], codes: Indices) -> None:
+    """Refuse rows of an id that others lie between: without times nothing says they belong so."""
+    back = np.flatnonzero((np.diff(codes) != 0) & (codes[1:] <= np.maximum.accumulate(codes)[:-1]))
+    if back.size:
+        assert id is not None
+        row = int(back[0]) + 1
+        before = int(np.flatnonzero(codes[:row] == codes[row])[-1])
+        raise DataError(
+            f"{table.describe_cell(row, id)} holds {names[codes[row]]!r} again, after "
+            f"{table.describe_row(before)} "
+            "and rows of others: an id in two pieces, and no times to say how they follow each "
+            "other. Name the column of the times, put the rows of an id together, or give the "
+            "pieces ids of their own."
+        )
+
+
+def _check_precision(
+    table: Table, id: str | None, time: str, sequences: Sequences, dtype: torch.dtype
+) -> None:
+    """Refuse times whose type has rounded the gaps away, before it looks like equal times."""
+    owners, gaps = sequences.sequence_index, np.diff(sequences.times)
+    least = gaps[(np.diff(owners) == 0) & (gaps > 0)].min(initial=math.inf)
+    if math.isfinite(least) and is_precise_enough(
+        dtype, float(np.abs(sequences.times).max()), least
+    ):
+        return
+    inner = np.flatnonzero((np.diff(owners) == 0) & (gaps >= 0)) + 1
+    ends, between = torch.from_numpy(sequences.times[inner]), torch.from_numpy(gaps[inner - 1])
+    lost = find_precision_loss(ends, between, torch.from_numpy(owners[inner]), dtype)
+    if lost is None:
+        return
+    place = inner[lost.place]
+    whose = f"times of {_format_id(id, sequences.ids[owners[place]])}"
+    raise TimeError(
+        f"{table.describe_cell(int(sequences.rows[place]), time)}: {lost.describe(whose, dtype)} "
+        "Give the column as "
+        "float64, integers or dates from the start (a later conversion brings nothing back), or "
+        "subtract a first time before it is rounded."
+    )
+
+
+def _check_order(table: Table, id: str | None, time: str, sequences: Sequences) -> None:
+    rows, owners, gaps = sequences.rows, sequences.sequence_index, np.diff(sequences.times)
+    same, held = np.diff(owners) == 0, gaps.astype(np.float32)
+    wrong = np.flatnonzero((gaps <= 0) & same)
+    lost = np.flatnonzero((gaps > 0) & same & ((held == 0) | ~np.isfinite(held)))
+    if not wrong.size and not lost.size:
+        return
+    # Of the wrong ones, the first one in the table.
+    place = int(wrong[np.argmin(rows[wrong + 1])] if wrong.size else lost[0])
+    before, row = int(rows[place]), int(rows[place + 1])
+    told, holds = (
+        table.describe_row(before),
+        f"{table.describe_cell(row, time)} holds {table.format_value(row, time)}",
+    )
+    whose = _format_id(id, sequences.ids[owners[place]])
+    several = ""
+    if table.is_training_data and not id:
+        several = (
+            " If rows are of several sequences, name the column that tells them apart: id (--id)."
+        )
+    if not wrong.size:
+        raise TimeError(
+            f"{holds}, {gaps[place]:.3g} after {told} of the same id, a gap that single precision "
+            "cannot hold. Correct it, or give times in another unit."
+        )
+    if gaps[place] == 0:
+        merging = table.format_option_advice("duplicates='mean' or 'last' (--duplicates)")
+        raise TimeError(
+            f"{holds}, the same time as {told} of {whose}. Put what was measured at one time into "
+            f"one row{merging}.{several}"
+        )
+    raise TimeError(
+        f"{holds}, before {table.format_value(before, time)} of {told} of {whose}: time runs "
+        "backwards. "
+        f"Sort the rows by time{table.format_option_advice('sort=True (--sort)')}.{several}"
+    )
+
+
+def _format_id(id: str | None, name: str) -> str:
+    return "the table" if id is None else f"{id} {name!r}"
+
+
+def concat_sequences(several: Iterable[Sequences]) -> Sequences:
+    """Return all sequences of several, one after the other."""
+    found = list(several)
+    return Sequences(
+        tuple(name for one in found for name in one.ids),
+        np.concatenate([one.lengths for one in found]),
+        np.concatenate([one.rows for one in found]),
+        np.concatenate([one.times for one in found]),
+    )
+
+
+def format_names(ids: Sequence[str], most: int = 3) -> str:
+    """Return a few ids for a message."""
+    shown = ", ".join(ids[:most])
+    return shown if len(ids) <= most else f"{shown} and {len(ids) - most} more"

@@ -1,0 +1,141 @@
+"""A look at a table before anything is said of it: what its columns seem to be."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tauflow.errors import TauflowError
+
+from .categorical import Categorical
+from .column_profile import TEXT
+from .files import read_table
+from .options import READ_OPTIONS, TEXT_LABELS, TableOptions
+from .read import load_table
+from .role_guess import RoleGuess
+from .roles import guess_roles
+from .table import MAX_INTEGER_CLASSES, Floats, Table
+from .target import infer_kind
+from .times import DEFAULT_UNIT, UNITS
+
+
+@dataclass(frozen=True)
+class ColumnSummary:
+    """What a column seems to be.
+
+    Args:
+        name: of the column.
+        holds: words for what is in it.
+        missing: share of its cells without a value.
+        role: id, time, variable, value, target, feature, static, known or left out.
+        shares: of each of its few values, the most frequent first.
+    """
+
+    name: str
+    holds: str
+    missing: float
+    role: str
+    shares: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class TableProfile:
+    """What a table seems to be.
+
+    Args:
+        path: of its file.
+        rows: how many it has.
+        columns: what each seems to be.
+        guess: what to say of it, and how many rows go.
+        lengths: rows of each sequence, (N,); of a long table, times.
+        dt: between them, in ``unit``.
+        unit: of the gaps.
+        problem: why the table cannot be read so, if it cannot.
+    """
+
+    path: Path
+    rows: int
+    columns: tuple[ColumnSummary, ...]
+    guess: RoleGuess
+    lengths: Floats
+    dt: Floats = field(repr=False)
+    unit: str
+    problem: str | None = None
+
+
+def profile_table(path: Path, known_options: Mapping[str, Any]) -> TableProfile:
+    """Guess what a table is, and read it so.
+
+    Args:
+        path: of a file that :func:`tauflow.data.from_table` reads.
+        known_options: fields of :class:`TableOptions` that are known, see
+            :func:`tauflow.data.table.roles.guess_roles`.
+
+    Raises:
+        UnknownNameError: there is no such column, or decimal sign.
+        DataNotFoundError, DataError, ArgumentError: the file is no table.
+    """
+    guess = guess_roles(path, known_options)
+    sheet, problem = guess.table, guess.problem
+    labels: Table | None = None
+    if problem is None:
+        try:
+            load_table(path, guess.options)
+            labels = _read_text_target(path, guess)
+        except TauflowError as error:
+            problem = str(error)
+    columns = []
+    for one in guess.profiles:
+        role, holds, table = guess.roles[one.name].name, one.holds, sheet
+        if labels is not None and role == "target":
+            table, holds = labels, f"{TEXT}, {infer_kind(labels, one.name)[1]} different"
+        shares = _compute_value_shares(table, one.name)
+        columns.append(ColumnSummary(one.name, holds, one.missing, role, shares))
+    lengths, gaps, unit = _measure_sequences(guess)
+    return TableProfile(path, len(sheet), tuple(columns), guess, lengths, gaps, unit, problem)
+
+
+def _read_text_target(path: Path, guess: RoleGuess) -> Table | None:
+    """Return the table with its target as training reads it if 01 and 1 are two classes."""
+    targets = guess.options.targets
+    if len(targets) != 1 or guess.options.is_forecast:
+        return None
+    said = {name: guess.option_values[name] for name in READ_OPTIONS if name in guess.option_values}
+    sheet = read_table(path, TableOptions(**said, target=targets[0]))
+    return (
+        sheet if infer_kind(sheet, targets[0], most=MAX_INTEGER_CLASSES)[0] == TEXT_LABELS else None
+    )
+
+
+def _measure_sequences(guess: RoleGuess) -> tuple[Floats, Floats, str]:
+    """Return rows of each sequence, the gaps between them, and their unit."""
+    sequences, times = guess.sequences, guess.times
+    if sequences is None:
+        return np.array([float(len(guess.table))]), np.zeros(0), "rows"
+    lengths, gaps = sequences.lengths.astype(np.float64), sequences.dt()
+    gaps = np.delete(gaps, sequences.starts)
+    if times is None or not times.dated or not gaps.size:
+        return lengths, gaps, "rows" if times is None else times.unit
+    unit = _choose_unit(float(np.median(gaps)))
+    return lengths, gaps * float(UNITS[DEFAULT_UNIT] / UNITS[unit]), unit
+
+
+def _choose_unit(hours: float) -> str:
+    """Return the unit in which a gap is a number near 1 or above it."""
+    span = {name: unit / UNITS[DEFAULT_UNIT] for name, unit in UNITS.items()}
+    fitting = [name for name in span if hours >= 0.999 * span[name]]
+    return max(fitting, key=span.__getitem__, default="milliseconds")
+
+
+def _compute_value_shares(table: Table, name: str, most: int = 10) -> tuple[tuple[str, float], ...]:
+    cells = table.columns[name][~table.find_missing(name)]
+    if not isinstance(cells, Categorical):
+        cells = Categorical.from_formatted(cells)
+    texts, codes = cells.factorize_by(str)
+    if not 1 <= len(texts) <= most:
+        return ()
+    counts = np.bincount(codes)
+    order = sorted(range(len(texts)), key=lambda one: (-counts[one], texts[one]))
+    return tuple((texts[one], float(counts[one] / counts.sum())) for one in order)

@@ -1,0 +1,320 @@
+"""Another table as a first one was read: to predict what nobody knows yet."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tauflow._internal.checks import check_positive
+from tauflow.batch import SequenceBatch
+from tauflow.data.card import DatasetCard, TaskData
+from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
+from tauflow.data.scaler import StandardScaler
+from tauflow.errors import ArgumentError, DataError, TimeError
+
+from .files import read_table
+from .info import TableInfo
+from .inputs import add_future_inputs, build_inputs, compute_lead_times
+from .options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
+from .scaling import scale_inputs, warn_constant_inputs
+from .sequences import Sequences, group_into_sequences
+from .table import Bools, Floats, Table
+from .task import append_input, compute_padded_dt
+from .times import Times, read_times
+
+BATCH_SIZE = 512
+"""How many sequences go through a model at once."""
+_MAX_ELEMENTS = 1 << 22
+"""How many numbers the padded inputs of a batch may have, unless it is of one sequence."""
+
+
+@dataclass(frozen=True, eq=False)
+class NewTable:
+    """Another table, read as that of a task was.
+
+    Args:
+        table: its cells.
+        sequences: which of its rows belong together.
+        card: of the task.
+        x: inputs of every row, (R, I), in the precision asked for.
+        observed: which of them were measured, (R, I).
+        gap: how many of the unit of its times a gap of 1 is; ``None`` without times.
+        lead_times: of a forecast, how far from each row the one is that is predicted, (R,), in that
+            unit.
+        flagged: inputs of which a further one says whether they were measured; ``None`` where the
+            batches say so by ``observed``.
+        fill: what then stands for a missing value.
+    """
+
+    table: Table
+    sequences: Sequences
+    card: DatasetCard
+    x: NDArray[Any]
+    observed: Bools
+    gap: float | None
+    lead_times: Floats | None
+    flagged: tuple[int, ...] | None = None
+    fill: str = IMPUTE_STRATEGIES[0]
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether the batches say that a feature is missing."""
+        return not bool(self.observed[self.sequences.rows].all())
+
+    def plan_batches(self) -> list[tuple[int, int]]:
+        """Return where to cut the sequences for batches that are not too large to compute with."""
+        cuts, longest = [0], 0
+        for place, length in enumerate(self.sequences.lengths.tolist()):
+            longest = max(longest, length)
+            count = place + 1 - cuts[-1]
+            if count > BATCH_SIZE or (
+                count > 1 and count * longest * self.x.shape[1] > _MAX_ELEMENTS
+            ):
+                cuts.append(place)
+                longest = length
+        return list(pairwise([*cuts, len(self.sequences)]))
+
+    def batch(self, first: int = 0, last: int | None = None) -> SequenceBatch:
+        """Return sequences ``first`` to ``last``, padded, in which no target is marked as known."""
+        sequences, card = self.sequences.select_range(first, last), self.card
+        valid = torch.from_numpy(sequences.valid())
+        is_class = card.task == "classify"
+        size = tuple(valid.shape) if card.per_step else (len(sequences),)
+        size = size if is_class else (*size, card.target_size)
+        batch = SequenceBatch(
+            x=torch.from_numpy(sequences.pad(self.x)),
+            y=torch.zeros(size, dtype=torch.int64 if is_class else torch.float32),
+            dt=None if self.gap is None else self._compute_dt(sequences, self.gap),
+            mask=None if bool(valid.all()) else valid,
+            observed=torch.from_numpy(sequences.pad(self.observed)),
+            y_mask=torch.zeros_like(valid) if card.per_step else None,
+        )
+        if self.flagged is None:
+            return batch
+        return impute_with_indicators(batch, self.flagged, fill=self.fill)
+
+    def _compute_dt(self, sequences: Sequences, unit: float) -> Tensor:
+        # Never in half precision, in which the model says better which gap is too long for it.
+        dtype = np.float64 if self.x.dtype == np.float64 else np.float32
+        return torch.from_numpy(compute_padded_dt(sequences, unit, dtype))
+
+
+def transform_table(
+    data: TaskData,
+    table: Any,
+    *,
+    lead_time: float | None = None,
+    delimiter: str | None = None,
+    decimal: str | None = None,
+) -> tuple[tuple[str, ...], SequenceBatch]:
+    """Read another table as that of ``data`` was read, to predict what nobody knows yet.
+
+    Columns, units and scales are those of ``data``; a column of targets or of groups is neither
+    needed nor read. Each id is one sequence, also where those of ``data`` were cut by time. Of
+    next-step prediction all rows are there, the last one too; where the rows of ``data`` are all as
+    far apart, so far ahead is what the model predicts, however far apart those of ``table`` are.
+
+    ``observed`` says which features are missing, also where ``data`` have no missing value: models
+    that do not take it then refuse the batch. Where inputs of ``data`` say so, it is left out.
+
+    Args:
+        data: what :func:`tauflow.data.from_table` or :func:`tauflow.data.read_csv` returned.
+        table: a table or the path of a file, as :func:`tauflow.data.from_table` takes it.
+        lead_time: for next-step prediction with an input for the gap ahead: time from the last row
+            of each id to the one to predict, in the unit of the times, ``data.table.unit``.
+        delimiter: character between the cells of a CSV file; by default that of the other table.
+        decimal: sign before the decimals of numbers that are text; by default as in the other.
+
+    Returns:
+        The ids, and one batch of their sequences, in which no target is marked as known; of one
+        target per id, y is 0 and means nothing.
+
+    Raises:
+        ArgumentError: ``data`` are not a table's; ``lead_time`` is missing or not needed; or inputs
+            of ``data`` say what was measured, but not of a feature that has missing values here.
+        UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
+    """
+    if not isinstance(data, TaskData):
+        raise ArgumentError(
+            f"data must be what from_table or read_csv returned, got {type(data).__name__}."
+        )
+    info = data.table
+    if info is None:
+        raise ArgumentError(
+            f"{data.card.name} is no table of your own; pass what from_table or read_csv returned."
+        )
+    found = read_new_table(
+        data.card,
+        info,
+        table,
+        observed=True,
+        lead_time=lead_time,
+        delimiter=delimiter,
+        decimal=decimal,
+    )
+    batch = found.batch()
+    if data.train.observed is None and not found.has_missing:
+        batch = replace(batch, observed=None)  # for models that do not take it
+    return found.sequences.ids, batch
+
+
+def read_new_table(
+    card: DatasetCard,
+    info: TableInfo,
+    table: Any,
+    *,
+    observed: bool,
+    dtype: type[np.floating[Any]] = np.float32,
+    lead_time: float | None = None,
+    delimiter: str | None = None,
+    decimal: str | None = None,
+) -> NewTable:
+    """Read another table as :func:`transform_table` does, without padding it yet.
+
+    Args:
+        card: of the task.
+        info: what is known of its table.
+        table: the other one.
+        observed: whether the batches say which features are missing, where no inputs do.
+        dtype: of the inputs, scaled in double precision.
+        lead_time: see :func:`transform_table`.
+        delimiter: between the cells of a file.
+        decimal: sign before the decimals of numbers that are text.
+    """
+    options, features = info.options, tuple(info.options.features or ())
+    sheet = read_table(
+        table,
+        options,
+        delimiter=delimiter,
+        decimal=decimal,
+        variables=info.variables or None,
+        is_strict=not info.named,
+        is_training_data=False,
+    )
+    if options.id is not None:
+        sheet.check_name(options.id, "id")
+    times = None if options.time is None else _read_times(sheet, options.time, info)
+    inputs = build_inputs(sheet, features, info.categories, info.unseen)
+    sequences = group_into_sequences(sheet, options.id, options.time, times, sort=options.sort)
+    later = None
+    if options.known:
+        if lead_time is not None:
+            raise ArgumentError("ahead: the rows to predict say when they are. Leave it out.")
+        steps = card.horizon or 1
+        told = FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, 1) in info.inputs
+        inputs = add_future_inputs(inputs, options.known, steps, sequences, has_lead_times=told)
+        later = compute_lead_times(len(sequences.rows), steps, sequences)
+        sequences = _drop_rows_to_predict(sheet, info, sequences, steps)
+    if card.horizon and options.window is not None:  # it is predicted from the last window
+        lengths = sequences.lengths
+        sequences = sequences.crop(np.maximum(lengths - options.window, 0), lengths)
+    count = len(inputs.columns)
+    standard = StandardScaler(info.x_mean[:count].numpy(), info.x_scale[:count].numpy())
+    warn_constant_inputs(standard, inputs.columns, inputs.names, stacklevel=3)
+    x, there = scale_inputs(standard, inputs.columns, inputs.names, dtype)
+    following = None if info.ahead is None else np.full(len(x), info.ahead)
+    if later is not None:
+        following = later if card.horizon else later[:, 0]
+    if LEAD_TIME_INPUT in info.inputs[count:] and later is not None:
+        assert following is not None
+        told = np.nan_to_num(following) / float(info.x_scale[count])
+        x, there = append_input(x, there, told)
+    elif LEAD_TIME_INPUT in info.inputs[count:]:
+        following = _compute_lead_times(sequences, lead_time)
+        x, there = append_input(x, there, following / float(info.x_scale[count]))
+    elif lead_time is not None:
+        raise ArgumentError("ahead: the model has no input for the gap ahead. Leave it out.")
+    flagged = None
+    if not (observed and len(info.inputs) == x.shape[1]):
+        flagged = _find_indicator_features(info, there[sequences.rows])
+    gap = None if times is None else info.gap
+    return NewTable(
+        *(sheet, sequences, card, x, there, gap, following), flagged=flagged, fill=info.fill
+    )
+
+
+def _drop_rows_to_predict(
+    table: Table, info: TableInfo, sequences: Sequences, steps: int
+) -> Sequences:
+    """Return the sequences without their last rows, which are those to predict.
+
+    Raises:
+        DataError: there are too few rows, or such a row lacks what is known ahead, or holds what is
+            to be predicted.
+    """
+    options = info.options
+    rows = f"the last {'row' if steps == 1 else f'{steps} rows'} of each id"
+    short = sequences.lengths <= steps
+    if short.any():
+        raise DataError(
+            f"{table.where}: id {sequences.ids[int(np.argmax(short))]!r} has too few rows: {rows} "
+            f"are for what is known ahead ({', '.join(options.known or ())}), and others come "
+            "before them."
+        )
+    place = np.arange(len(sequences.rows)) - np.repeat(sequences.ends, sequences.lengths)
+    ahead = sequences.rows[place >= -steps]
+    for column in options.known or ():
+        empty = ahead[table.find_missing(column)[ahead]]
+        if empty.size:
+            raise DataError(
+                f"{table.describe_cell(int(empty[0]), column)} is empty, and known ahead in "
+                f"{rows}, which "
+                "are those to predict. Fill it in."
+            )
+    given = {*(options.known or ()), *(options.static or ()), *dict(info.categories)}
+    outputs = options.targets or [n for n in options.features or () if n not in given]
+    for column in outputs:
+        full = ahead[~table.find_missing(column)[ahead]] if column in table.columns else ahead[:0]
+        if full.size:
+            raise DataError(
+                f"{table.describe_value(int(full[0]), column)}, which is to be predicted: {rows} "
+                "are those "
+                f"to predict, with {', '.join(options.known or ())} alone. Add such rows."
+            )
+    return sequences.crop(np.zeros_like(sequences.lengths), sequences.lengths - steps)
+
+
+def _read_times(table: Table, column: str, info: TableInfo) -> Times:
+    table.check_name(column, "time")
+    times = read_times(table, column, info.options.unit, skip_date_check=not info.dated)
+    if times.dated != info.dated:
+        kinds = ("dates", "numbers") if times.dated else ("numbers", "dates")
+        raise TimeError(
+            f"{table.where}: times of column {column!r} are {kinds[0]}, but {kinds[1]} in the "
+            "other table. Write them alike."
+        )
+    return times
+
+
+def _compute_lead_times(sequences: Sequences, after_last: float | None) -> Floats:
+    """Return the time from each row of the table to the next one of its id, (R,)."""
+    if after_last is None:
+        raise ArgumentError(
+            "lead_time must say how long after the last row of each id the row to predict comes: "
+            "the model has an input for it."
+        )
+    following = np.append(sequences.dt()[1:], 0.0)
+    following[sequences.ends - 1] = check_positive(lead_time=after_last)
+    found = np.empty(len(following))
+    found[sequences.rows] = following
+    return found
+
+
+def _find_indicator_features(info: TableInfo, observed: Bools) -> tuple[int, ...]:
+    """Return which of the inputs, of those that are there, (R, I), have one that says so."""
+    count = observed.shape[1]
+    names, more = info.inputs[:count], set(info.inputs[count:])
+    flagged = tuple(
+        place for place in range(count) if INDICATOR_NAME_FORMAT.format(names[place]) in more
+    )
+    silent = np.setdiff1d(np.flatnonzero(~observed.all(axis=0)), flagged)
+    if silent.size:
+        raise ArgumentError(
+            f"feature {names[silent[0]]!r} has missing values, and in the other table it had none, "
+            "so that the model has no input that says so. Fill them in."
+        )
+    return flagged

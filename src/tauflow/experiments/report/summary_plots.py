@@ -1,0 +1,157 @@
+"""The pictures of the report on all results."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tauflow.plotting.axes import hide_unused, set_log_scale
+from tauflow.plotting.legends import add_shared_legend
+from tauflow.plotting.palette import BLUE, GREEN, GREY, INK, SLATE, VERMILION
+from tauflow.plotting.report_figure import report_figure, to_data_uri
+from tauflow.runs.report.metric_format import PERCENT_METRICS, format_metric_name, get_display_scale
+from tauflow.runs.report.plots import ReportPlot
+
+from .results_summary import (
+    AGREES,
+    BETTER,
+    MAX_AGREEING_DEVIATIONS,
+    UNFINISHED,
+    WORSE,
+    RowSummary,
+    TableSummary,
+)
+from .table import format_row_title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Colour and shape say the same, for print and for the colour-blind.
+_JUDGEMENT_STYLES = {
+    AGREES: ("o", BLUE, "as published"),
+    BETTER: ("<", GREEN, "better"),
+    WORSE: (">", VERMILION, "worse"),
+    UNFINISHED: ("|", SLATE, "unfinished"),
+}
+_AXIS_LIMIT = 10.0
+"""Deviations that the axis shows; what lies beyond is drawn at its end, with its value."""
+
+_PAPER = SLATE
+_LINE = 0.24
+"""Height of a row, in inches."""
+
+
+def plot_deviations(tables: Sequence[TableSummary]) -> ReportPlot | None:
+    """Draw how far every measured row is from the published mean; ``None`` if none is judged."""
+    groups = [(one, [e for e in one.measured if e.worse_by is not None]) for one in tables]
+    groups = [(one, entries) for one, entries in groups if entries]
+    if not groups:
+        return None
+    slots = sum(len(entries) + 1 for _, entries in groups)
+    with report_figure((9.6, _LINE * slots + 1.1)) as canvas:
+        axes = canvas.subplots()
+        names: list[str] = []
+        heads: list[int] = []
+        for one, entries in groups:
+            heads.append(len(names))
+            names.append(one.experiment.name)
+            for entry in entries:
+                _plot_deviation(axes, entry, len(names))
+                names.append(format_row_title(entry.row))
+        axes.axvspan(
+            -MAX_AGREEING_DEVIATIONS, MAX_AGREEING_DEVIATIONS, color=GREY, alpha=0.2, linewidth=0
+        )
+        axes.axvline(0, color=INK, linewidth=0.9)
+        axes.set_xlim(-_AXIS_LIMIT - 1.5, _AXIS_LIMIT + 1.5)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.set_yticks(range(len(names)), names)
+        for position, label in enumerate(axes.get_yticklabels()):
+            label.set_color(INK)
+            label.set_fontweight("bold" if position in heads else "normal")
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel("← better      from the published mean to ours, in its σ      worse →")
+        add_shared_legend(canvas, [axes])
+        uri = to_data_uri(canvas)
+    caption = (
+        "The difference of the means in published standard deviations, to the right where ours is "
+        "worse; the band is 2 of them. Hollow: fewer seeds, epochs or settings than published. "
+        "Rows without a published deviation are left out."
+    )
+    return ReportPlot("All rows at a glance", caption, uri)
+
+
+def _plot_deviation(axes: "Axes", entry: RowSummary, height: int) -> None:
+    assert entry.worse_by is not None, "only rows with a difference are drawn"
+    marker, colour, label = _JUDGEMENT_STYLES[entry.judgement]
+    place = max(-_AXIS_LIMIT, min(_AXIS_LIMIT, entry.worse_by))
+    partial = entry.few_seeds or entry.few_epochs or entry.few_settings
+    axes.plot([0, place], [height, height], color=colour, linewidth=1.0, alpha=0.5)
+    axes.plot(
+        place,
+        height,
+        marker,
+        color=colour,
+        markerfacecolor="white" if partial else colour,
+        markersize=6.5,
+        label=label,
+        linestyle="none",
+    )
+    if place != entry.worse_by:
+        axes.annotate(
+            f"{entry.worse_by:+.0f}",
+            (place, height),
+            xytext=(6 if place > 0 else -6, 0),
+            textcoords="offset points",
+            ha="left" if place > 0 else "right",
+            va="center",
+            fontsize=8,
+            color=colour,
+        )
+
+
+def plot_against_published(one: TableSummary) -> ReportPlot:
+    """Draw, for every measured row, the published mean with its deviation, and our runs below."""
+    parts: dict[str, list[RowSummary]] = {}
+    for entry in one.measured:
+        parts.setdefault(entry.row.part.name, []).append(entry)
+    columns = min(len(parts), 2)
+    lines = -(-len(parts) // columns)
+    most = max(len(entries) for entries in parts.values())
+    with report_figure((9.6, lines * (1.4 * _LINE * most + 0.8) + 0.3)) as canvas:
+        grid = canvas.subplots(lines, columns, squeeze=False)
+        shown = hide_unused(grid, len(parts))
+        for axes, (name, entries) in zip(shown, parts.items(), strict=True):
+            _plot_rows(axes, entries, entries[0].row.metric)
+            axes.set_title(name)
+            axes.set_xlabel(f"test {format_metric_name(entries[0].row.metric)}")
+        add_shared_legend(canvas, shown)
+        uri = to_data_uri(canvas)
+    return ReportPlot("Ours beside published", "", uri)
+
+
+def _plot_rows(axes: "Axes", entries: Sequence[RowSummary], metric: str) -> None:
+    scale = get_display_scale(metric)
+    drawn: list[float] = []
+    for height, entry in enumerate(entries):
+        upper, level = height - 0.14, height + 0.18
+        published = entry.row.published
+        if published.mean is not None:
+            mean, std = scale * published.mean, scale * (published.std or 0.0)
+            drawn.append(mean)
+            axes.plot(mean, upper, "D", color=_PAPER, markersize=4.5, label="published, with σ")
+            if std:
+                axes.errorbar(mean, upper, xerr=std, fmt="none", ecolor=_PAPER, capsize=2.5)
+        for bound, marker in ((published.below, "<"), (published.above, ">")):
+            if bound is not None:
+                drawn.append(scale * bound)
+                axes.plot(drawn[-1], upper, marker, color=_PAPER, label="published bound")
+        tests = [scale * record.test for record in entry.records if record.test is not None]
+        drawn += tests
+        ours, levels = sum(tests) / len(tests), [level] * len(tests)
+        axes.plot(tests, levels, "o", color=BLUE, alpha=0.4, markersize=4, label="our runs")
+        axes.plot(ours, level, "|", color=BLUE, markersize=11, markeredgewidth=2.2, label="mean")
+    axes.set_yticks(range(len(entries)), [entry.row.title for entry in entries])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.set_ylim(len(entries) - 0.4, -0.6)
+    if metric not in PERCENT_METRICS and min(drawn) > 0 and max(drawn) / min(drawn) > 30:
+        set_log_scale(axes, axes.xaxis)

@@ -1,0 +1,40 @@
+"""Numbers of parameters of a table's models, without data and without training."""
+
+from collections.abc import Mapping
+
+import torch
+
+from tauflow.data.card import DatasetCard
+from tauflow.data.registry import DATASETS
+from tauflow.models.spec import build_model
+from tauflow.models.summary import count_parameters
+
+from .experiment import READY, Experiment
+
+
+def parameter_counts(
+    experiment: Experiment, cards: Mapping[str, DatasetCard] | None = None
+) -> dict[str, int]:
+    """Count the trainable numbers of every model of a table that can be run.
+
+    Args:
+        experiment: the table.
+        cards: for parts whose options change the size of inputs or targets, their cards, by the
+            part's name; by default those of the catalog.
+
+    Returns:
+        Counts by row.
+    """
+    given = dict(cards or {})
+    counts: dict[str, int] = {}
+    known: dict[tuple[str, str], int] = {}
+    for row in experiment.rows:
+        if row.status != READY or row.model is None:
+            continue
+        card = given.get(row.part.name, DATASETS[row.part.dataset])
+        key = (row.part.name, repr(row.model))
+        if key not in known:
+            with torch.random.fork_rng(devices=[]):
+                known[key] = count_parameters(build_model(row.model, card))
+        counts[row.name] = known[key]
+    return counts

@@ -1,0 +1,153 @@
+"""What the numbers of a model mean: units, names and scales, for those who see only a file."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from tauflow._internal.checks import check_positive
+from tauflow.data.card import DatasetCard
+from tauflow.data.table.info import TableInfo
+from tauflow.errors import ArgumentError
+
+
+class _HasCard(Protocol):
+    """What knows the card of its data, and their table if they came from one."""
+
+    @property
+    def card(self) -> DatasetCard: ...
+
+    @property
+    def table(self) -> TableInfo | None: ...
+
+
+_SCALES = ("x_mean", "x_scale", "y_mean", "y_scale")
+_ROUNDING = 1e-3  # numbers that are further apart, in units of the scale, lose digits that count
+CONSTANT_SCALE = 1e30
+"""Scale of an input that was constant in training, of which nothing but 0 is to reach the model."""
+
+
+@dataclass(frozen=True)
+class IOSchema:
+    """What goes in and comes out of an exported model, in words and scales.
+
+    Args:
+        time_unit: unit of the gaps, that of the cell's time constants.
+        inputs: names of the I inputs, in order.
+        outputs: names of the O outputs, in order.
+        x_mean: what was subtracted from every input, (I,); empty where nothing was scaled.
+        x_scale: what the inputs were divided by then, (I,); of an input that was constant in
+            training :data:`CONSTANT`, which leaves 0 of it.
+        y_mean: mean that makes outputs what they were before scaling, y * scale + mean, (O,).
+        y_scale: the scale of that.
+        time_scale: what times, as the data have them, are divided by for gaps of the time unit.
+        y: what outputs are, ``"logits"`` of classes or ``"values"``; empty where nobody knows.
+
+    Raises:
+        ArgumentError: a scale is no finite number, or 0, or one of two is missing; the time's is
+            not above 0.
+    """
+
+    time_unit: str = ""
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    x_mean: Sequence[float] = ()
+    x_scale: Sequence[float] = ()
+    y_mean: Sequence[float] = ()
+    y_scale: Sequence[float] = ()
+    time_scale: float = 1.0
+    y: str = ""
+
+    def __post_init__(self) -> None:
+        for name in _SCALES:
+            values = getattr(self, name)
+            if not all(math.isfinite(v) and (v != 0 or "mean" in name) for v in values):
+                raise ArgumentError(
+                    f"{name} must hold finite numbers{', none of them 0' * ('scale' in name)}, got "
+                    f"{list(values)}."
+                )
+        check_positive(time_scale=self.time_scale)
+        for one in "xy":
+            if len(getattr(self, f"{one}_mean")) != len(getattr(self, f"{one}_scale")):
+                raise ArgumentError(f"give {one}_mean and {one}_scale, of one length, or neither.")
+        if self.y_mean and not self.x_mean:
+            raise ArgumentError("outputs are scaled, but inputs are not. Give x_mean 0, x_scale 1.")
+
+    @classmethod
+    def from_data(cls, data: _HasCard) -> "IOSchema":
+        """Return the labels of a data set's numbers, with scales if it came from a table.
+
+        Args:
+            data: the data, or a predictor of a model that was trained on them.
+        """
+        unit, table = data.card.time_unit, data.table
+        y = "values" if data.card.task == "regress" else "logits"
+        if table is None:
+            return cls(time_unit=unit, y=y)
+        scales = {name: getattr(table, name) for name in _SCALES}
+        scales["x_scale"] = torch.where(table.x_scale == 0, CONSTANT_SCALE, table.x_scale.double())
+        return cls(
+            time_unit=unit,
+            inputs=table.inputs,
+            outputs=table.outputs,
+            time_scale=table.gap,
+            y=y,
+            **{name: v.double().tolist() for name, v in scales.items() if v is not None},
+        )
+
+    def scaling(self) -> tuple[Tensor, ...]:
+        """Return the scales as tensors: none, those of the inputs, or those of the outputs too."""
+        pairs = [getattr(self, name) for name in _SCALES if len(getattr(self, name))]
+        return tuple(torch.tensor(values, dtype=torch.float64) for values in pairs)
+
+    def warn_precision_loss(self, dtype: torch.dtype) -> None:
+        """Warn of inputs that lose digits where their numbers before scaling have a dtype.
+
+        Args:
+            dtype: of what goes in.
+
+        Warns:
+            UserWarning: numbers of the dtype are more than a thousandth of the scale apart at the
+                mean of an input.
+        """
+        names = resolve_names("x", self.inputs, len(self.x_mean))
+        apart = [abs(mean) * torch.finfo(dtype).eps for mean in self.x_mean]
+        lost = [
+            f"{name} (mean {mean:.7g}, scale {scale:.3g})"
+            for name, mean, scale, each in zip(names, self.x_mean, self.x_scale, apart, strict=True)
+            if each > _ROUNDING * abs(scale)
+        ]
+        if lost:
+            warnings.warn(
+                f"{str(dtype).removeprefix('torch.')} holds few digits of inputs far from zero: "
+                f"{', '.join(lost)}. Subtract a constant from such a column before training, or "
+                "export without scaled=True (--scaled) and scale outside in double precision.",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def check(self, inputs: int, outputs: int) -> None:
+        """Raise :class:`ArgumentError` unless there is one entry for each input and output."""
+        for one, name, size in (("x", "inputs", inputs), ("y", "outputs", outputs)):
+            for field in (name, f"{one}_mean", f"{one}_scale"):
+                count = len(getattr(self, field))
+                if count not in (0, size):
+                    raise ArgumentError(
+                        f"{field} has {count} entries, but the model has {size} {name}. Give one "
+                        "for each, in order."
+                    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the labels as data that JSON can hold."""
+        return {
+            name: v if isinstance(v, str | float) else list(v) for name, v in asdict(self).items()
+        }
+
+
+def resolve_names(kind: str, names: Sequence[str], count: int) -> list[str]:
+    """Return names, or ``x0``, ``x1``, ... where there are none."""
+    return list(names) or [f"{kind}{index}" for index in range(count)]

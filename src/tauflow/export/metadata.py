@@ -1,0 +1,187 @@
+"""What one must know to run an exported model, as data that JSON can hold."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tauflow.cells import AbstractCell
+from tauflow.errors import ArgumentError, ExportError, ShapeError
+from tauflow.version import VERSION
+
+from .files import get_file_config
+from .io_schema import IOSchema
+from .program import ExportableModel
+
+FORMAT = "tauflow-export"
+FORMAT_VERSION = 1
+
+
+def make_metadata(exported: ExportableModel, schema: IOSchema, *, scaled: bool) -> dict[str, Any]:
+    """Return an exported model's cell, sizes, units, scales and parts of the state.
+
+    ``model`` is what :func:`tauflow.export.config` returns, or null where that does not say it
+    all: for a cell of the user's own, or where a part was replaced or pruned after it was built.
+    """
+    body = exported.sequence_module
+    try:
+        description: Any = get_file_config(exported.model)
+    except ArgumentError:
+        description = None
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "tauflow_version": VERSION,
+        "cell": type(body.cell).__name__,
+        "model": description,
+        "dtype": str(exported.like.dtype).removeprefix("torch."),
+        "input_size": exported.input_size,
+        "output_size": exported.output_size,
+        "state_size": body.state_size,
+        "gap": exported.fixed_dt,
+        "labels": schema.to_dict(),
+        "scaling_inside": scaled,
+        "state": [
+            {
+                "layer": index // body.num_directions,
+                "backward": bool(index % body.num_directions),
+                "parts": cell.state_parts,
+                "initial": describe_initial_state(
+                    cell, is_first_layer=index == 0, is_unscaled=not exported.is_scaled
+                ),
+            }
+            for index, cell in enumerate(exported.cells)
+        ],
+    }
+
+
+def check_metadata_path(path: Path, what: str, **expected: str) -> None:
+    """Raise unless the place of a description is free, or holds an earlier one of the same file.
+
+    Args:
+        path: where the description would stand.
+        what: the file that it would describe.
+        **expected: what an earlier one says of that file.
+
+    Raises:
+        ExportError: something else stands there, such as the description of another file.
+    """
+    if not path.exists():
+        return
+    there, found = read_metadata(path), "is no description by tauflow"
+    if there is not None:
+        if all(there.get(key) == value for key, value in expected.items()):
+            return
+        other = there.get("file") or f"{there.get('name')}.c"  # of C there are several
+        found = f"describes {other}"
+    raise ExportError(
+        f"cannot write {what}: {path.name}, the name of its description, is taken by a file that "
+        f"{found}. Choose another name before the ending, or move that file away."
+    )
+
+
+def read_metadata(path: Path) -> dict[str, Any] | None:
+    """Return the description of an export that a file holds, or ``None``."""
+    try:
+        there = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return there if isinstance(there, dict) and there.get("format") == FORMAT else None
+
+
+@torch.no_grad()
+def describe_initial_state(
+    cell: AbstractCell, *, is_first_layer: bool, is_unscaled: bool
+) -> dict[str, Any] | None:
+    """Return where a cell's state starts, ``value + first_input @ per_input``.
+
+    ``per_input`` is left out where the first input does not matter. ``None`` where that is no
+    formula of the model's own inputs: a state that is another function of the first sample, or that
+    depends on it and the cell reads another layer's outputs, scaled inputs or tokens.
+
+    Args:
+        cell: the cell.
+        is_first_layer: whether it reads the model's inputs, forwards.
+        is_unscaled: whether it reads them as they come in.
+    """
+    like = next((p for p in cell.parameters() if p.is_floating_point()), torch.empty(0))
+    units = torch.eye(cell.input_size, dtype=like.dtype, device=like.device)
+    value = cell.initial_state(units[:1] * 0)[0]
+    per_input = cell.initial_state(units) - value
+    if not _is_affine(cell, value, per_input):
+        return None
+    if not per_input.any():
+        return {"value": value.tolist()}
+    if not (is_first_layer and is_unscaled):
+        return None
+    return {"value": value.tolist(), "per_input": per_input.tolist()}
+
+
+def _is_affine(cell: AbstractCell, value: Tensor, per_input: Tensor) -> bool:
+    """Whether a state starts at ``value + first_input @ per_input`` up to roundings, far off too.
+
+    Inputs of both signs and of several sizes are tried.
+    """
+    like, size = value.dtype, cell.input_size
+    drawn = torch.randn(16, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    probes = torch.cat([scale * drawn for scale in (1, -1, 10, -10, 100, -100)])
+    probes = probes.to(like).to(value.device)
+    found = cell.initial_state(probes).double()
+    x, at, slope = probes.double(), value.double(), per_input.double()
+    # Each entry of per_input is a difference from value, with the roundings of both.
+    terms = at.abs() * (1 + x.abs().sum(1, keepdim=True)) + x.abs() @ slope.abs()
+    tolerance = 8 * (1 + size) ** 0.5 * torch.finfo(like).eps * terms
+    return bool(((found - at - x @ slope).abs() <= tolerance).all())
+
+
+def exported_initial_state(metadata: Mapping[str, Any], x: Tensor) -> Tensor:
+    """Return the state that sequences start in, as the description of an exported model says.
+
+    It is what an exported step takes as ``h_in`` with the first sample, and whole sequences with
+    all of them::
+
+        facts = json.loads(written.description.read_text())
+        h = exported_initial_state(facts, x[:, 0])
+
+    Args:
+        metadata: what the JSON file beside the model holds.
+        x: the first sample of each sequence, (B, I), as the model reads it; of a model with a
+            vocabulary ids of tokens, (B, 1).
+
+    Returns:
+        The state, (B, S), in the dtype of the model and on the device of ``x``.
+
+    Raises:
+        ArgumentError: they are no description of an export, or say of some cell that there is no
+            formula.
+        ShapeError: ``x`` has another shape.
+    """
+    if metadata.get("format") != FORMAT:
+        raise ArgumentError(
+            "facts are no description of an exported model. Give what the JSON file beside it "
+            "holds: json.loads(written.description.read_text())."
+        )
+    if x.ndim != 2 or x.shape[1] != metadata["input_size"]:
+        raise ShapeError(
+            f"x has shape {tuple(x.shape)}, expected the first sample of each sequence, (B, I) "
+            f"with I = {metadata['input_size']}. Of sequences (B, T, I) give x[:, 0]."
+        )
+    dtype = getattr(torch, metadata["dtype"])
+    parts = []
+    for cell in metadata["state"]:
+        initial = cell["initial"]
+        if initial is None:
+            raise ArgumentError(
+                f"the state of layer {cell['layer']} starts as a function of what it reads. Take "
+                "it from the model: cell.initial_state(x)."
+            )
+        start = torch.tensor(initial["value"], dtype=dtype, device=x.device).expand(len(x), -1)
+        if "per_input" in initial:
+            start = start + x.to(dtype) @ torch.tensor(
+                initial["per_input"], dtype=dtype, device=x.device
+            )
+        parts.append(start)
+    return torch.cat(parts, dim=-1)

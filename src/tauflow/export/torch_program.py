@@ -1,0 +1,123 @@
+"""Graphs of torch.export made from sequences and steps."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import Dim, ExportedProgram
+
+from tauflow.errors import ArgumentError, ExportError
+
+from .program import _TRACE_SIZES, INPUTS, ExportableModel, ExportedSequence, ExportedStep, Model
+
+
+def export_sequence(
+    whole: ExportedSequence, *, dynamic: str = "BT", mask: bool = True
+) -> ExportedProgram:
+    """Trace whole sequences; see :func:`program`."""
+    if set(dynamic) - set("BT") or len(set(dynamic)) < len(dynamic):
+        raise ArgumentError(
+            f"dynamic names the sizes that are free, 'BT', 'B', 'T' or '', got {dynamic!r}."
+        )
+    B, T = (_TRACE_SIZES[size] if size in dynamic else 1 for size in "BT")
+    given = whole.make_example_inputs(B, T)
+    if mask:
+        valid = torch.ones(B, T, dtype=torch.bool, device=whole.like.device)
+        given = {**given, "mask": valid}
+    free = {axis: Dim(size, min=1) for axis, size in enumerate("BT") if size in dynamic}
+    rows = {axis: size for axis, size in free.items() if axis == 0}
+    given = {name: given[name] for name in INPUTS if name in given}
+    return _export(whole, given, {name: rows if name == "h_in" else free for name in given})
+
+
+def export_step(step: ExportedStep, *, dynamic: str = "B") -> ExportedProgram:
+    """Trace one step; see :func:`program_step`."""
+    if dynamic not in ("B", ""):
+        raise ArgumentError(f"dynamic must be 'B' or '' for one step, got {dynamic!r}.")
+    whole = step.make_example_inputs(_TRACE_SIZES["B"] if dynamic else 1, 1)
+    given = {name: v if name == "h_in" else v[:, 0] for name, v in whole.items()}
+    rows = {0: Dim("B", min=1)} if dynamic else {}
+    return _export(step, given, dict.fromkeys(given, rows))
+
+
+def _export(
+    module: ExportableModel, inputs: dict[str, Tensor], shapes: dict[str, Any]
+) -> ExportedProgram:
+    from torch._dynamo.exc import UserError  # which torch.export raises; slow to import
+
+    with torch.no_grad():
+        try:
+            return torch.export.export(module, (), inputs, dynamic_shapes=shapes)
+        except UserError as error:
+            raise ExportError(
+                f"torch cannot leave the sizes {sorted(_size_names(shapes))} free in this model: "
+                f"{str(error).strip().splitlines()[0]} Export it with dynamic='B', or 'T', or ''."
+            ) from error
+
+
+def _size_names(shapes: dict[str, Any]) -> set[str]:
+    """Return the names of the free sizes."""
+    return {size.__name__ for axes in shapes.values() for size in axes.values()}
+
+
+def program(
+    model: Model,
+    *,
+    dynamic: str = "BT",
+    mask: bool = True,
+    observed: bool | None = None,
+) -> ExportedProgram:
+    """Return a model as a program of ``torch.export``.
+
+    The loop over time is one operator, whatever the length. Call the program by names, and save it
+    with ``torch.export.save``::
+
+        run = program(model).module()
+        y, h = run(x=x, dt=dt, mask=mask, h_in=h)
+
+    ======== ============ ==========================================================
+    x        (B, T, I)    inputs; token ids, integers, for a model with a vocabulary
+    dt       (B, T)       gaps, in the unit of the cell's time constants
+    mask     (B, T)       bool; false keeps state and output (with ``mask=True``)
+    observed (B, T, I)    bool, which features were measured (with ``observed=True``)
+    h_in     (B, S)       state to start from, such as ``model.cell.initial_state``
+    y        (B, T, O)    outputs, or (B, O) where the model returns the last one's
+    h_out    (B, S)       state after the last sample
+    ======== ============ ==========================================================
+
+    The program has a copy of the parameters as they are now. It checks nothing, such as gaps that
+    run backwards.
+
+    Args:
+        model: a sequence module or a :class:`~tauflow.models.SequenceModel` around one, in
+            evaluation mode if it has dropout.
+        dynamic: which sizes are free, of ``"B"`` and ``"T"``; the others are 1.
+        mask: whether the program takes a mask.
+        observed: whether it takes which features were measured; by default if the cell models that.
+
+    Raises:
+        ExportError: the model cannot be a program, and why.
+        ArgumentError: an argument makes no sense for this model.
+    """
+    whole = ExportedSequence(model, observed=observed)
+    return export_sequence(whole, dynamic=dynamic, mask=mask)
+
+
+def program_step(
+    model: Model, *, dynamic: str = "B", observed: bool | None = None
+) -> ExportedProgram:
+    """Return one step of a model as a program of ``torch.export``, with the state in and out.
+
+    As :func:`program`, without the axis of time and without a mask: ``x`` (B, I), ``dt`` (B,),
+    ``h_in`` (B, S), and ``observed`` (B, I) give ``y`` (B, O) and ``h_out`` (B, S).
+
+    Args:
+        model: a model in one direction.
+        dynamic: ``"B"`` for a free batch size, ``""`` for one sequence.
+        observed: whether it takes which features were measured; by default if the cell models that.
+
+    Raises:
+        ExportError: the model cannot be a program of one step, and why.
+        ArgumentError: an argument makes no sense for this model.
+    """
+    return export_step(ExportedStep(model, observed=observed), dynamic=dynamic)

@@ -1,0 +1,367 @@
+"""What the kernels of the closed-form cells read and write.
+
+Axes: T time, B batch, N neurons, U units of a backbone layer, L backbone layers, R width of what
+the first layer reads at every step, F width of the first layer, K heads (4, or 1 in the pure form).
+The first layer is the heads themselves if L is 0. Everything but outputs, gaps and masks is stored
+with time first, so that a step of a slice of the batch is one block of memory.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tauflow.cells.cfc import CfCCell
+from tauflow.cells.cfc_heads import MODES, CfCConfig, CfCParameters
+from tauflow.cells.mixed_memory import MixedMemoryCell, MixedMemoryConfig
+from tauflow.kernels.cpu.binding import input_array, output_array
+from tauflow.kernels.engine.activations import (
+    IDENTITY,
+    ActivationCode,
+    decode_activation,
+    encode_activation,
+    find_activation_code,
+    has_slope_from_value,
+)
+from tauflow.kernels.engine.program import OperatorKernel
+
+Array = Any  # numpy arrays of float32, which numba types by itself
+
+DEFAULT, NO_GATE, PURE = range(len(MODES))
+
+KernelConfig = CfCConfig | MixedMemoryConfig
+
+
+class CfCKernel(OperatorKernel):
+    """What all programs for the closed form have in common."""
+
+    @staticmethod
+    def advance(config: KernelConfig, *arguments: Any) -> Tensor:
+        """Take one step of the cell."""
+        if isinstance(config, MixedMemoryConfig):
+            return MixedMemoryCell.advance(config, *arguments)
+        return CfCCell.advance(config, *arguments)
+
+    @staticmethod
+    def encode(config: KernelConfig) -> list[str]:
+        """Return a form as words."""
+        core, memory, reads_state = split_config(config)
+        outer = encode_activation(core.outer) if core.layers else 0
+        phi = 0 if core.is_pure_mode else encode_activation(core.phi)
+        kind = ("input" if reads_state else "state") if memory else "none"
+        numbers = (core.layers, outer, phi, core.time_sign, int(core.time_bias))
+        return [kind, core.mode, *map(str, numbers)]
+
+    @staticmethod
+    def decode(words: Sequence[str]) -> KernelConfig:
+        """Return the form that :meth:`encode` wrote."""
+        kind, mode, *numbers = words
+        assert mode in MODES
+        layers, outer, phi, sign, time_bias = map(int, numbers)
+        phis = decode_activation(outer), decode_activation(phi)
+        core = CfCConfig(layers, phis[0], mode, phis[1], sign, bool(time_bias))
+        return core if kind == "none" else MixedMemoryConfig(core, kind == "input")
+
+
+class CfCCode(NamedTuple):
+    """A closed form in numbers.
+
+    Args:
+        layers: L.
+        outer: activation of the backbone.
+        mode: place in :data:`~tauflow.cells.cfc_heads.MODES`.
+        phi: activation of the two state heads.
+        sign: of the time in the gate.
+        time_bias: whether t_b exists; its place in memory does in any case, and holds t_a.
+    """
+
+    layers: int
+    outer: ActivationCode
+    mode: int
+    phi: ActivationCode
+    sign: np.float32
+    time_bias: bool
+
+    @classmethod
+    def of(cls, config: CfCConfig) -> "CfCCode":
+        """Return a form in numbers."""
+        outer = find_activation_code(config.outer) if config.layers else ActivationCode(IDENTITY)
+        phi = ActivationCode(IDENTITY) if config.is_pure_mode else find_activation_code(config.phi)
+        assert outer is not None
+        assert phi is not None
+        mode, sign = MODES.index(config.mode), np.float32(config.time_sign)
+        return cls(config.layers, outer, mode, phi, sign, config.time_bias)
+
+
+@cache
+def pack_code(config: CfCConfig) -> Array:
+    """Return a form's code as an array, which costs Python far less to pass than nested tuples."""
+    layers, outer, mode, phi, sign, time_bias = CfCCode.of(config)
+    return np.array([layers, *outer, mode, *phi, sign, time_bias], np.float32)
+
+
+class CfCWeights(NamedTuple):
+    """Parameters.
+
+    Args:
+        recurrent: (F, R), the columns of the first layer that multiply what changes in the loop.
+        first_bias: (F,).
+        deep: (L - 1, U, U), the other layers of the backbone.
+        deep_bias: (L - 1, U).
+        heads: (K N, U), without t_b (3 N, U); empty if L is 0.
+        heads_bias: (K N,), or (3 N,).
+        rate: (N,), |w_tau| of the pure form.
+        amplitude: (N,), A of the pure form.
+    """
+
+    recurrent: Array
+    first_bias: Array
+    deep: Array
+    deep_bias: Array
+    heads: Array
+    heads_bias: Array
+    rate: Array
+    amplitude: Array
+
+
+class CfCActivations(NamedTuple):
+    """What the layers give, at every step or, where the first axis is 1, at the last one.
+
+    Args:
+        first: (T, B, F), the products with the input beforehand, the first layer's values after.
+        deep: (L - 1, T or 1, B, U), values of the other layers.
+        slopes: (L, T, B, U), slopes of activations that do not show them; else empty.
+        heads: (T or 1, B, K N): phi(g), phi(h), p and t_a, or r of the pure form.
+    """
+
+    first: Array
+    deep: Array
+    slopes: Array
+    heads: Array
+
+
+class CfCPreactivationGrads(NamedTuple):
+    """Gradients of the products, before bias and activation.
+
+    Args:
+        first: (T, B, F).
+        deep: (L - 1, T, B, U).
+        heads: (T, B, K N); may be the memory of the tape's.
+        gates: (T, B, 4 N), of a memory; empty without one.
+    """
+
+    first: Array
+    deep: Array
+    heads: Array
+    gates: Array
+
+
+class CfCSequence(NamedTuple):
+    """What every step reads beside the weights, and the states.
+
+    Args:
+        dt: (B, T).
+        valid: (B, T) bool; empty if every step is.
+        states: (T + 1 or 2, B, N), the initial one first; the others in turns.
+        out: (B, T, N), receives the states; going back their gradients, or empty.
+    """
+
+    dt: Array
+    valid: Array
+    states: Array
+    out: Array
+
+
+class CfCGradCarry(NamedTuple):
+    """What the loop back carries from step to step, or adds up.
+
+    Args:
+        h: (B, N), gradient of the last state; becomes that of the first.
+        c: (B, N), the same of a memory; empty without one.
+        dt: (B, T), receives the gradient of the gaps; empty if not wanted.
+        rate: (slices, N), of the pure form's own parameters.
+        amplitude: (slices, N), likewise.
+        first_bias: (slices, F), of the first layer's bias; no F where L is 0.
+        heads_bias: (slices, K N).
+    """
+
+    h: Array
+    c: Array
+    dt: Array
+    rate: Array
+    amplitude: Array
+    first_bias: Array
+    heads_bias: Array
+
+
+class CfCLSTMArrays(NamedTuple):
+    """A memory beside a core; all empty without one.
+
+    Args:
+        recurrent: (4 N, N), the weights W_h of the gates i, f, g, o.
+        bias: (4 N,), b with the constant of the forget gate added.
+        gates: (T, B, 4 N), the products with the input beforehand, i, f, g, o after.
+        c: (T + 1 or 2, B, N), the memory, its initial value first.
+        source: (T or 1, B, R), what the core's first layer reads: [u; v] or u.
+    """
+
+    recurrent: Array
+    bias: Array
+    gates: Array
+    c: Array
+    source: Array
+
+
+def pack_weights(parameters: CfCParameters, inputs: int) -> CfCWeights:
+    """Return the parameters as arrays; the first layer's without the columns of ``inputs``."""
+    first, *others = parameters
+    return CfCWeights(input_array(first[:, inputs:]), *(input_array(other) for other in others))
+
+
+def flatten_time_first(x: Tensor) -> Tensor:
+    """Return a copy of (B, T, I) as (T B, I)."""
+    return x.transpose(0, 1).clone(memory_format=torch.contiguous_format).view(-1, x.shape[-1])
+
+
+def unflatten_batch_first(rows: Tensor, steps: int) -> Tensor:
+    """Return (T B, I) as (B, T, I)."""
+    return rows.view(steps, -1, rows.shape[1]).transpose(0, 1)
+
+
+class CoreActivations(NamedTuple):
+    """Tensors under a :class:`Tape`; ``first`` and ``heads`` are one where L is 0."""
+
+    first: Tensor
+    deep: Tensor
+    slopes: Tensor
+    heads: Tensor
+
+    def to_arrays(self) -> CfCActivations:
+        """Return the arrays."""
+        return CfCActivations(*(output_array(tensor) for tensor in self))
+
+    @classmethod
+    def of(cls, config: CfCConfig, tensors: Sequence[Tensor]) -> "CoreActivations":
+        """Return the memory whose :meth:`distinct` tensors these are."""
+        first, deep, slopes, *heads = tensors
+        return cls(first, deep, slopes, heads[0] if config.layers else first)
+
+    def unique_tensors(self) -> tuple[Tensor, ...]:
+        """Return the tensors, none of them twice."""
+        return self[: 3 if self.heads is self.first else 4]
+
+
+def allocate_activations(
+    config: CfCConfig,
+    steps: int,
+    batch: int,
+    parameters: CfCParameters,
+    *,
+    saves_all_steps: bool,
+    allocate: Callable[..., Tensor],
+) -> CoreActivations:
+    """Allocate what the loops write, for every step only if ``keep``, by ``new(*shape)``."""
+    kept = steps if saves_all_steps else 1
+    rows = parameters.heads_bias.shape[0]
+    width = rows if config.is_pure_mode or config.time_bias else rows // 3 * 4
+    units = parameters.first.shape[0] if config.layers else 0
+    first = allocate(steps, batch, units or width)
+    slopes = config.layers if saves_all_steps and not _has_slope_from_value(config) else 0
+    return CoreActivations(
+        first,
+        allocate(max(config.layers - 1, 0), kept, batch, units),
+        allocate(slopes, kept, batch, units),
+        allocate(kept, batch, width) if config.layers else first,
+    )
+
+
+class CorePreactivationGrads(NamedTuple):
+    """Tensors under :class:`~tauflow.kernels.cfc_arrays.Deltas`."""
+
+    first: Tensor
+    deep: Tensor
+    heads: Tensor
+
+
+def allocate_preactivation_grads(
+    config: CfCConfig,
+    activations: CoreActivations,
+    allocate: Callable[..., Tensor],
+    *,
+    in_place: bool = False,
+) -> CorePreactivationGrads:
+    """Allocate what the backward loop writes; the heads' in place if the tape is not read again."""
+    heads = activations.heads if in_place else allocate(*activations.heads.shape)
+    first = allocate(*activations.first.shape) if config.layers else heads
+    return CorePreactivationGrads(first, allocate(*activations.deep.shape), heads)
+
+
+def _has_slope_from_value(config: CfCConfig) -> bool:
+    return has_slope_from_value(CfCCode.of(config).outer)
+
+
+def compute_core_gradients(
+    config: CfCConfig,
+    activations: CoreActivations,
+    preactivation_grads: CorePreactivationGrads,
+    parameters: CfCParameters,
+    source: list[Tensor],
+    biases: Sequence[Tensor | None] = (),
+) -> list[Tensor | None]:
+    """Return the gradients of the first six :class:`CfCParameters`.
+
+    Args:
+        config: the closed form.
+        activations: what the forward loop wrote.
+        preactivation_grads: what the backward loop wrote.
+        parameters: of the core.
+        source: what the first layer read, side by side, (T B, ...) each.
+        biases: the gradients of first_bias and heads_bias, if the loop has added them up.
+    """
+    first, heads = (
+        get_first_layer_rows(preactivation_grads, parameters),
+        flatten_steps(preactivation_grads.heads)[:, : parameters.heads_bias.shape[0]],
+    )
+    to_first, column = torch.empty_like(parameters.first), 0
+    for part in source:
+        width = part.shape[1]
+        torch.mm(first.T, part, out=to_first[:, column : column + width])
+        column += width
+    to_first_bias, to_heads_bias = biases or [rows.sum(0) for rows in (first, heads)]
+    if not config.layers:
+        return [to_first, None, None, None, None, to_heads_bias]
+    values = [activations.first, *activations.deep]
+    to_deep = to_deep_bias = None
+    if config.layers > 1:
+        below = zip(preactivation_grads.deep, values, strict=False)
+        to_deep = torch.stack([flatten_steps(delta).T @ flatten_steps(z) for delta, z in below])
+        to_deep_bias = preactivation_grads.deep.sum((1, 2))
+    to_heads = heads.T @ flatten_steps(values[-1])
+    return [to_first, to_first_bias, to_deep, to_deep_bias, to_heads, to_heads_bias]
+
+
+def get_first_layer_rows(
+    core: CoreActivations | CorePreactivationGrads, parameters: CfCParameters
+) -> Tensor:
+    """Return the products of the first layer, (T B, F), without room left for a missing t_b."""
+    return flatten_steps(core.first)[:, : parameters.first.shape[0]]
+
+
+def flatten_steps(tensor: Tensor) -> Tensor:
+    """Return (T, B, F) as (T B, F)."""
+    return tensor.view(-1, tensor.shape[-1])
+
+
+def split_config(config: KernelConfig) -> tuple[CfCConfig, bool, bool]:
+    """Return the core's form, whether a memory stands beside it, and whether it reads the state."""
+    if isinstance(config, MixedMemoryConfig):
+        return config.core, True, config.reads_state
+    return config, False, False
+
+
+def count_input_columns(config: KernelConfig, x: Tensor) -> int:
+    """Return how many columns of the first layer read the input itself."""
+    return 0 if isinstance(config, MixedMemoryConfig) and config.reads_state else x.shape[-1]

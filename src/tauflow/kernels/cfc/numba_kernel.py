@@ -1,0 +1,232 @@
+"""The closed forms' numba kernel: arrays in, states and gradients out."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tauflow.cells.cfc_heads import CfCParameters
+from tauflow.kernels.cpu.binding import (
+    count_slices,
+    find_blas,
+    import_kernels,
+    initial_grad_state,
+    input_array,
+    input_array_or_empty,
+    log_compilation,
+    output_array,
+    output_array_or_empty,
+    parallel_for,
+)
+from tauflow.kernels.engine.program import (
+    DT,
+    Gradients,
+    GradOutputs,
+    Inputs,
+    NeedsInputGrad,
+    Outputs,
+    X,
+)
+from tauflow.kernels.engine.torch_state import is_graph_retained
+from tauflow.kernels.engine.workspace import empty, get_allocator
+
+from . import config as arrays
+from .config import (
+    CfCKernel,
+    CoreActivations,
+    KernelConfig,
+    allocate_activations,
+    allocate_preactivation_grads,
+    compute_core_gradients,
+    count_input_columns,
+    flatten_steps,
+    flatten_time_first,
+    get_first_layer_rows,
+    pack_code,
+    pack_weights,
+    split_config,
+)
+
+
+@cache
+def _load_kernels() -> Any:
+    """Import the compiled loops, which takes seconds where they have to be compiled."""
+    loops = import_kernels("cfc.numba_loop")
+    log_compilation("CfC", loops.cfc_forward, loops.cfc_backward)
+    return loops
+
+
+class NumbaCfC(CfCKernel):
+    """Closed-form cells in compiled loops.
+
+    The parameters are :class:`CfCParameters`, and W_x, W_h and b of a memory. The tape is the
+    inputs as rows (T B, I), the states (T + 1, B, N), the gates, c and source of a memory, and the
+    distinct tensors of a ``CoreActivations``.
+
+    Args:
+        can_overwrite: whether the way back may write where the heads' values were.
+    """
+
+    name = "closed_form/numba"
+    saves_x = True
+
+    def __init__(self, *, can_overwrite: bool) -> None:
+        self._can_overwrite = can_overwrite
+
+    def allocate(
+        self, config: KernelConfig, inputs: Inputs, needs_input_grad: NeedsInputGrad
+    ) -> Outputs:
+        """Return memory for what :meth:`forward` writes."""
+        x, h, dt, *parameters = inputs
+        core, memory, reads_state = split_config(config)
+        (B, T, _), N, keep = dt.shape, h.shape[1] // (1 + memory), len(needs_input_grad) > 0
+        kept, new = T + 1 if keep else 2, get_allocator(x)
+        own = allocate_activations(
+            core, T, B, CfCParameters(*parameters[:8]), saves_all_steps=keep, allocate=new
+        )
+        tape = [flatten_time_first(x), new(kept, B, N)]
+        if memory:
+            width = 2 * N if reads_state else N
+            tape += [
+                x.new_empty(T, B, 4 * N),
+                x.new_empty(kept, B, N),
+                x.new_empty(kept - 1, B, width),
+            ]
+        return Outputs(h.new_empty(B, T, N), torch.empty_like(h), (*tape, *own.unique_tensors()))
+
+    def forward(
+        self,
+        config: KernelConfig,
+        mask: Tensor | None,
+        inputs: Inputs,
+        out: Outputs,
+        needs_input_grad: NeedsInputGrad,
+    ) -> None:
+        """Run all steps."""
+        x, h, dt, *parameters = inputs
+        core, memory, _ = split_config(config)
+        packed, own = CfCParameters(*parameters[:8]), count_input_columns(config, x)
+        (rows, states, *others), N, last = out.saved_tensors, out.y.shape[2], dt.shape[1]
+        tape = CoreActivations.of(core, others[3 * memory :])
+        if own:
+            torch.mm(rows, packed.first[:, :own].T, out=get_first_layer_rows(tape, packed))
+        states[0] = h[:, :N]
+        if memory:
+            gates, c, _ = others[:3]
+            torch.mm(rows, parameters[8].T, out=flatten_steps(gates))
+            c[0] = h[:, N:]
+        parallel_for(
+            _load_kernels().cfc_forward,
+            dt.shape[0],
+            find_blas(),
+            pack_code(core),
+            pack_weights(packed, own),
+            tape.to_arrays(),
+            _pack_lstm_arrays(parameters, others if memory else ()),
+            _pack_sequence(dt, mask, states, output_array(out.y)),
+        )
+        out.last[:, :N] = states[last % states.shape[0]]
+        if memory:
+            out.last[:, N:] = c[last % states.shape[0]]
+
+    def backward(
+        self,
+        config: KernelConfig,
+        mask: Tensor | None,
+        inputs: Inputs,
+        saved_tensors: Sequence[Tensor],
+        grad_outputs: GradOutputs,
+        needs_input_grad: NeedsInputGrad,
+    ) -> Gradients:
+        """Return the gradients of the inputs."""
+        x, h, dt, *parameters = inputs
+        core, memory, reads_state = split_config(config)
+        packed, own = CfCParameters(*parameters[:8]), count_input_columns(config, x)
+        rows, states, *others = saved_tensors
+        (B, T, _), N, values = (
+            dt.shape,
+            states.shape[2],
+            CoreActivations.of(core, others[3 * memory :]),
+        )
+        to_last = initial_grad_state(grad_outputs.last, h)
+        to_h, to_c = to_last, None
+        if memory:
+            to_h, to_c = (part.contiguous() for part in to_last.split(N, dim=1))
+        in_place = self._can_overwrite and not is_graph_retained()
+        deltas = allocate_preactivation_grads(core, values, empty, in_place=in_place)
+        to_gates = torch.empty_like(others[0]) if memory else None
+        to_dt = dt.new_zeros(B, T) if needs_input_grad[DT] else None
+        vectors = (packed.rate, packed.amplitude, packed.first_bias, packed.heads_bias)
+        sums = [dt.new_zeros(count_slices(B), len(vector)) for vector in vectors]
+        parallel_for(
+            _load_kernels().cfc_backward,
+            B,
+            find_blas(),
+            pack_code(core),
+            pack_weights(packed, own),
+            _pack_lstm_arrays(parameters, others if memory else ()),
+            _pack_sequence(dt, mask, states, input_array_or_empty(grad_outputs.y, 3)),
+            (
+                values.to_arrays(),
+                arrays.CfCPreactivationGrads(
+                    output_array(deltas.first),
+                    output_array(deltas.deep),
+                    output_array(deltas.heads),
+                    output_array_or_empty(to_gates, 3),
+                ),
+            ),
+            arrays.CfCGradCarry(
+                output_array(to_h),
+                output_array_or_empty(to_c),
+                output_array_or_empty(to_dt),
+                *map(output_array, sums),
+            ),
+        )
+        source, before = [rows, flatten_steps(states[:T])], flatten_steps(states[:T])
+        if memory:
+            source = [flatten_steps(others[2])] if reads_state else [rows, flatten_steps(others[2])]
+        to_rows = (
+            get_first_layer_rows(deltas, packed) @ packed.first[:, :own]
+            if own and needs_input_grad[X]
+            else None
+        )
+        to_memory: list[Tensor | None] = []
+        if to_gates is not None:
+            gates, W_x = flatten_steps(to_gates), parameters[8]
+            if needs_input_grad[X]:
+                to_rows = gates @ W_x if to_rows is None else to_rows.addmm_(gates, W_x)
+            to_memory = [gates.T @ rows, gates.T @ before, gates.sum(0)]
+        to_rate, to_amplitude, *biases = (part.sum(0) if part.numel() else None for part in sums)
+        return [
+            None if to_rows is None else to_rows.view(T, B, -1).transpose(0, 1),
+            to_h if to_c is None else torch.cat([to_h, to_c], dim=1),
+            None if to_dt is None else to_dt.unsqueeze(-1),
+            *compute_core_gradients(core, values, deltas, packed, source, biases),
+            to_rate,
+            to_amplitude,
+            *to_memory,
+        ]
+
+
+def _pack_lstm_arrays(
+    parameters: Sequence[Tensor], saved_tensors: Sequence[Tensor]
+) -> arrays.CfCLSTMArrays:
+    """Return the weights and the tape of a memory as arrays, all empty without one."""
+    if not saved_tensors:
+        return _NO_LSTM
+    W_h, b = map(input_array, parameters[9:])
+    return arrays.CfCLSTMArrays(W_h, b, *map(output_array, saved_tensors[:3]))
+
+
+def _pack_sequence(dt: Tensor, mask: Tensor | None, states: Tensor, out: Any) -> arrays.CfCSequence:
+    valid = input_array_or_empty(mask, 2, "bool")
+    return arrays.CfCSequence(input_array(dt.squeeze(-1)), valid, output_array(states), out)
+
+
+_NO_LSTM = arrays.CfCLSTMArrays(
+    input_array_or_empty(None, 2),
+    input_array_or_empty(None, 1),
+    *(input_array_or_empty(None, 3) for _ in range(3)),
+)

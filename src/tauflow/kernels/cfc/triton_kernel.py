@@ -1,0 +1,230 @@
+"""Closed-form cells on a GPU: what is between torch and the Triton kernels."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tauflow.cells.cfc_heads import CfCParameters
+from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
+from tauflow.kernels.engine.program import (
+    DT,
+    Gradients,
+    GradOutputs,
+    Inputs,
+    KernelCall,
+    NeedsInputGrad,
+    Outputs,
+    X,
+)
+from tauflow.kernels.gpu.plan import (
+    CUDA_GRAPH,
+    PERSISTENT,
+    STEPWISE,
+    get_dot_precision,
+    get_matmul_dtype,
+)
+
+from .config import (
+    CfCKernel,
+    CoreActivations,
+    KernelConfig,
+    allocate_activations,
+    allocate_preactivation_grads,
+    compute_core_gradients,
+    count_input_columns,
+    flatten_steps,
+    flatten_time_first,
+    get_first_layer_rows,
+    split_config,
+)
+from .triton_launch import (
+    CfCGradients,
+    CfCLSTMTensors,
+    CfCResults,
+    TritonCore,
+    launch_persistent_backward,
+    launch_persistent_forward,
+)
+from .triton_stepwise import run_stepwise_backward, run_stepwise_forward
+
+
+def run_triton_kernel(
+    call: KernelCall, launch_mode: str, config: KernelConfig, *tensors: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Run heads on a backbone, beside a memory if the form says so.
+
+    Args:
+        call: inputs, state, gaps and mask.
+        launch_mode: of running it, one of :mod:`tauflow.kernels.gpu.plan`.
+        config: of the cell.
+        *tensors: of the cell.
+    """
+    factor = get_matmul_dtype(call)
+    stored = torch.promote_types(call.x.dtype, tensors[5].dtype)
+    return run_kernel(
+        _KERNELS[launch_mode],
+        config,
+        call.mask,
+        call.x.to(factor),
+        call.h.to(stored),
+        call.dt.float(),
+        *(tensor.to(factor) for tensor in tensors[:6]),
+        *(tensor.float() for tensor in tensors[6:8]),
+        *(tensor.to(factor) for tensor in tensors[8:]),
+    )
+
+
+class TritonCfC(CfCKernel):
+    """Closed-form cells in Triton kernels.
+
+    The dtype of x is that of all factors of matrix products, the state's that of the results. The
+    parameters are :class:`CfCParameters`, and W_x, W_h and b of a memory. The tape is the
+    distinct tensors of a ``CoreActivations``, then gates (T, B, 4 N) and memories (T, B, N).
+
+    Args:
+        launch_mode: of running, one of :mod:`tauflow.kernels.gpu.plan`.
+    """
+
+    name = "closed_form/triton"
+    needs_y = True
+    is_eager_operator = True
+
+    def __init__(self, launch_mode: str) -> None:
+        self.name = f"{type(self).name}/{launch_mode.replace(' ', '-')}"
+        self.launch_mode = launch_mode
+
+    def allocate(
+        self, config: KernelConfig, inputs: Inputs, needs_input_grad: NeedsInputGrad
+    ) -> Outputs:
+        """Return memory for what :meth:`forward` writes."""
+        x, h, dt, *parameters = inputs
+        core, memory, _ = split_config(config)
+        (B, T, _), N = x.shape, h.shape[1] // (1 + memory)
+        packed, keep = CfCParameters(*parameters[:8]), len(needs_input_grad) > 0
+        own = allocate_activations(core, T, B, packed, saves_all_steps=keep, allocate=x.new_empty)
+        rows = B if memory else 0
+        tape = *own.unique_tensors(), x.new_empty(T, rows, 4 * N), dt.new_empty(T, rows, N)
+        return Outputs(h.new_empty(B, T, N), torch.empty_like(h), tape)
+
+    def _core(
+        self,
+        config: KernelConfig,
+        mask: Tensor | None,
+        inputs: Inputs,
+        saved_tensors: Sequence[Tensor],
+    ) -> TritonCore:
+        """Return what the launches work on."""
+        x, h, dt, *parameters = inputs
+        core, memory, reads_state = split_config(config)
+        *values, gates, cells = saved_tensors
+        packed = CfCParameters(*(parameter.contiguous() for parameter in parameters[:8]))
+        beside = None
+        if memory:
+            start = h[:, h.shape[1] // 2 :].contiguous()
+            beside = CfCLSTMTensors(gates, cells, parameters[9].contiguous(), start, reads_state)
+        return TritonCore(
+            core,
+            get_dot_precision(x.dtype),
+            self.launch_mode,
+            packed,
+            packed.first[:, count_input_columns(config, x) :].contiguous(),
+            CoreActivations.of(core, values),
+            dt.squeeze(-1).contiguous(),
+            None if mask is None else mask.contiguous().view(torch.uint8),
+            beside,
+        )
+
+    def forward(
+        self,
+        config: KernelConfig,
+        mask: Tensor | None,
+        inputs: Inputs,
+        out: Outputs,
+        needs_input_grad: NeedsInputGrad,
+    ) -> None:
+        """Run all steps."""
+        x, h, _, *parameters = inputs
+        closed, memory, _ = split_config(config)
+        packed, own = CfCParameters(*parameters[:8]), count_input_columns(config, x)
+        core, N, rows = (
+            self._core(config, mask, inputs, out.saved_tensors),
+            out.y.shape[2],
+            flatten_time_first(x),
+        )
+        bias = packed.first_bias if closed.layers else packed.heads_bias
+        torch.addmm(
+            bias,
+            rows[:, :own],
+            packed.first[:, :own].T,
+            out=get_first_layer_rows(core.activations, packed),
+        )
+        if core.memory is not None:
+            W_x, _, b = parameters[8:]
+            torch.addmm(b, rows, W_x.T, out=flatten_steps(core.memory.gates))
+        last, last_c = h.new_empty(len(h), N), h.new_empty(len(h) * memory, N)
+        start, results = h[:, :N].contiguous(), CfCResults(out.y, last, last_c)
+        if self.launch_mode == PERSISTENT:
+            launch_persistent_forward(core, start, results, len(needs_input_grad) > 0)
+        else:
+            run_stepwise_forward(core, start, results, keep=len(needs_input_grad) > 0)
+        out.last[:, :N] = last
+        if memory:
+            out.last[:, N:] = last_c
+
+    def backward(
+        self,
+        config: KernelConfig,
+        mask: Tensor | None,
+        inputs: Inputs,
+        saved_tensors: Sequence[Tensor],
+        grad_outputs: GradOutputs,
+        needs_input_grad: NeedsInputGrad,
+    ) -> Gradients:
+        """Return the gradients of the inputs."""
+        x, h, _, *parameters = inputs
+        closed, memory, reads_state = split_config(config)
+        (y, *saved_tensors), own = saved_tensors, count_input_columns(config, x)
+        packed, core = (
+            CfCParameters(*parameters[:8]),
+            self._core(config, mask, inputs, saved_tensors),
+        )
+        (B, T, _), N = x.shape, y.shape[2]
+        assert grad_outputs.y is not None
+        assert grad_outputs.last is not None
+        deltas = allocate_preactivation_grads(closed, core.activations, x.new_empty)
+        to_gates = torch.empty_like(saved_tensors[-2])
+        to_dt = core.dt.new_empty(B if needs_input_grad[DT] else 0, T)
+        last = grad_outputs.last[:, :N].contiguous(), grad_outputs.last[:, N:].contiguous()
+        to_core = CfCGradients(grad_outputs.y.contiguous(), *last, deltas, to_gates, to_dt)
+        way_back = (
+            launch_persistent_backward if self.launch_mode == PERSISTENT else run_stepwise_backward
+        )
+        to_h, to_c, *to_pure = way_back(core, to_core)
+        rows = flatten_time_first(x)
+        start = h[:, :N].to(x.dtype).unsqueeze(0)
+        before = flatten_steps(torch.cat([start, y.transpose(0, 1)[:-1].to(x.dtype)]))
+        source, to_rows, to_memory = [rows, before], None, []
+        if core.memory is not None:
+            u = flatten_steps(saved_tensors[-2])[:, 3 * N :] * flatten_steps(
+                saved_tensors[-1]
+            ).tanh().to(x.dtype)
+            source = [u, before] if reads_state else [rows, u]
+            pulled, W_x = flatten_steps(to_gates), parameters[8]
+            to_memory = [pulled.T @ rows, pulled.T @ before, pulled.sum(0)]
+            to_rows = pulled @ W_x if needs_input_grad[X] else None
+        if needs_input_grad[X] and own:
+            to_own = get_first_layer_rows(deltas, packed) @ packed.first[:, :own]
+            to_rows = to_own if to_rows is None else to_rows + to_own
+        return [
+            None if to_rows is None else to_rows.view(T, B, -1).transpose(0, 1),
+            torch.cat([to_h, to_c], dim=1) if memory else to_h,
+            to_dt.unsqueeze(-1) if needs_input_grad[DT] else None,
+            *compute_core_gradients(closed, core.activations, deltas, packed, source),
+            *(part.sum(0) if closed.is_pure_mode else None for part in to_pure),
+            *to_memory,
+        ]
+
+
+_KERNELS = {way: TritonCfC(way) for way in (PERSISTENT, STEPWISE, CUDA_GRAPH)}
+OPERATORS.update({program.name: program for program in _KERNELS.values()})

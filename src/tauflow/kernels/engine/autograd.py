@@ -1,0 +1,380 @@
+"""Run a program: the one node of autograd's graph, and the one pair of operators for compilers.
+
+A program's own backward pass writes into memory that it owns, which neither a graph of its own nor
+a batch of incoming gradients can follow. Where either is wanted, the cell's steps are run again,
+by operations that autograd knows.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tauflow._internal.checks import shape_error
+from tauflow.errors import DtypeError, ShapeError
+
+from .program import (
+    DT,
+    STATE,
+    Gradients,
+    GradOutputs,
+    Inputs,
+    NeedsInputGrad,
+    OperatorKernel,
+    SequenceKernel,
+    X,
+    copy_mask,
+)
+from .torch_state import is_batched_gradient
+
+
+def run_kernel(
+    kernel: SequenceKernel, config: Any, mask: Tensor | None, *inputs: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the results at every step, (B, T, N), and the last state, (B, S).
+
+    Args:
+        kernel: to run.
+        config: of the cell.
+        mask: (B, T) bool, false where the state is kept, or ``None``.
+        *inputs: see :data:`~tauflow.kernels.engine.program.Inputs`.
+    """
+    keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    if isinstance(kernel, OperatorKernel) and (
+        kernel.is_eager_operator or torch.compiler.is_compiling()
+    ):
+        wants = [tensor.requires_grad for tensor in inputs] if keep else []
+        y, last, *_ = sequence(
+            list(inputs), mask, kernel.name, " ".join(kernel.encode(config)), wants
+        )
+        return y, last
+    if keep:
+        return _SequenceFunction.apply(kernel, config, copy_mask(mask), *inputs)  # type: ignore[no-any-return, no-untyped-call]
+    out = kernel.allocate(config, inputs, ())
+    kernel.forward(config, mask, inputs, out, ())
+    return out.y, out.last
+
+
+class _SequenceFunction(torch.autograd.Function):
+    """A sequence as one node of the graph."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, kernel: SequenceKernel, config: Any, mask: Tensor | None, *inputs: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        wants = ctx.needs_input_grad[3:]
+        out = kernel.allocate(config, inputs, wants)
+        kernel.forward(config, mask, inputs, out, wants)
+        ctx.program, ctx.form, ctx.mask, ctx.count = kernel, config, mask, len(inputs)
+        kept: list[Tensor | None] = list(inputs)
+        if not wants[STATE]:  # the caller's, who may change it
+            kept[STATE] = inputs[STATE].clone()
+        if kernel.saves_x and not wants[X]:
+            kept[X] = None
+        _save_tensors(ctx, *kept, *(out.y,)[: kernel.needs_y], *out.saved_tensors)
+        ctx.set_materialize_grads(False)
+        return out.y, out.last
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Any, ...]:
+        saved, form, wants = _load_saved_tensors(ctx), ctx.form, ctx.needs_input_grad[3:]
+        inputs, tape, pulls = [*saved[: ctx.count]], saved[ctx.count :], GradOutputs(*grad_outputs)
+        if inputs[X] is None:
+            steps = inputs[DT].shape[1]
+            inputs[X] = tape[0].view(steps, -1, tape[0].shape[1]).transpose(0, 1)
+        if should_recompute(pulls):
+            found = recompute_gradients(ctx.program, form, ctx.mask, inputs, pulls, wants)
+        else:
+            found = ctx.program.backward(form, ctx.mask, inputs, tape, pulls, wants)
+        return None, None, None, *found
+
+
+def _save_tensors(ctx: Any, *tensors: Tensor | None) -> None:
+    """Save tensors for the backward pass, with what they are now.
+
+    Autograd notices what changes a saved tensor in place, but not what puts another one behind it:
+    ``parameter.data = smaller`` leaves no trace, and the loops back would read beyond its end.
+    """
+    ctx.save_for_backward(*tensors)
+    ctx.kept_as = [None if one is None else (one.shape, one.dtype, one.stride()) for one in tensors]
+
+
+def _load_saved_tensors(ctx: Any) -> tuple[Any, ...]:
+    """Return what :func:`_save` saved, laid out as it was: the loops go by strides.
+
+    Hooks on saved tensors, such as ``torch.autograd.graph.save_on_cpu``, keep values and shapes.
+
+    Raises:
+        ShapeError, DtypeError: one has become another tensor since.
+    """
+    tensors = ctx.saved_tensors  # once: a checkpoint unpacks no tensor twice
+    found: list[Tensor | None] = []
+    for tensor, was in zip(tensors, ctx.kept_as, strict=True):
+        if was is None:
+            found.append(None)
+            continue
+        if tensor.shape != was[0]:
+            raise shape_error("backward", _SAVED_TENSOR, tensor, str(tuple(was[0])), _ADVICE)
+        if tensor.dtype is not was[1]:
+            raise DtypeError(
+                f"backward: {_SAVED_TENSOR} has dtype {tensor.dtype}, expected {was[1]}. {_ADVICE}"
+            )
+        found.append(tensor if tensor.stride() == was[2] else _restore_strides(tensor, was[2]))
+    return tuple(found)
+
+
+def _restore_strides(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """Return a tensor with other strides; as it is if several entries share a place in them."""
+    if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, strides, strict=True)):
+        return tensor
+    return torch.empty_strided(
+        tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
+    ).copy_(tensor)
+
+
+_SAVED_TENSOR = "a tensor of the forward pass"
+_ADVICE = "It was replaced, through .data perhaps, before backward(); call forward again."
+
+OPERATORS: dict[str, OperatorKernel] = {}
+"""The programs that compilers can trace, by name."""
+
+
+# Schemas are spelled out: PyTorch 2.6 infers none from `collections.abc.Sequence`.
+@torch.library.custom_op(
+    "tauflow::sequence",
+    mutates_args=(),
+    schema="(Tensor[] inputs, Tensor? mask, str kernel, str config, "
+    "bool[] needs_input_grad) -> Tensor[]",
+)
+def sequence(
+    inputs: Sequence[Tensor],
+    mask: Tensor | None,
+    kernel: str,
+    config: str,
+    needs_input_grad: Sequence[bool],
+) -> list[Tensor]:
+    """Return what a program's :class:`~tauflow.kernels.engine.program.Buffers` hold, in a row.
+
+    Args:
+        inputs: of the run.
+        mask: (B, T) bool, or ``None``.
+        kernel: name in :data:`OPERATORS`.
+        config: of the cell, its words in a row.
+        needs_input_grad: which inputs want gradients; empty if none does.
+    """
+    runs = OPERATORS[kernel]
+    decoded = runs.decode(config.split())
+    out = runs.allocate(decoded, inputs, needs_input_grad)
+    with use_device(inputs[X]):
+        runs.forward(decoded, mask, inputs, out, needs_input_grad)
+    return [out.y, out.last, *(out.saved_tensors if needs_input_grad else ())]
+
+
+@sequence.register_fake
+def _(
+    inputs: Sequence[Tensor],
+    mask: Tensor | None,
+    kernel: str,
+    config: str,
+    needs_input_grad: Sequence[bool],
+) -> list[Tensor]:
+    runs = OPERATORS[kernel]
+    out = runs.allocate(runs.decode(config.split()), inputs, needs_input_grad)
+    return [out.y, out.last, *(out.saved_tensors if needs_input_grad else ())]
+
+
+@torch.library.custom_op(
+    "tauflow::sequence_backward",
+    mutates_args=(),
+    schema=(
+        "(Tensor[] inputs, Tensor? mask, Tensor[] saved_tensors, Tensor[] grad_outputs, str "
+        "kernel, str config, "
+        "bool[] needs_input_grad, SymInt[] sizes) -> Tensor[]"
+    ),
+)
+def sequence_backward(
+    inputs: Sequence[Tensor],
+    mask: Tensor | None,
+    saved_tensors: Sequence[Tensor],
+    grad_outputs: Sequence[Tensor],
+    kernel: str,
+    config: str,
+    needs_input_grad: Sequence[bool],
+    sizes: Sequence[int],
+) -> list[Tensor]:
+    """Return the gradients of the inputs of :func:`sequence`, empty where not wanted.
+
+    Args:
+        inputs: of the run.
+        mask: of the run.
+        saved_tensors: that it wrote.
+        grad_outputs: incoming gradients.
+        kernel: its name.
+        config: of the cell, its words in a row.
+        needs_input_grad: which gradients are wanted.
+        sizes: of the inputs when it ran; see :func:`_saved`.
+
+    Raises:
+        ShapeError: an input has become another tensor since.
+    """
+    runs = OPERATORS[kernel]
+    if flatten_sizes(inputs) != list(sizes):
+        raise ShapeError(f"backward: {_SAVED_TENSOR} has another shape now. {_ADVICE}")
+    with use_device(inputs[X]):
+        found = runs.backward(
+            runs.decode(config.split()),
+            mask,
+            inputs,
+            saved_tensors,
+            GradOutputs(*grad_outputs),
+            needs_input_grad,
+        )
+    taken: set[int] = set()  # memory of what is returned, which no two may share
+    return [
+        _to_operator_gradient(gradient, tensor, taken) if want else tensor.new_empty(0)
+        for gradient, tensor, want in zip(found, inputs, needs_input_grad, strict=True)
+    ]
+
+
+def flatten_sizes(tensors: Sequence[Tensor]) -> list[int]:
+    """Return the sizes of all axes of all tensors in a row."""
+    return [size for tensor in tensors for size in tensor.shape]
+
+
+def _to_operator_gradient(gradient: Tensor | None, like: Tensor, used_storages: set[int]) -> Tensor:
+    """Return a gradient as an operator may: contiguous, and something where there is none."""
+    if gradient is None:
+        return torch.zeros_like(like, memory_format=torch.contiguous_format)
+    gradient = gradient.to(like.dtype).contiguous()
+    place = gradient.untyped_storage().data_ptr()
+    if place in used_storages:
+        return gradient.clone()
+    used_storages.add(place)
+    return gradient
+
+
+@sequence_backward.register_fake
+def _(
+    inputs: Sequence[Tensor],
+    mask: Tensor | None,
+    saved_tensors: Sequence[Tensor],
+    grad_outputs: Sequence[Tensor],
+    kernel: str,
+    config: str,
+    needs_input_grad: Sequence[bool],
+    sizes: Sequence[int],
+) -> list[Tensor]:
+    return [
+        tensor.new_empty(tensor.shape if want else (0,))
+        for tensor, want in zip(inputs, needs_input_grad, strict=True)
+    ]
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    tensors, mask, ctx.program, ctx.form, _ = inputs
+    results, tape = output[:2], output[0 if OPERATORS[ctx.program].needs_y else 2 :]
+    if OPERATORS[ctx.program].needs_y:
+        del tape[1]
+    _save_tensors(ctx, *tensors, mask, *tape)
+    ctx.count, ctx.sizes = len(tensors), flatten_sizes(tensors)
+    ctx.results = [(result.shape, result.dtype) for result in results]
+    ctx.set_materialize_grads(False)  # the tape's would be as large as the tape
+
+
+def _operator_backward(ctx: Any, grad_outputs: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    saved = _load_saved_tensors(ctx)
+    inputs, (mask, *tape) = saved[: ctx.count], saved[ctx.count :]
+    wants = [bool(want) for want in ctx.needs_input_grad[0]]
+    pulls = GradOutputs(*grad_outputs[:2])
+    if should_recompute(pulls):
+        runs = OPERATORS[ctx.program]
+        form = runs.decode(ctx.form.split())
+        return (
+            list(recompute_gradients(runs, form, mask, inputs, pulls, wants)),
+            None,
+            None,
+            None,
+            None,
+        )
+    given = [
+        inputs[X].new_zeros(shape, dtype=dtype) if pull is None else pull
+        for pull, (shape, dtype) in zip(pulls, ctx.results, strict=True)
+    ]
+    found = sequence_backward(
+        list(inputs), mask, tape, given, ctx.program, ctx.form, wants, ctx.sizes
+    )
+    gradients = [g if want else None for g, want in zip(found, wants, strict=True)]
+    return gradients, None, None, None, None
+
+
+sequence.register_autograd(_operator_backward, setup_context=_setup_context)
+
+
+def use_device(tensor: Tensor) -> AbstractContextManager[object]:
+    """Make a tensor's device the one that kernels are launched on."""
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
+
+
+def should_recompute(grad_outputs: Sequence[Tensor | None]) -> bool:
+    """Whether the running backward pass is to be differentiated, or is vectorised over pulls."""
+    if torch.is_grad_enabled():  # create_graph=True
+        return True
+    return any(pull is not None and is_batched_gradient(pull) for pull in grad_outputs)
+
+
+def recompute_gradients(
+    kernel: SequenceKernel,
+    config: Any,
+    mask: Tensor | None,
+    inputs: Inputs,
+    grad_outputs: GradOutputs,
+    needs_input_grad: NeedsInputGrad,
+) -> Gradients:
+    """Return the gradients of the inputs by running the cell's steps again, in single precision."""
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        own = [
+            _make_leaf(value, create_graph) if want else value
+            for value, want in zip(inputs, needs_input_grad, strict=True)
+        ]
+        y, last = run_reference_steps(kernel, config, mask, *own)
+        results = y if grad_outputs.y is None else y[..., : grad_outputs.y.shape[-1]], last
+        pulled = [
+            (r, pull) for r, pull in zip(results, grad_outputs, strict=True) if pull is not None
+        ]
+        found = iter(
+            torch.autograd.grad(
+                [result for result, _ in pulled],
+                [value for value, want in zip(own, needs_input_grad, strict=True) if want],
+                [pull for _, pull in pulled],
+                create_graph=create_graph,
+                allow_unused=True,
+            )
+        )
+    return [next(found) if want else None for want in needs_input_grad]
+
+
+def run_reference_steps(
+    kernel: SequenceKernel, config: Any, mask: Tensor | None, *inputs: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the results of a program by the cell's own steps."""
+    kind = inputs[STATE].dtype
+    x, h, dt, *parameters = (
+        tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+        for tensor in inputs
+    )
+    # unbind, for the gradient of an index would be a full-sized tensor for every step
+    outputs = []
+    for t, step in enumerate(zip(x.unbind(1), dt.unbind(1), strict=True)):
+        after = kernel.advance(config, h, step, *parameters)
+        h = after if mask is None else torch.where(mask[:, t, None], after, h)
+        outputs.append(h)
+    y = torch.stack(outputs, dim=1)
+    return y.to(kind), h.to(kind)
+
+
+def _make_leaf(value: Tensor, create_graph: bool) -> Tensor:
+    """Return the input under a node of its own, past which its gradient is not pulled."""
+    return value.view_as(value) if create_graph else value.detach().requires_grad_()

@@ -1,0 +1,181 @@
+"""CT-RNN, ODE-RNN and neural ODE on a GPU."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tauflow.cells.ct_rnn import CTRNNCell, CTRNNConfig
+from tauflow.kernels.engine.activations import find_activation_code
+from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
+from tauflow.kernels.engine.program import (
+    DT,
+    Gradients,
+    GradOutputs,
+    Inputs,
+    KernelCall,
+    NeedsInputGrad,
+    Outputs,
+)
+from tauflow.kernels.gpu.plan import ROWS, CorePlan, get_dot_precision, get_matmul_dtype
+from tauflow.solvers import TABLEAUS, FlowSolver
+
+from .kernel import FlowKernel
+
+
+def run_triton_flow(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run a :class:`CTRNNCell`."""
+    cell, factor = call.cell, get_matmul_dtype(call)
+    assert isinstance(cell, CTRNNCell)
+    form, tensors = cell.static_config(), cell.packed_parameters()
+    x, dt = cell.hoist(form, call.x, call.dt, *tensors)
+    scale = torch.ones_like(cell.b) if cell.s is None else tensors[3]
+    return run_kernel(
+        TRITON_FLOW,
+        form,
+        call.mask,
+        x.to(factor),
+        call.h.to(torch.promote_types(call.x.dtype, cell.W_h.dtype)),
+        dt.float(),
+        *tensors[:2],
+        tensors[2].to(factor),
+        scale.float(),
+    )
+
+
+class TritonFlow(FlowKernel):
+    """Flows in one launch.
+
+    The dtype of the drive is that of products, the state's that of the results. The tape is the
+    states that the field was evaluated at, and the values of phi, (B, T E, N) with E = sub-steps
+    times stages.
+    """
+
+    name = "flow/triton"
+    is_eager_operator = True
+
+    def allocate(
+        self, config: CTRNNConfig, inputs: Inputs, needs_input_grad: NeedsInputGrad
+    ) -> Outputs:
+        """Return memory for what :meth:`forward` writes."""
+        x, h, *_ = inputs
+        B, T, N = x.shape
+        E = config.flow_solver.substeps * len(TABLEAUS[config.flow_solver.solver].b)
+        tape = (
+            x.new_empty(B if needs_input_grad else 0, T * E, N),
+            x.new_empty(B if needs_input_grad else 0, T * E, N),
+        )
+        return Outputs(h.new_empty(B, T, N), h.new_empty(B, N), tape)
+
+    def forward(
+        self,
+        config: CTRNNConfig,
+        mask: Tensor | None,
+        inputs: Inputs,
+        out: Outputs,
+        needs_input_grad: NeedsInputGrad,
+    ) -> None:
+        """Run all steps."""
+        from .triton_loop import flow_forward
+
+        x, h, dt, _, _, W, scale = inputs
+        B, T, N = x.shape
+        coefficients, *evaluations = _make_coefficients(config.flow_solver)
+        delta = (dt / config.flow_solver.substeps).squeeze(-1).contiguous()
+        flow_forward[(-(-B // ROWS),)](
+            x.contiguous(),
+            delta,
+            delta if mask is None else mask.contiguous().view(torch.uint8),
+            h.contiguous(),
+            W.contiguous(),
+            scale.contiguous(),
+            out.y,
+            out.last,
+            *out.saved_tensors,
+            config.damping,
+            *coefficients,
+            B,
+            T,
+            N,
+            *evaluations,
+            KEEP=len(needs_input_grad) > 0,
+            **_make_constants(config, x.dtype, mask, N),
+        )
+
+    def backward(
+        self,
+        config: CTRNNConfig,
+        mask: Tensor | None,
+        inputs: Inputs,
+        saved_tensors: Sequence[Tensor],
+        grad_outputs: GradOutputs,
+        needs_input_grad: NeedsInputGrad,
+    ) -> Gradients:
+        """Return the gradients of the inputs."""
+        from .triton_loop import flow_backward
+
+        x, _, dt, _, _, W, scale = inputs
+        (B, T, N), (at, f) = x.shape, saved_tensors
+        coefficients, *evaluations = _make_coefficients(config.flow_solver)
+        delta = (dt / config.flow_solver.substeps).squeeze(-1).contiguous()
+        assert grad_outputs.y is not None
+        assert grad_outputs.last is not None
+        programs, gaps = -(-B // ROWS), needs_input_grad[DT]
+        to_x, to_h = torch.empty_like(x), grad_outputs.last.new_empty(B, N)
+        to_delta = delta.new_empty(B if gaps else 0, T)
+        to_scale, to_z = scale.new_empty(programs, N), torch.empty_like(at)
+        flow_backward[(programs,)](
+            delta,
+            delta if mask is None else mask.contiguous().view(torch.uint8),
+            W.contiguous(),
+            scale.contiguous(),
+            at,
+            f,
+            grad_outputs.y.contiguous(),
+            grad_outputs.last.contiguous(),
+            to_h,
+            to_x,
+            to_delta,
+            to_scale,
+            to_z,
+            config.damping,
+            *coefficients,
+            B,
+            T,
+            N,
+            *evaluations,
+            GAPS=gaps,
+            **_make_constants(config, x.dtype, mask, N),
+        )
+        to_W = to_z.view(-1, N).T @ at.view(-1, N)
+        to_dt = (to_delta / config.flow_solver.substeps).unsqueeze(-1) if gaps else None
+        return [to_x, to_h, to_dt, None, None, to_W, to_scale.sum(0)]
+
+
+def _make_coefficients(flow_solver: FlowSolver) -> tuple[list[float], int, int]:
+    """Return what stages take of the one before, then what the step takes of each; E; stages."""
+    table = TABLEAUS[flow_solver.solver]
+    below = [row[-1] if row else 0.0 for row in table.a]  # all else of a row is 0
+    stages = len(table.b)
+    none = [0.0] * (4 - stages)
+    return [*below[1:], *none, *table.b, *none], flow_solver.substeps * stages, stages
+
+
+def _make_constants(
+    config: CTRNNConfig, factor: torch.dtype, mask: Tensor | None, neurons: int
+) -> dict[str, Any]:
+    """Return what the kernels are compiled for."""
+    code, plan = find_activation_code(config.phi), CorePlan.of(0, 1, neurons, 0).launch_arguments()
+    assert code is not None
+    return {
+        "PHI": int(code.code),
+        "SCALE": float(code.scale),
+        "RATE": float(code.rate),
+        "MASKED": mask is not None,
+        "PRECISION": get_dot_precision(factor),
+        **{name: value for name, value in plan.items() if name != "UNITS"},
+    }
+
+
+TRITON_FLOW = OPERATORS[TritonFlow.name] = TritonFlow()

@@ -1,0 +1,246 @@
+"""Every fused kernel, one row each, in order of preference; and which serves a call."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+from tauflow._internal.checks import check_one_of, is_tracing
+from tauflow.cells.base import AbstractCell
+from tauflow.cells.cfc import CfCCell
+from tauflow.cells.ct_gru import CTGRUCell
+from tauflow.cells.ct_rnn import CTRNNCell
+from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
+from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
+from tauflow.cells.lrc import LRCCell
+from tauflow.cells.ltc import LTCCell
+from tauflow.cells.ltc_neuronal import NeuronalLTCCell
+from tauflow.cells.mixed_memory import MixedMemoryCell
+from tauflow.cells.ode_lstm import ODELSTMCell
+from tauflow.cells.phased_lstm import PhasedLSTMCell
+from tauflow.cells.registry import MODELS
+from tauflow.cells.wired_cfc import WiredCfCCell
+from tauflow.errors import BackendError
+
+from .cfc.kernel import (
+    cfc_numba_unsupported_reason,
+    cfc_stepwise_unsupported_reason,
+    cfc_torch_unsupported_reason,
+    cfc_triton_unsupported_reason,
+    run_cfc,
+    run_mixed_memory,
+    run_torch_cfc,
+    run_torch_wired_cfc,
+    run_triton_cfc,
+    run_triton_stepwise_cfc,
+    run_triton_wired_cfc,
+    run_wired_cfc,
+)
+from .ct_gru.kernel import ct_gru_unsupported_reason, run_ct_gru
+from .engine.program import KernelCall, KernelFunction, KernelSpec
+from .engine.requirements import is_builtin_cell, require_unmodified, validate_call
+from .ltc.kernel import ltc_unsupported_reason, run_ltc
+from .ltc.lrc_kernel import lrc_unsupported_reason, run_lrc
+from .ltc.triton_kernel import run_triton_ltc, triton_ltc_unsupported_reason
+from .ode.kernel import (
+    ct_rnn_unsupported_reason,
+    neuronal_unsupported_reason,
+    ode_lstm_unsupported_reason,
+    triton_flow_unsupported_reason,
+)
+from .ode.numba_kernel import run_flow
+from .ode.triton_kernel import run_triton_flow
+from .phased_lstm import phased_lstm_unsupported_reason, run_phased_lstm
+from .torch_rnn import (
+    gated_unsupported_reason,
+    gru_d_unsupported_reason,
+    lstm_unsupported_reason,
+    run_elman,
+    run_gru,
+    run_gru_d,
+    run_lstm,
+    run_unmasked_gru_d,
+)
+from .trace.cuda_graphs import (
+    cuda_graph_unsupported_reason,
+    is_cuda_graph_profitable,
+    run_cuda_graph,
+)
+from .trace.custom_cells import CUSTOM_CELL_KERNELS
+from .trace.traced_kernel import is_tracing_profitable, run_traced, traced_unsupported_reason
+
+
+def _make_triton_spec(
+    cell: type[AbstractCell],
+    unsupported_reason: Callable[[KernelCall], str | None],
+    run: KernelFunction,
+) -> KernelSpec:
+    return KernelSpec(cell, "triton", unsupported_reason, run, rtol=1e-5, atol=1e-5, device="cuda")
+
+
+_CELL_KERNELS = (
+    KernelSpec(LSTMCell, "torch", lstm_unsupported_reason, run_lstm, rtol=1e-5, atol=1e-6),
+    KernelSpec(GRUCell, "torch", gated_unsupported_reason, run_gru, rtol=1e-5, atol=1e-6),
+    KernelSpec(ElmanCell, "torch", gated_unsupported_reason, run_elman, rtol=1e-5, atol=1e-6),
+    KernelSpec(GRUDCell, "numba", gru_d_unsupported_reason, run_gru_d, rtol=1e-5, atol=1e-5),
+    KernelSpec(
+        UnmaskedGRUDCell,
+        "numba",
+        gru_d_unsupported_reason,
+        run_unmasked_gru_d,
+        rtol=1e-5,
+        atol=1e-5,
+    ),
+    KernelSpec(CTGRUCell, "numba", ct_gru_unsupported_reason, run_ct_gru, rtol=1e-5, atol=1e-5),
+    KernelSpec(LTCCell, "numba", ltc_unsupported_reason, run_ltc, rtol=1e-5, atol=1e-5),
+    _make_triton_spec(LTCCell, triton_ltc_unsupported_reason, run_triton_ltc),
+    KernelSpec(LRCCell, "numba", lrc_unsupported_reason, run_lrc, rtol=1e-5, atol=1e-5),
+    KernelSpec(
+        NeuronalLTCCell, "numba", neuronal_unsupported_reason, run_flow, rtol=1e-5, atol=1e-5
+    ),
+    KernelSpec(CfCCell, "numba", cfc_numba_unsupported_reason, run_cfc, rtol=1e-5, atol=1e-5),
+    _make_triton_spec(CfCCell, cfc_triton_unsupported_reason, run_triton_cfc),
+    _make_triton_spec(CfCCell, cfc_stepwise_unsupported_reason, run_triton_stepwise_cfc),
+    KernelSpec(CfCCell, "torch", cfc_torch_unsupported_reason, run_torch_cfc, rtol=1e-5, atol=1e-5),
+    KernelSpec(
+        MixedMemoryCell,
+        "numba",
+        cfc_numba_unsupported_reason,
+        run_mixed_memory,
+        rtol=1e-5,
+        atol=1e-5,
+    ),
+    _make_triton_spec(MixedMemoryCell, cfc_triton_unsupported_reason, run_triton_cfc),
+    _make_triton_spec(MixedMemoryCell, cfc_stepwise_unsupported_reason, run_triton_stepwise_cfc),
+    KernelSpec(
+        PhasedLSTMCell,
+        "numba",
+        phased_lstm_unsupported_reason,
+        run_phased_lstm,
+        rtol=1e-5,
+        atol=1e-5,
+        is_profitable=is_tracing_profitable,
+    ),
+    KernelSpec(CTRNNCell, "numba", ct_rnn_unsupported_reason, run_flow, rtol=1e-5, atol=1e-5),
+    _make_triton_spec(CTRNNCell, triton_flow_unsupported_reason, run_triton_flow),
+    KernelSpec(ODELSTMCell, "numba", ode_lstm_unsupported_reason, run_flow, rtol=1e-5, atol=1e-5),
+    KernelSpec(
+        WiredCfCCell, "numba", cfc_numba_unsupported_reason, run_wired_cfc, rtol=1e-5, atol=1e-5
+    ),
+    _make_triton_spec(WiredCfCCell, cfc_stepwise_unsupported_reason, run_triton_wired_cfc),
+    KernelSpec(
+        WiredCfCCell,
+        "torch",
+        cfc_torch_unsupported_reason,
+        run_torch_wired_cfc,
+        rtol=1e-5,
+        atol=1e-5,
+    ),
+)
+
+_TRACED_KERNELS = tuple(
+    KernelSpec(
+        cell,
+        "numba",
+        traced_unsupported_reason,
+        run_traced,
+        rtol=1e-5,
+        atol=1e-5,
+        device="cpu",
+        is_profitable=is_tracing_profitable,
+    )
+    for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
+    if cell not in (LTCCell, LRCCell, CTGRUCell)  # whose own loops are faster, whatever the size
+)
+
+_CUDA_GRAPH_KERNELS = tuple(
+    KernelSpec(
+        cell,
+        "graph",
+        cuda_graph_unsupported_reason,
+        run_cuda_graph,
+        rtol=1e-5,
+        atol=1e-5,
+        device="cuda",
+        is_profitable=is_cuda_graph_profitable,
+    )
+    for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
+)
+
+KERNELS: tuple[KernelSpec, ...] = tuple(
+    replace(
+        row,
+        unsupported_reason=require_unmodified(row.unsupported_reason),
+        run=validate_call(row.run, row.backend),
+    )
+    for row in (*_TRACED_KERNELS, *_CELL_KERNELS, *_CUDA_GRAPH_KERNELS)
+)
+"""All rows; each looks at its calls before it serves them."""
+
+BACKENDS: tuple[str, ...] = (
+    "auto",
+    "reference",
+    *dict.fromkeys(row.backend for row in KERNELS),
+)
+"""Names accepted by ``backend=``."""
+
+
+# Not at the first call, which torch's compiler may be tracing.
+_DEFAULT_BACKEND = check_one_of(
+    BACKENDS, TAUFLOW_BACKEND=os.environ.get("TAUFLOW_BACKEND") or "auto"
+)
+
+
+def get_kernels(cell: AbstractCell) -> tuple[KernelSpec, ...]:
+    """Return the kernels of a cell, in order of preference.
+
+    Those of a cell of the catalog are its class's own. A cell that somebody else wrote, derived
+    from one of the catalog or not, is served by its recorded step, if at all.
+    """
+    rows = tuple(row for row in KERNELS if row.cell is type(cell))
+    return rows if rows or is_tracing() or is_builtin_cell(cell) else CUSTOM_CELL_KERNELS
+
+
+def is_backend_allowed(backend: str, candidate: str) -> bool:
+    """Whether a caller who asks for ``backend`` may be served by that of a name."""
+    return backend == candidate or (backend == "auto" and _DEFAULT_BACKEND in ("auto", candidate))
+
+
+def select_kernel(call: KernelCall, backend: str) -> KernelSpec | None:
+    """Return the row that serves the call, or ``None`` for the reference loop.
+
+    ``"auto"`` takes the first row for the call's device that is worth it and has no objection; of
+    one backend only, or none, if the environment variable ``TAUFLOW_BACKEND`` named it when tauflow
+    was imported. A backend asked for by the argument is never swapped for another.
+
+    Args:
+        call: the run at hand.
+        backend: ``"auto"``, ``"reference"`` or a backend of the kernel catalog.
+
+    Raises:
+        BackendError: the backend asked for by name cannot serve the call.
+    """
+    if backend == "reference":
+        return None
+    rows = get_kernels(call.cell)
+    if backend == "auto":
+        fits = [
+            row
+            for row in rows
+            if row.device in (None, call.x.device.type) and is_backend_allowed("auto", row.backend)
+        ]
+        for row in fits:  # a loop, as the compiler of torch 2.8 knows no default of next()
+            if row.is_profitable(call) and row.unsupported_reason(call) is None:
+                return row
+        return None
+    reasons = []
+    named = [row for row in rows if row.backend == backend]
+    for row in sorted(named, key=lambda row: not row.is_profitable(call)):
+        reason = row.unsupported_reason(call)
+        if reason is None:
+            return row
+        reasons.append(reason)
+    why = "; ".join(reasons) or f"it has no kernel for {type(call.cell).__name__}"
+    raise BackendError(
+        f"backend {backend!r} cannot serve this call: {why}. "
+        "Use backend='auto' to let tauflow choose, or backend='reference'."
+    )

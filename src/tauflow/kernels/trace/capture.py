@@ -1,0 +1,403 @@
+"""What a step does to its state, as a list of torch's operations, and the tensors that it meets."""
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .program import TracingError
+
+aten = torch.ops.aten
+
+SHAPE_ONLY_OPS = {
+    *(aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like),
+    *(aten.new_zeros, aten.new_ones, aten.new_full),
+}
+"""What reads of a tensor no more than its shape."""
+
+
+class Slot(NamedTuple):
+    """A tensor of a graph, by number."""
+
+    number: int
+
+
+class Node(NamedTuple):
+    """One operation: its arguments, tensors as slots, and the slots of what it returns."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    returns: tuple[Slot, ...]
+
+
+class Graph(NamedTuple):
+    """The operations of a step on its state and on what it is given.
+
+    The first slots are the state and what the step was given.
+
+    Args:
+        nodes: in order.
+        captured: slots of parameters, and of all that was made of them alone.
+        result: slot of the next state.
+        autograd_signature: of the step itself, see :func:`way_back`.
+    """
+
+    nodes: tuple[Node, ...]
+    captured: tuple[Slot, ...]
+    result: Slot
+    autograd_signature: tuple[tuple[Any, ...], ...] = ()
+
+    def run(self, inputs: Sequence[Tensor], captured: Sequence[Tensor]) -> Tensor:
+        """Take the step with other tensors of the same shapes."""
+        held = dict(zip(self.captured, captured, strict=True))
+        held.update((Slot(i), tensor) for i, tensor in enumerate(inputs))
+        _run_nodes(self.nodes, held)
+        return held[self.result]
+
+
+class ParameterGraph(NamedTuple):
+    """The operations by which a step makes what it meets of a cell's own tensors.
+
+    Args:
+        nodes: in order.
+        leaves: slots by what they hold: the path of a parameter, or the number of a tensor that is
+            made anew for each call.
+        constants: tensors that never change.
+        captured: slots of what the step meets.
+    """
+
+    nodes: tuple[Node, ...]
+    leaves: tuple[tuple[Slot, str | int], ...]
+    constants: tuple[tuple[Slot, Tensor], ...]
+    captured: tuple[Slot, ...]
+
+    def run(self, module: nn.Module, fixed: Sequence[Tensor]) -> list[Tensor]:
+        """Return what the step meets, with its graph."""
+        held = dict(self.constants)
+        for slot, name in self.leaves:
+            held[slot] = fixed[name] if isinstance(name, int) else attrgetter(name)(module)
+        _run_nodes(self.nodes, held)
+        return [held[slot] for slot in self.captured]
+
+
+def _run_nodes(nodes: Sequence[Node], values: dict[Slot, Tensor]) -> None:
+    """Do what nodes say with the tensors held, and hold what comes of it."""
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, Slot):
+            return values[value]
+        return [filled(one) for one in value] if isinstance(value, list) else value
+
+    for function, args, kwargs, returns in nodes:
+        out = function(*map(filled, args), **{name: filled(one) for name, one in kwargs})
+        values.update(zip(returns, find_tensors([out]), strict=True))
+
+
+def find_tensors(values: Any) -> list[Tensor]:
+    """Return the tensors among values, and in lists of theirs."""
+    flat: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            flat.append(value)
+        elif isinstance(value, list | tuple):
+            flat += find_tensors(value)
+    return flat
+
+
+class _CaptureMode(TorchDispatchMode):
+    """Lists what is done to tensors that come of those given, and what is done to others."""
+
+    def __init__(self, names: Mapping[int, str | int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.nodes: list[Node] = []
+        self.captured: dict[int, tuple[Slot, Tensor]] = {}  # by identity
+        self.parameter_ops = _ParameterOps(names)
+        self._slots: dict[Any, Slot] = {}  # by memory and strides
+        self._storages: set[int] = set()
+        self._alive: list[Tensor] = []  # so that no storage takes the place of another
+        self._count = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch's compiler is imported, which takes seconds
+
+    def register(self, tensor: Tensor) -> Slot:
+        """Give a tensor a slot."""
+        self._alive.append(tensor)
+        self._storages.add(tensor.untyped_storage()._cdata)
+        slot = self._slots[_make_view_key(tensor)] = self._new_slot()
+        return slot
+
+    def get_slot(self, tensor: Tensor) -> Slot:
+        """Return the slot of a tensor; one that is not known yet is met here."""
+        if tensor.untyped_storage()._cdata in self._storages:
+            return self._slots[_make_view_key(tensor)]
+        if id(tensor) not in self.captured:
+            self.captured[id(tensor)] = self._new_slot(), tensor
+        return self.captured[id(tensor)][0]
+
+    def _new_slot(self) -> Slot:
+        self._count += 1
+        return Slot(self._count - 1)
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in function.tags:
+            raise TracingError(f"{function} draws numbers")
+        if function._schema.is_mutable:
+            self._check_mutation(function, args, kwargs)
+        out = function(*args, **kwargs)
+        if function.overloadpacket is aten.detach:
+            return out  # autograd's own, or the step's, which its way back tells
+        tensors = find_tensors([*args, *kwargs.values()])
+        known = any(tensor.untyped_storage()._cdata in self._storages for tensor in tensors)
+        made = find_tensors([out])
+        if not known:
+            self.parameter_ops.add(function, args, kwargs, made)
+        elif function.overloadpacket in SHAPE_ONLY_OPS:
+            self.parameter_ops.add_constants(made)
+        else:
+            self._add_node(function, args, kwargs, made)
+        return out
+
+    def _check_mutation(self, function: Any, args: Any, kwargs: Any) -> None:
+        """Refuse to write to what was there before the step, such as a buffer of the cell."""
+        given = dict(zip((one.name for one in function._schema.arguments), args, strict=False))
+        given |= kwargs
+        for one in function._schema.arguments:
+            is_written = one.alias_info is not None and one.alias_info.is_write
+            written = _get_storages(find_tensors([given.get(one.name)])) if is_written else set()
+            if written - self._storages - self.parameter_ops.storages:
+                raise TracingError(f"{function} changes what lasts longer than a step")
+            if written & _get_storages([tensor for _, tensor in self.captured.values()]):
+                raise TracingError(f"{function} changes what was read before")
+
+    def _add_node(self, function: Any, args: Any, kwargs: Any, made: list[Tensor]) -> None:
+        if not made:
+            raise TracingError(f"{function} looks at numbers")
+        if function._schema.is_mutable:
+            function = self._get_functional_variant(function, args[0])
+        self.nodes.append(_make_node(function, args, kwargs, self.get_slot, self.register, made))
+
+    def _get_functional_variant(self, function: Any, operand: Any) -> Any:
+        """Return what makes new numbers instead of changing an operand's."""
+        name = function._schema.name.split("::")[1]
+        storage = operand.untyped_storage()._cdata if isinstance(operand, Tensor) else None
+        views = [key for key in self._slots if key[0] == storage]
+        if not name.endswith("_") or views != [_make_view_key(operand)]:
+            raise TracingError(f"{function} changes numbers")
+        return getattr(getattr(aten, name[:-1]), function._overloadname)
+
+
+class _ParameterOps:
+    """Lists what is done to parameters alone."""
+
+    def __init__(self, names: Mapping[int, str | int]) -> None:
+        self.constants: list[Tensor] = []
+        self.storages: set[int] = set()  # that the step made
+        self._names = names
+        self._nodes: list[Node] = []
+        self._made: dict[Any, Slot] = {}  # by memory and strides
+        self._leaves: dict[Slot, str | int] = {}
+        self._fixed: dict[Slot, Tensor] = {}
+        self._alive: list[Tensor] = []
+        self._count = 0
+        self._failed = False
+
+    def add_constants(self, made: Sequence[Tensor]) -> None:
+        """Take note of tensors that depend on shapes alone."""
+        self.constants += made
+        self.storages |= _get_storages(made)
+
+    def add(self, function: Any, args: Any, kwargs: Any, made: list[Tensor]) -> None:
+        self.storages |= _get_storages(made) - _get_storages(_get_operands(function, args, kwargs))
+        if function._schema.is_mutable or not made:
+            self._failed = True
+        else:
+            self._nodes.append(
+                _make_node(function, args, kwargs, self._get_slot, self._register, made)
+            )
+
+    def _new_slot(self) -> Slot:
+        self._count += 1
+        return Slot(self._count - 1)
+
+    def _register(self, tensor: Tensor) -> Slot:
+        self._alive.append(tensor)
+        slot = self._made[_make_view_key(tensor)] = self._new_slot()
+        return slot
+
+    def _get_slot(self, tensor: Tensor) -> Slot:
+        name = self._names.get(id(tensor))
+        if name is None and _make_view_key(tensor) in self._made:
+            return self._made[_make_view_key(tensor)]
+        self._alive.append(tensor)
+        slot = self._made[id(tensor)] = self._made.get(id(tensor)) or self._new_slot()
+        if name is not None:
+            self._leaves[slot] = name
+        elif _make_view_key(tensor) in map(
+            _make_view_key, self.constants
+        ):  # autograd reads another tensor on it
+            self._fixed[slot] = tensor
+        else:
+            self._failed = True
+        return slot
+
+    def parameter_graph(self, captured: Sequence[Tensor]) -> ParameterGraph | None:
+        """Return how to make what a step met, if that can be told."""
+        slots = tuple(map(self._get_slot, captured))
+        if self._failed:
+            return None
+        nodes, needed = [], set(slots)
+        for node in reversed(self._nodes):
+            if needed & set(node.returns):
+                nodes.append(node)
+                needed.update(find_slots([*node.args, *(value for _, value in node.kwargs)]))
+        leaves = tuple((slot, name) for slot, name in self._leaves.items() if slot in needed)
+        return ParameterGraph(tuple(nodes[::-1]), leaves, tuple(self._fixed.items()), slots)
+
+
+def _get_storages(tensors: Sequence[Tensor]) -> set[int]:
+    return {tensor.untyped_storage()._cdata for tensor in tensors}
+
+
+def _get_operands(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """Return what an operation reads; a number that becomes a tensor is none."""
+    fresh = function.overloadpacket in (aten.lift_fresh, aten.lift)
+    return [] if fresh else find_tensors([*args, *kwargs.values()])
+
+
+def find_slots(values: Any) -> list[Slot]:
+    """Return the slots among values, and in lists of theirs."""
+    flat: list[Slot] = []
+    for value in values:
+        if isinstance(value, Slot):
+            flat.append(value)
+        elif isinstance(value, list):
+            flat += find_slots(value)
+    return flat
+
+
+def _make_node(
+    function: Any,
+    args: Any,
+    kwargs: Any,
+    get_slot: Callable[[Tensor], Slot],
+    register: Callable[[Tensor], Slot],
+    outputs: Sequence[Tensor],
+) -> Node:
+    def taken(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return get_slot(value)
+        return [taken(one) for one in value] if isinstance(value, list | tuple) else value
+
+    given = tuple(map(taken, args)), tuple((k, taken(v)) for k, v in kwargs.items())
+    return Node(function, *given, tuple(map(register, outputs)))
+
+
+def _make_view_key(tensor: Tensor) -> tuple[Any, ...]:
+    storage = tensor.untyped_storage()._cdata
+    return storage, tensor.storage_offset(), tensor.shape, tensor.stride()
+
+
+class CapturedStep(NamedTuple):
+    """What was seen of a step.
+
+    Args:
+        graph: of the step.
+        captured: the tensors that it met, with their own graphs.
+        parameter_graph: how to make these without taking the step; ``None`` where that cannot be
+            told.
+    """
+
+    graph: Graph
+    captured: list[Tensor]
+    parameter_graph: ParameterGraph | None
+
+
+def capture_step(
+    step: Callable[..., Tensor],
+    module: nn.Module,
+    fixed: Sequence[Tensor],
+    *inputs: Tensor,
+    with_parameter_graph: bool = True,
+) -> CapturedStep:
+    """Take a step, and return what it did.
+
+    Args:
+        step: returns the next state.
+        module: whose parameters it reads.
+        fixed: what it reads, too, and what is made anew for each call.
+        *inputs: the state first; none shares memory with another, or with parameters.
+        with_parameter_graph: whether a prelude is wanted.
+
+    Raises:
+        TracingError: what it does cannot be listed.
+    """
+    own = [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]
+    names: dict[int, str | int] = {id(tensor): name for name, tensor in own}
+    names.update((id(tensor), number) for number, tensor in enumerate(fixed))
+    watcher = _CaptureMode(names)
+    for tensor in inputs:
+        watcher.register(tensor)
+    with watcher:
+        after = step(*inputs)
+    result = watcher.get_slot(after)
+    slots = tuple(slot for slot, _ in watcher.captured.values())
+    met = [tensor for _, tensor in watcher.captured.values()]
+    may_be = with_parameter_graph and _is_re_evaluable(module, own)
+    prelude = watcher.parameter_ops.parameter_graph(met) if may_be else None
+    if prelude is not None and not _are_equal(prelude.run(module, fixed), met):
+        prelude = None
+    graph = Graph(tuple(watcher.nodes), slots, result, autograd_graph_signature(after))
+    return CapturedStep(graph, met, prelude)
+
+
+def autograd_graph_signature(tensor: Tensor) -> tuple[tuple[Any, ...], ...]:
+    """Return how autograd would go back from a tensor: names of functions, and which follow."""
+    found = [tensor.grad_fn]
+    numbers = {None: -1, tensor.grad_fn: 0}
+    told = []
+    for function in found:  # which grows
+        if function is None:
+            continue
+        following = [after for after, _ in function.next_functions]
+        for after in following:
+            if after not in numbers:
+                numbers[after] = len(found)
+                found.append(after)
+        told.append((function.name(), *(numbers[after] for after in following)))
+    return tuple(told)
+
+
+def _is_re_evaluable(module: nn.Module, named_tensors: Sequence[tuple[str, Tensor]]) -> bool:
+    """Whether all that a module's tensors come of is in them, and each has a name of its own.
+
+    Where two names lead to one memory, which of them a step read cannot be told. What computes a
+    parametrized tensor may depend on anything.
+    """
+    places = [tensor.data_ptr() for _, tensor in named_tensors if tensor.numel()]
+    if len(set(places)) < len(places):
+        return False
+    return not any(map(is_parametrized, module.modules()))
+
+
+def _are_equal(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
+    return tensor_metadata(first) == tensor_metadata(second) and all(
+        map(torch.equal, first, second)
+    )
+
+
+def tensor_metadata(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    """Return all about tensors but their numbers."""
+    return tuple((one.shape, one.stride(), one.dtype, one.requires_grad) for one in tensors)

@@ -1,0 +1,418 @@
+"""Run the instructions of a traced step, loops over contiguous floats that LLVM vectorises."""
+
+# mypy: ignore-errors
+
+import math
+
+import numpy as np
+
+from tauflow.kernels.cpu.jit import (
+    FAST_SUMS,
+    f4,
+    inline,
+    kernel,
+    matmul,
+    matmul_transposed,
+    set_blas_threads,
+)
+from tauflow.kernels.cpu.math import copy, exp, normal_tail, sigmoid, tanh
+
+from . import program as c
+
+_ZERO, _ONE = f4(0.0), f4(1.0)
+
+
+def _make_row_loop(name, entry):
+    """Return a loop over all entries of two operands: rows may be too short for a switch each."""
+    entry = inline(entry, name=name)
+
+    @inline(name=name)
+    def walk(row, floats):
+        n = row[c.INNER]
+        for q in range(row[c.REPEATS]):
+            for r in range(row[c.OUTER]):
+                start = row[c.OUT] + r * row[c.OUT + 1] + q * row[c.OUT + 3]
+                out = floats[start : start + n]
+                at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
+                a = floats[at : at + n]
+                at = row[c.B] + r * row[c.B + 1] + q * row[c.B + 3]
+                b = floats[at : at + n]
+                for j in range(n):
+                    out[j] = entry(a[j], b[j])
+
+    return walk
+
+
+_add = _make_row_loop("add", lambda a, b: a + b)
+_subtract = _make_row_loop("subtract", lambda a, b: a - b)
+_scale = _make_row_loop("scale", lambda a, b: a * b)
+_divide = _make_row_loop("divide", lambda a, b: a / b)
+_tanh_backward = _make_row_loop("tanh_back", lambda a, b: a * (_ONE - b * b))
+_sigmoid_backward = _make_row_loop("sigmoid_back", lambda a, b: a * (_ONE - b) * b)
+
+
+@inline
+def _arithmetic(row, floats):
+    """Do what most steps are made of."""
+    code = row[c.CODE]
+    if code == c.ADD:
+        _add(row, floats)
+    elif code == c.SUB:
+        _subtract(row, floats)
+    elif code == c.MUL:
+        _scale(row, floats)
+    elif code == c.DIV:
+        _divide(row, floats)
+    elif code == c.TANH_BACKWARD:
+        _tanh_backward(row, floats)
+    else:
+        _sigmoid_backward(row, floats)
+
+
+@inline
+def _ternary(code, a, b, d, out):
+    n = out.size
+    if code == c.WHERE:
+        for j in range(n):
+            out[j] = b[j] if a[j] != _ZERO else d[j]
+    elif code == c.LERP:
+        for j in range(n):
+            out[j] = a[j] + d[j] * (b[j] - a[j])
+    else:
+        for j in range(n):
+            out[j] = a[j] + b[j] * d[j]
+
+
+@inline
+def _compare(code, a, b, out):
+    for j in range(out.size):
+        x, y = a[j], b[j]
+        if code == c.MAXIMUM:  # NaN comes through, from either side
+            out[j] = x if x >= y or x != x else y
+        elif code == c.MINIMUM:
+            out[j] = x if x <= y or x != x else y
+        else:
+            holds = x < y if code == c.LESS else x <= y if code == c.LESS_EQUAL else x == y
+            out[j] = _ONE if holds else _ZERO
+
+
+@inline
+def _unary(code, a, out):  # noqa: C901 - a switch, of which LLVM makes a jump
+    n = out.size
+    if code == c.TANH:
+        for j in range(n):
+            out[j] = tanh(a[j])
+    elif code == c.SIGMOID:
+        for j in range(n):
+            out[j] = sigmoid(a[j])
+    elif code == c.EXP:
+        for j in range(n):
+            out[j] = exp(a[j])
+    elif code == c.RELU:
+        for j in range(n):
+            out[j] = _ZERO if a[j] <= _ZERO else a[j]
+    elif code < c.GELU:
+        _special_function(code, a, out)
+    else:
+        for j in range(n):
+            tail, _ = normal_tail(a[j])
+            out[j] = a[j] * (tail if a[j] < _ZERO else _ONE - tail)
+
+
+@inline
+def _special_function(code, a, out):  # noqa: C901 - as above
+    """Do what the C library does, one number at a time."""
+    for j in range(out.size):
+        z = a[j]
+        if code == c.SOFTPLUS:
+            out[j] = z if z > f4(20.0) else f4(math.log1p(math.exp(z)))
+        elif code == c.ABS:
+            out[j] = abs(z)
+        elif code == c.SQRT:
+            out[j] = np.sqrt(z)
+        elif code == c.FLOOR:
+            out[j] = np.floor(z)
+        elif code == c.ROUND:
+            out[j] = np.rint(z)
+        elif code == c.SIGN:
+            out[j] = np.sign(z)
+        elif code == c.LOG:
+            out[j] = f4(math.log(z)) if z > _ZERO else f4(np.log(z))
+        elif code == c.EXPM1:
+            out[j] = f4(math.expm1(z))
+        elif code == c.SIN:
+            out[j] = f4(math.sin(z))
+        else:
+            out[j] = f4(math.cos(z))
+
+
+@inline(math=FAST_SUMS)
+def _add_vector_matrix(a, weights, out):
+    """Add a row's product with a matrix to ``out``, eight rows of it at a time."""
+    K, M = weights.shape
+    for k in range(0, K - 7, 8):
+        w = weights[k : k + 8]
+        a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
+        a4, a5, a6, a7 = a[k + 4], a[k + 5], a[k + 6], a[k + 7]
+        for j in range(M):
+            left = (a0 * w[0, j] + a1 * w[1, j]) + (a2 * w[2, j] + a3 * w[3, j])
+            right = (a4 * w[4, j] + a5 * w[5, j]) + (a6 * w[6, j] + a7 * w[7, j])
+            out[j] += left + right
+    for k in range(K - K % 8, K):
+        a0, w0 = a[k], weights[k]
+        for j in range(M):
+            out[j] += a0 * w0[j]
+
+
+@inline
+def _reduce(row, floats):
+    """Sum, or take the largest, over terms with a step between them."""
+    code, n = row[c.CODE], row[c.INNER]
+    terms, step = row[c.TERMS], row[c.TERM_STRIDE]
+    for r in range(row[c.OUTER]):
+        start = row[c.OUT] + r * row[c.OUT + 1]
+        out = floats[start : start + n]
+        at = row[c.A] + r * row[c.A + 1]
+        if code == c.SUM_ROWS:
+            for j in range(n):
+                out[j] = _ZERO
+            for k in range(terms):
+                a = floats[at + k * step : at + k * step + n]
+                for j in range(n):
+                    out[j] += a[j]
+        elif code == c.MAX_EACH and row[c.A + 2] == 1:
+            copy(floats[at : at + n], out)
+            for k in range(1, terms):
+                a = floats[at + k * step : at + k * step + n]
+                for j in range(n):
+                    out[j] = a[j] if a[j] > out[j] or a[j] != a[j] else out[j]
+        else:
+            for j in range(n):
+                first = at + j * row[c.A + 2]
+                a = floats[first : first + (terms - 1) * step + 1]
+                out[j] = _reduce_terms(code, a, terms, step)
+
+
+@inline(math=FAST_SUMS)
+def _reduce_terms(code, a, terms, step):
+    total = a[0]
+    if code == c.MAX_EACH:
+        for k in range(1, terms):
+            total = a[k * step] if a[k * step] > total or a[k * step] != a[k * step] else total
+    elif step == 1:
+        for k in range(1, a.size):
+            total += a[k]
+    else:
+        for k in range(1, terms):
+            total += a[k * step]
+    return total
+
+
+@inline
+def _copy(row, floats):
+    n, to, of = row[c.INNER], row[c.OUT + 2], row[c.A + 2]
+    for q in range(row[c.REPEATS]):
+        for r in range(row[c.OUTER]):
+            start = row[c.OUT] + r * row[c.OUT + 1] + q * row[c.OUT + 3]
+            at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
+            if to == 1 and of == 1:
+                copy(floats[at : at + n], floats[start : start + n])
+            elif to == 1 and of == 0:
+                out, value = floats[start : start + n], floats[at]
+                for j in range(n):
+                    out[j] = value
+            else:
+                for j in range(n):
+                    floats[start + j * to] = floats[at + j * of]
+
+
+@inline
+def _multiply(row, floats, blas):
+    """Write A B + C; of more than a few rows the library is faster."""
+    rows, n, terms, step = row[c.OUTER], row[c.INNER], row[c.TERMS], row[c.A + 1]
+    weights = floats[row[c.B] : row[c.B] + terms * n].reshape((terms, n))
+    if row[c.OUT] != row[c.C]:
+        for r in range(rows):
+            start = row[c.OUT] + r * n
+            bias = row[c.C] + r * row[c.C + 1]
+            copy(floats[bias : bias + n], floats[start : start + n])
+    whole = floats[row[c.OUT] : row[c.OUT] + rows * n].reshape((rows, n))
+    if row[c.TERM_STRIDE] != 0:
+        a = floats[row[c.A] : row[c.A] + (terms - 1) * step + rows]
+        _multiply_transposed(a, step, weights, whole, blas)
+    elif blas.sgemm != 0:
+        a = floats[row[c.A] : row[c.A] + rows * step].reshape((rows, step))
+        matmul(blas, a, weights, whole, n, terms, False, True)
+    else:
+        for r in range(rows):
+            at = row[c.A] + r * step
+            _add_vector_matrix(floats[at : at + terms], weights, whole[r])
+
+
+@inline
+def _multiply_transposed(a, step, weights, out, blas):
+    """Add A^T B, of a matrix A whose rows are ``step`` apart."""
+    terms, rows = weights.shape[0], out.shape[0]
+    if blas.sgemm != 0:
+        matmul_transposed(blas, a, step, weights, out)
+        return
+    for k in range(terms):
+        w = weights[k]
+        for r in range(rows):
+            factor, to = a[k * step + r], out[r]
+            for j in range(w.size):
+                to[j] += factor * w[j]
+
+
+@inline
+def _elementwise(row, floats):
+    """Do what goes entry by entry."""
+    code, n = row[c.CODE], row[c.INNER]
+    for q in range(row[c.REPEATS]):
+        for r in range(row[c.OUTER]):
+            start = row[c.OUT] + r * row[c.OUT + 1] + q * row[c.OUT + 3]
+            out = floats[start : start + n]
+            at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
+            a = floats[at : at + n]
+            if code >= c.TANH:
+                _unary(code, a, out)
+                continue
+            at = row[c.B] + r * row[c.B + 1] + q * row[c.B + 3]
+            b = floats[at : at + n]
+            if code <= c.EQUAL:
+                _compare(code, a, b, out)
+            else:
+                at = row[c.C] + r * row[c.C + 1] + q * row[c.C + 3]
+                _ternary(code, a, b, floats[at : at + n], out)
+
+
+@inline
+def run_instructions(instructions, first, floats, blas):
+    """Follow the instructions of a tape once."""
+    for i in range(first, instructions.shape[0]):
+        row = instructions[i]
+        if row[c.CODE] == c.PRODUCT:
+            _multiply(row, floats, blas)
+        elif row[c.CODE] >= c.SUM_ROWS:
+            _reduce(row, floats)
+        elif row[c.CODE] == c.COPY:
+            _copy(row, floats)
+        elif row[c.CODE] <= c.SIGMOID_BACKWARD:
+            _arithmetic(row, floats)
+        else:
+            _elementwise(row, floats)
+
+
+@inline
+def _load_inputs(parts, steps, t, low, size, floats):
+    """Put what steps read of time t where the instructions read it."""
+    column = 0
+    for p in range(parts.shape[0]):
+        at, width = parts[p, 0], parts[p, 1]
+        for b in range(size):
+            own = steps[low + b, t, column : column + width]
+            copy(own, floats[at + b * width : at + (b + 1) * width])
+        column += width
+
+
+@inline
+def _select_slice(interpreter, index):
+    """Return what a slice works with: instructions, memory, parts, and the places of its state."""
+    tapes, floats, places, parts = interpreter
+    own = places[index]
+    return tapes[own[0] : own[1]], floats[own[2] : own[3]], parts[index], own[4], own[5]
+
+
+@kernel
+def interpret_forward(index, low, high, blas, interpreter, steps, valid, states, y):
+    """Take the steps of a slice of a batch.
+
+    Args:
+        index: of the slice.
+        low, high: its sequences.
+        blas: a :class:`~tauflow.kernels.cpu.binding.Blas`, of addresses 0 for a few rows.
+        interpreter: of all slices the instructions (K, COLUMNS), the memory (F,), for each slice
+            where both begin and end, and where in its memory the state does (slices, 6), and of
+            each part of ``steps`` where it begins, and its width (slices, P, 3).
+        steps: what steps read, (B, T, F).
+        valid: (B, T) bool, or (B, 0).
+        states: (T + 1, B, S), the first given, the others written; or (1, B, S), overwritten.
+        y: (B, T, S), receives the states after every step.
+    """
+    tape, floats, parts, h_at, _ = _select_slice(interpreter, index)
+    size, S, keeps = high - low, y.shape[2], states.shape[0] > 1
+    threads = np.int32(0)
+    if blas.sgemm != 0:
+        threads = set_blas_threads(blas, 1)
+    for b in range(size):
+        copy(states[0, low + b], floats[h_at + b * S : h_at + (b + 1) * S])
+    for t in range(steps.shape[1]):
+        _load_inputs(parts, steps, t, low, size, floats)
+        run_instructions(tape, 0, floats, blas)
+        now = t if keeps else 0
+        for b in range(size):
+            own = floats[h_at + b * S : h_at + (b + 1) * S]
+            if valid.shape[1] > 0 and not valid[low + b, t]:
+                copy(states[now, low + b], own)
+            copy(own, y[low + b, t])
+            copy(own, states[now + 1 if keeps else 0, low + b])
+    if blas.sgemm != 0:
+        set_blas_threads(blas, threads)
+
+
+@kernel
+def interpret_backward(index, low, high, blas, interpreter, steps, valid, states, gradients):
+    """Go back through the steps of a slice; gradients of parameters are left in its memory.
+
+    Args:
+        index, low, high, blas, interpreter, steps, valid: as for the way there; of each part of
+            ``steps`` there is, too, where its gradient begins, or -1.
+        states: (T + 1, B, S).
+        gradients: gradients of the states (B, T, S), or (B, 0, S); of the last state (B, S), to be
+            overwritten by that of the first; and of ``steps``, written, or (B, 0, F).
+    """
+    tape, floats, parts, h_at, pull_at = _select_slice(interpreter, index)
+    to_y, carry, to_steps = gradients
+    size, S = high - low, carry.shape[1]
+    threads = np.int32(0)
+    if blas.sgemm != 0:
+        threads = set_blas_threads(blas, 1)
+    for back in range(steps.shape[1]):
+        t = steps.shape[1] - 1 - back
+        _load_inputs(parts, steps, t, low, size, floats)
+        for b in range(size):
+            own = floats[pull_at + b * S : pull_at + (b + 1) * S]
+            copy(states[t, low + b], floats[h_at + b * S : h_at + (b + 1) * S])
+            _add_output_gradient(carry[low + b], to_y, low + b, t)
+            counts = valid.shape[1] == 0 or valid[low + b, t]
+            for j in range(S):
+                own[j] = carry[low + b, j] if counts else _ZERO
+        run_instructions(tape, 0, floats, blas)
+        for b in range(size):
+            if valid.shape[1] == 0 or valid[low + b, t]:
+                copy(floats[pull_at + b * S : pull_at + (b + 1) * S], carry[low + b])
+        if to_steps.shape[1] > 0:
+            _store_input_gradients(parts, to_steps, t, low, size, floats)
+    if blas.sgemm != 0:
+        set_blas_threads(blas, threads)
+
+
+@inline
+def _add_output_gradient(carry, grad_y, b, t):
+    """Add what the result at time t pulls."""
+    if grad_y.shape[1] > 0:
+        for j in range(carry.size):
+            carry[j] += grad_y[b, t, j]
+
+
+@inline
+def _store_input_gradients(parts, grad_steps, t, low, size, floats):
+    """Keep the gradients of what a step read."""
+    column = 0
+    for p in range(parts.shape[0]):
+        width, at = parts[p, 1], parts[p, 2]
+        for b in range(size):
+            own = grad_steps[low + b, t, column : column + width]
+            for j in range(width):
+                own[j] = floats[at + b * width + j] if at >= 0 else _ZERO
+        column += width

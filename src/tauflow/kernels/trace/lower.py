@@ -1,0 +1,262 @@
+"""A step on a tape, forward or back, for the machine that runs it."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .capture import Graph
+from .lowering_mode import LoweringMode
+from .program import Array, Register
+
+
+class SingleStepProgram(NamedTuple):
+    """A step as instructions.
+
+    Args:
+        instructions: (K, COLUMNS).
+        floats: the memory of all numbers.
+        inputs: where in it each of what the step is given begins.
+        output: where what it emits begins.
+        width: of what it emits.
+    """
+
+    instructions: Array
+    floats: Array
+    inputs: list[int]
+    output: int
+    width: int
+
+
+@torch.no_grad()
+def lower_step(
+    step: Callable[..., tuple[Tensor, Tensor]], *step_inputs: Tensor
+) -> SingleStepProgram:
+    """Run a step once and return it as instructions, its parameters as constants.
+
+    Args:
+        step: returns what it emits, (B, M), and the next state.
+        *step_inputs: what it is called with, the state first. The instructions leave the next state
+            in the place of the state.
+
+    Raises:
+        TracingError: there is no instruction for something that the step does.
+    """
+    recorder = LoweringMode()
+    tape, places = recorder.builder, [recorder.register_input(tensor) for tensor in step_inputs]
+    with recorder:
+        emitted, after = step(*step_inputs)
+    out = tape.new(emitted.shape)
+    tape.copy(out, recorder.get_register(emitted))
+    _write_value(recorder, recorder.get_register(after), places[0])
+    rows, kept, starts, size = tape.assemble([place.buffer for place in (*places, out)])
+    floats = np.zeros(size, np.float32)
+    floats[: len(kept)] = kept
+    inputs = [starts[place.buffer] for place in places]
+    return SingleStepProgram(rows, floats, inputs, starts[out.buffer], emitted.shape[1])
+
+
+def _write_value(lowering: LoweringMode, value: Register, target: Register) -> None:
+    """Copy a value to where the next step, or the caller, reads it."""
+    if value.buffer == target.buffer:  # a part of the old one, which the copy would overwrite
+        lowering.builder.copy(aside := lowering.builder.new(value.shape), value)
+        value = aside
+    lowering.builder.copy(target, value)
+
+
+class ParameterRead(NamedTuple):
+    """Entries of a tensor that the tape reads, and where.
+
+    Args:
+        number: of the tensor among those that the step met.
+        shape: of the entries.
+        strides: of the entries in the tensor's memory.
+        offset: from the tensor's first entry.
+        start: where they stand in the tape's memory, one after the other.
+    """
+
+    number: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    start: int
+
+
+class GradientSum(NamedTuple):
+    """A gradient that the steps add up.
+
+    Args:
+        number: of the tensor among those that the step met.
+        shape: of the gradient.
+        strides: of its entries.
+        start: where it stands in the tape's memory.
+    """
+
+    number: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    start: int
+
+
+class StepProgram(NamedTuple):
+    """A step forward or back as instructions, its parameters fetched before the first one.
+
+    Args:
+        instructions: (K, COLUMNS).
+        floats: the beginning of the memory, with the constants in it.
+        size: of the memory.
+        arguments: where each of what the step is given begins; forward, the next state is left in
+            the place of the state.
+        grad_output: back, where the gradient of the next state begins, in whose place that of the
+            state is left.
+        grad_inputs: back, where the gradients of what the step is given, but for the state, begin;
+            -1 where none is wanted.
+        parameter_reads: what is fetched.
+        gradient_sums: back, the gradients of what the step met.
+    """
+
+    instructions: Array
+    floats: Array
+    size: int
+    arguments: list[int]
+    grad_output: int
+    grad_inputs: list[int]
+    parameter_reads: list[ParameterRead]
+    gradient_sums: list[GradientSum]
+
+
+@torch.no_grad()
+def lower_forward(
+    graph: Graph, inputs: Sequence[Tensor], captured: Sequence[Tensor]
+) -> StepProgram:
+    """Return a step as instructions.
+
+    Args:
+        graph: of the step.
+        inputs: tensors like those that it is given, the state first.
+        captured: tensors like those that it meets.
+
+    Raises:
+        TracingError: there is no instruction for something that the step does.
+    """
+    recorder = LoweringMode()
+    places, leaves = _register_leaves(recorder, inputs, captured, needs_input_grad=())
+    with recorder:
+        after = graph.run(*leaves)
+    _write_value(recorder, recorder.get_register(after), places[0])
+    return _assemble(recorder, places, None, [], [])
+
+
+@torch.enable_grad()
+def lower_backward(
+    graph: Graph,
+    inputs: Sequence[Tensor],
+    captured: Sequence[Tensor],
+    needs_input_grad: Sequence[bool],
+) -> StepProgram:
+    """Return a step and the way back through it as instructions.
+
+    Args:
+        graph: of the step.
+        inputs: tensors like those that it is given, the state first.
+        captured: tensors like those that it meets.
+        needs_input_grad: of which of both, in a row, gradients are wanted; that of the state always
+            is.
+
+    Raises:
+        TracingError: there is no instruction for something that it does.
+    """
+    recorder = LoweringMode()
+    needs_input_grad = [True, *needs_input_grad[1:]]
+    places, (own, others) = _register_leaves(recorder, inputs, captured, needs_input_grad)
+    pull = torch.ones_like(own[0])
+    pull_at = recorder.register_input(pull)
+    leaves = [*own, *others]
+    with recorder:
+        after = graph.run(own, others)
+        if after.requires_grad:
+            chosen = [leaf for leaf, want in zip(leaves, needs_input_grad, strict=True) if want]
+            gradients = iter(torch.autograd.grad(after, chosen, pull, allow_unused=True))
+        else:
+            gradients = iter(())
+    of_leaves = [next(gradients, None) if want else None for want in needs_input_grad]
+    totals = _accumulate_gradients(recorder, of_leaves[len(own) :])
+    pulled: list[Register | None] = []
+    for leaf, gradient, want in zip(own, of_leaves, needs_input_grad, strict=False):
+        if not want:
+            pulled.append(None)
+            continue
+        value = (
+            recorder.builder.constant(0.0) if gradient is None else recorder.get_register(gradient)
+        )
+        pulled.append(to := recorder.builder.new(leaf.shape))
+        recorder.builder.copy(to, value)
+    state, *rest = pulled
+    assert state is not None
+    recorder.builder.copy(pull_at, state)
+    return _assemble(recorder, places, pull_at, rest, totals)
+
+
+def _register_leaves(
+    lowering: LoweringMode,
+    inputs: Sequence[Tensor],
+    captured: Sequence[Tensor],
+    needs_input_grad: Sequence[bool],
+) -> tuple[list[Register], tuple[list[Tensor], list[Tensor]]]:
+    """Make leaves of a recording, and return the places of those given."""
+    own = [torch.zeros(one.shape, dtype=one.dtype) for one in inputs]
+    others = [_make_strided_zeros(one) for one in captured]
+    for leaf, want in zip([*own, *others], needs_input_grad, strict=bool(needs_input_grad)):
+        leaf.requires_grad_(want)
+    places = [lowering.register_input(leaf) for leaf in own]
+    for number, leaf in enumerate(others):
+        lowering.register_parameter(leaf, number)
+    return places, (own, others)
+
+
+def _make_strided_zeros(tensor: Tensor) -> Tensor:
+    """Return a tensor of the same strides on memory of its own."""
+    if is_non_overlapping(tensor):
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).zero_()
+    return torch.zeros(tensor.shape, dtype=tensor.dtype)
+
+
+def is_non_overlapping(tensor: Tensor) -> bool:
+    """Whether no two entries of a tensor lie in one place."""
+    return all(n <= 1 or s != 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _accumulate_gradients(
+    lowering: LoweringMode, gradients: Sequence[Tensor | None]
+) -> list[tuple[int, Register]]:
+    return [
+        (number, lowering.builder.accumulate(lowering.get_register(gradient)))
+        for number, gradient in enumerate(gradients)
+        if gradient is not None
+    ]
+
+
+def _assemble(
+    lowering: LoweringMode,
+    registers: Sequence[Register],
+    grad_output: Register | None,
+    grad_inputs: Sequence[Register | None],
+    totals: Sequence[tuple[int, Register]],
+) -> StepProgram:
+    tape = lowering.builder
+    kept = [*registers, *(one for one in (grad_output, *grad_inputs) if one is not None)]
+    kept += [place for _, place in totals]
+    regions = [place.buffer for place in kept] + [fetch.buffer for fetch in tape.fetches]
+    rows, floats, starts, size = tape.assemble(regions)
+    return StepProgram(
+        rows,
+        floats,
+        size,
+        [starts[place.buffer] for place in registers],
+        -1 if grad_output is None else starts[grad_output.buffer],
+        [-1 if place is None else starts[place.buffer] for place in grad_inputs],
+        [ParameterRead(*fetch[:4], starts[fetch.buffer]) for fetch in tape.fetches],
+        [GradientSum(n, one.shape, one.strides, starts[one.buffer]) for n, one in totals],
+    )

@@ -1,0 +1,143 @@
+"""What torch is asked to do while a step runs once, written on a tape."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import program as codes
+from .backward_ops import BACKWARD_RULES, MULTI_OUTPUT_BACKWARD_RULES
+from .capture import SHAPE_ONLY_OPS, find_tensors
+from .ops import MULTI_OUTPUT_RULES, RULES, UNSUPPORTED_OVERLOADS, Rule
+from .program import ProgramBuilder, Register, TracingError
+
+aten = torch.ops.aten
+
+
+class LoweringMode(TorchDispatchMode):
+    """Writes what is done to tensors that it knows on a tape."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.builder = ProgramBuilder()
+        self._registers: dict[int, Register] = {}  # of the whole memory of storages
+        self._parameter_numbers: dict[
+            int, int
+        ] = {}  # numbers of storages that only instructions fetch
+        self._alive: list[Any] = []  # so that no storage takes the place of another
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch's compiler is imported, which takes seconds
+
+    def register_input(self, tensor: Tensor) -> Register:
+        """Know a tensor; return its place."""
+        place = self.builder.new(tensor.shape)
+        self._register(tensor, place)
+        return place
+
+    def register_parameter(self, tensor: Tensor, number: int) -> None:
+        """Know a tensor that stays where it is: what is read of it is fetched before any step."""
+        self._alive.append(tensor)
+        self._parameter_numbers[tensor.untyped_storage()._cdata] = number
+
+    def get_register(self, value: Any) -> Register:
+        """Return where an operand is."""
+        if not isinstance(value, Tensor):
+            return self.builder.constant(float(value))
+        storage = value.untyped_storage()._cdata
+        offset, shape, strides = int(value.storage_offset()), tuple(value.shape), value.stride()
+        if storage in self._parameter_numbers:
+            return self.builder.fetch(
+                self._parameter_numbers[storage], Register(-1, offset, shape, strides)
+            )
+        if storage not in self._registers:
+            return self.builder.constant(value.detach().to(torch.float32).numpy())
+        return Register(self._registers[storage].buffer, offset, shape, strides)
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Do what is asked, and write it down."""
+        kwargs = kwargs or {}
+        tensors = find_tensors([*args, *kwargs.values()])
+        packet = function.overloadpacket
+        known = packet not in SHAPE_ONLY_OPS and any(map(self._is_registered, tensors))
+        places = self._lower_in_place(function, args, kwargs) if known else None
+        out = function(*args, **kwargs)
+        self._alive += [*tensors, *find_tensors([out])]
+        if torch.Tag.nondeterministic_seeded in function.tags:
+            raise TracingError(f"{function} draws numbers")
+        if not known:
+            return out
+        if places is not None:
+            self._registers[args[0].untyped_storage()._cdata] = places
+            return out
+        made = find_tensors([out])
+        if made and all(map(self._is_registered, made)):
+            return out  # views
+        _check_dtypes(made)
+        of_many = MULTI_OUTPUT_RULES.get(packet) or MULTI_OUTPUT_BACKWARD_RULES.get(packet)
+        if of_many is not None and all(one.is_contiguous() for one in made):
+            for one, place in zip(made, of_many(self, *args, **kwargs), strict=True):
+                self._register(one, self._to_row_major(place))
+            return out
+        if len(made) != 1:
+            raise TracingError(f"recorded steps have no {function}")
+        out = made[0].contiguous()
+        self._alive.append(out)
+        rule = _get_rule(packet, function)
+        self._register(out, rule(self, tuple(out.shape), *args, **kwargs))
+        return out
+
+    def _lower_in_place(self, function: Any, args: Any, kwargs: Any) -> Register | None:
+        """Return where the numbers are that take the place of an operand's, if they do."""
+        if not function._schema.is_mutable:
+            return None
+        name, whole = function._schema.name.split("::")[1], args[0]
+        held = whole.untyped_storage()
+        own = (
+            held._cdata not in self._parameter_numbers
+            and held.nbytes() == whole.numel() * whole.itemsize
+        )
+        if not name.endswith("_") or not own or not whole.is_contiguous():
+            raise TracingError(f"{function} changes numbers")
+        rule = _get_rule(getattr(aten, name[:-1], None), function)
+        return rule(self, tuple(whole.shape), *args, **kwargs)
+
+    def _register(self, tensor: Tensor, register: Register) -> None:
+        self._alive.append(tensor)
+        assert tensor.is_contiguous()
+        self._registers[tensor.untyped_storage()._cdata] = register
+
+    def _is_registered(self, tensor: Tensor) -> bool:
+        storage = tensor.untyped_storage()._cdata
+        return storage in self._registers or storage in self._parameter_numbers
+
+    def _to_row_major(self, register: Register) -> Register:
+        """Return a place whose numbers lie as those of a new tensor do."""
+        whole = register.offset == 0 and register.is_contiguous()
+        return register if whole else self.apply(codes.COPY, register.shape, register)
+
+    def apply(self, code: int, shape: Sequence[int], *operands: Any) -> Register:
+        """Add an operation on entries; operands are tensors, numbers or places."""
+        places = [one if isinstance(one, Register) else self.get_register(one) for one in operands]
+        out = self.builder.new(shape)
+        self.builder.write(code, out, *(place.expand(shape) for place in places))
+        return out
+
+
+def _check_dtypes(outputs: Sequence[Tensor]) -> None:
+    for one in outputs:
+        if one.dtype not in (torch.float32, torch.bool):
+            kind = str(one.dtype).removeprefix("torch.")
+            raise TracingError(f"it computes in {kind}, and recorded steps do in float32 only")
+
+
+def _get_rule(packet: Any, function: Any) -> Rule:
+    rule = RULES.get(packet) or BACKWARD_RULES.get(packet)
+    if rule is None or function._overloadname in UNSUPPORTED_OVERLOADS:
+        raise TracingError(f"recorded steps have no {function}")
+    return rule

@@ -1,0 +1,79 @@
+"""What each catalogued model is and takes, as its class and a built example say."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from tauflow.cells.registry import MODELS, ModelEntry
+
+from .driving import DRIVING_IMAGE
+from .registry import WHOLE_MODELS, WholeModelEntry, get_model_info
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """A line of the list of models.
+
+    Args:
+        name: catalog name.
+        title: name in the papers.
+        paper: where it was published.
+        parameters: trainable numbers at the size asked for.
+        capabilities: what it takes beyond features, later samples included, and what it cannot
+            give, in words.
+    """
+
+    name: str
+    title: str
+    paper: str
+    parameters: int
+    capabilities: tuple[str, ...]
+
+
+def summarise_models(
+    input_size: int = 18, hidden_size: int = 64
+) -> tuple[tuple[ModelSummary, ...], tuple[ModelSummary, ...]]:
+    """Return the facts of all cells, and those of all whole models.
+
+    Every model is built once, with the options of its entry, to count its parameters; the global
+    random generator is left as it was. Models of images get :data:`DRIVING_IMAGE` instead of the
+    input size.
+
+    Args:
+        input_size: features I.
+        hidden_size: neurons N.
+    """
+    with torch.random.fork_rng(devices=[]):
+        cells, whole = (
+            tuple(_summarise(entry, input_size, hidden_size) for entry in catalog.values())
+            for catalog in (MODELS, WHOLE_MODELS)
+        )
+    return cells, whole
+
+
+def _summarise(
+    entry: ModelEntry | WholeModelEntry, input_size: int, hidden_size: int
+) -> ModelSummary:
+    images, answers = (
+        "images" in get_model_info(entry.name).inputs,
+        get_model_info(entry.name).outputs,
+    )
+    size: Any = DRIVING_IMAGE if images else input_size
+    model = entry.build(size, hidden_size)
+    words = {
+        "images of " + " × ".join(map(str, DRIVING_IMAGE)): images,
+        "gaps": model.uses_dt,
+        "missing features": model.uses_observed,
+        "wiring": getattr(model, "takes_wiring", False),
+        "one output per sequence": "every step" not in answers,
+        "looks ahead": "ahead" in answers,
+    }
+    takes = tuple(word for word, holds in words.items() if holds)
+    return ModelSummary(entry.name, entry.title, entry.paper, count_parameters(model), takes)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Return how many trainable numbers a model has."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -1,0 +1,181 @@
+"""Scores on the test part: of the network, and of what it has to be better than."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from tauflow.batch import SequenceBatch
+from tauflow.data.card import TaskData
+from tauflow.errors import MissingExtraError
+from tauflow.training.eval_mode import evaluation_mode
+from tauflow.training.metrics import METRICS, predict
+
+from .baselines import make_baseline_models
+from .boosting import BOOSTING_NAME, MAX_OUTPUTS, fit_gradient_boosting
+from .intervals import Clusters, Interval, compute_score_interval, make_clusters
+from .metric_choice import SINGLE_CLASS_METRICS, get_positive_class
+
+_BATCH_SIZE = 512
+
+
+@dataclass(frozen=True)
+class PredictionScores:
+    """Scores of one set of predictions.
+
+    Args:
+        name: whose they are.
+        values: by metric; of errors in the unit of :attr:`TestScores.unit`.
+        intervals: by metric, as far as there are any.
+        monitored_score: the score of the metric that selects, as training computes it.
+    """
+
+    name: str
+    values: Mapping[str, float]
+    intervals: Mapping[str, Interval]
+    monitored_score: float
+
+
+@dataclass(frozen=True)
+class TestScores:
+    """Scores of a run's network and of baselines on the test part of a table.
+
+    Args:
+        metrics: names, the most important first.
+        network: the scores of the network.
+        baselines: those of baselines.
+        unit: what errors are in: the name of a table's target, or ``""`` where there are several,
+            whose errors are in standard deviations of each; ``None`` of classes.
+        positive: name of the class that average precision and F1 are of; ``""`` if not of one.
+        interval_note: says what the intervals are made of, or why there are none.
+        notes: on baselines.
+    """
+
+    metrics: tuple[str, ...]
+    network: PredictionScores
+    baselines: tuple[PredictionScores, ...]
+    unit: str | None
+    positive: str
+    interval_note: str
+    notes: tuple[str, ...]
+
+    __test__ = False  # no class of tests
+
+    @property
+    def best_baseline(self) -> PredictionScores | None:
+        """The baseline that is best by the first metric, if there is one."""
+        name = self.metrics[0]
+        pick = max if METRICS[name].higher_is_better else min
+        return pick(self.baselines, key=lambda one: one.values[name], default=None)
+
+    @property
+    def is_beaten(self) -> bool:
+        """Whether the network is not better than the best baseline by the first metric."""
+        name, best = self.metrics[0], self.best_baseline
+        if best is None:
+            return False
+        ours, theirs = self.network.values[name], best.values[name]
+        return not (ours > theirs if METRICS[name].higher_is_better else ours < theirs)
+
+
+@torch.no_grad()
+def predict_all(model: nn.Module, batch: SequenceBatch) -> Tensor:
+    """Return what a model predicts of a whole part, (B, T, O) or (B, O)."""
+    with evaluation_mode(model):
+        found = [
+            predict(model, batch[first : first + _BATCH_SIZE])
+            for first in range(0, len(batch), _BATCH_SIZE)
+        ]
+    return torch.cat(found)
+
+
+def score_test_split(
+    model: nn.Module, data: TaskData, baseline_data: TaskData, metrics: Sequence[str], name: str
+) -> TestScores:
+    """Score a trained network and baselines on the test part of a table.
+
+    Args:
+        model: the network.
+        data: what it was trained on.
+        baseline_data: the same for baselines, without inputs that were added for the network.
+        metrics: what is shown.
+        name: of the network.
+    """
+    clusters = make_clusters(data)
+    resampled = None if isinstance(clusters, str) else clusters
+    how = (
+        f"There are no intervals: {clusters}."
+        if isinstance(clusters, str)
+        else _describe_intervals(clusters)
+    )
+    notes: list[str] = []
+    others = [
+        (n, predict_all(one, baseline_data.test)) for n, one in make_baseline_models(baseline_data)
+    ]
+    if data.card.target_size > MAX_OUTPUTS and data.card.task == "regress":
+        notes.append(
+            f"There is no {BOOSTING_NAME} to compare with: a model per output is fitted for at "
+            "most "
+            f"{MAX_OUTPUTS} outputs, and there are {data.card.target_size}."
+        )
+    else:
+        try:
+            others.append(fit_gradient_boosting(baseline_data))
+        except MissingExtraError as error:
+            notes.append(f"There is no {BOOSTING_NAME} to compare with: {error}")
+    table = _TestSplit(data, metrics, resampled)
+    return TestScores(
+        tuple(metrics),
+        table.score_predictions(name, predict_all(model, data.test)),
+        tuple(table.score_predictions(*one) for one in others),
+        table.unit,
+        table.positive,
+        how,
+        tuple(notes),
+    )
+
+
+def _describe_intervals(clusters: Clusters) -> str:
+    return f"Intervals: 95 %, by resampling {clusters.description}."
+
+
+class _TestSplit:
+    """The test part of a table, whose predictions are scored."""
+
+    def __init__(self, data: TaskData, metrics: Sequence[str], clusters: Clusters | None) -> None:
+        info, card = data.table, data.card
+        assert info is not None
+        self.metrics, self.clusters, self.monitor = metrics, clusters, METRICS[card.metric]
+        self.batch, self.scale = data.test, 1.0
+        self.unit: str | None = None
+        if info.y_scale is not None:
+            self.unit = ""
+            if card.target_size == (card.horizon or 1):
+                self.unit = (info.options.targets or info.inputs)[0]
+                self.scale = float(info.y_scale[0])
+                self.batch = replace(data.test, y=data.test.y.double() * self.scale)
+        self.has_swapped_classes = get_positive_class(data) == 0
+        if self.has_swapped_classes:
+            self.batch = replace(data.test, y=1 - data.test.y)
+        of_one = card.target_size == 2 and SINGLE_CLASS_METRICS & set(metrics)
+        self.positive = info.outputs[get_positive_class(data)] if of_one else ""
+        self.unscaled_batch = data.test
+
+    def score_predictions(self, name: str, prediction: Tensor) -> PredictionScores:
+        """Return the scores of predictions, as a network makes them."""
+        selected, _ = compute_score_interval(self.monitor, prediction, self.unscaled_batch, None)
+        if self.unit is not None:
+            prediction = prediction.to(self.batch.y.dtype) * self.scale
+        elif self.has_swapped_classes:
+            prediction = prediction.flip(-1)
+        found = {
+            one: compute_score_interval(METRICS[one], prediction, self.batch, self.clusters)
+            for one in self.metrics
+        }
+        return PredictionScores(
+            name,
+            {one: value for one, (value, _) in found.items()},
+            {one: interval for one, (_, interval) in found.items() if interval is not None},
+            selected,
+        )

@@ -1,0 +1,114 @@
+"""The file of the settings that a search found, as ``tauflow run --config`` reads it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tauflow._internal.tensor_file import write_atomically
+from tauflow.data.table.options import TableOptions
+from tauflow.models.spec import ModelSpec
+from tauflow.training.defaults import DEFAULT_RECIPE
+from tauflow.training.recipe import Recipe
+
+from .run_data import CsvFile, RunData
+
+NULL = "null"
+"""The text that stands for None, of which TOML has none; ``--set`` reads it so, too."""
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_ESCAPED = re.compile(r'["\\\x00-\x1f\x7f]')
+
+
+def write_best_config(
+    path: Path,
+    source: str | Path | CsvFile,
+    run_data: RunData,
+    spec: ModelSpec,
+    recipe: Recipe,
+    seed: int,
+) -> None:
+    """Write settings to a file, with all that a run needs to come out the same.
+
+    Args:
+        path: of the file.
+        source: the data, as a caller named them.
+        run_data: the same as they were read.
+        spec: the model.
+        recipe: how to train it.
+        seed: of weights, shuffling and dropout.
+    """
+    top: dict[str, Any] = {"model": spec.cell, "hidden_size": spec.hidden_size, "seed": seed}
+    table: dict[str, Any] = {}
+    if isinstance(source, CsvFile):
+        top = {"csv": str(source.path.absolute()), **top}
+        absent = dict.fromkeys(source.absent, "none")
+        table = {**_get_changed_table_options(source.table, run_data), **absent}
+    else:
+        name = source.absolute() if isinstance(source, Path) else source
+        top = {"task": str(name), **top}
+    if run_data.requested_metrics:
+        top["metric"] = list(run_data.requested_metrics)
+    usual = DEFAULT_RECIPE.to_dict()
+    changed = {k: v for k, v in recipe.to_dict().items() if v != usual[k]}
+    text = to_toml(top, {"recipe": changed, "options": spec.options, "table": table})
+    write_atomically(path, text.encode(errors="replace"))
+
+
+def _get_changed_table_options(options: TableOptions, run_data: RunData) -> dict[str, Any]:
+    """Return what was said of a table's columns."""
+    usual = asdict(TableOptions())
+    said = {k: v for k, v in asdict(options).items() if v != usual[k]}
+    if said.get("time_unit", "") is None:  # no option of a command says so: by the unit's name
+        del said["time_unit"]
+        if options.time is not None and run_data.data.table is not None:
+            said["time_unit"] = run_data.data.table.unit
+    return {k: v for k, v in said.items() if v is not None}
+
+
+def to_toml(top: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Write values as TOML.
+
+    Args:
+        top: values before all tables.
+        tables: by name; empty ones are left out.
+    """
+    text = _format_lines(top)
+    for name, values in tables.items():
+        if values:
+            text += f"[{_format_key(name)}]\n{_format_lines(values)}"
+    return text
+
+
+def _format_lines(values: Mapping[str, Any]) -> str:
+    return "".join(
+        f"{_format_key(name)} = {_format_value(value)}\n" for name, value in values.items()
+    )
+
+
+def _format_key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _quote(name)
+
+
+def _format_value(value: Any) -> str:
+    if value is None:
+        return _quote(NULL)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return float.__repr__(value)  # NumPy's own one names its type
+    if isinstance(value, Mapping):
+        inner = (f"{_format_key(name)} = {_format_value(one)}" for name, one in value.items())
+        return f"{{{', '.join(inner)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_format_value, value))}]"
+    return _quote(str(value))
+
+
+def _quote(text: str) -> str:
+    def escaped(sign: re.Match[str]) -> str:
+        return f"\\{sign[0]}" if sign[0] in '"\\' else f"\\u{ord(sign[0]):04x}"
+
+    return f'"{_ESCAPED.sub(escaped, text)}"'

@@ -1,0 +1,143 @@
+"""Which metrics a run is judged by, and by which of them its epoch is selected."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tauflow._internal.registry import suggest_name
+from tauflow.data.card import DatasetCard, TaskData
+from tauflow.errors import ArgumentError, UnknownNameError
+from tauflow.training.class_weights import count_classes
+from tauflow.training.metrics import METRICS
+from tauflow.training.score import Score
+
+RARE_SHARE = 0.3
+"""Of two classes, the rarer one is rare below this share of the training targets."""
+
+SINGLE_CLASS_METRICS = frozenset({"average_precision", "f1"})
+"""Metrics of which the scores of two classes differ."""
+_TARGET_KINDS = {"regress": "values", "classify": "classes", "binary": "binary"}
+_RARE_CLASS_METRICS = ("auroc", "average_precision", "brier", "accuracy")
+_BINARY_METRICS = ("accuracy", "auroc", "brier")
+_MULTICLASS_METRICS = ("accuracy", "balanced_accuracy", "log_loss")
+_REGRESSION_METRICS = ("rmse", "mae", "r2")
+
+
+@dataclass(frozen=True)
+class MetricChoice:
+    """Metrics of a run.
+
+    Args:
+        monitor: the metric of the run's record, which selects the epoch and ranks trials.
+        shown: those that reports show, the most important first.
+        notes: why, where that does not go without saying.
+    """
+
+    monitor: str
+    shown: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def choose_metrics(data: TaskData, requested: Sequence[str] = ()) -> MetricChoice:
+    """Return the metrics of a task.
+
+    Args:
+        data: the task.
+        requested: names of metrics, of which the first one selects; by default those of the card,
+            or of a table those that suit its targets. Where one of two classes is rare, see
+            :data:`RARE`, they begin with the area under the ROC curve.
+
+    Raises:
+        UnknownNameError: there is no such metric for this task.
+        ArgumentError: one is named twice.
+        DataError: one needs both classes, and the validation or test part has one of them.
+    """
+    card = data.card
+    if requested:
+        return _resolve_metrics(data, requested)
+    if data.table is None:
+        return MetricChoice(card.metric, (card.metric,))
+    if card.task == "regress":
+        return MetricChoice(card.metric, _REGRESSION_METRICS)
+    if card.target_size != 2:
+        return MetricChoice(card.metric, _MULTICLASS_METRICS)
+    return _choose_binary_metrics(data)
+
+
+def _resolve_metrics(data: TaskData, requested: Sequence[str]) -> MetricChoice:
+    names = [_resolve_metric_name(name, data.card) for name in requested]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise ArgumentError(f"metric {requested[place]!r} is given twice. Leave one out.")
+        for part, batch in (("validation", data.valid), ("test", data.test)):
+            if METRICS[name].needs_both_classes and batch is not None:
+                METRICS[name].check_targets(part, batch)
+    notes: tuple[str, ...] = ()
+    if names[0] in SINGLE_CLASS_METRICS and get_positive_class(data) == 0:
+        notes = (
+            f"{names[0]} is of {data.card.targets[0]!r} in the report, the rarer class, and of "
+            f"{data.card.targets[1]!r} where it selects the epoch. --metric auroc is of both.",
+        )
+    return MetricChoice(names[0], tuple(names), notes)
+
+
+def _choose_binary_metrics(data: TaskData) -> MetricChoice:
+    card = data.card
+    parts = [part for part in (data.valid, data.test) if part is not None]
+    both = all(int(count_classes(part, 2).min()) > 0 for part in parts)
+    rare, share = _find_rarer_class(count_classes(data.train, 2))
+    if share >= RARE_SHARE:
+        return MetricChoice(
+            card.metric,
+            _BINARY_METRICS if both else tuple(n for n in _BINARY_METRICS if n != "auroc"),
+        )
+    what = f"{card.targets[rare]!r} is rare: {100 * share:.3g} % of the training targets."
+    if not both:
+        shown = tuple(name for name in _RARE_CLASS_METRICS if not METRICS[name].needs_both_classes)
+        why = "The validation or test part holds one class alone, so that there is no AUROC."
+        return MetricChoice(card.metric, shown, (f"{what} {why}",))
+    how = (
+        "AUROC takes the place of accuracy in the report. The loss on the validation part chooses "
+    )
+    how += "the epoch; --metric chooses another metric for both."
+    return MetricChoice(_RARE_CLASS_METRICS[0], _RARE_CLASS_METRICS, (f"{what} {how}",))
+
+
+def get_positive_class(data: TaskData) -> int:
+    """Return the class that the average precision and F1 score of a table are of.
+
+    Of two classes it is the second one, or a rare first one.
+    """
+    if data.table is None or data.card.task != "classify" or data.card.target_size != 2:
+        return 1
+    rare, share = _find_rarer_class(count_classes(data.train, 2))
+    return rare if share < RARE_SHARE else 1
+
+
+def _find_rarer_class(counts: Tensor) -> tuple[int, float]:
+    rare = 0 if counts[0] < counts[1] else 1
+    return rare, int(counts[rare]) / max(1, int(counts.sum()))
+
+
+def _resolve_metric_name(name: str, card: DatasetCard) -> str:
+    """Return the full name of a metric of a task; of single logits, ``auroc`` is a short one."""
+    suits = {
+        _to_short_name(one, card): one
+        for one, score in METRICS.items()
+        if _is_applicable(score, card)
+    }
+    full = suits.get(name) or (name if name in suits.values() else None)
+    if full is None:
+        known = f"{suggest_name(name, suits)} Known for this task: {', '.join(sorted(suits))}."
+        what = "is of other targets" if name in METRICS else "is no metric"
+        raise UnknownNameError(f"{name!r} {what}.{known}")
+    return full
+
+
+def _to_short_name(name: str, card: DatasetCard) -> str:
+    return name.removeprefix("binary_") if card.task == "binary" else name
+
+
+def _is_applicable(score: Score, card: DatasetCard) -> bool:
+    return score.target in (_TARGET_KINDS[card.task], "any")

@@ -1,0 +1,123 @@
+"""How well classes are told apart: confusion matrix, ROC curves, calibration."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow._internal.sanitize import replace_control_characters
+from tauflow.plotting.palette import BLUE, COLOURS, GREY, INK
+from tauflow.plotting.report_figure import report_figure, to_data_uri
+
+from .plots import ReportPlot
+from .sample_predictions import SamplePredictions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MAX_CURVES, _MAX_WRITTEN_CLASSES, _MAX_DOTS, _MIN_ENTRIES_PER_DOT = 5, 12, 10, 10
+"""At most: ROC curves, classes whose counts are written, dots; at least: entries of a dot."""
+
+Floats = NDArray[np.float64]
+
+
+def compute_confusion_matrix(
+    truth: NDArray[np.int64], guess: NDArray[np.int64], classes: int
+) -> NDArray[np.int64]:
+    """Return how often each class, (C, C), was taken for each: truth in rows."""
+    return np.bincount(truth * classes + guess, minlength=classes**2).reshape(classes, classes)
+
+
+def compute_roc_curve(score: Floats, positive: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Return shares of false and of true positives at every threshold, from none to all.
+
+    Entries with one chance are taken together, so that their order decides nothing.
+    """
+    order = np.argsort(-score, kind="stable")
+    last = np.append(np.diff(score[order]) != 0, True)
+    hits, misses = np.cumsum(positive[order])[last], np.cumsum(~positive[order])[last]
+    return np.append(0.0, misses / misses[-1]), np.append(0.0, hits / hits[-1])
+
+
+def compute_calibration_curve(
+    probability: Floats, outcome: NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    """Return the mean chance and the share that happened, of groups of equally many entries."""
+    order = np.array_split(
+        np.argsort(probability, kind="stable"),
+        max(1, min(_MAX_DOTS, len(probability) // _MIN_ENTRIES_PER_DOT)),
+    )
+    return (
+        np.array([probability[group].mean() for group in order]),
+        np.array([outcome[group].mean() for group in order]),
+    )
+
+
+def plot_classes(predictions: SamplePredictions, names: tuple[str, ...]) -> list[ReportPlot]:
+    """Draw what a model makes of the classes of the test part."""
+    chances, truth = predictions.predicted.double().numpy(), predictions.truth.numpy()
+    with report_figure((9.6, 3.4)) as canvas:
+        left, middle, right = canvas.subplots(1, 3, gridspec_kw={"wspace": 0.08})
+        _plot_confusion(left, compute_confusion_matrix(truth, chances.argmax(1), len(names)), names)
+        _plot_roc(middle, chances, truth, names)
+        _plot_calibration(right, chances, truth, names)
+        uri = to_data_uri(canvas)
+    caption = (
+        "Test part. Left: how often each class was taken for each. Middle: true against false "
+        "positives at every threshold, with the area under the curve. Right: where the model says "
+        "70 %, it should happen in 70 % of the cases; each dot stands for as many."
+    )
+    return [ReportPlot("Classes", caption, uri)]
+
+
+def _plot_confusion(axes: "Axes", counts: NDArray[np.int64], names: tuple[str, ...]) -> None:
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    axes.grid(visible=False)
+    axes.set(title="confusion", xlabel="predicted", ylabel="truth")
+    if len(names) > _MAX_WRITTEN_CLASSES:
+        return
+    ticks, labels = range(len(names)), [replace_control_characters(name) for name in names]
+    axes.set_xticks(ticks, labels, rotation=90 if max(map(len, names)) > 5 else 0)
+    axes.set_yticks(ticks, labels)
+    for row in ticks:
+        for column in ticks:
+            colour = "white" if shares[row, column] > 0.6 else INK
+            axes.text(column, row, counts[row, column], ha="center", va="center", color=colour)
+
+
+def _plot_roc(
+    axes: "Axes", probabilities: Floats, truth: NDArray[np.int64], names: tuple[str, ...]
+) -> None:
+    counts = np.bincount(truth, minlength=len(names))
+    wanted = [1] if len(names) == 2 else np.argsort(-counts, kind="stable")[:_MAX_CURVES].tolist()
+    for place, colour in zip(wanted, COLOURS, strict=False):
+        if not 0 < counts[place] < len(truth):
+            continue  # without both there is no curve
+        across, up = compute_roc_curve(probabilities[:, place], truth == place)
+        area = float((np.diff(across) * (up[1:] + up[:-1]) / 2).sum())
+        axes.plot(
+            across,
+            up,
+            color=colour,
+            label=replace_control_characters(f"{names[place]}: {area:.3f}"),
+        )
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
+    axes.set(title="ROC", xlabel="false positives", ylabel="true positives", aspect="equal")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25))
+
+
+def _plot_calibration(
+    axes: "Axes", probabilities: Floats, truth: NDArray[np.int64], names: tuple[str, ...]
+) -> None:
+    two = len(names) == 2
+    chance = probabilities[:, 1] if two else probabilities.max(1)
+    said, happened = compute_calibration_curve(
+        chance, truth == 1 if two else truth == probabilities.argmax(1)
+    )
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
+    axes.plot(said, happened, "o-", color=BLUE, markersize=4)
+    of = replace_control_characters(repr(names[1])) if two else "the predicted class"
+    axes.set(title="calibration", xlabel=f"chance given to {of}", ylabel="share that it was")
+    axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal")

@@ -1,0 +1,172 @@
+"""The data of a run: a data set of the catalog, a stored folder, or a table in a file."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tauflow.data.card import TaskData
+from tauflow.data.store import compute_sha256
+from tauflow.data.stored import METADATA_FILE, open_task
+from tauflow.data.table.options import TableOptions
+from tauflow.data.table.read import add_missing_indicators, load_table
+from tauflow.errors import ArgumentError
+from tauflow.models.registry import get_model_info
+from tauflow.models.spec import ModelSpec, set_horizon
+from tauflow.training.defaults import select_epoch_by_loss
+from tauflow.training.recipe import Recipe
+
+from .job import DatasetSpec, Job, Say, load_dataset, say_nothing
+from .metric_choice import choose_metrics
+
+
+@dataclass(frozen=True)
+class CsvFile:
+    """A table in a file of the user's own.
+
+    Args:
+        path: of the file, see :func:`tauflow.data.from_table`.
+        table: which of its columns are what.
+        notes: why, where that was guessed: for a reader.
+        absent: roles, such as ``"id"``, of which the user said that no column has them.
+    """
+
+    path: Path
+    table: TableOptions
+    notes: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunData:
+    """Loaded data, what tells them from others, and what trivial predictions are made of.
+
+    Args:
+        data: with the metric that selects, in their card.
+        part: what tells them from others.
+        baseline_data: what trivial predictions are made of.
+        requested_metrics: names of metrics, as they were given.
+        shown: names of the metrics that reports show.
+    """
+
+    data: TaskData
+    part: DatasetSpec
+    baseline_data: TaskData
+    requested_metrics: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+
+    def make_job(self, spec: ModelSpec, recipe: Recipe, seed: int) -> Job:
+        """Return the job of training a model on these data, whose times it is to span."""
+        spec = set_horizon(spec, lambda: self.data.train)
+        if not self.requested_metrics:
+            recipe = select_epoch_by_loss(recipe, self.data.card.loss)
+        return Job(
+            experiment=self.part.dataset,
+            row=spec.cell,
+            part=self.part,
+            model=spec,
+            recipe=recipe,
+            loss=self.data.card.loss,
+            metric=self.data.card.metric,
+            seed=seed,
+        )
+
+
+def load_run_data(
+    source: str | Path | CsvFile,
+    spec: ModelSpec,
+    data_dir: Path | None = None,
+    dataset_options: Mapping[str, Any] | None = None,
+    metrics: Sequence[str] = (),
+    say: Say = say_nothing,
+) -> RunData:
+    """Load the data of a task for a model, and choose its metrics; see :func:`run_task`."""
+    found = _load(source, spec, data_dir, dataset_options)
+    measured = choose_metrics(found.data, metrics)
+    card = found.data.card
+    card = replace(card, metric=measured.monitor, notes=(*card.notes, *measured.notes))
+    if isinstance(source, CsvFile):
+        for note in card.notes:
+            say(note)
+    return replace(
+        found,
+        data=replace(found.data, card=card),
+        requested_metrics=tuple(metrics),
+        shown=measured.shown,
+    )
+
+
+def _load(
+    source: str | Path | CsvFile,
+    spec: ModelSpec,
+    data_dir: Path | None,
+    dataset_options: Mapping[str, Any] | None,
+) -> RunData:
+    if isinstance(source, CsvFile):
+        return _load_csv(source, spec)
+    if isinstance(source, Path):
+        return _load_folder(source)
+    part = DatasetSpec("", source, dict(dataset_options or {}))
+    data = load_dataset(part, data_dir)
+    return RunData(data, part, data)
+
+
+def _load_folder(folder: Path) -> RunData:
+    data = open_task(folder)
+    # That one file holds the digests of all others.
+    digest = compute_sha256(folder / METADATA_FILE)
+    return RunData(data, DatasetSpec("", _to_file_name(data.card.name), {"sha256": digest}), data)
+
+
+def _load_csv(file: CsvFile, spec: ModelSpec) -> RunData:
+    plain = load_table_file(file)
+    data = add_needed_indicators(plain, spec)
+    return RunData(
+        data, DatasetSpec("", _to_file_name(plain.card.name), _make_data_identity(file)), plain
+    )
+
+
+def load_table_file(file: CsvFile) -> TaskData:
+    """Read a table from its file."""
+    data = load_table(file.path, file.table)
+    return replace(data, card=replace(data.card, notes=(*file.notes, *data.card.notes)))
+
+
+def add_needed_indicators(data: TaskData, spec: ModelSpec) -> TaskData:
+    """Return a table with inputs that say what is missing, for a model that is not told."""
+    _check_causality(spec, data)
+    return data if "observed" in get_model_info(spec.cell).inputs else add_missing_indicators(data)
+
+
+def _to_file_name(name: str) -> str:
+    """Return a name without what the name of a folder may not hold."""
+    return re.sub(r"[^\w.-]+", "-", name)
+
+
+def _check_causality(spec: ModelSpec, data: TaskData) -> None:
+    """Refuse models that would look up the next row instead of predicting it.
+
+    Raises:
+        ArgumentError: the task is next-step prediction, and the model reads whole sequences.
+    """
+    ahead = get_model_info(spec.cell).looks_ahead(spec.options)
+    if data.card.forecast and data.card.per_step and ahead:
+        told = " with bidirectional=true" if spec.options.get("bidirectional") else ""
+        raise ArgumentError(
+            f"{spec.cell!r}{told} reads a sequence to its "
+            "end before it answers, and would see the row that it is to predict. Choose another "
+            "model, or another task."
+        )
+
+
+def _make_data_identity(file: CsvFile) -> dict[str, Any]:
+    """Return what tells these data from others: the file's content, and what was said of it."""
+    said = {
+        field.name: getattr(file.table, field.name)
+        for field in fields(file.table)
+        if getattr(file.table, field.name) != field.default
+    }
+    if file.table.time is not None:  # the unit decides the gaps, also where it goes without saying
+        said["time_unit"] = file.table.time_unit or "none"
+    return {"sha256": compute_sha256(file.path), **said}

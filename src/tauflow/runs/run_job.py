@@ -1,0 +1,83 @@
+"""Run a job as one of many: whatever happens becomes a record, and a time limit is kept."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from tauflow._internal.tensor_file import add_path_to_errors
+
+from .job import Job, Paths, format_utc_now, load_dataset, make_record_header, train_job
+from .results import FAILED, STOPPED, RunRecord
+from .time_limits import Deadline, TimeLimitReached
+from .warm_start import warm_start_from_shorter_run
+
+RUNNING_MARKER_FILE = "running"
+"""File in the directory of a run that is under way; a killed program leaves it behind."""
+
+
+def run_job(
+    job: Job,
+    *,
+    places: Paths,
+    deadline: Deadline | None = None,
+    ahead: float = 0.0,
+    token: str = "",
+    device: str | None = None,
+) -> RunRecord:
+    """Run a job, continuing a stopped or a shorter one; a failure becomes a record.
+
+    Args:
+        job: what to run.
+        places: of the run's directory, and of the data files.
+        deadline: when to stop; the record then says so, and the rest can be run later.
+        ahead: seconds that an epoch will take, as far as one can tell: a run whose first epoch
+            would end too late is not begun.
+        token: written into the run's directory while it runs.
+        device: where to train; by default the CPU.
+    """
+    started = format_utc_now()
+    if deadline is not None and deadline.is_too_late(ahead):
+        return RunRecord(**make_record_header(job, started), status=STOPPED)
+    checks = [] if deadline is None else [partial(deadline.check, epochs=job.recipe.epochs)]
+    run_dir = job.directory(places.runs)
+    trouble = run_dir / "error.txt"
+    with _running_marker(run_dir, token):
+        try:
+            data = load_dataset(job.part, places.data)
+            warm_start_from_shorter_run(job, data, places.runs)
+            record, _ = train_job(
+                *(job, data),
+                run_dir=run_dir,
+                resume=True,
+                progress=False,
+                callbacks=checks,
+                device=device,
+            )
+        except TimeLimitReached:
+            return RunRecord(**make_record_header(job, started), status=STOPPED)
+        except Exception as error:  # one run that fails must not take the others with it
+            with suppress(OSError):  # a full disk: the record says what happened
+                trouble.write_text(traceback.format_exc(), encoding="utf-8")
+            return make_failure_record(job, f"{type(error).__name__}: {error}", started)
+    trouble.unlink(missing_ok=True)  # of an earlier try
+    return record
+
+
+@contextmanager
+def _running_marker(run_dir: Path, token: str) -> Iterator[None]:
+    """Leave a file in a run's directory while the run is under way."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    marker = run_dir / RUNNING_MARKER_FILE
+    with add_path_to_errors(marker):
+        marker.write_text(token, encoding="utf-8")
+    try:
+        yield
+    finally:
+        marker.unlink(missing_ok=True)
+
+
+def make_failure_record(job: Job, message: str, started: str) -> RunRecord:
+    """Return the record of a run that failed."""
+    return RunRecord(**make_record_header(job, started), status=FAILED, error=message)

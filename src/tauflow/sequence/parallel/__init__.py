@@ -1,0 +1,1 @@
+"""Long sequences in parallel over chunks of time, and their gradients."""

@@ -1,0 +1,316 @@
+"""The backward pass of a sequence that ran as chunks, and what it shares with the forward pass."""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tauflow.kernels import KernelCall
+
+from .chunks import ChunkHistory, ChunkPlan
+
+RunCall = Callable[[KernelCall], tuple[Tensor, Tensor]]
+"""Maps a call to the outputs at every step and the last state."""
+
+
+@dataclass(frozen=True)
+class ChunkedInputs:
+    """A call's tensors cut into chunks, (B P, L, ...), apart from the graph that they come from."""
+
+    x: Tensor
+    dt: Tensor
+    mask: Tensor | None
+    observed: Tensor | None
+
+    @classmethod
+    def from_call(cls, call: KernelCall, plan: ChunkPlan) -> "ChunkedInputs":
+        """Cut a call."""
+
+        def cut_up(tensor: Tensor) -> Tensor:
+            whole = tensor.detach()[:, : plan.count * plan.length]
+            return whole.reshape(-1, plan.length, *tensor.shape[2:])
+
+        x, dt = (
+            cut_up(tensor).requires_grad_(tensor.requires_grad and torch.is_grad_enabled())
+            for tensor in (call.x, call.dt)
+        )
+        mask, observed = (None if m is None else cut_up(m) for m in (call.mask, call.observed))
+        return cls(x, dt, mask, observed)
+
+    def call(self, call: KernelCall, starts: Tensor) -> KernelCall:
+        """Return the run of all chunks from their starts, (B, P, S)."""
+        return replace(
+            call,
+            x=self.x,
+            h=starts.flatten(0, 1),
+            dt=self.dt,
+            mask=self.mask,
+            observed=self.observed,
+        )
+
+    def window(self, call: KernelCall, chunks: slice, steps: slice, count: int) -> KernelCall:
+        """Return the run of some steps of some chunks, without a start."""
+
+        def part(tensor: Tensor | None) -> Any:
+            if tensor is None:
+                return None
+            cut = tensor.detach().unflatten(0, (-1, count))[:, chunks, steps]
+            return cut.flatten(0, 1)
+
+        return replace(
+            call,
+            x=part(self.x),
+            dt=part(self.dt),
+            mask=part(self.mask),
+            observed=part(self.observed),
+        )
+
+
+def is_convergence_expected(
+    residual: float, previous: float | None, limit: float, remaining: int
+) -> bool:
+    """Whether the seams will agree within the sweeps that are left, as far as one can tell."""
+    if remaining < 1 or not math.isfinite(residual):
+        return False
+    if previous is None:
+        return True
+    if residual >= previous:
+        return False
+    return math.log(limit / residual) / math.log(residual / previous) <= remaining
+
+
+@dataclass(frozen=True)
+class ChunkRun:
+    """A run of all chunks: outputs (B P, L, H), ends and starts (B, P, S), and what it read."""
+
+    y: Tensor
+    ends: Tensor
+    starts: Tensor
+    leaves: ChunkedInputs
+
+    def gradients(
+        self, parameters: Sequence[Tensor], grad_y: Tensor | None, grad_ends: Tensor
+    ) -> tuple[Tensor, list[Tensor | None]]:
+        """Return the gradients of the starts, and of x, dt and the parameters."""
+        others = [t for t in (self.leaves.x, self.leaves.dt) if t.requires_grad]
+        outputs = [(self.ends, grad_ends)] + ([] if grad_y is None else [(self.y, grad_y)])
+        to_starts, *found = torch.autograd.grad(
+            [output for output, _ in outputs],
+            [self.starts, *others, *parameters],
+            [pull for _, pull in outputs],
+            retain_graph=True,
+            allow_unused=True,
+        )
+        missing = torch.zeros_like(self.starts) if to_starts is None else to_starts
+        given = iter(found)
+        to_x, to_dt = (
+            next(given) if t.requires_grad else None for t in (self.leaves.x, self.leaves.dt)
+        )
+        return missing, [to_x, to_dt, *given]
+
+
+@dataclass(frozen=True)
+class ChunkContext:
+    """What the backward pass runs again, and how."""
+
+    call: KernelCall
+    run: RunCall
+    cut: ChunkPlan
+    memory: ChunkHistory
+
+
+class ChunkedFunction(torch.autograd.Function):
+    """The chunks as one node of the graph; the tape of the chunks hangs on it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        context: ChunkContext,
+        chunk_run: ChunkRun,
+        x: Tensor,
+        h: Tensor,
+        dt: Tensor,
+        *parameters: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the outputs (B, P L, H) and the last state, (B, S)."""
+        leaves = chunk_run.leaves
+        ctx.save_for_backward(
+            chunk_run.y,
+            chunk_run.ends,
+            chunk_run.starts,
+            leaves.x,
+            leaves.dt,
+            leaves.mask,
+            leaves.observed,
+            x,
+            h,
+            dt,
+            *parameters,
+        )
+        call = context.call
+        ctx.problem = replace(context, call=replace(call, x=x.new_empty(0), h=h.new_empty(0)))
+        ctx.autocast = _capture_autocast(x.device.type)
+        ctx.set_materialize_grads(False)
+        y = chunk_run.y.detach().unflatten(0, (x.shape[0], context.cut.count)).flatten(1, 2)
+        return y, chunk_run.ends.detach()[:, -1].clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Any, ...]:
+        """Return the gradients of the inputs of ``forward``."""
+        y, ends, starts, x, dt, mask, observed, *inputs = ctx.saved_tensors
+        problem: ChunkContext = ctx.problem
+        wants = ctx.needs_input_grad[2:]
+        if torch.is_grad_enabled():  # create_graph=True: its graph is that of the sequential run
+            return None, None, *_sequential_gradients(problem, inputs, wants, grad_outputs)
+        tape = ChunkRun(y, ends, starts, ChunkedInputs(x, dt, mask, observed))
+        with ctx.autocast():
+            found = _solve_adjoint(problem, tape, inputs[3:], wants, grad_outputs)
+        if found is None:
+            return None, None, *_sequential_gradients(problem, inputs, wants, grad_outputs)
+        to_x, to_h, to_dt, *to_parameters = found
+        whole = problem.cut.count * problem.cut.length
+        return (
+            None,
+            None,
+            _pad_gradient(to_x, inputs[0], whole),
+            to_h,
+            _pad_gradient(to_dt, inputs[2], whole),
+            *to_parameters,
+        )
+
+
+def _capture_autocast(device: str) -> Callable[[], AbstractContextManager[Any]]:
+    """Return what sets autocast as it is now."""
+    enabled, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    return lambda: torch.autocast(device, dtype=dtype, enabled=enabled)
+
+
+def _pad_gradient(gradient: Tensor | None, like: Tensor, whole: int) -> Tensor | None:
+    """Return the gradient of a tensor of whose steps the first ones were cut up."""
+    if gradient is None:
+        return None
+    gradient = gradient.reshape(like.shape[0], whole, *like.shape[2:])
+    rest = like.shape[1] - whole
+    return (
+        gradient if not rest else torch.cat((gradient, like.new_zeros(*like[:, whole:].shape)), 1)
+    )
+
+
+def _solve_adjoint(
+    context: ChunkContext,
+    chunk_run: ChunkRun,
+    parameters: Sequence[Tensor],
+    needs_input_grad: Sequence[bool],
+    grad_outputs: Sequence[Tensor | None],
+) -> list[Tensor | None] | None:
+    """Return the gradients of x, h, dt and parameters, or ``None`` if the seams do not agree.
+
+    The pass is linear in what is pulled, so that a sweep that finds other adjoint states at the
+    seams than it was given adds the gradients of the difference.
+    """
+    cut, (to_y, to_last) = context.cut, grad_outputs
+    if to_y is not None:
+        to_y = to_y.unflatten(1, (cut.count, cut.length)).flatten(0, 1)
+    to_ends = torch.zeros_like(chunk_run.ends)
+    if to_last is not None:
+        to_ends[:, -1] = to_last
+    guess = _adjoint_burn_in(context, chunk_run, to_y)
+    to_ends[:, :-1] = guess
+    to_starts, total = chunk_run.gradients(parameters, to_y, to_ends)
+    change, before, sweeps = to_starts[:, 1:] - guess, None, 1
+    eps = torch.finfo(to_starts.dtype).eps
+    scale, limit = _adjoint_scale(to_starts, eps), cut.tolerance * eps
+    while not (size := float((change.abs() / scale).max())) <= limit:  # NaN is not: step by step
+        if not is_convergence_expected(size, before, limit, cut.max_iterations - sweeps):
+            return None
+        to_ends = torch.zeros_like(chunk_run.ends)
+        to_ends[:, :-1] = change
+        more, extra = chunk_run.gradients(parameters, None, to_ends)
+        to_starts = to_starts + more
+        total = [_add_optional(a, b) for a, b in zip(total, extra, strict=True)]
+        change, before, sweeps = more[:, 1:], size, sweeps + 1
+    report = context.memory.report
+    if report is not None:
+        context.memory.report = replace(report, adjoint_iterations=sweeps)
+    to_x, to_dt, *to_parameters = total
+    return [to_x, to_starts[:, 0] if needs_input_grad[1] else None, to_dt, *to_parameters]
+
+
+def _adjoint_scale(grad_starts: Tensor, eps: float) -> Tensor:
+    """Return how large the adjoints of each neuron of each sequence become, (B, 1, S).
+
+    What is smaller than the roundings of the largest one counts as those.
+    """
+    sizes = grad_starts.abs()
+    least = max(eps * float(sizes.max()), torch.finfo(sizes.dtype).tiny)
+    return sizes.amax(dim=1, keepdim=True).clamp(min=least)
+
+
+def _add_optional(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    if a is None or b is None:
+        return a if b is None else b
+    return a + b
+
+
+def _adjoint_burn_in(context: ChunkContext, chunk_run: ChunkRun, grad_y: Tensor | None) -> Tensor:
+    """Return a guess of the seams' adjoint states: what the steps right behind each seam pull."""
+    cut, batch = context.cut, chunk_run.starts.shape[0]
+    starts = chunk_run.starts.detach()[:, 1:]
+    if grad_y is None or cut.burn_in == cut.length:
+        return torch.zeros_like(starts)
+    steps = slice(0, cut.burn_in)
+    with torch.enable_grad():
+        leaf = starts.flatten(0, 1).requires_grad_()
+        window = chunk_run.leaves.window(context.call, slice(1, None), steps, cut.count)
+        y, _ = context.run(replace(window, h=leaf))
+    pulls = grad_y.unflatten(0, (batch, cut.count))[:, 1:, steps].flatten(0, 1)
+    guess: Tensor | None = torch.autograd.grad(y, leaf, pulls, allow_unused=True)[0]
+    return torch.zeros_like(starts) if guess is None else guess.view_as(starts)
+
+
+def _sequential_gradients(
+    context: ChunkContext,
+    inputs: Sequence[Tensor],
+    needs_input_grad: Sequence[bool],
+    grad_outputs: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """Return the gradients by running the steps once more, one after the other."""
+    create_graph = torch.is_grad_enabled()
+    cut, (x, h, dt, *parameters) = context.cut, inputs
+    whole = cut.count * cut.length
+    with torch.enable_grad():
+        given = [
+            (t.view_as(t) if create_graph else t.detach().requires_grad_()) if want else t
+            for t, want in zip((x, h, dt), needs_input_grad, strict=False)
+        ]
+        mask, observed = (
+            None if m is None else m[:, :whole] for m in (context.call.mask, context.call.observed)
+        )
+        y, last = context.run(
+            replace(
+                context.call,
+                x=given[0][:, :whole],
+                h=given[1],
+                dt=given[2][:, :whole],
+                mask=mask,
+                observed=observed,
+            )
+        )
+        outputs = [(o, p) for o, p in zip((y, last), grad_outputs, strict=True) if p is not None]
+        leaves = [t for t, want in zip(given, needs_input_grad, strict=False) if want] + parameters
+        found = torch.autograd.grad(
+            [o for o, _ in outputs],
+            leaves,
+            [p for _, p in outputs],
+            retain_graph=True,  # what parameters come of is shared with steps outside of the chunks
+            create_graph=create_graph,
+            allow_unused=True,
+        )
+    if context.memory.report is not None:
+        context.memory.report = replace(context.memory.report, adjoint_iterations=0)
+    given_back = iter(found)
+    return [next(given_back) if want else None for want in needs_input_grad[:3]] + list(given_back)

@@ -1,0 +1,174 @@
+"""How a long sequence is cut for running its pieces side by side, and what came of it."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tauflow._internal.checks import check_at_least
+from tauflow.errors import ArgumentError
+from tauflow.kernels import KernelCall
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """A cut of a sequence into chunks that run as one batch.
+
+    Args:
+        length: steps of a chunk; ``None`` for about 64 chunks' rows on a CPU and 1024 on a GPU, of
+            at least 64 steps.
+        burn_in: steps that are run before each seam, from the cell's own initial state, to find the
+            state there; ``None`` begins with 32, doubles them when they did not suffice, and
+            remembers them with the module.
+        tolerance: by how many units in the last place, of the largest that a neuron becomes at the
+            seams of its sequence or of 1 if that is larger, the two sides of a seam may differ.
+        budget: share of the sequence's steps that rounds over all chunks may take in sequence
+            before the rest of it is run step by step; two rounds are always tried.
+
+    Raises:
+        ArgumentError: a number is not positive.
+    """
+
+    length: int | None = None
+    burn_in: int | None = None
+    tolerance: float = 16.0
+    budget: float = 0.125
+
+    def __post_init__(self) -> None:
+        for name in ("length", "burn_in"):
+            if getattr(self, name) is not None:
+                check_at_least(1, **{name: getattr(self, name)})
+        for name in ("tolerance", "budget"):
+            if not (getattr(self, name) > 0 and math.isfinite(getattr(self, name))):
+                raise ArgumentError(
+                    f"Chunks: {name}={getattr(self, name)!r} must be positive and finite."
+                )
+
+
+@dataclass(frozen=True)
+class ParallelReport:
+    """How the last parallel call ran one cell.
+
+    Args:
+        cell: class of the cell.
+        steps: T, of the call.
+        chunks: chunks that ran side by side; 1 if the sequence was not cut.
+        length: steps of each.
+        burn_in: steps before each seam.
+        iterations: rounds over all chunks; 1 where the warm-up sufficed.
+        residual: largest difference between the two sides of a seam, at the end.
+        rate: factor by which a difference of states shrinks in one step, as measured; below the
+            resolution of the dtype it is an upper limit. ``None`` if nothing was measured.
+        bound: largest difference to the sequential result that residual and rate allow, at a seam.
+        sequential_from: the step from which the loop ran sequentially, or ``None``.
+        reason: why it did.
+        adjoint_iterations: rounds that the last backward pass took over all chunks; 0 before.
+    """
+
+    cell: str
+    steps: int
+    chunks: int = 1
+    length: int = 0
+    burn_in: int = 0
+    iterations: int = 0
+    residual: float = 0.0
+    rate: float | None = None
+    bound: float = 0.0
+    sequential_from: int | None = None
+    reason: str | None = None
+    adjoint_iterations: int = 0
+
+
+INITIAL_BURN_IN = 32
+MAX_PAUSE = 64
+"""Calls for which ``"auto"`` leaves a cell alone that remembered too long, at the most."""
+
+
+@dataclass
+class ChunkHistory:
+    """What a module remembers of one cell's runs, to begin the next one with.
+
+    Args:
+        burn_in: steps that sufficed before a seam, or the next number to try.
+        failures: automatic tries in a row that ended sequentially.
+        pause: automatic calls until the next try.
+        report: of the last call.
+    """
+
+    burn_in: int = INITIAL_BURN_IN
+    failures: int = 0
+    pause: int = 0
+    report: ParallelReport | None = None
+
+    def failed(self) -> None:
+        """Leave the cell alone for a while, longer each time."""
+        self.failures += 1
+        self.pause = min(2**self.failures, MAX_PAUSE)
+
+    def succeeded(self) -> None:
+        """Go on as now."""
+        self.failures = self.pause = 0
+
+
+@dataclass(frozen=True)
+class ChunkPlan:
+    """A decided cut: ``count`` chunks of ``length`` steps; the steps left over follow alone."""
+
+    count: int
+    length: int
+    burn_in: int
+    max_iterations: int
+    tolerance: float
+
+
+MIN_AUTO_STEPS = 4096
+"""Steps below which ``"auto"`` does not try: the rounds' fixed cost would show."""
+
+
+def plan_chunks(
+    call: KernelCall, requested: Chunks | Literal["auto"], history: ChunkHistory
+) -> ChunkPlan | str:
+    """Return how to cut a call, or why it is not to be cut."""
+    batch, steps = call.x.shape[:2]
+    if requested == "auto":
+        reason = _find_unprofitable_reason(batch, steps, call.x.device.type)
+        if reason is not None:
+            return reason
+        if history.pause:
+            history.pause -= 1
+            return "the cell remembered too long when it was last tried"
+        requested = Chunks()
+    rows = 64 if call.x.device.type == "cpu" else 1024
+    length = requested.length or max(64, math.ceil(steps * batch / rows))
+    warm_up = min(requested.burn_in or history.burn_in, length)
+    count = steps // length
+    if count < 2:
+        return f"{steps} steps are less than two chunks of {length}"
+    sweeps = max(2, int(requested.budget * steps / length))
+    return ChunkPlan(count, length, warm_up, sweeps, requested.tolerance)
+
+
+def _find_unprofitable_reason(batch: int, steps: int, device: str) -> str | None:
+    most = 2 if device == "cpu" else 16
+    if steps < MIN_AUTO_STEPS:
+        return f"'auto' cuts sequences of at least {MIN_AUTO_STEPS} steps"
+    if batch > most:
+        return f"'auto' cuts batches of at most {most} sequences on this device: more fill it"
+    return None
+
+
+def get_rng_states(device: torch.device) -> list[Tensor]:
+    """Return the states of the generators that a cell on this device may draw from."""
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return states
+
+
+def set_rng_states(states: list[Tensor], device: torch.device) -> None:
+    """Set the generators back."""
+    torch.set_rng_state(states[0])
+    if len(states) > 1:
+        torch.cuda.set_rng_state(states[1], device)

@@ -1,0 +1,250 @@
+"""Run a long sequence as a batch of chunks whose seams are made to agree.
+
+A network that forgets need not be run from its beginning: a state some steps later is the same
+from any start. So all chunks are warmed up before their seams and run side by side; where the end
+of one and the start of the next differ, the ends become the starts of another sweep, until they
+agree. This is multiple shooting with the simplest of updates, which converges as fast as the
+network forgets; the adjoint states of the seams obey the same recurrence backwards in time.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tauflow.kernels import KernelCall
+from tauflow.kernels.engine.program import is_under_transform
+from tauflow.sequence.legacy_parametrizations import ComputedParameters
+
+from .adjoint import (
+    ChunkContext,
+    ChunkedFunction,
+    ChunkedInputs,
+    ChunkRun,
+    RunCall,
+    is_convergence_expected,
+)
+from .chunks import (
+    ChunkHistory,
+    ChunkPlan,
+    Chunks,
+    ParallelReport,
+    get_rng_states,
+    plan_chunks,
+    set_rng_states,
+)
+
+
+def run_in_parallel(
+    call: KernelCall, run: RunCall, requested: Chunks | Literal["auto"], history: ChunkHistory
+) -> tuple[Tensor, Tensor]:
+    """Return what ``run(call)`` does, to the tolerance, with chunks of its sequences side by side.
+
+    Args:
+        call: the run.
+        run: the sequential way.
+        requested: the cut, or ``"auto"``.
+        history: what is remembered of the cell; its report is written.
+    """
+    name, steps = type(call.cell).__name__, call.x.shape[1]
+    run = _with_same_parameters(call, run)
+    cut = _find_unsupported_reason(call) or plan_chunks(call, requested, history)
+    if isinstance(cut, str):
+        history.report = ParallelReport(name, steps, sequential_from=0, reason=cut)
+        return run(call)
+    if torch.is_grad_enabled():  # the backward pass reads the masks, which the caller may refill
+        observed = None if call.observed is None else call.observed.clone()
+        call = replace(call, mask=call.copy_mask(), observed=observed)
+    before = get_rng_states(call.x.device)
+    found = _iterate_to_agreement(call, run, cut, history)
+    if not all(map(torch.equal, before, get_rng_states(call.x.device))):
+        set_rng_states(before, call.x.device)
+        reason = "the cell draws random numbers, which belong to the steps' order"
+        history.report = ParallelReport(name, steps, sequential_from=0, reason=reason)
+        history.failed()
+        return run(call)
+    return _assemble_run(call, run, cut, found, history)
+
+
+def _with_same_parameters(call: KernelCall, run: RunCall) -> RunCall:
+    """Return the way to run, of which every run reads the parameters that this call began with."""
+    computed = ComputedParameters(call.cell)
+
+    def reading(part: KernelCall) -> tuple[Tensor, Tensor]:
+        computed.restore()
+        return run(part)
+
+    return reading
+
+
+def _find_unsupported_reason(call: KernelCall) -> str | None:
+    if torch.compiler.is_compiling() or is_under_transform(call):
+        return "a trace or a transform of torch.func has no numbers to compare"
+    return None
+
+
+@dataclass(frozen=True)
+class _ShootingResult:
+    """Where the sweeps ended: the last one, and how well its seams agree."""
+
+    chunk_run: ChunkRun
+    iterations: int
+    residual: float
+    rate: float | None
+    converged_count: int
+    """Chunks, from the first on, that are right."""
+
+
+def _iterate_to_agreement(
+    call: KernelCall, run: RunCall, plan: ChunkPlan, history: ChunkHistory
+) -> _ShootingResult:
+    """Sweep until the seams agree, or until it is plain that they will not in time."""
+    leaves = ChunkedInputs.from_call(call, plan)
+    batch, count = call.x.shape[0], plan.count
+    starts, cold = _run_burn_in(call, run, plan, leaves)
+    with_tape = torch.is_grad_enabled()
+    limit = plan.tolerance * torch.finfo(starts.dtype).eps
+    misfit_before: float | None = None
+    for sweep in range(1, plan.max_iterations + 1):
+        starts = starts.detach().requires_grad_(with_tape)
+        y, last = run(leaves.call(call, starts))
+        ends = last.unflatten(0, (batch, count))
+        with torch.no_grad():
+            gaps = (ends[:, :-1] - starts[:, 1:]).abs()
+            misfits = (gaps / _state_scale(ends)).amax(dim=(0, 2))  # (P - 1,)
+            good = 1 + int((misfits <= limit).long().cumprod(0).sum())
+            apart = float((ends[:, :-1] - cold).abs().max())
+        gap, misfit = float(gaps.max()), float(misfits.max())
+        if sweep == 1:
+            rate = _contraction_rate(gap, apart, plan.burn_in)
+        found = _ShootingResult(ChunkRun(y, ends, starts, leaves), sweep, gap, rate, good)
+        if good == count:
+            if sweep == 1:
+                history.succeeded()
+            return found
+        if sweep == 1:  # longer next time, for a sweep costs a chunk's length
+            history.burn_in = min(2 * plan.burn_in, plan.length)
+        if not is_convergence_expected(misfit, misfit_before, limit, plan.max_iterations - sweep):
+            break
+        misfit_before = misfit
+        starts = torch.cat((starts.detach()[:, :1], ends.detach()[:, :-1]), dim=1)
+    return found
+
+
+def _state_scale(final_states: Tensor) -> Tensor:
+    """Return how large each neuron of each sequence becomes at the seams, 1 at least, (B, 1, S).
+
+    A large one, such as a last sample that is kept as it came, says nothing of the others. Beside
+    one that is not finite nothing agrees.
+    """
+    scale = final_states.abs().amax(dim=1, keepdim=True).clamp(min=1.0)
+    return scale.where(scale.isfinite(), math.nan)
+
+
+def _run_burn_in(
+    call: KernelCall, run: RunCall, plan: ChunkPlan, inputs: ChunkedInputs
+) -> tuple[Tensor, Tensor]:
+    """Return the chunks' starts, (B, P, S), and what the warm-ups began with, (B, P - 1, S)."""
+    steps = slice(plan.length - plan.burn_in, plan.length)
+    with torch.no_grad():
+        window = inputs.window(call, slice(None, -1), steps, plan.count)
+        cold = call.cell.initial_state(window.x[:, 0]).to(call.h.dtype)
+        _, warm = run(replace(window, h=cold))
+        shape = (call.x.shape[0], plan.count - 1)
+        warm, cold = warm.unflatten(0, shape), cold.unflatten(0, shape)
+        return torch.cat((call.h.detach().unsqueeze(1), warm), dim=1), cold
+
+
+def _contraction_rate(current: float, previous: float, steps: int) -> float | None:
+    """Return the factor per step by which a difference shrank."""
+    if not (math.isfinite(current) and math.isfinite(previous) and previous > 0):
+        return None
+    return float(
+        (max(current, previous * torch.finfo(torch.float64).eps) / previous) ** (1 / steps)
+    )
+
+
+def _assemble_run(
+    call: KernelCall, run: RunCall, plan: ChunkPlan, result: _ShootingResult, history: ChunkHistory
+) -> tuple[Tensor, Tensor]:
+    """Return the whole run: the chunks that are right, and the rest one step after the other."""
+    steps, good = call.x.shape[1], result.converged_count
+    whole = good == plan.count
+    if not whole:
+        history.failed()
+    report = ParallelReport(
+        cell=type(call.cell).__name__,
+        steps=steps,
+        chunks=plan.count,
+        length=plan.length,
+        burn_in=plan.burn_in,
+        iterations=result.iterations,
+        residual=result.residual,
+        rate=result.rate,
+        bound=_error_bound(result, plan),
+        sequential_from=None if whole else good * plan.length,
+        reason=None if whole else "the states at the seams did not agree within the budget",
+    )
+    if not whole and good * 2 < plan.count and torch.is_grad_enabled():
+        history.report = replace(report, sequential_from=0)
+        return run(call)  # so little is right that its tape is not worth making again
+    history.report = report
+    if not whole and torch.is_grad_enabled():
+        plan = replace(plan, count=good)
+        result = _rerun_converged(call, run, plan, result)
+    y, h = _apply_chunked(call, run, plan, result, history)
+    done = good * plan.length
+    if done == steps:
+        return y, h
+    parts = (call.x, call.dt, call.mask, call.observed)
+    x, dt, mask, observed = (None if part is None else part[:, done:] for part in parts)
+    assert x is not None
+    assert dt is not None
+    rest, h = run(KernelCall(call.cell, x, h, dt, mask, observed))
+    return torch.cat((y, rest), dim=1), h
+
+
+def _rerun_converged(
+    call: KernelCall, run: RunCall, plan: ChunkPlan, result: _ShootingResult
+) -> _ShootingResult:
+    """Run the chunks that are right once more, for a tape of their own."""
+    leaves = ChunkedInputs.from_call(call, plan)
+    starts = result.chunk_run.starts.detach()[:, : plan.count].clone().requires_grad_()
+    y, last = run(leaves.call(call, starts))
+    ends = last.unflatten(0, (-1, plan.count))
+    return replace(result, chunk_run=ChunkRun(y, ends, starts, leaves))
+
+
+def _error_bound(result: _ShootingResult, plan: ChunkPlan) -> float:
+    if result.rate is None or result.rate >= 1:
+        return math.inf if result.residual else 0.0
+    q = result.rate**plan.length
+    return result.residual * q / (1 - q) + result.residual
+
+
+def _apply_chunked(
+    call: KernelCall,
+    run: RunCall,
+    plan: ChunkPlan,
+    shooting: _ShootingResult,
+    history: ChunkHistory,
+) -> tuple[Tensor, Tensor]:
+    """Return outputs (B, P L, H) and last state of the good chunks, with their graph if any."""
+    if not torch.is_grad_enabled():
+        batch = call.x.shape[0]
+        y = shooting.chunk_run.y.unflatten(0, (batch, plan.count))[
+            :, : shooting.converged_count
+        ].flatten(1, 2)
+        return y, shooting.chunk_run.ends[:, shooting.converged_count - 1]
+    parameters = [p for p in call.cell.parameters() if p.requires_grad]
+    result: tuple[Tensor, Tensor] = ChunkedFunction.apply(  # type: ignore[no-untyped-call]
+        ChunkContext(call, run, plan, history),
+        shooting.chunk_run,
+        call.x,
+        call.h,
+        call.dt,
+        *parameters,
+    )
+    return result

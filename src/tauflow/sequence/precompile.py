@@ -1,0 +1,49 @@
+"""Compile kernels before they are needed, as when an image of a container is made."""
+
+import time
+from collections.abc import Iterator
+
+import torch
+
+from tauflow.cells.registry import MODELS
+from tauflow.kernels import KERNELS
+
+from .modules import build
+
+
+def precompile(*models: str) -> Iterator[tuple[str, float]]:
+    """Compile, or read from disk, what models run on a CPU: forwards, backwards, as a stream.
+
+    Compiled kernels are kept on disk for later processes of the same machine and user, in the
+    folder that ``NUMBA_CACHE_DIR`` names or beside the library.
+
+    Args:
+        *models: names of the catalog; by default one of every cell that has loops of its own, and
+            one of those whose steps are recorded.
+
+    Yields:
+        Each model's name and the seconds that it took, as it is done.
+
+    Raises:
+        UnknownNameError: no such model.
+    """
+    for name in models or _default_models():
+        entry = MODELS[name]
+        began = time.perf_counter()
+        rnn = build(entry.name, 2, 4)
+        x = torch.zeros(2, 16, 2)  # short sequences do without
+        with torch.no_grad():
+            rnn(x)
+        rnn(x)[0].sum().backward()
+        rnn.stream().step(x[0, :1], 1.0)
+        yield entry.name, time.perf_counter() - began
+
+
+def _default_models() -> list[str]:
+    """Return the first name in the catalog of every cell with loops of its own, and one more."""
+    own = {row.cell: None for row in KERNELS if row.backend == "numba" and row.device is None}
+    first: dict[type, str] = {}
+    for entry in MODELS.values():
+        first.setdefault(entry.cell, entry.name)
+    others = [name for cell, name in first.items() if cell not in own]
+    return [*(first[cell] for cell in own), *others[:1]]

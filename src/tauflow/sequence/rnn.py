@@ -1,0 +1,20 @@
+"""A sequence module around any cell."""
+
+from .layers import SequenceModule
+
+
+class RNN(SequenceModule):
+    """Run any cell over sequences, one of the user's own too.
+
+    Args:
+        cell: the cell, whose options every subclass of :class:`AbstractCell` records by itself.
+        num_layers: stacked layers.
+        bidirectional: whether each layer also runs backwards in time.
+        dropout: probability of dropping an output between layers, while training.
+        proj_size: width of a linear map on every layer's output; 0 for none.
+        return_sequences: whether to return every step's output, or the last valid one's.
+        backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
+        checkpoint_every: train with memory for so many steps only, at the price of a second
+            forward pass, see :class:`SequenceModule`; ``None`` keeps what every step needs.
+        batch_first: True, which ``torch.nn``'s modules have to be told; False is refused.
+    """

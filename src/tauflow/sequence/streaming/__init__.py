@@ -1,0 +1,1 @@
+"""Sequences one step at a time, with the state kept between calls."""

@@ -1,0 +1,76 @@
+"""Cover one gap of a flow with any solver there is, by name."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from tauflow._internal.checks import check_at_least, check_one_of, check_within
+
+from .adaptive import ADAPTIVE_METHODS, integrate_adaptive
+from .explicit import TABLEAUS, integrate
+from .solver_names import SolverNames
+
+FLOW_SOLVERS = SolverNames(trailing=ADAPTIVE_METHODS)
+"""Names of solvers for any flow: those with fixed steps first, added later or not."""
+
+
+@dataclass(frozen=True)
+class FlowSolver:
+    """How a cell integrates its flow over a gap.
+
+    Args:
+        solver: one of :data:`FLOW_SOLVERS`.
+        substeps: steps per gap, where they are fixed.
+        rtol: relative tolerance of an adaptive solver.
+        atol: its absolute tolerance.
+
+    Raises:
+        ArgumentError: a value is out of range; UnknownNameError: no such solver.
+    """
+
+    solver: str
+    substeps: int = 1
+    rtol: float = 1e-3
+    atol: float = 1e-4
+
+    def __post_init__(self) -> None:
+        check_one_of(FLOW_SOLVERS, solver=self.solver)
+        check_at_least(1, substeps=self.substeps)
+        check_within(0.0, 1.0, rtol=self.rtol)
+        check_within(1e-15, math.inf, atol=self.atol)
+
+    @property
+    def has_fixed_steps(self) -> bool:
+        """Whether the steps are ``substeps`` equal ones."""
+        return self.solver in TABLEAUS
+
+    @property
+    def max_stable_dt_rate(self) -> float:
+        """The longest gap over which a decay of rate 1 does not grow; infinite if adaptive."""
+        return TABLEAUS[self.solver].interval * self.substeps if self.has_fixed_steps else math.inf
+
+    def integrate(
+        self,
+        field: Callable[[Tensor], Tensor],
+        h: Float[Tensor, "B S"],
+        dt: Float[Tensor, "B 1"],
+    ) -> Float[Tensor, "B S"]:
+        """Integrate the autonomous flow ``dh/dt = field(h)`` over every sample's own gap.
+
+        Args:
+            field: the vector field, mapping (B, S) to (B, S), each row to its own.
+            h: state at the start.
+            dt: length of the gap of each sample.
+
+        Raises:
+            SolverError: an adaptive solver did not reach the end of a sample's gap.
+        """
+        if self.has_fixed_steps:
+            return integrate(field, h, dt, tableau=TABLEAUS[self.solver], substeps=self.substeps)
+        end, _ = integrate_adaptive(
+            field, h, dt, method=self.solver, rtol=self.rtol, atol=self.atol
+        )
+        return end

@@ -1,0 +1,20 @@
+import re
+
+from tauflow.cells import MODELS
+from tauflow.kernels import KERNELS
+from tauflow.sequence.precompile import _default_models
+
+
+def test_kernels_are_compiled_and_kept(call):
+    said = call("precompile", "ct-rnn").output
+    assert re.search(r"^ct-rnn: \d+\.\d s$", said, re.MULTILINE)
+    assert "Kernels are kept in " in said
+    assert "Did you mean 'cfc'" in call("precompile", "cfd", code=1).output
+
+
+def test_by_default_every_compiled_cell_has_its_turn():
+    cells = [MODELS[name].cell for name in _default_models()]
+    assert len(cells) == len(set(cells))
+    own = {row.cell for row in KERNELS if row.backend == "numba" and row.device is None}
+    assert set(cells) > own
+    assert len(cells) == len(own) + 1  # which stands for all whose steps are recorded
