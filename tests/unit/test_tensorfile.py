@@ -3,6 +3,8 @@
 import errno
 import os
 import stat
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +80,10 @@ def test_a_kind_that_is_no_text_raises_an_error(kind, tmp_path):
     (tmp_path / "m").write_bytes(encode_tensor_file(kind, {}, {}))
     with pytest.raises(ModelFileError, match="is a safetensors file, but not one of tauflow"):
         read_tensor_file(tmp_path / "m", "model", error=ModelFileError, advice="")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="makes files as Linux has them")
+@pytest.mark.parametrize("path", [Path("/proc/self/mem"), Path("/dev/null"), Path("/proc")])
+def test_what_is_not_a_regular_file_raises_the_error_of_its_caller(path):
+    with pytest.raises(ModelFileError, match=rf"{path} (is a|cannot be read: Input).*Copy it"):
+        read_tensor_file(path, "model", error=ModelFileError, advice="Copy it again.")

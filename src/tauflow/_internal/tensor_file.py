@@ -25,6 +25,7 @@ from tauflow.errors import TauflowError
 from tauflow.version import VERSION
 
 from .json_io import parse_json
+from .regular_file import open_regular_file
 
 FORMAT_VERSION = 1
 _BLOCK_BYTES = 1 << 24
@@ -75,10 +76,11 @@ def read_tensor_file(
         advice: what to do about a damaged file; ends the message.
 
     Raises:
-        TauflowError: of the class ``error``: the file is truncated, damaged, of another kind or
-            from a newer version of tauflow.
+        TauflowError: of the class ``error``: the file is truncated, damaged, of another kind, from
+            a newer version of tauflow, or not a regular file.
     """
-    data = path.read_bytes()
+    with open_regular_file(path, error=error, advice=advice) as file:
+        data = file.read()
     try:
         tensors = safetensors.torch.load(data)
         (length,) = struct.unpack("<Q", data[:8])

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.checks import format_value
+from tauflow._internal.regular_file import open_regular_file
 from tauflow._internal.tensor_file import add_path_to_errors, iter_raw_bytes
 from tauflow.errors import DataError, DataNotFoundError, DiskFullError, DtypeError
 
 from .store import compute_sha256
 
-ADVICE = "Restore it from a copy, or write the data set anew."
+ADVICE = "Restore it from a copy, or write the data set again."
 _HEADER_BYTES = 256  # a multiple of 64, so that arrays begin where torch would let them begin
 _DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 _WIDTHS = {"int": (8, 16, 32, 64), "float": (16, 32, 64), "complex": (64, 128)}
@@ -112,7 +113,7 @@ def memmap_array(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
 
     Raises:
         DataNotFoundError: there is no such file.
-        DataError: the file is truncated, or holds something else.
+        DataError: the file is truncated, holds something else, or is not a regular file.
     """
     if dtype not in _DTYPES:
         raise DataError(
@@ -120,11 +121,11 @@ def memmap_array(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
         )
     kind = np.dtype(dtype)
     try:
-        with path.open("rb") as file:
+        with open_regular_file(path, advice=ADVICE) as file:
             header = file.read(_HEADER_BYTES)
             found = os.fstat(file.fileno()).st_size
             mapped = _memmap_file(file, found)
-    except (FileNotFoundError, IsADirectoryError) as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise DataNotFoundError(f"{path} is missing. {ADVICE}") from error
     expected = _HEADER_BYTES + math.prod(shape) * kind.itemsize
     if found != expected:

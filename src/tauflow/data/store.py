@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from tauflow._internal.locks import lock_folder
+from tauflow._internal.regular_file import open_regular_file
 from tauflow.errors import ArgumentError, ChecksumError, DataNotFoundError
 
 from .card import DatasetCard
@@ -122,9 +123,14 @@ def verify_checksum(path: Path, sha256: str, dataset: str) -> None:
 
 
 def compute_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file of any size."""
+    """Return the SHA-256 of a file of any size.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DataError: it is not a regular file, or cannot be read.
+    """
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular_file(path, advice="Replace it with a copy of the file.") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from tauflow._internal.checks import check_at_least, find_type_mismatch, format_value, shape_error
 from tauflow._internal.json_io import parse_json
+from tauflow._internal.regular_file import open_regular_file
 from tauflow._internal.tensor_file import PARTIAL_SUFFIX, fsync_folder, write_atomically
 from tauflow.batch import SequenceBatch
 from tauflow.errors import (
@@ -143,7 +144,8 @@ def open_task(folder: str | Path, *, verify: bool = False) -> TaskData:
 
     Raises:
         DataNotFoundError: there is no such data set, or a file of it is missing.
-        DataError: a file is truncated, or damaged, or from a newer version of tauflow.
+        DataError: a file is truncated, damaged, not a regular file, or from a newer version of
+            tauflow.
         ChecksumError: a file's bytes are not those that were written.
     """
     folder = Path(folder)
@@ -287,15 +289,18 @@ def _open_split(folder: Path, arrays: Mapping[str, Any], *, verify: bool) -> Seq
 
 def _read_metadata(path: Path) -> dict[str, Any]:
     try:
-        facts = parse_json(path.read_bytes())
+        with open_regular_file(path, advice=ADVICE) as file:
+            facts = parse_json(file.read())
         found, format_version = facts["format"], facts["format_version"]
         if not isinstance(format_version, int):
             raise TypeError(f"format_version is {format_value(format_version)}")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise DataNotFoundError(
             f"{path.parent} holds no data set: there is no {path.name}. Give a folder that "
             "tauflow.data.write_task wrote."
         ) from error
+    except DataError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path} is damaged, or no file of tauflow. {ADVICE}") from error
     if found != FORMAT:

@@ -8,6 +8,7 @@ import math
 import mmap
 import os
 import re
+import signal
 import subprocess
 import sys
 import weakref
@@ -527,3 +528,43 @@ def test_a_flipped_bit_is_found_if_asked(written):
     assert math.prod(open_task(written).test.mask.shape) == 20
     with pytest.raises(ChecksumError, match=r"mask.npy is damaged: its SHA-256 is not that"):
         open_task(written, verify=True)
+
+
+IRREGULAR = {
+    "a link to itself": (
+        lambda path: path.symlink_to(path.name),
+        "cannot be read: Too many levels",
+    ),
+    "a link to memory": (
+        lambda path: path.symlink_to("/proc/self/mem"),
+        "cannot be read: Input/output error",
+    ),
+    "a folder": (Path.mkdir, "is a folder, expected a regular file"),
+    "a pipe": (os.mkfifo, "is a device or a pipe, expected a regular file"),
+    "a device": (lambda path: path.symlink_to("/dev/null"), "is a device or a pipe, expected"),
+    "a terminal": (lambda path: path.symlink_to("/dev/tty"), "is a device or a pipe, expected"),
+}
+
+
+@pytest.fixture
+def no_hang():
+    """Fail instead of waiting for the writer of a pipe."""
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it hangs"))
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="makes files as Linux has them")
+@pytest.mark.usefixtures("no_hang")
+@pytest.mark.parametrize("file", ["task.json", "train/x.npy", "valid/dt.npy"])
+@pytest.mark.parametrize("kind", IRREGULAR)
+def test_what_is_not_a_regular_file_is_named(written, file, kind):
+    make, message = IRREGULAR[kind]
+    path = written / file
+    path.unlink()
+    make(path)
+    for verify in (False, True):
+        with pytest.raises(DataError, match=rf"{path.name} {message}.*Restore"):
+            open_task(written, verify=verify)
