@@ -1,12 +1,16 @@
 """The examples run, with a tiny setting in place of their own, and draw."""
 
+import ast
 import re
 
 import matplotlib
 import pytest
+import torch
 from matplotlib import image
 from matplotlib import pyplot as plt
 from sources import ROOT
+
+import tauflow
 
 EXAMPLES = {path.stem: path for path in sorted((ROOT / "examples").glob("*.py"))}
 TINY = {  # constants at the top of each script, and the numbers that are put in their place
@@ -16,6 +20,7 @@ TINY = {  # constants at the top of each script, and the numbers that are put in
     "gesture_phases": {"EPOCHS": 1, "HIDDEN": 4},
     "medical_records": {"EPOCHS": 1, "PATIENTS": 32},
     "microcontroller": {"EPOCHS": 1, "SEQUENCES": 32},
+    "minimal_ltc": {"EPOCHS": 2, "SEQUENCES": 8},
     "ncp_steering": {"EPOCHS": 1, "DRIVES": 8},
     "own_cell": {"EPOCHS": 1, "SEQUENCES": 32},
     "pendulum_control": {"EPOCHS": 1, "DRIVES": 40},
@@ -53,9 +58,49 @@ def test_it_runs_and_draws(name, tmp_path, monkeypatch, capsys):
     assert re.search(r"\d", capsys.readouterr().out)
 
 
-def test_there_are_ten():
+def test_the_pages_count_the_examples():
     assert EXAMPLES.keys() == TINY.keys()
-    assert len(EXAMPLES) == 10
+    assert len(EXAMPLES) == 11
+    for page in ("examples/README.rst", "docs/index.md"):
+        assert "eleven scripts" in (ROOT / page).read_text(encoding="utf-8").lower()
+
+
+def example_class(name, class_name):
+    """Return a class that an example defines, without running the rest of the script."""
+    tree = ast.parse(EXAMPLES[name].read_text(encoding="utf-8"))
+    definitions = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+    tree.body = [node for node in tree.body if isinstance(node, definitions)]
+    namespace = {}
+    exec(compile(tree, EXAMPLES[name], "exec"), namespace)
+    return namespace[class_name]
+
+
+@pytest.mark.parametrize(
+    ("backend", "dtype", "tolerance"),
+    [("reference", torch.float64, 1e-10), ("auto", torch.float32, 1e-4)],
+)
+def test_minimal_ltc_equals_the_ltc_of_the_library(backend, dtype, tolerance):
+    torch.manual_seed(0)
+    minimal = example_class("minimal_ltc", "MinimalLTC")(3, 5).to(dtype)
+    rnn = tauflow.LTC(3, 5, backend=backend).to(dtype)
+    with torch.no_grad():
+        for parameter in minimal.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    assert {name for name, _ in rnn.cell.named_parameters()} == minimal.state_dict().keys()
+    rnn.cell.load_state_dict(minimal.state_dict(), strict=False)
+    x = torch.randn(4, 9, 3, dtype=dtype)
+    dt = torch.rand(4, 9, 1, dtype=dtype) + 0.1
+    results = []
+    for module, parameters in ((minimal, minimal), (rnn, rnn.cell)):
+        y, h = module(x, dt=dt)
+        loss = (
+            y * torch.linspace(-1, 1, y.numel(), dtype=dtype).view_as(y)
+        ).sum() + h.square().sum()
+        named = dict(parameters.named_parameters())
+        gradients = torch.autograd.grad(loss, list(named.values()))
+        results.append({"y": y, "h": h, **dict(zip(named, gradients, strict=True))})
+    for name, value in results[0].items():
+        torch.testing.assert_close(results[1][name], value, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
