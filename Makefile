@@ -79,10 +79,10 @@ docs: $(INSTALLED_DOCS) $(KERNELS)  # else pages would show that they are compil
 install: $(INSTALLED_DEV)
 
 # Without compiling all modules to bytecode, which takes half the time: most are never imported.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml papers/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("tauflow needs Python 3.10 or newer, this is " + sys.version.split()[0] + ". Choose one with: make PYTHON=python3.12 ...") if sys.version_info < (3, 10) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e .
+	$(PIP) -e . -e papers
 	touch $@
 
 # By its name tauflow stays as it is, and those who run it notice nothing.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas
 
-from tauflow.data.real.physionet2012 import PHYSIONET2012
 from tauflow.data.store import fetch_files
+from tauflow_papers.datasets.real.physionet2012 import PHYSIONET2012
 
 LONG = ("variable", "value")
 STATIC = ("Age", "Gender", "Height", "ICUType")

@@ -85,7 +85,7 @@ napoleon_custom_sections = [("Arguments of the sequence module", "params_style")
 NOTEBOOK = "---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n"
 
 
-TAKEN_IN = {"published": "results/REPORT.md", "changelog": "CHANGELOG.md"}
+TAKEN_IN = {"published": "papers/results/REPORT.md", "changelog": "CHANGELOG.md"}
 
 
 def read_page(app, docname, source):

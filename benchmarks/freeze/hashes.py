@@ -8,9 +8,9 @@ from .digests import digest, key, write_part
 
 def found(_: Path) -> Iterator[tuple[str, str]]:
     """Yield the hash of every row's runs, of all seeds and of every setting it searches."""
-    from tauflow.experiments import list_experiments, load_experiment
-    from tauflow.experiments.run.grid_search import make_search_jobs
-    from tauflow.experiments.run.row_jobs import make_job
+    from tauflow_papers.experiments import list_experiments, load_experiment
+    from tauflow_papers.experiments.run.grid_search import make_search_jobs
+    from tauflow_papers.experiments.run.row_jobs import make_job
 
     for name in list_experiments():
         whole = load_experiment(name)

@@ -10,9 +10,8 @@ from torch import nn
 
 from tauflow import SequenceBatch, SequenceModel
 from tauflow.cells.registry import MODELS
-from tauflow.data.card import TaskData
+from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.registry import load_task
-from tauflow.data.synthetic.xor import XOR_EVENT, encode_events, sample_streams
 from tauflow.models import WHOLE_MODELS
 from tauflow.models.spec import ModelSpec, build_model, set_horizon
 from tauflow.training import Recipe, train
@@ -48,16 +47,32 @@ def pendulum(*, holes: bool) -> TaskData:
 @cache
 def parity(*, holes: bool) -> TaskData:
     """A label per sequence, and padding; a second feature says zero where the first says one."""
-    entries = encode_events(*sample_streams(24, seed=0))
-    bits = torch.from_numpy(entries.values)
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(2, 32, (24, 1), generator=generator)
+    mask = torch.arange(32) < lengths
+    bits = torch.randint(0, 2, (24, 32), generator=generator) * mask
     data = SequenceBatch(
         torch.stack([bits, 1 - bits], dim=-1).float(),
-        torch.from_numpy(entries.parity[:, None]).float(),
-        dt=torch.from_numpy(entries.elapsed).float() / 32,
-        mask=torch.from_numpy(entries.mask),
+        (bits.sum(1, keepdim=True) % 2).float(),
+        dt=torch.randint(1, 5, (24, 32), generator=generator) * mask / 32,
+        mask=mask,
     )
     data = with_holes(data) if holes else data
-    card = replace(XOR_EVENT, sizes=(16, 0, 8), input_size=2)
+    card = DatasetCard(
+        name="parity",
+        title="Parity of bits",
+        task="binary",
+        input_size=2,
+        target_size=1,
+        time_unit="32 bits",
+        sizes=(16, 0, 8),
+        source="made here",
+        licence="none",
+        split="the first 16",
+        loss="bce",
+        metric="binary_accuracy",
+        per_step=False,
+    )
     return TaskData(card, data[:16], None, data[16:])
 
 

@@ -4,13 +4,16 @@ import importlib
 import sys
 from types import ModuleType
 
-from sources import PACKAGE
+from sources import PACKAGE, PAPERS
 
 
 def public_modules() -> list[ModuleType]:
-    """Return the package and every folder of it that lists public names."""
-    folders = [p.parent for p in sorted(PACKAGE.rglob("__init__.py"))]
-    names = [".".join(("tauflow", *p.relative_to(PACKAGE).parts)) for p in folders]
+    """Return both packages and every folder of them that lists public names."""
+    names = [
+        ".".join(path.parent.relative_to(package.parent).parts)
+        for package in (PACKAGE, PAPERS)
+        for path in sorted(package.rglob("__init__.py"))
+    ]
     modules = [importlib.import_module(name) for name in names]
     return [module for module in modules if hasattr(module, "__all__")]
 

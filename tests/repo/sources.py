@@ -5,7 +5,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tauflow"
+PAPERS = ROOT / "papers" / "src" / "tauflow_papers"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+ALL_MODULES = [*MODULES, *sorted(PAPERS.rglob("*.py"))]
 
 
 def tracked_text_files() -> list[Path]:

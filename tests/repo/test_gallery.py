@@ -6,7 +6,7 @@ import re
 import pytest
 from sources import ROOT
 
-from tauflow.figures import FIGURES, gallery_page
+from tauflow_papers.figures import FIGURES, gallery_page
 
 GALLERY = ROOT / "docs" / "gallery"
 MOST_BYTES = 5_000_000

@@ -4,7 +4,7 @@ import ast
 import re
 
 import pytest
-from sources import MODULES, PACKAGE, ROOT
+from sources import MODULES, PACKAGE, PAPERS, ROOT
 
 RANKS = {
     **dict.fromkeys(("errors", "batch", "version", "_internal"), 0),
@@ -16,13 +16,9 @@ RANKS = {
     "export": 6,
     **dict.fromkeys(("predict", "compat"), 7),
     **dict.fromkeys(("runs", "estimators"), 8),
-    "experiments": 9,
-    "figures": 10,
-    "cli": 11,
-    "__main__": 12,
+    "cli": 9,
+    "__main__": 10,
 }
-FLOORS = {"experiments": ("spec", "run", "report")}
-"""Subpackages, each of which imports only those before it."""
 FACADE = PACKAGE / "__init__.py"
 
 
@@ -72,16 +68,25 @@ def test_only_lower_ranks_are_imported(path):
         assert below, f"{path.relative_to(PACKAGE)} (rank {RANKS[own]}) imports {other}"
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in MODULES if room(p) in FLOORS and p.parent.name != room(p)], ids=str
-)
-def test_floors_of_a_room_import_the_ones_below(path):
-    floors = FLOORS[room(path)]
-    allowed = floors[: floors.index(path.parent.name) + 1]
-    start = ["tauflow", room(path)]
-    for level, name, _ in imports(path):
-        if level == 0 and name.split(".")[:2] == start:
-            assert name.split(".")[2] in allowed, f"{path.name} imports {name}"
+PARTS_OF_EXPERIMENTS = ("spec", "run", "report")
+"""Subpackages, each of which imports only those before it."""
+
+
+@pytest.mark.parametrize("name", PARTS_OF_EXPERIMENTS)
+def test_parts_of_experiments_import_the_ones_before(name):
+    allowed = PARTS_OF_EXPERIMENTS[: PARTS_OF_EXPERIMENTS.index(name) + 1]
+    files = sorted((PAPERS / "experiments" / name).glob("*.py"))
+    assert files
+    for path in files:
+        for level, imported, _ in imports(path):
+            if level == 0 and imported.startswith("tauflow_papers.experiments."):
+                assert imported.split(".")[2] in allowed, f"{path.name} imports {imported}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
+def test_the_library_imports_nothing_of_the_papers(path):
+    for _, imported, _ in imports(path):
+        assert not imported.startswith("tauflow_papers"), f"{path.name} imports {imported}"
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if p != FACADE], ids=lambda p: p.stem)

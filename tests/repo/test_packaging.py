@@ -7,11 +7,11 @@ from importlib.metadata import packages_distributions
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from sources import MODULES, PACKAGE, ROOT, tracked_text_files
+from sources import ALL_MODULES, PACKAGE, PAPERS, ROOT, tracked_text_files
 
 import tauflow
 from tauflow.cli import doctor
-from tauflow.experiments import list_experiments
+from tauflow_papers.experiments import list_experiments
 
 tomllib = pytest.importorskip("tomllib", reason="tomllib is part of Python 3.11 and newer")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -49,6 +49,9 @@ def test_torch_is_a_range_for_users_and_a_pin_for_tests():
 
 def test_the_version_has_one_home():
     assert tauflow.__version__ == PROJECT["version"]
+    papers = tomllib.loads((ROOT / "papers" / "pyproject.toml").read_text(encoding="utf-8"))
+    assert papers["project"]["version"] == PROJECT["version"]
+    assert f"tauflow=={PROJECT['version']}" in papers["project"]["dependencies"]
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[{re.escape(PROJECT['version'])}\]", changes, re.MULTILINE)
 
@@ -58,9 +61,8 @@ def test_types_tables_and_templates_go_into_the_wheel():
     assert BUILD["targets"]["wheel"] == {"packages": ["src/tauflow"]}
     types = {*PACKAGE.rglob("*.pyi"), PACKAGE / "py.typed"}
     assert len(types) > 4
-    experiments = PACKAGE / "experiments"
-    tables = set((experiments / "spec" / "tables").glob("*.toml"))
-    templates = set(PACKAGE.glob("*/report/templates/*.j2"))
+    tables = set((PAPERS / "experiments" / "spec" / "tables").glob("*.toml"))
+    templates = {*PACKAGE.rglob("*.j2"), *PAPERS.rglob("*.j2")}
     assert len(tables) == len(list_experiments()) > 20
     assert len(templates) > 2
     assert types | tables | templates <= set(tracked_text_files())
@@ -68,8 +70,10 @@ def test_types_tables_and_templates_go_into_the_wheel():
 
 def test_the_source_archive_leaves_out_results_and_pictures_alone():
     """The builder takes all that git knows but these, which make up three quarters of it."""
-    assert BUILD["targets"]["sdist"] == {"exclude": ["/results/*.jsonl", "/docs/gallery/*.*"]}
-    assert list((ROOT / "results").glob("*.jsonl"))
+    assert BUILD["targets"]["sdist"] == {
+        "exclude": ["/papers/results/*.jsonl", "/docs/gallery/*.*"]
+    }
+    assert list((ROOT / "papers" / "results").glob("*.jsonl"))
     assert list((ROOT / "docs" / "gallery").glob("*.png"))
 
 
@@ -84,7 +88,7 @@ def test_a_dependency_has_one_lower_bound():
 
 def asked_for():
     """Return each module that the code imports on demand, with the extra that it says has it."""
-    for path in MODULES:
+    for path in ALL_MODULES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "require":
                 extra = {word.arg: word.value for word in node.keywords}["extra"]

@@ -6,7 +6,7 @@ import sys
 import pytest
 from sources import ROOT
 
-from tauflow.experiments import load_experiment
+from tauflow_papers.experiments import load_experiment
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 CODE = {
@@ -75,7 +75,7 @@ def test_what_a_model_is_chosen_by_was_measured():
     page = (ROOT / "docs" / "choosing.md").read_text("utf-8")
     accuracy = page[page.index("## Accuracy") : page.index("**Not measured**")]
     shown = re.findall(r"\d+\.\d+(?: ± \d+\.\d+)?", accuracy)
-    report = (ROOT / "results" / "REPORT.md").read_text("utf-8")
+    report = (ROOT / "papers" / "results" / "REPORT.md").read_text("utf-8")
     assert len(shown) > 30
     assert [number for number in shown if f" {number} " not in report] == []
 

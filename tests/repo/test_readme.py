@@ -86,7 +86,7 @@ def test_the_make_targets_exist():
 
 
 def test_its_numbers_are_those_of_the_report():
-    report = (ROOT / "results" / "REPORT.md").read_text(encoding="utf-8")
+    report = (ROOT / "papers" / "results" / "REPORT.md").read_text(encoding="utf-8")
     found = dict(re.findall(r"^- (.*rows.*?): (.*)$", report, re.MULTILINE))
     measured, rows = re.findall(r"\d+", found["rows measured"])
     words = ("as published", "better", "worse", "unfinished")

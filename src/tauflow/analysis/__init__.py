@@ -1,14 +1,5 @@
-"""Look at networks: flows, fixed points, attractors, trajectories, bounds, gradients; and draw."""
+"""Look at networks: flows, fixed points, gradients, saliency, memory; and plot them."""
 
-from .approximation import Approximation, AutonomousLTC, approximate_system
-from .attractors import ContinuousAttractor, continuous_attractor
-from .bounds import LTCBounds, LTCCertificate, certify_ltc, ltc_bounds
-from .capacity import CapacityCurve, Separation, capacity_curve, separable_fraction, separate
-from .closed_form import CLOSED_FORMS, ClosedFormTrace, closed_form
-from .closed_form_bound import ClosedFormTightness, closed_form_tightness, worst_signal
-from .driven_paths import PATH_SOLVERS, PathSettings
-from .dynamical_systems import SYSTEMS, DynamicalSystem
-from .expressivity import NoiseFit, NoiseRow, fit_noise, noise_sweep
 from .fixed_points import (
     KIM_2023,
     FixedPoints,
@@ -16,32 +7,33 @@ from .fixed_points import (
     abscissa_quartiles,
     find_fixed_points,
 )
-from .flow import Flow, System, as_flow, visited_states
-from .flow_field import FlowField, Trajectories, flow_field, simulate
-from .gradient_flow import GradientFlow, gradient_flow
-from .gradient_methods import (
-    GRADIENT_METHODS,
-    GradientMethodCost,
-    compare_gradient_methods,
+from .flow import (
+    Flow,
+    System,
+    as_flow,
+    visited_states,
 )
-from .length_bounds import LengthComparison, compare_with_bounds, length_lower_bound
-from .loss_surface import LossSurface, loss_surface
-from .lyapunov import lyapunov_exponents
-from .mean_field import (
-    CriticalCurve,
-    MeanField,
-    RandomODE,
-    correlation,
-    critical_curve,
-    mean_field,
+from .flow_field import (
+    FlowField,
+    Trajectories,
+    flow_field,
+    simulate,
 )
-from .memory_length import MemoryLength, memory_length
-from .newton import Roots, find_roots
-from .plots_approximation import plot_approximation, plot_approximation_errors
-from .plots_bounds import plot_certificate, plot_round_trip
-from .plots_closed_form import plot_closed_form, plot_closed_form_costs, plot_tightness
-from .plots_depth import plot_depths
-from .plots_expressivity import plot_capacity, plot_noise_fits, plot_noise_sweep
+from .gradient_flow import (
+    GradientFlow,
+    gradient_flow,
+)
+from .lyapunov import (
+    lyapunov_exponents,
+)
+from .memory_length import (
+    MemoryLength,
+    memory_length,
+)
+from .newton import (
+    Roots,
+    find_roots,
+)
 from .plots_flow import (
     plot_abscissas,
     plot_explained_variance,
@@ -49,173 +41,61 @@ from .plots_flow import (
     plot_flow_field,
     plot_trajectories,
 )
-from .plots_gradient import plot_gradient_flow, plot_gradient_methods, plot_loss_surfaces
-from .plots_saliency import plot_saliency, plot_saliency_under_noise
-from .plots_spectra import plot_critical_curves, plot_modes, plot_spectra
-from .plots_trajectory import (
-    plot_latent_trajectories,
-    plot_layer_trajectories,
-    plot_length_comparison,
-    plot_length_study,
-    plot_study_variance,
+from .plots_saliency import (
+    plot_saliency,
+    plot_saliency_under_noise,
 )
-from .plots_wiring import plot_wiring
+from .plots_wiring import (
+    plot_wiring,
+)
 from .projection import (
     PrincipalComponents,
     Projection,
     output_projection,
     principal_components,
 )
-from .random_networks import (
-    RELEASED_ACTIVATIONS,
-    InputSignal,
-    NetworkDistribution,
-    RandomNetworks,
-    circular_input,
-    sample_random_networks,
-)
-from .round_trip import RoundTrip, round_trip
-from .saliency import Saliency, SaliencyUnderNoise, saliency_under_noise, visual_backprop
-from .spectra import (
-    GATED_NETWORKS,
-    MeasuredRadius,
-    Spectrum,
-    gating_spectrum,
-    measure_radius,
-    sample_network,
-)
-from .trajectory_length import (
-    DepthSummary,
-    LatentTrajectory,
-    LengthStudy,
-    TrajectoryLengths,
-    arc_length,
-    length_study,
-    principal_scores,
-    trajectory_lengths,
+from .saliency import (
+    Saliency,
+    SaliencyUnderNoise,
+    saliency_under_noise,
+    visual_backprop,
 )
 
 __all__ = [
-    "CLOSED_FORMS",
-    "GATED_NETWORKS",
-    "GRADIENT_METHODS",
     "KIM_2023",
-    "PATH_SOLVERS",
-    "RELEASED_ACTIVATIONS",
-    "SYSTEMS",
-    "Approximation",
-    "AutonomousLTC",
-    "CapacityCurve",
-    "ClosedFormTightness",
-    "ClosedFormTrace",
-    "ContinuousAttractor",
-    "CriticalCurve",
-    "DepthSummary",
-    "DynamicalSystem",
     "FixedPoints",
     "Flow",
     "FlowField",
     "GradientFlow",
-    "GradientMethodCost",
-    "InputSignal",
-    "LTCBounds",
-    "LTCCertificate",
-    "LatentTrajectory",
-    "LengthComparison",
-    "LengthStudy",
-    "LossSurface",
-    "MeanField",
-    "MeasuredRadius",
     "MemoryLength",
-    "NetworkDistribution",
-    "NoiseFit",
-    "NoiseRow",
-    "PathSettings",
     "PrincipalComponents",
     "Projection",
     "Quartiles",
-    "RandomNetworks",
-    "RandomODE",
     "Roots",
-    "RoundTrip",
     "Saliency",
     "SaliencyUnderNoise",
-    "Separation",
-    "Spectrum",
     "System",
     "Trajectories",
-    "TrajectoryLengths",
     "abscissa_quartiles",
-    "approximate_system",
-    "arc_length",
     "as_flow",
-    "capacity_curve",
-    "certify_ltc",
-    "circular_input",
-    "closed_form",
-    "closed_form_tightness",
-    "compare_gradient_methods",
-    "compare_with_bounds",
-    "continuous_attractor",
-    "correlation",
-    "critical_curve",
     "find_fixed_points",
     "find_roots",
-    "fit_noise",
     "flow_field",
-    "gating_spectrum",
     "gradient_flow",
-    "length_lower_bound",
-    "length_study",
-    "loss_surface",
-    "ltc_bounds",
     "lyapunov_exponents",
-    "mean_field",
-    "measure_radius",
     "memory_length",
-    "noise_sweep",
     "output_projection",
     "plot_abscissas",
-    "plot_approximation",
-    "plot_approximation_errors",
-    "plot_capacity",
-    "plot_certificate",
-    "plot_closed_form",
-    "plot_closed_form_costs",
-    "plot_critical_curves",
-    "plot_depths",
     "plot_explained_variance",
     "plot_fixed_points",
     "plot_flow_field",
-    "plot_gradient_flow",
-    "plot_gradient_methods",
-    "plot_latent_trajectories",
-    "plot_layer_trajectories",
-    "plot_length_comparison",
-    "plot_length_study",
-    "plot_loss_surfaces",
-    "plot_modes",
-    "plot_noise_fits",
-    "plot_noise_sweep",
-    "plot_round_trip",
     "plot_saliency",
     "plot_saliency_under_noise",
-    "plot_spectra",
-    "plot_study_variance",
-    "plot_tightness",
     "plot_trajectories",
     "plot_wiring",
     "principal_components",
-    "principal_scores",
-    "round_trip",
     "saliency_under_noise",
-    "sample_network",
-    "sample_random_networks",
-    "separable_fraction",
-    "separate",
     "simulate",
-    "trajectory_lengths",
     "visited_states",
     "visual_backprop",
-    "worst_signal",
 ]

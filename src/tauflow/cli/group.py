@@ -16,13 +16,12 @@ from tauflow.errors import TauflowError
 _TRACEBACK = "--traceback"
 _TRAINING_COMMANDS = ("run", "tune", "reproduce")
 _GREETING = """\
-tauflow: neural networks whose state flows in continuous time
+tauflow: neural networks whose state evolves in continuous time
 
   tauflow run pendulum                  train a network, with a report to look at
   tauflow run --csv visits.csv ...      the same on a table of your own
   tauflow predict RUN --csv new.csv     use what was trained
-  tauflow reproduce cfc-table-5         measure a published table again
-  tauflow info ltc                      what a model computes, and how well it did
+  tauflow info ltc                      what a model computes
 
 'tauflow --help' lists all commands, 'tauflow doctor' looks at this machine."""
 

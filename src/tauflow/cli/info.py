@@ -1,9 +1,8 @@
-"""``tauflow info``: one model, its equations, options and results."""
+"""``tauflow info``: one model, its equations and options."""
 
 import inspect
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from textwrap import dedent
 from typing import Annotated, Any
 
@@ -20,9 +19,13 @@ _ITEM = re.compile(r"\s+\w[\w, ]*: |\s*[-*] |[A-Z][\w ]{0,30}:( |$)")
 
 def info(
     model: Annotated[str, typer.Argument(help="A model; see 'tauflow models'.")],
-    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
 ) -> None:
-    """Say what a model computes, where it is from, which options it has, and how well it did."""
+    """Say what a model computes, where it is from and which options it has."""
+    print_model_info(model)
+
+
+def print_model_info(model: str) -> None:
+    """Print what a model computes, its source and its options."""
     from tauflow.cells.registry import ModelEntry
     from tauflow.models.registry import get_model_entry, get_model_info
 
@@ -39,12 +42,6 @@ def info(
     if rows:
         print_line("")
         print_table(("option", "default"), rows, title=f"Options of {own.__name__}", whole=(0,))
-    scores = _list_scores(model, results)
-    if scores:
-        there = results.is_dir()
-        title = "Published, and measured here" if there else f"Published; no folder {results} here"
-        columns = ("table", "row", "published", "ours")[: 4 if there else 3]
-        print_table(columns, [row[: len(columns)] for row in scores], title=title)
 
 
 def _iter_paragraphs(text: str) -> Iterator[tuple[str, str]]:
@@ -79,23 +76,3 @@ def _list_options(model_class: Any, fixed: dict[str, Any]) -> list[tuple[str, st
         for p in parameters
         if p.kind is inspect.Parameter.KEYWORD_ONLY and p.default is not inspect.Parameter.empty
     ]
-
-
-def _list_scores(model: str, results: Path) -> list[tuple[str, str, str, str]]:
-    from tauflow.experiments import collect, list_experiments, load_experiment
-    from tauflow.experiments.report import table
-
-    found = []
-    for name in list_experiments():
-        experiment = load_experiment(name)
-        rows = [row.model is not None and row.model.cell == model for row in experiment.rows]
-        if any(rows):
-            grid = collect(experiment, results_dir=results)
-            found += [
-                (name, line.model, line.published, line.ours)
-                for row, line, wanted in zip(
-                    experiment.rows, table.make_lines(grid), rows, strict=True
-                )
-                if wanted and (experiment.published or grid.get_runs(row))
-            ]
-    return found

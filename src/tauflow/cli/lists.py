@@ -1,4 +1,4 @@
-"""Lists of what there is: models, data sets, tables."""
+"""Lists of what there is: models, data sets."""
 
 import re
 from collections.abc import Sequence
@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from tauflow._internal.sanitize import format_markdown_table
 from tauflow.cells.registry import ModelEntry
 from tauflow.data import registry
-from tauflow.experiments import list_experiments, load_experiment
-from tauflow.experiments.spec.experiment import READY
 from tauflow.models import ModelSummary, summarise_models
 from tauflow.models.registry import get_model_entry
 
@@ -136,16 +134,3 @@ def fetch_data(name: str) -> None:
     print_line(
         f"{name} is here: {place}" if place is not None else f"{name} is generated, not fetched."
     )
-
-
-def print_experiments() -> None:
-    """Print the tables that can be run: those of papers, and our own comparison."""
-    rows = []
-    for name in list_experiments():
-        experiment = load_experiment(name)
-        ready = [row.name for row in experiment.rows if row.status == READY]
-        runs = f"{len(ready)} of {len(experiment.rows)} rows"
-        if experiment.command is not None:
-            runs = f"not trained; tauflow show {name}"
-        rows.append((name, experiment.source, runs))
-    print_table(("name", "source", "can be run"), rows)

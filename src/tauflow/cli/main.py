@@ -2,13 +2,14 @@
 
 import io
 import sys
+import warnings
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from .doctor import doctor
-from .estimate import estimate
 from .export import export
 from .group import TauflowGroup
 from .info import info
@@ -17,34 +18,32 @@ from .logging import configure_logging
 from .precompile import precompile
 from .predict import predict
 from .shared_options import (
-    ClusterOption,
     ConfigOption,
     DeviceOption,
+    EpochsOption,
     LogOption,
     MetricOption,
-    ModelsOption,
     RecipeSetOption,
-    ResultsOption,
-    RowSetOption,
+    RunsOption,
     expand_home,
     parse_recipe_options,
-    parse_settings,
     read_config_table,
 )
 from .table_options import add_table_options
 from .tune import tune
+
+COMMANDS_GROUP = "tauflow.commands"
 
 app = typer.Typer(
     name="tauflow",
     cls=TauflowGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Train networks whose state flows in continuous time, and reproduce published tables.",
+    help="Train networks whose state evolves in continuous time.",
 )
 data_app = typer.Typer(no_args_is_help=True, help="List data sets, or fetch one.")
 app.add_typer(data_app, name="data")
 app.command()(export)
-app.command()(estimate)
 app.command()(tune)
 app.command()(precompile)
 app.command()(info)
@@ -53,21 +52,9 @@ app.command()(inspect)
 app.command()(predict)
 
 
-RunsOption = Annotated[
-    Path,
-    typer.Option(
-        "--runs", callback=expand_home, file_okay=False, help="Folder of checkpoints and logs."
-    ),
-]
-JobsOption = Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")]
-BudgetOption = Annotated[
-    str | None,
-    typer.Option(help="Stop after this time, such as 30min or 2h; the same command continues."),
-]
 CsvOption = Annotated[
     Path | None, typer.Option(callback=expand_home, help="Your own table, in place of a data set.")
 ]
-EpochsOption = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -181,188 +168,14 @@ def run(
 
 
 @app.command()
-def reproduce(
-    table: Annotated[
-        str | None, typer.Argument(help="A published table, or a TOML file; none lists them.")
-    ] = None,
-    models: ModelsOption = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds: 0, 1, ...")] = None,
-    epochs: EpochsOption = None,
-    jobs: JobsOption = 1,
-    cluster: ClusterOption = None,
-    budget: BudgetOption = None,
-    results: ResultsOption = Path("results"),
-    runs: RunsOption = Path("runs"),
-    device: DeviceOption = None,
-    settings: RowSetOption = None,
-) -> None:
-    """Measure a published table again; what is finished already is not run again.
-
-    The exit code is 0 when all is done, 1 when a run failed, and 75 when the budget left runs over.
-    With --set the table is one of its own, with results beside the published one's; tauflow report
-    tells them below its row.
-    """
-    from tauflow.experiments import load_experiment
-    from tauflow.experiments import reproduce as measure
-    from tauflow.experiments.report.grid_page import write_grid_reports
-    from tauflow.experiments.spec.variation import make_variation
-    from tauflow.runs.job import Paths
-
-    from .argument_parsing import parse_optional_seconds, split_row_names
-    from .lists import print_experiments
-    from .output import exit_with_outcome, print_grid, print_reports, print_wrapped
-
-    if table is None:
-        print_experiments()
-        return
-    names = split_row_names(models)
-    grid = measure(
-        make_variation(load_experiment(table), parse_settings(settings), names),
-        models=names,
-        seeds=seeds,
-        epochs=epochs,
-        jobs=jobs,
-        cluster=cluster,
-        budget=parse_optional_seconds(budget),
-        results_dir=results,
-        runs_dir=runs,
-        device=device,
-        say=print_wrapped,
-    )
-    print_grid(grid)
-    print_reports(write_grid_reports(grid, Paths(results, runs)))
-    exit_with_outcome(grid.outcome)
-
-
-@app.command()
-def search(
-    table: Annotated[str, typer.Argument(help="A published table, or a TOML file.")],
-    row: Annotated[str, typer.Argument(help="The row whose settings are varied.")],
-    grid: Annotated[
-        Path | None,
-        typer.Option(
-            callback=expand_home, help="A TOML file whose table 'grid' has lists of values."
-        ),
-    ] = None,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(help="recipe.lr=[0.001,0.01] or model.NAME=[...]; may be repeated."),
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each point.")] = 1,
-    confirm: Annotated[int, typer.Option(min=0, help="Runs of the chosen point afterwards.")] = 0,
-    epochs: EpochsOption = None,
-    jobs: JobsOption = 1,
-    cluster: ClusterOption = None,
-    budget: BudgetOption = None,
-    results: ResultsOption = Path("results"),
-    runs: RunsOption = Path("runs"),
-) -> None:
-    """Choose settings from a grid by their validation score; exit codes are those of reproduce.
-
-    What is varied comes from --grid, --vary or both.
-    """
-    from tauflow.experiments import grid_search, load_experiment
-    from tauflow.experiments.spec.load import load_grid
-
-    from .argument_parsing import parse_key_values, parse_optional_seconds
-    from .output import exit_with_outcome, print_wrapped
-    from .search_output import print_search
-
-    given: dict[str, Any] = {} if grid is None else load_grid(grid)
-    found = grid_search(
-        load_experiment(table),
-        row,
-        {**given, **parse_key_values(vary or [], option="--vary")},
-        seeds=seeds,
-        confirm=confirm,
-        epochs=epochs,
-        jobs=jobs,
-        cluster=cluster,
-        budget=parse_optional_seconds(budget),
-        results_dir=results,
-        runs_dir=runs,
-        say=print_wrapped,
-    )
-    print_search(found)
-    exit_with_outcome(found.outcome)
-
-
-@app.command()
-def report(
-    tables: Annotated[list[Path] | None, typer.Argument(help="Your tables, as TOML files.")] = None,
-    results: ResultsOption = Path("results"),
-    baselines: Annotated[
-        bool, typer.Option("--baselines", help="Score trivial predictions first; needs the data.")
-    ] = False,
-) -> None:
-    """Write one report on all results: every table, ours beside published, with plots."""
-    from tauflow.experiments import list_experiments, load_experiment
-    from tauflow.experiments.report.baseline_scores import BASELINES_FILE, update_baseline_scores
-    from tauflow.experiments.report.results_summary import summarize_results
-    from tauflow.experiments.report.summary_page import write_results_summary
-
-    from .output import print_reports, print_wrapped
-    from .search_output import print_survey
-
-    if baselines:
-        known = map(load_experiment, [*list_experiments(), *(tables or ())])
-        update_baseline_scores(known, results / BASELINES_FILE, say=print_wrapped)
-    found = summarize_results(results, tables or ())
-    print_survey(found)
-    print_reports(write_results_summary(found, results))
-
-
-@app.command()
-def figure(
-    name: Annotated[
-        str | None, typer.Argument(help="A figure of a paper, or 'all'; none lists them.")
-    ] = None,
-    out: Annotated[
-        Path,
-        typer.Option("--out", callback=expand_home, file_okay=False, help="Folder to write to."),
-    ] = Path("figures"),
-    size: Annotated[
-        str, typer.Option(help="full, or small for a quick look at fewer and smaller networks.")
-    ] = "full",
-    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
-    formats: Annotated[
-        str, typer.Option("--format", help="Picture formats, separated by commas: png, svg, pdf.")
-    ] = "png,svg",
-    page: Annotated[
-        bool, typer.Option("--page", help="Write README.md, a page on all figures in the folder.")
-    ] = False,
-    cluster: ClusterOption = None,
-) -> None:
-    """Make a figure of a paper again: the picture, and the numbers that it shows beside it."""
-    from .argument_parsing import split_names
-    from .figures import print_figures, write_figures
-
-    if name is None and not page:
-        print_figures()
-        return
-    wanted = tuple(split_names(formats))
-    write_figures(name, out, size=size, seed=seed, formats=wanted, page=page, cluster=cluster)
-
-
-@app.command()
 def show(
-    what: Annotated[str, typer.Argument(help="A run's directory, or a table's name.")],
-    epochs: Annotated[
-        int | None, typer.Option(min=1, help="Show runs that were cut to so many epochs.")
-    ] = None,
-    results: ResultsOption = Path("results"),
+    run: Annotated[str, typer.Argument(help="A run's directory, or its name below --runs.")],
     runs: RunsOption = Path("runs"),
 ) -> None:
-    """Look at a finished or stopped run, or at a table's results so far.
+    """Look at a finished or stopped run."""
+    from .show import show_run
 
-    Of a table that has some, reports are written into the folder of results: TABLE.md and
-    TABLE.html.
-    """
-    from tauflow.runs.job import Paths
-
-    from .show import show as show_it
-
-    show_it(what, epochs=epochs, paths=Paths(results, runs))
+    show_run(run, runs)
 
 
 @app.command()
@@ -396,6 +209,26 @@ def get_data(
     from .lists import fetch_data
 
     fetch_data(name)
+
+
+def _add_installed_commands() -> None:
+    """Add the commands of installed packages.
+
+    Each entry point of the group ``tauflow.commands`` is a function that takes the Typer app and
+    adds commands to it. One of the same name replaces a command of the library.
+    """
+    for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda one: one.name):
+        try:
+            point.load()(app)
+        except Exception as error:
+            warnings.warn(
+                f"the commands of {point.value} are missing: {error!r}. Correct that package, or "
+                "uninstall it.",
+                stacklevel=1,
+            )
+
+
+_add_installed_commands()
 
 
 def main() -> None:

@@ -13,9 +13,6 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from tauflow._internal.sanitize import replace_control_characters
-from tauflow.experiments.report import table
-from tauflow.experiments.run.reproduce import Grid
-from tauflow.experiments.run.run_jobs import Outcome
 from tauflow.runs.report import metric_format, score_table
 from tauflow.runs.report.page import RUN_HEADERS, make_run_cells
 from tauflow.runs.report.table_sections import make_predict_command
@@ -25,8 +22,6 @@ from tauflow.runs.time_limits import format_duration
 
 _UNBOUNDED = 100_000
 _MAX_PROSE_WIDTH = 100  # longer lines are hard to read
-EXIT_UNFINISHED = 75
-"""Exit code when the budget left runs over: EX_TEMPFAIL of BSD's sysexits, "try again later"."""
 
 
 def print_line(text: str) -> None:
@@ -112,16 +107,6 @@ def print_table(
         print_wrapped(caption)
 
 
-def print_grid(grid: Grid) -> None:
-    """Print ours beside published."""
-    print_table(
-        *table.tabulate_lines(table.make_lines(grid)),
-        title=grid.experiment.title,
-        caption=table.make_caption(grid),
-        numbers=table.NUMBER_COLUMNS,
-    )
-
-
 def print_run(run: TaskRun) -> None:
     """Print a run beside the trivial predictions."""
     if run.scores is None:
@@ -202,19 +187,3 @@ def print_reports(paths: Iterable[Path]) -> None:
     """Print where reports are."""
     for path in paths:
         print_line(f"Report: {path.resolve()}")
-
-
-def exit_with_outcome(outcome: Outcome) -> None:
-    """Say what failed and what is left, and end the program with a code that tells it too.
-
-    Raises:
-        SystemExit: with 75 if the budget left runs over, else with 1 if a run failed.
-    """
-    for record in outcome.failures:
-        told = f"{record.row}, seed {record.seed} failed: {record.error}"
-        print(replace_control_characters(told), file=sys.stderr)
-    if outcome.unfinished:
-        print(outcome.describe_unfinished(), file=sys.stderr)
-        raise SystemExit(EXIT_UNFINISHED)
-    if outcome.failures:
-        raise SystemExit(1)

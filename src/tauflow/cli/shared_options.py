@@ -70,18 +70,6 @@ def expand_home(path: Path | None) -> Path | None:
     return None if path is None else Path(os.path.expanduser(path))
 
 
-ResultsOption = Annotated[
-    Path,
-    typer.Option(
-        "--results", callback=expand_home, file_okay=False, help="Folder of results and reports."
-    ),
-]
-
-ModelsOption = Annotated[
-    str | None,
-    typer.Option("--models", help="Rows, separated by commas; all by default."),
-]
-
 ClusterOption = Annotated[
     str | None,
     typer.Option(
@@ -90,6 +78,13 @@ ClusterOption = Annotated[
     ),
 ]
 
+RunsOption = Annotated[
+    Path,
+    typer.Option(
+        "--runs", callback=expand_home, file_okay=False, help="Folder of checkpoints and logs."
+    ),
+]
+EpochsOption = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
@@ -112,14 +107,6 @@ MetricOption = Annotated[
 RecipeSetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="recipe.lr=0.01, any field of the recipe; may be repeated."),
-]
-RowSetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="recipe.lr=0.01, model.hidden_size=64 or data.split=by_time: other settings of the "
-        "rows; may be repeated.",
-    ),
 ]
 LogOption = Annotated[
     list[str] | None,

@@ -1,4 +1,4 @@
-"""Show a run or a table again, from what is on disk."""
+"""Show a run again, from what is on disk."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,76 +7,46 @@ from typing import Any
 from tauflow._internal.json_io import parse_json
 from tauflow._internal.registry import suggest_name
 from tauflow.errors import CheckpointError, UnknownNameError
-from tauflow.experiments import RunRecord, collect, list_experiments, load_experiment
-from tauflow.experiments.report.baseline_scores import (
-    BASELINES_FILE,
-    describe_baselines,
-    read_baseline_scores,
-)
-from tauflow.experiments.report.grid_page import write_grid_reports
-from tauflow.experiments.run.reproduce import find_other_lengths
-from tauflow.experiments.spec.variation import VARIATION_INFIX
-from tauflow.runs.job import RECORD_FILE, Paths
+from tauflow.runs.job import RECORD_FILE
 from tauflow.runs.report.metric_format import format_metric_name, format_score
+from tauflow.runs.results import RunRecord
 from tauflow.runs.task import REPORT_FILE
 
-from .output import print_grid, print_line, print_record, print_reports, print_table
+from .output import print_line, print_record, print_table
 
 Epoch = Mapping[str, Any]
 
 
-def show(what: str, *, epochs: int | None, paths: Paths) -> None:
-    """Print what is known of a run or of a table.
+def show_run(run: str, runs: Path) -> None:
+    """Print what is known of a run.
 
     Args:
-        what: a run's directory, its name below ``places.runs``, or a table's name.
-        epochs: for a table, the runs that were cut to so many epochs.
-        paths: of results and runs.
+        run: its directory, or its name below ``runs``.
+        runs: the folder of runs.
 
     Raises:
-        UnknownNameError: there is no such run or table.
+        UnknownNameError: there is no such run.
         CheckpointError: a file of the run is damaged.
     """
-    for directory in (Path(what), paths.runs / what):
+    if not show_run_if_there(run, runs):
+        known = list_runs(runs)
+        raise UnknownNameError(
+            f"there is no run {run!r}.{suggest_name(run, known)} Known: {', '.join(known)}."
+        )
+
+
+def show_run_if_there(run: str, runs: Path) -> bool:
+    """Print what is known of a run, if there is one of this name, and return whether there is."""
+    for directory in (Path(run), runs / run):
         if (directory / "run.json").is_file():
             _show_run(directory)
-            return
-    if what in list_experiments() or what.endswith(".toml"):
-        grid = collect(
-            load_experiment(what), epochs=epochs, results_dir=paths.results, say=print_line
-        )
-        print_grid(grid)
-        for line in describe_baselines(
-            grid.experiment, read_baseline_scores(paths.results / BASELINES_FILE)
-        ):
-            print_line(line)
-        for length in find_other_lengths(grid, paths.results):
-            print_line(
-                f"There are runs of {length} epochs too: tauflow show {what} --epochs {length}"
-            )
-        if grid.records:
-            print_reports(write_grid_reports(grid, paths))
-        return
-    runs = sorted(
-        str(path.parent.relative_to(paths.runs)) for path in paths.runs.glob("*/*/run.json")
-    )
-    known = [*list_experiments(), *runs]
-    has_results = (paths.results / f"{what}.jsonl").is_file()
-    table, varied, _ = what.partition(VARIATION_INFIX)
-    if varied and (table in list_experiments() or has_results):
-        table = table if table in list_experiments() else f"{table}.toml"
-        raise UnknownNameError(
-            f"{what!r} is {table} with other settings. tauflow reproduce {table} with the same "
-            "--set shows its runs again, and tauflow report tells them below the table's rows."
-        )
-    if has_results:
-        raise UnknownNameError(
-            f"{what!r} is no published table, though {paths.results} has results of that name. "
-            f"Give the file of your own table, such as tauflow show {what}.toml."
-        )
-    raise UnknownNameError(
-        f"there is no run or table {what!r}.{suggest_name(what, known)} Known: {', '.join(known)}."
-    )
+            return True
+    return False
+
+
+def list_runs(runs: Path) -> list[str]:
+    """Return the names of the runs in a folder."""
+    return sorted(str(path.parent.relative_to(runs)) for path in runs.glob("*/*/run.json"))
 
 
 def _show_run(directory: Path) -> None:

@@ -3,9 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -110,38 +107,6 @@ class DatasetCard:
     def urls(self) -> Mapping[str, str]:
         """Address of every file, by name."""
         return {name: self.base_url + name for name in self.files}
-
-    @property
-    def digests(self) -> Mapping[str, str]:
-        """SHA-256 of what loading gives, which :func:`load_task` compares.
-
-        A key is made of the options that differ from the defaults, or ``"default"``; of what was
-        hashed; and of the part: ``"default everything train"``, ``"split=by_time y test"``.
-
-        Loading must give the same bits on every machine, so that only what is computed exactly is
-        hashed. Values that were standardised hang on the order in which a mean is summed up, and
-        those of splines, sines and normal numbers on the mathematical library; of such data the
-        classes ``y`` are hashed, or ``order(y)``, where the values of y stand when sorted. Both
-        tell every change of the split. Left out are ``pendulum``, ``ornstein-uhlenbeck`` and
-        ``lane-keeping``, which have nothing exact, and sets whose files are not free to copy or
-        too large to have been at hand: ``har``, ``power``, ``person-activity``,
-        ``speech-commands``.
-
-        A data set of one's own has none. They go by name, and not by card, so that a card made
-        from another with ``dataclasses.replace`` does not take them along.
-        """
-        return _read_content_digests().get(self.name, MappingProxyType({}))
-
-
-@cache
-def _read_content_digests() -> Mapping[str, Mapping[str, str]]:
-    """Return the packaged list of digests, by name of the data set."""
-    text = (resources.files("tauflow.data") / "contents.sha256").read_text(encoding="ascii")
-    listed: dict[str, dict[str, str]] = {}
-    for line in text.splitlines():
-        digest, name, key = line.split(maxsplit=2)
-        listed.setdefault(name, {})[key] = digest
-    return {name: MappingProxyType(found) for name, found in listed.items()}
 
 
 @dataclass(frozen=True, repr=False)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ def check_content(
     Args:
         name: what to call the data set in messages.
         data: the task.
-        digests: see :attr:`DatasetCard.digests`.
+        digests: see :func:`~tauflow.data.registry.get_content_digests`.
         options: those that differ from the defaults.
     """
     given = format_options(options)
@@ -169,3 +170,13 @@ def _select_known_targets(batch: SequenceBatch) -> Tensor:
     """Return the targets that count."""
     counts = batch.mask if batch.y_mask is None else batch.y_mask
     return batch.y if counts is None else batch.y[counts]
+
+
+def read_content_digests(package: str) -> dict[str, dict[str, str]]:
+    """Return the digests in a package's file ``contents.sha256``, by name of the data set."""
+    text = (resources.files(package) / "contents.sha256").read_text(encoding="ascii")
+    listed: dict[str, dict[str, str]] = {}
+    for line in text.splitlines():
+        digest, name, key = line.split(maxsplit=2)
+        listed.setdefault(name, {})[key] = digest
+    return listed

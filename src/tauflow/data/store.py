@@ -20,9 +20,9 @@ from .download import DATA_VARIABLE, NOT_WRITABLE_ERRNOS, Check, download_files
 _BLOCK_BYTES = 1 << 20
 
 
-def read_checksums(name: str) -> dict[str, str]:
-    """Return the SHA-256 of every file of a packaged list, by file name."""
-    listed = resources.files("tauflow.data") / "real" / "checksums" / f"{name}.sha256"
+def read_checksums(package: str, name: str) -> dict[str, str]:
+    """Return the SHA-256 of every file of a list in a package's folder ``checksums``, by name."""
+    listed = resources.files(package) / "checksums" / f"{name}.sha256"
     lines = (line.split() for line in listed.read_text(encoding="ascii").splitlines())
     return {file: digest for digest, file in lines}
 

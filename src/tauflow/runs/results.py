@@ -36,7 +36,8 @@ class RunRecord:
         experiment: name of the table, or of the task.
         row: name of the row, or of the model.
         seed: seed of weights, shuffling and dropout.
-        config: everything that decides the result; see :attr:`tauflow.experiments.Job.config`.
+        config: everything that decides the result; see
+            :attr:`tauflow.runs.job.Job.config`.
         config_hash: hash of ``config``, by which a finished run is found again.
         status: ``"done"``, ``"failed"`` or ``"stopped"``.
         error: why it failed.
@@ -235,7 +236,8 @@ def get_commit() -> str | None:
     if not (tree / ".git").exists():  # installed: any repository around it is someone else's
         return None
     revision = _run_git(tree, "describe", "--always")
-    changed = _run_git(tree, "status", "--porcelain", "--untracked-files=no", "--", "src")
+    sources = ("src", "papers/src")
+    changed = _run_git(tree, "status", "--porcelain", "--untracked-files=no", "--", *sources)
     return f"{revision}-dirty" if revision and changed else revision or None
 
 

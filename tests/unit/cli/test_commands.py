@@ -9,11 +9,12 @@ import tauflow
 from tauflow.cli.argument_parsing import parse_key_values
 from tauflow.cli.group import get_continue_command
 from tauflow.errors import ArgumentError
-from tauflow.experiments import RunRecord
+from tauflow.runs.results import RunRecord
 
 TINY_RUN = ("--model", "elman", "--hidden-size", "4", "--epochs", "1")
 
 
+@pytest.mark.papers
 def test_version_and_help(call):
     assert call("--version").output.strip() == tauflow.__version__
     text = call("--help").output
@@ -72,6 +73,7 @@ def test_all_scores_of_a_run_are_shown_in_one_unit(call, tmp_path):
         assert "0.9091" not in shown
 
 
+@pytest.mark.papers
 def test_help_says_that_a_table_is_written(call):
     assert "TABLE.md and TABLE.html" in " ".join(call("show", "--help").output.split())
 
@@ -97,6 +99,7 @@ def test_a_run_of_the_function_is_shown_as_finished(call, tmp_path):
     assert "training loss" in shown
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -17,7 +17,7 @@ ITEM = r"\s|[A-Z][\w ]+: "
 
 def test_without_a_word_it_says_what_there_is_to_do(call):
     said = call().output
-    assert len(re.findall(r"^  tauflow ", said, re.MULTILINE)) == 5
+    assert len(re.findall(r"^  tauflow ", said, re.MULTILINE)) == 4
     assert "'tauflow --help' lists all commands" in said
 
 
@@ -35,6 +35,7 @@ def test_the_doctor_names_versions_kernels_and_what_is_missing(call, monkeypatch
     assert "All is well." in said
 
 
+@pytest.mark.papers
 def test_a_model_is_described_with_options_and_results(call, tmp_path):
     said = call("info", "ltc", "--results", tmp_path).output
     assert "Hasani et al. 2021" in said
@@ -47,6 +48,7 @@ def test_a_model_is_described_with_options_and_results(call, tmp_path):
     assert "Did you mean 'ltc'" in call("info", "ltcc", code=1).output
 
 
+@pytest.mark.papers
 def test_info_says_that_there_is_no_folder_of_results(call, tmp_path):
     said = call("info", "ltc", "--results", "elsewhere").output
     assert "Published; no folder elsewhere here" in said

@@ -12,6 +12,7 @@ from tauflow.data.registry import DATASETS
 from tauflow.models import WHOLE_MODELS
 
 
+@pytest.mark.papers
 def test_lists(call):
     models = call("models").output
     for name in (*tauflow.cells.MODELS, *WHOLE_MODELS):
@@ -45,6 +46,7 @@ def test_the_list_of_models_fits_a_terminal(columns, monkeypatch):
         assert any(line.startswith(f"│ {name} ") for line in tables)
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("words", [["models"], ["data", "list"], ["reproduce"], ["figure"]])
 def test_what_is_piped_is_plain_and_as_wide_as_columns_says(call, words, columns, monkeypatch):
@@ -70,6 +72,7 @@ def test_names_are_printed_as_they_are(monkeypatch, capsys):
     assert capsys.readouterr().out == ":car: [red]\n:car:\n[bold]:smile:[/bold]\n"
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize("columns", [100, 80])
 def test_the_list_of_data_fits_a_terminal(columns, monkeypatch, tmp_path):
     card = DATASETS["ozone"]

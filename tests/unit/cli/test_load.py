@@ -23,6 +23,7 @@ def machine(monkeypatch, *, processes: float) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize(
     ("processes", "set_to", "threads"), [(15.0, "", 1), (4.0, "", 1), (3.9, "", 2), (15.0, "2", 2)]
 )

@@ -16,13 +16,12 @@ from tauflow.cli.table_options import resolve_source
 from tauflow.data import DATASETS
 from tauflow.data.store import list_data_folders
 from tauflow.errors import ModelFileError
-from tauflow.experiments import load_experiment
-from tauflow.experiments.run.row_jobs import make_job
 from tauflow.models.spec import build_model
 from tauflow.runs.job import load_dataset
 from tauflow.training import read_checkpoint
 
 
+@pytest.mark.papers
 def test_runs_that_were_cut_short_are_pointed_to(call, table):
     call("reproduce", table, "--seeds", 1, "--epochs", 1)
     hint = f"There are runs of 1 epochs too: tauflow show {table} --epochs 1"
@@ -41,6 +40,7 @@ def test_a_file_in_the_place_of_a_data_set_is_a_table(call, tmp_path):
     assert "there is no file visits.csv" in call("run", "visits.csv", code=1).stderr
 
 
+@pytest.mark.papers
 def test_a_traceback_may_be_asked_for_in_any_place(call):
     for words in (("run", "--traceback", "pendulun"), ("run", "pendulun", "--traceback")):
         assert "Traceback" in call(*words, code=1).stderr
@@ -50,6 +50,7 @@ def test_a_traceback_may_be_asked_for_in_any_place(call):
     assert "Traceback" not in other
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
@@ -74,6 +75,7 @@ def test_a_terminal_that_cannot_write_everything_is_written_to(
     assert shown in written.getvalue().decode(encoding)
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize("command", ["run", "reproduce"])
 def test_a_link_to_nothing_in_the_place_of_runs_is_told(call, table, tmp_path, command):
     (tmp_path / "runs").symlink_to("nowhere")
@@ -81,6 +83,7 @@ def test_a_link_to_nothing_in_the_place_of_runs_is_told(call, table, tmp_path, c
     assert "runs is a file, or a link to nothing" in call(*words, code=1).stderr
 
 
+@pytest.mark.papers
 def test_a_home_that_the_shell_left_is_expanded(call, table, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     call("reproduce", table, "--seeds", 1, "--epochs", 1, "--runs=~/r", "--results=~/s")
@@ -90,8 +93,12 @@ def test_a_home_that_the_shell_left_is_expanded(call, table, tmp_path, monkeypat
     assert list_data_folders(DATASETS["ozone"], "~/d") == [tmp_path / "home" / "d" / "ozone"]
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize("name", ["..", ".", ""])
 def test_no_name_leads_a_run_out_of_its_folder(table, name):
+    from tauflow_papers.experiments import load_experiment
+    from tauflow_papers.experiments.run.row_jobs import make_job
+
     experiment = load_experiment(str(table))
     job = replace(make_job(experiment, experiment.row("gru"), 0), experiment=name)
     directory = job.directory(Path("runs"))
@@ -99,7 +106,10 @@ def test_no_name_leads_a_run_out_of_its_folder(table, name):
     assert ".." not in directory.parts
 
 
+@pytest.mark.papers
 def test_weights_of_a_run_say_what_they_are_and_how_they_are_used(call, table, tmp_path):
+    from tauflow_papers.experiments import load_experiment
+
     call("reproduce", table, "--seeds", 1)
     (best,) = tmp_path.glob("runs/tiny/*/best.safetensors")
     with pytest.raises(ModelFileError, match=r"weights file, expected a model\. .*load_state_dict"):

@@ -114,6 +114,7 @@ def test_what_is_wrong_is_named(call, tmp_path, words, message):
     assert message in call("run", "pendulum", *SMALL, *words, code=1).stderr
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -132,6 +133,7 @@ def test_an_impossible_setting_of_a_row_is_named(call, table, words, message):
     assert "Traceback" not in shown.output + shown.stderr
 
 
+@pytest.mark.papers
 def test_a_table_with_other_settings_is_one_of_its_own(call, table, tmp_path):
     shown = call("reproduce", table, "--seeds", "1", "--set", "recipe.lr=0.5", "--device", "cpu")
     assert "A tiny pendulum, with lr=0.5" in shown.output

@@ -40,6 +40,7 @@ def test_other_content_is_another_run(call, folder):
     assert "there is no run with these arguments to resume" in message
 
 
+@pytest.mark.papers
 def test_a_name_of_the_catalog_goes_first(call, folder):
     folder.rename(folder.with_name("xor-dense"))
     assert resolve_source("xor-dense", None, {}) == "xor-dense"

@@ -98,12 +98,13 @@ PAGES = {
 }
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize("name", PAGES)
 def test_page_in_place_of_a_file_without_a_digest_is_refused(server, monkeypatch, tmp_path, name):
     file, reason = PAGES[name]
     card = registry.DATASETS[name]
     assert card.files == {file: ""}
-    module = importlib.import_module(f"tauflow.data.real.{name.replace('-', '_')}")
+    module = importlib.import_module(f"tauflow_papers.datasets.real.{name.replace('-', '_')}")
     constant = name.replace("-", "_").upper()
     monkeypatch.setattr(module, constant, replace(card, base_url=server.card.base_url))
     server.sent[file] = b"<html>Be back soon</html>"
@@ -144,13 +145,13 @@ def make_read_only(monkeypatch, folder, code):
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_download_goes_to_the_first_place_that_can_be_written(
-    server, monkeypatch, cache, tmp_path, code
+    server, monkeypatch, data_cache, tmp_path, code
 ):
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv(store.DATA_VARIABLE, str(tmp_path / "mine"))
     make_read_only(monkeypatch, tmp_path / "mine", code)
     paths = store.fetch_files(server.card)
-    assert {path.parent for path in paths} == {cache / "toy_files"}
+    assert {path.parent for path in paths} == {data_cache / "toy_files"}
     assert not list((tmp_path / "mine").iterdir())
     make_read_only(monkeypatch, tmp_path, code)
     message = (
@@ -176,12 +177,12 @@ def test_download_fetches_only_what_is_missing(server, tmp_path):
     assert names_in(folder) == set(CONTENT)
 
 
-def test_download_goes_to_the_folder_of_the_variable(server, monkeypatch, cache, tmp_path):
+def test_download_goes_to_the_folder_of_the_variable(server, monkeypatch, data_cache, tmp_path):
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv(store.DATA_VARIABLE, str(tmp_path / "mine"))
     store.fetch_files(server.card)
     assert store.find_data_folder(CARD, tmp_path / "mine") is not None
-    assert not cache.exists()
+    assert not data_cache.exists()
 
 
 def test_file_the_server_lacks_is_not_found(server, tmp_path):

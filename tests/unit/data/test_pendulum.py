@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
+from tauflow.data.datasets import pendulum
+from tauflow.data.datasets.pendulum import DrivingTorque, load_pendulum, simulate
 from tauflow.data.registry import load_task
-from tauflow.data.synthetic import pendulum
-from tauflow.data.synthetic.pendulum import DrivingTorque, load_pendulum, simulate
 from tauflow.errors import ArgumentError
 
 SMALL = (24, 6, 8)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tauflow.data.real.rollouts import read_rollout
+from tauflow.data.datasets.rollouts import read_rollout
 from tauflow.errors import DataError
 
 

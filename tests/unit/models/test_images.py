@@ -64,6 +64,7 @@ def test_a_wiring_can_be_described():
     assert model.rnn.cell.hidden_size == 9
 
 
+@pytest.mark.papers
 def test_the_published_network_is_a_choice_of_options():
     """But for a last layer of one weight; the head has the parameters of Table 3."""
     options = {"wiring": DRIVING_WIRING.to_dict()}
@@ -78,6 +79,7 @@ def test_the_published_network_is_a_choice_of_options():
         torch.testing.assert_close(model(batch.x, dt=batch.dt)[0], expected)
 
 
+@pytest.mark.papers
 def test_a_run_on_images_ends_with_a_report(tmp_path):
     run = run_task(
         "lane-keeping",

@@ -4,13 +4,27 @@ import pytest
 import torch
 
 from tauflow.batch import SequenceBatch
-from tauflow.data.card import TaskData
-from tauflow.data.synthetic.xor import XOR_DENSE
+from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import OptionError
 from tauflow.models.spec import ModelSpec, build_model
 from tauflow.training import Recipe, train
 
-CARD = replace(XOR_DENSE, name="words", vocabulary=9, sizes=(8, 0, 8))
+CARD = DatasetCard(
+    name="words",
+    title="Words",
+    task="binary",
+    input_size=1,
+    target_size=1,
+    time_unit="word",
+    sizes=(8, 0, 8),
+    source="made here",
+    licence="none",
+    split="two times the same",
+    loss="bce",
+    metric="binary_accuracy",
+    per_step=False,
+    vocabulary=9,
+)
 
 
 def words():
@@ -42,7 +56,7 @@ def test_a_vector_is_as_long_as_the_state_unless_said_otherwise():
 
 
 def test_features_are_not_embedded():
-    data = replace(words(), card=XOR_DENSE)
+    data = replace(words(), card=replace(CARD, vocabulary=0))
     assert build_model(ModelSpec("cfc", 4), data.card).embedding is None
-    with pytest.raises(OptionError, match="are for data sets of tokens, and 'xor-dense' has feat"):
+    with pytest.raises(OptionError, match="are for data sets of tokens, and 'words' has feat"):
         build_model(ModelSpec("cfc", 4, embedding_size=6), data.card)

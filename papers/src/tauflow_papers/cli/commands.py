@@ -1,0 +1,228 @@
+"""The commands of published tables and figures, which ``tauflow`` takes up as an entry point."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tauflow.cli.info import print_model_info
+from tauflow.cli.shared_options import (
+    ClusterOption,
+    DeviceOption,
+    EpochsOption,
+    RunsOption,
+    expand_home,
+    parse_settings,
+)
+
+from .estimate import estimate
+from .options import (
+    BudgetOption,
+    JobsOption,
+    ModelsOption,
+    ResultsOption,
+    RowSetOption,
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add ``reproduce``, ``search``, ``report``, ``figure`` and ``estimate``.
+
+    ``show`` and ``info`` are replaced by ones that know published tables.
+    """
+    for command in (show, info, estimate, reproduce, search, report, figure):
+        app.command()(command)
+
+
+def reproduce(
+    table: Annotated[
+        str | None, typer.Argument(help="A published table, or a TOML file; none lists them.")
+    ] = None,
+    models: ModelsOption = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds: 0, 1, ...")] = None,
+    epochs: EpochsOption = None,
+    jobs: JobsOption = 1,
+    cluster: ClusterOption = None,
+    budget: BudgetOption = None,
+    results: ResultsOption = Path("results"),
+    runs: RunsOption = Path("runs"),
+    device: DeviceOption = None,
+    settings: RowSetOption = None,
+) -> None:
+    """Measure a published table again; what is finished already is not run again.
+
+    The exit code is 0 when all is done, 1 when a run failed, and 75 when the budget left runs over.
+    With --set the table is one of its own, with results beside the published one's; tauflow report
+    tells them below its row.
+    """
+    from tauflow.cli.argument_parsing import parse_optional_seconds, split_row_names
+    from tauflow.cli.output import print_reports, print_wrapped
+    from tauflow.runs.job import Paths
+    from tauflow_papers.experiments import load_experiment
+    from tauflow_papers.experiments import reproduce as measure
+    from tauflow_papers.experiments.report.grid_page import write_grid_reports
+    from tauflow_papers.experiments.spec.variation import make_variation
+
+    from .output import exit_with_outcome, print_experiments, print_grid
+
+    if table is None:
+        print_experiments()
+        return
+    names = split_row_names(models)
+    grid = measure(
+        make_variation(load_experiment(table), parse_settings(settings), names),
+        models=names,
+        seeds=seeds,
+        epochs=epochs,
+        jobs=jobs,
+        cluster=cluster,
+        budget=parse_optional_seconds(budget),
+        results_dir=results,
+        runs_dir=runs,
+        device=device,
+        say=print_wrapped,
+    )
+    print_grid(grid)
+    print_reports(write_grid_reports(grid, Paths(results, runs)))
+    exit_with_outcome(grid.outcome)
+
+
+def search(
+    table: Annotated[str, typer.Argument(help="A published table, or a TOML file.")],
+    row: Annotated[str, typer.Argument(help="The row whose settings are varied.")],
+    grid: Annotated[
+        Path | None,
+        typer.Option(
+            callback=expand_home, help="A TOML file whose table 'grid' has lists of values."
+        ),
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(help="recipe.lr=[0.001,0.01] or model.NAME=[...]; may be repeated."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each point.")] = 1,
+    confirm: Annotated[int, typer.Option(min=0, help="Runs of the chosen point afterwards.")] = 0,
+    epochs: EpochsOption = None,
+    jobs: JobsOption = 1,
+    cluster: ClusterOption = None,
+    budget: BudgetOption = None,
+    results: ResultsOption = Path("results"),
+    runs: RunsOption = Path("runs"),
+) -> None:
+    """Choose settings from a grid by their validation score; exit codes are those of reproduce.
+
+    What is varied comes from --grid, --vary or both.
+    """
+    from tauflow.cli.argument_parsing import parse_key_values, parse_optional_seconds
+    from tauflow.cli.output import print_wrapped
+    from tauflow_papers.cli.search_output import print_search
+    from tauflow_papers.experiments import grid_search, load_experiment
+    from tauflow_papers.experiments.spec.load import load_grid
+
+    from .output import exit_with_outcome
+
+    given: dict[str, Any] = {} if grid is None else load_grid(grid)
+    found = grid_search(
+        load_experiment(table),
+        row,
+        {**given, **parse_key_values(vary or [], option="--vary")},
+        seeds=seeds,
+        confirm=confirm,
+        epochs=epochs,
+        jobs=jobs,
+        cluster=cluster,
+        budget=parse_optional_seconds(budget),
+        results_dir=results,
+        runs_dir=runs,
+        say=print_wrapped,
+    )
+    print_search(found)
+    exit_with_outcome(found.outcome)
+
+
+def report(
+    tables: Annotated[list[Path] | None, typer.Argument(help="Your tables, as TOML files.")] = None,
+    results: ResultsOption = Path("results"),
+    baselines: Annotated[
+        bool, typer.Option("--baselines", help="Score trivial predictions first; needs the data.")
+    ] = False,
+) -> None:
+    """Write one report on all results: every table, ours beside published, with plots."""
+    from tauflow.cli.output import print_reports, print_wrapped
+    from tauflow_papers.cli.search_output import print_survey
+    from tauflow_papers.experiments import list_experiments, load_experiment
+    from tauflow_papers.experiments.report.baseline_scores import (
+        BASELINES_FILE,
+        update_baseline_scores,
+    )
+    from tauflow_papers.experiments.report.results_summary import summarize_results
+    from tauflow_papers.experiments.report.summary_page import write_results_summary
+
+    if baselines:
+        known = map(load_experiment, [*list_experiments(), *(tables or ())])
+        update_baseline_scores(known, results / BASELINES_FILE, say=print_wrapped)
+    found = summarize_results(results, tables or ())
+    print_survey(found)
+    print_reports(write_results_summary(found, results))
+
+
+def figure(
+    name: Annotated[
+        str | None, typer.Argument(help="A figure of a paper, or 'all'; none lists them.")
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option("--out", callback=expand_home, file_okay=False, help="Folder to write to."),
+    ] = Path("figures"),
+    size: Annotated[
+        str, typer.Option(help="full, or small for a quick look at fewer and smaller networks.")
+    ] = "full",
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
+    formats: Annotated[
+        str, typer.Option("--format", help="Picture formats, separated by commas: png, svg, pdf.")
+    ] = "png,svg",
+    page: Annotated[
+        bool, typer.Option("--page", help="Write README.md, a page on all figures in the folder.")
+    ] = False,
+    cluster: ClusterOption = None,
+) -> None:
+    """Make a figure of a paper again: the picture, and the numbers that it shows beside it."""
+    from tauflow.cli.argument_parsing import split_names
+    from tauflow_papers.cli.figures import print_figures, write_figures
+
+    if name is None and not page:
+        print_figures()
+        return
+    wanted = tuple(split_names(formats))
+    write_figures(name, out, size=size, seed=seed, formats=wanted, page=page, cluster=cluster)
+
+
+def show(
+    what: Annotated[str, typer.Argument(help="A run's directory, or a table's name.")],
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Show runs that were cut to so many epochs.")
+    ] = None,
+    results: ResultsOption = Path("results"),
+    runs: RunsOption = Path("runs"),
+) -> None:
+    """Look at a finished or stopped run, or at a table's results so far.
+
+    Of a table that has some, reports are written into the folder of results: TABLE.md and
+    TABLE.html.
+    """
+    from tauflow.runs.job import Paths
+
+    from .show import show_run_or_table
+
+    show_run_or_table(what, epochs=epochs, paths=Paths(results, runs))
+
+
+def info(
+    model: Annotated[str, typer.Argument(help="A model; see 'tauflow models'.")],
+    results: ResultsOption = Path("results"),
+) -> None:
+    """Say what a model computes, where it is from, which options it has, and how well it did."""
+    from .output import print_scores
+
+    print_model_info(model)
+    print_scores(model, results)

@@ -1,0 +1,68 @@
+"""``tauflow estimate``: how long what is missing of a published table would take here."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import ModelsOption, ResultsOption
+
+
+def estimate(
+    table: Annotated[str, typer.Argument(help="A published table, or a TOML file.")],
+    models: ModelsOption = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds: 0, 1, ...")] = None,
+    results: ResultsOption = Path("results"),
+) -> None:
+    """Time a few batches of a table's rows, and say how long the runs that are missing would take.
+
+    Estimates are kept with the results, and tauflow report names them beside rows that were not
+    run; those of another kind of machine are made anew.
+    """
+    from tauflow.cli.argument_parsing import split_row_names
+    from tauflow.cli.output import print_line, print_table
+    from tauflow.runs.time_limits import format_estimated_duration
+    from tauflow_papers.experiments import load_experiment
+    from tauflow_papers.experiments.report.remaining_time import estimate_remaining_times
+    from tauflow_papers.experiments.report.table import format_row_title
+
+    experiment = load_experiment(table)
+    if experiment.command is not None:
+        print_line(f"{experiment.name} is not trained. Its numbers come from: {experiment.command}")
+        return
+    found = estimate_remaining_times(
+        experiment, split_row_names(models), seeds=seeds, results_dir=results, say=print_line
+    )
+
+    def span(seconds: float | None) -> str:
+        return "not known" if seconds is None else format_estimated_duration(seconds)
+
+    print_table(
+        ("row", "model", "a run", "runs to do", "in all"),
+        [
+            (
+                one.row.name,
+                format_row_title(one.row),
+                span(one.seconds) if one.missing else "–",
+                f"{one.missing}",
+                span(one.seconds_left) if one.missing else "–",
+            )
+            for one in found
+        ],
+        title=experiment.title,
+        caption="One run at a time, on this machine with what else it does now.",
+        numbers=range(2, 5),
+        whole=(0,),
+    )
+    known = [one for one in found if one.seconds_left is not None]
+    count = sum(one.missing for one in known)
+    others = sum(one.missing for one in found) - count
+    if not count + others:
+        print_line("Nothing is left to do.")
+    if count:
+        print_line(
+            f"Runs to do: {count}, about "
+            f"{format_estimated_duration(sum(one.seconds_left or 0.0 for one in known))}."
+        )
+    if others:
+        print_line(f"Runs to do of which it is not known: {others}.")

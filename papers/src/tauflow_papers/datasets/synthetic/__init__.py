@@ -1,0 +1,1 @@
+"""The data sets of the papers that are made by a generator."""

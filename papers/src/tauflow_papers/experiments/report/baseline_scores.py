@@ -1,0 +1,109 @@
+"""What predictions without learning score on the data of published tables, kept with the results.
+
+Scoring them needs the data, showing them a small file only: ``baselines.json``, a list with an
+entry for every data set, set of options and metric.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tauflow._internal.json_io import parse_json
+from tauflow._internal.tensor_file import write_atomically
+from tauflow.data.registry import DATASETS, is_available
+from tauflow.errors import DataError
+from tauflow.runs.baselines import score_baselines, score_next_step_baselines
+from tauflow.runs.job import Say, load_dataset, say_nothing
+from tauflow.runs.report.metric_format import format_score
+from tauflow_papers.experiments.spec.experiment import Experiment, Row
+
+BASELINES_FILE = "baselines.json"
+
+BaselineKey = tuple[str, str, str]
+"""Data set, options of its loader as JSON, metric."""
+BaselineScores = Mapping[str, float]
+
+
+def _make_key(row: Row) -> BaselineKey:
+    return row.part.dataset, json.dumps(dict(row.part.options), sort_keys=True), row.metric
+
+
+def read_baseline_scores(path: Path) -> dict[BaselineKey, BaselineScores]:
+    """Read what was scored; nothing if there is no such file.
+
+    Raises:
+        DataError: the file holds something else.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        return {
+            (one["dataset"], json.dumps(one["options"], sort_keys=True), one["metric"]): {
+                str(name): float(score) for name, score in one["scores"].items()
+            }
+            for one in parse_json(path.read_bytes())
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DataError(
+            f"{path} holds no scores of trivial predictions ({error}). Remove it, and write it "
+            "anew with 'tauflow report --baselines'."
+        ) from error
+
+
+def update_baseline_scores(
+    experiments: Iterable[Experiment],
+    path: Path,
+    *,
+    data: Path | None = None,
+    say: Say = say_nothing,
+) -> None:
+    """Score trivial predictions on the test parts of tables, and keep them; what is there stays.
+
+    Args:
+        experiments: the tables.
+        path: the file.
+        data: folder of the data files.
+        say: is told what is scored, and for which data sets the files are missing.
+
+    Raises:
+        DataError: the file, or one of a data set, holds something else.
+    """
+    found = read_baseline_scores(path)
+    rows = {_make_key(row): row for one in experiments for row in one.rows if row.metric}
+    for key, row in sorted(rows.items()):
+        name = row.part.dataset
+        if key in found or name not in DATASETS:
+            continue
+        if not is_available(name, data):
+            say(f"{name}: not here, see 'tauflow data get {name}'.")
+            continue
+        loaded = load_dataset(row.part, data)
+        scores = dict(score_baselines(loaded, row.metric))
+        if loaded.card.forecast and loaded.card.per_step:
+            scores |= score_next_step_baselines(loaded, row.metric)
+        say(f"{name} {dict(row.part.options) or ''}: {format_baseline_scores(scores, row.metric)}.")
+        found[key] = scores
+        entries = [
+            {"dataset": dataset, "options": json.loads(options), "metric": metric, "scores": values}
+            for (dataset, options, metric), values in sorted(found.items())
+        ]
+        write_atomically(path, (json.dumps(entries, indent=1) + "\n").encode())
+
+
+def describe_baselines(
+    experiment: Experiment, scored: Mapping[BaselineKey, BaselineScores]
+) -> list[str]:
+    """Return a line for each part of a table that was scored, in the table's order."""
+    lines = {}
+    for row in experiment.rows:
+        if scores := scored.get(_make_key(row)):
+            part = f" ({row.part.name})" if row.part.name else ""
+            lines[row.part.name] = (
+                f"Without learning{part}: {format_baseline_scores(scores, row.metric)}."
+            )
+    return list(lines.values())
+
+
+def format_baseline_scores(scores: BaselineScores, metric: str) -> str:
+    """Return names and scores as words."""
+    return "; ".join(f"{name} {format_score(score, metric)}" for name, score in scores.items())

@@ -1,0 +1,286 @@
+"""The report on all results: one Markdown file, and one HTML page with plots."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tauflow._internal.sanitize import format_markdown_table
+from tauflow.runs.report.document import (
+    collect_environment,
+    describe_environment,
+    render_template,
+    write_report,
+)
+from tauflow.runs.results import RunRecord
+from tauflow.runs.time_limits import format_duration, format_estimated_duration
+from tauflow_papers.experiments.run.time_estimate import Estimate
+
+from . import table
+from .comparison import plot_trade_offs
+from .grid_page import plot_curves_by_part
+from .results_summary import (
+    AGREES,
+    BETTER,
+    REPORT_FILE,
+    WORSE,
+    ResultsSummary,
+    RowSummary,
+    TableSummary,
+)
+from .summary_header import JUDGEMENTS, collect_records, make_summary_tables
+from .summary_plots import plot_against_published, plot_deviations
+
+PAGE_FILE = "report.html"
+HEADERS = (
+    *("model", "published", "ours", "Δ / σ", "judgement"),
+    *("seeds", "epochs", "time per epoch"),
+)
+TEXT_COLUMNS = (0, 4, 8)
+"""Columns that hold words; the others hold numbers."""
+_FEWER_MARK = " †"
+_INCOMPLETE_SEARCH_MARK = " ‡"
+TITLE = "Published tables, measured again"
+COMPUTED_NOTE = "not trained but computed, see 'tauflow show NAME'"
+LEGEND = (
+    "Ours and published: mean ± standard deviation over seeds. Δ / σ is our mean minus the "
+    "published one, in published standard deviations; up to 2 of them count as published. Seeds "
+    "and epochs are those run of those published; † marks fewer, ‡ the best of fewer settings than "
+    "the paper searched. After fewer epochs or settings a row is unfinished if it is worse, or if "
+    "it agrees with a bound (≥ of an error) that any poor run agrees with; after fewer seeds it is "
+    "judged by those. Not judged are rows whose published number has neither a deviation nor is a "
+    "bound, or comes from another protocol. The time per epoch is the median of our runs, in "
+    "brackets after it the paper's, on its own machine. "
+    f"{table.LOOKS_AHEAD_NOTE}"
+)
+
+
+def write_results_summary(found: ResultsSummary, results_dir: Path) -> tuple[Path, Path]:
+    """Write both reports into the folder of results.
+
+    The same results always give the same bytes.
+
+    Returns:
+        Paths of the Markdown and of the HTML file.
+    """
+    page = make_summary_page(found)
+    return write_report(results_dir / REPORT_FILE, make_summary_markdown(found)), write_report(
+        results_dir / PAGE_FILE, page
+    )
+
+
+def make_tiles(found: ResultsSummary) -> list[tuple[str, str]]:
+    """Return a few numbers to begin with, each after its name."""
+    tables = found.published
+    records = collect_records(tables)
+    measured = sum(len(one.measured) for one in tables)
+    rows = sum(len(one.entries) for one in tables)
+    rows += sum(len(one.rows) for one in found.unmeasured if one.published)
+    judged = [e for one in tables for e in one.entries if e.judgement in (AGREES, BETTER, WORSE)]
+    silent = measured - sum(one.count(word) for one in tables for word in JUDGEMENTS)
+    shared = [
+        entry.judgement
+        for one in tables
+        for entry in one.measured
+        if any(record.experiment != one.experiment.name for record in entry.records)
+    ]
+    twice = ", ".join(f"{shared.count(word)} {word}" for word in JUDGEMENTS if word in shared)
+    single = sum(len(entry.records) == 1 for entry in judged)
+    others = [r for one in found.tables for tried in one.tried for r in tried.records]
+    compared = [r for one in found.comparisons for r in one.grid.records]
+    return [
+        ("tables with results", f"{len(tables)} of {len(tables) + len(found.without)}"),
+        ("rows measured", f"{measured} of {rows}"),
+        *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in JUDGEMENTS),
+        ("rows without a judgement", str(silent)),
+        ("rows whose runs another table shows, too", f"{len(shared)}{twice and f' ({twice})'}"),
+        ("judged by one seed", f"{single} of {len(judged)}"),
+        ("runs", _format_effort(records)),
+        ("runs with other settings", _format_effort(others)),
+        ("runs of comparisons of our own", _format_effort(compared)),
+    ]
+
+
+def _format_effort(records: list[RunRecord]) -> str:
+    """Return how many runs there are and how long they took."""
+    hours = sum(record.seconds or 0.0 for record in records)
+    return f"{len(records)}, {format_duration(hours)}" if records else "0"
+
+
+def describe_table(one: TableSummary) -> str:
+    """Say in one line how a table stands."""
+    judged = [f"{one.count(word)} {word}" for word in JUDGEMENTS if one.count(word)]
+    start = f"{len(one.measured)} of {len(one.entries)} rows measured"
+    return f"{start}: {', '.join(judged)}" if judged else start
+
+
+def tabulate_rows(entries: Sequence[RowSummary]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings and the cells of measured rows, what searches chose where there are any."""
+    chosen = [entry.line.settings for entry in entries]
+    if not any(chosen):
+        return HEADERS, [make_cells(entry) for entry in entries]
+    rows = [(*make_cells(e), text or "–") for e, text in zip(entries, chosen, strict=True)]
+    return (*HEADERS, table.SETTINGS_HEADER), rows
+
+
+def make_cells(entry: RowSummary) -> tuple[str, ...]:
+    """Return the cells of a measured row in the order of :data:`HEADERS`."""
+    line = entry.line
+    # How many runs there are has a column of its own here.
+    published, ours = (text.split(" (")[0] for text in (line.published, line.ours))
+    ours += _INCOMPLETE_SEARCH_MARK * entry.few_settings
+    counts = [
+        f"{ran} of {wanted}" + _FEWER_MARK * few
+        for (ran, wanted), few in (
+            (entry.seeds, entry.few_seeds),
+            (entry.epochs, entry.few_epochs),
+        )
+    ]
+    diverged = sum(record.diverged_after is not None for record in entry.records)
+    if diverged:  # after which epoch is told below the table
+        counts[-1] += f", {diverged} diverged"
+    judgement = entry.judgement or "–"
+    return (line.model, published, ours, line.difference, judgement, *counts, entry.pace)
+
+
+def describe_unmeasured(one: TableSummary) -> list[str]:
+    """Return a line for each reason why rows have no results, with what the paper says of them.
+
+    Where it was estimated, how long a run would take is said as well, and then on which machines.
+    """
+    reasons: dict[str, list[str]] = {}
+    machines: dict[str, None] = {}
+    for entry in one.entries:
+        if not entry.records:
+            line, known, takes = entry.line, entry.expected, ""
+            if known is not None:
+                takes = f", about {format_estimated_duration(known.seconds)} a run"
+                machines[_describe_machine(known)] = None
+            reasons.setdefault(line.ours, []).append(f"{line.model} {line.published}{takes}")
+    said = [f"{reason.capitalize()}: {'; '.join(rows)}." for reason, rows in reasons.items()]
+    return [*said, f"Estimated on {'; '.join(machines)}."] if machines else said
+
+
+def _describe_machine(known: Estimate) -> str:
+    """Say on which machine something was timed."""
+    cpu, cores = known.machine.get("cpu") or "an unknown processor", known.machine.get("cores")
+    return cpu if cores is None else f"{cpu} with {cores} cores"
+
+
+def list_remarks(one: TableSummary) -> list[tuple[str, str]]:
+    """Return what is said of single rows: their title with their judgement, and the remark."""
+    return [
+        (f"{entry.line.model}, {entry.judgement}" if entry.judgement else entry.line.model, text)
+        for entry in one.entries
+        if (text := entry.remark)
+    ]
+
+
+def list_failures(one: TableSummary) -> list[str]:
+    """Return a line for every run that failed and has not been made good."""
+    return [f"{r.row}, seed {r.seed}, failed: {r.error}" for r in one.failures]
+
+
+def list_notes(one: TableSummary) -> list[str]:
+    """Return the notes of a table and of its rows; a note of several rows comes once."""
+    rows: dict[str, list[str]] = {}
+    for entry in one.entries:
+        if entry.line.note:
+            rows.setdefault(entry.line.note, []).append(entry.line.model)
+    own = [f"{', '.join(names)}: {note}" for note, names in rows.items()]
+    origins: dict[str, list[str]] = {}
+    for entry in one.entries:
+        for origin in sorted({r.experiment for r in entry.records} - {one.experiment.name}):
+            origins.setdefault(origin, []).append(entry.line.model)
+    own += [f"{', '.join(names)}: runs made for {table}." for table, names in origins.items()]
+    left_out = f"{one.num_unmatched} further runs, of other settings or longer, are not shown."
+    return [*one.experiment.notes, *own, *([left_out] if one.num_unmatched else [])]
+
+
+def make_summary_markdown(found: ResultsSummary) -> str:
+    """Return the report in Markdown."""
+    lines = [f"# {TITLE}", "", LEGEND, ""]
+    lines += [f"- {name}: {value}" for name, value in make_tiles(found)]
+    lines += [f"- tables without results: {text}" for text in found.without_because]
+    if found.computed:
+        lines += [f"- {COMPUTED_NOTE}: {', '.join(found.computed)}"]
+    for front in make_summary_tables(found):
+        lines += ["", f"## {front.title}", ""]
+        lines += [
+            *format_markdown_table(front.headers, front.rows, front.numbers),
+            "",
+            front.caption,
+        ]
+    for one in found.tables:
+        lines += ["", *_make_markdown_table(one)]
+    if found.documents:
+        lines += ["", "## More results", ""]
+        lines += [f"- [{name}]({name})" for name in found.documents]
+    lines += ["", *(f"Warning: {text}" for text in found.warnings)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _make_markdown_table(one: TableSummary) -> list[str]:
+    headers, rows = tabulate_rows(one.measured)
+    numbers = set(range(len(headers))).difference(TEXT_COLUMNS)
+    lines = [f"## {one.experiment.name}: {one.experiment.title}", "", one.experiment.source, ""]
+    lines += [f"{describe_table(one)}. {_make_caption(one)}", ""]
+    lines += format_markdown_table(headers, rows, numbers)
+    for text in one.trivial:
+        lines += ["", text]
+    said = [f"- **{name}**: {text}" for name, text in list_remarks(one)]
+    said += [f"- {text}" for text in list_failures(one)]
+    lines += ["", *said] if said else []
+    for text in describe_unmeasured(one):
+        lines += ["", text]
+    lines += ["", *(f"- {note}" for note in list_notes(one))] if list_notes(one) else []
+    return [*lines, "", describe_environment(_collect_table_records(one))]
+
+
+def _make_caption(one: TableSummary) -> str:
+    """Return what a table's caption says beyond the legend of the report."""
+    return table.make_caption(one.grid).split(" Δ / σ")[0].replace(" (runs)", "")
+
+
+def _collect_table_records(one: TableSummary) -> list[RunRecord]:
+    return [record for entry in one.measured for record in entry.records]
+
+
+def make_summary_page(found: ResultsSummary) -> str:
+    """Return the report as an HTML page that needs nothing else."""
+    return render_template(
+        "survey.html.j2",
+        package="tauflow_papers.experiments.report",
+        title=TITLE,
+        legend=LEGEND,
+        texts=TEXT_COLUMNS,
+        tiles=make_tiles(found),
+        fronts=make_summary_tables(found),
+        overviews=[
+            one for one in (plot_deviations(found.tables), plot_trade_offs(found.tables)) if one
+        ],
+        sections=[_make_section(one) for one in found.tables],
+        computed=COMPUTED_NOTE,
+        survey=found,
+    )
+
+
+def _make_section(one: TableSummary) -> dict[str, Any]:
+    """Return what the page shows of one table."""
+    experiment = one.experiment
+    headers, rows = tabulate_rows(one.measured)
+    return {
+        "name": experiment.name,
+        "title": experiment.title,
+        "source": experiment.source,
+        "summary": describe_table(one),
+        "headers": headers,
+        "rows": list(zip(one.measured, rows, strict=True)),
+        "unmeasured": describe_unmeasured(one),
+        "caption": _make_caption(one),
+        "trivial": one.trivial,
+        "pictures": [plot_against_published(one)] if one.measured else [],
+        "curves": plot_curves_by_part((entry.row, entry.records) for entry in one.measured),
+        "notes": list_notes(one),
+        "failures": list_failures(one),
+        "environment": collect_environment(_collect_table_records(one)),
+    }

@@ -1,0 +1,287 @@
+"""Ours beside published, as rows of text for every kind of report."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from decimal import Decimal
+
+from tauflow.cells.registry import MODELS
+from tauflow.data import registry
+from tauflow.data.registry import DATASETS
+from tauflow.models.registry import WHOLE_MODELS, get_model_info
+from tauflow.runs.report.metric_format import (
+    DASH,
+    PERCENT_METRICS,
+    format_metric_name,
+    format_score,
+    get_display_scale,
+)
+from tauflow.runs.time_limits import format_duration
+from tauflow_papers.experiments.run.reproduce import Grid
+from tauflow_papers.experiments.spec.experiment import READY, Published, Row
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """Our result of one row.
+
+    Args:
+        mean: mean over seeds of the test metric at the selected epoch.
+        std: its standard deviation; ``None`` with fewer than two seeds.
+        n: seeds.
+        last_mean: mean of the test metric after the last scored epoch.
+        epochs: epochs that each run was to have.
+        diverged: the last epochs of runs that ended before, as their recipe says, because they
+            diverged.
+        seconds: mean wall time of a run.
+    """
+
+    mean: float
+    std: float | None
+    n: int
+    last_mean: float | None
+    epochs: int
+    diverged: tuple[int, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TableLine:
+    """One row of a table, as text; numbers are formatted, absent ones are dashes.
+
+    Args:
+        model: the model as the paper calls it, with its part.
+        published: mean ± std (n).
+        ours: mean ± std (n), or why there is none.
+        difference: (ours - published mean) / published std.
+        epochs: run / published.
+        time: wall time of a run.
+        verdict: ``"yes"`` or ``"no"`` against the row's acceptance bound, which it names; a dash
+            without a bound, after fewer epochs than published, or before all settings of a search
+            were tried.
+        settings: what a search chose, and of how many; ``""`` without one.
+        note: the row's note, where the paper quotes it from, and what diverged.
+    """
+
+    model: str
+    published: str
+    ours: str
+    difference: str
+    epochs: str
+    time: str
+    verdict: str
+    settings: str
+    note: str
+
+
+HEADERS = ("model", "published", "ours", "Δ / σ", "epochs", "time per run", "accepted")
+LOOKS_AHEAD_NOTE = (
+    "'looks ahead': what the network makes of a sample depends on later ones too, by its inputs or "
+    "by itself; with a target at every step that is no forecast."
+)
+NUMBER_COLUMNS = range(1, 6)
+"""Columns that hold numbers."""
+SETTINGS_HEADER = "settings"
+"""Heading of a column for what searches chose."""
+
+
+def compute_mean_std(values: Sequence[float], ddof: int) -> tuple[float, float | None]:
+    """Return mean and standard deviation; no deviation for a single value."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return mean, None
+    squares = sum((value - mean) * (value - mean) for value in values)
+    return mean, math.sqrt(squares / (len(values) - ddof))
+
+
+def compute_row_result(grid: Grid, row: Row) -> RowResult | None:
+    """Return our result of a row, or ``None`` if no seed has finished."""
+    records = [r for r in grid.get_runs(row) if r.test is not None]
+    if not records:
+        return None
+    mean, std = compute_mean_std(
+        [r.test for r in records if r.test is not None], grid.experiment.ddof
+    )
+    last = [r.last_test for r in records if r.last_test is not None]
+    return RowResult(
+        mean=mean,
+        std=std,
+        n=len(records),
+        last_mean=statistics.fmean(last) if last else None,
+        epochs=records[0].planned_epochs,
+        diverged=tuple(r.diverged_after for r in records if r.diverged_after is not None),
+        seconds=statistics.fmean(r.seconds or 0.0 for r in records),
+    )
+
+
+def format_mean_std(mean: float, std: float | None, n: int | None, metric: str) -> str:
+    """Format ``mean ± std (n)``, with decimals enough to see the deviation."""
+    text = format_score(mean, metric)
+    if std is not None and ("e" in text or not math.isfinite(get_display_scale(metric) * std)):
+        text += f" ± {std:.2g}"
+    elif std is not None:
+        scale = get_display_scale(metric)
+        decimals = len(text.partition(".")[2])
+        if std > 0:  # two more are enough: beyond, the deviation is nothing beside the mean
+            decimals = max(decimals, min(decimals + 2, -math.floor(math.log10(scale * std))))
+        text = f"{scale * mean:.{decimals}f} ± {scale * std:.{decimals}f}"
+    return text if n is None else f"{text} ({n})"
+
+
+def format_published(published: Published, metric: str) -> str:
+    """Format what the paper says: a number, a bound, or where it is drawn."""
+    if published.mean is not None:
+        text = _format_all_digits(published.mean, metric, 2 if metric in PERCENT_METRICS else 3)
+        if published.std is not None:
+            decimals = len(text.partition(".")[2]) if "e" not in text else 0
+            text += f" ± {_format_all_digits(published.std, metric, decimals)}"
+        return text if published.n is None else f"{text} ({published.n})"
+    if published.below is not None:
+        return f"< {_format_all_digits(published.below, metric)}"
+    if published.above is not None:
+        return f"≥ {_format_all_digits(published.above, metric)}"
+    told = published.figure or published.absent
+    if told is not None or published.parameters is None:
+        return told or DASH
+    return f"{published.parameters:,} parameters"
+
+
+def _format_all_digits(value: float, metric: str, decimals: int = 0) -> str:
+    """Format a published number with all its digits; fractions in per cent.
+
+    Args:
+        value: the number.
+        metric: its metric.
+        decimals: how many to show at least; final zeros of a number in a file are lost.
+    """
+    if "e" in repr(value):
+        return f"{value:g}"
+    exact = Decimal(repr(value)) * (100 if metric in PERCENT_METRICS else 1)
+    own = len(f"{exact.normalize():f}".partition(".")[2])
+    return f"{exact:.{max(own, decimals)}f}"
+
+
+def make_line(grid: Grid, row: Row) -> TableLine:
+    """Return one row of the table."""
+    published = row.published
+    ours = compute_row_result(grid, row)
+    notes = [f"quoted from {published.quoted}"] if published.quoted else []
+    if published.parameters is not None and row.metric:
+        notes += [f"{published.parameters:,} parameters published"]
+    notes += [text for text in (row.note, row.untrained) if text]
+    notes += [f"not judged by the published number: {row.unlike}"] if row.unlike else []
+    theirs = format_published(published, row.metric)
+    if ours is None:
+        missing = "not run" if row.status == READY else row.status
+        return TableLine(
+            format_row_title(row), theirs, missing, DASH, DASH, DASH, DASH, "", _join_notes(notes)
+        )
+    assert row.recipe is not None, "a row with results has a recipe"
+    few = ours.epochs < row.recipe.epochs
+    if ours.diverged:
+        ends = ", ".join(map(str, ours.diverged))
+        notes += [f"{len(ours.diverged)} of {ours.n} runs diverged, after epoch {ends}"]
+    difference = DASH
+    if published.std and published.mean is not None and not row.unlike:
+        difference = f"{(ours.mean - published.mean) / published.std:+.1f}"
+    return TableLine(
+        model=format_row_title(row),
+        published=theirs,
+        ours=format_mean_std(ours.mean, ours.std, ours.n, row.metric),
+        difference=difference,
+        epochs=f"{ours.epochs} / {row.recipe.epochs}"
+        + " (fewer)" * few
+        + (f", {len(ours.diverged)} diverged" if ours.diverged else ""),
+        time=format_duration(ours.seconds),
+        verdict=DASH
+        if few or grid.count_tried_settings(row) < len(row.search)
+        else _format_acceptance(row, ours.mean),
+        settings=_describe_chosen_setting(grid, row),
+        note=_join_notes(notes),
+    )
+
+
+def _describe_chosen_setting(grid: Grid, row: Row) -> str:
+    """Return the settings of a row that had a choice of them."""
+    setting, tried, wanted = (
+        grid.get_best_setting(row),
+        grid.count_tried_settings(row),
+        len(row.search),
+    )
+    if setting is None:
+        return ""
+    how = f"best of {wanted}" if tried == wanted else f"{tried} of {wanted} tried"
+    return f"{setting.label} ({how})"
+
+
+def _join_notes(notes: Sequence[str]) -> str:
+    return "; ".join(notes).replace(".; ", "; ")
+
+
+def _format_acceptance(row: Row, ours: float) -> str:
+    if row.accept is None:
+        return DASH
+    answer = "yes" if row.accept.holds(ours, row.published.mean) else "no"
+    return f"{answer} ({row.accept})"
+
+
+def format_row_title(row: Row) -> str:
+    """Return the row's title with its part, and whether it looks ahead."""
+    name = f"{row.title}, {row.part.name}" if row.part.name else row.title
+    return f"{name} (looks ahead)" if looks_ahead(row) else name
+
+
+def looks_ahead(row: Row) -> bool:
+    """Whether a row's inputs, or its network, make use of later samples than a step's own."""
+    data, model = row.part.dataset, row.model
+    if data in DATASETS and registry.has_noncausal_inputs(data, row.part.options):
+        return True
+    if model is None or not (model.cell in MODELS or model.cell in WHOLE_MODELS):
+        return False
+    return get_model_info(model.cell).looks_ahead(model.options)
+
+
+def make_lines(grid: Grid) -> list[TableLine]:
+    """Return every row of the table, in the paper's order."""
+    return [make_line(grid, row) for row in grid.experiment.rows]
+
+
+def tabulate_lines(entries: Sequence[TableLine]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings of columns and the cells of lines, what searches chose where there are any.
+
+    That column is the last but one: the last one has the verdicts.
+    """
+    rows = [astuple(entry)[: len(HEADERS)] for entry in entries]
+    if not any(entry.settings for entry in entries):
+        return HEADERS, rows
+    chosen = [entry.settings or DASH for entry in entries]
+    wider = [(*row[:-1], text, row[-1]) for row, text in zip(rows, chosen, strict=True)]
+    return (*HEADERS[:-1], SETTINGS_HEADER, HEADERS[-1]), wider
+
+
+def _describe_metrics(grid: Grid) -> str:
+    """Return the metric; if parts have different ones, each with its parts."""
+    parts: dict[str, list[str]] = {}
+    for row in grid.experiment.rows:
+        names = parts.setdefault(row.metric, [])
+        if row.part.name not in names:
+            names.append(row.part.name)
+    if len(parts) == 1:
+        return format_metric_name(next(iter(parts)))
+    return "; ".join(
+        f"{format_metric_name(metric)} ({', '.join(names)})" for metric, names in parts.items()
+    )
+
+
+def make_caption(grid: Grid) -> str:
+    """Say what the columns mean."""
+    ddof = grid.experiment.ddof
+    kind = "population" if ddof == 0 else "sample"
+    if grid.experiment.command is not None:
+        return f"Not trained. The numbers come from: {grid.experiment.command}"
+    return (
+        f"Test {_describe_metrics(grid)}: mean ± standard deviation (runs). "
+        f"Our deviation is the {kind}'s (ddof {ddof}). "
+        "Δ / σ is our mean minus the published one, in published deviations."
+    ) + f" {LOOKS_AHEAD_NOTE}" * any(map(looks_ahead, grid.experiment.rows))

@@ -1,0 +1,75 @@
+"""Which runs are a table's: those of its file, and those that it has in common with another."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tauflow.runs import results
+from tauflow.runs.job import Paths
+from tauflow.runs.results import DONE, RunRecord
+from tauflow_papers.experiments.spec.experiment import READY, Experiment
+
+from .grid_search import make_search_jobs
+from .row_jobs import make_job
+
+
+def matches_row(experiment: Experiment, record: RunRecord) -> bool:
+    """Whether a run has the settings of a row today, or one of those that the row searches.
+
+    Args:
+        experiment: the table, cut to the epochs that the run was to have.
+        record: a run.
+    """
+    row = {row.name: row for row in experiment.rows if row.status == READY}.get(record.row)
+    if row is None:
+        return False
+    settings = row.search or (None,)
+    jobs = [make_job(experiment, row, record.seed, setting) for setting in settings]
+    if row.search_part is not None:
+        jobs += make_search_jobs(experiment, row)
+    return any(record.config_hash == job.hash for job in jobs)
+
+
+def read_table_records(
+    experiment: Experiment, results_dir: Path
+) -> tuple[list[RunRecord], list[str]]:
+    """Return the runs of a table's file, after those that were made for the tables it names.
+
+    A run of another table counts if data, network, recipe and seed are those of a row; it gets the
+    row's name, and keeps that of the table it was made for.
+
+    Args:
+        experiment: the table.
+        results_dir: folder of the files of all tables.
+
+    Returns:
+        The records, and one warning for each line of the table's own file that is torn.
+
+    Raises:
+        DataError: a line is whole JSON but not a record.
+    """
+    places = Paths(results_dir)
+    own, warnings = results.read_records(places.results_file(experiment.name))
+    return [*read_shared_records(experiment, results_dir), *own], warnings
+
+
+def read_shared_records(experiment: Experiment, results_dir: Path) -> list[RunRecord]:
+    """Return the finished runs made for the tables in ``runs_of`` that are a row's as well."""
+    places = Paths(results_dir)
+    found = []
+    for other in experiment.runs_of:
+        records, _ = results.read_records(places.results_file(other))
+        for record in records:
+            if (
+                record.status == DONE
+                and (name := _find_matching_row(experiment, record)) is not None
+            ):
+                found.append(replace(record, row=name))
+    return found
+
+
+def _find_matching_row(experiment: Experiment, record: RunRecord) -> str | None:
+    """Return the name of the row that trains exactly what a run of another table trained."""
+    cut = experiment.with_epochs(record.planned_epochs)
+    ready = (row for row in experiment.rows if row.status == READY and not row.search)
+    same = (r.name for r in ready if make_job(cut, r, record.seed).hash == record.config_hash)
+    return next(same, None)

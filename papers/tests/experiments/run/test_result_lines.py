@@ -1,0 +1,153 @@
+"""Lines of results files that are not what they should be."""
+
+import base64
+import json
+import xml.etree.ElementTree
+from dataclasses import asdict
+
+import pytest
+import torch
+from tiny_experiment import tiny
+
+from tauflow.errors import DataError, SpecificationError
+from tauflow.runs.report.document import collect_environment
+from tauflow.runs.report.page import make_run_page, write_page
+from tauflow.runs.report.plots import CurvePanel, plot_learning_curves
+from tauflow.runs.results import DONE, RunRecord, describe_machine, read_records
+from tauflow_papers.experiments import load_experiment
+from tauflow_papers.experiments.run.row_jobs import make_job
+
+ROW = {"epoch": 1, "step": 1, "train_loss": 1.0, "valid": 0.5, "test": 0.6, "seconds": 0.1}
+
+
+def record(**changes):
+    job = make_job(tiny(), tiny().rows[0], 0)
+    values = {
+        **{"experiment": "tiny", "row": "gru", "seed": 0, "config": job.config},
+        **{"config_hash": job.hash, "status": DONE, "metric": "mse", "started": "2024-05-31"},
+        **{"valid": 0.5, "test": 0.6, "last_test": 0.6, "best_epoch": 1, "epochs": 1},
+        **{"parameters": 12, "seconds": 0.1, "seconds_per_epoch": 0.1, "history": [ROW]},
+    }
+    return json.dumps({**values, **changes})
+
+
+def test_a_whole_line_is_read(tmp_path):
+    found = RunRecord.from_json(record())
+    assert RunRecord.from_json(found.to_json()) == found
+    assert asdict(found)["history"][0] == ROW
+
+
+@pytest.mark.parametrize(
+    ("epochs", "best", "diverged"), [(4, 1, 4), (5, 1, None), (5, 4, 5), (6, 4, None), (5, None, 5)]
+)
+def test_epochs_of_a_curriculum_count_for_no_patience(epochs, best, diverged):
+    stages = {"curriculum": [3], "curriculum_epochs": 3, "patience": 2, "on_divergence": "stop"}
+    config = {"recipe": {"epochs": 10, **stages}}
+    found = RunRecord.from_json(record(config=config, epochs=epochs, best_epoch=best))
+    assert found.diverged_after == diverged
+
+
+BROKEN = {
+    "a list": ("[1]", r"expected an object, got \[1\] \(list\)"),
+    "an unknown key": (record(metrc="x"), "unknown key 'metrc'.*Did you mean 'metric'"),
+    "no status": (record().replace('"status": "done", ', ""), "the key 'status' is missing"),
+    "a text for a number": (record(test="0.5"), "test must be a float or None, got '0.5'"),
+    "a truth value": (record(seed=True), "seed must be an int, got True"),
+    "no recipe": (record(config={}), "config.recipe.epochs must be an int of 1 or more, got None"),
+    "no epochs": (record(config={"recipe": {}}), "config.recipe.epochs must be an int"),
+    "a score left out": (
+        record(history=[{k: v for k, v in ROW.items() if k != "valid"}]),
+        r"the key history\[0\].valid is missing",
+    ),
+    "a list for a score": (record(history=[{**ROW, "test": [1]}]), "scores must be numbers"),
+    "an infinite score": (record(test=float("inf")), "test is out of all bounds, got inf"),
+    "a huge count": (record(epochs=10**30), "epochs is out of all bounds"),
+    "thousands of digits": (
+        record().replace("0.25", "x").replace("12,", "9" * 5000 + ","),
+        "digits",
+    ),
+    "deep nesting": (
+        record(machine={"x": 0}).replace('"x": 0', '"x": ' + "[" * 990 + "]" * 990),
+        "deep",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_line_is_named_with_what_is_wrong(case, tmp_path):
+    line, message = BROKEN[case]
+    path = tmp_path / "tiny.jsonl"
+    path.write_text(f"{record()}\n{line}\n")
+    with pytest.raises(
+        DataError, match=f"line 2 is not a run record: .*{message}.*Remove the line"
+    ):
+        read_records(path)
+
+
+def test_a_torn_line_is_left_out_still(tmp_path):
+    path = tmp_path / "tiny.jsonl"
+    path.write_text(f"{record()}\n{record()[:50]}\n")
+    records, warnings = read_records(path)
+    assert len(records) == 1
+    assert "line 2 is torn" in warnings[0]
+
+
+def test_control_characters_reach_no_report(tmp_path):
+    found = RunRecord.from_json(record(row="a\x1b[31m", machine={"cpu": ["x"]}))
+    picture = plot_learning_curves([CurvePanel(found.row, [found])], "mse")
+    svg = base64.b64decode(picture.uri.partition(",")[2])
+    xml.etree.ElementTree.fromstring(svg)  # which refuses control characters
+    assert "a\ufffd[31m".encode() in svg
+    page = make_run_page(found, title=found.row, source="", baselines=(), pictures=[picture])
+    write_page(page, tmp_path / "page.html")
+    assert b"\x1b" not in (tmp_path / "page.html").read_bytes()
+
+
+SPECIFICATIONS = {
+    "bytes that are no text": (b"name = '\xff'", "is not text in UTF-8"),
+    "thousands of digits": (b"seeds = " + b"9" * 5000, "is not valid TOML: .*digits"),
+    "deep nesting": (b"a = " + b"[" * 90 + b"]" * 90, "nested more deeply than 64"),
+    "very deep nesting": (b"a = " + b"[" * 5000 + b"]" * 5000, "nested more deeply than 64"),
+}
+
+
+@pytest.mark.parametrize("case", SPECIFICATIONS)
+def test_files_that_are_no_specification(case, tmp_path):
+    content, message = SPECIFICATIONS[case]
+    path = tmp_path / "x.toml"
+    path.write_bytes(content)
+    with pytest.raises(SpecificationError, match=message):
+        load_experiment(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"row": [1]}, "row must hold a dict in each place, got 1"),
+        ({"row": {}}, "row must be a list"),
+        ({"recipes": {"x": 1}}, "recipes must hold a dict"),
+        ({"notes": [{}]}, "notes must hold a str"),
+        ({"name": "../x"}, "cannot name the files of results"),
+        ({"name": ".."}, "cannot name the files of results"),
+        ({"name": "a\x1b"}, "cannot name the files of results"),
+        ({"name": "a" * 201}, "cannot name the files of results. Use up to 200 letters"),
+        ({"seeds": -1}, "seeds must be from 1 to 1000, got -1"),
+        ({"ddof": 7}, "ddof must be from 0 to 1, got 7"),
+        ({"published": {"std": float("nan")}}, "std must be a finite number, got nan"),
+        ({"published": {"std": 10**400}}, "std must be a finite number, got 1000"),
+        ({"search": {"model": {k: list(range(50)) for k in "ab"}}}, "more than 1000 combinations"),
+    ],
+)
+def test_absurd_values_of_a_specification(changes, message):
+    with pytest.raises(SpecificationError, match=message):
+        tiny(**changes)
+
+
+def test_a_run_that_was_not_on_the_cpu_says_where(monkeypatch):
+    assert describe_machine() == describe_machine("cpu")
+    assert "device" not in describe_machine()
+    assert describe_machine("meta")["device"] == "meta"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"an accelerator, {device}")
+    run = RunRecord.from_json(record(machine=describe_machine("cuda:1")))
+    assert dict(collect_environment([run]))["device"] == "an accelerator, cuda:1"

@@ -1,0 +1,78 @@
+"""A run that two tables ask for is made once, and counts in both."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from tiny_experiment import parsed, tiny
+
+from tauflow_papers.experiments import collect, list_experiments, load_experiment, reproduce
+from tauflow_papers.experiments.report.results_summary import summarize_results
+from tauflow_papers.experiments.report.summary_page import list_notes, make_tiles
+
+
+def second(**changes):
+    """Return a table that names one row otherwise and trains the other one longer."""
+    one, two, _ = parsed()["row"]
+    two = {**two, "recipe": {"lr": 0.02, "epochs": 3}}
+    rows = [{**one, "name": "gated"}, two]
+    return tiny(name="second", runs_of=["tiny"], row=rows, **changes)
+
+
+def test_only_what_is_missing_is_run(tmp_path):
+    places = {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs"}
+    first = reproduce(tiny(), seeds=2, progress=False, **places)
+    said = []
+    grid = reproduce(second(), seeds=2, progress=False, say=said.append, **places)
+    assert said[0] == "2 of 4 runs are there already: they were made for tiny"
+    assert {(r.row, r.seed) for r in grid.records} == {
+        (row, seed) for row in ("gated", "elman") for seed in (0, 1)
+    }
+    scores = {r.seed: r.test for r in first.records if r.row == "gru"}
+    gated = [r for r in grid.records if r.row == "gated"]
+    assert {r.seed: r.test for r in gated} == scores
+    assert {r.experiment for r in gated} == {"tiny"}
+    lines = (tmp_path / "results" / "second.jsonl").read_text(encoding="utf-8").splitlines()
+    assert {json.loads(line)["row"] for line in lines} == {"elman"}
+    assert collect(second(), results_dir=places["results_dir"]).records == grid.records
+    alone = replace(second(), runs_of=())
+    assert len(collect(alone, results_dir=places["results_dir"]).records) == 2
+
+
+def test_a_report_counts_them_once_and_says_whose_they_are(tmp_path):
+    reproduce(tiny(), seeds=1, results_dir=tmp_path, runs_dir=tmp_path / "runs", progress=False)
+    files = []
+    for name, text in {"tiny": parsed(), "second": {**parsed(), "name": "second"}}.items():
+        text = {**text, "runs_of": ["tiny"] if name == "second" else []}
+        files.append(tmp_path / f"{name}.toml")
+        files[-1].write_text(toml_of(text), encoding="utf-8")
+    found = summarize_results(tmp_path, files)
+    one, two = (table for table in found.tables if table.experiment.name in ("tiny", "second"))
+    assert (len(one.measured), len(two.measured)) == (2, 2)
+    took = sum(entry.records[0].seconds for entry in one.measured)
+    assert dict(make_tiles(found))["runs"] == f"2, {took:.1f} s"
+    assert "GRU, Elman <b>: runs made for tiny." in [*list_notes(one), *list_notes(two)]
+
+
+def toml_of(table):
+    """Return plain values as TOML; JSON writes words, numbers and lists in the same way."""
+    lines = [f"{k} = {inline(v)}" for k, v in table.items()]
+    return "\n".join([*lines, ""])
+
+
+def inline(value):
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k} = {inline(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(inline, value)) + "]"
+    return json.dumps(value)
+
+
+@pytest.mark.parametrize("name", list_experiments())
+def test_tables_name_each_other(name):
+    for other in load_experiment(name).runs_of:
+        assert name in load_experiment(other).runs_of
+
+
+def test_there_are_tables_that_name_each_other():
+    assert any(load_experiment(name).runs_of for name in list_experiments())

@@ -1,0 +1,1 @@
+"""The data sets that come with the library; others are registered by plugins."""
