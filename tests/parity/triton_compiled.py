@@ -17,7 +17,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+import tauflow
+from tauflow.kernels import KernelCall
 from tauflow.kernels.cfc import triton_backward, triton_forward, triton_pointwise
+from tauflow.kernels.generated import compile as source
+from tauflow.kernels.generated import kernel as generated
 from tauflow.kernels.gpu.plan import CorePlan, launch_options
 from tauflow.kernels.ltc import triton_loop as ltc_loop
 from tauflow.kernels.ltc.triton_plan import RowPlan, StepPlan
@@ -39,6 +43,7 @@ def cases(capability):
     if capability >= 90:  # the others take neither matrix units nor much of the shared memory
         yield from ltc_cases()
         yield from step_cases()
+        yield from generated_cases()
 
 
 def ltc_cases():
@@ -123,6 +128,21 @@ def step_cases():
     memory = {"READS_STATE": True, "MASKED": True, **block}
     yield "lstm_cell_forward", steps.lstm_cell_forward, memory, ("gates", "source"), None
     yield "lstm_cell_backward", steps.lstm_cell_backward, memory, ("gates", "to_gates"), None
+
+
+def generated_cases():
+    for name in ("gru-d", "lem"):
+        cell = tauflow.build(name, 17, 64).cell
+        x = torch.zeros(2, 1, 17)
+        h = x.new_zeros(2, cell.state_size, requires_grad=True)
+        recording, _ = generated._prepare(KernelCall(cell, x, h, x.new_ones(2, 1, 1)))
+        for way in ("forward", "backward"):
+            kernels = getattr(recording.made, way)
+            plan = generated.choose(kernels)
+            for part, kernel in source.compiled(kernels.source(resident=plan.resident)).items():
+                rows, warps = (1, plan.warps) if part == "loop" else (16, 8)
+                flags = {"MASKED": True, "KEEP": True, "PRECISION": "tf32x3", "ROWS": rows}
+                yield f"{name} {way} {part}", kernel, {**flags, **launch_options(warps)}, (), None
 
 
 def compiled(kernel, launch, halves, bound, capability):

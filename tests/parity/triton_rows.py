@@ -13,6 +13,8 @@ from torch import Tensor
 from tauflow.cells import CfCCell, CTRNNCell, LTCCell, MixedMemoryCell, WiredCfCCell
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
 from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
+from tauflow.kernels.generated.kernel import run_generated
+from tauflow.kernels.phased_lstm import run_phased_generated
 
 DEVICES = [
     pytest.param(
@@ -88,8 +90,15 @@ OPTIONS: dict[type, list[tuple[tuple[int, int, int], Options]]] = {
 }
 """Sizes B, T, N with options: tiles of several sequences, of one block of synapses and of more."""
 
-TRITON = [spec for spec in KERNELS if spec.backend == "triton"]
-"""The kernels; of a closed form, the one that takes all steps at once comes first."""
+GENERATED = [
+    spec
+    for spec in KERNELS
+    if spec.run.__wrapped__ in (run_generated, run_phased_generated)  # type: ignore[attr-defined]
+]
+"""Kernels generated from a step, of which ``test_generated_kernels.py`` is about."""
+
+TRITON = [spec for spec in KERNELS if spec.backend == "triton" and spec not in GENERATED]
+"""The others; of a closed form, the one that takes all steps at once comes first."""
 
 
 def stays_on_chip(spec: KernelSpec, options: Options) -> bool:

@@ -61,7 +61,12 @@ def test_functions_outside_triton_take_few_arguments(path):
 
 
 def test_folders_are_the_families_and_what_they_share():
-    assert {folder_of(path) for path in FILES} == SHARED | FAMILIES | {"streaming", "trace", ""}
+    assert {folder_of(path) for path in FILES} == SHARED | FAMILIES | {
+        "streaming",
+        "trace",
+        "generated",
+        "",
+    }
 
 
 def test_only_one_file_asks_torch_in_private():

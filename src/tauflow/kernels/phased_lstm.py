@@ -5,7 +5,7 @@ is a step in single precision, as any cell's.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from weakref import WeakKeyDictionary
@@ -17,8 +17,10 @@ from tauflow.cells.base import AbstractHoistedCell, Hoisted
 from tauflow.cells.phased_lstm import PhasedLSTMCell, phased_update, read_clock, split_rounding
 from tauflow.cells.precision import to_double
 
-from .engine.program import KernelCall
-from .engine.requirements import NUMBA
+from .engine.program import KernelCall, KernelFunction
+from .engine.requirements import NUMBA, BackendRequirements
+from .generated.kernel import NEEDS as GENERATED
+from .generated.kernel import generated_limits, measured_limits, run_generated
 from .trace.traced_kernel import run_traced, traced_unsupported_reason
 
 
@@ -70,24 +72,49 @@ def _borrow_proxy_cell(cell: PhasedLSTMCell) -> Iterator[_ProxyCell]:
 
 def phased_lstm_unsupported_reason(call: KernelCall) -> str | None:
     """Return why the compiled loops cannot serve a call of a :class:`PhasedLSTMCell`."""
+    return _limits(call, NUMBA, traced_unsupported_reason)
+
+
+def run_phased_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run a :class:`PhasedLSTMCell` in the form of its paper."""
+    return _run(call, run_traced)
+
+
+def phased_generated_limits(call: KernelCall) -> str | None:
+    """Return why generated kernels cannot serve a call of a :class:`PhasedLSTMCell`."""
+    return _limits(call, GENERATED, generated_limits)
+
+
+def phased_measured_limits(call: KernelCall) -> str | None:
+    """Return why they cannot, or why it is not known whether they are faster than graphs."""
+    return _limits(call, GENERATED, measured_limits)
+
+
+def run_phased_generated(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run a :class:`PhasedLSTMCell` in the form of its paper by generated kernels."""
+    return _run(call, run_generated)
+
+
+def _limits(
+    call: KernelCall, needs: BackendRequirements, limits: Callable[[KernelCall], str | None]
+) -> str | None:
     cell = call.cell
     assert isinstance(cell, PhasedLSTMCell)
     if cell.form != "paper":
         return "its own loops are for form='paper'"
-    reason = NUMBA.unsupported_reason(replace(call, observed=None))
+    reason = needs.unsupported_reason(replace(call, observed=None))
     if reason is not None:
         return reason
     B, N = len(call.h), cell.hidden_size
     learns = any(one.requires_grad for one in (call.x, call.dt, *cell.parameters()))
     x = call.x.new_zeros(B, 1, 5 * N).requires_grad_(learns and torch.is_grad_enabled())
     with _borrow_proxy_cell(cell) as opened:
-        return traced_unsupported_reason(
+        return limits(
             KernelCall(opened, x, call.h[:, : 2 * N], call.dt[:, :1], observed=call.observed)
         )
 
 
-def run_phased_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a :class:`PhasedLSTMCell` in the form of its paper."""
+def _run(call: KernelCall, run: KernelFunction) -> tuple[Tensor, Tensor]:
     cell, N = call.cell, call.cell.hidden_size
     assert isinstance(cell, PhasedLSTMCell)
     drive, dt = cell.hoist(call.x, call.dt).per_step
@@ -96,5 +123,5 @@ def run_phased_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     t = torch.cat([start, gaps], dim=1).cumsum(1)[:, 1:]
     x = torch.cat([drive, cell.time_gate(t)], dim=-1)
     with _borrow_proxy_cell(cell) as opened:
-        y, last = run_traced(KernelCall(opened, x, call.h[:, : 2 * N], call.dt, call.mask))
+        y, last = run(KernelCall(opened, x, call.h[:, : 2 * N], call.dt, call.mask))
     return y.contiguous(), torch.cat([last, *split_rounding(t[:, -1], last.dtype)], dim=-1)

@@ -10,7 +10,9 @@ from tauflow.cells.cfc import CfCCell
 from tauflow.cells.ct_gru import CTGRUCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
+from tauflow.cells.gnode import GNODECell
 from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
+from tauflow.cells.lem import LEMCell
 from tauflow.cells.lrc import LRCCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
@@ -38,6 +40,7 @@ from .cfc.kernel import (
 from .ct_gru.kernel import ct_gru_unsupported_reason, run_ct_gru
 from .engine.program import KernelCall, KernelFunction, KernelSpec
 from .engine.requirements import is_builtin_cell, require_unmodified, validate_call
+from .generated.kernel import generated_limits, is_worth_generating, measured_limits, run_generated
 from .ltc.kernel import ltc_unsupported_reason, run_ltc
 from .ltc.lrc_kernel import lrc_unsupported_reason, run_lrc
 from .ltc.triton_kernel import run_triton_ltc, triton_ltc_unsupported_reason
@@ -49,7 +52,13 @@ from .ode.kernel import (
 )
 from .ode.numba_kernel import run_flow
 from .ode.triton_kernel import run_triton_flow
-from .phased_lstm import phased_lstm_unsupported_reason, run_phased_lstm
+from .phased_lstm import (
+    phased_generated_limits,
+    phased_lstm_unsupported_reason,
+    phased_measured_limits,
+    run_phased_generated,
+    run_phased_lstm,
+)
 from .torch_rnn import (
     gated_unsupported_reason,
     gru_d_unsupported_reason,
@@ -166,13 +175,34 @@ _CUDA_GRAPH_KERNELS = tuple(
     for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
 )
 
+_MEASURED = tuple(
+    replace(_make_triton_spec(cell, why_not, run), is_profitable=is_worth_generating)
+    for cell, why_not, run in (
+        (GRUDCell, measured_limits, run_generated),
+        (LEMCell, measured_limits, run_generated),
+        (GNODECell, measured_limits, run_generated),
+        (PhasedLSTMCell, phased_measured_limits, run_phased_generated),
+    )
+)
+
+_GENERATED = tuple(  # served by name only
+    replace(row, is_profitable=lambda call: False)
+    for row in (
+        _make_triton_spec(PhasedLSTMCell, phased_generated_limits, run_phased_generated),
+        *(
+            _make_triton_spec(cell, generated_limits, run_generated)
+            for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
+        ),
+    )
+)
+
 KERNELS: tuple[KernelSpec, ...] = tuple(
     replace(
         row,
         unsupported_reason=require_unmodified(row.unsupported_reason),
         run=validate_call(row.run, row.backend),
     )
-    for row in (*_TRACED_KERNELS, *_CELL_KERNELS, *_CUDA_GRAPH_KERNELS)
+    for row in (*_TRACED_KERNELS, *_CELL_KERNELS, *_MEASURED, *_GENERATED, *_CUDA_GRAPH_KERNELS)
 )
 """All rows; each looks at its calls before it serves them."""
 
@@ -239,7 +269,7 @@ def select_kernel(call: KernelCall, backend: str) -> KernelSpec | None:
         if reason is None:
             return row
         reasons.append(reason)
-    why = "; ".join(reasons) or f"it has no kernel for {type(call.cell).__name__}"
+    why = "; ".join(dict.fromkeys(reasons)) or f"it has no kernel for {type(call.cell).__name__}"
     raise BackendError(
         f"backend {backend!r} cannot serve this call: {why}. "
         "Use backend='auto' to let tauflow choose, or backend='reference'."

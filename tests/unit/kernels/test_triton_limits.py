@@ -19,7 +19,10 @@ from tauflow.kernels.gpu.plan import (
 )
 from tauflow.kernels.ltc.triton_plan import StepPlan, choose_chunks
 
-CELLS = [row.cell for row in KERNELS if row.backend == "triton"]
+TRITON = [row for row in KERNELS if row.backend == "triton"]
+CELLS = list(dict.fromkeys(row.cell for row in TRITON))
+WRITTEN = [row.cell for row in TRITON if not row.run.__name__.endswith("generated")]
+"""Cells with a kernel written for them, beside that which is generated from their step."""
 HERE = pytest.mark.skipif(
     not requirements.TRITON_INTERPRETED or not requirements._TRITON_VERSION,
     reason="needs triton and TRITON_INTERPRET=1",
@@ -42,7 +45,9 @@ def test_auto_never_takes_triton_on_a_cpu(cell, dtype):
 @HERE
 @pytest.mark.parametrize("cell", CELLS)
 def test_they_are_served_by_name(cell):
-    assert select_kernel(call(cell), "triton").backend == "triton"
+    row = select_kernel(call(cell), "triton")
+    assert row.backend == "triton"
+    assert row.run.__name__.endswith("generated") == (cell not in WRITTEN)
 
 
 @HERE
@@ -50,12 +55,12 @@ def test_they_are_served_by_name(cell):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"dtype": torch.float64}, "store float32, bfloat16 or float16"),
+        ({"dtype": torch.float64}, "compute in float32|store float32, bfloat16 or float16"),
         ({"batch": 0}, "need at least one sequence and one step"),
     ],
 )
 def test_calls_that_are_refused(cell, options, reason):
-    with pytest.raises(BackendError, match=f"backend 'triton' cannot serve this call.*{reason}"):
+    with pytest.raises(BackendError, match=f"backend 'triton' cannot serve this call.*({reason})"):
         select_kernel(call(cell, **options), "triton")
 
 
@@ -146,7 +151,7 @@ def test_small_batches_are_spread_out():
 )
 def test_wide_closed_forms_run_step_by_step(options, reason):
     served = call(CfCCell, **options)
-    at_once, stepped = (row for row in KERNELS if (row.cell, row.backend) == (CfCCell, "triton"))
+    at_once, stepped, _ = (row for row in TRITON if row.cell is CfCCell)
     assert select_kernel(served, "triton") is (at_once if reason is None else stepped)
     assert stepped.unsupported_reason(served) is None
     if reason is not None:

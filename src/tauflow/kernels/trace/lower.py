@@ -127,7 +127,75 @@ class StepProgram(NamedTuple):
     gradient_sums: list[GradientSum]
 
 
+class Trace(NamedTuple):
+    """A step, or its gradient, on the tape of a recorder.
+
+    Args:
+        given: places of what the step is given, the state first; a trace forward leaves the next
+            state in the place of the state.
+        pull: backward, where the gradient of the next state is given, and that of the state left.
+        pulled: backward, places of the gradients of what the step is given, but for the state;
+            ``None`` where none is wanted.
+        totals: backward, for each gradient of what the step met, which tensor it is and its place.
+    """
+
+    given: list[Register]
+    pull: Register | None
+    pulled: list[Register | None]
+    totals: list[tuple[int, Register]]
+
+
 @torch.no_grad()
+def trace_forward(
+    recorder: LoweringMode, graph: Graph, given: Sequence[Tensor], met: Sequence[Tensor]
+) -> Trace:
+    """Record a step; see :func:`lower_forward`."""
+    places, leaves = _register_leaves(recorder, given, met, needs_input_grad=())
+    with recorder:
+        after = graph.run(*leaves)
+    _write_value(recorder, recorder.get_register(after), places[0])
+    return Trace(places, None, [], [])
+
+
+@torch.enable_grad()
+def trace_back(
+    recorder: LoweringMode,
+    graph: Graph,
+    given: Sequence[Tensor],
+    met: Sequence[Tensor],
+    wanted: Sequence[bool],
+) -> Trace:
+    """Record a step and its gradient; see :func:`lower_backward`."""
+    wanted = [True, *wanted[1:]]
+    places, (own, others) = _register_leaves(recorder, given, met, wanted)
+    pull = torch.ones_like(own[0])
+    pull_at = recorder.register_input(pull)
+    leaves = [*own, *others]
+    with recorder:
+        after = graph.run(own, others)
+        if after.requires_grad:
+            chosen = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
+            gradients = iter(torch.autograd.grad(after, chosen, pull, allow_unused=True))
+        else:
+            gradients = iter(())
+    of_leaves = [next(gradients, None) if want else None for want in wanted]
+    totals = _accumulate_gradients(recorder, of_leaves[len(own) :])
+    pulled: list[Register | None] = []
+    for leaf, gradient, want in zip(own, of_leaves, wanted, strict=False):
+        if not want:
+            pulled.append(None)
+            continue
+        value = (
+            recorder.builder.constant(0.0) if gradient is None else recorder.get_register(gradient)
+        )
+        pulled.append(to := recorder.builder.new(leaf.shape))
+        recorder.builder.copy(to, value)
+    state, *rest = pulled
+    assert state is not None
+    recorder.builder.copy(pull_at, state)
+    return Trace(places, pull_at, rest, totals)
+
+
 def lower_forward(
     graph: Graph, inputs: Sequence[Tensor], captured: Sequence[Tensor]
 ) -> StepProgram:
@@ -142,14 +210,9 @@ def lower_forward(
         TracingError: there is no instruction for something that the step does.
     """
     recorder = LoweringMode()
-    places, leaves = _register_leaves(recorder, inputs, captured, needs_input_grad=())
-    with recorder:
-        after = graph.run(*leaves)
-    _write_value(recorder, recorder.get_register(after), places[0])
-    return _assemble(recorder, places, None, [], [])
+    return _assemble(recorder, trace_forward(recorder, graph, inputs, captured))
 
 
-@torch.enable_grad()
 def lower_backward(
     graph: Graph,
     inputs: Sequence[Tensor],
@@ -169,34 +232,7 @@ def lower_backward(
         TracingError: there is no instruction for something that it does.
     """
     recorder = LoweringMode()
-    needs_input_grad = [True, *needs_input_grad[1:]]
-    places, (own, others) = _register_leaves(recorder, inputs, captured, needs_input_grad)
-    pull = torch.ones_like(own[0])
-    pull_at = recorder.register_input(pull)
-    leaves = [*own, *others]
-    with recorder:
-        after = graph.run(own, others)
-        if after.requires_grad:
-            chosen = [leaf for leaf, want in zip(leaves, needs_input_grad, strict=True) if want]
-            gradients = iter(torch.autograd.grad(after, chosen, pull, allow_unused=True))
-        else:
-            gradients = iter(())
-    of_leaves = [next(gradients, None) if want else None for want in needs_input_grad]
-    totals = _accumulate_gradients(recorder, of_leaves[len(own) :])
-    pulled: list[Register | None] = []
-    for leaf, gradient, want in zip(own, of_leaves, needs_input_grad, strict=False):
-        if not want:
-            pulled.append(None)
-            continue
-        value = (
-            recorder.builder.constant(0.0) if gradient is None else recorder.get_register(gradient)
-        )
-        pulled.append(to := recorder.builder.new(leaf.shape))
-        recorder.builder.copy(to, value)
-    state, *rest = pulled
-    assert state is not None
-    recorder.builder.copy(pull_at, state)
-    return _assemble(recorder, places, pull_at, rest, totals)
+    return _assemble(recorder, trace_back(recorder, graph, inputs, captured, needs_input_grad))
 
 
 def _register_leaves(
@@ -238,14 +274,8 @@ def _accumulate_gradients(
     ]
 
 
-def _assemble(
-    lowering: LoweringMode,
-    registers: Sequence[Register],
-    grad_output: Register | None,
-    grad_inputs: Sequence[Register | None],
-    totals: Sequence[tuple[int, Register]],
-) -> StepProgram:
-    tape = lowering.builder
+def _assemble(lowering: LoweringMode, trace: Trace) -> StepProgram:
+    tape, (registers, grad_output, grad_inputs, totals) = lowering.builder, trace
     kept = [*registers, *(one for one in (grad_output, *grad_inputs) if one is not None)]
     kept += [place for _, place in totals]
     regions = [place.buffer for place in kept] + [fetch.buffer for fetch in tape.fetches]

@@ -17,11 +17,15 @@ aten = torch.ops.aten
 
 
 class LoweringMode(TorchDispatchMode):
-    """Writes what is done to tensors that it knows on a tape."""
+    """Writes what is done to tensors that it knows on a tape.
 
-    def __init__(self) -> None:
+    Args:
+        tape: written to; a new one by default.
+    """
+
+    def __init__(self, tape: ProgramBuilder | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.builder = ProgramBuilder()
+        self.builder = ProgramBuilder() if tape is None else tape
         self._registers: dict[int, Register] = {}  # of the whole memory of storages
         self._parameter_numbers: dict[
             int, int

@@ -80,6 +80,10 @@ class _ChangeCount(NamedTuple):
     unchanged_calls: int
 
 
+class NotMeasuredError(TracingError):
+    """A step can be recorded, but whether that makes it faster has not been measured."""
+
+
 LowerStep = Callable[[Graph, Sequence[Tensor], Sequence[Tensor], Sequence[bool] | None], Any]
 """Makes of a graph, the state and the parts that its step was given, and what it met, what a
 backend runs; the last argument says what wants gradients, ``None`` if nothing does. Raises
@@ -168,8 +172,8 @@ class TraceCache:
                 held[key] = known  # the last to be dropped
                 return known, met
         with disable_inference_mode():
-            given = [call.h[:rows].detach().clone()]
-            given += [part[:rows, 0].detach().clone() for part in split_step.parts]
+            given = [_first_rows(call.h, rows)]
+            given += [_first_rows(part[:, 0], rows) for part in split_step.parts]
             with bypass_saved_tensor_hooks(), _disable_autocast_cache(call.x):
                 fixed = split_step.fixed
                 graph, met, prelude = capture_step(
@@ -193,6 +197,11 @@ class TraceCache:
         held[key] = found = TracedStep(settings, graph, like, prelude, made, widths, dtypes)
         _evict_oldest(held)
         return found, met
+
+
+def _first_rows(tensor: Tensor, rows: int) -> Tensor:
+    """Return a copy of the first rows of a tensor, which are repeated if there are too few."""
+    return tensor.detach()[[row % len(tensor) for row in range(rows)]]
 
 
 def run_traced_step(
@@ -297,6 +306,8 @@ def _find_untraceable_reason(
     try:
         with bypass_saved_tensor_hooks():
             prepare_inputs(call)
+    except NotMeasuredError as error:
+        return str(error)
     except TracingError as error:
         return f"its step cannot be recorded: {error}"
     return None
