@@ -1,5 +1,6 @@
 """Guessed roles against tables that were made with known ones."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -332,6 +333,75 @@ def test_counts_of_rows():
 def test_times_that_cannot_be_read_are_named(frame, message):
     assert message in guess_roles(frame, {}).problem
     assert guess_roles(frame, {"time": None, "long": None}).problem is None
+
+
+def calendar(freq, rows, *units, start="2023-05-01", **columns):
+    """Return rows of even times of which there are only parts, such as the month."""
+    times = pandas.date_range(start, periods=rows, freq=freq)
+    parts = {unit: getattr(times, unit.lower()) for unit in units}
+    return pandas.DataFrame({"ozone": walk(rows), **columns, **parts}), times
+
+
+STATIONS = np.repeat(["A", "B", "C"], 153)
+SPREAD = {
+    "month and day": calendar("D", 153, "Month", "Day"),
+    "year, month and day": calendar("D", 800, "year", "month", "day"),
+    "day and hour": calendar("h", 600, "day", "hour"),
+    "month, day and hour": calendar("h", 3000, "month", "day", "hour"),
+    "year and month": calendar("MS", 240, "year", "month"),
+}
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_times_that_are_spread_over_columns_are_joined_as_the_message_says(name, tmp_path):
+    frame, times = SPREAD[name]
+    guess = guess_roles(frame, {})
+    assert guess.option_values.keys().isdisjoint({"id", "time"})
+    parts = [repr(one) for one in frame.columns[1:]]
+    assert f"spread over the columns {', '.join(parts[:-1])} and {parts[-1]}. Join" in guess.problem
+    line = re.search(
+        r"pandas: (frame\['time'\] = .*?)(, with the right year)?\. Or", guess.problem
+    )[1]
+    exec(line, {"frame": frame, "pandas": pandas})
+    gaps = pandas.Series(times).diff()[1:]
+    if "year" in frame:
+        assert (frame["time"] == times).all()
+    assert (frame["time"].diff()[1:] == gaps).mean() > 0.99  # a day of the month may run back
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    if "Month" in frame or "month" in frame:
+        again = guess_roles(tmp_path / "t.csv", {})
+        assert (again.problem, again.option_values["time"]) == (None, "time")
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pandas.concat([calendar("D", 153, "Month", "Day")[0]] * 3).assign(station=STATIONS),
+        calendar("D", 365, "month", "day", start="2024-01-01")[0].assign(
+            month=pandas.date_range("2024-01-01", periods=365).strftime("%b")
+        ),
+        pandas.DataFrame(
+            {"date": HOURS.strftime("%Y-%m-%d"), "hr": HOURS.hour, "count": walk(200)}
+        ),
+    ],
+    ids=["stations", "names of months", "date and hour"],
+)
+def test_spread_times_of_other_kinds_are_named(frame):
+    guess = guess_roles(frame, {})
+    assert "the time is spread over the columns" in guess.problem
+    assert guess.option_values.get("id") in (None, "station")
+    assert guess_roles(frame, {"id": None, "time": None}).problem is None
+
+
+def test_parts_of_a_date_beside_the_time_are_not_a_spread_time():
+    born = np.repeat(RNG.integers(1930, 2000, 50), 6)
+    for frame in (
+        patients(birth_year=born, month=np.repeat(RNG.integers(1, 13, 50), 6)),
+        sites(month=np.tile(HOURS.month, 3), hour=np.tile(HOURS.hour, 3)),
+        patients("id", hour=RNG.integers(0, 24, 300)),
+    ):
+        assert guess_roles(frame, {}).problem is None
+        assert guess_roles(frame, {}).option_values["time"] in ("day", "time")
 
 
 def test_missing_markers_and_formats_are_found():

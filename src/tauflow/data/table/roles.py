@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from .options import BY_TIME, DUPLICATES, NEXT_STEP, READ_OPTIONS, TableOptions
 from .pivot import pivot_long
 from .role_guess import Role, RoleGuess
 from .sequences import Sequences, group_into_sequences
+from .spread_times import describe_spread_time
 from .table import MAX_INTEGER_CLASSES, Indices, Table
 from .time_formats import get_format_advice
 from .times import Times, read_times
@@ -99,7 +101,14 @@ class _RoleGuesser:
     def find_keys(self) -> KeyColumns:
         """Return which columns tell the rows apart."""
         barred = [name for name, role in self.roles.items() if role.name not in ("id", "time")]
-        return find_keys(self.profiles, self.known_options, excluded=barred)
+        keys = find_keys(self.profiles, self.known_options, excluded=barred)
+        if "time" in self.known_options or keys.long is not None:
+            return keys
+        free = [one for one in self.profiles if one.name not in barred]
+        self.problem = describe_spread_time(free, keys)
+        if self.problem is not None:
+            keys = replace(keys, id=self.known_options.get("id"), time=None)
+        return keys
 
     def guess(self) -> RoleGuess:
         """Return the guess."""
@@ -165,7 +174,7 @@ class _RoleGuesser:
 
     def _check_times(self, keys: KeyColumns) -> None:
         """Note what looks like times that cannot be read, and a long table without times."""
-        if keys.time is not None or "time" in self.known_options:
+        if self.problem is not None or keys.time is not None or "time" in self.known_options:
             return
         free = [one for one in self.profiles if one.name not in self.roles]
         unread = next((one for one in free if one.kind == TEXT and is_time_name(one.name)), None)
