@@ -48,6 +48,8 @@ def inspect(
         print_line(reason)
     if look.guess.sequences is not None:
         _print_sequences(look)
+    for note in look.leak_notes:
+        print_line(note)
     if look.problem is None:
         print_line("Suggested command (change any role that was guessed wrong):")
         options = format_cli_options(look.guess.option_values)

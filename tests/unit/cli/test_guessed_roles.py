@@ -1,5 +1,6 @@
 """``run`` and ``tune`` without roles, or with one that seems to be forgotten."""
 
+import html
 import re
 import shlex
 
@@ -128,3 +129,23 @@ def test_inspect_counts_in_words(call, file):
     assert "1 sequence of 5 rows." in output
     file(visits())
     assert "30 sequences of 5 rows." in call("inspect", "t.csv").output
+
+
+def test_a_feature_that_predicts_the_target_alone_is_named_everywhere(call, file, tmp_path):
+    died = np.repeat(np.arange(90) % 3 == 0, 5).astype(int)
+    frame = pandas.DataFrame(
+        {
+            "ptnum": np.repeat(np.arange(90), 5),
+            "days": np.tile([0, 3, 10, 20, 50], 90),
+            "fev": np.random.default_rng(0).normal(size=450),
+            "died": died,
+            "days_to_death": np.where(died, 77.0, np.nan),
+        }
+    )
+    warning = "'died' on the training part (AUROC of at least 0.995): 'days_to_death' (1)."
+    assert warning in " ".join(call("inspect", file(frame)).output.split())
+    output = call("run", "t.csv", *SMALL).output
+    assert warning in " ".join(output.split())
+    report = tmp_path / re.search(r"^Run: +(\S+)", output, re.M)[1] / "report.html"
+    assert warning in html.unescape(report.read_text())
+    assert "alone predicts" not in call("inspect", file(frame.drop(columns="days_to_death"))).output

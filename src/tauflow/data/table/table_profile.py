@@ -1,6 +1,6 @@
 """A look at a table before anything is said of it: what its columns seem to be."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from tauflow.errors import TauflowError
 from .categorical import Categorical
 from .column_profile import TEXT
 from .files import read_table
+from .leaks import make_leak_notes
 from .options import READ_OPTIONS, TEXT_LABELS, TableOptions
 from .read import load_table
 from .role_guess import RoleGuess
@@ -53,6 +54,7 @@ class TableProfile:
         dt: between them, in ``unit``.
         unit: of the gaps.
         problem: why the table cannot be read so, if it cannot.
+        leak_notes: warnings of features that predict the target by themselves.
     """
 
     path: Path
@@ -63,6 +65,7 @@ class TableProfile:
     dt: Floats = field(repr=False)
     unit: str
     problem: str | None = None
+    leak_notes: tuple[str, ...] = ()
 
 
 def profile_table(path: Path, known_options: Mapping[str, Any]) -> TableProfile:
@@ -80,9 +83,12 @@ def profile_table(path: Path, known_options: Mapping[str, Any]) -> TableProfile:
     guess = guess_roles(path, known_options)
     sheet, problem = guess.table, guess.problem
     labels: Table | None = None
+    leaks: Sequence[str] = ()
     if problem is None:
         try:
-            load_table(path, guess.options)
+            data = load_table(path, guess.options)
+            assert data.table is not None
+            leaks = make_leak_notes(data.train, data.card, data.table)
             labels = _read_text_target(path, guess)
         except TauflowError as error:
             problem = str(error)
@@ -94,7 +100,9 @@ def profile_table(path: Path, known_options: Mapping[str, Any]) -> TableProfile:
         shares = _compute_value_shares(table, one.name)
         columns.append(ColumnSummary(one.name, holds, one.missing, role, shares))
     lengths, gaps, unit = _measure_sequences(guess)
-    return TableProfile(path, len(sheet), tuple(columns), guess, lengths, gaps, unit, problem)
+    return TableProfile(
+        path, len(sheet), tuple(columns), guess, lengths, gaps, unit, problem, tuple(leaks)
+    )
 
 
 def _read_text_target(path: Path, guess: RoleGuess) -> Table | None:

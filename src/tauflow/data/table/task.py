@@ -18,6 +18,7 @@ from tauflow.errors import ArgumentError, DataError
 from .class_checks import check_classes
 from .info import TableInfo
 from .inputs import InputColumns, add_future_inputs, build_inputs, select_feature_columns
+from .leaks import make_leak_notes
 from .notes import make_row_notes
 from .options import AUTO, LEAD_TIME_INPUT, Categories, TableOptions
 from .prediction_columns import check_prediction_columns
@@ -98,6 +99,8 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
     notes = (*_make_notes(split, info, season, empty), *_notes_on_missing(seen), *gaps)
     card = _make_card(split, info, name=name, source=source, notes=notes, season=season)
     check_prediction_columns(info, card)
+    leaks = make_leak_notes(batches["train"], card, info)
+    card = replace(card, notes=(*card.notes, *leaks))
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], table=info)
 
 
