@@ -135,7 +135,7 @@ def _lost(
     running: dict[Connection, _Child],
     failed: Callable[[str, str], None],
 ) -> None:
-    """Note that a child is gone without a word."""
+    """Note that a child is gone silently."""
     child = running.pop(connection)
     child.process.join(_AGAIN)
     failed(child.case.name, f"its process ended with code {child.process.exitcode}")

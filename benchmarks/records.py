@@ -55,8 +55,8 @@ def boosted(table: pandas.DataFrame, trained: list[int], tested: list[int]) -> f
     model = HistGradientBoostingClassifier(random_state=0).fit(
         features.loc[trained].to_numpy(), died.loc[trained]
     )
-    chances = model.predict_proba(features.loc[tested].to_numpy())[:, 1]
-    return float(roc_auc_score(died.loc[tested], chances))
+    probabilities = model.predict_proba(features.loc[tested].to_numpy())[:, 1]
+    return float(roc_auc_score(died.loc[tested], probabilities))
 
 
 def run(arguments: argparse.Namespace) -> None:

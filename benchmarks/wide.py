@@ -1,4 +1,4 @@
-"""Time training steps of wide networks: recorded steps beside those that PyTorch takes."""
+"""Time training steps of wide networks: traced steps beside those that PyTorch takes."""
 
 import argparse
 from datetime import date

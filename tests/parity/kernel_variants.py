@@ -117,12 +117,12 @@ ON_ANY_DEVICE = [spec for spec in KERNELS if spec.device is None]
 """The kernels that run where the tests run; those for GPUs have tests of their own."""
 
 RECORDED = [spec for spec in KERNELS if spec.run.__wrapped__ is run_traced]
-"""The recorded steps, one for every cell; ``test_recorded_sequences.py`` is about all of them."""
+"""The traced steps, one for every cell; ``test_recorded_sequences.py`` is about all of them."""
 
 _SOME = {GNODECell, GRUODECell}
 ROWS = [(s, options) for s in ON_ANY_DEVICE for options in VARIANTS[s.cell] if serves(s, options)]
 ROWS += [(spec, {}) for spec in RECORDED if spec.cell in _SOME]
-"""Every such kernel with each of its variants, and some recorded steps."""
+"""Every such kernel with each of its variants, and some traced steps."""
 
 
 def name_of(row: tuple[KernelSpec, dict[str, object]]) -> str:

@@ -1,4 +1,4 @@
-"""Calls of every cell, and of some with other options, for the tests of recorded steps."""
+"""Calls of every cell, and of some with other options, for the tests of traced steps."""
 
 import torch
 

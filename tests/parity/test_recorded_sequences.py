@@ -94,7 +94,7 @@ def test_the_sizes_that_are_remembered_are_those_used_last(monkeypatch):
 
 
 def test_an_objection_is_as_old_as_what_it_is_about():
-    """The way back through a GELU has no instructions: what learns is left to torch."""
+    """The backward pass through a GELU has no instructions: what learns is left to torch."""
     call = call_of("gnode", 2, 9, {"activation": "gelu"})
     with torch.no_grad():
         assert select_kernel(call, "auto").run.__wrapped__ is run_traced

@@ -21,7 +21,7 @@ OF_THE_CATALOG |= {
 def test_public_names_are_the_pinned_ones_and_those_of_new_cells():
     public = set(public_names())
     assert len(public) == len(public_names())
-    assert PINNED - public == set(), "gone, or renamed without a word to those who use it"
+    assert PINNED - public == set(), "gone, or renamed silently to those who use it"
     found = public - PINNED - OF_THE_CATALOG
     assert found == set(), "if meant, run python tests/repo/public_names.py and pin it"
 

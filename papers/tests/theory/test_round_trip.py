@@ -1,4 +1,4 @@
-"""The way there and back through a solver, on a decay whose steps are known numbers."""
+"""The forward pass and back through a solver, on a decay whose steps are known numbers."""
 
 import math
 

@@ -42,7 +42,7 @@ def count_elements(values: int) -> None:
     if left[0] < 0:
         raise ModelFileError(
             "its options ask for a larger module than the tensors of the file are of. Save the "
-            "model anew with tauflow.save."
+            "model again with tauflow.save."
         )
 
 

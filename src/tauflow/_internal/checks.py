@@ -71,7 +71,7 @@ def check_finite(**named: float) -> float:
 
 
 def check_bool(**named: bool) -> bool:
-    """Return the one named truth value, or raise if it is anything else."""
+    """Return the one named boolean, or raise if it is anything else."""
     ((name, value),) = named.items()
     if not isinstance(value, bool):
         raise ArgumentError(f"{name} must be True or False, got {value!r}.")
@@ -113,7 +113,7 @@ def check_floating_point(where: str, **named: Tensor) -> Tensor:
 
 
 def check_bool_tensor(where: str, **named: Tensor) -> Tensor:
-    """Return the one named tensor, or raise if it is not one of truth values."""
+    """Return the one named tensor, or raise if it is not one of booleans."""
     ((name, value),) = named.items()
     if not isinstance(value, Tensor):
         raise DtypeError(
@@ -184,7 +184,7 @@ _SEQUENCE_TYPES = frozenset({list, tuple, Sequence, Iterable, Collection})
 def find_type_mismatch(function: Callable[..., Any], values: Mapping[str, Any]) -> str:
     """Say which value is not of the type that a function's annotations ask for.
 
-    A list does for a tuple, and a NumPy number for Python's; a truth value is no number. What has
+    A list does for a tuple, and a NumPy number for Python's; a boolean is no number. What has
     no annotation, or one that says nothing about a value by itself, is let pass.
 
     Args:

@@ -109,7 +109,7 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
         return self.hidden_size
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw every parameter anew from the distributions of the source.
+        """Draw every parameter again from the distributions of the source.
 
         By default the parts that can do so draw theirs, from the global generator.
         """
@@ -178,7 +178,7 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
         """Return a new cell with the same options and fresh parameters for another input width.
 
         Of a module or parameter among the options it gets a copy, whose parts draw their parameters
-        anew where they train and have a ``reset_parameters``; one that is made for a certain input
+        again where they train and have a ``reset_parameters``; one that is made for a certain input
         width, or that cells are to share, takes an override of this method.
 
         Raises:

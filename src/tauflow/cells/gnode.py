@@ -156,7 +156,7 @@ class GNODECell(AbstractGatedFlowCell):
         self.start.reset_parameters(scheme, generator)
 
     def _init_critical(self, scaling: str, generator: Generator) -> None:
-        """Draw F's recurrent and deeper weights anew, at the edge of stability."""
+        """Draw F's recurrent and deeper weights again, at the edge of stability."""
         weights = [self.W_h[: self.rows[0]], *self.W_F]
         widths = [self.hidden_size, *(weight.shape[0] for weight in weights)]
         gain = critical_gain(widths, self._mean_squared_slope(), scaling)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class ConstantBufferMixin(nn.Module):
-    """A module whose constants are rounded anew, from double precision, when its dtype changes.
+    """A module whose constants are rounded again, from double precision, when its dtype changes.
 
     Moving a plain buffer rounds what it holds: a constant of a module made in single precision
     would have seven digits in double, and one that was in half precision once, three for ever.

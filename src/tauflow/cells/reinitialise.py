@@ -13,7 +13,7 @@ def reinitialised_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options in which modules and parameters are copies, those of lists and the like too.
 
     Every part of such a module that trains and has a ``reset_parameters`` draws its parameters
-    anew, from the global generator. Other parameters start where the given ones are now.
+    again, from the global generator. Other parameters start where the given ones are now.
     """
     with_parameters = {name: value for name, value in options.items() if _list_modules(value)}
     copies: dict[str, Any] = deepcopy(with_parameters)  # together, for two may be the same one

@@ -74,7 +74,7 @@ def find_modification(cell: "AbstractCell") -> str | None:
 
     Raises:
         ShapeError: a parameter or buffer has another shape than the cell was built with. Torch
-            would broadcast some, which then are another model in silence: a bias (N,) become (1,)
+            would broadcast some, which then are another model silently: a bias (N,) become (1,)
             is shared by all neurons, one become (N, 1) differs by sequence where B equals N.
         ArgumentError: an attribute on which shapes depend has another value, or one that says what
             the cell's solver is; or a part has hooks that nothing calls.
@@ -205,7 +205,7 @@ def _join_path(path: tuple[str, ...]) -> str:
 
 
 def read_parameter(module: nn.Module, name: str, *shape: int) -> Tensor:
-    """Return a parameter of a part, which a parametrisation may compute anew at every access.
+    """Return a parameter of a part, which a parametrisation may compute again at every access.
 
     Raises:
         ShapeError: what it computes has another shape.

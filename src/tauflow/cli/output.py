@@ -108,7 +108,7 @@ def print_table(
 
 
 def print_run(run: TaskRun) -> None:
-    """Print a run beside the trivial predictions."""
+    """Print a run beside the naive baselines."""
     if run.scores is None:
         print_record(run.record, run.baselines)
     else:
@@ -122,7 +122,7 @@ def print_run(run: TaskRun) -> None:
 
 
 def print_comparison(runs: Sequence[TaskRun], report: Path) -> None:
-    """Print runs of several models on the same data, and the trivial predictions, in one table."""
+    """Print runs of several models on the same data, and the naive baselines, in one table."""
     first = runs[0]
     if first.scores is not None:
         _print_scores(runs)

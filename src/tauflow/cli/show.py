@@ -80,7 +80,7 @@ def _show_without_record(directory: Path) -> None:
         planned, metric = int(begun["recipe"]["epochs"]), str(begun.get("metric", ""))
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(
-            f"{file} is damaged. Restore it from a copy, or delete {directory} and train anew."
+            f"{file} is damaged. Restore it from a copy, or delete {directory} and train again."
         ) from error
     trouble = directory / "error.txt"
     if len(history) >= planned and not trouble.is_file():
@@ -93,7 +93,7 @@ def _show_without_record(directory: Path) -> None:
     print_line(f"{directory} is not finished: {len(history)} of {planned} epochs.")
     if trouble.is_file():
         told = trouble.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        print_line(f"It failed: {told[-1] if told else 'without a word'}")
+        print_line(f"It failed: {told[-1] if told else 'no message'}")
     print_line("Give its command again to continue; 'tauflow run' needs --resume for that.")
 
 

@@ -168,7 +168,7 @@ class TaskData:
             split: ``"train"``, ``"valid"`` or ``"test"``.
             bucket_by_length: whether a batch's sequences are of like lengths, and end where the
                 longest of them does, so that little is padding.
-            shuffle: whether to draw the order of the sequences anew in each epoch.
+            shuffle: whether to draw the order of the sequences again in each epoch.
             drop_last: whether to leave out what does not fill a batch.
             generator: of the draws; torch's global one if ``None``.
             **options: of ``torch.utils.data.DataLoader``: ``num_workers``, ``pin_memory``, ...

@@ -21,8 +21,9 @@ class BucketBatchSampler(Sampler[list[int]]):
     Args:
         data: the sequences.
         batch_size: sequences of a batch.
-        shuffle: whether to draw anew, in each epoch, who goes with whom among those of like lengths
-            and in which order the batches come; else they come from the shortest to the longest.
+        shuffle: whether to draw again, in each epoch, who goes with whom among those of like
+            lengths and in which order the batches come; else they come from the shortest to the
+            longest.
         drop_last: whether to leave out what does not fill a batch.
         generator: of the draws; torch's global one if ``None``.
     """

@@ -24,7 +24,7 @@ from .preparation import Preparation
 KIND = "estimator"
 VERSION = 1
 """Of what the facts of the file mean; a newer one is refused."""
-_ADVICE = "Copy it again from its source, or fit and save the estimator anew."
+_ADVICE = "Copy it again from its source, or fit and save the estimator again."
 _CLASSES: dict[str, type[Any]] = {
     "Preparation": Preparation,
     "Recipe": Recipe,

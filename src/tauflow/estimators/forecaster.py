@@ -47,7 +47,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
         targets: features to forecast, one or several, by name or number, or a mask of all of
             them; by default all that are not static. The others are inputs.
         window: longest piece of a sequence to train on; longer ones are cut, each piece starting
-            anew. By default none is: one long series then makes one step of an epoch.
+            again. By default none is: one long series then makes one step of an epoch.
         {shared}
     """
 
@@ -181,7 +181,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
         if len(mask) != self.n_features_in_ or np.asarray(mask).dtype != np.bool_:
             raise ArgumentError(
                 f"targets={mask} is no mask of the {self.n_features_in_} features of X. Give one "
-                "truth value for each of them, or names, or numbers."
+                "boolean for each of them, or names, or numbers."
             )
         return [place for place, marked in enumerate(mask) if marked]
 

@@ -104,7 +104,7 @@ class RaggedSequences:
     def cut_to_size(self, size: int) -> tuple["RaggedSequences", Indices]:
         """Return pieces of so many rows at most, and which sequence each is of.
 
-        Each starts anew, with a first gap of 0.
+        Each starts again, with a first gap of 0.
         """
         counts = -(-self.lengths // size)
         of = np.repeat(np.arange(len(self)), counts)

@@ -157,7 +157,7 @@ def _to_utc(name: str, dates: Sequence[Any]) -> NDArray[np.datetime64]:
         return found
     exactly: NDArray[np.datetime64] = found.astype("datetime64[ns]")
     far = (exactly.astype(found.dtype) != found) & ~np.isnat(found)
-    if far.any():  # NumPy wraps around without a word
+    if far.any():  # NumPy wraps around silently
         raise TimeError(
             f"{name} holds {found[far][0]}, which is too far from 1970 to stand beside "
             "nanoseconds. Round the others to microseconds."

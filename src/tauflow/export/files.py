@@ -28,7 +28,7 @@ from .modification_check import describe_computed_parameters, describe_modificat
 KIND = "model"
 PREDICTOR = "predictor.safetensors"
 """File of a run's folder that :func:`tauflow.load_predictor` reads."""
-_ADVICE = "Copy it again from its source, or save the model anew with tauflow.save."
+_ADVICE = "Copy it again from its source, or save the model again with tauflow.save."
 _CONSTRUCTOR_ERRORS = (
     ArithmeticError,
     AttributeError,
@@ -137,7 +137,7 @@ def build_module(path: Path, tensors: dict[str, Tensor], config: Mapping[str, An
     if difference := _find_tensor_mismatch(module, tensors):
         raise ModelFileError(
             f"{path.name}: the tensors do not fit the {config['class']} described: "
-            f"{difference}. Save the model anew with tauflow.save."
+            f"{difference}. Save the model again with tauflow.save."
         )
     with _convert_errors(path):
         ties = [names for names in find_tied_names(module) if _are_bit_equal(names, tensors)]
@@ -213,7 +213,7 @@ def find_non_tensor(state: Mapping[str, Any]) -> str:
 def _constant_buffers(module: nn.Module) -> dict[str, Tensor]:
     """Return the floating-point buffers that a state dict leaves out, as constructors make them.
 
-    Built anew they would have the default dtype, and its digits.
+    Built again they would have the default dtype, and its digits.
     """
     kept = get_state_dict(module)
     return {

@@ -261,7 +261,7 @@ def _copy_heads(heads: ClosedFormHeads, tensors: NcpsTensors, prefix: str) -> No
 
 @torch.no_grad()
 def _copy_tensor(target: Tensor, source: Tensor, name: str) -> None:
-    if target.shape != source.shape:  # copy_ would broadcast in silence
+    if target.shape != source.shape:  # copy_ would broadcast silently
         raise ArgumentError(
             f"from_ncps: {name} has shape {tuple(source.shape)}, expected {tuple(target.shape)} "
             "from "

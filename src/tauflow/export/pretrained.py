@@ -83,7 +83,7 @@ def from_pretrained(source: str | PathLike[str], *, revision: str | None = None)
     if get_config(module) != description:
         raise ModelFileError(
             f"{folder}: {CONFIG} describes another model than {WEIGHTS} holds. Copy both files "
-            "again from their source, or save the model anew."
+            "again from their source, or save the model again."
         )
     return module
 

@@ -113,7 +113,7 @@ class ExportableModel(nn.Module):
         for name, tensor in state.items():
             if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
                 raise ExportError(
-                    f"{name} holds a number that is not finite. Train the model anew."
+                    f"{name} holds a number that is not finite. Train the model again."
                 )
         self.scaling = IOScaling(scaling, self.like) if scaling else None
         self.output_size = self._compute_output_size(

@@ -224,7 +224,7 @@ def get_kernels(cell: AbstractCell) -> tuple[KernelSpec, ...]:
     """Return the kernels of a cell, in order of preference.
 
     Those of a cell of the catalog are its class's own. A cell that somebody else wrote, derived
-    from one of the catalog or not, is served by its recorded step, if at all.
+    from one of the catalog or not, is served by its traced step, if at all.
     """
     rows = tuple(row for row in KERNELS if row.cell is type(cell))
     return rows if rows or is_tracing() or is_builtin_cell(cell) else CUSTOM_CELL_KERNELS

@@ -59,7 +59,7 @@ class IPNet(ConstantBufferMixin, AbstractStatelessModel):
 
     Differs from the code: a GRU with its reset gate behind the recurrent product, and so 3 H more
     parameters, without dropout of its state; masked steps do not enter the mean of
-    :meth:`autoencoding_loss`, so that padding changes nothing; what is held out is drawn anew for
+    :meth:`autoencoding_loss`, so that padding changes nothing; what is held out is drawn again for
     every step of training, where the code draws once.
 
     Args:

@@ -33,7 +33,7 @@ KIND = "predictor"
 K = TypeVar("K")
 VERSION = 1
 """Of what the facts of the file mean; a newer one is refused."""
-_ADVICE = "Copy it again from its source, or train anew."
+_ADVICE = "Copy it again from its source, or train again."
 
 
 def save_predictor(predictor: Predictor, path: Path) -> None:

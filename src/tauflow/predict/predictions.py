@@ -29,7 +29,7 @@ def make_prediction_frame(
     """Return the answers for sequences ``first`` to before ``last`` of a table.
 
     Args:
-        outputs: classes, (B,) or (B, T); or chances of them, or values, (B, O) or (B, T, O).
+        outputs: classes, (B,) or (B, T); or probabilities of them, or values, (B, O) or (B, T, O).
         new_table: the table.
         info: what is known of the one that the model was trained on.
         first: number of the first sequence.

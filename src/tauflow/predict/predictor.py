@@ -214,7 +214,7 @@ class Predictor:
         if proba and self.card.task == "regress":
             raise ArgumentError(
                 f"the targets of {self.card.name!r} are values and no classes, so that there are "
-                "no chances of them. Call predict (leave out --proba)."
+                "no probabilities of them. Call predict (leave out --proba)."
             )
         place = next(self.model.parameters(), torch.empty(0)).device
         with evaluation_mode(self.model):
@@ -222,7 +222,9 @@ class Predictor:
         if self.table is not None:
             self._check_shape(found, batch)
         if self.card.task != "regress":
-            found = found.to(promote_to_float32(found.dtype))  # chances have more digits than half
+            found = found.to(
+                promote_to_float32(found.dtype)
+            )  # probabilities have more digits than half
         if self.card.task == "classify":
             return found.softmax(-1) if proba else found.argmax(-1)
         if self.card.task == "binary":

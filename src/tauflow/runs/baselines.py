@@ -1,4 +1,4 @@
-"""Trivial predictions, which a trained model must beat."""
+"""Naive baselines, which a trained model must beat."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from tauflow.training.score import Score
 
 
 def score_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
-    """Score trivial predictions on the test part.
+    """Score naive baselines on the test part.
 
     ``persistence``, of a forecast: what is to be predicted stays as it was last measured.
     ``seasonal naive``, if the season is known: it is as it was a season ago. What the sequence, or
@@ -42,7 +42,7 @@ def score_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
 
 
 def make_baseline_models(data: TaskData) -> list[tuple[str, nn.Module]]:
-    """Return trivial predictions of a table, which any metric can score, as models with names.
+    """Return naive baselines of a table, which any metric can score, as models with names.
 
     Those of values are as :func:`baselines` has them; of classes there is ``most frequent class``,
     whose probabilities are the shares of the classes in the training part.

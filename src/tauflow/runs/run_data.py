@@ -40,12 +40,12 @@ class CsvFile:
 
 @dataclass(frozen=True)
 class RunData:
-    """Loaded data, what tells them from others, and what trivial predictions are made of.
+    """Loaded data, what tells them from others, and what naive baselines are made of.
 
     Args:
         data: with the metric that selects, in their card.
         part: what tells them from others.
-        baseline_data: what trivial predictions are made of.
+        baseline_data: what naive baselines are made of.
         requested_metrics: names of metrics, as they were given.
         shown: names of the metrics that reports show.
     """

@@ -40,7 +40,7 @@ class TaskRun:
 
     Args:
         record: what came out.
-        baselines: names and test scores of trivial predictions.
+        baselines: names and test scores of naive baselines.
         directory: where checkpoints, log, record, report and predictor are; no predictor if a file
             cannot hold the model, which ``notes`` then say.
         notes: what else to say of the result.

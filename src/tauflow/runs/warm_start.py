@@ -54,7 +54,7 @@ def warm_start_from_shorter_run(job: Job, data: TaskData, runs_dir: Path) -> int
         if (target / "run.json").exists():  # another program was faster
             return 0
         # In this order a copy that is cut off is a run before its first checkpoint, and starts
-        # anew.
+        # again.
         for name in ("run.json", "log.jsonl", "best.safetensors", "last.safetensors"):
             if (shorter / name).exists():
                 write_atomically(target / name, (shorter / name).read_bytes())

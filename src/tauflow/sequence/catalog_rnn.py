@@ -73,7 +73,7 @@ class CatalogRNN(SequenceModule):
 def check_layer_option_names(cell_class: type[AbstractCell]) -> None:
     """Raise :class:`OptionError` if a cell has an option by the name of a layer's argument.
 
-    Where options of cell and layers are given together, the layers would take it in silence.
+    Where options of cell and layers are given together, the layers would take it silently.
     """
     parameters = inspect.signature(cell_class.__init__).parameters
     if both := [name for name in layer_option_names() if name in parameters]:

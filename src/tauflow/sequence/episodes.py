@@ -1,4 +1,4 @@
-"""Episodes inside a batch: sequences cut where they start anew, and run side by side as rows."""
+"""Episodes inside a batch: sequences cut where they start again, and run side by side as rows."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +19,7 @@ _MAX_PADDING_RATIO = 4
 def run_episodes(
     inputs: SequenceInputs, initial_states: InitialStates, run: RunEpisodes, *, directions: int
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return what ``run`` gives if every cell starts anew before the steps of
+    """Return what ``run`` gives if every cell starts again before the steps of
     ``inputs.episode_start``.
 
     Args:
@@ -33,17 +33,17 @@ def run_episodes(
     batch, steps = inputs.episode_start.shape
     if not batch:
         return run(replace(inputs, episode_start=None), initial_states)
-    begins, anew = inputs.episode_start.clone(), inputs.episode_start[:, 0]
+    begins, again = inputs.episode_start.clone(), inputs.episode_start[:, 0]
     if directions == 2 and inputs.mask is not None:
         # Backwards a sequence ends with its first sample, and not with what is masked before that.
         earliest = inputs.mask & (inputs.mask.cumsum(1) == 1)
-        anew = (begins & earliest).any(1)
+        again = (begins & earliest).any(1)
         begins &= ~earliest
     begins[:, 0] = True
     row, first = begins.nonzero(as_tuple=True)
     following = torch.cat([first[1:], first.new_zeros(1)])  # 0 where the next row's begins
     length = torch.where(following > 0, following, steps) - first
-    carried = (first == 0) & ~anew[row], following == 0
+    carried = (first == 0) & ~again[row], following == 0
     final = (following == 0, first == 0)
     places: list[Tensor] = []
     outputs: list[Tensor] = []

@@ -55,7 +55,7 @@ class SequenceInputs:
         batched: whether the caller passed a batch axis.
         packed: the caller's PackedSequence, or ``None``.
         t: absolute times as the caller gave them, padded, or ``None``.
-        episode_start: (B, T) bool, steps before which states start anew, or ``None``.
+        episode_start: (B, T) bool, steps before which states start again, or ``None``.
         episodes: which pieces of the caller's sequences the rows are, or ``None`` for whole ones.
     """
 
@@ -108,7 +108,7 @@ def prepare_inputs(
         mask: valid steps.
         lengths: valid lengths.
         observed: measured features.
-        episode_start: steps before which states start anew.
+        episode_start: steps before which states start again.
         has_initial_state: whether the call starts from a state; ``t`` then has one more entry in
             front.
 
@@ -121,7 +121,7 @@ def prepare_inputs(
     gap: Tensor | float | int | None = _pad_if_packed(where, packed, "dt", dt)
     times: Tensor | None = _pad_if_packed(where, packed, "t", t)
     measured: Tensor | None = _pad_if_packed(where, packed, "observed", observed)
-    anew: Tensor | None = _pad_if_packed(where, packed, "episode_start", episode_start)
+    again: Tensor | None = _pad_if_packed(where, packed, "episode_start", episode_start)
     check_floating_point(where, x=x)
     if x.ndim not in (2, 3) or x.shape[-1] != input_size or x.shape[-2] == 0:
         raise shape_error(
@@ -134,7 +134,7 @@ def prepare_inputs(
     batched = x.ndim == 3
     per_step = gap if isinstance(gap, Tensor) and gap.ndim > 0 else None
     check_same_device(
-        where, x, t=times, dt=per_step, mask=mask, observed=measured, episode_start=anew
+        where, x, t=times, dt=per_step, mask=mask, observed=measured, episode_start=again
     )
 
     def batch(value: Tensor) -> Tensor:
@@ -144,9 +144,9 @@ def prepare_inputs(
     if measured is not None:
         measured = _check_observed(where, batch(check_bool_tensor(where, observed=measured)), x)
     mask = _resolve_mask(where, x, mask, lengths, batched)
-    if anew is not None:
-        anew = _check_episode_start(
-            where, batch(check_bool_tensor(where, episode_start=anew)), x, times, mask
+    if again is not None:
+        again = _check_episode_start(
+            where, batch(check_bool_tensor(where, episode_start=again)), x, times, mask
         )
     gaps = resolve_dt(
         where,
@@ -162,7 +162,7 @@ def prepare_inputs(
         # Padding may hold anything, NaN too, and must not reach values or gradients.
         x = x.masked_fill(~mask.unsqueeze(-1), 0.0)
         gaps = gaps.masked_fill(~mask, 0.0)
-    return SequenceInputs(x, gaps.unsqueeze(-1), mask, measured, batched, packed, times, anew)
+    return SequenceInputs(x, gaps.unsqueeze(-1), mask, measured, batched, packed, times, again)
 
 
 def infer_observed(inputs: SequenceInputs) -> SequenceInputs:
@@ -229,14 +229,14 @@ def _resolve_mask(
         return None
     mask = check_bool_tensor(where, mask=mask)
     mask = _check_per_step(where, "mask", mask if batched else mask.unsqueeze(0), x)
-    # The caller may fill it anew before the backward pass.
+    # The caller may fill it again before the backward pass.
     return mask.clone() if torch.is_grad_enabled() else mask
 
 
 def _check_episode_start(
     where: str, episode_start: Tensor, x: Tensor, times: Tensor | None, mask: Tensor | None
 ) -> Tensor:
-    """Return the valid steps before which states start anew: the first ones from a reset on."""
+    """Return the valid steps before which states start again: the first ones from a reset on."""
     if times is not None:
         raise ArgumentError(
             f"{where}: with episode_start, give dt (gaps) instead of t: times do not say what "

@@ -205,7 +205,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             lengths: valid steps of each sequence, (B,), the same for padding on the right.
             observed: (B, T, I) bool, for cells that model which features were measured; by default
                 those that are not NaN.
-            episode_start: (B, T) bool, episodes inside a batch: every state starts anew, from the
+            episode_start: (B, T) bool, episodes inside a batch: every state starts again, from the
                 cells' own initial states, before the steps where it is true, and flows over their
                 ``dt``. At a masked step it is put off until the next valid one. The episodes run
                 side by side. Not with ``t`` or ``parallel``.
@@ -296,7 +296,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             h: state before it, (B, S) or (S,), or its parts; by default the initial one.
             dt: time since the sample before, a number or (B,).
             observed: (B, I) or (I,) bool, which features were measured.
-            episode_start: (B,) or () bool, sequences that start anew, from :meth:`initial_state`.
+            episode_start: (B,) or () bool, sequences that start again, from :meth:`initial_state`.
 
         Returns:
             The outputs, (B, H) or (H,), and the state, (B, S) or (S,).

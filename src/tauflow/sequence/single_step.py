@@ -49,7 +49,7 @@ def run_single_step(
 def _restart_episodes(
     where: str, module: "SequenceModule", h: State, episode_start: Tensor, batch: tuple[int, ...]
 ) -> Tensor:
-    """Return the state with the initial one where sequences start anew."""
+    """Return the state with the initial one where sequences start again."""
     if tuple(episode_start.shape) != batch:
         raise shape_error(
             where, "episode_start", episode_start, str(batch), "One entry per sequence."

@@ -168,7 +168,7 @@ def check_adjoint_parameters(
 ) -> None:
     """Raise unless every tensor that the field depends on and that needs a gradient is listed once.
 
-    The backward solve would leave it without a gradient, or count it twice, and without a word.
+    The backward solve would leave it without a gradient, or count it twice, and silently.
     """
     slope = field(h.detach())
     listed = {id(p) for p in parameters}

@@ -11,7 +11,7 @@ from tauflow._internal.checks import find_type_mismatch
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.errors import CheckpointError
 
-_ADVICE = "Restore it from a copy, or delete the run directory and train anew."
+_ADVICE = "Restore it from a copy, or delete the run directory and train again."
 
 
 @dataclass
@@ -147,5 +147,5 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
             version.
     """
     if not path.is_file():
-        raise CheckpointError(f"there is no file {path}. Check the path, or start the run anew.")
+        raise CheckpointError(f"there is no file {path}. Check the path, or start the run again.")
     return read_tensor_file(path, kind, error=CheckpointError, advice=_ADVICE)

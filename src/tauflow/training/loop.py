@@ -362,7 +362,7 @@ def _open_run_directory(directory: RunDirectory, run: Trainer, *, resume: bool) 
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint in {directory.path} does not fit this model: {error}. Restore it from "
-            "a copy, or delete the directory and train anew."
+            "a copy, or delete the directory and train again."
         ) from error
     selection.epoch, selection.value = saved.best_epoch, saved.best_metric
     if saved.best_epoch is not None:

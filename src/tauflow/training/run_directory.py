@@ -127,7 +127,7 @@ class RunDirectory:
         if facts.get("epoch") != epoch:
             raise CheckpointError(
                 f"{self._best} holds the weights of epoch {facts.get('epoch')}, but the best epoch "
-                f"was {epoch}. Restore the directory from a copy, or delete it and train anew."
+                f"was {epoch}. Restore the directory from a copy, or delete it and train again."
             )
         return weights
 
@@ -147,7 +147,7 @@ class RunDirectory:
         except (ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"{self._run} is damaged. Restore it from a copy, or delete {self.path} and train "
-                "anew."
+                "again."
             ) from error
         now = _flatten(self.description)
         defaults = _flatten({"recipe": Recipe().to_dict()})

@@ -1,4 +1,4 @@
-"""The wirings by name, and the way back from a dictionary."""
+"""The wirings by name, and the backward pass from a dictionary."""
 
 import inspect
 from collections.abc import Mapping

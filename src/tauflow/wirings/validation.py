@@ -52,7 +52,7 @@ def build_synapses(wiring: AbstractWiring, input_size: int) -> Synapses:
         ):
             raise WiringError(
                 f"{type(wiring).__name__}.build({input_size}) returned other synapses when it was "
-                "called again. Draw them with a generator that every call seeds anew."
+                "called again. Draw them with a generator that every call seeds again."
             )
     return built
 
@@ -93,7 +93,7 @@ def check_layers(
     if neurons[:output_size] != list(range(output_size)):
         raise WiringError(
             f"{where}: the last layer, {last!r}, must begin with the output "
-            f"neurons 0 to {output_size - 1}. Number the neurons anew, or lower output_size."
+            f"neurons 0 to {output_size - 1}. Number the neurons again, or lower output_size."
         )
 
 

@@ -28,14 +28,14 @@ OPTIONAL = ("dt", "mask", "observed", "y_mask")
 def batch(sequences, steps=5, *, without=(), seed=0):
     generator = torch.Generator().manual_seed(seed)
 
-    def chances(*shape):
+    def probabilities(*shape):
         return torch.rand(shape, generator=generator) < 0.7
 
     fields = {
         "dt": torch.rand(sequences, steps, generator=generator),
-        "mask": chances(sequences, steps),
-        "observed": chances(sequences, steps, 2),
-        "y_mask": chances(sequences, steps, 1),
+        "mask": probabilities(sequences, steps),
+        "observed": probabilities(sequences, steps, 2),
+        "y_mask": probabilities(sequences, steps, 1),
     }
     return SequenceBatch(
         torch.randn(sequences, steps, 2, generator=generator),

@@ -48,17 +48,17 @@ def test_scores_by_name_and_predictions_are_those_of_a_loop_over_folds():
     X = SequenceCollection(frame, **TABLE)
     y, folds = X.per_sequence(state), StratifiedKFold(3)
     assert y.tolist() == state.groupby(frame["who"], sort=False).first().tolist()
-    scores, chances = [], np.empty((len(y), 2))
+    scores, probabilities = [], np.empty((len(y), 2))
     for train, test in folds.split(np.zeros(len(y)), y):
         rows = frame["who"].isin(X.ids[train])
         fitted = SequenceClassifier(**SMALL).fit(frame[rows], state[rows], **TABLE)
-        chances[test] = fitted.predict_proba(frame[~rows])
-        scores.append(roc_auc_score(y[test], chances[test, 1]))
+        probabilities[test] = fitted.predict_proba(frame[~rows])
+        scores.append(roc_auc_score(y[test], probabilities[test, 1]))
     estimator = SequenceClassifier(**SMALL)
     found = cross_val_score(estimator, X, y, scoring="roc_auc", cv=folds, error_score="raise")
     np.testing.assert_allclose(found, scores, rtol=1e-12)
     found = cross_val_predict(estimator, X, y, cv=folds, method="predict_proba", n_jobs=2)
-    np.testing.assert_allclose(found, chances, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(found, probabilities, rtol=0, atol=1e-7)
 
 
 def test_searches_calibration_thresholds_and_permutations_work_with_groups():

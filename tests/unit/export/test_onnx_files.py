@@ -207,7 +207,7 @@ def test_a_description_of_another_file_is_not_written_over(tmp_path):
         to_c(rnn, tmp_path, name="m")
     assert first.metadata_path.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.json", "m.onnx"]
-    again = to_onnx(rnn, tmp_path / "m.onnx", mode="step", fixed_dt=0.5)  # itself, anew
+    again = to_onnx(rnn, tmp_path / "m.onnx", mode="step", fixed_dt=0.5)  # itself, again
     assert json.loads(again.metadata_path.read_text())["gap"] == 0.5
     to_c(rnn, tmp_path / "c", name="m")
     to_c(rnn, tmp_path / "c", name="m", fixed_dt=1.0)

@@ -1,4 +1,4 @@
-"""Recorded steps do what the steps do, operation by operation and cell by cell."""
+"""Traced steps do what the steps do, operation by operation and cell by cell."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the loops keep for the way back is theirs again, whatever hooks or graphs did with it."""
+"""What the loops keep for the backward pass is theirs again, whatever hooks or graphs did."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Whatever is set anew on a cell is noticed, whether or not it looks or lies as before."""
+"""Whatever is set again on a cell is noticed, whether or not it looks or lies as before."""
 
 import gc
 import weakref

@@ -33,7 +33,7 @@ def gappy(complete):
 
 
 def of_nan(model, info, frame):
-    """Return a model's chances for each patient, told by NaN in x what is missing, (B, C)."""
+    """Return a model's probabilities for each patient, told by NaN in x what is missing, (B, C)."""
     found = []
     for _, own in frame.groupby("patient"):
         x = (torch.tensor(own[["a", "b"]].to_numpy()) - info.x_mean) / info.x_scale

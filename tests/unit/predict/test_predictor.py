@@ -64,10 +64,10 @@ def test_classes_have_their_names_and_chances_add_up(loaded, table):
     found = predictor.predict(table.drop(columns="died"))
     assert list(found) == ["patient", "died"]
     assert found["patient"].tolist() == list(range(20))
-    chances = predictor.predict_proba(table)
-    assert list(chances) == ["patient", "no", "yes"]
-    assert chances[["no", "yes"]].sum(axis=1).tolist() == pytest.approx([1.0] * 20)
-    assert found["died"].tolist() == chances[["no", "yes"]].idxmax(axis=1).tolist()
+    probabilities = predictor.predict_proba(table)
+    assert list(probabilities) == ["patient", "no", "yes"]
+    assert probabilities[["no", "yes"]].sum(axis=1).tolist() == pytest.approx([1.0] * 20)
+    assert found["died"].tolist() == probabilities[["no", "yes"]].idxmax(axis=1).tolist()
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_classes_are_what_they_are_in_the_table(classes, kind, table, tmp_path):
     frame = table.assign(died=[classes[number % 2] for number in table["patient"]])
     data = from_table(frame, task="classification", target="died", **SAID)
     before, after = reloaded(data, tmp_path / "p")
-    found, chances = after.predict(frame)["died"], after.predict_proba(frame)
+    found, probabilities = after.predict(frame)["died"], after.predict_proba(frame)
     assert set(found) <= set(classes)
     assert kind is None or found.dtype == kind
-    assert found.astype(str).tolist() == chances[list(data.table.outputs)].idxmax(1).tolist()
+    assert found.astype(str).tolist() == probabilities[list(data.table.outputs)].idxmax(1).tolist()
     assert found.equals(before.predict(frame)["died"])
 
 
@@ -111,7 +111,7 @@ def test_older_files_say_no_kind_and_give_names(table, tmp_path):
     older = {name: value for name, value in facts["table"].items() if name != "kind"}
     write_tensor_file(tmp_path / "old", "predictor", tensors, {**facts, "table": older})
     assert set(tauflow.load_predictor(tmp_path / "old").predict(table)["died"]) <= {"0", "1"}
-    wrong = {**facts, "table": {**older, "kind": "truth values"}}
+    wrong = {**facts, "table": {**older, "kind": "booleans"}}
     write_tensor_file(tmp_path / "odd", "predictor", tensors, wrong)
     with pytest.raises(ModelFileError, match="is damaged, or from another version"):
         tauflow.load_predictor(tmp_path / "odd")

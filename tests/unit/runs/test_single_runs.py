@@ -42,13 +42,13 @@ def test_a_finished_run_goes_on_with_more_epochs(tmp_path):
     short_run(tmp_path)
     more = replace(SHORT, epochs=3)
     longer = short_run(tmp_path, recipe=more, resume=True)
-    anew = short_run(tmp_path, recipe=more)
-    assert longer.directory != anew.directory
+    again = short_run(tmp_path, recipe=more)
+    assert longer.directory != again.directory
     seconds = [row["seconds"] for row in longer.record.history]
     assert seconds[:2] == [
         row["seconds"] for row in short_run(tmp_path, resume=True).record.history
     ]
-    assert (longer.record.epochs, longer.record.test) == (3, anew.record.test)
+    assert (longer.record.epochs, longer.record.test) == (3, again.record.test)
 
 
 def test_a_run_goes_on_whichever_folder_the_shorter_one_has(tmp_path):

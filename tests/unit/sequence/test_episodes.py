@@ -1,4 +1,4 @@
-"""Sequences that start anew inside a batch, and single steps: each equals a loop by hand."""
+"""Sequences that start again inside a batch, and single steps: each equals a loop by hand."""
 
 from itertools import pairwise
 

@@ -338,7 +338,7 @@ def test_a_checkpoint_of_tensors_of_other_shapes_is_refused(tmp_path):
         else:
             damaged.rng["cpu"] = torch.zeros(3, dtype=torch.uint8)
         checkpoint.write_checkpoint(path, damaged)
-        with pytest.raises(CheckpointError, match=r"(?s)does not fit this model: .*train anew"):
+        with pytest.raises(CheckpointError, match=r"(?s)does not fit this model: .*train again"):
             fit(tmp_path, recipe=more)
     checkpoint.write_checkpoint(path, whole)
     assert fit(tmp_path, recipe=more).epochs == 4

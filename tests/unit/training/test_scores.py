@@ -64,8 +64,8 @@ def by_sklearn(name, prediction, y):
         return sk.accuracy_score(y, prediction[:, 0] > 0)
     if name == "bce":
         return sk.log_loss(y, 1 / (1 + np.exp(-prediction[:, 0])), labels=[0, 1])
-    chances = np.exp(prediction) / np.exp(prediction).sum(-1, keepdims=True)
-    return sk.log_loss(y, chances, labels=range(C))
+    probabilities = np.exp(prediction) / np.exp(prediction).sum(-1, keepdims=True)
+    return sk.log_loss(y, probabilities, labels=range(C))
 
 
 @pytest.mark.parametrize("masked", ["mask", "y_mask", "both", "neither"])

@@ -41,15 +41,15 @@ def splits(*, every_field):
     x = torch.randn(38, 5, 2, generator=generator)
     data = SequenceBatch(x, x[..., :1].cumsum(1))
     if every_field:
-        chances = torch.rand(4, 38, 5, 2, generator=generator)
-        mask = chances[1, ..., 0] < 0.9
+        probabilities = torch.rand(4, 38, 5, 2, generator=generator)
+        mask = probabilities[1, ..., 0] < 0.9
         mask[:, 0] = True
         data = replace(
             data,
-            dt=chances[0, ..., 0],
+            dt=probabilities[0, ..., 0],
             mask=mask,
-            observed=chances[2] < 0.7,
-            y_mask=(chances[3, ..., :1] < 0.7) & mask.unsqueeze(-1),
+            observed=probabilities[2] < 0.7,
+            y_mask=(probabilities[3, ..., :1] < 0.7) & mask.unsqueeze(-1),
         )
     return {"train": data[:22], "valid": data[22:30], "test": data[30:]}
 

@@ -131,8 +131,8 @@ def test_several_classes_equal_scikit_learn(name, per_step, weighted):
     if weight is not None:
         each = weight[:, None].expand(y.shape) if per_step else weight
         given = {"sample_weight": each[chosen].numpy()}
-    chances = logits[chosen].double().softmax(-1).numpy()
-    assert float(found) == pytest.approx(SEVERAL[name](y[chosen].numpy(), chances, **given))
+    probabilities = logits[chosen].double().softmax(-1).numpy()
+    assert float(found) == pytest.approx(SEVERAL[name](y[chosen].numpy(), probabilities, **given))
 
 
 def test_classes_that_do_not_occur_are_left_out_of_means():
@@ -140,8 +140,8 @@ def test_classes_that_do_not_occur_are_left_out_of_means():
     y, logits = torch.randint(0, 3, (60,), generator=draw), torch.randn(60, 5, generator=draw)
     logits[:, 3] = -99.0
     batch = SequenceBatch(torch.zeros(60, 1, 1), y)
-    chances = logits.softmax(-1).numpy()
-    areas = [sk.roc_auc_score(y == k, chances[:, k]) for k in range(3)]
+    probabilities = logits.softmax(-1).numpy()
+    areas = [sk.roc_auc_score(y == k, probabilities[:, k]) for k in range(3)]
     assert float(METRICS["auroc"](logits, batch)) == pytest.approx(sum(areas) / 3)
     f1 = sk.f1_score(y, logits.argmax(1), average="macro")
     assert float(METRICS["f1"](logits, batch)) == pytest.approx(f1)

@@ -144,7 +144,7 @@ def report(
     tables: Annotated[list[Path] | None, typer.Argument(help="Your tables, as TOML files.")] = None,
     results: ResultsOption = Path("results"),
     baselines: Annotated[
-        bool, typer.Option("--baselines", help="Score trivial predictions first; needs the data.")
+        bool, typer.Option("--baselines", help="Score naive baselines first; needs the data.")
     ] = False,
 ) -> None:
     """Write one report on all results: every table, ours beside published, with plots."""

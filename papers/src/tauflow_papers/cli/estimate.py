@@ -17,7 +17,7 @@ def estimate(
     """Time a few batches of a table's rows, and say how long the runs that are missing would take.
 
     Estimates are kept with the results, and tauflow report names them beside rows that were not
-    run; those of another kind of machine are made anew.
+    run; those of another kind of machine are made again.
     """
     from tauflow.cli.argument_parsing import split_row_names
     from tauflow.cli.output import print_line, print_table

@@ -46,7 +46,7 @@ def load_or_parse(
             different names or options.
         paths: every file that ``parse`` reads, verified; their names and bytes are part of the key.
         version: of the parser; raise it whenever ``parse`` changes.
-        parse: parses the files into named arrays of truth values, integers or real numbers.
+        parse: parses the files into named arrays of booleans, integers or real numbers.
         options: what else the result depends on, as JSON can hold it.
 
     Returns:

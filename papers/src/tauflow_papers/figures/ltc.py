@@ -33,7 +33,7 @@ _COST_COLUMNS = (
 
 
 class _LeakyNeuralODE(nn.Module):
-    """A neural ODE with leak, whose way back grows what the way there forgets."""
+    """A neural ODE with leak, whose backward pass grows what the forward pass forgets."""
 
     def __init__(self, size: int, hidden: int) -> None:
         super().__init__()
@@ -154,8 +154,8 @@ ENTRIES = (
         source=f"{PAPER}, 2020 draft, Figure 2",
         caption="A: a neural ODE and what Heun's method makes of it; short lines to where the flow "
         "leads from each computed state lie on its curve, as the errors of single steps (C) are "
-        "small. B: the way back from the computed end, as the "
-        "adjoint method takes it, leaves the way there. C: errors of 16 such flows, backwards "
+        "small. B: the backward pass from the computed end, as the "
+        "adjoint method takes it, leaves the forward pass. C: errors of 16 such flows, backwards "
         "against the states of the forward pass.",
         compute=_figure_2,
         differences=("The published figure is a sketch; these errors are measured.",),

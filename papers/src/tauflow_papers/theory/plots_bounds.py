@@ -1,4 +1,4 @@
-"""Pictures of bounds that hold for any input, and of errors on the way there and back."""
+"""Pictures of bounds that hold for any input, and of errors in the forward pass and back."""
 
 from typing import TYPE_CHECKING
 

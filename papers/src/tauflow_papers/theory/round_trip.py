@@ -1,8 +1,8 @@
 r"""Solve a flow forwards, then backwards from where the solver came to.
 
 The adjoint method needs the states of the forward pass again, and finds them by solving backwards
-in time. Every step has a local truncation error, forwards and backwards, so that the way back is
-another one than the way there.
+in time. Every step has a local truncation error, forwards and backwards, so that the backward pass
+is another one than the forward pass.
 
 Sources: Hasani et al. 2020, first draft of "Liquid Time-constant Networks", Figure 2; Lechner &
 Hasani 2020, "Learning long-term dependencies in irregularly-sampled time series", Figure 2.
@@ -23,7 +23,7 @@ _NUM_REFERENCE_SUBSTEPS = 200  # RK4 steps for each step that is judged
 
 @dataclass(frozen=True, eq=False)
 class RoundTrip:
-    """The way there, the way back, and the truth.
+    """The forward pass, the backward pass, and the truth.
 
     Args:
         t: times of the steps.
@@ -31,7 +31,7 @@ class RoundTrip:
         forward: what the solver found.
         oracle: where the flow takes each state that the solver found within the next step; what it
             misses from the solver's next state is the local truncation error.
-        backward: the solver's way back from its own end, at the same times.
+        backward: the solver's backward pass from its own end, at the same times.
     """
 
     t: Float[Tensor, " P"]
@@ -42,7 +42,7 @@ class RoundTrip:
 
     @property
     def forward_error(self) -> Float[Tensor, " P"]:
-        """Root mean square distance of the way there from the truth."""
+        """Root mean square distance of the forward pass from the truth."""
         return _compute_distance(self.forward, self.truth)
 
     @property
@@ -52,7 +52,7 @@ class RoundTrip:
 
     @property
     def backward_error(self) -> Float[Tensor, " P"]:
-        """Root mean square distance of the way back from the way there."""
+        """Root mean square distance of the backward pass from the forward pass."""
         return _compute_distance(self.backward, self.forward)
 
 

@@ -21,7 +21,7 @@ def places(tmp_path):
 
 def test_the_best_on_validation_data_is_chosen(places):
     found = grid_search(tiny(), "gru", GRID, **places)
-    # Worked out anew: every combination trained by itself, the lowest validation error wins.
+    # Worked out again: every combination trained by itself, the lowest validation error wins.
     row, scores = tiny().row("gru"), {}
     for lr, size in itertools.product([0.01, 0.1], [2, 3]):
         changed = replace(

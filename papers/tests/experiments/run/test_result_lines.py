@@ -52,7 +52,7 @@ BROKEN = {
     "an unknown key": (record(metrc="x"), "unknown key 'metrc'.*Did you mean 'metric'"),
     "no status": (record().replace('"status": "done", ', ""), "the key 'status' is missing"),
     "a text for a number": (record(test="0.5"), "test must be a float or None, got '0.5'"),
-    "a truth value": (record(seed=True), "seed must be an int, got True"),
+    "a boolean": (record(seed=True), "seed must be an int, got True"),
     "no recipe": (record(config={}), "config.recipe.epochs must be an int of 1 or more, got None"),
     "no epochs": (record(config={"recipe": {}}), "config.recipe.epochs must be an int"),
     "a score left out": (

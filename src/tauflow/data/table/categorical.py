@@ -41,7 +41,7 @@ class Categorical:
 
     @classmethod
     def from_formatted(cls, values: NDArray[Any]) -> "Categorical":
-        """Return the column of the words for numbers, truth values, dates or durations."""
+        """Return the column of the words for numbers, booleans, dates or durations."""
         if values.dtype.itemsize > 8:
             return cls.from_values([str(cell) for cell in values.tolist()])
         keys = values if values.dtype.kind in "biu" else values.view(f"i{values.dtype.itemsize}")
@@ -102,7 +102,7 @@ class Categorical:
         return list(places), np.array(of_each, np.int64)[found.codes]
 
     def set_value(self, cell: Any, rows: NDArray[Any]) -> "Categorical":
-        """Return the column with a cell, which none has yet, in some rows, (R,) of truth values."""
+        """Return the column with a cell, which none has yet, in some rows, (R,) of booleans."""
         if not rows.any():
             return self
         codes = self.codes.copy()
@@ -124,7 +124,7 @@ def factorize(keys: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return which of the different keys each is, (R,), and these, as they first occur.
 
     Args:
-        keys: (R,), numbers or truth values.
+        keys: (R,), numbers or booleans.
     """
     if keys.size and keys.dtype.kind in "iu" and keys[0] == 0:
         highest = np.maximum.accumulate(keys)

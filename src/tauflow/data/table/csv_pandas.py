@@ -285,7 +285,7 @@ def _is_exact(numbers: NDArray[Any]) -> bool:
 def _to_column(pandas: Any, series: Any) -> Column | None:
     """Return cells of text, those that are what is in the file.
 
-    ``None`` of others, which are truth values, very large numbers, or both.
+    ``None`` of others, which are booleans, very large numbers, or both.
     """
     text = ("string", "empty")
     if isinstance(series.dtype, np.dtype) and pandas.api.types.infer_dtype(series) not in text:

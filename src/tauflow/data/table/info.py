@@ -37,7 +37,7 @@ class TableInfo:
             column are 0 there.
         variables: of a long table.
         kind: of classes, what they are in the table (``outputs`` has their names): ``"texts"``,
-            ``"truth values"``, ``"whole numbers"`` or ``"numbers"``.
+            ``"booleans"``, ``"whole numbers"`` or ``"numbers"``.
         groups: of each id of the test part, its group, where groups were given.
         named: whether the user named the features, so that what else is in a table is not read.
         fill: where inputs say what was measured, what stands for a missing value: the ``"last"``

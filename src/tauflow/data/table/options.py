@@ -64,7 +64,7 @@ DUPLICATES = ("error", "mean", "last")
 DECIMALS = (".", ",")
 TEXT_LABELS, BOOLEAN_LABELS, INTEGER_LABELS, FLOAT_LABELS = (
     "texts",
-    "truth values",
+    "booleans",
     "whole numbers",
     "numbers",
 )
@@ -93,11 +93,11 @@ class TableOptions:
             Without one, the rows of a sequence are one step apart.
         target: column to predict, or several of a regression. In next-step prediction they are the
             ones to predict, and inputs; without any, all features that are numbers are.
-        features: columns of the inputs; by default all others. They hold numbers, truth values, or
+        features: columns of the inputs; by default all others. They hold numbers, booleans, or
             text that is a category: each category of a column is one input, 1 or 0. Where the
             dtype says that a column is categorical, codes are categories too.
         task: ``"classification"``, ``"regression"`` or ``"next-step"``. By default next-step
-            without a target; classification if the target is text, truth values, of a categorical
+            without a target; classification if the target is text, booleans, of a categorical
             dtype, or whole numbers with at most 20 different values; regression otherwise. A class
             that a CSV file writes 01 is not the class 1.
         per_step: whether there is one target per row, rather than one per id. By default there is
@@ -121,7 +121,7 @@ class TableOptions:
             with targets in their rows: the rows of each id are cut, in their order, into an early
             sequence for training, a middle one for validation and a late one for the test. No row
             is in two parts, nor is the row that a next-step target is taken from. Each sequence
-            starts anew, its first gap 0; an id with too few rows is for training alone. Each id is
+            starts again, its first gap 0; an id with too few rows is for training alone. Each id is
             cut for itself: training rows of one may be later than test rows of another.
         long: columns of the variable and of its value, where each row holds one value, as in
             hospital and sensor records: each variable becomes a feature, missing at times at which

@@ -34,7 +34,7 @@ def list_key_columns(
 def check_prediction_columns(info: TableInfo, card: DatasetCard) -> None:
     """Raise :class:`ArgumentError` if answers would have two columns of one name.
 
-    Classes are named by their target, or where chances are asked for, each by its own name.
+    Classes are named by their target, or where probabilities are asked for, each by its own name.
     """
     named = info.options.targets[:1] if info.y_scale is None else ()
     before = list_key_columns(info.options, card, has_lead_times=info.ahead is not None)

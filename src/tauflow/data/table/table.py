@@ -47,7 +47,7 @@ class Table:
 
     Args:
         where: what to call the table in a message.
-        columns: one per name, all as long: arrays of numbers, truth values, dates or durations, or
+        columns: one per name, all as long: arrays of numbers, booleans, dates or durations, or
             objects, among them text.
         row_numbers: how a message counts each row.
         row_number_suffix: what to add to the number of a row, so that a reader finds it.
@@ -174,7 +174,7 @@ class Table:
     def numbers(self, column: str) -> Floats:
         """Return a column as numbers, NaN where it has no value, (R,).
 
-        Truth values are numbers in a column of nothing else: TRUE among measurements is a mistake.
+        Booleans are numbers in a column of nothing else: TRUE among measurements is a mistake.
 
         Raises:
             DataError: a cell is not a finite number of single precision, or the column holds dates
@@ -325,7 +325,7 @@ def parse_exact_number(value: Any) -> float | int | None:
 
 
 def parse_boolean(value: Any) -> float | None:
-    """Return 1 or 0 for a truth value or its word, ``None`` for another thing."""
+    """Return 1 or 0 for a boolean or its word, ``None`` for another thing."""
     if isinstance(value, str):
         return BOOLEAN_TEXTS.get(value)
     return float(value) if isinstance(value, bool) else None

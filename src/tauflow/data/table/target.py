@@ -109,7 +109,7 @@ def build_target(
 ) -> Target:
     """Return what is to be predicted.
 
-    Without a target it is next-step prediction. Text, truth values, and whole numbers with at most
+    Without a target it is next-step prediction. Text, booleans, and whole numbers with at most
     :data:`FEW` values are classes; other numbers are values of a regression.
 
     Args:
@@ -213,7 +213,7 @@ def _check_complete_ids(where: str, target: Target) -> Target:
 def infer_kind(table: Table, column: str, *, most: float = math.inf) -> tuple[str, int]:
     """Return what a column holds, and how many different values.
 
-    Text that reads as numbers or truth values is text, but for that of a file of nothing else. Even
+    Text that reads as numbers or booleans is text, but for that of a file of nothing else. Even
     there 01 is text: as a number it would be the same class as 1, and be called so in answers.
 
     Args:

@@ -240,7 +240,7 @@ def _parse_each_date(table: Table, column: str, values: Categorical) -> NDArray[
     if not any(finer):
         return found
     far = (found < _NANOSECONDS_FROM) | (found > _NANOSECONDS_TO)
-    if far.any():  # NumPy would wrap around without a word
+    if far.any():  # NumPy would wrap around silently
         expected = f"dates from {_NANOSECONDS_FROM} to {_NANOSECONDS_TO} beside nanoseconds"
         raise wrong(int(np.argmax(far)), expected)
     exactly: NDArray[np.datetime64] = found + np.array(finer, "timedelta64[ns]")

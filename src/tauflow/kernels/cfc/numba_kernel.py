@@ -66,7 +66,7 @@ class NumbaCfC(CfCKernel):
     distinct tensors of a ``CoreActivations``.
 
     Args:
-        can_overwrite: whether the way back may write where the heads' values were.
+        can_overwrite: whether the backward pass may write where the heads' values were.
     """
 
     name = "closed_form/numba"

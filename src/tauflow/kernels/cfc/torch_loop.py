@@ -174,7 +174,7 @@ TORCH_CFC = TorchCfC()
 
 
 class _BackwardPass:
-    """The way back through time, a block of steps at a time.
+    """The backward pass through time, a block of steps at a time.
 
     Args:
         config: of the run.

@@ -69,7 +69,7 @@ _function_names: set[tuple[str, str]] = set()
 def _register_name(function: Callable[..., Any], name: str | None) -> None:
     """See that no other function of its file has the name that its machine code will have.
 
-    Numba tells functions of one name apart by counting them, in each process anew. Where kernels
+    Numba tells functions of one name apart by counting them, in each process again. Where kernels
     that different processes compiled come from the cache, one would call what another meant.
     """
     if name is not None:

@@ -6,7 +6,7 @@ With the memories D that a sample finds, and the gates' arguments z, a step is
     r, s = \mathrm{softmax}(-z^2), \quad u = \sum_k r_k D_k, \quad q = \tanh(q_x + U_q u), \quad
     P_k = D_k + s_k (q - D_k)
 
-and the way back through it, with the gradient of P,
+and the backward pass through it, with the gradient of P,
 
 .. math::
     \bar q = \sum_k s_k \bar P_k, \quad
@@ -17,7 +17,7 @@ and the way back through it, with the gradient of P,
     \bar D_k = (1 - s_k) \bar P_k + r_k \bar u + U^T \bar z
 
 One thread takes a slice of the batch through all steps; products are done by the BLAS inside torch.
-What the gates make of z is computed again on the way back, which is cheaper than to keep it.
+What the gates make of z is computed again in the backward pass, which is cheaper than to keep it.
 Gradients of the weights are left to one product over the whole sequence, after the loop. Arrays are
 explained in :mod:`tauflow.kernels.scales`.
 """

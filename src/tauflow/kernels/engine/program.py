@@ -129,12 +129,12 @@ class SequenceKernel:
     """Family and backend."""
     advance: Callable[..., Tensor]
     """The cells' own step, ``advance(form, h, (x, dt), *parameters)``, of which derivatives are
-    taken where the program's own way back does not serve."""
+    taken where the program's own backward pass does not serve."""
     saves_x: ClassVar[bool] = False
     """Whether the tape begins with a copy of what steps read, as rows (T B, I)."""
     needs_y: ClassVar[bool] = False
-    """Whether the way back reads the results, which then come first on the tape. Their holder must
-    not change them in place."""
+    """Whether the backward pass reads the results, which then come first on the tape. Their holder
+    must not change them in place."""
 
     @abstractmethod
     def allocate(self, config: Any, inputs: Inputs, needs_input_grad: NeedsInputGrad) -> Outputs:
@@ -203,7 +203,7 @@ class OperatorKernel(SequenceKernel):
 
 
 class BoolConfigKernel(OperatorKernel):
-    """An operator whose form is a truth value."""
+    """An operator whose form is a boolean."""
 
     @staticmethod
     def encode(config: bool) -> list[str]:

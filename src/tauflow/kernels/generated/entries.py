@@ -1,4 +1,4 @@
-"""A recorded step as operations on columns: what every row of a batch goes through alike.
+"""A traced step as operations on columns: what every row of a batch goes through alike.
 
 A step is recorded with :data:`ROWS` rows. Of every place in memory that an instruction reads or
 writes, the axis of rows is told apart from the columns, so that operations can be written for any
@@ -17,7 +17,7 @@ from tauflow.kernels.trace import program as codes
 from tauflow.kernels.trace.program import Array, ProgramBuilder, Register, TracingError
 
 ROWS = 2
-"""Rows of a recorded step."""
+"""Rows of a traced step."""
 
 _UNROLLED = 64  # operations that one instruction may become
 

@@ -1,4 +1,4 @@
-"""Whole sequences of any cell on a GPU: kernels generated from its recorded step."""
+"""Whole sequences of any cell on a GPU: kernels generated from its traced step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -179,7 +179,7 @@ def generated_limits(call: KernelCall) -> str | None:
     """Return why generated kernels cannot serve a call."""
     reason = NEEDS.unsupported_reason(replace(call, observed=None))
     if reason is None and is_tracing():
-        reason = "a recorded step cannot be traced"
+        reason = "a traced step cannot be traced"
     return reason or RECORDER.unsupported_reason(call, ROWS, _prepare)
 
 

@@ -66,7 +66,7 @@ def run_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
 
 
 _IGNORE_FLOAT_ERRORS = np.errstate(all="ignore")
-"""Infinite products come through without a word, as in torch."""
+"""Infinite products come through silently, as in torch."""
 
 
 @_IGNORE_FLOAT_ERRORS

@@ -202,7 +202,7 @@ def _pack_parameters(config: LRCConfig, inputs: Inputs, *, forwards: bool) -> la
 def _pack_synapses(weights: Tensor) -> layout.SynapseArrays:
     """Return sigma, mu, w and k, (4, S, N), as the loops take them."""
     packed = input_array(weights.detach()).reshape(4, -1).copy()
-    with np.errstate(all="ignore"):  # infinite products come through without a word, as in torch
+    with np.errstate(all="ignore"):  # infinite products come through silently, as in torch
         packed[0] *= np.float32(LOG2E)
     return layout.SynapseArrays(packed, *layout.DENSE_LAYOUT.forward)
 

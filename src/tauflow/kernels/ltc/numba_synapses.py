@@ -174,7 +174,7 @@ def _weight_source_factor(a, w):
 
 
 def _make_backward(name, gradients, source_factor):  # noqa: C901 - four functions of a few loops
-    """Compile the way back of synapses that are told by four weights each.
+    """Compile the backward pass of synapses that are told by four weights each.
 
     Args:
         name: of these four weights.

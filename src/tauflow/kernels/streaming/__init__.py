@@ -179,7 +179,7 @@ class TracedEngine:
 
 
 class _StepBuffers(NamedTuple):
-    """What a recorded step lies in.
+    """What a traced step lies in.
 
     Args:
         state: (B, S).

@@ -1,4 +1,4 @@
-"""What is set on a cell and its parts, to see whether something was set anew."""
+"""What is set on a cell and its parts, to see whether something was set again."""
 
 import functools
 import sys

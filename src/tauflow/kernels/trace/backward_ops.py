@@ -1,4 +1,4 @@
-"""Operations of ways back, as instructions."""
+"""Operations of backward passes, as instructions."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ def _softplus_backward(
     threshold: float,
 ) -> Register:
     if (beta, threshold) != (1, 20):
-        raise TracingError("recorded steps have one softplus only")
+        raise TracingError("traced steps have one softplus only")
     return r.apply(codes.MUL, shape, grad, r.apply(codes.SIGMOID, shape, a))
 
 
@@ -76,7 +76,7 @@ def _slice_backward(
 ) -> Register:
     dim, size = dim % len(shape), grad.shape[dim]
     if step != 1:
-        raise TracingError("recorded steps take no slices with steps")
+        raise TracingError("traced steps take no slices with steps")
     out = r.apply(codes.COPY, shape, 0)
     begin = start if start >= 0 else max(start + sizes[dim], 0)
     r.builder.copy(slice_register(out, dim, begin if size else 0, size), r.get_register(grad))
@@ -122,7 +122,7 @@ def _elu_backward(
     a: Tensor,
 ) -> Register:
     if is_result:
-        raise TracingError("recorded steps change nothing in place")
+        raise TracingError("traced steps change nothing in place")
     raised = r.apply(codes.EXP, shape, r.apply(codes.MUL, shape, a, input_scale))
     low = r.apply(codes.MUL, shape, raised, alpha * scale * input_scale)
     slope = r.apply(codes.WHERE, shape, r.apply(codes.LESS, shape, 0, a), scale, low)

@@ -66,7 +66,7 @@ class ParameterGraph(NamedTuple):
     Args:
         nodes: in order.
         leaves: slots by what they hold: the path of a parameter, or the number of a tensor that is
-            made anew for each call.
+            made again for each call.
         constants: tensors that never change.
         captured: slots of what the step meets.
     """
@@ -155,7 +155,7 @@ class _CaptureMode(TorchDispatchMode):
             self._check_mutation(function, args, kwargs)
         out = function(*args, **kwargs)
         if function.overloadpacket is aten.detach:
-            return out  # autograd's own, or the step's, which its way back tells
+            return out  # autograd's own, or the step's, which its backward pass tells
         tensors = find_tensors([*args, *kwargs.values()])
         known = any(tensor.untyped_storage()._cdata in self._storages for tensor in tensors)
         made = find_tensors([out])
@@ -334,7 +334,7 @@ def capture_step(
     Args:
         step: returns the next state.
         module: whose parameters it reads.
-        fixed: what it reads, too, and what is made anew for each call.
+        fixed: what it reads, too, and what is made again for each call.
         *inputs: the state first; none shares memory with another, or with parameters.
         with_parameter_graph: whether a prelude is wanted.
 

@@ -1,9 +1,9 @@
 """Whole sequences of any cell on a GPU: its own step, recorded as CUDA graphs and replayed.
 
 For the cells that have no kernel of their own there. Torch launches tens of operations for a
-step and more for the way back, each of which takes longer to launch than to run; see
-:mod:`tauflow.kernels.gpu.graph_loop`. What the way back needs of a step is computed anew from the
-state before it, so that no more is kept than the states.
+step and more for the backward pass, each of which takes longer to launch than to run; see
+:mod:`tauflow.kernels.gpu.graph_loop`. What the backward pass needs of a step is computed again from
+the state before it, so that no more is kept than the states.
 """
 
 from collections.abc import Hashable, Sequence
@@ -61,7 +61,7 @@ _AUTOCAST_REQUIREMENTS = _REQUIREMENTS._replace(dtypes=(*STORAGE_DTYPES, torch.f
 
 
 def cuda_graph_unsupported_reason(call: KernelCall) -> str | None:
-    """Return why the recorded step of a cell cannot serve a call."""
+    """Return why the traced step of a cell cannot serve a call."""
     if call.h.device.type != "cuda" or torch.version.hip is not None:
         return "the graph kernels run on NVIDIA GPUs"
     return cuda_graph_trace_unsupported_reason(call)
@@ -72,7 +72,7 @@ def cuda_graph_trace_unsupported_reason(call: KernelCall) -> str | None:
     needs = _REQUIREMENTS if get_autocast_dtype(call.x) is None else _AUTOCAST_REQUIREMENTS
     reason = needs.unsupported_reason(replace(call, observed=None))
     if reason is None and is_tracing():
-        reason = "a recorded step cannot be traced"
+        reason = "a traced step cannot be traced"
     if reason is None and call.h.dtype not in _STATE_DTYPES:
         reason = "the graph kernels keep states in float32 or float64"
     return reason or CUDA_GRAPH_TRACES.unsupported_reason(call, call.h.shape[0], _prepare_inputs)
@@ -163,7 +163,7 @@ class _StepTensors(NamedTuple):
         read: what the steps read, (T, B, F).
         mask: (T, B, 1) bool, or empty without a mask.
         before: states, (T, B, S); empty on the way forward.
-        after: states, (T, B, S); empty on the way back.
+        after: states, (T, B, S); empty in the backward pass.
         grad_outputs: incoming gradients, (T, B, S), or empty.
         grad_inputs: gradients of what they read, (T, B, F), or empty.
     """
@@ -290,7 +290,7 @@ def _compute_gradients(
 
 
 class CUDAGraphKernel(SequenceKernel):
-    """Recorded steps. The tape is the states before every step and after the last."""
+    """Traced steps. The tape is the states before every step and after the last."""
 
     name = "recorded/graph"
 

@@ -52,7 +52,7 @@ _IMPURE_CELLS: WeakSet[AbstractCell] = WeakSet()  # cells whose settings never s
 
 
 def custom_cell_unsupported_reason(call: KernelCall) -> str | None:
-    """Return why the recorded step of a user's cell cannot serve a call."""
+    """Return why the traced step of a user's cell cannot serve a call."""
     if not call.cell.is_pure:
         return "its class does not say is_pure = True"
     try:

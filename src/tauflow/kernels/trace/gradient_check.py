@@ -1,4 +1,4 @@
-"""Whether autograd finds the same through a recorded step as through the step itself.
+"""Whether autograd finds the same through a traced step as through the step itself.
 
 What is recorded are operations. A function may have a gradient that is not theirs: an
 ``autograd.Function`` of its own, a part that is detached or taken without gradients.

@@ -365,7 +365,7 @@ def interpret_backward(index, low, high, blas, interpreter, steps, valid, states
     """Go back through the steps of a slice; gradients of parameters are left in its memory.
 
     Args:
-        index, low, high, blas, interpreter, steps, valid: as for the way there; of each part of
+        index, low, high, blas, interpreter, steps, valid: as for the forward pass; of each part of
             ``steps`` there is, too, where its gradient begins, or -1.
         states: (T + 1, B, S).
         gradients: gradients of the states (B, T, S), or (B, 0, S); of the last state (B, S), to be

@@ -219,7 +219,7 @@ def lower_backward(
     captured: Sequence[Tensor],
     needs_input_grad: Sequence[bool],
 ) -> StepProgram:
-    """Return a step and the way back through it as instructions.
+    """Return a step and the backward pass through it as instructions.
 
     Args:
         graph: of the step.

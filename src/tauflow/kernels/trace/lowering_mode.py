@@ -89,7 +89,7 @@ class LoweringMode(TorchDispatchMode):
                 self._register(one, self._to_row_major(place))
             return out
         if len(made) != 1:
-            raise TracingError(f"recorded steps have no {function}")
+            raise TracingError(f"traced steps have no {function}")
         out = made[0].contiguous()
         self._alive.append(out)
         rule = _get_rule(packet, function)
@@ -137,11 +137,11 @@ def _check_dtypes(outputs: Sequence[Tensor]) -> None:
     for one in outputs:
         if one.dtype not in (torch.float32, torch.bool):
             kind = str(one.dtype).removeprefix("torch.")
-            raise TracingError(f"it computes in {kind}, and recorded steps do in float32 only")
+            raise TracingError(f"it computes in {kind}, and traced steps do in float32 only")
 
 
 def _get_rule(packet: Any, function: Any) -> Rule:
     rule = RULES.get(packet) or BACKWARD_RULES.get(packet)
     if rule is None or function._overloadname in UNSUPPORTED_OVERLOADS:
-        raise TracingError(f"recorded steps have no {function}")
+        raise TracingError(f"traced steps have no {function}")
     return rule

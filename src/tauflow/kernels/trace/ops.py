@@ -43,7 +43,7 @@ def _additive_rule(code: int) -> Rule:
         r: "LoweringMode", shape: tuple[int, ...], a: Any, b: Any, *, alpha: float = 1
     ) -> Register:
         if _is_bool(a) and _is_bool(b):
-            raise TracingError("recorded steps do not add truth values")
+            raise TracingError("traced steps do not add booleans")
         scaled = b if alpha == 1 else r.apply(codes.MUL, _get_shape(b), b, alpha)
         return r.apply(code, shape, a, scaled)
 
@@ -78,7 +78,7 @@ def _clamp(
 
 def _pow(r: "LoweringMode", shape: tuple[int, ...], a: Any, exponent: Any) -> Register:
     if isinstance(exponent, Tensor):  # whose numbers are other ones at every step
-        raise TracingError("recorded steps have no powers of tensors")
+        raise TracingError("traced steps have no powers of tensors")
     if exponent == 2:
         return r.apply(codes.MUL, shape, a, a)
     if exponent == 1:
@@ -89,7 +89,7 @@ def _pow(r: "LoweringMode", shape: tuple[int, ...], a: Any, exponent: Any) -> Re
         return r.apply(codes.DIV, shape, 1, _pow(r, shape, a, -exponent))
     if 2 < exponent <= _MAX_POWER and exponent == int(exponent):
         return r.apply(codes.MUL, shape, a, _pow(r, shape, a, exponent - 1))
-    raise TracingError(f"recorded steps have no power {exponent}")
+    raise TracingError(f"traced steps have no power {exponent}")
 
 
 def _rsqrt(r: "LoweringMode", shape: tuple[int, ...], a: Tensor) -> Register:
@@ -121,7 +121,7 @@ def _softplus(
     r: "LoweringMode", shape: tuple[int, ...], a: Tensor, beta: float = 1, threshold: float = 20
 ) -> Register:
     if (beta, threshold) != (1, 20):
-        raise TracingError("recorded steps have one softplus only")
+        raise TracingError("traced steps have one softplus only")
     return r.apply(codes.SOFTPLUS, shape, a)
 
 
@@ -129,7 +129,7 @@ def _gelu(
     r: "LoweringMode", shape: tuple[int, ...], a: Tensor, *, approximate: str = "none"
 ) -> Register:
     if approximate != "none":
-        raise TracingError("recorded steps have the exact GELU only")
+        raise TracingError("traced steps have the exact GELU only")
     return r.apply(codes.GELU, shape, a)
 
 
@@ -165,7 +165,7 @@ def _repeat(
     place = r.get_register(a)
     own = (1,) * (len(repeats) - len(place.shape)) + place.shape
     if any(n != 1 and count != 1 for n, count in zip(own, repeats, strict=True)):
-        raise TracingError("recorded steps do not repeat more than one entry")
+        raise TracingError("traced steps do not repeat more than one entry")
     return r.apply(codes.COPY, shape, place)
 
 
@@ -283,7 +283,7 @@ def _mm(r: "LoweringMode", shape: tuple[int, ...], a: Tensor, b: Tensor) -> Regi
 
 def _bmm(r: "LoweringMode", shape: tuple[int, ...], a: Tensor, b: Tensor) -> Register:
     if shape[0] != 1:  # as an einsum of two matrices makes it
-        raise TracingError("recorded steps have no products of several matrices at once")
+        raise TracingError("traced steps have no products of several matrices at once")
     out = _mm(r, shape[1:], a.squeeze(0), b.squeeze(0))
     return Register(out.buffer, out.offset, shape, (0, *out.strides))
 
@@ -304,7 +304,7 @@ def _addmm(
     alpha: float = 1,
 ) -> Register:
     if (beta, alpha) != (1, 1):
-        raise TracingError("recorded steps add products as they are")
+        raise TracingError("traced steps add products as they are")
     return r.builder.multiply(r.get_register(a), r.get_register(b), r.get_register(bias))
 
 

@@ -1,7 +1,7 @@
 """The step of any cell as a list of torch's operations, watched once and kept.
 
 Torch's operations are watched while the cell takes a step. Parameters, and what the cell makes of
-them alone, are read anew at every call, with their graphs, so that a recording need not know how
+them alone, are read again at every call, with their graphs, so that a recording need not know how
 they came about. What a backend makes of a recording is its own affair.
 """
 
@@ -210,7 +210,7 @@ def run_traced_step(
     prepare_inputs: Callable[[KernelCall], tuple[Any, list[Tensor]]],
     call: KernelCall,
 ) -> tuple[Tensor, Tensor]:
-    """Run a call by the recorded step of its cell.
+    """Run a call by the traced step of its cell.
 
     Args:
         kernel: of the backend.
@@ -293,8 +293,8 @@ def disable_inference_mode() -> Iterator[None]:
 def bypass_saved_tensor_hooks() -> torch.autograd.graph.saved_tensors_hooks:
     """Let autograd keep what it needs itself, whatever hooks there are.
 
-    A checkpoint counts what it sees kept, and a step that is recorded now is not when it runs anew.
-    What is kept is a tensor of its own: a result that held itself would never be given back.
+    A checkpoint counts what it sees kept, and a step that is recorded now is not when it runs
+    again. What is kept is a tensor of its own: a result that held itself would never be given back.
     """
     return torch.autograd.graph.saved_tensors_hooks(Tensor.detach, lambda tensor: tensor)
 

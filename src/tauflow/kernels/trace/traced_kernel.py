@@ -1,7 +1,7 @@
 """Whole sequences of any cell: its own step, recorded once, in a compiled loop.
 
-What a recorded step does to the state becomes a tape of instructions for as many rows as a thread
-has, and so does the way back that autograd takes through it.
+What a traced step does to the state becomes a tape of instructions for as many rows as a thread
+has, and so does the backward pass that autograd takes through it.
 """
 
 from collections.abc import Callable, Sequence
@@ -70,7 +70,7 @@ _CELLS_WITH_KERNELS = {
 
 
 class StepPrograms(NamedTuple):
-    """What the machine runs: the step, and the way back, if gradients were wanted."""
+    """What the machine runs: the step, and the backward pass, if gradients were wanted."""
 
     forward: lower.StepProgram
     backward: lower.StepProgram | None
@@ -99,7 +99,7 @@ class TraceConfig(NamedTuple):
 
     Args:
         by_rows: its recordings by number of rows.
-        rows: how many sequences each slice has, the same on the way back.
+        rows: how many sequences each slice has, the same in the backward pass.
     """
 
     by_rows: dict[int, TracedStep]
@@ -109,7 +109,7 @@ class TraceConfig(NamedTuple):
 def traced_unsupported_reason(
     call: KernelCall, check: Callable[[KernelCall], object] | None = None
 ) -> str | None:
-    """Return why the recorded step of a cell cannot serve a call.
+    """Return why the traced step of a cell cannot serve a call.
 
     Args:
         call: the run at hand.
@@ -117,7 +117,7 @@ def traced_unsupported_reason(
     """
     reason = NUMBA.unsupported_reason(replace(call, observed=None)) or blas_unsupported_reason()
     if reason is None and is_tracing():
-        reason = "a recorded step cannot be traced"
+        reason = "a traced step cannot be traced"
     if reason is not None:
         return reason
     rows = _split_rows(call)
@@ -127,11 +127,11 @@ def traced_unsupported_reason(
 
 
 def is_tracing_profitable(call: KernelCall) -> bool:
-    """Whether a recorded step is faster than the other ways that there are for a call.
+    """Whether a traced step is faster than the other ways that there are for a call.
 
-    Loops written for a cell keep more of what their way back needs, and are faster at it. Torch's
-    own take tens of microseconds for a step, its LSTM excepted. But they keep all products, which a
-    recorded way back makes anew: a fifth of the time where products are nearly all.
+    Loops written for a cell keep more of what their backward pass needs, and are faster at it.
+    Torch's own take tens of microseconds for a step, its LSTM excepted. But they keep all products,
+    which a recorded backward pass makes again: a fifth of the time where products are nearly all.
     """
     if is_tracing():  # before any look at sizes, which compilers would guard
         return False
@@ -180,7 +180,7 @@ def _prepare_inputs(call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
 def _load_kernels() -> Any:
     """Import the compiled machine, which takes seconds where it has to be compiled."""
     loops = import_kernels("trace.interpreter")
-    log_compilation("recorded-step", loops.interpret_forward, loops.interpret_backward)
+    log_compilation("traced-step", loops.interpret_forward, loops.interpret_backward)
     return loops
 
 
@@ -194,7 +194,7 @@ class _InterpreterState(NamedTuple):
 
 
 class TracedKernel(SequenceKernel):
-    """Recorded steps. The tape is the states before every step and after the last."""
+    """Traced steps. The tape is the states before every step and after the last."""
 
     name = "recorded/numba"
 

@@ -55,12 +55,14 @@ def compute_calibration_curve(
 
 def plot_classes(predictions: SamplePredictions, names: tuple[str, ...]) -> list[ReportPlot]:
     """Draw what a model makes of the classes of the test part."""
-    chances, truth = predictions.predicted.double().numpy(), predictions.truth.numpy()
+    probabilities, truth = predictions.predicted.double().numpy(), predictions.truth.numpy()
     with report_figure((9.6, 3.4)) as canvas:
         left, middle, right = canvas.subplots(1, 3, gridspec_kw={"wspace": 0.08})
-        _plot_confusion(left, compute_confusion_matrix(truth, chances.argmax(1), len(names)), names)
-        _plot_roc(middle, chances, truth, names)
-        _plot_calibration(right, chances, truth, names)
+        _plot_confusion(
+            left, compute_confusion_matrix(truth, probabilities.argmax(1), len(names)), names
+        )
+        _plot_roc(middle, probabilities, truth, names)
+        _plot_calibration(right, probabilities, truth, names)
         uri = to_data_uri(canvas)
     caption = (
         "Test part. Left: how often each class was taken for each. Middle: true against false "

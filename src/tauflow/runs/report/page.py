@@ -214,7 +214,7 @@ def write_comparison(runs: Sequence[TaskRun]) -> Path:
 def _find_best_baseline(
     baselines: Sequence[tuple[str, float]], metric: str
 ) -> tuple[float | None, str]:
-    """Return the best score of trivial predictions, and whose it is."""
+    """Return the best score of naive baselines, and whose it is."""
     if not baselines:
         return None, ""
     choose = max if METRICS[metric].higher_is_better else min
@@ -234,7 +234,7 @@ def _make_memory_tiles(run: TaskRun) -> list[tuple[str, str]]:
 
 
 def make_run_cells(record: RunRecord, baselines: Sequence[tuple[str, float]]) -> list[list[str]]:
-    """Return the cells of a run and of trivial predictions, in the order of :data:`RUN_HEADERS`."""
+    """Return the cells of a run and of naive baselines, in the order of :data:`RUN_HEADERS`."""
 
     def shown(value: float | None) -> str:
         return format_score(value, record.metric)
@@ -259,7 +259,7 @@ def make_run_page(
         record: the run.
         title: heading.
         source: line below.
-        baselines: names and test scores of trivial predictions.
+        baselines: names and test scores of naive baselines.
         pictures: figures.
         notes: what a reader must know.
     """

@@ -17,7 +17,7 @@ class SamplePredictions:
     """Predictions and targets of the test part, of the N entries that count.
 
     Args:
-        predicted: chances of classes, or values in the unit of the table, (N, O).
+        predicted: probabilities of classes, or values in the unit of the table, (N, O).
         truth: classes, (N,), or values, (N, O), NaN where one is not known.
         sequence_index: number of the sequence that each belongs to, (N,).
     """

@@ -43,7 +43,7 @@ class Stream:
 
     Parameters are packed once. A change of one (an optimiser's step, ``load_state_dict``, another
     tensor or part in its place, such as ``model.head = ...``, ``train()`` of what drops units) is
-    noticed by the next :meth:`step`, which raises; :meth:`refresh` packs anew. A change through
+    noticed by the next :meth:`step`, which raises; :meth:`refresh` packs again. A change through
     ``.data`` leaves no trace and is not noticed.
 
     Args:
@@ -174,11 +174,11 @@ class Stream:
         return torch.from_numpy(y) if isinstance(x, Tensor) else y
 
     def reset(self, h: Tensor | None = None, *, rows: Tensor | Array | None = None) -> None:
-        """Start anew, from the state ``h`` (B, S) or from the cells' own initial states.
+        """Start again, from the state ``h`` (B, S) or from the cells' own initial states.
 
         Args:
             h: the state.
-            rows: (B,) bool, which sequences start anew; all by default.
+            rows: (B,) bool, which sequences start again; all by default.
 
         Raises:
             ShapeError, DtypeError: ``h`` or ``rows`` does not fit.
@@ -363,7 +363,7 @@ def _transfer_states(old: list[StepEngine], new: list[StepEngine], dtype: torch.
     if widths != wanted:
         raise StreamError(
             f"Stream.refresh: the cells now have states of widths {wanted}, but the present states "
-            f"have {widths}. Call stream.reset() before refresh() to start anew, or make a new "
+            f"have {widths}. Call stream.reset() before refresh() to start again, or make a new "
             "stream."
         )
     for engine, state in zip(new, states, strict=True):

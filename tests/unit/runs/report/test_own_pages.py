@@ -64,9 +64,9 @@ def test_the_page_of_classes(file):
     assert "<h2>Classes</h2>" in page
     assert page.count("data:image/svg+xml;base64,") == 2
     found, ids = predict_samples(run.model, run.data), run.data.table.ids["test"]
-    chances = found.predicted.gather(1, found.truth[:, None]).squeeze(1)
-    worst = ids[int(chances.argmin())]
-    assert rows_under(page, "Worst ids")[0] == [worst, f"{float(chances.min()):.4g}"]
+    probabilities = found.predicted.gather(1, found.truth[:, None]).squeeze(1)
+    worst = ids[int(probabilities.argmin())]
+    assert rows_under(page, "Worst ids")[0] == [worst, f"{float(probabilities.min()):.4g}"]
 
 
 def test_the_page_of_a_forecast_ends_in_a_command_that_runs(file, call_there):
@@ -126,10 +126,10 @@ def test_confusion_and_calibration_by_hand():
 
 @pytest.mark.parametrize("classes", [2, 14])
 def test_any_number_of_classes_is_drawn(classes):
-    chances = torch.rand(30, classes, generator=torch.Generator().manual_seed(0)).softmax(1)
+    probabilities = torch.rand(30, classes, generator=torch.Generator().manual_seed(0)).softmax(1)
     truth = torch.arange(30) % (classes - 1)  # of the last one there is none to test
     names = tuple(f"class {place}" for place in range(classes))
-    (picture,) = plot_classes(SamplePredictions(chances, truth, torch.arange(30)), names)
+    (picture,) = plot_classes(SamplePredictions(probabilities, truth, torch.arange(30)), names)
     assert picture.uri.startswith("data:image/svg+xml")
 
 

@@ -142,10 +142,10 @@ def test_ids_that_were_told_right_are_not_among_the_worst():
     each["died"] = np.where(each.index % 3, "yes", "no")
     data = from_table(each, id="patient", target="died")
     owners = torch.arange(len(data.test)).repeat_interleave(4)
-    chances = torch.full((len(owners), 2), 0.5)
-    chances[:, 0] = 0.7
+    probabilities = torch.full((len(owners), 2), 0.5)
+    probabilities[:, 0] = 0.7
     (listing,) = list_worst_ids(
-        SamplePredictions(chances, torch.ones(len(owners)).long(), owners), data
+        SamplePredictions(probabilities, torch.ones(len(owners)).long(), owners), data
     )
     assert "on average over its rows" in listing.caption
 

@@ -72,7 +72,7 @@ HAR = DatasetCard(
         "Leak: validation windows overlap training windows; test subjects are others. "
         "split='by_subject' validates on the training subjects 29 and 30, and cuts every subject "
         "separately.",
-        "The published archive may be packed anew: the digest of the archive in it is checked.",
+        "The published archive may be packed again: the digest of the archive in it is checked.",
     ),
 )
 

@@ -45,8 +45,8 @@ def read_baseline_scores(path: Path) -> dict[BaselineKey, BaselineScores]:
         }
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(
-            f"{path} holds no scores of trivial predictions ({error}). Remove it, and write it "
-            "anew with 'tauflow report --baselines'."
+            f"{path} holds no scores of naive baselines ({error}). Remove it, and write it "
+            "again with 'tauflow report --baselines'."
         ) from error
 
 
@@ -57,7 +57,7 @@ def update_baseline_scores(
     data: Path | None = None,
     say: Say = say_nothing,
 ) -> None:
-    """Score trivial predictions on the test parts of tables, and keep them; what is there stays.
+    """Score naive baselines on the test parts of tables, and keep them; what is there stays.
 
     Args:
         experiments: the tables.

@@ -65,7 +65,7 @@ def estimate_remaining_times(
 ) -> list[RemainingTime]:
     """Return what is still to be done of a table's rows; new estimates are kept in the results.
 
-    An estimate that was made on another kind of machine is made anew.
+    An estimate that was made on another kind of machine is made again.
 
     Args:
         experiment: the table.
@@ -141,7 +141,7 @@ def read_estimates(path: Path) -> Estimates:
         return {(one.experiment, one.row): one for one in found}
     except (ValueError, TypeError) as error:
         raise DataError(
-            f"{path} holds no estimates ({error}). Remove it, and write it anew with "
+            f"{path} holds no estimates ({error}). Remove it, and write it again with "
             "'tauflow estimate TABLE'."
         ) from error
 
