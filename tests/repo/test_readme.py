@@ -39,8 +39,8 @@ def test_the_example_with_a_table_learns(capsys):
     exec(block, namespace)
     ours, classifier = map(float, re.findall(r"\d\.\d+", capsys.readouterr().out))
     assert min(ours, classifier) > 0.75  # two thirds survive
-    assert len(namespace["probabilities"]) == 200
-    assert next(iter(namespace["probabilities"].columns)) == "patient"
+    assert len(namespace["p"]) == 200
+    assert next(iter(namespace["p"].columns)) == "patient"
 
 
 def test_the_example_with_more_data_than_memory_learns(capsys, tmp_path, monkeypatch):
