@@ -110,7 +110,7 @@ def test_times_of_streams_were_measured():
 
 
 def test_pages_agree_on_how_long_the_suite_takes():
-    pages = ("README.md", "CONTRIBUTING.md", "docs/reliability.md")
+    pages = ("CONTRIBUTING.md", "docs/reliability.md")
     texts = [(ROOT / page).read_text("utf-8") for page in pages]
     told = [re.search(r"^ *make test  .*?(\w+ \w+ minutes)", text, re.M)[1] for text in texts]
     assert len(set(told)) == 1
