@@ -32,6 +32,7 @@ test: $(INSTALLED)
 lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	test ! -x $(BIN)/lint-imports || $(BIN)/lint-imports  # which needs Python 3.11
 
 types: install
 	$(BIN)/mypy

@@ -1,4 +1,4 @@
-"""Inside kernels/: families stand beside each other, and no function takes too much."""
+"""Inside kernels/: folders, arguments of functions, and the one place of private calls of torch."""
 
 import ast
 
@@ -15,36 +15,6 @@ MOST_ARGUMENTS = 10
 def folder_of(path):
     parts = path.relative_to(KERNELS).parts
     return parts[0] if len(parts) > 1 else ""
-
-
-def kernels_imported(path):
-    """Yield the folders and files of kernels/ that a file imports."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level == 0:
-            name = node.module or ""
-            if name == "tauflow.kernels":
-                yield from (alias.name for alias in node.names)
-            elif name.startswith("tauflow.kernels."):
-                yield name.split(".")[2]
-
-
-def test_imports_are_found():
-    found = {folder_of(path): set() for path in FILES}
-    for path in FILES:
-        found[folder_of(path)] |= set(kernels_imported(path))
-    assert found.keys() >= FAMILIES | SHARED
-    assert all("engine" in found[family] for family in FAMILIES)
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(KERNELS)))
-def test_a_family_imports_no_other(path):
-    own, imported = folder_of(path), set(kernels_imported(path))
-    if own in FAMILIES:
-        assert imported <= SHARED | {own}
-    elif own == "engine":
-        assert imported <= {"engine"}
-    elif own in SHARED:
-        assert imported <= {"engine", own}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(KERNELS)))
