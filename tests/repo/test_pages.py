@@ -40,7 +40,7 @@ def links(page):
     return re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for target in links(page):
         assert (page.parent / target).exists(), target
@@ -114,3 +114,20 @@ def test_pages_agree_on_how_long_the_suite_takes():
     texts = [(ROOT / page).read_text("utf-8") for page in pages]
     told = [re.search(r"^ *make test  .*?(\w+ \w+ minutes)", text, re.M)[1] for text in texts]
     assert len(set(told)) == 1
+
+
+def test_contributors_run_commands_and_files_that_exist():
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^(\w+):", makefile, re.M))
+    assert set(re.findall(r"^make (\w+)", page, re.M)) <= targets
+    paths = re.findall(r"(?:papers/)?tests/[\w/.]+|\.ci/run", page)
+    assert len(paths) > 8
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_workflow_runs_what_contributors_run():
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text("utf-8")
+    assert "- run: .ci/run\n" in workflow
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert re.search(r"^make test$", script, re.M)
