@@ -2,7 +2,7 @@
 
 Every network is an estimator as it comes: nothing but the model is said. Boosting is scikit-learn's
 HistGradientBoosting as it comes, on summaries of each sequence. Settings were chosen on other data
-than these test parts, see docs/choosing.md.
+than these test parts, see docs/comparison.md.
 """
 
 import argparse

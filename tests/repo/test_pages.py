@@ -6,7 +6,11 @@ import sys
 import pytest
 from sources import ROOT
 
+from tauflow.cells.registry import MODELS
 from tauflow_papers.experiments import load_experiment
+
+sys.path.insert(0, str(ROOT))
+from benchmarks import plot_models
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 CODE = {
@@ -72,21 +76,21 @@ def test_there_are_links():
 
 def test_what_a_model_is_chosen_by_was_measured():
     """The accuracies on the page stand in the report, so that new results change both."""
-    page = (ROOT / "docs" / "choosing.md").read_text("utf-8")
-    accuracy = page[page.index("## Accuracy") : page.index("**Not measured**")]
-    shown = re.findall(r"\d+\.\d+(?: ± \d+\.\d+)?", accuracy)
+    page = (ROOT / "docs" / "comparison.md").read_text("utf-8")
+    scores = page[page.index("## Published recipes") : page.index("**Not measured**")]
+    shown = re.findall(r"\d+\.\d+(?: ± \d+\.\d+)?", scores)
     report = (ROOT / "papers" / "results" / "REPORT.md").read_text("utf-8")
     assert len(shown) > 30
     assert [number for number in shown if f" {number} " not in report] == []
 
 
-TRAINED_IN = {"Walker2d": "cfc-table-7", "Half-Cheetah": "ltc-table-6"}
+TRAINED_IN = {"Walker2d": "cfc-table-7", "PhysioNet": "cfc-table-5", "Half-Cheetah": "ltc-table-6"}
 
 
 def test_models_to_choose_from_have_the_names_of_what_was_trained():
     """Papers call several models of the catalog GRU-D, CT-RNN or CT-GRU."""
-    page = (ROOT / "docs" / "choosing.md").read_text("utf-8")
-    lines = re.findall(r"^\|.*\|$", page[page.index("## Accuracy") :].partition("\n\n**")[0], re.M)
+    page = (ROOT / "docs" / "comparison.md").read_text("utf-8")
+    lines = re.findall(r"^\|.*\|$", page.partition("\n\n**")[0], re.M)
     columns, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
     assert len(rows) > 10
     for column, told in enumerate(columns[2:], start=2):
@@ -94,7 +98,21 @@ def test_models_to_choose_from_have_the_names_of_what_was_trained():
         trained = {row.model.cell for row in load_experiment(table).rows if row.model is not None}
         named = {row[1].strip("`") for row in rows if row[column] != "–"}
         assert named <= trained, told
-    assert "`gru-d-rubanova`" in page
+
+
+def test_the_page_on_choosing_begins_with_names_of_models_and_a_picture_of_them():
+    page = (ROOT / "docs" / "choosing.md").read_text("utf-8")
+    first, _, rest = page.partition("![")
+    rows = re.findall(r"^\|.*\|$", first, re.M)
+    named = {name for row in rows for name in re.findall(r"`([\w-]+)`", row.split("|")[2])}
+    assert {"cfc", "ltc"} <= named <= MODELS.keys()
+    assert rest.partition("](")[2].startswith("_static/models.svg)")
+    picture = plot_models.PICTURE.read_text("utf-8")
+    times = plot_models.read_times()
+    for task in plot_models.TASKS:
+        names = plot_models.read_scores(task).keys() & times.keys()
+        assert len(names) > 5
+        assert [name for name in names if f">{name}<" not in picture] == []
 
 
 def test_times_of_streams_were_measured():
