@@ -149,3 +149,12 @@ def test_the_workflow_runs_what_contributors_run():
     assert "- run: .ci/run\n" in workflow
     script = (ROOT / ".ci" / "run").read_text("utf-8")
     assert re.search(r"^make test$", script, re.M)
+
+
+def test_the_changelog_of_a_release_is_short():
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    unreleased = changes.partition("## [Unreleased]")[2].partition("\n## [")[0]
+    entries = re.findall(r"^- ", unreleased, re.M)
+    assert 0 < len(entries) <= 60
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", changes)
+    assert [target for target in targets if not (ROOT / target).exists()] == []

@@ -45,7 +45,7 @@ def prose_files():
     for path in tracked_text_files():
         name = path.relative_to(ROOT).as_posix()
         if path.suffix in (".py", ".pyi", ".md", ".j2", ".toml") and not name.startswith(
-            ("papers/results/", "results/", "tests/frozen/", "docs/gallery/", "CHANGELOG")
+            ("papers/results/", "results/", "tests/frozen/", "docs/gallery/")
         ):
             yield path
 
