@@ -135,8 +135,8 @@ def test_two_runs_and_two_backward_passes_give_the_same_bits(spec, size, options
     y, last = spec.run(call)
     once = torch.autograd.grad(pull(y, last), leaves(call), retain_graph=True)
     again = torch.autograd.grad(pull(y, last), leaves(call))
-    again = values_and_gradients(spec.run, call)
-    for one, other, third in zip(once, again, again[2:], strict=True):
+    rerun = values_and_gradients(spec.run, call)
+    for one, other, third in zip(once, again, rerun[2:], strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
         torch.testing.assert_close(one, third, rtol=0, atol=0)
 
