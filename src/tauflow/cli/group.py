@@ -77,12 +77,30 @@ class TauflowGroup(TyperGroup):
         except OSError as error:  # a folder that cannot be written, a full disk
             if error.errno in (None, errno.EPIPE):
                 raise
-            where = "" if error.filename is None else f": {error.filename}"
-            typer.echo(replace_control_characters(f"tauflow: {error.strerror}{where}"), err=True)
+            told = describe_os_error(error, sys.argv[1:])
+            typer.echo(replace_control_characters(f"tauflow: {told}"), err=True)
             raise SystemExit(1) from error
         except KeyboardInterrupt:
             typer.echo(f"\nStopped. {get_continue_command(sys.argv[1:])}", err=True)
             raise SystemExit(130) from None
+
+
+_OS_ERROR_ADVICE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Free some space on that disk."),
+    errno.EFBIG: "Raise the limit on the size of files ('ulimit -f').",
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS),
+        "Change its permissions, or choose another place that you may read and write.",
+    ),
+}
+
+
+def describe_os_error(error: OSError, arguments: list[str]) -> str:
+    """Say which file could not be read or written, why, and what helps."""
+    where = "" if error.filename is None else f": {error.filename}"
+    advice = _OS_ERROR_ADVICE.get(error.errno or 0)
+    told = f"{error.strerror}{where}"
+    return told if advice is None else f"{told}. {advice} {get_continue_command(arguments)}"
 
 
 def get_continue_command(arguments: list[str]) -> str:

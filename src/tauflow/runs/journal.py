@@ -4,12 +4,16 @@ Optuna calls a trial failed whatever it ended with. A trial counts here if it ca
 its numbers overflowed, which is what its settings lead to. One that was stopped is made up for.
 """
 
+import json
+import os
 import warnings
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from tauflow._internal.tensor_file import add_path_to_errors
 from tauflow.errors import NonFiniteError
 
 JOURNAL_FILE = "study.log"
@@ -36,7 +40,6 @@ def open_study(
     """
     import optuna
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
     # Its warnings are tracebacks of trials, of which this package says what there is to say.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -47,8 +50,7 @@ def open_study(
         # Workers of other machines come through Dask, so that a lock need not be a link, as it is
         # by default: a link dangles where the path is a relative one, and is then waited for
         # without an end.
-        file = str((folder / JOURNAL_FILE).absolute())
-        storage = JournalStorage(JournalFileBackend(file, JournalFileOpenLock(file)))
+        storage = JournalStorage(_make_journal_backend((folder / JOURNAL_FILE).absolute()))
     return optuna.create_study(
         storage=storage,
         study_name="study",
@@ -56,6 +58,43 @@ def open_study(
         direction="maximize" if higher_is_better else "minimize",
         pruner=optuna.pruners.MedianPruner(NUM_STARTUP_TRIALS, n_warmup_steps=epochs // 5),
     )
+
+
+def _make_journal_backend(path: Path) -> Any:
+    """Return Optuna's journal in a file, which an error of writing leaves as it was."""
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    lock = JournalFileOpenLock(str(path))
+
+    class Journal(JournalFileBackend):
+        """Whole lines or none are appended: half a line would join the next worker's."""
+
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            """Append a line per entry.
+
+            Raises:
+                OSError: the file cannot be written; the error names it.
+            """
+            lines = "".join(f"{json.dumps(one, separators=(',', ':'))}\n" for one in logs)
+            lock.acquire()
+            try:
+                with add_path_to_errors(path), path.open("ab", buffering=0) as journal:
+                    _append_whole(journal, lines.encode())
+            finally:
+                lock.release()
+
+    return Journal(str(path), lock)
+
+
+def _append_whole(journal: FileIO, data: bytes) -> None:
+    size, rest = journal.seek(0, os.SEEK_END), memoryview(data)
+    try:
+        while rest:
+            rest = rest[journal.write(rest) :]
+        os.fsync(journal.fileno())
+    except BaseException:
+        journal.truncate(size)
+        raise
 
 
 def repair_journal(folder: Path) -> None:
@@ -143,6 +182,8 @@ def mark_failure(trial: Any) -> Iterator[None]:
         raise
     except NonFiniteError:
         trial.set_user_attr(_NON_FINITE_ATTRIBUTE, True)
+        raise
+    except OSError:  # of a disk, and not of the settings: the trial can be repeated
         raise
     except Exception as error:  # which the same settings may lead to again: they are not repeated
         trial.set_user_attr(_ERROR_ATTRIBUTE, f"{type(error).__name__}: {error}")

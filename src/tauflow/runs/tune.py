@@ -257,11 +257,21 @@ def _run_trials(
 
 def _run_trial(search: _TuningJob, run_data: RunData, study: Any, draw: int) -> Any:
     """Run a trial of a study, and return it as it ended."""
-    objective = partial(_compute_objective, search, run_data, draw)
-    ended: list[Any] = []
-    keep = [lambda _, trial: ended.append(trial)]
-    study.optimize(objective, n_trials=1, catch=(NonFiniteError,), callbacks=keep)
-    return ended[0]
+    # Not study.optimize, which ends in an AssertionError where the journal cannot be written.
+    import optuna
+    from optuna.trial import TrialState
+
+    trial = study.ask()
+    try:
+        score = _compute_objective(search, run_data, draw, trial)
+    except optuna.TrialPruned:
+        return study.tell(trial, state=TrialState.PRUNED)
+    except NonFiniteError:
+        return study.tell(trial, state=TrialState.FAIL)
+    except BaseException:
+        study.tell(trial, state=TrialState.FAIL)
+        raise
+    return study.tell(trial, score)
 
 
 def _format_trial(trial: Any) -> str:

@@ -217,7 +217,8 @@ def test_a_full_disk_is_one_message(call, visits, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     run = call("run", *SAID, "--features", "a,b", "--epochs", 1, "--hidden-size", 2, code=1)
-    assert re.search(r"^tauflow: No space left on device: runs/.+$", run.stderr, re.MULTILINE)
+    told = r"^tauflow: No space left on device: runs/.+\. Free some space on that disk\. "
+    assert re.search(told, run.stderr, re.MULTILINE)
 
 
 def test_ids_of_a_group_stay_in_one_part(call, visits):

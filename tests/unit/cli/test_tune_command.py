@@ -1,7 +1,10 @@
 """``tauflow tune``: what is given is not tried, and what it found runs as it did."""
 
+import errno
 import json
+import os
 import re
+import sys
 
 import pytest
 
@@ -83,3 +86,37 @@ def test_what_cannot_be_tried_is_one_line(call, tmp_path):
     assert "model.hidden_size = -1 cannot be tried: hidden_size must be at least 1" in shown.stderr
     assert len(shown.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("room", "file", "lost"),
+    [(1000, "study.log", 2), (2000, "study.log", 1), (9000, "best.toml", 0)],
+)
+def test_a_full_disk_is_named_and_nothing_found_is_lost(
+    call, tmp_path, monkeypatch, room, file, lost
+):
+    """The same command then goes on with the trials that ended before."""
+    words = ("tune", "pendulum", "--model", "elman", "--trials", "2", "--epochs", "1", *SIZE)
+    fsync = os.fsync
+
+    def full(descriptor):
+        (journal,) = tmp_path.rglob("study.log")
+        state = os.fstat(descriptor)
+        if not os.path.samestat(state, journal.stat()) or state.st_size > room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        patch.setattr(sys, "argv", ["tauflow", *words])
+        failed = call(*words, code=1)
+    told = re.search(
+        r"^tauflow: No space left on device: (\S+)\. (.*)", failed.stderr, re.MULTILINE
+    )
+    assert told[1].endswith(file)
+    cure = "Free some space on that disk. Every finished trial is kept; continue with: tauflow"
+    assert told[2].startswith(cure)
+    assert len(re.findall(r"^trial \d+, complete", failed.stdout, re.MULTILINE)) == 2 - lost
+    again = call(*words).output
+    assert "2 trials: 2 completed" in again
+    assert len(re.findall(r"^trial", again, re.MULTILINE)) == lost
