@@ -36,7 +36,7 @@ _acquired_before_fork: list[_Acquirable] = [compile_lock]
 def acquire_before_fork(lock: _Acquirable) -> None:
     """Let a fork wait until no other thread holds a lock that may be acquired again by its holder.
 
-    Whoever holds :data:`building` may wait for it, but not the other way round.
+    A holder of ``building`` may wait for this lock, but not the other way round.
     """
     with compile_lock:
         _acquired_before_fork.append(lock)

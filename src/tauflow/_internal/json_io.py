@@ -12,7 +12,7 @@ def parse_json(text: str | bytes) -> Any:
 
     Raises:
         ValueError: it is no JSON, not in UTF-8, holds a number of thousands of digits, or is nested
-            more deeply than :data:`DEEPEST`, which could exhaust the stack of whoever walks it.
+            more deeply than :data:`MAX_DEPTH`, which could exhaust the stack of whoever walks it.
             ``json.JSONDecodeError`` of what is no JSON at all.
     """
     try:
@@ -24,7 +24,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def check_depth(value: Any) -> None:
-    """Raise ``ValueError`` for lists and dictionaries nested more deeply than :data:`DEEPEST`."""
+    """Raise ``ValueError`` for lists and dictionaries nested more deeply than :data:`MAX_DEPTH`."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [inner for outer in level for inner in _list_containers(outer)]

@@ -201,7 +201,7 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
         return type(self)(**{**reinitialised_options(self.options), "input_size": input_size})
 
     def _find_modification(self) -> str | None:
-        """Return what :func:`~tauflow.cells.snapshot.changes` says, errors too."""
+        """Return what :func:`~tauflow.cells.snapshot.find_modification` says, errors too."""
         try:
             return find_modification(self)
         except TauflowError as error:
@@ -281,9 +281,9 @@ class AbstractHoistedCell(AbstractCell):
 class AbstractPureCell(AbstractCell):
     """A cell whose step is a pure function of a form and of tensors, which everything calls.
 
-    A subclass says what it is (:meth:`static_config`), what it reads (:meth:`tensors`), what its
-    input and gaps come to before the state is known (:meth:`hoist`, for all steps at once) and how
-    the state takes one step (:meth:`advance`). The cell's own step, the reference loop, the
+    A subclass says what it is (:meth:`static_config`), what it reads (:meth:`packed_parameters`),
+    what its input and gaps come to before the state is known (:meth:`hoist`, for all steps at once)
+    and how the state takes one step (:meth:`advance`). The cell's own step, the reference loop, the
     derivatives of fused kernels and the packing of streams are made of these, so that the
     mathematics stands once.
     """

@@ -126,7 +126,7 @@ class CfCCell(AbstractPureCell):
         return self.heads.static_config(self.backbone)
 
     def packed_parameters(self) -> tuple[Tensor, ...]:
-        """Return the :class:`~tauflow.cells.cfc_heads.ClosedFormTensors`."""
+        """Return the :class:`~tauflow.cells.cfc_heads.CfCParameters`."""
         return self.heads.packed_parameters(self.backbone)
 
     @staticmethod

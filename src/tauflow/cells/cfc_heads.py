@@ -200,7 +200,8 @@ class CfCParameters(NamedTuple):
 def cfc_step(config: CfCConfig, z: Tensor, dt: Tensor, *tensors: Tensor) -> Tensor:
     """Return the state after ``dt``, (B, N), of heads on a backbone that reads z, (B, R).
 
-    What modules compute that nobody replaced, wrapped or hooked, from what :meth:`tensors` packed.
+    What modules compute that nobody replaced, wrapped or hooked, from what
+    :meth:`~ClosedFormHeads.packed_parameters` packed.
     """
     own = CfCParameters(*tensors)
     heads = own.first

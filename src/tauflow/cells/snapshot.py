@@ -121,7 +121,7 @@ def _is_exact_instance(module: nn.Module, kind: type[nn.Module]) -> bool:
 
 
 def _is_possibly_altered(module: nn.Module, part: ModuleSnapshot) -> bool:
-    """Whether :func:`_altered` is worth its time, which most forward passes cannot spare."""
+    """Whether :func:`_find_alteration` may find something; most forward passes skip it."""
     own: dict[str, Any] = module.__dict__
     return (
         module.__class__ is not part.kind

@@ -68,7 +68,7 @@ def export(
 
 
 def _check_format_options(ctx: typer.Context, to: str) -> None:
-    """Raise :class:`ArgumentError` if an option was given that the form does not take."""
+    """Raise ``ArgumentError`` if an option was given that the form does not take."""
     from tauflow.errors import ArgumentError
 
     for name, forms in _FORMAT_OPTIONS.items():

@@ -72,7 +72,7 @@ def make_data_loader(
     generator: torch.Generator | None = None,
     **options: Any,
 ) -> DataLoader[SequenceBatch]:
-    """Return a loader of the batches of a split; see :meth:`TaskData.loader`.
+    """Return a loader of the batches of a split; see :meth:`tauflow.data.TaskData.loader`.
 
     Args:
         data: the split.

@@ -30,7 +30,7 @@ class SequenceCollection:
     one target for each sequence.
 
     Args:
-        X: as for :meth:`SequenceClassifier.fit`.
+        X: as for :meth:`tauflow.estimators.SequenceClassifier.fit`.
         layout: of 3-D arrays: ``"BTI"`` (sequences, time, features) or ``"BIT"``.
         {given}
 

@@ -126,7 +126,7 @@ def _to_json_value(name: str, value: Any) -> Any:
 
 
 def _from_json_value(value: Any) -> Any:
-    """Return what :func:`_plain` wrote."""
+    """Return what :func:`_to_json_value` wrote."""
     if isinstance(value, list):
         return [_from_json_value(one) for one in value]
     if not isinstance(value, dict):

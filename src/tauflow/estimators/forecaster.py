@@ -70,7 +70,8 @@ class SequenceForecaster(AbstractSequenceEstimator):
         """Learn scaling, unit of time and network.
 
         Args:
-            X: (T, I), one series; or several, as for :meth:`SequenceRegressor.fit`.
+            X: (T, I), one series; or several, as for
+                :meth:`tauflow.estimators.SequenceRegressor.fit`.
             y: not used.
             validation: sequences to choose the best epoch by, or a mapping of ``X``, ``dt`` ...;
                 by default the ``validation_fraction`` of the sequences; of one series its end, and

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypedDict
 
     class InputKwargs(TypedDict, total=False):
-        """The arguments of :data:`NAMES`, for checkers of types and editors."""
+        """The arguments of :data:`INPUT_KWARGS`, for checkers of types and editors."""
 
         dt: Any
         t: Any
@@ -48,7 +48,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def with_input_kwargs(method: F) -> F:
-    """Show :data:`NAMES` in the signature of a method that takes them as ``**given``.
+    """Show :data:`INPUT_KWARGS` in the signature of a method that takes them as ``**given``.
 
     scikit-learn routes metadata by the names in a signature. In the docstring they stand for
     ``{given}``.

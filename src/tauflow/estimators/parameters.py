@@ -25,9 +25,10 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
         epochs: passes over the training data, at most.
         lr: learning rate of Adam.
         batch_size: sequences per step.
-        recipe: fields of :class:`tauflow.Recipe` beside :data:`tauflow.training.defaults.RECIPE`,
-            such as ``{"weight_decay": 0.01}``; or a whole :class:`tauflow.Recipe`, which then
-            stands in for ``epochs``, ``lr``, ``batch_size`` and ``patience`` too.
+        recipe: fields of :class:`tauflow.Recipe` beside
+            :data:`tauflow.training.defaults.DEFAULT_RECIPE`, such as ``{"weight_decay": 0.01}``; or
+            a whole :class:`tauflow.Recipe`, which then stands in for ``epochs``, ``lr``,
+            ``batch_size`` and ``patience`` too.
         validation_fraction: share of the sequences, drawn by ``random_state``, that are kept for
             validation: the weights of the best epoch are kept. 0: all are trained on, and the last
             epoch's are kept. ``"auto"``: 0.15 of 20 sequences or more say which epoch is the best,

@@ -198,8 +198,9 @@ def read_table_rows(
 
     Args:
         X: a data frame, or a mapping of names to columns.
-        columns: those of :data:`TABLE` that are given, as :class:`TableOptions` takes them. Dates
-            count in seconds; without times rows are one step apart.
+        columns: those of :data:`~tauflow.estimators.input_kwargs.TABLE_KWARGS` that are given, as
+            :class:`TableOptions` takes them. Dates count in seconds; without times rows are one
+            step apart.
         features: columns of the features; by default all others.
         variables: of a table of one variable per row, those that an earlier one had.
         target: column that is no feature, with one value per id.
@@ -262,7 +263,7 @@ def read_rows(
     Args:
         estimator: remembers, as by :func:`sklearn.utils.validation.validate_data`, number and names
             of the features, and what was said of the columns of a table.
-        X: see :meth:`AbstractSequenceEstimator.fit`.
+        X: see :meth:`~tauflow.estimators.base.AbstractSequenceEstimator.fit`.
         layout: of arrays.
         is_series_2d: whether an array of two axes is one sequence, (T, I).
         reset: whether to remember, rather than to compare.
@@ -270,7 +271,7 @@ def read_rows(
         dt: gaps.
         t: times.
         lengths: of padded sequences.
-        table: what is said of a table, see :data:`TABLE`.
+        table: what is said of a table, see :data:`~tauflow.estimators.input_kwargs.TABLE_KWARGS`.
 
     Raises:
         ArgumentError, DataError, ShapeError, TimeError, UnknownNameError: X is no such thing.
@@ -312,7 +313,7 @@ def read_rows(
 
 
 def get_fitted_columns(estimator: Any) -> dict[str, Any]:
-    """Return what ``fit`` was given of :data:`TABLE`, and the variables of a table of them."""
+    """Return the table arguments that ``fit`` was given, and the variables of a long table."""
     columns = estimator._columns
     if isinstance(columns, tuple):  # of estimators saved before others than id and time were known
         columns = dict(zip(TABLE_KWARGS, columns, strict=False))

@@ -41,7 +41,7 @@ def copy_option(value: Any) -> Any:
     """Return an option that later changes of mappings, lists and arrays in it do not reach.
 
     Anything else in it, such as a function, is the very object, and so is the same for
-    :func:`same`.
+    :func:`is_same_option`.
     """
     if isinstance(value, Mapping):
         return {name: copy_option(one) for name, one in value.items()}

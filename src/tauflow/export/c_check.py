@@ -60,7 +60,7 @@ def check_compiled_parity(
     """Compile files, and run them on their test vector.
 
     Args:
-        files: texts by name, ``test_vector.csv`` of :data:`CHECKED` samples among them.
+        files: texts by name, ``test_vector.csv`` of :data:`SAMPLE_COUNT` samples among them.
         name: of the model.
         compiler: its command.
         tolerance: largest difference.

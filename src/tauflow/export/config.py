@@ -63,7 +63,7 @@ def get_config(module: nn.Module) -> dict[str, Any]:
 
 
 def from_config(config: Mapping[str, Any]) -> Any:
-    """Build the module that :func:`describe` described, with fresh parameters.
+    """Build the module that :func:`get_config` described, with fresh parameters.
 
     The state of the global random generator is left as it was. Names of tensors that the
     description says are one (``"ties"``) are one.

@@ -126,7 +126,7 @@ def build_module(path: Path, tensors: dict[str, Tensor], config: Mapping[str, An
 
     Args:
         path: the file, for messages.
-        tensors: as :func:`tensors_of` returned them.
+        tensors: as :func:`collect_tensors` returned them.
         config: as :func:`get_file_config` returned it.
 
     Raises:

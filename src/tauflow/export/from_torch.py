@@ -15,9 +15,10 @@ def from_torch(source: nn.LSTM | nn.GRU | nn.RNN) -> SequenceModule:
     """Convert a ``torch.nn.LSTM``, ``GRU`` or ``RNN``, with its weights.
 
     Outputs and states are the same, in the layout of tauflow: inputs are (B, T, I) whatever
-    ``batch_first`` says, and the state is one tensor, which :meth:`SequenceModule.to_parts` gives
-    as torch does. The two biases of an LSTM or RNN, which are only ever added, become their sum; a
-    module without biases gets biases of 0, which train.
+    ``batch_first`` says, and the state is one tensor, which
+    :meth:`~tauflow.sequence.SequenceModule.to_torch_state` gives as torch does. The two biases of
+    an LSTM or RNN, which are only ever added, become their sum; a module without biases gets biases
+    of 0, which train.
 
     Args:
         source: the module, with any number of layers, in one direction or both.

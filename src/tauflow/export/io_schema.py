@@ -41,7 +41,7 @@ class IOSchema:
         outputs: names of the O outputs, in order.
         x_mean: what was subtracted from every input, (I,); empty where nothing was scaled.
         x_scale: what the inputs were divided by then, (I,); of an input that was constant in
-            training :data:`CONSTANT`, which leaves 0 of it.
+            training :data:`CONSTANT_SCALE`, which leaves 0 of it.
         y_mean: mean that makes outputs what they were before scaling, y * scale + mean, (O,).
         y_scale: the scale of that.
         time_scale: what times, as the data have them, are divided by for gaps of the time unit.

@@ -21,7 +21,7 @@ _NOISY_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir")
 
 
 def require_all(extra: str) -> None:
-    """Raise :class:`MissingExtraError` unless all libraries of an extra are there."""
+    """Raise ``MissingExtraError`` unless all libraries of an extra are installed."""
     for module in ("onnx", "onnxscript", "onnxruntime", *(("emx_onnx_cgen",) * (extra == "c"))):
         require(module, extra=extra)
 

@@ -271,7 +271,7 @@ class ExportedStep(ExportableModel):
     Args:
         model: the model.
         is_sparse: whether wired cells evaluate the synapses that exist and no others.
-        **options: see :class:`Exported`.
+        **options: see :class:`ExportableModel`.
     """
 
     def __init__(self, model: Model, *, is_sparse: bool = False, **options: Any) -> None:

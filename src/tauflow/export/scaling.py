@@ -58,19 +58,19 @@ class IOScaling(nn.Module):
         return (y * self.y_scale + self.y_low) + self.y_high if self.has_outputs else y
 
     def scale_inputs_in_double(self, x: Tensor) -> Tensor:
-        """Do the same as :meth:`read` in double precision, without the parts of the mean."""
+        """Do :meth:`scale_inputs` in double precision, without the parts of the mean."""
         mean, scale = self._exact[:2]
         return ((x.double() - mean) / scale).nan_to_num(nan=0.0)
 
     def unscale_outputs_in_double(self, y: Tensor) -> Tensor:
-        """Do the same as :meth:`written` in double precision, without the parts of the mean."""
+        """Do :meth:`unscale_outputs` in double precision, without the parts of the mean."""
         if not self.has_outputs:
             return y.double()
         mean, scale = self._exact[2:]
         return y.double() * scale + mean
 
     def rescale_outputs(self, y: Tensor) -> Tensor:
-        """Return outputs as they were before :meth:`written`, in double precision."""
+        """Return outputs as they were before :meth:`unscale_outputs`, in double precision."""
         if not self.has_outputs:
             return y.double()
         mean, scale = self._exact[2:]

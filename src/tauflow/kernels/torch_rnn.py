@@ -321,7 +321,7 @@ class NumbaGRUD(BoolConfigKernel):
     """States that decay before a gated unit reads them; what stands for gaps are the factors.
 
     The form is whether the gate z keeps the state, the parameters are U_zr and U_n. The tape is the
-    states (T + 1, B, N) and a :class:`~tauflow.kernels.flow.Decay`.
+    states (T + 1, B, N) and a :class:`~tauflow.kernels.ode.GRUDActivations`.
     """
 
     name = "flow/decay"

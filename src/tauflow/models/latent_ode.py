@@ -67,7 +67,8 @@ class LatentODE(AbstractLatentModel):
         linear_head: whether the head is one dense layer.
         objective: ``"reconstruction"``, ``"classification"`` or ``"both"``.
         classification_weight: weight of the cross entropy in ``"both"``.
-        kl_wait: epochs of training without the divergence; see :func:`kl_coefficient`.
+        kl_wait: epochs of training without the divergence; see
+            :func:`tauflow.models.kl_coefficient`.
         kl_rate: how slowly its weight grows to 1 afterwards.
     """
 
@@ -220,7 +221,8 @@ class RNNVAE(AbstractLatentModel):
         linear_head: whether the head is one dense layer.
         objective: ``"reconstruction"``, ``"classification"`` or ``"both"``.
         classification_weight: weight of the cross entropy in ``"both"``.
-        kl_wait: epochs of training without the divergence; see :func:`kl_coefficient`.
+        kl_wait: epochs of training without the divergence; see
+            :func:`tauflow.models.kl_coefficient`.
         kl_rate: how slowly its weight grows to 1 afterwards.
     """
 

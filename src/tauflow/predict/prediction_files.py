@@ -19,7 +19,7 @@ STANDARD_OUTPUT = Path("-")
 
 
 def check_format_installed(path: Path) -> None:
-    """Raise :class:`MissingExtraError` if a file's format needs what is not installed."""
+    """Raise ``MissingExtraError`` if the format of a file needs what is not installed."""
     if path.suffix.lower() in PARQUET_SUFFIXES:
         require("pyarrow.parquet", extra="parquet")
 

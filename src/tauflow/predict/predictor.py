@@ -35,7 +35,7 @@ class Predictor:
     """A trained model that answers in the units of the data it was trained on.
 
     ``tauflow run`` leaves one in the folder of every run, see :func:`tauflow.load_predictor`. Of a
-    model trained in Python it is made by :meth:`of`.
+    model trained in Python it is made by :meth:`from_data`.
 
     Args:
         model: the trained model; answers are computed on its device, in evaluation mode,
@@ -84,7 +84,7 @@ class Predictor:
         Args:
             data: a table as :func:`tauflow.data.from_table` takes it, or the path of a CSV file,
                 with the columns of the one that the model was trained on; or batches of sequences.
-            lead_time: see :func:`tauflow.data.sequences_like`.
+            lead_time: see :meth:`read_table`.
             delimiter: of the cells of a CSV file; by default that of the training.
             decimal: ``"."`` or ``","``, before the decimals of numbers that are text; by default
                 as in the training.
@@ -154,7 +154,7 @@ class Predictor:
         """Yield the answers for each of ``read.pieces()``: what a large table needs of memory.
 
         Args:
-            new_table: what :meth:`read` returned.
+            new_table: what :meth:`read_table` returned.
             proba: whether to answer as :meth:`predict_proba` does, and not as :meth:`predict`.
         """
         assert self.table is not None

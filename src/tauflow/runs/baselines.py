@@ -44,8 +44,8 @@ def score_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
 def make_baseline_models(data: TaskData) -> list[tuple[str, nn.Module]]:
     """Return naive baselines of a table, which any metric can score, as models with names.
 
-    Those of values are as :func:`baselines` has them; of classes there is ``most frequent class``,
-    whose probabilities are the shares of the classes in the training part.
+    Those of values are as :func:`make_baseline_models` has them; of classes there is ``most
+    frequent class``, whose probabilities are the shares of the classes in the training part.
     """
     if data.card.task == "regress":
         return _make_regression_baselines(data)

@@ -26,7 +26,7 @@ class EtaEstimator:
         jobs: in the order in which they are run.
         runs_dir: folder of the run directories.
         workers: how many run at a time.
-        token: what :func:`~tauflow.runs.run_job.attempt` marks runs of this call with.
+        token: what :func:`~tauflow.runs.run_job.run_job` marks runs of this call with.
         finished_runs: finished runs, which tell the pace of their rows.
     """
 

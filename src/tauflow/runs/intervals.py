@@ -40,8 +40,8 @@ class Clusters:
 def make_clusters(data: TaskData) -> Clusters | str:
     """Return the clusters of the test part of a table; if there are too few, why.
 
-    They are its ids, or their groups; of fewer than :data:`FEWEST`, blocks of consecutive rows, or
-    of consecutive windows of a forecast, where such have targets of their own.
+    They are its ids, or their groups; of fewer than :data:`MIN_CLUSTERS`, blocks of consecutive
+    rows, or of consecutive windows of a forecast, where such have targets of their own.
     """
     info, card = data.table, data.card
     assert info is not None

@@ -22,7 +22,7 @@ NUM_STARTUP_TRIALS = 5
 DRAW_ATTRIBUTE = "draw"
 _NON_FINITE_ATTRIBUTE, _ERROR_ATTRIBUTE, _REPEATS_ATTRIBUTE = "not finite", "error", "repeats"
 """What trials are marked with: which of the study's draws their settings are, see
-:func:`next_draw`, why they failed, and the number of the stopped one they repeat."""
+:func:`get_next_draw`, why they failed, and the number of the stopped one they repeat."""
 
 
 def open_study(

@@ -46,7 +46,7 @@ def choose_metrics(data: TaskData, requested: Sequence[str] = ()) -> MetricChoic
         data: the task.
         requested: names of metrics, of which the first one selects; by default those of the card,
             or of a table those that suit its targets. Where one of two classes is rare, see
-            :data:`RARE`, they begin with the area under the ROC curve.
+            :data:`RARE_SHARE`, they begin with the area under the ROC curve.
 
     Raises:
         UnknownNameError: there is no such metric for this task.

@@ -37,7 +37,7 @@ def run_in_processes(
         jobs: what to run.
         outlook: knows how many processes there are, and which jobs were running.
         force_start: whether the first jobs are begun however short the time is.
-        options: of :func:`tauflow.runs.run_job.attempt`.
+        options: of :func:`tauflow.runs.run_job.run_job`.
     """
     left = {job.key: job for job in jobs}
     while left:

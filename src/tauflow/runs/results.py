@@ -164,7 +164,8 @@ def append_record(path: Path, record: RunRecord) -> None:
     """Append a record to a results file, creating it if need be.
 
     The line goes out in one write to a file opened for appending, so that two programs may write to
-    one file, and a program that is killed leaves at most one torn line, which :func:`read` skips.
+    one file, and a program that is killed leaves at most one torn line, which :func:`read_records`
+    skips.
 
     Raises:
         OSError: the line cannot be written, or not as a whole, as on a full disk.

@@ -81,7 +81,7 @@ def load_run_data(
     metrics: Sequence[str] = (),
     say: Say = say_nothing,
 ) -> RunData:
-    """Load the data of a task for a model, and choose its metrics; see :func:`run_task`."""
+    """Load the data of a task for a model, and choose its metrics, as ``run_task`` says."""
     found = _load(source, spec, data_dir, dataset_options)
     measured = choose_metrics(found.data, metrics)
     card = found.data.card

@@ -45,7 +45,7 @@ def run_in_cluster(
             of this machine's own, as many as ``outlook`` knows of.
         outlook: knows the pace of the jobs.
         force_start: whether the first jobs are begun however short the time is.
-        options: of :func:`tauflow.runs.run_job.attempt`.
+        options: of :func:`tauflow.runs.run_job.run_job`.
 
     Raises:
         MissingExtraError: Dask is not installed.

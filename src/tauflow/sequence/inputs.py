@@ -97,7 +97,9 @@ def prepare_inputs(
     episode_start: PaddedOrPacked | None = None,
     has_initial_state: bool = False,
 ) -> SequenceInputs:
-    """Check a call and bring it into the one form; see :class:`SequenceModule` for the arguments.
+    """Check a call and bring it into the one form.
+
+    The arguments are those of :class:`~tauflow.sequence.layers.SequenceModule`.
 
     Args:
         where: name of the module, for messages.

@@ -7,7 +7,8 @@ class RNN(SequenceModule):
     """Run any cell over sequences, one of the user's own too.
 
     Args:
-        cell: the cell, whose options every subclass of :class:`AbstractCell` records by itself.
+        cell: the cell, whose options every subclass of :class:`~tauflow.cells.AbstractCell` records
+            by itself.
         num_layers: stacked layers.
         bidirectional: whether each layer also runs backwards in time.
         dropout: probability of dropping an output between layers, while training.

@@ -22,7 +22,7 @@ def run_single_step(
     observed: Tensor | None,
     episode_start: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Advance by one sample; see :meth:`SequenceModule.step` for the arguments."""
+    """Advance by one sample; see :meth:`.layers.SequenceModule.step` for the arguments."""
     where = f"{type(module).__name__}.step"
     if module.bidirectional:
         raise ArgumentError(

@@ -38,7 +38,7 @@ class SolverStatistics:
 
 @dataclass(frozen=True)
 class SolverSettings:
-    """How to solve, as :func:`integrate_adaptive` takes it."""
+    """How to solve, as :func:`~tauflow.solvers.integrate_adaptive` takes it."""
 
     where: str
     method: str

@@ -130,7 +130,7 @@ def f1_score(true_positives: Tensor, predicted: Tensor, actual: Tensor) -> Tenso
 
 
 def balanced_accuracy_score(true_positives: Tensor, predicted: Tensor, actual: Tensor) -> Tensor:
-    """Return the mean share of each class that is found, over those that are there; as :func:`f1`.
+    """Return the mean of the recalls of the classes present; arguments as for :func:`f1_score`.
 
     As :func:`sklearn.metrics.balanced_accuracy_score`.
     """

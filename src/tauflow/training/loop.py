@@ -66,8 +66,8 @@ def train(
     The model is called as ``prediction, state = model(x, dt=..., mask=...)``, with ``observed=...``
     if the data have it, and predicts once per step, (B, T, O), or per sequence, (B, O). Where it
     says ``ignores_padding = True``, as tauflow's models and what derives from their bases do, a
-    batch ends with the longest of its sequences, as :meth:`~tauflow.SequenceBatch.trimmed` cuts it;
-    other models get every batch as long as the data.
+    batch ends with the longest of its sequences, as :meth:`~tauflow.SequenceBatch.trim_padding`
+    cuts it; other models get every batch as long as the data.
 
     A model that learns from more than the error of its predictions has a method
     ``training_loss(batch, prediction_loss, *, epoch)``. It returns the number to minimise, computed
@@ -92,14 +92,15 @@ def train(
             parts and card then give the other splits and what is ``"auto"``.
         valid: the validation split, or None.
         test: the test split, or None; evaluated after every epoch, never used to select.
-        loss: a name in :data:`LOSSES`; a :class:`Score`; or a function or module, such as
-            ``nn.CrossEntropyLoss(label_smoothing=0.1)``, that makes one number of the predictions
-            (N, O) and targets of the entries that count: padding is left out before. Targets are
-            (N, O), also of single outputs, or (N,) where they are one class of several outputs.
-            Default ``"auto"``: cross entropy for integer targets, mean squared error for others.
-        metric: the same, of :data:`METRICS`; less is better of a function, unless it has an
-            attribute ``higher_is_better`` that is true. Default ``"auto"``: accuracy for losses of
-            classes, else the loss.
+        loss: a name in :data:`~tauflow.training.LOSSES`; a :class:`Score`; or a function or module,
+            such as ``nn.CrossEntropyLoss(label_smoothing=0.1)``, that makes one number of the
+            predictions (N, O) and targets of the entries that count: padding is left out before.
+            Targets are (N, O), also of single outputs, or (N,) where they are one class of several
+            outputs. Default ``"auto"``: cross entropy for integer targets, mean squared error for
+            others.
+        metric: the same, of :data:`~tauflow.training.METRICS`; less is better of a function, unless
+            it has an attribute ``higher_is_better`` that is true. Default ``"auto"``: accuracy for
+            losses of classes, else the loss.
         recipe: the protocol; by default ``Recipe()``, with the last weights if there are no
             validation data.
         seed: of the order and of the model's random numbers; 0 or larger.
@@ -114,8 +115,8 @@ def train(
             when the run began: the state of a loss that is a module is taken from the run. One that
             patience or a callback ended stays so.
         progress: whether to draw a progress bar; None: on a terminal.
-        callbacks: objects of :class:`Callback`, or functions that are called with the row of the
-            history of every epoch once that epoch is saved.
+        callbacks: objects of :class:`~tauflow.training.Callback`, or functions that are called with
+            the row of the history of every epoch once that epoch is saved.
 
     Raises:
         ArgumentError: arguments contradict each other.

@@ -197,7 +197,7 @@ def compute_fingerprint(
     """Return digests of a model's structure and of the data: a run resumes with the same ones.
 
     The model's values are left out, as resuming replaces them. What its parameters do not show is
-    in :func:`~tauflow.training.model_options.model_options`.
+    in :func:`~tauflow.training.model_options.collect_model_options`.
     """
     shapes = [f"{k}:{v.dtype}:{tuple(v.shape)}" for k, v in model.state_dict().items()]
     # The optimiser knows its moments by place among the parameters that are trained.

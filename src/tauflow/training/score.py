@@ -119,7 +119,7 @@ class Score:
         """Return the sum of what entries count; their number, if all count alike.
 
         Args:
-            prediction: what :meth:`selected` returns, or :meth:`rows`.
+            prediction: what :meth:`select_valid` returns, or :meth:`flatten_rows`.
             y: the targets with it.
             weight: what each entry counts, or each sequence or step that several are of.
         """
@@ -135,7 +135,7 @@ class Score:
         return self.target == "any" and not self.classes
 
     def compute_per_entry(self, prediction: Tensor, y: Tensor) -> Tensor:
-        """Return one number per entry, given what :meth:`selected` returns.
+        """Return one number per entry, given what :meth:`select_valid` returns.
 
         Raises:
             ArgumentError: the score is no mean over entries.
@@ -157,7 +157,7 @@ class Score:
         return replace(batch, y=batch.y.masked_fill(~known, torch.nan), y_mask=known.any(-1))
 
     def flatten_rows(self, prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return predictions (N, O) and as many targets, given what :meth:`selected` returns."""
+        """Return predictions (N, O) and their targets, given what :meth:`select_valid` returns."""
         if self.target == "values":
             return prediction.flatten(0, -2), y.reshape(prediction.shape).flatten(0, -2)
         if self.target != "any":
@@ -169,7 +169,7 @@ class Score:
         return prediction.flatten(0, -2), y
 
     def compute_aggregate(self, prediction: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
-        """Return the score that ``whole`` gives of what :meth:`rows` returns.
+        """Return the score that ``whole`` gives of what :meth:`flatten_rows` returns.
 
         Args:
             prediction: (N, O).
@@ -298,7 +298,7 @@ def check_masked_targets(where: str, batch: SequenceBatch, first: int) -> None:
 
 
 def expand_sequence_weights(prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
-    """Return the weights of sequences for what :meth:`Score.selected` returns, (K,), if any.
+    """Return the weights of sequences for what :meth:`Score.select_valid` returns, (K,), if any.
 
     They are in the dtype of the predictions, but for half precision in single.
     """

@@ -87,7 +87,7 @@ class AbstractWiring(ABC):
     A subclass is a frozen dataclass whose compared fields are its constructor's arguments; it draws
     its synapses in :meth:`build`. The output of the network is read from the first ``output_size``
     neurons. Where fields are checked or computed, it writes an ``__init__`` that calls
-    :meth:`_freeze` once. A dataclass that adds fields to another wiring writes one too: what
+    :meth:`_set_fields` once. A dataclass that adds fields to another wiring writes one too: what
     ``dataclass`` makes takes every field, without the defaults and checks of the wiring below.
     """
 
@@ -133,7 +133,9 @@ class AbstractWiring(ABC):
         return [("neurons", list(range(self.units)))]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the kind and the arguments, for JSON; :func:`wiring_from_dict` reads it back.
+        """Return the kind and the arguments, for JSON.
+
+        :func:`~tauflow.wirings.wiring_from_dict` builds the wiring again.
 
         Raises:
             WiringError: the wiring is no dataclass, and does not write this method itself.

@@ -1,6 +1,7 @@
 """Parsed files kept in a binary form, so that text is parsed once and not at every load.
 
-A loader passes its parsing to :func:`cached` as a function without arguments. The result is found
+A loader passes its parsing to :func:`load_or_parse` as a function without arguments. The result is
+found
 again by what it depends on: the bytes of the files, the version of the parser, and options. Entries
 lie in the folder that ``TAUFLOW_CACHE`` names, else in ``parsed`` in the user's cache. They may be
 deleted at any time.

@@ -74,7 +74,7 @@ def make_figure(
     times in ``NAME.json`` and figures that measure time.
 
     Args:
-        name: one of :data:`FIGURES`, or an alias.
+        name: one of :data:`~tauflow_papers.figures.FIGURES`, or an alias.
         directory: where to write; made if missing.
         size: ``"full"`` or ``"small"``, which takes seconds.
         seed: of everything random.

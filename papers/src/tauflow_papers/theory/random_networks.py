@@ -185,7 +185,7 @@ class RandomNetworks:
         )
 
     def field(self, model: str, signal: InputSignal) -> Field:
-        """Return the vector field of one of :data:`MODELS` under an input.
+        """Return the vector field of one of :data:`MODEL_NAMES` under an input.
 
         It maps times (B,) and states (B, n k), layer by layer, to rates of the states.
         """

@@ -79,7 +79,7 @@ class TrajectoryLengths:
     """Lengths of the latent trajectories of one model, over many random networks.
 
     Args:
-        model: one of :data:`~tauflow_papers.theory.random_networks.MODELS`.
+        model: one of :data:`~tauflow_papers.theory.random_networks.MODEL_NAMES`.
         law: what the networks were drawn from.
         solver: how they were solved.
         signal: the input.

@@ -50,7 +50,10 @@ HALF_CHEETAH = DatasetCard(
 
 
 def load_half_cheetah(root: str | Path | None = None, *, download: bool = True) -> TaskData:
-    """Load the windows of Hasani et al. 2021, Table 6; for errors see :func:`locate`."""
+    """Load the windows of Hasani et al. 2021, Table 6.
+
+    For errors see :func:`tauflow.data.store.fetch_files`.
+    """
     paths = fetch_files(HALF_CHEETAH, root, download=download)
     return TaskData(
         HALF_CHEETAH,

@@ -46,11 +46,11 @@ def read_table(
     is_strict: bool = True,
     is_training_data: bool = True,
 ) -> Table:
-    """Return the cells of a table, tidied: see :func:`tauflow.data.table.pivot.tidied`.
+    """Return the cells of a table, tidied: see :func:`tauflow.data.table.pivot.pivot_long`.
 
     Args:
         table: the path of a file in CSV, plain or compressed by gzip, or Parquet; such a file that
-            is open; or a table as :func:`tauflow.data.table.from_frame.sheet_of` takes it.
+            is open; or a table as :func:`tauflow.data.table.from_frame.table_from_frame` takes it.
         options: what the user says of it.
         delimiter: of the cells of a CSV file, if not that of the options; what they say of one
             counts for a file to learn from alone, as other tables may be no such files.
@@ -58,7 +58,7 @@ def read_table(
         variables: of a long table those that an earlier one had.
         is_strict: whether others than these are refused.
         is_training_data: whether it is read to learn from, see
-            :class:`tauflow.data.table.table.Sheet`.
+            :class:`tauflow.data.table.table.Table`.
 
     Raises:
         ArgumentError: a delimiter is given for what has none.

@@ -242,7 +242,7 @@ def find_categories(table: Table, column: str) -> tuple[str, ...]:
     Only a column that says that it is categorical has categories of any kind.
 
     Raises:
-        DataError: there are more than :data:`MOST`.
+        DataError: there are more than :data:`MAX_CATEGORIES`.
     """
     values, missing = table.columns[column], table.find_missing(column)
     if column in table.categorical:

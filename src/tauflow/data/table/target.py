@@ -43,7 +43,7 @@ class Target:
     """Targets by row, whether there is one per row or one per id.
 
     Args:
-        task: of :data:`tauflow.data.table.options.TASKS`.
+        task: of :data:`tauflow.data.table.options.TABLE_TASKS`.
         sequences: the rows to predict from; none is without a target.
         whole: the same sequences with all their rows.
         y: (R, O) floating point, or (R,) of integers that stand for classes; 0 where not known.
@@ -110,7 +110,8 @@ def build_target(
     """Return what is to be predicted.
 
     Without a target it is next-step prediction. Text, booleans, and whole numbers with at most
-    :data:`FEW` values are classes; other numbers are values of a regression.
+    :data:`~tauflow.data.table.table.MAX_INTEGER_CLASSES` values are classes; other numbers are
+    values of a regression.
 
     Args:
         table: the table.

@@ -232,7 +232,7 @@ def unflatten_batch_first(rows: Tensor, steps: int) -> Tensor:
 
 
 class CoreActivations(NamedTuple):
-    """Tensors under a :class:`Tape`; ``first`` and ``heads`` are one where L is 0."""
+    """Tensors under a :class:`CfCActivations`; ``first`` and ``heads`` are one where L is 0."""
 
     first: Tensor
     deep: Tensor
@@ -245,7 +245,7 @@ class CoreActivations(NamedTuple):
 
     @classmethod
     def of(cls, config: CfCConfig, tensors: Sequence[Tensor]) -> "CoreActivations":
-        """Return the memory whose :meth:`distinct` tensors these are."""
+        """Return the activations of which these are the tensors that do not share memory."""
         first, deep, slopes, *heads = tensors
         return cls(first, deep, slopes, heads[0] if config.layers else first)
 
@@ -279,7 +279,7 @@ def allocate_activations(
 
 
 class CorePreactivationGrads(NamedTuple):
-    """Tensors under :class:`~tauflow.kernels.cfc_arrays.Deltas`."""
+    """Tensors under :class:`CfCPreactivationGrads`."""
 
     first: Tensor
     deep: Tensor

@@ -30,7 +30,7 @@ from .numba_pointwise import cfc_gate_backward, cfc_gate_forward, dt_gradients
 
 
 class CoreArrays(NamedTuple):
-    """A core: addresses of products, its code, and arrays of :mod:`.form`."""
+    """A core: addresses of products, its code, and arrays of :mod:`.config`."""
 
     blas: Any
     code: Any
@@ -48,7 +48,7 @@ class StepSlice(NamedTuple):
 
 @inline
 def unpack_code(packed_code):
-    """Return the :class:`Code` of which ``pack_code`` made an array."""
+    """Return the :class:`.config.CfCCode` of which ``pack_code`` made an array."""
     n = packed_code
     outer = ActivationCode(int(n[1]), n[2], n[3], n[4], n[5], n[6])
     phi = ActivationCode(int(n[8]), n[9], n[10], n[11], n[12], n[13])
@@ -103,7 +103,7 @@ def _core_backward(
 
     Args:
         core, place: as for :func:`core_forward`.
-        deltas, sequence, grad_carry: see :mod:`.form`.
+        deltas, sequence, grad_carry: see :mod:`.config`.
         grad_parameters: gradients of rate and amplitude for this slice.
         grad_biases: those of the biases of heads and first layer, (1, K N) and (1, F).
         grad_source: receives the gradient of the source, (B, R); may be that of the state itself.
@@ -160,7 +160,7 @@ def cfc_forward(index, low, high, blas, packed_code, weights, activations, memor
         low, high: slice of the batch.
         blas: a :class:`~tauflow.kernels.cpu.binding.Blas`.
         packed_code: of the form, by ``pack_code``.
-        weights, activations, memory, sequence: see :mod:`.form`.
+        weights, activations, memory, sequence: see :mod:`.config`.
     """
     threads = set_blas_threads(blas, 1)
     core, states = CoreArrays(blas, unpack_code(packed_code), weights, activations), sequence.states
@@ -217,7 +217,7 @@ def cfc_backward(
         low, high: slice of the batch.
         blas, packed_code, weights, memory, sequence: as for :func:`cfc_forward`.
         activations_and_grads: the tape, and the deltas, which are written.
-        grad_carry: see :mod:`.form`.
+        grad_carry: see :mod:`.config`.
     """
     threads = set_blas_threads(blas, 1)
     tape, deltas = activations_and_grads
@@ -253,8 +253,8 @@ def _lstm_backward(blas, memory, deltas, place, sequence, grad_carry, grad_sourc
     """Take a step's gradients back through the memory.
 
     Args:
-        blas, memory, place: as for :func:`_remember`.
-        deltas, sequence, grad_carry: see :mod:`.form`.
+        blas, memory, place: as for :func:`_lstm_forward`.
+        deltas, sequence, grad_carry: see :mod:`.config`.
         grad_source: (B, R), gradient of what the core's first layer read.
     """
     t, low, high = place

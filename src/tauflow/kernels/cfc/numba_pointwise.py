@@ -13,7 +13,7 @@ def cfc_gate_forward(code, weights, heads, dt, after):
     """Write the states after the gaps of some rows to ``after``, (rows, N).
 
     Args:
-        code: a :class:`~tauflow.kernels.cfc.config.Code`.
+        code: a :class:`~tauflow.kernels.cfc.config.CfCCode`.
         weights: see :mod:`tauflow.kernels.cfc.config`.
         heads: (rows, K N), products without bias; become phi(g), phi(h), p and t_a, or r.
         dt: (rows,).
@@ -34,7 +34,7 @@ def cfc_gate_backward(code, weights, values, dt, valid, gradient, delta, grad_pa
     """Write the gradients of the products of some rows' heads to ``delta``.
 
     Args:
-        code, weights, dt: as for :func:`join`.
+        code, weights, dt: as for :func:`cfc_gate_forward`.
         values: (rows, K N), what that left of the heads.
         valid: (rows,) bool, where there are gradients; empty if everywhere.
         gradient: (rows, N), of the states after the step.

@@ -91,7 +91,7 @@ def to_time_first(values: Tensor) -> Tensor:
 
 
 class TorchCfC(SequenceKernel):
-    """Closed-form cells in torch operations; the tape is what :class:`Kept` reads."""
+    """Closed-form cells in torch operations."""
 
     name = "closed_form/torch"
     advance = staticmethod(CfCCell.advance)

@@ -1,7 +1,7 @@
 """The closed form joined from its heads, and its adjoint, in Triton: functions of tiles.
 
 What depends on options is known when a kernel is compiled: MODE, the closed form, as in
-:mod:`.form`, and what :mod:`tauflow.kernels.gpu.math` knows. Then what a step computes beside
+:mod:`.config`, and what :mod:`tauflow.kernels.gpu.math` knows. Then what a step computes beside
 matrix products, one step per launch.
 """
 

@@ -24,7 +24,7 @@ NEURONS_PER_PROGRAM = 256
 
 
 class StepWeights(NamedTuple):
-    """Weights; see :class:`~tauflow.cells.cfc_heads.ClosedFormTensors`."""
+    """Weights; see :class:`~tauflow.cells.cfc_heads.CfCParameters`."""
 
     recurrent: Tensor
     deep: Tensor
@@ -70,7 +70,7 @@ class _ForwardCarry(NamedTuple):
 
 
 class _ForwardSteps(NamedTuple):
-    """Tensors of some steps; see :class:`~tauflow.kernels.cfc.triton_launch.Core`."""
+    """Tensors of some steps; see :class:`~tauflow.kernels.cfc.triton_launch.TritonCore`."""
 
     first: Tensor
     deep: Tensor
@@ -222,7 +222,7 @@ class _BackwardCarry(NamedTuple):
 
 
 class _BackwardSteps(NamedTuple):
-    """Tensors of some steps; see :class:`~tauflow.kernels.cfc.triton_launch.Gradients`.
+    """Tensors of some steps; see :class:`~tauflow.kernels.cfc.triton_launch.CfCGradients`.
 
     ``start`` is the memory before the first of them, (B, N).
     """
@@ -402,7 +402,7 @@ def run_stepwise_forward(core: TritonCore, h: Tensor, results: CfCResults, *, ke
 def run_stepwise_backward(
     core: TritonCore, gradients: CfCGradients
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Run the sequences backwards; return what :func:`.triton_core.backward_at_once` does."""
+    """Run the backward pass; return what ``launch_persistent_backward`` does."""
     loop = BackwardLoop(core, gradients)
     run_loop(loop, use_graphs=core.launch_mode == CUDA_GRAPH)
     to_state, to_memory, pulled, *_, g_rate, g_amplitude = loop.carry

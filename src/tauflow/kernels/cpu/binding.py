@@ -173,7 +173,7 @@ class OpenMPTeam(NamedTuple):
 
 
 def count_slices(count: int) -> int:
-    """Return into how many slices :func:`run_slices` cuts a batch of ``count`` sequences."""
+    """Return into how many slices :func:`parallel_for` cuts a batch of ``count`` sequences."""
     return max(1, min(torch.get_num_threads(), count))
 
 

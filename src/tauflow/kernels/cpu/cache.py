@@ -133,7 +133,7 @@ def _digest_value(value: Any) -> str:
 
 
 def read_entry(path: Path) -> bytes | None:
-    """Return what :func:`write` wrote; ``None`` if there is no entry.
+    """Return the content of an entry; ``None`` if there is no entry.
 
     Raises:
         CorruptEntryError: it is something else, or somebody else's.

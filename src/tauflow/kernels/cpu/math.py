@@ -120,7 +120,7 @@ def activate(phi, z, bias, slope, keeps_slope):
     """Replace z by phi(z + bias), for one row.
 
     Args:
-        phi: an :class:`~tauflow.kernels.engine.activations.Phi`.
+        phi: an :class:`~tauflow.kernels.engine.activations.ActivationCode`.
         z: changed in place; (U,).
         bias: (U,).
         slope: receives the slope of an activation that does not show it; (U,).

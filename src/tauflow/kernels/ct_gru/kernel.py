@@ -72,7 +72,7 @@ class NumbaCTGRU(BoolConfigKernel):
     (B, T, M); the form is whether this comes before the input acts. The state is the sums of each
     neuron's memories, which no step reads, and the memories, to which the sums' gradients come too.
     The parameters are [W_x, b], with ln tau taken off, W_h and W_q. The tape is the inputs as rows
-    (T B, D + 1), and a :class:`~tauflow.kernels.scales.Tape`.
+    (T B, D + 1), and a :class:`~tauflow.kernels.ct_gru.CTGRUActivations`.
     """
 
     name = "scales/numba"

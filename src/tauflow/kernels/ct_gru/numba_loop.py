@@ -19,7 +19,7 @@ and the backward pass through it, with the gradient of P,
 One thread takes a slice of the batch through all steps; products are done by the BLAS inside torch.
 What the gates make of z is computed again in the backward pass, which is cheaper than to keep it.
 Gradients of the weights are left to one product over the whole sequence, after the loop. Arrays are
-explained in :mod:`tauflow.kernels.scales`.
+explained in :mod:`tauflow.kernels.ct_gru`.
 """
 
 # mypy: ignore-errors
@@ -109,7 +109,7 @@ def ct_gru_forward(index, low, high, blas, weights, activations, sequence):
         index: of the slice.
         low, high: slice of the batch.
         blas: a :class:`~tauflow.kernels.cpu.binding.Blas`.
-        weights, activations, sequence: see :mod:`tauflow.kernels.scales`.
+        weights, activations, sequence: see :mod:`tauflow.kernels.ct_gru`.
     """
     threads = set_blas_threads(blas, 1)
     memories, rows, n = activations.traces, high - low, weights.W_q.shape[0]

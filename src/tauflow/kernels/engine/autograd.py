@@ -102,7 +102,7 @@ def _save_tensors(ctx: Any, *tensors: Tensor | None) -> None:
 
 
 def _load_saved_tensors(ctx: Any) -> tuple[Any, ...]:
-    """Return what :func:`_save` saved, laid out as it was: the loops go by strides.
+    """Return what :func:`_save_tensors` saved, laid out as it was: the loops go by strides.
 
     Hooks on saved tensors, such as ``torch.autograd.graph.save_on_cpu``, keep values and shapes.
 
@@ -155,7 +155,7 @@ def sequence(
     config: str,
     needs_input_grad: Sequence[bool],
 ) -> list[Tensor]:
-    """Return what a program's :class:`~tauflow.kernels.engine.program.Buffers` hold, in a row.
+    """Return what a program's :class:`~tauflow.kernels.engine.program.Outputs` hold, in a row.
 
     Args:
         inputs: of the run.
@@ -214,7 +214,7 @@ def sequence_backward(
         kernel: its name.
         config: of the cell, its words in a row.
         needs_input_grad: which gradients are wanted.
-        sizes: of the inputs when it ran; see :func:`_saved`.
+        sizes: of the inputs when it ran; see :func:`_load_saved_tensors`.
 
     Raises:
         ShapeError: an input has become another tensor since.

@@ -192,7 +192,7 @@ def find_cell_modification(cell: AbstractCell) -> str | None:
 
     Raises:
         ShapeError, ArgumentError: not even the cell's own step may; see
-            :func:`tauflow.cells.snapshot.changes`.
+            :func:`tauflow.cells.snapshot.find_modification`.
     """
     if torch.compiler.is_compiling():
         return cell._find_modification()
@@ -264,7 +264,7 @@ def _find_dtype_mismatch(call: KernelCall, backend: str) -> str | None:
 
 
 def run_selected_kernel(spec: KernelSpec, call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run the row that :func:`~tauflow.kernels.pick` chose for this call just now.
+    """Run the row that :func:`~tauflow.kernels.select.select_kernel` chose for this call just now.
 
     Its cell has been looked at, and is not looked at twice.
     """

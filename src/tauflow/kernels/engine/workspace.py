@@ -3,8 +3,8 @@
 The system gives large blocks back as soon as they are free, and fills the next one with zeros, page
 by page, which takes a tenth of a training step. Blocks are therefore kept when the tensors on them
 are gone: twice as much as was lately in use at once, and no more than :data:`MAX_CACHED_BYTES`.
-Sizes are rounded up to a few, so that batches of varying lengths share blocks. :func:`release`
-gives all of them back.
+Sizes are rounded up to a few, so that batches of varying lengths share blocks.
+:func:`release_memory` gives all of them back.
 """
 
 import math

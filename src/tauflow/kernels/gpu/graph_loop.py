@@ -1,11 +1,12 @@
 """Many small launches as one: steps of a loop, recorded as CUDA graphs and replayed.
 
 A launch from Python takes several microseconds, which is longer than a small step takes on the
-device. A loop over time therefore runs in chunks of :data:`CHUNK` steps, and what is left over in
-chunks of half as many, a quarter, and so on, on tensors of the recording's own: what a chunk reads
-is copied in and what it writes is copied out, a dozen launches in place of a hundred. Neither the
-number of steps nor the addresses of a call's tensors matter to a recording, so that it serves
-sequences of any length. Steps that CUDA cannot record are launched one by one, after a warning.
+device. A loop over time therefore runs in chunks of :data:`MAX_CHUNK_STEPS` steps, and what is left
+over in chunks of half as many, a quarter, and so on, on tensors of the recording's own: what a
+chunk reads is copied in and what it writes is copied out, a dozen launches in place of a hundred.
+Neither the number of steps nor the addresses of a call's tensors matter to a recording, so that it
+serves sequences of any length. Steps that CUDA cannot record are launched one by one, after a
+warning.
 """
 
 import warnings

@@ -111,7 +111,7 @@ class LRCGradients(NamedTuple):
     """What the loop back writes.
 
     Args:
-        h, u, sensory, recurrent: as :class:`Gradients` has them.
+        h, u, sensory, recurrent: as :class:`LTCGradients` has them.
         delta: (B, T), of the gap.
         neurons: (slices, 3, N), of g, e and s.
         q: (B, T, E, N), of q in every sub-step; (0, 0, 0, 0) without an elastance.
@@ -172,7 +172,7 @@ class SynapseLayout:
 
 
 def to_packed_order(weights: Tensor, index: Tensor | None) -> Tensor:
-    """Return weights (4, S, N) as (4, K) in an order of a :class:`Layout`, with zeros for none."""
+    """Return weights (4, S, N) as (4, K), in the order of a layout, padded by zeros."""
     flat = weights.flatten(1)
     if index is None:
         return flat

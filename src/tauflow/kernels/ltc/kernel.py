@@ -130,7 +130,8 @@ class LTCKernel(OperatorKernel):
 class NumbaLTC(LTCKernel):
     """The LTC in compiled loops.
 
-    The parameters are those of :meth:`LTCCell.tensors`; the tape is a ``layout.Tape``.
+    The parameters are those of :meth:`~tauflow.cells.LTCCell.packed_parameters`; the tape is a
+    ``layout.Tape``.
 
     Args:
         *layouts: orders of the sensory and of the recurrent synapses; without them, those of two

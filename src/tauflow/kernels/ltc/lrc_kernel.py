@@ -67,8 +67,8 @@ def _load_kernels() -> Any:
 class NumbaLRC(OperatorKernel):
     """The LRC in compiled loops.
 
-    The parameters are those of :meth:`LRCCell.tensors`; the tape is what every sub-step began with
-    and came to, (4, B, T, substeps, N).
+    The parameters are those of :meth:`~tauflow.cells.LRCCell.packed_parameters`; the tape is what
+    every sub-step began with and came to, (4, B, T, substeps, N).
     """
 
     name = "saturated/numba"

@@ -44,7 +44,7 @@ With :math:`e_j = b_j \bar v' + \sum_{i > j} a_{ij} \bar v_i`, their gradients a
 Then :math:`v_i`, :math:`G_i` and :math:`k_i` are kept.
 
 Four sequences are advanced together, so that a synapse's weights are loaded once for all four.
-Arrays are explained in :mod:`.layout`.
+Arrays are explained in :mod:`tauflow.kernels.ltc`.
 """
 
 # mypy: ignore-errors
@@ -119,7 +119,7 @@ def ltc_forward(  # noqa: C901 - the inner loop of both kinds of solvers, which 
     Args:
         index: of the slice; forwards there is nothing to accumulate.
         low, high: slice of the batch.
-        samples, sensory, recurrent, method, activations: see :mod:`.layout`.
+        samples, sensory, recurrent, method, activations: see :mod:`tauflow.kernels.ltc`.
         h: (B, N), potentials before the first step.
         out: (B, T, N), receives those after each step.
     """
@@ -182,7 +182,7 @@ def _step_backward(method, samples, activations, potentials, index, row, sums):
     """Take the gradient after a fused or exponential sub-step back, apart from synapses.
 
     Args:
-        method, samples, tape: see :mod:`.layout`.
+        method, samples, tape: see :mod:`tauflow.kernels.ltc`.
         potentials: potentials before and after the sub-step, (4, N) each.
         index: sequence, step and sub-step.
         row: of the block.
@@ -243,7 +243,7 @@ def _stage_backward(method, samples, activations, index, gradients, g_at, row, e
     """Take the gradients of a step's end and of later stages back to a stage, but for synapses.
 
     Args:
-        method, samples, activations, index, gradients: as for :func:`_pull_back_step`; the stage's
+        method, samples, activations, index, gradients: as for :func:`_step_backward`; the stage's
             part of the gradient of v goes to ``g_at``.
         g_at: (stages, 4, N), gradients of the stages' potentials.
         row: of the block.
@@ -332,7 +332,7 @@ def ltc_backward(  # noqa: C901 - as above
     Args:
         index: of the slice.
         low, high: slice of the batch.
-        samples, method, activations, grad_outputs, gradients: see :mod:`.layout`.
+        samples, method, activations, grad_outputs, gradients: see :mod:`tauflow.kernels.ltc`.
         sensory, recurrent: in the order of the backward pass.
     """
     u = samples.u

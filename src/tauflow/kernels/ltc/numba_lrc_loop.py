@@ -90,7 +90,7 @@ def lrc_forward(  # noqa: C901 - an inner loop, which calls would slow
     Args:
         index: of the slice; forwards there is nothing to accumulate.
         low, high: slice of the batch.
-        samples, sensory, recurrent: see :mod:`tauflow.kernels.synapses`.
+        samples, sensory, recurrent: see :mod:`tauflow.kernels.ltc`.
         method: a ``Saturation``.
         h: (B, N), states before the first step.
         out: (B, T, N), receives those after each step.
@@ -206,7 +206,7 @@ def lrc_backward(  # noqa: C901 - as above
     Args:
         index: of the slice.
         low, high: slice of the batch.
-        samples, grad_outputs: see :mod:`tauflow.kernels.synapses`.
+        samples, grad_outputs: see :mod:`tauflow.kernels.ltc`.
         sensory, recurrent: in the order of the backward pass.
         method: a ``Saturation``.
         evaluations: as :func:`lrc_forward` wrote it.

@@ -242,7 +242,7 @@ def _make_backward(name, gradients, source_factor):  # noqa: C901 - four functio
 
     @inline(name=name)
     def backward_packed(u, side, g_drive, g_conductance, g_u, g_weights):
-        """Do what :func:`backward_one` does, with the weights packed by source."""
+        """Do what ``backward_one`` does, with the weights packed by source."""
         weights, starts, counts, target, position = side
         S = u.shape[0]
         a, mu, third, fourth = weights[0], weights[1], weights[2], weights[3]

@@ -121,7 +121,7 @@ class FlowGradients(NamedTuple):
 
 
 class FlowContext(NamedTuple):
-    """A flow: addresses of products, the activation, and a :class:`Field`."""
+    """A flow: addresses of products, the activation, and a :class:`FlowParameters`."""
 
     blas: Array
     phi: Array

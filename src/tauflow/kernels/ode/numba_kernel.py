@@ -58,7 +58,7 @@ class NumbaFlow(FlowKernel):
     """Flows in compiled loops.
 
     The tape is: states (T + 1, B, N), where phi was evaluated and its values, and those of a
-    memory: gates, c and u; see :mod:`tauflow.kernels.flow`.
+    memory: gates, c and u; see :mod:`tauflow.kernels.ode`.
     """
 
     name = "flow/numba"
@@ -241,7 +241,7 @@ NUMBA_FLOW = OPERATORS[NumbaFlow.name] = NumbaFlow()
 
 
 def run_flow(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a :class:`CTRNNCell`, an :class:`ODELSTMCell` or a fused :class:`NeuronalLTCCell`."""
+    """Run a CT-RNN, an ODE-LSTM or a fused neuronal LTC."""
     cell = call.cell
     assert isinstance(cell, AbstractPureCell)
     form, tensors = cell.static_config(), cell.packed_parameters()

@@ -7,7 +7,7 @@ And states that decay by given factors before a gated unit reads them, which are
 
 One thread takes a slice of the batch through all steps; products are done by the BLAS inside
 torch. Gradients of the weights are left to one product over the whole sequence, after the loop.
-Arrays are explained in :mod:`tauflow.kernels.flow`.
+Arrays are explained in :mod:`tauflow.kernels.ode`.
 """
 
 # mypy: ignore-errors
@@ -46,7 +46,7 @@ def flow_forward(index, low, high, blas, field, activations, memory, sequence):
         index: of the slice.
         low, high: slice of the batch.
         blas: a :class:`~tauflow.kernels.cpu.binding.Blas`.
-        field, activations, memory, sequence: see :mod:`tauflow.kernels.flow`; ``sequence`` is a
+        field, activations, memory, sequence: see :mod:`tauflow.kernels.ode`; ``sequence`` is a
             ``Sequence``.
     """
     threads = set_blas_threads(blas, 1)
@@ -211,7 +211,7 @@ def gru_d_forward(index, low, high, blas, weights, activations, sequence):
         low, high: slice of the batch.
         blas: addresses of products.
         weights: of the unit: whether z keeps the state, U_zr (2 N, N) and U_n (N, N).
-        activations: a :class:`~tauflow.kernels.flow.Decay`, written.
+        activations: a :class:`~tauflow.kernels.ode.GRUDActivations`, written.
         sequence: a ``Sequence``, whose drive holds the factors, (B, T, N); delta is not read.
     """
     threads = set_blas_threads(blas, 1)

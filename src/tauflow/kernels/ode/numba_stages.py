@@ -145,7 +145,7 @@ def _clip_backward(flow, activations, place, k, rows, end, F, carry):
     """Set the gradient after sub-step ``k`` to 0 where the state was clipped there.
 
     Args:
-        flow, activations, place: as for :func:`cover`.
+        flow, activations, place: as for :func:`integrate_forward`.
         k: the sub-step.
         rows: what the rows have.
         end, F: (rows, N), memory.
@@ -224,8 +224,8 @@ def integrate_backward(flow, activations, deltas, place, rows, e, F, carry):
     """Take ``carry``, the gradient after one gap of explicit steps, back to that before it.
 
     Args:
-        flow, activations, place: as for :func:`cover`.
-        deltas: see :mod:`tauflow.kernels.flow`.
+        flow, activations, place: as for :func:`integrate_forward`.
+        deltas: see :mod:`tauflow.kernels.ode`.
         rows: what the rows have.
         e: (stages, rows, N), memory.
         F: (rows, N), memory.
@@ -272,7 +272,7 @@ def _fused_step_backward(A, leak, delta, h, f, after, g, grad_z, neurons):
 
 @inline
 def integrate_fused_backward(flow, activations, deltas, place, rows, after, carry):
-    """Do what :func:`uncover` does for the fused solver, with the state ``after`` the gap."""
+    """Do :func:`integrate_backward` for the fused solver, with the state ``after`` the step."""
     t, low, high = place
     blas, phi, field = flow
     A, leak, delta, sums = field.scale, field.leak, rows.delta, rows.neurons

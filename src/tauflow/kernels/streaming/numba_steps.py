@@ -94,8 +94,8 @@ def ltc_step(x, dt, *packed):
     Args:
         x: (B, D).
         dt: (B,).
-        *packed: what :class:`Maps`, two sides and a method of ``synapses.layout``, and
-            :class:`Memory` hold, in a row, which costs Python least to pass.
+        *packed: what :class:`AffineMaps`, two sides and a method of ``synapses.layout``, and
+            :class:`LTCStepBuffers` hold, in a row, which costs Python least to pass.
     """
     maps, own = AffineMaps(*packed[:3]), LTCStepBuffers(*packed[18:])
     sensory, recurrent = layout.SynapseArrays(*packed[3:8]), layout.SynapseArrays(*packed[8:13])

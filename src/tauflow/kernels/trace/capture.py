@@ -44,7 +44,7 @@ class Graph(NamedTuple):
         nodes: in order.
         captured: slots of parameters, and of all that was made of them alone.
         result: slot of the next state.
-        autograd_signature: of the step itself, see :func:`way_back`.
+        autograd_signature: of the step itself.
     """
 
     nodes: tuple[Node, ...]

@@ -82,7 +82,7 @@ def is_cuda_graph_profitable(call: KernelCall) -> bool:
     """Whether launches take longer than what they launch, and torch is not asked for the same bits.
 
     Torch refuses to record where it is to compute deterministically, see
-    :func:`tauflow.kernels.gpu.graph_loop.may_record`.
+    :func:`tauflow.kernels.gpu.graph_loop.can_capture`.
     """
     if is_tracing() or torch.are_deterministic_algorithms_enabled():
         return False

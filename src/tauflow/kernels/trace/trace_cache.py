@@ -87,7 +87,7 @@ class NotMeasuredError(TracingError):
 LowerStep = Callable[[Graph, Sequence[Tensor], Sequence[Tensor], Sequence[bool] | None], Any]
 """Makes of a graph, the state and the parts that its step was given, and what it met, what a
 backend runs; the last argument says what wants gradients, ``None`` if nothing does. Raises
-:class:`~tauflow.kernels.trace.program.CannotRecordError` if it cannot."""
+:class:`~tauflow.kernels.trace.program.TracingError` if it cannot."""
 
 
 class TraceCache:

@@ -33,12 +33,12 @@ def format_heading(name: str, scores: TestScores) -> str:
 
 
 def format_values(one: PredictionScores, scores: TestScores) -> list[str]:
-    """Return a name and its scores, in the order of :func:`headers`."""
+    """Return a name and its scores, in the order of :func:`make_headers`."""
     return [one.name, *(format_metric_value(one.values[name], name) for name in scores.metrics)]
 
 
 def format_intervals(one: PredictionScores, scores: TestScores) -> list[str]:
-    """Return the intervals of scores, in the order of :func:`headers`; nothing if none has one."""
+    """Return the intervals of scores in the order of :func:`make_headers`, if there are any."""
     found = [one.intervals.get(name) for name in scores.metrics]
     if not any(found):
         return []

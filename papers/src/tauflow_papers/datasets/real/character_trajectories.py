@@ -110,7 +110,7 @@ def load_character_trajectories(
     Raises:
         ArgumentError, UnknownNameError: an option has no such value.
         DataError: a file does not hold what it should.
-        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_within(0.0, 0.98, drop=drop)  # two steps remain at least
     check_one_of(FILL_OPTIONS, fill=fill)

@@ -75,7 +75,7 @@ def load_gesture(
     Raises:
         UnknownNameError: no such split.
         DataError: a file does not hold a recording of this set.
-        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_one_of(SIZES, split=split)
     card = replace(GESTURE, sizes=SIZES[split])

@@ -97,7 +97,7 @@ def load_har(
         UnknownNameError: no such split.
         ArgumentError: another length.
         DataError: the archive does not hold what it should.
-        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_one_of(("random", "by_subject"), split=split)
     if (length, split) not in SIZES:

@@ -104,7 +104,7 @@ def load_imdb(
     Raises:
         ArgumentError, UnknownNameError: an option has no such value.
         DataError: a file does not hold what it should.
-        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_at_least(FIRST_WORD + 1, vocabulary=vocabulary)
     check_at_least(1, steps=steps)

@@ -93,7 +93,7 @@ def load_seq_mnist(
     Raises:
         ArgumentError: ``holdout`` is not between 0 and 0.5.
         DataError: a file does not hold the images or labels of MNIST.
-        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_within(0.0, 0.5, holdout=holdout)
     train, test = (
@@ -121,7 +121,7 @@ def load_event_mnist(
     Raises:
         ArgumentError: ``holdout`` is not between 0 and 0.5, or ``steps`` is below 1.
         DataError: a file does not hold the images or labels of MNIST.
-        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_within(0.0, 0.5, holdout=holdout)
     check_at_least(1, steps=steps)

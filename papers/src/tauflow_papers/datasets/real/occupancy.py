@@ -94,7 +94,7 @@ def load_occupancy(
         UnknownNameError: no such split.
         ArgumentError: another length.
         DataError: a file does not hold what it should.
-        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_one_of(("random", "by_time"), split=split)
     if (length, split) not in SIZES:

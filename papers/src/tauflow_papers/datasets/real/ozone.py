@@ -98,7 +98,7 @@ def load_ozone(
         UnknownNameError: no such protocol or split.
         ArgumentError: the transposed protocol with a split by time.
         DataError: the file does not hold the days of this set.
-        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_one_of(("corrected", "transposed"), protocol=protocol)
     check_one_of(("random", "by_time"), split=split)

@@ -142,7 +142,7 @@ def load_person_activity(
         UnknownNameError: no such split.
         DataError: the file does not hold the readings of this set.
         TimeError: the readings of a recording are not in the order of time.
-        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     if setting not in SEEDS or isinstance(setting, bool):
         raise ArgumentError(f"setting must be 1, 2 or 3, got {setting!r}.")

@@ -114,7 +114,7 @@ def load_physionet2012(
     Raises:
         ArgumentError, UnknownNameError: an option has no such value.
         DataError: a file does not hold what it should.
-        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_one_of(INPUT_OPTIONS, inputs=inputs)
     check_one_of(DT_OPTIONS, gaps=gaps)

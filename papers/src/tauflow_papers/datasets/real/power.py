@@ -126,7 +126,7 @@ def load_power(
     Raises:
         UnknownNameError: no such split.
         DataError: the file does not hold the minutes of this set.
-        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_one_of(SPLIT_OPTIONS, split=split)
     card = replace(POWER, sizes=MINUTE_SIZES[split])

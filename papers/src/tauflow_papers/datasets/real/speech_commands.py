@@ -78,7 +78,7 @@ def load_speech_commands(
     Raises:
         UnknownNameError: there is no such split.
         DataError: the archive does not hold what it should.
-        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_one_of(SPLIT_OPTIONS, split=split)
     (archive,) = fetch_files(SPEECH_COMMANDS, root, download=download)

@@ -166,7 +166,7 @@ def parse_table(
 
 
 def parse_matrix(where: str, content: bytes, columns: int) -> NDArray[np.float64]:
-    """Read a table of finite numbers with spaces between them; lighter than :func:`read_table`.
+    """Read a table of finite numbers with spaces between them, without a data frame.
 
     Args:
         where: name of the file, for messages.

@@ -116,7 +116,7 @@ def load_traffic(
         UnknownNameError: no such protocol or split.
         ArgumentError: the transposed protocol with a split by time.
         DataError: the file does not hold the hours of this set.
-        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_one_of(("corrected", "no_holiday", "transposed"), protocol=protocol)
     check_one_of(("random", "by_time"), split=split)

@@ -95,7 +95,7 @@ def load_walker2d(
 
     Raises:
         UnknownNameError: an option has no such value.
-        DataError, DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+        DataError, DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_one_of(FILL_OPTIONS, fill=fill)
     check_one_of(TIME_OPTIONS, time=time)

@@ -15,7 +15,7 @@ TABLES_KEY = "tables"
 """What is said of whole tables, in the place of a table's name."""
 
 Remarks = Mapping[str, Mapping[str, str]]
-"""Remarks by table and row; those of :data:`TABLES` by table."""
+"""Remarks by table and row; those of :data:`TABLES_KEY` by table."""
 
 
 def read_remarks(path: Path) -> Remarks:

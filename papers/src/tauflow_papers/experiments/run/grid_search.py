@@ -216,13 +216,13 @@ def grid_search(
         epochs: instead of the recipe's.
         jobs: processes; with more than one each uses a single thread.
         budget: seconds for everything, see
-            :class:`~tauflow_papers.experiments.run.run_jobs.Effort`.
+            :class:`~tauflow_papers.experiments.run.run_jobs.ExecutionOptions`.
         results_dir: where results go.
         runs_dir: where checkpoints and logs go.
         data_dir: folder of the data files.
         say: is told one line per run, and now and then how much time is left.
         progress: whether to draw bars; by default on a terminal only.
-        cluster: of :class:`~tauflow_papers.experiments.run.run_jobs.Effort`.
+        cluster: of :class:`~tauflow_papers.experiments.run.run_jobs.ExecutionOptions`.
 
     Raises:
         SpecificationError: the grid names an unknown setting, or a value is impossible; nothing

@@ -98,13 +98,13 @@ def reproduce(
         epochs: instead of the recipes'.
         jobs: processes; with more than one each uses a single thread.
         budget: seconds; what does not fit is left for the next call, see
-            :class:`~tauflow_papers.experiments.run.run_jobs.Effort`.
+            :class:`~tauflow_papers.experiments.run.run_jobs.ExecutionOptions`.
         results_dir: where results go.
         runs_dir: where checkpoints and logs go.
         data_dir: folder of the data files.
         say: is told one line per run, and now and then how much time is left.
         progress: whether to draw bars; by default on a terminal only.
-        cluster: of :class:`~tauflow_papers.experiments.run.run_jobs.Effort`.
+        cluster: of :class:`~tauflow_papers.experiments.run.run_jobs.ExecutionOptions`.
         device: where to train; by default the CPU.
 
     Returns:
