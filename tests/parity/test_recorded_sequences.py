@@ -266,14 +266,26 @@ def test_every_cell_has_a_recorded_step_but_those_with_faster_loops():
     }
 
 
-def test_cells_without_loops_of_their_own_take_it():
-    for name, taken in [("gnode", True), ("gru", True), ("lstm", False), ("cfc", False)]:
-        row = select_kernel(call_of(name, 4, 20), "auto")
+@pytest.mark.parametrize(
+    ("name", "rows", "learning", "inference"),
+    [
+        ("gnode", 4, True, True),
+        ("gru", 4, True, True),
+        ("lstm", 4, False, False),
+        ("cfc", 4, False, False),
+        ("ct-rnn", 4, False, False),
+        ("ct-rnn", 8, False, True),
+    ],
+)
+def test_it_serves_where_it_was_measured_fastest(name, rows, learning, inference):
+    for learns, taken in ((True, learning), (False, inference)):
+        with torch.set_grad_enabled(learns):
+            row = select_kernel(call_of(name, rows, 20), "auto")
         assert (row.run.__wrapped__ is run_traced) is taken
-        with torch.no_grad():
-            row = select_kernel(call_of(name, 4, 20), "auto")
-        assert row.run.__wrapped__ is run_traced
-        assert select_kernel(call_of("gnode", 4, 3), "auto") is None
+
+
+def test_short_sequences_without_loops_of_their_own_take_the_cells_steps():
+    assert select_kernel(call_of("gnode", 4, 3), "auto") is None
 
 
 def test_where_products_are_nearly_all_pytorch_takes_the_steps_that_learn():
