@@ -151,7 +151,7 @@ def is_tracing_profitable(call: KernelCall) -> bool:
         parameters = sum(parameter.numel() for parameter in call.cell.parameters())
         return not (learns and B * parameters > _MAX_TRAINING_WORK)
     min_steps, min_samples = least
-    return not learns and T >= min_steps and B * T >= min_samples
+    return not learns and min_steps <= T and min_samples <= B * T
 
 
 def run_traced(call: KernelCall) -> tuple[Tensor, Tensor]:
