@@ -1,7 +1,7 @@
 """What the estimators share: parameters, reading X, training and running the model."""
 
 import copy
-import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from tauflow.batch import SequenceBatch
 from tauflow.data.table.from_frame import table_from_frame
 from tauflow.errors import ArgumentError, DataError
 from tauflow.models.registry import get_model_info
@@ -24,11 +25,11 @@ from tauflow.training.metrics import predict
 from .collection import SequenceCollection, read_collection
 from .files import read_estimator, write_estimator
 from .input_kwargs import with_input_kwargs
+from .members import fit_members
 from .network import (
     RECIPE_PARAMETERS,
     build_network,
     build_recipe,
-    build_refit_recipe,
     select_device,
 )
 from .parameters import EstimatorParameters
@@ -38,7 +39,6 @@ from .reading import is_table, read_rows
 from .state import (
     check_option_types,
     check_params_match,
-    copy_network,
     copy_option,
     restore_on_failure,
 )
@@ -111,7 +111,7 @@ class AbstractSequenceEstimator(EstimatorParameters):
 
         Returns:
             Itself. ``result_`` is what :func:`tauflow.train` returned, of two trainings for the
-            first, ``module_`` the network.
+            first, and of an ensemble for its first network; ``module_`` is the network.
         """
         with restore_on_failure(self):
             self._fit(X, y, sample_weight, validation, kwargs)
@@ -177,9 +177,10 @@ class AbstractSequenceEstimator(EstimatorParameters):
         "backend",
         "dtype",
     )
-    _network_params += ("time_unit", "impute")
+    _network_params += ("time_unit", "impute", "ensemble")
     """Parameters that the network and the scaling follow from."""
     _is_stratified: ClassVar[bool] = False
+    _is_per_step: ClassVar[bool] = False
     _requires_y: ClassVar[bool] = True
     _is_series_2d: ClassVar[bool] = False
     """Whether an array of two axes is one sequence, and not one step of each of several."""
@@ -206,6 +207,18 @@ class AbstractSequenceEstimator(EstimatorParameters):
     def _compute_score(self, true: NDArray[Any], predicted: NDArray[Any], weight: Any) -> float:
         """Return how good predictions are."""
         raise NotImplementedError
+
+    @property
+    def _spread(self) -> str | None:
+        """The head of the spread, see :class:`tauflow.SequenceModel`."""
+        return None
+
+    def _list_calibrations(self) -> list[str]:
+        """Return the parameters that need validation data to calibrate the answers."""
+        return []
+
+    def _calibrate(self, held: WeightedSequences | None) -> None:
+        """Learn from validation data, if parameters ask for it, how sure answers are."""
 
     # Reading.
 
@@ -272,22 +285,21 @@ class AbstractSequenceEstimator(EstimatorParameters):
         share = self.validation_fraction if validation is None else 0.0
         whole = WeightedSequences(rows, targets, weight)
         learned, held = self._split_validation(whole, share, random)
-        task = self._make_task(learned.targets, learned.weight)
         if goes_on:
             check_params_match(self, self._built)
-            self.module_: nn.Module = copy_network(self.module_)
-        else:
-            self._initialise(*learned, task, seed)
         if validation is not None:
             held = self._read_validation(validation)
-        self.result_, recipe = self._train(learned, held, task, seed)
-        again = build_refit_recipe(recipe, self.result_.best_epoch)
-        if share == AUTO and held is not None and again is not None and not goes_on:
-            with warnings.catch_warnings():  # which have been given
-                warnings.simplefilter("ignore", UserWarning)
-                task = self._make_task(targets, weight)
-                self._initialise(*whole, task, seed)
-                self._train(whole, None, task, seed, again)
+        calibrates = bool(wanted := self._list_calibrations())
+        if wanted and held is None:
+            raise ArgumentError(
+                f"{wanted[0]}={getattr(self, wanted[0])!r} is calibrated on validation data, and "
+                "there are none. Give fit validation=, validation_fraction, or more sequences."
+            )
+        # What calibrates must not be trained on, so that nothing is then trained on all.
+        refits = share == AUTO and held is not None and not goes_on and not calibrates
+        again = whole if refits else None
+        self.result_ = fit_members(self, learned, held, again, seed, goes_on=goes_on)
+        self._calibrate(held)
 
     def _train(
         self,
@@ -348,7 +360,9 @@ class AbstractSequenceEstimator(EstimatorParameters):
         # A copy, as a mapping of the caller's own may be changed afterwards.
         self._built = {name: copy_option(getattr(self, name)) for name in self._network_params}
         preparation = self.preparation_
-        spec = ModelSpec(self.model, self.hidden_size, options=self._built["options"] or {})
+        spec = ModelSpec(
+            self.model, self.hidden_size, spread=self._spread, options=self._built["options"] or {}
+        )
         module = build_network(
             set_horizon(spec, lambda: preparation.batch(rows)),
             task,
@@ -356,7 +370,7 @@ class AbstractSequenceEstimator(EstimatorParameters):
             backend=self.backend,
             seed=seed,
         )
-        self.module_ = module.to(DTYPES[self.dtype])
+        self.module_: nn.Module = module.to(DTYPES[self.dtype])
 
     def _read_validation(self, validation: Any) -> WeightedSequences:
         """Return sequences of validation data."""
@@ -381,6 +395,12 @@ class AbstractSequenceEstimator(EstimatorParameters):
 
     def _run_network(self, rows: RaggedSequences) -> NDArray[Any]:
         """Return what the network gives, (N, O), or of one that answers at each step (R, O)."""
+        return self._run_on_batches(rows, predict)
+
+    def _run_on_batches(
+        self, rows: RaggedSequences, run: Callable[[nn.Module, SequenceBatch], torch.Tensor]
+    ) -> NDArray[Any]:
+        """Return what a function makes of the network and batches, one entry per answer."""
         device = select_device(self.device)
         self.preparation_.warn_ignored_values(rows)
         self.module_.to(device)
@@ -388,8 +408,8 @@ class AbstractSequenceEstimator(EstimatorParameters):
         with evaluation_mode(self.module_), torch.no_grad():
             for piece in rows.iter_batches(_PREDICT_BATCH_SIZE):
                 batch = self.preparation_.batch(piece).to(device)
-                outputs = predict(self.module_, batch).cpu().numpy()
-                found.append(outputs[piece.valid] if outputs.ndim == 3 else outputs)
+                outputs = run(self.module_, batch).cpu().numpy()
+                found.append(outputs[piece.valid] if self._is_per_step else outputs)
         return np.concatenate(found)
 
     def __getstate__(self) -> dict[str, Any]:

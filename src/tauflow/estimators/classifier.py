@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,14 +14,18 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from tauflow._internal.init_args import to_python_number
-from tauflow.errors import DataError
+from tauflow.errors import ArgumentError, DataError
+from tauflow.evaluation.calibration import calibrate
+from tauflow.evaluation.outputs import collect_outputs, predict_spread
+from tauflow.evaluation.thresholds import check_threshold, choose_threshold
 
 from .base import AbstractSequenceEstimator
 from .input_kwargs import with_input_kwargs
 from .ragged import Floats
-from .targets import LearningTask, check_missing_classes, check_mixed_classes
+from .targets import LearningTask, WeightedSequences, check_missing_classes, check_mixed_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -34,10 +40,18 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
     Args:
         class_weight: what an error on each class counts: ``"balanced"``, as much as all others of
             its class together; a mapping of classes to numbers; ``None``: all the same.
+        calibrate: corrects the probabilities by the validation data: ``"temperature"``, which keeps
+            their order, or ``"isotonic"``, see :func:`tauflow.evaluation.calibrate`.
+        threshold: the probability from which on ``predict`` tells the second of two classes, by
+            default a half: a number, or how it is chosen on the validation data, see
+            :func:`tauflow.evaluation.choose_threshold`. Chosen, it is ``threshold_``. Where it is,
+            or probabilities are calibrated, the network is not trained again on all data.
         {shared}
     """
 
     class_weight: Mapping[Any, float] | str | None = None
+    calibrate: str | None = None
+    threshold: str | float | Mapping[str, float] | None = None
 
     _is_stratified: ClassVar[bool] = True
 
@@ -80,20 +94,59 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
         found = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
         return tuple(found.tolist())
 
+    def _list_calibrations(self) -> list[str]:
+        if self.threshold is not None:
+            check_threshold(self.threshold)
+            if len(self.classes_) != 2:
+                raise ArgumentError(
+                    f"threshold={self.threshold!r} decides between two classes, and y holds "
+                    f"{len(self.classes_)}. Leave it out: the most likely class is told."
+                )
+        learned = {
+            "calibrate": self.calibrate is not None,
+            "threshold": not isinstance(self.threshold, Real | None),
+        }
+        return [name for name, is_learned in learned.items() if is_learned]
+
+    def _calibrate(self, held: WeightedSequences | None) -> None:
+        self.threshold_ = float(self.threshold) if isinstance(self.threshold, Real) else None
+        if held is None:
+            return
+        batch = self._make_batch(*held)
+        if self.calibrate is not None:
+            self.module_ = calibrate(self.module_, batch, self.calibrate).eval()
+        if self.threshold is not None:
+            found = collect_outputs(self.module_, batch, per_step=False)
+            probability = softmax(found.prediction.double().numpy(), axis=-1)[:, 1]
+            self.threshold_ = choose_threshold(found.y.numpy() == 1, probability, self.threshold)
+
     def _decode_outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
-        found: NDArray[Any] = self.classes_[outputs.argmax(-1)]
+        threshold = getattr(self, "threshold_", None)
+        if threshold is None:
+            chosen = outputs.argmax(-1)
+        else:
+            chosen = (softmax(outputs.astype(np.float64), axis=-1)[:, 1] >= threshold).astype(int)
+        found: NDArray[Any] = self.classes_[chosen]
         return found
 
     @with_input_kwargs
-    def predict_proba(self, X: Any, **kwargs: "Unpack[InputKwargs]") -> NDArray[Any]:
+    def predict_proba(
+        self, X: Any, *, return_std: bool = False, **kwargs: "Unpack[InputKwargs]"
+    ) -> Any:
         """Return the probability of each class, (B, K), in the order of ``classes_``.
 
         Args:
             X: as for :meth:`fit`.
+            return_std: whether to return the standard deviation over the networks of an ensemble,
+                (B, K), too.
             {given}
         """
-        found: NDArray[Any] = softmax(self._predict_outputs(X, kwargs), axis=-1)
-        return found
+        check_is_fitted(self)
+        rows = self._read_rows(X, kwargs, reset=False)
+        found: NDArray[Any] = softmax(self._run_network(rows), axis=-1)
+        if not return_std:
+            return found
+        return found, self._run_on_batches(rows, partial(predict_spread, task="classify"))
 
     @with_input_kwargs
     def decision_function(self, X: Any, **kwargs: "Unpack[InputKwargs]") -> NDArray[Any]:

@@ -16,6 +16,7 @@ from tauflow._internal.init_args import to_python_number
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError, TauflowError
+from tauflow.evaluation.conformal import Conformal
 from tauflow.export.files import build_module, collect_tensors, get_file_config
 from tauflow.training import Recipe
 
@@ -26,6 +27,7 @@ VERSION = 1
 """Of what the facts of the file mean; a newer one is refused."""
 _ADVICE = "Copy it again from its source, or fit and save the estimator again."
 _CLASSES: dict[str, type[Any]] = {
+    "Conformal": Conformal,
     "Preparation": Preparation,
     "Recipe": Recipe,
     "Standard": StandardScaler,

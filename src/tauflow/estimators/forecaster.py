@@ -22,6 +22,7 @@ from .arrays import to_array
 from .base import AbstractSequenceEstimator
 from .forecast_targets import compute_lead_times, compute_typical_dt, take_future_samples
 from .input_kwargs import with_input_kwargs
+from .intervals import AbstractIntervalEstimator, as_answer
 from .ragged import Floats, Indices, RaggedSequences
 from .reading import get_fitted_columns
 from .targets import AUTO, LearningTask, WeightedSequences, check_validation_fraction
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceForecaster(AbstractSequenceEstimator):
+class SequenceForecaster(AbstractIntervalEstimator):
     """Forecast the next samples of a sequence, each with a readout of its own.
 
     Trained at every step of every sequence to give the ``horizon`` samples after it; those that are
@@ -60,6 +61,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
         "horizon",
         "targets",
     )
+    _is_per_step: ClassVar[bool] = True
     _is_series_2d: ClassVar[bool] = True
     _requires_y: ClassVar[bool] = False
 
@@ -90,14 +92,25 @@ class SequenceForecaster(AbstractSequenceEstimator):
 
     @with_input_kwargs
     def predict(
-        self, X: Any, *, lead_time: Any = None, **kwargs: "Unpack[InputKwargs]"
-    ) -> NDArray[Any]:
+        self,
+        X: Any,
+        *,
+        lead_time: Any = None,
+        interval: float | None = None,
+        return_std: bool = False,
+        **kwargs: "Unpack[InputKwargs]",
+    ) -> Any:
         """Return what follows the last sample of each sequence, (B, H, O); of one series (H, O).
 
         Args:
             X: as for :meth:`fit`.
             lead_time: how long after the last sample each forecast is for, (H,) or (B, H), in the
                 unit of the times, where gaps differ; by default 1 to H times the median gap.
+            interval: such as 0.9: returns ``(forecasts, low, high)``, ends of intervals that hold
+                that share of the values, calibrated for each step ahead and feature by itself; of
+                an estimator with ``intervals``.
+            return_std: returns ``(forecasts, std)``, or one array more than with ``interval``: the
+                standard deviation over the networks of an ensemble.
             {given}
         """
         check_is_fitted(self)
@@ -107,10 +120,9 @@ class SequenceForecaster(AbstractSequenceEstimator):
                 "the gaps of the training data were all the same, so that a forecast is for the "
                 "next samples. Leave lead_time out."
             )
-        found = self._forecast_rows(self._add_lead_times(rows, self._fitted_horizon, lead_time))[
-            rows.ends
-        ]
-        return found[0] if rows.is_single else found
+        rows = self._add_lead_times(rows, self._fitted_horizon, lead_time)
+        answers = [one[rows.ends] for one in self._answer(rows, interval, return_std)]
+        return as_answer([one[0] for one in answers] if rows.is_single else answers)
 
     @with_input_kwargs
     def score(  # type: ignore[override]
@@ -125,7 +137,8 @@ class SequenceForecaster(AbstractSequenceEstimator):
         """
         check_is_fitted(self)
         rows = self._read_rows(X, kwargs, reset=False)
-        found = self._forecast_rows(self._add_lead_times(rows, self._fitted_horizon))
+        outputs = self._run_network(self._add_lead_times(rows, self._fitted_horizon))
+        found = self._decode_outputs(outputs)
         true = take_future_samples(rows, self._fitted_horizon)[..., self.target_features_]
         scores = []
         for values, answers in zip(
@@ -280,13 +293,16 @@ class SequenceForecaster(AbstractSequenceEstimator):
         features, chosen = self.preparation_.features, self.target_features_
         return StandardScaler(features.mean[chosen], features.scale[chosen]).replace_zero_scale()
 
-    def _forecast_rows(self, rows: RaggedSequences) -> NDArray[Any]:
+    def _decode_outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
         """Return what is forecast after each row, (R, H, O)."""
-        outputs = self._run_network(rows)
-        count = len(self.target_features_)
-        return self._target_scaler.inverse_transform(
-            outputs.reshape(len(outputs), self._fitted_horizon, count)
-        )
+        return self._target_scaler.inverse_transform(self._split_outputs(outputs))
+
+    def _decode_spread(self, spread: NDArray[Any]) -> NDArray[Any]:
+        found: NDArray[Any] = self._split_outputs(spread) * self._target_scaler.scale
+        return found
+
+    def _split_outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
+        return outputs.reshape(len(outputs), self._fitted_horizon, len(self.target_features_))
 
     def _add_lead_times(
         self, rows: RaggedSequences, horizon: int, lead_time: Any = None

@@ -36,6 +36,9 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
             used if ``fit`` is given validation data.
         patience: epochs without a better score on the validation data after which training stops;
             ``None`` for all epochs. ``"auto"``: 10 with validation data.
+        ensemble: networks that are trained, with as many seeds, one after the other from that of
+            ``random_state`` on; answers are the means of theirs. Several make answers better, and
+            their spread says how much these depend on the seed.
         warm_start: whether ``fit`` goes on from the network and the scaling of the ``fit`` before,
             with a new optimizer.
         random_state: of the first weights, the order of the batches, dropout and the draw of the
@@ -65,6 +68,7 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
     recipe: Recipe | Mapping[str, Any] | None = None
     validation_fraction: float | str = AUTO
     patience: int | str | None = AUTO
+    ensemble: int = 1
     warm_start: bool = False
     random_state: Any = None
     callbacks: Sequence[AnyCallback] | None = None

@@ -1,24 +1,31 @@
 """Numbers of a sequence."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_array
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ShapeError
 
 from .base import AbstractSequenceEstimator
+from .input_kwargs import with_input_kwargs
+from .intervals import AbstractIntervalEstimator, as_answer
 from .ragged import Floats
 from .targets import LearningTask
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .input_kwargs import InputKwargs
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceRegressor(RegressorMixin, AbstractSequenceEstimator):  # type: ignore[misc]
+class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator):  # type: ignore[misc]
     """Predict one or several numbers of a sequence of irregular samples.
 
     Targets are scaled to mean 0 and standard deviation 1 by the training part, and predictions
@@ -32,6 +39,29 @@ class SequenceRegressor(RegressorMixin, AbstractSequenceEstimator):  # type: ign
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+    @with_input_kwargs
+    def predict(
+        self,
+        X: Any,
+        *,
+        interval: float | None = None,
+        return_std: bool = False,
+        **kwargs: "Unpack[InputKwargs]",
+    ) -> Any:
+        """Return one answer per sequence; of a data frame in the order of their first rows.
+
+        Args:
+            X: as for :meth:`fit`.
+            interval: such as 0.9: returns ``(answers, low, high)``, ends of intervals that hold
+                that share of the targets; of an estimator with ``intervals``.
+            return_std: returns ``(answers, std)``, or one array more than with ``interval``: the
+                standard deviation over the networks of an ensemble.
+            {given}
+        """
+        check_is_fitted(self)
+        rows = self._read_rows(X, kwargs, reset=False)
+        return as_answer(self._answer(rows, interval, return_std))
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         found: Floats = check_array(
@@ -60,6 +90,10 @@ class SequenceRegressor(RegressorMixin, AbstractSequenceEstimator):  # type: ign
 
     def _decode_outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
         found = self.target_standard_.inverse_transform(outputs)
+        return found.reshape(len(found), *self.target_shape_)
+
+    def _decode_spread(self, spread: NDArray[Any]) -> NDArray[Any]:
+        found: NDArray[Any] = spread * self.target_standard_.scale
         return found.reshape(len(found), *self.target_shape_)
 
     def _compute_score(self, true: NDArray[Any], predicted: NDArray[Any], weight: Any) -> float:

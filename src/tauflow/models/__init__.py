@@ -4,6 +4,7 @@ from .base import AbstractWholeModel
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .driving import DRIVING_MODELS, driving_model
 from .embedding import TokenEmbedding
+from .ensemble import Calibrated, Ensemble
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
 from .mtan import MTAN
@@ -20,8 +21,10 @@ __all__ = [
     "RNNVAE",
     "WHOLE_MODELS",
     "AbstractWholeModel",
+    "Calibrated",
     "ConvolutionalHead",
     "ConvolutionalSequenceModel",
+    "Ensemble",
     "IPNet",
     "LatentODE",
     "LatentPaths",

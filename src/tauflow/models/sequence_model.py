@@ -21,6 +21,7 @@ from tauflow.training.score import PredictionLoss
 
 from .base import AbstractWholeModel
 from .embedding import TokenEmbedding
+from .spread import QUANTILE_LEVELS, build_spread_head
 
 
 class SequenceModel(nn.Module, metaclass=CaptureInitArgs):
@@ -39,6 +40,8 @@ class SequenceModel(nn.Module, metaclass=CaptureInitArgs):
         vocabulary: number of tokens; x then holds an integer id per step, (B, T, 1), which a
             :class:`~tauflow.models.TokenEmbedding` turns into the body's input. 0 for features.
         embedding_dropout: dropout on the embedded tokens.
+        spread: ``"quantile"`` or ``"gaussian"``: a second head learns how far targets lie around
+            the prediction, see :meth:`quantiles`. The prediction itself is trained as without it.
     """
 
     options: dict[str, Any]
@@ -51,6 +54,7 @@ class SequenceModel(nn.Module, metaclass=CaptureInitArgs):
         head_init: str = "torch",
         vocabulary: int = 0,
         embedding_dropout: float = 0.0,
+        spread: str | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(rnn, SequenceModule | AbstractWholeModel):
@@ -67,6 +71,9 @@ class SequenceModel(nn.Module, metaclass=CaptureInitArgs):
         self.head = nn.Linear(rnn.output_size, check_at_least(1, output_size=output_size))
         self.head_init = check_one_of(("torch", "keras", "truncated-0.05"), head_init=head_init)
         self.reset_head()
+        self.spread = None
+        if spread is not None:
+            self.spread = build_spread_head(spread, rnn.output_size, output_size)
         self.embedding = None
         if check_at_least(0, vocabulary=vocabulary):
             self.embedding = TokenEmbedding(vocabulary, rnn.input_size, dropout=embedding_dropout)
@@ -116,6 +123,29 @@ class SequenceModel(nn.Module, metaclass=CaptureInitArgs):
             return packed, h
         prediction: Tensor = self.head(y)
         return prediction, h
+
+    @property
+    def quantile_levels(self) -> tuple[float, ...]:
+        """The levels of :meth:`quantiles`; ``()`` without a head of the spread."""
+        return () if self.spread is None else QUANTILE_LEVELS
+
+    def quantiles(self, x: Tensor, **times_and_masks: Any) -> Tensor:
+        """Return the quantiles of the targets at :attr:`quantile_levels`, (..., O, Q), increasing.
+
+        Args:
+            x: inputs, as for :meth:`forward`, but no packed sequence.
+            **times_and_masks: as for :meth:`forward`.
+
+        Raises:
+            ArgumentError: the model was built without ``spread``.
+        """
+        if self.spread is None:
+            raise ArgumentError(
+                "this SequenceModel learned no quantiles. Build it with spread='quantile' or "
+                "'gaussian', and train it."
+            )
+        y, _ = self.rnn(self._embed(x, times_and_masks), None, **times_and_masks)
+        return self.spread.quantiles(y, self.head(y))
 
     def _embed(self, x: Tensor | PackedSequence, masks: dict[str, Any]) -> Tensor | PackedSequence:
         """Return what the body reads: the vectors of token ids, or x as it is."""
@@ -196,12 +226,22 @@ class SequenceModel(nn.Module, metaclass=CaptureInitArgs):
             epoch: finished epochs.
         """
         own: Callable[..., Tensor] | None = getattr(self.rnn, "training_loss", None)
-        if own is None:
+        if own is None and self.spread is None:
             return prediction_loss(predict(self, batch), batch)
         x = self._embed(batch.x, {"mask": batch.mask})
         assert isinstance(x, Tensor)
         batch = replace(batch, x=x)
-        return own(batch, lambda y, of: prediction_loss(self.head(y), of), epoch=epoch)
+        if own is None:
+            return self._compute_loss(predict(self.rnn, batch), batch, prediction_loss)
+        return own(batch, lambda y, of: self._compute_loss(y, of, prediction_loss), epoch=epoch)
+
+    def _compute_loss(
+        self, y: Tensor, batch: SequenceBatch, prediction_loss: PredictionLoss
+    ) -> Tensor:
+        """Return the loss of the heads, given what the body makes of a batch."""
+        prediction = self.head(y)
+        loss = prediction_loss(prediction, batch)
+        return loss if self.spread is None else loss + self.spread.loss(y, prediction, batch)
 
 
 def _zero_padding_ids(x: Tensor | PackedSequence, masks: dict[str, Any]) -> Tensor | PackedSequence:

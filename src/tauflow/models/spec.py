@@ -34,6 +34,8 @@ class ModelSpec:
         embedding_size: length of the vector of a token, if the data has tokens; by default
             ``hidden_size``.
         embedding_dropout: dropout on those vectors.
+        spread: ``"quantile"`` or ``"gaussian"`` for a head that learns how far targets lie around
+            predictions, see :class:`tauflow.models.SequenceModel`.
         options: everything else that its constructor takes; ``wiring`` is a description for
             :func:`tauflow.wirings.wiring_from_dict`, whose ``units`` default to ``hidden_size``.
 
@@ -46,6 +48,7 @@ class ModelSpec:
     head_init: str = "torch"
     embedding_size: int | None = None
     embedding_dropout: float = 0.0
+    spread: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -91,6 +94,7 @@ def build_model(spec: ModelSpec, card: DatasetCard) -> SequenceModel | AbstractW
             f"embedding_size and embedding_dropout are for data sets of tokens, and {card.name!r} "
             f"has {_name_input_kind(card)}; leave them out."
         )
+    _check_spread(entry, spec, card)
     if card.image_size is not None:
         return _build_image_model(entry, spec, card)
     _check_model_fits_data(entry, card)
@@ -114,7 +118,24 @@ def build_model(spec: ModelSpec, card: DatasetCard) -> SequenceModel | AbstractW
         head_init=spec.head_init,
         vocabulary=card.vocabulary,
         embedding_dropout=spec.embedding_dropout,
+        spread=spec.spread,
     )
+
+
+def _check_spread(entry: ModelInfo, spec: ModelSpec, card: DatasetCard) -> None:
+    """Refuse a head of the spread of what has no values, or a head of its own."""
+    if spec.spread is None:
+        return
+    if card.task != "regress":
+        raise OptionError(
+            f"spread={spec.spread!r} is of targets that are values, and those of {card.name!r} are "
+            "classes, whose probabilities say how sure a prediction is. Leave it out."
+        )
+    if "targets" in entry.outputs or card.image_size is not None:
+        raise OptionError(
+            f"the model {entry.name!r} has a readout of its own, beside which no spread is "
+            "learned; leave spread out, or choose another model."
+        )
 
 
 def _name_input_kind(card: DatasetCard) -> str:

@@ -13,6 +13,7 @@ SMALL = {
 }
 ESTIMATORS = [
     SequenceClassifier(**SMALL),
+    SequenceClassifier(**SMALL, ensemble=2),
     SequenceRegressor(**SMALL),
     SequenceForecaster(**{**SMALL, "epochs": 1}, window=5),
 ]

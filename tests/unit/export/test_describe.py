@@ -45,12 +45,15 @@ from tauflow.export.config import CLASSES
 from tauflow.models import (
     MTAN,
     RNNVAE,
+    Calibrated,
     ConvolutionalSequenceModel,
+    Ensemble,
     IPNet,
     LatentODE,
     SeFT,
     Transformer,
 )
+from tauflow.models.spread import SPREADS
 from tauflow.sequence import RNN, SEQUENCE_MODULES
 from tauflow.wirings.explicit import ExplicitWiring
 
@@ -128,6 +131,11 @@ MODULES = [
     MTAN(3, 4, units=5, embedding_size=4, heads=2, reference_points=6, horizon=2.0, g_layers=1),
     LatentODE(3, 4, encoder_size=5, gru_units=3, encoder_steps=7, rtol=1e-2, layers=0, classes=2),
     LatentODE(3, 4, encoder="rnn", method="bosh3", samples=2, bound="batch", kl_wait=0),
+    Ensemble([tauflow.SequenceModel(tauflow.CfC(3, 4), 2, spread=s) for s in SPREADS], "regress"),
+    Calibrated(
+        Ensemble([tauflow.SequenceModel(tauflow.GRU(3, 4), 2)], "classify"),
+        curves=[[[0.0, 0.5, 1.0], [0.1, 0.2, 1.0]]],
+    ),
     RNNVAE(3, 4, units=6, classes=1, per_step=True, objective="classification", kl_rate=0.5),
 ]
 

@@ -1,0 +1,80 @@
+"""Estimators of values whose answers come with intervals."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from tauflow._internal.checks import check_one_of
+from tauflow.errors import ArgumentError
+from tauflow.evaluation.conformal import fit_conformal
+from tauflow.evaluation.outputs import predict_quantiles, predict_spread
+from tauflow.models.spread import SPREADS
+
+from .base import AbstractSequenceEstimator
+from .ragged import RaggedSequences
+from .targets import WeightedSequences
+
+INTERVALS = ("conformal", *SPREADS)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AbstractIntervalEstimator(AbstractSequenceEstimator):
+    """Base of the estimators of values.
+
+    Args:
+        intervals: how ``predict`` makes intervals, see there. All are calibrated on the validation
+            data, so that they hold as many targets as was asked for, and the network is not trained
+            again on all data. ``"conformal"``: as wide for every sequence; ``"quantile"`` and
+            ``"gaussian"``: the network learns how wide each has to be, by quantiles or a standard
+            deviation.
+    """
+
+    intervals: str | None = None
+
+    @property
+    def _spread(self) -> str | None:
+        return self.intervals if self.intervals in SPREADS else None
+
+    def _list_calibrations(self) -> list[str]:
+        if self.intervals is None:
+            return []
+        check_one_of(INTERVALS, intervals=self.intervals)
+        return ["intervals"]
+
+    def _calibrate(self, held: WeightedSequences | None) -> None:
+        self.conformal_ = None
+        if self.intervals is not None and held is not None:
+            batch = self._make_batch(*held)
+            self.conformal_ = fit_conformal(self.module_, batch, per_step=self._is_per_step)
+
+    def _decode_spread(self, spread: NDArray[Any]) -> NDArray[Any]:
+        """Return standard deviations of outputs of the network, (N, O), in units of targets."""
+        raise NotImplementedError
+
+    def _answer(
+        self, rows: RaggedSequences, interval: float | None, return_std: bool
+    ) -> list[NDArray[Any]]:
+        """Return predictions, and with them ends of intervals, or standard deviations."""
+        check_is_fitted(self)
+        outputs = self._run_network(rows)
+        found = [outputs]
+        if interval is not None:
+            conformal = getattr(self, "conformal_", None)
+            if conformal is None:
+                raise ArgumentError(
+                    f"interval={interval!r} needs an estimator that was fitted with intervals=, "
+                    "such as intervals='conformal'. Set it, and fit again."
+                )
+            learned = self._run_on_batches(rows, predict_quantiles) if conformal.levels else None
+            found += conformal.interval(outputs, interval, learned)
+        answers = [self._decode_outputs(one) for one in found]
+        if return_std:
+            answers.append(self._decode_spread(self._run_on_batches(rows, predict_spread)))
+        return answers
+
+
+def as_answer(answers: list[NDArray[Any]]) -> Any:
+    """Return a single array as it is, and several as a tuple."""
+    return answers[0] if len(answers) == 1 else tuple(answers)

@@ -1,0 +1,112 @@
+"""What a model makes of a part of the data, entry by entry, beside the targets."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tauflow.batch import SequenceBatch
+from tauflow.errors import ArgumentError
+from tauflow.models import Calibrated, Ensemble
+from tauflow.training.eval_mode import evaluation_mode
+from tauflow.training.metrics import predict
+
+_BATCH_SIZE = 512
+
+
+@dataclass(frozen=True, eq=False)
+class ModelOutputs:
+    """Outputs and targets of the N entries of a part that count.
+
+    Args:
+        prediction: logits or scaled values, (N, O).
+        y: classes, (N,), or scaled values, (N, O), NaN where one is not known.
+        sequence_index: number of the sequence that each belongs to, (N,).
+        quantiles: of scaled values, (N, O, Q); ``None`` of a model that learned none.
+    """
+
+    prediction: Tensor
+    y: Tensor
+    sequence_index: Tensor
+    quantiles: Tensor | None = None
+
+
+def has_quantiles(model: nn.Module) -> bool:
+    """Whether a model has learned quantiles beside its predictions."""
+    return bool(getattr(model, "quantile_levels", ()))
+
+
+def predict_quantiles(model: nn.Module, batch: SequenceBatch) -> Tensor:
+    """Return the quantiles that a model has learned, (..., O, Q)."""
+    options = {} if batch.observed is None else {"observed": batch.observed}
+    found: Tensor = model.quantiles(batch.x, dt=batch.dt, mask=batch.mask, **options)  # type: ignore[operator]
+    return found
+
+
+def predict_spread(model: nn.Module, batch: SequenceBatch, task: str = "regress") -> Tensor:
+    """Return the standard deviation of the answers of an ensemble's members, (..., O).
+
+    Args:
+        model: an ensemble, calibrated or not.
+        batch: the sequences.
+        task: of values, or of classes, whose probabilities are then compared, (..., C).
+
+    Raises:
+        ArgumentError: the model is no ensemble.
+    """
+    ensemble = model.model if isinstance(model, Calibrated) else model
+    if not isinstance(ensemble, Ensemble):
+        raise ArgumentError(
+            f"the spread is that of the members of an ensemble, and the model is a single "
+            f"{type(model).__name__}. Train with ensemble=5 (--ensemble 5)."
+        )
+    options = {} if batch.observed is None else {"observed": batch.observed}
+    found = ensemble.predict_members(batch.x, dt=batch.dt, mask=batch.mask, **options)
+    if isinstance(model, Calibrated):
+        found = model.correct(found)
+    found = found if task == "regress" else compute_probabilities(found, task)
+    return found.std(0, correction=0)
+
+
+def compute_probabilities(logits: Tensor, task: str) -> Tensor:
+    """Return the probabilities of all classes, (..., C), of logits."""
+    if task == "binary":
+        yes = logits.sigmoid()
+        return torch.cat([1 - yes, yes], -1)
+    return logits.softmax(-1)
+
+
+@torch.no_grad()
+def collect_outputs(
+    model: nn.Module, data: SequenceBatch, *, per_step: bool, with_quantiles: bool = False
+) -> ModelOutputs:
+    """Return what a model makes of a part of the data, on the CPU.
+
+    Args:
+        model: the model, which may be on another device.
+        data: the part.
+        per_step: whether it has targets at every step.
+        with_quantiles: whether to return the quantiles too, if the model has learned some.
+    """
+    device = next(model.parameters(), torch.empty(0)).device
+    parts: list[tuple[Tensor, ...]] = []
+    with_quantiles = with_quantiles and has_quantiles(model)
+    for first in range(0, len(data), _BATCH_SIZE):
+        batch = data[first : first + _BATCH_SIZE]
+        with evaluation_mode(model):
+            found = [predict(model, batch.to(device)).cpu()]
+            if with_quantiles:
+                found.append(predict_quantiles(model, batch.to(device)).cpu())
+        y, owners = batch.y, first + torch.arange(len(batch))
+        if y.is_floating_point():
+            y = y.reshape(found[0].shape)
+        if per_step:
+            counts = batch.valid if batch.y_mask is None else batch.y_mask
+            if counts.ndim == 3:
+                y, counts = y.masked_fill(~counts, torch.nan), counts.any(-1)
+            owners = owners[:, None].expand(counts.shape)[counts]
+            found, y = [one[counts] for one in found], y[counts]
+        elif (known := batch.sequence_target_mask) is not None:
+            y = y.masked_fill(~known, torch.nan)
+        parts.append((found[0], y, owners, *found[1:]))
+    return ModelOutputs(*map(torch.cat, zip(*parts, strict=True)))

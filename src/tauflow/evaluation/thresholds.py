@@ -1,0 +1,150 @@
+"""Decisions between two classes: the probability from which on one is told, and how good it is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tauflow._internal.checks import check_positive, check_within
+from tauflow._internal.optional_deps import require
+from tauflow.errors import ArgumentError, DataError
+
+Floats = NDArray[np.float64]
+Rule = str | float | Mapping[str, float]
+_RULES = "'f1', 'youden', {'cost': 5}, {'sensitivity': 0.9} or a probability such as 0.3"
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """From which probability on the positive class is told.
+
+    Args:
+        value: the probability.
+        positive: number of the positive class, 0 or 1.
+        rule: how it was chosen, in words.
+    """
+
+    value: float
+    positive: int = 1
+    rule: str = ""
+
+
+def check_threshold(rule: Any) -> None:
+    """Raise :class:`ArgumentError` if a rule is none that :func:`choose_threshold` takes."""
+    match rule:
+        case "f1" | "youden":
+            return
+        case Real() if not isinstance(rule, bool):
+            check_within(0.0, 1.0, threshold=float(rule))
+            return
+        case {"cost": cost, **rest} if not rest:
+            check_positive(cost=cost)
+            return
+        case {"sensitivity": share, **rest} if not rest:
+            check_within(0.0, 1.0, sensitivity=share)
+            return
+    raise ArgumentError(f"threshold={rule!r} is no rule. Give {_RULES}.")
+
+
+def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
+    """Choose the probability from which on the positive class is told.
+
+    Args:
+        y: whether each entry is of the positive class, (N,).
+        probability: of that class, (N,).
+        rule: ``"f1"``: the largest F1 score; ``"youden"``: the largest sum of sensitivity and
+            specificity; ``{"cost": c}``: the smallest total cost, where a missed positive costs c
+            false alarms; ``{"sensitivity": s}``: the largest threshold that finds at least that
+            share of the positives; or a number, which is returned as it is.
+
+    Returns:
+        The threshold: one of the probabilities, of several that are as good the largest.
+
+    Raises:
+        ArgumentError: there is no such rule.
+        DataError: the entries are all of one class.
+    """
+    check_threshold(rule)
+    if not isinstance(rule, str | Mapping):
+        return float(rule)
+    positive, probability = np.asarray(y, bool), np.asarray(probability, float)
+    if positive.all() or not positive.any():
+        raise DataError(
+            f"a threshold is chosen from entries of both classes, and all {len(positive)} are of "
+            "one. Give a larger validation part, or a number for the threshold."
+        )
+    metrics: Any = require("sklearn.metrics", extra="sklearn")
+    false_rate, sensitivity, levels = metrics.roc_curve(
+        positive, probability, drop_intermediate=False
+    )
+    # The first level is infinite: nothing is told positive, which no rule asks for.
+    false_rate, sensitivity, levels = false_rate[1:], sensitivity[1:], levels[1:]
+    found, alarms = sensitivity * positive.sum(), false_rate * (~positive).sum()
+    goodness: Floats
+    match rule:
+        case "f1":
+            goodness = 2 * found / (found + alarms + positive.sum())
+        case "youden":
+            goodness = sensitivity - false_rate
+        case {"cost": cost}:
+            goodness = float(cost) * found - alarms
+        case {"sensitivity": share}:
+            goodness = sensitivity >= float(share) - 1e-12
+    return float(levels[np.argmax(goodness)])
+
+
+def describe_rule(rule: Rule) -> str:
+    """Return how a threshold was chosen, in words."""
+    match rule:
+        case "f1":
+            return "the largest F1 score on the validation part"
+        case "youden":
+            return "the largest sum of sensitivity and specificity on the validation part"
+        case {"cost": cost}:
+            return f"the smallest cost on the validation part, a miss costing {cost:g} false alarms"
+        case {"sensitivity": share}:
+            return f"a sensitivity of at least {share:g} on the validation part"
+    return "as given"
+
+
+def score_decisions(
+    y: ArrayLike,
+    probability: ArrayLike,
+    threshold: float,
+    *,
+    counts: NDArray[np.int64] | None = None,
+) -> dict[str, Any]:
+    """Return sensitivity, specificity, and predictive values of decisions at a threshold.
+
+    Args:
+        y: whether each entry is of the positive class, (N,).
+        probability: of that class, (N,).
+        threshold: the probability from which on it is told.
+        counts: how often each entry counts, (R, N), for R values of each score; by default once.
+
+    Returns:
+        ``{"sensitivity": ..., "specificity": ..., "PPV": ..., "NPV": ...}``, numbers or arrays,
+        (R,); NaN where there is nothing to divide by.
+    """
+    positive, told = np.asarray(y, bool), np.asarray(probability, float) >= threshold
+    each = np.ones((1, len(positive))) if counts is None else counts
+    cells = {
+        (is_positive, is_told): each @ ((positive == is_positive) & (told == is_told))
+        for is_positive in (True, False)
+        for is_told in (True, False)
+    }
+    hit, miss, alarm, pass_ = (
+        cells[pair].astype(float)
+        for pair in ((True, True), (True, False), (False, True), (False, False))
+    )
+    with np.errstate(invalid="ignore"):
+        scores = {
+            "sensitivity": hit / (hit + miss),
+            "specificity": pass_ / (pass_ + alarm),
+            "PPV": hit / (hit + alarm),
+            "NPV": pass_ / (pass_ + miss),
+        }
+    return scores if counts is not None else {name: float(v[0]) for name, v in scores.items()}

@@ -1,0 +1,173 @@
+"""Models around trained models: the mean of several, and calibrated probabilities."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tauflow._internal.checks import check_one_of, check_positive
+from tauflow._internal.init_args import CaptureInitArgs
+from tauflow.data.card import TASKS
+from tauflow.errors import ArgumentError
+
+_MIN_PROBABILITY = 1e-12  # a probability of 0 has no logarithm
+
+
+class AbstractModelWrapper(nn.Module, metaclass=CaptureInitArgs):
+    """Base of models that call other models on whole sequences, and keep no state."""
+
+    options: dict[str, Any]
+
+    @property
+    def wrapped_models(self) -> Sequence[nn.Module]:
+        """The models that are called."""
+        raise NotImplementedError
+
+    @property
+    def ignores_padding(self) -> bool:
+        """Whether masked steps at the ends of sequences change nothing, as all models say."""
+        return all(getattr(model, "ignores_padding", False) for model in self.wrapped_models)
+
+    @property
+    def uses_observed(self) -> bool:
+        """Whether the models take the (B, T, I) mask of measured features."""
+        return all(getattr(model, "uses_observed", False) for model in self.wrapped_models)
+
+    @property
+    def quantile_levels(self) -> tuple[float, ...]:
+        """The levels of the quantiles that the models have learned; ``()`` for none."""
+        levels: tuple[float, ...] = getattr(self.wrapped_models[0], "quantile_levels", ())
+        return levels
+
+
+class Ensemble(AbstractModelWrapper):
+    """The mean prediction of several models of one task.
+
+    Values are averaged as they are, classes by their probabilities, so that the softmax (or
+    sigmoid) of what is returned is the mean of the members' probabilities. Averaging members that
+    differ in their seeds alone: Lakshminarayanan et al. 2017, "Simple and Scalable Predictive
+    Uncertainty Estimation using Deep Ensembles".
+
+    Args:
+        members: the models, each called as ``prediction, state = model(x, dt=..., mask=...)``.
+        task: ``"regress"``, ``"classify"`` (a logit per class) or ``"binary"`` (one logit).
+
+    Raises:
+        ArgumentError: there are no members.
+    """
+
+    def __init__(self, members: Sequence[nn.Module], task: str = "regress") -> None:
+        super().__init__()
+        if not len(members):
+            raise ArgumentError("an Ensemble needs at least one member, got none.")
+        self.members = nn.ModuleList(members)
+        self.task = check_one_of(TASKS, task=task)
+
+    @property
+    def wrapped_models(self) -> Sequence[nn.Module]:
+        """The members."""
+        return list(self.members)
+
+    def forward(self, x: Tensor, **times_and_masks: Any) -> tuple[Tensor, None]:
+        """Return the mean prediction, (B, T, O) or (B, O), and no state."""
+        return self.average(self.predict_members(x, **times_and_masks)), None
+
+    def predict_members(self, x: Tensor, **times_and_masks: Any) -> Tensor:
+        """Return the prediction of each member, (M, ..., O)."""
+        return torch.stack([member(x, **times_and_masks)[0] for member in self.members])
+
+    def average(self, predictions: Tensor) -> Tensor:
+        """Return the mean of predictions of members, (M, ..., O)."""
+        if self.task == "regress":
+            return predictions.mean(0)
+        count = math.log(len(predictions))
+        if self.task == "classify":
+            return predictions.log_softmax(-1).logsumexp(0) - count
+        log_yes, log_no = (F.logsigmoid(s * predictions).logsumexp(0) for s in (1, -1))
+        return log_yes - log_no
+
+    def quantiles(self, x: Tensor, **times_and_masks: Any) -> Tensor:
+        """Return the mean of the members' quantiles, (..., O, Q)."""
+        found = [member.quantiles(x, **times_and_masks) for member in self.members]  # type: ignore[operator]
+        return torch.stack(found).mean(0)
+
+
+class Calibrated(AbstractModelWrapper):
+    r"""A classifier whose probabilities are corrected by what validation data have shown.
+
+    With a temperature :math:`T` logits :math:`z` become :math:`z / T` (Guo et al. 2017, "On
+    Calibration of Modern Neural Networks"). With curves each probability is mapped by a
+    piecewise linear increasing one, as isotonic regression gives it; of several classes one curve
+    each, and the results are normalised (Zadrozny and Elkan 2002).
+    :func:`tauflow.evaluation.calibrate` fits either.
+
+    Args:
+        model: the classifier.
+        task: ``"classify"`` or ``"binary"``.
+        temperature: T, above 0.
+        curves: knots ``(x, y)``, each increasing; of two classes, or one logit, a single curve, of
+            the second class.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task: str = "classify",
+        *,
+        temperature: float = 1.0,
+        curves: Sequence[Sequence[Sequence[float]]] = (),
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.task = check_one_of(("classify", "binary"), task=task)
+        self.temperature = check_positive(temperature=temperature)
+        for number, curve in enumerate(curves):
+            knots = torch.tensor(curve, dtype=torch.float64)
+            self.register_buffer(f"curve_{number}", knots, persistent=False)
+        self._num_curves = len(curves)
+
+    @property
+    def wrapped_models(self) -> Sequence[nn.Module]:
+        """The classifier."""
+        return [self.model]
+
+    def forward(self, x: Tensor, **times_and_masks: Any) -> tuple[Tensor, None]:
+        """Return calibrated logits, (B, T, O) or (B, O), and no state."""
+        return self.correct(self.model(x, **times_and_masks)[0]), None
+
+    def correct(self, logits: Tensor) -> Tensor:
+        """Return calibrated logits of logits of the classifier, (..., O)."""
+        logits = logits / self.temperature
+        if not self._num_curves:
+            return logits
+        curves = [getattr(self, f"curve_{number}").to(logits) for number in range(self._num_curves)]
+        if self.task == "binary":
+            yes = interpolate(logits.sigmoid(), *curves[0])
+            return _to_log(yes) - _to_log(1 - yes)
+        probabilities = logits.softmax(-1)
+        if len(curves) == 1:
+            yes = interpolate(probabilities[..., 1], *curves[0])
+            return _to_log(torch.stack([1 - yes, yes], -1))
+        each = [interpolate(probabilities[..., n], *curve) for n, curve in enumerate(curves)]
+        return _to_log(torch.stack(each, -1))
+
+
+def list_members(model: nn.Module) -> list[nn.Module]:
+    """Return the networks that a model wraps: the members of an ensemble, or the one that it is."""
+    if isinstance(model, AbstractModelWrapper):
+        return [part for wrapped in model.wrapped_models for part in list_members(wrapped)]
+    return [model]
+
+
+def interpolate(p: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Return the values at p of the line through the knots (x, y), constant beyond them."""
+    right = torch.searchsorted(x, p.contiguous()).clamp(1, len(x) - 1)
+    share = (p - x[right - 1]) / (x[right] - x[right - 1])
+    return torch.lerp(y[right - 1], y[right], share.clamp(0, 1))
+
+
+def _to_log(probability: Tensor) -> Tensor:
+    return probability.clamp(min=_MIN_PROBABILITY).log()
