@@ -18,9 +18,9 @@ from tauflow.kernels import KernelCall, get_kernels, select, select_kernel
 from tauflow.kernels.generated import kernel
 from tauflow.kernels.generated.kernel import (
     Launch,
-    generated_limits,
-    measured_limits,
+    generated_unsupported_reason,
     run_generated,
+    unmeasured_reason,
 )
 from tauflow.kernels.phased_lstm import run_phased_generated
 from tauflow.kernels.trace.cuda_graphs import run_cuda_graph
@@ -99,7 +99,7 @@ def test_it_is_the_step(name, options, masked, device):
 @pytest.mark.parametrize("sizes", [(1, 1), (17, 33), (2, 130)], ids=str)
 @pytest.mark.parametrize("resident", [False, True])
 def test_tiles_of_any_size(name, rows, sizes, resident, device, monkeypatch):
-    monkeypatch.setattr(kernel, "choose", lambda generated: Launch(resident, 8))
+    monkeypatch.setattr(kernel, "choose_launch", lambda generated: Launch(resident, 8))
     call = call_of(name, rows, 2, masked=True, sizes=sizes)
     call.mask[:, 0] = True  # else a phased LSTM keeps its clock as it was given, a sum of any parts
     expected = in_double(call)
@@ -110,7 +110,7 @@ def test_tiles_of_any_size(name, rows, sizes, resident, device, monkeypatch):
 def test_a_large_batch_goes_in_parts(name, device, monkeypatch):
     call = on(device, call_of(name, 7, 3, masked=True))
     expected = values_and_gradients(run, call)
-    monkeypatch.setattr(kernel, "_MOST_FLOATS", 1000)  # two or three sequences at once
+    monkeypatch.setattr(kernel, "_MAX_FLOATS", 1000)  # two or three sequences at once
     found = values_and_gradients(run, call)
     assert_exact(found, expected)
 
@@ -193,7 +193,7 @@ def test_parameters_are_read_at_every_call(device):
 )
 def test_what_cannot_be_generated_has_a_reason(name, sizes, reason, device):
     call = on(device, call_of(name, 2, 3, sizes=sizes))
-    assert reason in generated_limits(call)
+    assert reason in generated_unsupported_reason(call)
     with pytest.raises(BackendError, match=f"backend 'triton' cannot serve this call.*{reason}"):
         select_kernel(call, "triton")
 
@@ -202,16 +202,16 @@ def test_double_precision_is_left_to_others(device):
     call = call_of("lem", 2, 3)
     call.cell.double()
     tensors = {key: getattr(call, key).detach().double() for key in ("x", "h", "dt")}
-    assert "float32" in generated_limits(on(device, replace(call, **tensors)))
+    assert "float32" in generated_unsupported_reason(on(device, replace(call, **tensors)))
 
 
 def test_a_step_is_recorded_once_for_all_batches(device):
     call = on(device, call_of("gnode", 5, 4))
     values_and_gradients(run, call)
-    known = dict(kernel.RECORDER.traces[call.cell])
+    known = dict(kernel.TRACES.traces[call.cell])
     few = replace(call, x=call.x[:1], h=call.h[:1], dt=call.dt[:1])
     values_and_gradients(run_generated, few)
-    assert kernel.RECORDER.traces[call.cell] == known
+    assert kernel.TRACES.traces[call.cell] == known
 
 
 class Dividing(AbstractCell):
@@ -270,5 +270,5 @@ def test_auto_takes_what_was_measured(name, options, size, served, device, monke
 
 def test_auto_leaves_wide_states_to_graphs(device, monkeypatch):
     call = on(device, call_of("lem", 3, 4, sizes=(5, 200)))
-    assert "were not measured" in measured_limits(call)
-    assert generated_limits(call) is None
+    assert "were not measured" in unmeasured_reason(call)
+    assert generated_unsupported_reason(call) is None

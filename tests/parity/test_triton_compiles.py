@@ -24,7 +24,7 @@ SHARED = {80: 163 * 1024, 90: 227 * 1024}
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("capability", [90, 80])  # the first one compiles every kernel
 def test_kernels_fit_the_processors(capability, tmp_path, request):
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     script = Path(__file__).parent / "triton_compiled.py"

@@ -137,9 +137,10 @@ def generated_cases():
         h = x.new_zeros(2, cell.state_size, requires_grad=True)
         recording, _ = generated._prepare(KernelCall(cell, x, h, x.new_ones(2, 1, 1)))
         for way in ("forward", "backward"):
-            kernels = getattr(recording.made, way)
-            plan = generated.choose(kernels)
-            for part, kernel in source.compiled(kernels.source(resident=plan.resident)).items():
+            step = getattr(recording.lowered, way)
+            plan = generated.choose_launch(step)
+            kernels = source.compile_source(step.source(resident=plan.resident))
+            for part, kernel in kernels.items():
                 rows, warps = (1, plan.warps) if part == "loop" else (16, 8)
                 flags = {"MASKED": True, "KEEP": True, "PRECISION": "tf32x3", "ROWS": rows}
                 yield f"{name} {way} {part}", kernel, {**flags, **launch_options(warps)}, (), None
@@ -149,6 +150,8 @@ def compiled(kernel, launch, halves, bound, capability):
     """Return registers of a thread, bytes that it spills, and bytes of shared memory."""
     chosen = {name: launch[name] for name in ("num_warps", "enable_fp_fusion")}
     constants = {name: value for name, value in launch.items() if name not in chosen}
+    unknown = {*halves, *constants} - {*kernel.arg_names}
+    assert not unknown, f"{kernel.__name__} has no {unknown}"
     kinds = dict.fromkeys(halves, "*bf16") | dict.fromkeys(INTEGERS, "i32") | {"mask": "*u8"}
     kinds |= dict.fromkeys(FLOATS, "fp32")
     signature = {

@@ -19,8 +19,8 @@ from tauflow.cells.precision import to_double
 
 from .engine.program import KernelCall, KernelFunction
 from .engine.requirements import NUMBA, BackendRequirements
-from .generated.kernel import NEEDS as GENERATED
-from .generated.kernel import generated_limits, measured_limits, run_generated
+from .generated.kernel import REQUIREMENTS as GENERATED
+from .generated.kernel import generated_unsupported_reason, run_generated, unmeasured_reason
 from .trace.traced_kernel import run_traced, traced_unsupported_reason
 
 
@@ -72,7 +72,7 @@ def _borrow_proxy_cell(cell: PhasedLSTMCell) -> Iterator[_ProxyCell]:
 
 def phased_lstm_unsupported_reason(call: KernelCall) -> str | None:
     """Return why the compiled loops cannot serve a call of a :class:`PhasedLSTMCell`."""
-    return _limits(call, NUMBA, traced_unsupported_reason)
+    return _unsupported_reason(call, NUMBA, traced_unsupported_reason)
 
 
 def run_phased_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
@@ -80,14 +80,14 @@ def run_phased_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     return _run(call, run_traced)
 
 
-def phased_generated_limits(call: KernelCall) -> str | None:
+def phased_unsupported_reason(call: KernelCall) -> str | None:
     """Return why generated kernels cannot serve a call of a :class:`PhasedLSTMCell`."""
-    return _limits(call, GENERATED, generated_limits)
+    return _unsupported_reason(call, GENERATED, generated_unsupported_reason)
 
 
-def phased_measured_limits(call: KernelCall) -> str | None:
+def phased_unmeasured_reason(call: KernelCall) -> str | None:
     """Return why they cannot, or why it is not known whether they are faster than graphs."""
-    return _limits(call, GENERATED, measured_limits)
+    return _unsupported_reason(call, GENERATED, unmeasured_reason)
 
 
 def run_phased_generated(call: KernelCall) -> tuple[Tensor, Tensor]:
@@ -95,7 +95,7 @@ def run_phased_generated(call: KernelCall) -> tuple[Tensor, Tensor]:
     return _run(call, run_generated)
 
 
-def _limits(
+def _unsupported_reason(
     call: KernelCall, needs: BackendRequirements, limits: Callable[[KernelCall], str | None]
 ) -> str | None:
     cell = call.cell

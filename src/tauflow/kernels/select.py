@@ -40,7 +40,12 @@ from .cfc.kernel import (
 from .ct_gru.kernel import ct_gru_unsupported_reason, run_ct_gru
 from .engine.program import KernelCall, KernelFunction, KernelSpec
 from .engine.requirements import is_builtin_cell, require_unmodified, validate_call
-from .generated.kernel import generated_limits, is_worth_generating, measured_limits, run_generated
+from .generated.kernel import (
+    generated_unsupported_reason,
+    is_worth_generating,
+    run_generated,
+    unmeasured_reason,
+)
 from .ltc.kernel import ltc_unsupported_reason, run_ltc
 from .ltc.lrc_kernel import lrc_unsupported_reason, run_lrc
 from .ltc.triton_kernel import run_triton_ltc, triton_ltc_unsupported_reason
@@ -53,9 +58,9 @@ from .ode.kernel import (
 from .ode.numba_kernel import run_flow
 from .ode.triton_kernel import run_triton_flow
 from .phased_lstm import (
-    phased_generated_limits,
     phased_lstm_unsupported_reason,
-    phased_measured_limits,
+    phased_unmeasured_reason,
+    phased_unsupported_reason,
     run_phased_generated,
     run_phased_lstm,
 )
@@ -178,19 +183,19 @@ _CUDA_GRAPH_KERNELS = tuple(
 _MEASURED = tuple(
     replace(_make_triton_spec(cell, why_not, run), is_profitable=is_worth_generating)
     for cell, why_not, run in (
-        (GRUDCell, measured_limits, run_generated),
-        (LEMCell, measured_limits, run_generated),
-        (GNODECell, measured_limits, run_generated),
-        (PhasedLSTMCell, phased_measured_limits, run_phased_generated),
+        (GRUDCell, unmeasured_reason, run_generated),
+        (LEMCell, unmeasured_reason, run_generated),
+        (GNODECell, unmeasured_reason, run_generated),
+        (PhasedLSTMCell, phased_unmeasured_reason, run_phased_generated),
     )
 )
 
 _GENERATED = tuple(  # served by name only
     replace(row, is_profitable=lambda call: False)
     for row in (
-        _make_triton_spec(PhasedLSTMCell, phased_generated_limits, run_phased_generated),
+        _make_triton_spec(PhasedLSTMCell, phased_unsupported_reason, run_phased_generated),
         *(
-            _make_triton_spec(cell, generated_limits, run_generated)
+            _make_triton_spec(cell, generated_unsupported_reason, run_generated)
             for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
         ),
     )

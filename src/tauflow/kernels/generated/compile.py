@@ -7,8 +7,8 @@ from typing import Any
 
 
 @lru_cache(maxsize=256)
-def compiled(source: str) -> dict[str, Any]:
-    """Return the kernels of a source by name; they are compiled when they are first launched."""
+def compile_source(source: str) -> dict[str, Any]:
+    """Return the kernels of a source by name; Triton compiles them at the first launch."""
     import triton
     import triton.language as tl
 

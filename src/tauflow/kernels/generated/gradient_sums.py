@@ -10,7 +10,7 @@ from torch import Tensor
 from tauflow.kernels.trace import program as codes
 from tauflow.kernels.trace.program import Register, TracingError
 
-from .values import Step, entries
+from .values import ValueGraph, to_kernel_storage
 
 _LINEAR: dict[int, Callable[..., Tensor]] = {
     codes.COPY: lambda a: a,
@@ -22,7 +22,7 @@ _LINEAR: dict[int, Callable[..., Tensor]] = {
 }
 
 
-def check_linear(step: Step) -> None:
+def check_linear(step: ValueGraph) -> None:
     """Refuse a step whose gradients of parameters are not linear in sums over rows.
 
     Raises:
@@ -47,19 +47,21 @@ def check_linear(step: Step) -> None:
             raise TracingError("the gradient of a parameter is no sum over sequences")
 
 
-def _is_zero(step: Step, entry: Any) -> bool:
+def _is_zero(step: ValueGraph, entry: Any) -> bool:
     return not step.literals.get(entry.reads[2].buffer, [1.0])[0]
 
 
-def totals_of(step: Step, sums: Sequence[Tensor], met: Sequence[Tensor]) -> dict[int, Tensor]:
-    """Return the gradients of what the steps met by number.
+def compute_parameter_gradients(
+    step: ValueGraph, sums: Sequence[Tensor], captured: Sequence[Tensor]
+) -> dict[int, Tensor]:
+    """Return the gradients of captured tensors by number.
 
     Args:
         step: backward.
-        sums: over sequences and steps, as :attr:`Step.sums` lists them.
+        sums: over sequences and steps, as :attr:`ValueGraph.sums` lists them.
         met: what the steps met.
     """
-    memory = _Memory(step, met, sums[0] if sums else met[0])
+    memory = _Memory(step, captured, sums[0] if sums else captured[0])
     for one, value in zip(step.sums, sums, strict=True):
         memory.put(one.out, value.view(one.out.shape))
     for entry in step.after:
@@ -68,30 +70,32 @@ def totals_of(step: Step, sums: Sequence[Tensor], met: Sequence[Tensor]) -> dict
             memory.put(entry.out, reads[0].sum(entry.dims, keepdim=True).view(entry.out.shape))
         else:
             memory.put(entry.out, _LINEAR[entry.code](*reads))
-    return {number: memory.at(place) for number, place in step.totals}
+    return {number: memory.at(register) for number, register in step.totals}
 
 
 class _Memory:
     """The regions that sums, and what is linear in them, lie in."""
 
-    def __init__(self, step: Step, met: Sequence[Tensor], like: Tensor) -> None:
-        self.step, self.met, self.like = step, met, like
+    def __init__(self, step: ValueGraph, captured: Sequence[Tensor], like: Tensor) -> None:
+        self.step, self.captured, self.like = step, captured, like
         self.held: dict[int, Tensor] = {}
 
-    def at(self, place: Register) -> Tensor:
+    def at(self, register: Register) -> Tensor:
         """Return the numbers in a place."""
-        if place.buffer not in self.held:
-            self.held[place.buffer] = self._begun(place.buffer)
-        return self.held[place.buffer].as_strided(place.shape, place.strides, place.offset)
+        if register.buffer not in self.held:
+            self.held[register.buffer] = self._begun(register.buffer)
+        return self.held[register.buffer].as_strided(
+            register.shape, register.strides, register.offset
+        )
 
-    def put(self, place: Register, value: Tensor) -> None:
+    def put(self, register: Register, value: Tensor) -> None:
         """Write numbers to a place, which becomes their own memory if it is a whole region."""
-        size = self.step.sizes[place.buffer]
-        whole = math.prod(place.shape) == size and place.is_contiguous()
-        if whole and place.buffer not in self.held and value.numel() == size:
-            self.held[place.buffer] = value.contiguous().view(-1)
+        size = self.step.sizes[register.buffer]
+        whole = math.prod(register.shape) == size and register.is_contiguous()
+        if whole and register.buffer not in self.held and value.numel() == size:
+            self.held[register.buffer] = value.contiguous().view(-1)
         else:
-            self.at(place).copy_(value)
+            self.at(register).copy_(value)
 
     def _begun(self, number: int) -> Tensor:
         if number in self.step.literals:
@@ -99,6 +103,6 @@ class _Memory:
         if number not in self.step.fetched:
             return self.like.new_zeros(self.step.sizes[number])
         of, shape, strides, offset = self.step.fetched[number]
-        tensor = entries(self.met[of].detach())
+        tensor = to_kernel_storage(self.captured[of].detach())
         part = tensor.as_strided(shape, strides, tensor.storage_offset() + offset)
         return part.clone(memory_format=torch.contiguous_format).view(-1)

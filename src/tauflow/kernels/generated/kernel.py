@@ -35,25 +35,25 @@ from tauflow.kernels.trace.trace_cache import (
 )
 
 from . import values
-from .entries import ROWS
-from .gradient_sums import check_linear, totals_of
-from .phases import Operand, Phases, phases_of
-from .source import Sizes, as_read, source_of, tensors_read
-from .values import Step, backward_step, forward_step, matrix_entries
+from .gradient_sums import check_linear, compute_parameter_gradients
+from .instructions import ROWS
+from .phases import Operand, Phases, split_into_phases
+from .source import Sizes, generate_source, list_read_tensors, to_kernel_layout
+from .values import ValueGraph, backward_step, forward_step, matrix_entries
 
-_MOST_WEIGHTS = 1 << 19  # of matrices that a step multiplies by
-_MOST_FLOATS = 1 << 27  # of what kernels leave to others: half a gigabyte
+_MAX_WEIGHTS = 1 << 19  # of matrices that a step multiplies by
+_MAX_FLOATS = 1 << 27  # of what kernels leave to others: half a gigabyte
 
-_FEW_STEPS = 4  # which take less time than to find a recording
-_MEASURED_SEQUENCES = 1024
-_MEASURED_VALUES = 100  # of a step's gradient
+_MIN_STEPS = 4  # which take less time than to find a recording
+_MAX_MEASURED_SEQUENCES = 1024
+_MAX_MEASURED_VALUES = 100  # of a step's gradient
 _MEASURED_CODES = {
     *(codes.ADD, codes.SUB, codes.MUL, codes.WHERE, codes.LERP, codes.LESS_EQUAL, codes.RELU),
     *(codes.TANH, codes.SIGMOID, codes.EXP, codes.TANH_BACKWARD, codes.SIGMOID_BACKWARD),
 }
 """What was measured on a GPU beside replayed graphs, as far as ``backend="auto"`` takes it."""
 
-NEEDS = TRITON._replace(
+REQUIREMENTS = TRITON._replace(
     dtypes=(torch.float32,),
     dtype_message="generated from a step compute in float32",
     is_traceable=False,
@@ -63,7 +63,7 @@ NEEDS = TRITON._replace(
 
 
 @dataclass(frozen=True, eq=False)
-class Generated:
+class GeneratedKernel:
     """The kernels of a step, or of its gradient.
 
     Args:
@@ -74,7 +74,7 @@ class Generated:
         weights: entries of the matrices that the step multiplies by.
     """
 
-    step: Step
+    step: ValueGraph
     phases: Phases
     sizes: Sizes
     carried: int
@@ -82,27 +82,27 @@ class Generated:
     _sources: dict[bool, str] = field(default_factory=dict)
 
     def source(self, *, resident: bool) -> str:
-        """Return the source of the kernels; see :func:`.source.source_of`."""
+        """Return the source of the kernels; see :func:`.source.generate_source`."""
         if resident not in self._sources:
-            self._sources[resident] = source_of(
+            self._sources[resident] = generate_source(
                 self.step, self.phases, self.sizes, self.carried, resident=resident
             )
         return self._sources[resident]
 
 
 @dataclass(frozen=True, eq=False)
-class Both:
+class KernelPair:
     """The kernels of a step and, if gradients were wanted, of its gradient."""
 
-    forward: Generated
-    backward: Generated | None
+    forward: GeneratedKernel
+    backward: GeneratedKernel | None
 
     @property
     def is_measured(self) -> bool:
         """Whether steps of such operations, of such a length and size, were measured on a GPU."""
         steps = [one.step for one in (self.forward, self.backward) if one is not None]
         return self.forward.weights <= max(_WARPS.values()) and all(
-            len(step.values) <= _MEASURED_VALUES
+            len(step.values) <= _MAX_MEASURED_VALUES
             and all(isinstance(v.code, str) or v.code in _MEASURED_CODES for v in step.values)
             for step in steps
         )
@@ -127,7 +127,7 @@ _ROWS_OF_ALL, _WARPS_OF_ALL = 16, 8
 """Steps and warps of a program that takes all steps at once."""
 
 
-def choose(generated: Generated) -> Launch:
+def choose_launch(generated: GeneratedKernel) -> Launch:
     """Return how a loop is launched.
 
     One sequence a program, so that a batch takes as many processors as there are; and as many warps
@@ -138,62 +138,67 @@ def choose(generated: Generated) -> Launch:
     return Launch(False, max(_WARPS)) if warps is None else Launch(True, warps)
 
 
-def _generated(step: Step, sizes: Sizes, carried: int, weights: int) -> Generated:
-    found = Generated(step, phases_of(step, sizes.widths, carried), sizes, carried, weights)
-    found.source(resident=choose(found).resident)  # raises if an operation cannot be written
+def _generate_kernel(step: ValueGraph, sizes: Sizes, carried: int, weights: int) -> GeneratedKernel:
+    found = GeneratedKernel(
+        step, split_into_phases(step, sizes.widths, carried), sizes, carried, weights
+    )
+    found.source(resident=choose_launch(found).resident)  # raises if an operation cannot be written
     return found
 
 
 def _make(
-    graph: Graph, given: Sequence[Tensor], met: Sequence[Tensor], wants: Sequence[bool] | None
-) -> Both:
-    for tensor in (*given, *met):
+    graph: Graph,
+    given: Sequence[Tensor],
+    captured: Sequence[Tensor],
+    needs_grad: Sequence[bool] | None,
+) -> KernelPair:
+    for tensor in (*given, *captured):
         if tensor.dtype not in (torch.float32, torch.bool):
             raise TracingError(f"it reads {tensor.dtype}")
     state, *parts = given
     widths = tuple(part.shape[1] for part in parts)
 
-    def sizes(step: Step) -> Sizes:
-        return Sizes(widths, state.shape[1], tensors_read(step, met))
+    def sizes(step: ValueGraph) -> Sizes:
+        return Sizes(widths, state.shape[1], list_read_tensors(step, captured))
 
-    forward = forward_step(graph, given, met)
+    forward = forward_step(graph, given, captured)
     weights = matrix_entries(forward)
-    if weights > _MOST_WEIGHTS:
+    if weights > _MAX_WEIGHTS:
         raise TracingError(
-            f"a step multiplies by {weights} weights, and generated kernels by {_MOST_WEIGHTS} at "
+            f"a step multiplies by {weights} weights, and generated kernels by {_MAX_WEIGHTS} at "
             "most"
         )
     backward = None
-    if wants is not None:
-        step = backward_step(graph, given, met, wants)
+    if needs_grad is not None:
+        step = backward_step(graph, given, captured, needs_grad)
         check_linear(step)
-        backward = _generated(step, sizes(step), values.PULL, weights)
-    return Both(_generated(forward, sizes(forward), values.STATE, weights), backward)
+        backward = _generate_kernel(step, sizes(step), values.GRAD, weights)
+    return KernelPair(_generate_kernel(forward, sizes(forward), values.STATE, weights), backward)
 
 
-RECORDER = TraceCache(_make)
-"""The recordings of these kernels."""
+TRACES = TraceCache(_make)
+"""The traced steps of these kernels."""
 
 
-def generated_limits(call: KernelCall) -> str | None:
+def generated_unsupported_reason(call: KernelCall) -> str | None:
     """Return why generated kernels cannot serve a call."""
-    reason = NEEDS.unsupported_reason(replace(call, observed=None))
+    reason = REQUIREMENTS.unsupported_reason(replace(call, observed=None))
     if reason is None and is_tracing():
         reason = "a traced step cannot be traced"
-    return reason or RECORDER.unsupported_reason(call, ROWS, _prepare)
+    return reason or TRACES.unsupported_reason(call, ROWS, _prepare)
 
 
-def measured_limits(call: KernelCall) -> str | None:
+def unmeasured_reason(call: KernelCall) -> str | None:
     """Return why they cannot, or why it is not known whether they are faster than graphs."""
-    reason = NEEDS.unsupported_reason(replace(call, observed=None))
-    if reason is None and call.x.shape[0] > _MEASURED_SEQUENCES:
-        reason = f"generated kernels were measured with up to {_MEASURED_SEQUENCES} sequences"
-    return reason or RECORDER.unsupported_reason(call, (ROWS, "measured"), _prepare_measured)
+    reason = REQUIREMENTS.unsupported_reason(replace(call, observed=None))
+    if reason is None and call.x.shape[0] > _MAX_MEASURED_SEQUENCES:
+        reason = f"generated kernels were measured with up to {_MAX_MEASURED_SEQUENCES} sequences"
+    return reason or TRACES.unsupported_reason(call, (ROWS, "measured"), _prepare_if_measured)
 
 
 def is_worth_generating(call: KernelCall) -> bool:
     """Whether a call takes longer than to find a recording."""
-    return not is_tracing() and call.x.shape[1] >= _FEW_STEPS
+    return not is_tracing() and call.x.shape[1] >= _MIN_STEPS
 
 
 def run_generated(call: KernelCall) -> tuple[Tensor, Tensor]:
@@ -202,37 +207,39 @@ def run_generated(call: KernelCall) -> tuple[Tensor, Tensor]:
     Raises:
         BackendError: the step does something today that it did not do before.
     """
-    return run_traced_step(PROGRAM, "triton", _prepare, call)
+    return run_traced_step(GENERATED_KERNEL, "triton", _prepare, call)
 
 
 def _prepare(call: KernelCall) -> tuple[TracedStep, list[Tensor]]:
     """Return the recording of a call, and the inputs of a run."""
     split = split_step(call.cell, call.x, call.dt, call.observed)
-    recording, met = RECORDER.find(call, split, ROWS)
+    recording, captured = TRACES.find(call, split, ROWS)
     no_gaps = call.h.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
-    return recording, [concat_step_inputs(call, split), call.h, no_gaps, *met]
+    return recording, [concat_step_inputs(call, split), call.h, no_gaps, *captured]
 
 
-def _prepare_measured(call: KernelCall) -> None:
+def _prepare_if_measured(call: KernelCall) -> None:
     recording, _ = _prepare(call)
     if not recording.lowered.is_measured:
         raise NotMeasuredError("kernels generated from such a step were not measured")
 
 
-class GeneratedProgram(SequenceKernel):
-    """Generated kernels. The tape is the states before every step, (B, T, S)."""
+class GeneratedSequenceKernel(SequenceKernel):
+    """GeneratedKernel kernels. The tape is the states before every step, (B, T, S)."""
 
     name = "generated/triton"
 
     @staticmethod
-    def advance(form: TracedStep, h: Tensor, step: tuple[Tensor, Tensor], *met: Tensor) -> Tensor:
+    def advance(
+        form: TracedStep, h: Tensor, step: tuple[Tensor, Tensor], *captured: Tensor
+    ) -> Tensor:
         """Take a step by torch's operations, as they were recorded."""
-        return form.step(h, step[0], met)
+        return form.step(h, step[0], captured)
 
-    def allocate(self, form: TracedStep, inputs: Inputs, wants: NeedsInputGrad) -> Outputs:
+    def allocate(self, form: TracedStep, inputs: Inputs, needs_grad: NeedsInputGrad) -> Outputs:
         """Return memory for what :meth:`forward` writes."""
         h, (B, T, _) = inputs[STATE], inputs[X].shape
-        states = h.new_empty(B if wants else 0, T, h.shape[1])
+        states = h.new_empty(B if needs_grad else 0, T, h.shape[1])
         return Outputs(h.new_empty(B, T, h.shape[1]), h.new_empty(h.shape), (states,))
 
     def forward(
@@ -241,18 +248,18 @@ class GeneratedProgram(SequenceKernel):
         mask: Tensor | None,
         inputs: Inputs,
         out: Outputs,
-        wants: NeedsInputGrad,
+        needs_grad: NeedsInputGrad,
     ) -> None:
         """Run all steps."""
-        steps, h, _, *met = inputs
-        generated: Generated = form.lowered.forward
+        steps, h, _, *captured = inputs
+        generated: GeneratedKernel = form.lowered.forward
         nothing = h.new_empty(1)
         tensors = steps.contiguous(), out.saved_tensors[0], nothing, h.contiguous(), out.y, out.last
         with use_device(h):
-            for part in _parts(generated, *steps.shape[:2]):
+            for part in _split_batch(generated, *steps.shape[:2]):
                 some = _of(part, generated, tensors)
-                own_mask = None if mask is None else mask[part]
-                _launch(generated, own_mask, some, met, keep=len(wants) > 0)
+                part_mask = None if mask is None else mask[part]
+                _launch(generated, part_mask, some, captured, keep=len(needs_grad) > 0)
 
     def backward(
         self,
@@ -260,40 +267,42 @@ class GeneratedProgram(SequenceKernel):
         mask: Tensor | None,
         inputs: Inputs,
         tape: Sequence[Tensor],
-        pulls: GradOutputs,
-        wants: NeedsInputGrad,
+        grad_outputs: GradOutputs,
+        needs_grad: NeedsInputGrad,
     ) -> Gradients:
         """Return the gradients of the inputs."""
-        steps, h, _, *met = inputs
-        generated: Generated = form.lowered.backward
+        steps, h, _, *captured = inputs
+        generated: GeneratedKernel = form.lowered.backward
         (B, T, F), nothing = steps.shape, h.new_empty(1)
-        written = sum(target.width for target in generated.phases.pulled)
+        written = sum(target.width for target in generated.phases.input_grads)
         make = steps.new_empty if written == F else steps.new_zeros
-        to_steps = make(B, T, F) if wants[X] else nothing
-        last = torch.zeros_like(h) if pulls.last is None else pulls.last.contiguous()
-        y = nothing if pulls.y is None else pulls.y.contiguous()
-        to_h = torch.empty_like(last)
-        tensors = steps.contiguous(), tape[0], to_steps, last, y, to_h
+        grad_steps = make(B, T, F) if needs_grad[X] else nothing
+        last = torch.zeros_like(h) if grad_outputs.last is None else grad_outputs.last.contiguous()
+        y = nothing if grad_outputs.y is None else grad_outputs.y.contiguous()
+        grad_h = torch.empty_like(last)
+        tensors = steps.contiguous(), tape[0], grad_steps, last, y, grad_h
         totals: dict[int, Tensor] = {}
         with use_device(h):
-            for part in _parts(generated, B, T):
+            for part in _split_batch(generated, B, T):
                 some = _of(part, generated, tensors)
-                own_mask = None if mask is None else mask[part]
-                _launch(generated, own_mask, some, met, keep=pulls.y is not None)
+                part_mask = None if mask is None else mask[part]
+                _launch(generated, part_mask, some, captured, keep=grad_outputs.y is not None)
                 if generated.step.totals:
-                    found = totals_of(generated.step, _sums(generated, some), met)
+                    found = compute_parameter_gradients(
+                        generated.step, _sums(generated, some), captured
+                    )
                     totals = {n: found[n] + totals[n] if n in totals else found[n] for n in found}
-        of_met = [totals.get(number) for number in range(len(met))]
-        return [to_steps if wants[X] else None, to_h, None, *of_met]
+        captured_grads = [totals.get(number) for number in range(len(captured))]
+        return [grad_steps if needs_grad[X] else None, grad_h, None, *captured_grads]
 
 
-def _parts(generated: Generated, B: int, T: int) -> list[slice]:
+def _split_batch(generated: GeneratedKernel, B: int, T: int) -> list[slice]:
     """Return which sequences are taken at once, so that the buffer stays small."""
-    count = max(1, _MOST_FLOATS // max(1, T * generated.phases.width))
+    count = max(1, _MAX_FLOATS // max(1, T * generated.phases.width))
     return [slice(first, first + count) for first in range(0, B, count)]
 
 
-def _of(part: slice, generated: Generated, tensors: Sequence[Tensor]) -> list[Tensor]:
+def _of(part: slice, generated: GeneratedKernel, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return what some sequences have of tensors, and what kernels leave to others after two.
 
     Tensors of one axis stand for those that nobody reads or writes.
@@ -304,21 +313,21 @@ def _of(part: slice, generated: Generated, tensors: Sequence[Tensor]) -> list[Te
 
 
 def _launch(
-    generated: Generated,
+    generated: GeneratedKernel,
     mask: Tensor | None,
     tensors: Sequence[Tensor],
-    met: Sequence[Tensor],
+    captured: Sequence[Tensor],
     *,
     keep: bool,
 ) -> None:
     """Launch kernels on all tensors that they take; see ``source.ARGUMENTS``."""
-    from .compile import compiled
+    from .compile import compile_source
 
     (B, T, _), like = tensors[0].shape, tensors[0]
-    launch = choose(generated)
+    launch = choose_launch(generated)
     marks = like.new_empty(1, dtype=torch.uint8) if mask is None else mask.view(torch.uint8)
     outside = [
-        as_read(source, met[source.number])
+        to_kernel_layout(source, captured[source.number])
         if source.number >= 0
         else torch.as_tensor(generated.step.constants, device=like.device)
         for source in generated.sizes.tensors
@@ -329,7 +338,7 @@ def _launch(
         "KEEP": keep,
         "PRECISION": get_dot_precision(like.dtype),
     }
-    for name, kernel in compiled(generated.source(resident=launch.resident)).items():
+    for name, kernel in compile_source(generated.source(resident=launch.resident)).items():
         rows, size, warps = (
             (1, B, launch.warps) if name == "loop" else (_ROWS_OF_ALL, B * T, _WARPS_OF_ALL)
         )
@@ -338,7 +347,7 @@ def _launch(
         )
 
 
-def _sums(generated: Generated, tensors: Sequence[Tensor]) -> list[Tensor]:
+def _sums(generated: GeneratedKernel, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the sums over sequences and steps; the tensors are as for :func:`_launch`."""
     widths = generated.sizes.widths
     steps, before, saved, *_ = tensors
@@ -360,4 +369,4 @@ def _sums(generated: Generated, tensors: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-PROGRAM = GeneratedProgram()
+GENERATED_KERNEL = GeneratedSequenceKernel()

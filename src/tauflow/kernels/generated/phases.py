@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tauflow.kernels.trace import program as codes
 
-from .values import GIVEN, PULL, SPREAD, Atom, Step
+from .values import GIVEN, GRAD, SPREAD, Atom, ValueGraph
 
 _CHEAP = {
     *(codes.ADD, codes.SUB, codes.MUL, codes.TANH_BACKWARD, codes.SIGMOID_BACKWARD, codes.MAXIMUM),
@@ -20,7 +20,7 @@ _CHEAP = {
 """What costs less to compute again than to keep and read."""
 
 
-class Target(NamedTuple):
+class StoreTarget(NamedTuple):
     """Columns of a buffer, and the value that they receive."""
 
     start: int
@@ -28,20 +28,20 @@ class Target(NamedTuple):
     value: int
 
 
-class Kernel(NamedTuple):
+class PhaseKernel(NamedTuple):
     """What a kernel computes.
 
     Args:
         values: numbers of values with rows, in order, those that are read included.
         saved: which of them are read from the buffer, and from which column on.
         keeps: what it writes to the buffer.
-        pulled: what it writes to the gradients of what steps are given.
+        input_grads: what it writes to the gradients of what steps are given.
     """
 
     values: list[int]
     saved: dict[int, int]
-    keeps: list[Target]
-    pulled: list[Target]
+    keeps: list[StoreTarget]
+    input_grads: list[StoreTarget]
 
 
 class Operand(NamedTuple):
@@ -69,19 +69,19 @@ class Phases(NamedTuple):
         sums: left and right operands of the sums over rows.
     """
 
-    before: Kernel
-    loop: Kernel
-    after: Kernel
+    before: PhaseKernel
+    loop: PhaseKernel
+    after: PhaseKernel
     width: int
     sums: list[tuple[Operand | None, Operand]]
 
     @property
-    def pulled(self) -> list[Target]:
+    def input_grads(self) -> list[StoreTarget]:
         """Columns of the gradients of what steps are given, whichever kernel writes them."""
-        return [*self.before.pulled, *self.loop.pulled, *self.after.pulled]
+        return [*self.before.input_grads, *self.loop.input_grads, *self.after.input_grads]
 
 
-def phases_of(step: Step, widths: Sequence[int], carried: int) -> Phases:
+def split_into_phases(step: ValueGraph, widths: Sequence[int], carried: int) -> Phases:
     """Return the kernels of a step.
 
     Args:
@@ -89,11 +89,11 @@ def phases_of(step: Step, widths: Sequence[int], carried: int) -> Phases:
         widths: of what steps are given, but for the state.
         carried: what the loop carries, the state or a gradient.
     """
-    return _Dealer(step, widths, carried).phases()
+    return _PhaseAssigner(step, widths, carried).phases()
 
 
-class _Dealer:
-    def __init__(self, step: Step, widths: Sequence[int], carried: int) -> None:
+class _PhaseAssigner:
+    def __init__(self, step: ValueGraph, widths: Sequence[int], carried: int) -> None:
         self.step, self.values = step, step.values
         self.widths = widths
         brought = {
@@ -105,7 +105,7 @@ class _Dealer:
         self.looped = self.late & self._ancestors(atom.value for atom in step.state) | brought
         self.slots: dict[int, int] = {}
         self.width = 0
-        self.kept: dict[int, list[Target]] = {0: [], 1: [], 2: []}
+        self.kept: dict[int, list[StoreTarget]] = {0: [], 1: [], 2: []}
 
     def _depending(self, begin: set[int]) -> set[int]:
         found = set(begin)
@@ -132,15 +132,15 @@ class _Dealer:
     def phases(self) -> Phases:
         """Return the kernels."""
         step = self.step
-        pulled = self._pulled_targets()
+        input_grads = self._input_grad_targets()
         sums = [
             (None if one.left is None else self._operand(one.left), self._operand(one.right))
             for one in step.sums
         ]
-        by_phase: dict[int, list[Target]] = {0: [], 1: [], 2: []}
-        for target in pulled:
+        by_phase: dict[int, list[StoreTarget]] = {0: [], 1: [], 2: []}
+        for target in input_grads:
             value = self.values[target.value]
-            by_phase[self._phase(target.value) if value.rowed else 2].append(target)
+            by_phase[self._phase(target.value) if value.is_per_row else 2].append(target)
         after_roots = {t.value for t in (*by_phase[2], *self.kept[2])}
         after = self._kernel(2, after_roots)
         loop_roots = {atom.value for atom in step.state}
@@ -148,16 +148,16 @@ class _Dealer:
         loop = self._kernel(1, loop_roots)
         before = self._kernel(0, {t.value for t in (*by_phase[0], *self.kept[0])})
         first, second, third = (
-            Kernel(values, saved, self.kept[phase], by_phase[phase])
+            PhaseKernel(values, saved, self.kept[phase], by_phase[phase])
             for phase, (values, saved) in enumerate((before, loop, after))
         )
         return Phases(first, second, third, self.width, sums)
 
-    def _pulled_targets(self) -> list[Target]:
+    def _input_grad_targets(self) -> list[StoreTarget]:
         targets, first = [], 0
-        for atoms, width in zip(self.step.pulled, self.widths, strict=False):
+        for atoms, width in zip(self.step.input_grads, self.widths, strict=False):
             targets += [
-                Target(first + a.start, a.width, a.value)
+                StoreTarget(first + a.start, a.width, a.value)
                 for a in atoms
                 if self.values[a.value].extra != (0.0,)  # which need not be written
             ]
@@ -176,9 +176,9 @@ class _Dealer:
         start = self.width
         self.width += width
         for atom in atoms:
-            target = Target(self._place(start, atoms, atom), atom.width, atom.value)
+            target = StoreTarget(self._place(start, atoms, atom), atom.width, atom.value)
             value = self.values[atom.value]
-            self.kept[self._phase(atom.value) if value.rowed else 2].append(target)
+            self.kept[self._phase(atom.value) if value.is_per_row else 2].append(target)
             if value.width == atom.width:
                 self.slots.setdefault(atom.value, target.start)
         return Operand(None, start, width)
@@ -189,7 +189,7 @@ class _Dealer:
 
     def _given_columns(self, atoms: tuple[Atom, ...]) -> tuple[int, int] | None:
         values = [self.values[atom.value] for atom in atoms]
-        if any(v.code != GIVEN or v.extra[0] == PULL for v in values):
+        if any(v.code != GIVEN or v.extra[0] == GRAD for v in values):
             return None
         number, start = values[0].extra
         for atom, value in zip(atoms, values, strict=True):
@@ -204,7 +204,7 @@ class _Dealer:
         if number not in self.slots:
             width = self.values[number].width
             self.slots[number] = self.width
-            self.kept[self._phase(number)].append(Target(self.width, width, number))
+            self.kept[self._phase(number)].append(StoreTarget(self.width, width, number))
             self.width += width
         return self.slots[number]
 
@@ -212,16 +212,16 @@ class _Dealer:
         """Return the values of a kernel, and which of them it reads from the buffer."""
         own: set[int] = set()
         read: set[int] = set()
-        waiting = [root for root in roots if self.values[root].rowed]
+        waiting = [root for root in roots if self.values[root].is_per_row]
         while waiting:
             number = waiting.pop()
             value = self.values[number]
-            if number in own or number in read or not value.rowed:
+            if number in own or number in read or not value.is_per_row:
                 continue
             if value.code != GIVEN and self._phase(number) < phase:
                 read.add(number)
                 continue
-            if value.code == GIVEN and value.extra[0] == PULL and phase == 2:
+            if value.code == GIVEN and value.extra[0] == GRAD and phase == 2:
                 read.add(number)
                 continue
             own.add(number)
@@ -236,14 +236,14 @@ class _Dealer:
             changed = False
             for number in sorted(read):
                 value = self.values[number]
-                rowed = [arg for arg in value.args if self.values[arg].rowed]
-                there = all(arg in own or arg in read or self._is_given(arg) for arg in rowed)
+                is_per_row = [arg for arg in value.args if self.values[arg].is_per_row]
+                there = all(arg in own or arg in read or self._is_given(arg) for arg in is_per_row)
                 if value.code in _CHEAP and there:
                     read.discard(number)
                     own.add(number)
-                    own.update(arg for arg in rowed if arg not in read)
+                    own.update(arg for arg in is_per_row if arg not in read)
                     changed = True
 
     def _is_given(self, number: int) -> bool:
         value = self.values[number]
-        return value.code == GIVEN and value.extra[0] != PULL
+        return value.code == GIVEN and value.extra[0] != GRAD

@@ -8,23 +8,23 @@ from torch import Tensor
 from tauflow.kernels.gpu.plan import next_power_of_two
 from tauflow.kernels.trace import program as codes
 
-from .phases import Kernel, Phases, Target
+from .phases import PhaseKernel, Phases, StoreTarget
 from .values import (
     CONSTANT,
     GIVEN,
+    GRAD,
     MAX,
     OUTSIDE,
     PRODUCT,
-    PULL,
     SPREAD,
     STATE,
     SUM,
-    Step,
     Value,
-    entries,
+    ValueGraph,
+    to_kernel_storage,
 )
 
-_ENTRYWISE = {
+_ELEMENTWISE = {
     codes.ADD: "{} + {}",
     codes.SUB: "{} - {}",
     codes.MUL: "{} * {}",
@@ -56,9 +56,9 @@ _ENTRYWISE = {
     codes.GELU: "gelu({})",
 }
 
-_LEAST = 16  # of each side of a product that matrix units take
+_MIN_DOT_SIZE = 16  # of each side of a product that matrix units take
 
-ARGUMENTS = ["steps", "before", "saved", "pulled", "start", "y", "last", "mask"]
+ARGUMENTS = ["steps", "before", "saved", "input_grads", "start", "y", "last", "mask"]
 
 
 class Sizes(NamedTuple):
@@ -67,7 +67,7 @@ class Sizes(NamedTuple):
     Args:
         widths: of what steps are given, but for the state, side by side in ``steps``.
         state: of the state.
-        lengths: see :func:`tensors_read`.
+        lengths: see :func:`list_read_tensors`.
     """
 
     widths: tuple[int, ...]
@@ -98,7 +98,7 @@ class Source(NamedTuple):
         return f"{of}_turned_{self.turned}" if self.turned else of
 
 
-def tensors_read(step: Step, met: Sequence[Tensor]) -> dict[Source, int]:
+def list_read_tensors(step: ValueGraph, captured: Sequence[Tensor]) -> dict[Source, int]:
     """Return which of the tensors that a step met its kernels read.
 
     Returns:
@@ -111,21 +111,25 @@ def tensors_read(step: Step, met: Sequence[Tensor]) -> dict[Source, int]:
         elif value.code == PRODUCT:
             for number, _, (down, across), _ in value.extra:
                 turned = 0
-                if number >= 0 and down == 1 and across > 1 and met[number].ndim == 2:
-                    sides = dict(zip(met[number].stride(), met[number].shape, strict=True))
+                if number >= 0 and down == 1 and across > 1 and captured[number].ndim == 2:
+                    sides = dict(
+                        zip(captured[number].stride(), captured[number].shape, strict=True)
+                    )
                     turned = sides.get(across, 0) if sides.keys() == {1, across} else 0
                 found[Source(number, across if turned else 0)] = turned
     return dict(sorted(found.items()))
 
 
-def as_read(source: Source, tensor: Tensor) -> Tensor:
+def to_kernel_layout(source: Source, tensor: Tensor) -> Tensor:
     """Return a tensor that the step met as kernels read it."""
     if not source.turned:
-        return entries(tensor)
+        return to_kernel_storage(tensor)
     return (tensor if tensor.stride(0) == 1 else tensor.T).contiguous()
 
 
-def source_of(step: Step, phases: Phases, sizes: Sizes, carried: int, *, resident: bool) -> str:
+def generate_source(
+    step: ValueGraph, phases: Phases, sizes: Sizes, carried: int, *, resident: bool
+) -> str:
     """Return the source of kernels ``before``, ``loop`` and ``after``, those that do anything.
 
     Args:
@@ -137,8 +141,8 @@ def source_of(step: Step, phases: Phases, sizes: Sizes, carried: int, *, residen
     """
     writers = []
     for name in ("before", "loop", "after"):
-        kernel: Kernel = getattr(phases, name)
-        if name == "loop" or kernel.keeps or kernel.pulled:
+        kernel: PhaseKernel = getattr(phases, name)
+        if name == "loop" or kernel.keeps or kernel.input_grads:
             writers.append(_Writer(name, step, phases, sizes, carried, resident).source())
     return "\n\n".join(writers)
 
@@ -149,14 +153,14 @@ class _Writer:
     def __init__(
         self,
         name: str,
-        step: Step,
+        step: ValueGraph,
         phases: Phases,
         sizes: Sizes,
         carried: int,
         resident: bool,
     ) -> None:
         self.name, self.step, self.values = name, step, step.values
-        self.kernel: Kernel = getattr(phases, name)
+        self.kernel: PhaseKernel = getattr(phases, name)
         self.phases, self.sizes, self.carried, self.resident = phases, sizes, carried, resident
         self.starts = [sum(sizes.widths[:i]) for i in range(len(sizes.widths))]
         self.prologue: list[str] = []
@@ -167,13 +171,16 @@ class _Writer:
 
     def source(self) -> str:
         """Return the source."""
-        roots = [*self.kernel.keeps, *self.kernel.pulled]
+        roots = [*self.kernel.keeps, *self.kernel.input_grads]
         fixed = self._fixed(roots)
         for number in fixed:
             self._write(number, self.prologue)
         for number in self.kernel.values:
             self._write(number, self.body)
-        for name, targets in (("saved", self.kernel.keeps), ("pulled", self.kernel.pulled)):
+        for name, targets in (
+            ("saved", self.kernel.keeps),
+            ("input_grads", self.kernel.input_grads),
+        ):
             width = self.phases.width if name == "saved" else sum(self.sizes.widths)
             self.body += [self._store(name, f"at * {width}", target) for target in targets]
         arguments = [*ARGUMENTS, *(tensor.name for tensor in self.sizes.tensors), "B", "T"]
@@ -188,7 +195,7 @@ class _Writer:
         inside = self._loop() if self.name == "loop" else self._parallel()
         return "\n".join([*lines, *(f"    {line}" for line in inside)]) + "\n"
 
-    def _fixed(self, roots: Sequence[Target]) -> list[int]:
+    def _fixed(self, roots: Sequence[StoreTarget]) -> list[int]:
         """Return the values without rows that are needed, in order."""
         found: set[int] = set()
         waiting = [
@@ -202,7 +209,7 @@ class _Writer:
             waiting += [atom.value for atom in self.step.state]
         while waiting:
             number = waiting.pop()
-            if number not in found and not self.values[number].rowed:
+            if number not in found and not self.values[number].is_per_row:
                 found.add(number)
                 waiting += self.values[number].args
         return sorted(found)
@@ -231,19 +238,19 @@ class _Writer:
         begin, first, last, end = [], [], [], []
         for atom in self.step.state:
             name, check = f"s{atom.start}", self._check(atom.width)
-            place = f"{S} + {atom.start} + {self._tile(atom.width)}"
-            begin.append(f"{name} = tl.load(start + row * {place}, {check}, other=0.0)")
+            address = f"{S} + {atom.start} + {self._tile(atom.width)}"
+            begin.append(f"{name} = tl.load(start + row * {address}, {check}, other=0.0)")
             if forwards:
-                first += ["if KEEP:", f"    tl.store(before + at * {place}, {name}, {check})"]
+                first += ["if KEEP:", f"    tl.store(before + at * {address}, {name}, {check})"]
             else:
-                pull = f"tl.load(y + at * {place}, {check} & KEEP, other=0.0)"
+                pull = f"tl.load(y + at * {address}, {check} & KEEP, other=0.0)"
                 first += ["if KEEP:", f"    {name} += {self._read(f'y{atom.start}', pull)}"]
                 first.append(f"e{atom.start} = tl.where(valid, {name}, 0.0)")
             new = self._broadcast(atom.value, atom.width)
             last.append(f"{name} = tl.where(valid, {new}, {name})")
             if forwards:
-                last.append(f"tl.store(y + at * {place}, {name}, {check})")
-            end.append(f"tl.store(last + row * {place}, {name}, {check})")
+                last.append(f"tl.store(y + at * {address}, {name}, {check})")
+            end.append(f"tl.store(last + row * {address}, {name}, {check})")
         marks = self._read("mask", "tl.load(mask + at, live & MASKED, other=0)")
         inside = [
             *(f"now_{name} = next_{name}" for name in self.ahead),
@@ -274,11 +281,11 @@ class _Writer:
 
     def _broadcast(self, number: int, width: int) -> str:
         value = self.values[number]
-        if value.rowed and value.width == width:
+        if value.is_per_row and value.width == width:
             return f"v{number}"
         return f"tl.broadcast_to(v{number}, (ROWS, {next_power_of_two(width)}))"
 
-    def _store(self, buffer: str, row: str, target: Target) -> str:
+    def _store(self, buffer: str, row: str, target: StoreTarget) -> str:
         tile, check = self._tile(target.width), self._check(target.width)
         value = self._broadcast(target.value, target.width)
         return f"tl.store({buffer} + {row} + {target.start} + {tile}, {value}, {check})"
@@ -306,16 +313,16 @@ class _Writer:
             right = self._column_sum(value)
         else:
             assert isinstance(value.code, int)
-            right = _ENTRYWISE[value.code].format(*(f"v{arg}" for arg in value.args))
+            right = _ELEMENTWISE[value.code].format(*(f"v{arg}" for arg in value.args))
         lines.append(f"v{number} = {right}")
 
     def _load(self, buffer: str, stride: int, start: int, width: int) -> str:
-        place = f"{buffer} + at * {stride} + {start} + {self._tile(width)}"
-        return f"tl.load({place}, {self._check(width)}, other=0.0)"
+        address = f"{buffer} + at * {stride} + {start} + {self._tile(width)}"
+        return f"tl.load({address}, {self._check(width)}, other=0.0)"
 
     def _given(self, number_of_value: int, value: Value) -> str:
         number, start = value.extra
-        if number == PULL:
+        if number == GRAD:
             return f"e{start}"
         if number == STATE and self.carried == STATE:
             return f"s{start}"
@@ -350,7 +357,7 @@ class _Writer:
             k = piece[-1]
             K = next_power_of_two(k)
             left, weights = self._factor(row, k), self._matrix(piece, n)
-            if self.name != "loop" and min(K, N) >= _LEAST:
+            if self.name != "loop" and min(K, N) >= _MIN_DOT_SIZE:
                 total = f"tl.dot({left}, {weights}, {total}, input_precision=PRECISION)"
             else:
                 parts.setdefault(K, []).append(f"({left})[:, :, None] * ({weights})[None, :, :]")
@@ -362,7 +369,7 @@ class _Writer:
         """Return a tile without anything where it is wider than its columns."""
         value, size = self.values[number], next_power_of_two(width)
         tile = self._tile(width)
-        text = f"v{number}" if value.rowed else f"tl.broadcast_to(v{number}, (ROWS, {size}))"
+        text = f"v{number}" if value.is_per_row else f"tl.broadcast_to(v{number}, (ROWS, {size}))"
         if width == size or value.code == GIVEN or number in self.kernel.saved:
             return text
         return f"tl.where({tile} < {width}, {text}, 0.0)"

@@ -18,24 +18,33 @@ from tauflow.kernels.trace.lower import is_non_overlapping, trace_back, trace_fo
 from tauflow.kernels.trace.lowering_mode import LoweringMode
 from tauflow.kernels.trace.program import Array, Register, TracingError
 
-from .entries import Columns, ColumnSum, Entry, EntryTape, Entrywise, Product, RowSum, Span
+from .instructions import (
+    Columns,
+    ColumnSum,
+    Elementwise,
+    Instruction,
+    InstructionList,
+    Product,
+    RowSum,
+    Span,
+)
 
 GIVEN, OUTSIDE, CONSTANT, PRODUCT, SUM, MAX, SPREAD = (
     *("given", "outside", "constant", "product"),
     *("sum", "max", "spread"),
 )
-"""What a value is, if not an entrywise instruction."""
+"""What a value is, if not an elementwise instruction."""
 
-STATE, PULL = -1, -2
+STATE, GRAD = -1, -2
 """The state, and the gradient of the next one, among what a step is given."""
 
 CONSTANTS = -1
 """Number of the tensor of constants among those that the step met."""
 
-WIDEST = 128
+MAX_TILE_COLUMNS = 128
 """Columns of a tile at most."""
 
-_MOST_VALUES = 1000
+_MAX_VALUES = 1000
 
 
 class Value(NamedTuple):
@@ -48,14 +57,14 @@ class Value(NamedTuple):
             number, the first entry and the stride; of a constant, the number; of a product, for
             each tile of rows, tensor, first entry, strides and rows of the matrix.
         width: columns; 1 stands for any number of equal ones.
-        rowed: whether it has a row for every sequence.
+        is_per_row: whether it has a row for every sequence.
     """
 
     code: int | str
     args: tuple[int, ...]
     extra: tuple[Any, ...]
     width: int
-    rowed: bool
+    is_per_row: bool
 
 
 class Atom(NamedTuple):
@@ -70,7 +79,7 @@ class Sum(NamedTuple):
     """A sum over rows of columns, or of their products with others.
 
     Args:
-        out: where entries :attr:`Step.after` read it.
+        out: where instructions :attr:`ValueGraph.after` read it.
         left: of K columns, or ``None``.
         right: of N columns.
     """
@@ -80,15 +89,15 @@ class Sum(NamedTuple):
     right: tuple[Atom, ...]
 
 
-class Step(NamedTuple):
+class ValueGraph(NamedTuple):
     """A step, or its gradient.
 
     Args:
         values: in order.
         state: what the next state, or the gradient of the state, is made of.
-        pulled: the gradients of what the step is given, but for the state; empty if not wanted.
+        input_grads: the gradients of the inputs, but for the state; empty if not wanted.
         sums: over rows.
-        after: entries on these sums.
+        after: instructions on these sums.
         totals: which gradients of what the step met are where.
         sizes: of the regions that ``after`` and ``totals`` are on.
         fetched: of these, which are outside: number, shape, strides and offset.
@@ -98,9 +107,9 @@ class Step(NamedTuple):
 
     values: list[Value]
     state: tuple[Atom, ...]
-    pulled: list[tuple[Atom, ...]]
+    input_grads: list[tuple[Atom, ...]]
     sums: list[Sum]
-    after: list[Entry]
+    after: list[Instruction]
     totals: list[tuple[int, Register]]
     sizes: list[int]
     fetched: dict[int, tuple[Any, ...]]
@@ -108,28 +117,28 @@ class Step(NamedTuple):
     literals: dict[int, Array]
 
 
-def forward_step(graph: Graph, given: Sequence[Tensor], met: Sequence[Tensor]) -> Step:
+def forward_step(graph: Graph, given: Sequence[Tensor], captured: Sequence[Tensor]) -> ValueGraph:
     """Return the values of a step."""
-    tape = EntryTape()
-    trace = trace_forward(LoweringMode(tape), graph, given, met)
-    columns = Columns(tape, [place.buffer for place in trace.given], met)
-    builder = _Builder(columns, [place.buffer for place in trace.given], None)
+    tape = InstructionList()
+    trace = trace_forward(LoweringMode(tape), graph, given, captured)
+    columns = Columns(tape, [register.buffer for register in trace.given], captured)
+    builder = _Builder(columns, [register.buffer for register in trace.given], None)
     return builder.step(trace.given[0].buffer, [], [])
 
 
 def backward_step(
-    graph: Graph, given: Sequence[Tensor], met: Sequence[Tensor], wants: Sequence[bool]
-) -> Step:
+    graph: Graph, given: Sequence[Tensor], captured: Sequence[Tensor], needs_grad: Sequence[bool]
+) -> ValueGraph:
     """Return the values of a step's gradient."""
-    tape = EntryTape()
-    trace = trace_back(LoweringMode(tape), graph, given, met, wants)
+    tape = InstructionList()
+    trace = trace_back(LoweringMode(tape), graph, given, captured, needs_grad)
     assert trace.pull is not None
-    pulled = [None if place is None else place.buffer for place in trace.pulled]
-    regions = [place.buffer for place in trace.given]
-    by_rows = [*regions, trace.pull.buffer, *(one for one in pulled if one is not None)]
-    columns = Columns(tape, by_rows, met)
+    input_grads = [None if register is None else register.buffer for register in trace.pulled]
+    regions = [register.buffer for register in trace.given]
+    row_regions = [*regions, trace.pull.buffer, *(one for one in input_grads if one is not None)]
+    columns = Columns(tape, row_regions, captured)
     builder = _Builder(columns, regions, trace.pull.buffer)
-    return builder.step(trace.pull.buffer, pulled, trace.totals)
+    return builder.step(trace.pull.buffer, input_grads, trace.totals)
 
 
 class _Cuts:
@@ -146,7 +155,7 @@ class _Cuts:
 
     def _spans(self, operation: Any) -> tuple[list[Span], list[Span]]:
         """Return spans that are cut alike, and others."""
-        if isinstance(operation, Entrywise):
+        if isinstance(operation, Elementwise):
             return [operation.out, *operation.reads], []
         if isinstance(operation, Product):
             return [operation.out, operation.bias], [operation.rows]
@@ -179,11 +188,11 @@ class _Cuts:
     def _cut_wide(self) -> bool:
         found = False
         for region, cuts in self.at.items():
-            if region not in self.columns.rowed:
+            if region not in self.columns.is_per_row:
                 continue
             for a, b in self.between(region, 0, self.columns.width(region)):
-                if b - a > WIDEST:
-                    cuts.update(range(a, b, WIDEST))
+                if b - a > MAX_TILE_COLUMNS:
+                    cuts.update(range(a, b, MAX_TILE_COLUMNS))
                     found = True
         return found
 
@@ -205,7 +214,7 @@ class _Builder:
         self._held: dict[tuple[int, int], int] = {}
         self._given = {region: number - 1 for number, region in enumerate(given)}
         if pull is not None:
-            self._given[pull] = PULL
+            self._given[pull] = GRAD
         self._fetches = {fetch.buffer: fetch for fetch in columns.tape.fetches}
         self._literals: dict[int, int] = {}  # where regions begin among constants
         self._constants: list[Array] = []
@@ -213,19 +222,19 @@ class _Builder:
             self._add(operation)
 
     def step(
-        self, state: int, pulled: Sequence[int | None], totals: list[tuple[int, Register]]
-    ) -> Step:
+        self, state: int, input_grads: Sequence[int | None], totals: list[tuple[int, Register]]
+    ) -> ValueGraph:
         """Return all."""
         tape = self.columns.tape
-        for _, place in totals:
-            if place.buffer in self.columns.rowed:
+        for _, register in totals:
+            if register.buffer in self.columns.is_per_row:
                 raise TracingError("a gradient of a parameter is not summed over sequences")
         regions = [r for entry in self.columns.after for r in entry.reads]
-        used = {place.buffer for place in (*regions, *(place for _, place in totals))}
-        return Step(
+        used = {register.buffer for register in (*regions, *(register for _, register in totals))}
+        return ValueGraph(
             self.values,
             self._whole(state),
-            [() if region is None else self._whole(region) for region in pulled],
+            [() if region is None else self._whole(region) for region in input_grads],
             self.sums,
             self.columns.after,
             totals,
@@ -239,14 +248,14 @@ class _Builder:
         return self._atoms(Span(region, 0, self.columns.width(region)))
 
     def _add(self, operation: Any) -> None:
-        if isinstance(operation, Entrywise):
+        if isinstance(operation, Elementwise):
             reads = [self._atoms(span) for span in operation.reads]
             steps = [span.step for span in operation.reads]
             for at, (start, _) in enumerate(self._tiles(operation.out)):
                 args = tuple(
                     atoms[at * step].value for atoms, step in zip(reads, steps, strict=True)
                 )
-                self._hold(operation.out.region, start, self._entrywise(operation.code, args))
+                self._hold(operation.out.region, start, self._elementwise(operation.code, args))
         elif isinstance(operation, Product):
             self._add_product(operation)
         elif isinstance(operation, ColumnSum):
@@ -256,7 +265,7 @@ class _Builder:
             total = parts[0]
             for part in parts[1:]:
                 both = codes.MAXIMUM if code == MAX else codes.ADD
-                total = self._entrywise(both, (total, part))
+                total = self._elementwise(both, (total, part))
             self._hold(operation.out.region, operation.out.start, total)
         else:
             left = None if operation.left is None else self._atoms(operation.left)
@@ -266,17 +275,17 @@ class _Builder:
         end = span.start + (span.size if span.step else 1)
         return self.cuts.between(span.region, span.start, end)
 
-    def _entrywise(self, code: int, args: tuple[int, ...]) -> int:
+    def _elementwise(self, code: int, args: tuple[int, ...]) -> int:
         if code == codes.COPY:
             return args[0]
         return self._value(code, args, (), max(self.values[arg].width for arg in args))
 
     def _add_product(self, operation: Product) -> None:
         weights, at = operation.weights, 0
-        tensor, places = self._memory(weights.region)
+        tensor, registers = self._memory(weights.region)
         down, across = (np.arange(n) for n in weights.shape)
         index = weights.offset + down[:, None] * weights.strides[0] + across * weights.strides[1]
-        places = places[index]
+        registers = registers[index]
         biases = self._atoms(operation.bias)
         rows = self._atoms(operation.rows)
         for number, (start, end) in enumerate(self._tiles(operation.out)):
@@ -284,7 +293,7 @@ class _Builder:
             pieces = []
             for row in rows:
                 at = row.start - operation.rows.start
-                part = places[at : at + row.width, first : first + n]
+                part = registers[at : at + row.width, first : first + n]
                 pieces.append((tensor, *_steps(part), row.width))
             bias = biases[number if operation.bias.step else 0].value
             args = bias, *(self._spread(row) for row in rows)
@@ -319,18 +328,18 @@ class _Builder:
         literal = self.columns.tape.constants.get(region)
         if literal is not None and end - start == 1:
             return self._value(CONSTANT, (), (float(literal[start]),), 1)
-        tensor, places = self._memory(region)
-        first, (_, step) = _steps(places[None, start:end])
+        tensor, registers = self._memory(region)
+        first, (_, step) = _steps(registers[None, start:end])
         return self._value(OUTSIDE, (), (tensor, first, step), end - start)
 
     def _memory(self, region: int) -> tuple[int, Array]:
         """Return the number of an outside tensor, and where in it entries of a region are."""
         if region in self._fetches:
             fetch = self._fetches[region]
-            places = np.full((), fetch.offset)
+            registers = np.full((), fetch.offset)
             for n, step in zip(fetch.shape, fetch.strides, strict=True):
-                places = places[..., None] + np.arange(n) * step
-            return fetch.number, places.ravel()
+                registers = registers[..., None] + np.arange(n) * step
+            return fetch.number, registers.ravel()
         numbers = self.columns.tape.constants[region]
         if region not in self._literals:
             self._literals[region] = sum(map(len, self._constants))
@@ -343,33 +352,33 @@ class _Builder:
     def _value(
         self, code: int | str, args: tuple[int, ...], extra: tuple[Any, ...], width: int
     ) -> int:
-        rowed = code == GIVEN or any(self.values[arg].rowed for arg in args)
-        value = Value(code, args, extra, width, rowed)
+        is_per_row = code == GIVEN or any(self.values[arg].is_per_row for arg in args)
+        value = Value(code, args, extra, width, is_per_row)
         if value not in self._numbers:
-            if len(self.values) >= _MOST_VALUES:
+            if len(self.values) >= _MAX_VALUES:
                 raise TracingError("it has too many operations")
             self._numbers[value] = len(self.values)
             self.values.append(value)
         return self._numbers[value]
 
 
-def _steps(places: Array) -> tuple[int, tuple[int, int]]:
+def _steps(registers: Array) -> tuple[int, tuple[int, int]]:
     """Return where entries of a matrix begin in memory, and their strides."""
-    K, N = places.shape
-    down = int(places[1, 0] - places[0, 0]) if K > 1 else 0
-    across = int(places[0, 1] - places[0, 0]) if N > 1 else 0
-    first = int(places[0, 0])
-    if np.any(places != first + np.arange(K)[:, None] * down + np.arange(N) * across):
+    K, N = registers.shape
+    down = int(registers[1, 0] - registers[0, 0]) if K > 1 else 0
+    across = int(registers[0, 1] - registers[0, 0]) if N > 1 else 0
+    first = int(registers[0, 0])
+    if np.any(registers != first + np.arange(K)[:, None] * down + np.arange(N) * across):
         raise TracingError("entries of a parameter are not evenly spaced in memory")
     return first, (down, across)
 
 
-def matrix_entries(step: Step) -> int:
+def matrix_entries(step: ValueGraph) -> int:
     """Return how many entries the matrices have that a step multiplies by, as tiles."""
     pieces = {(*piece, v.width) for v in step.values if v.code == PRODUCT for piece in v.extra}
     return sum(next_power_of_two(rows) * next_power_of_two(width) for *_, rows, width in pieces)
 
 
-def entries(tensor: Tensor) -> Tensor:
+def to_kernel_storage(tensor: Tensor) -> Tensor:
     """Return a tensor as kernels read it: contiguous, unless it has its own strides."""
     return tensor if is_non_overlapping(tensor) else tensor.contiguous()

@@ -22,13 +22,13 @@ ROWS = 2
 _UNROLLED = 64  # operations that one instruction may become
 
 
-class Entry(NamedTuple):
+class Instruction(NamedTuple):
     """An instruction: its code, what it writes and what it reads, as places.
 
     Args:
         code: of the instruction.
         out: written.
-        reads: read; of an entrywise instruction in the shape of ``out``.
+        reads: read; of an elementwise instruction in the shape of ``out``.
         dims: axes of a reduction.
     """
 
@@ -38,12 +38,12 @@ class Entry(NamedTuple):
     dims: tuple[int, ...] = ()
 
 
-class EntryTape(ProgramBuilder):
+class InstructionList(ProgramBuilder):
     """A tape that lists entries instead of numbers for a machine."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.entries: list[Entry] = []
+        self.operations: list[Instruction] = []
 
     def buffer(self, size: int) -> int:
         """Return a new region, of any size, as there is no memory to it."""
@@ -58,24 +58,24 @@ class EntryTape(ProgramBuilder):
             return super().constant(first[0]).expand(array.shape)
         return super().constant(array)
 
-    def make_contiguous(self, place: Register) -> Register:
+    def make_contiguous(self, register: Register) -> Register:
         """Return the place as it is."""
-        return place
+        return register
 
     def write(self, code: int, out: Register, *read: Register) -> None:
         """Add an operation on entries."""
-        self.entries.append(Entry(code, out, read))
+        self.operations.append(Instruction(code, out, read))
 
-    def reduce(self, code: int, place: Register, dims: Sequence[int], out: Register) -> None:
+    def reduce(self, code: int, register: Register, dims: Sequence[int], out: Register) -> None:
         """Add a sum, or a largest entry, over axes, which ``out`` keeps."""
-        axes = tuple(sorted(d % len(place.shape) for d in dims))
-        self.entries.append(Entry(code, out, (place,), axes))
+        axes = tuple(sorted(d % len(register.shape) for d in dims))
+        self.operations.append(Instruction(code, out, (register,), axes))
 
     def multiply(self, a: Register, b: Register, bias: Register | None = None) -> Register:
         """Add a product of matrices, and a sum."""
         out = self.new((a.shape[0], b.shape[1]))
         added = self.constant(0.0) if bias is None else bias
-        self.entries.append(Entry(codes.PRODUCT, out, (a, b, added.expand(out.shape))))
+        self.operations.append(Instruction(codes.PRODUCT, out, (a, b, added.expand(out.shape))))
         return out
 
     def accumulate(self, part: Register) -> Register:
@@ -108,7 +108,7 @@ class Weights(NamedTuple):
     shape: tuple[int, int]
 
 
-class Entrywise(NamedTuple):
+class Elementwise(NamedTuple):
     """An operation on entries."""
 
     code: int
@@ -147,73 +147,75 @@ class RowSum(NamedTuple):
     right: Span
 
 
-Operation = Entrywise | Product | ColumnSum | RowSum
+Operation = Elementwise | Product | ColumnSum | RowSum
 
 
 class Columns:
     """The entries of a tape as operations on columns.
 
     Args:
-        tape: with entries.
-        by_rows: regions with a row for every sequence, such as that of the state.
+        tape: with instructions.
+        row_regions: regions with a row for every sequence, such as that of the state.
         met: what the step met.
 
     Attributes:
         operations: in order.
-        after: entries on sums over rows, which are linear in them.
+        after: instructions on sums over rows, which are linear in them.
     """
 
-    def __init__(self, tape: EntryTape, by_rows: Sequence[int], met: Sequence[Tensor]) -> None:
-        self.tape, self.met = tape, met
-        self.rowed = set(by_rows)
+    def __init__(
+        self, tape: InstructionList, row_regions: Sequence[int], captured: Sequence[Tensor]
+    ) -> None:
+        self.tape, self.captured = tape, captured
+        self.is_per_row = set(row_regions)
         self.summed: set[int] = set()
         self.outside = {fetch.buffer for fetch in tape.fetches} | tape.constants.keys()
         self.operations: list[Operation] = []
-        self.after: list[Entry] = []
-        self._tell_rows()
-        for entry in tape.entries:
+        self.after: list[Instruction] = []
+        self._infer_row_axes()
+        for entry in tape.operations:
             self._add(entry)
 
     def width(self, region: int) -> int:
         """Return how many columns a region has."""
         size = self.tape.sizes[region]
-        return size // ROWS if region in self.rowed else size
+        return size // ROWS if region in self.is_per_row else size
 
-    def _tell_rows(self) -> None:
+    def _infer_row_axes(self) -> None:
         """Tell regions with rows, and sums over rows, from others."""
         changed = True
         while changed:
-            before = len(self.rowed), len(self.summed)
-            for entry in self.tape.entries:
+            before = len(self.is_per_row), len(self.summed)
+            for entry in self.tape.operations:
                 regions = [read.buffer for read in entry.reads]
                 if self.summed.intersection(regions) or self._sums_rows(entry):
                     self.summed.add(entry.out.buffer)
-                elif self.rowed.intersection(regions):
-                    self.rowed.add(entry.out.buffer)
-            changed = before != (len(self.rowed), len(self.summed))
+                elif self.is_per_row.intersection(regions):
+                    self.is_per_row.add(entry.out.buffer)
+            changed = before != (len(self.is_per_row), len(self.summed))
 
-    def _sums_rows(self, entry: Entry) -> bool:
+    def _sums_rows(self, entry: Instruction) -> bool:
         first = entry.reads[0]
         if entry.code == codes.PRODUCT:
-            return first.buffer in self.rowed and self.row_axis(first) == 1
-        if entry.dims and first.buffer in self.rowed:
+            return first.buffer in self.is_per_row and self.row_axis(first) == 1
+        if entry.dims and first.buffer in self.is_per_row:
             return self.row_axis(first) in entry.dims
         return False
 
-    def row_axis(self, place: Register) -> int:
+    def row_axis(self, register: Register) -> int:
         """Return the axis of rows of a place."""
-        width = self.width(place.buffer)
-        for axis, (n, step) in enumerate(zip(place.shape, place.strides, strict=True)):
+        width = self.width(register.buffer)
+        for axis, (n, step) in enumerate(zip(register.shape, register.strides, strict=True)):
             if n == ROWS and step == width:
                 return axis
         raise TracingError("it mixes sequences of a batch")
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: Instruction) -> None:
         regions = {read.buffer for read in entry.reads}
         if not math.prod(entry.out.shape):
             return
         if self.summed & regions:
-            if self.rowed & regions:
+            if self.is_per_row & regions:
                 raise TracingError("it mixes sequences of a batch")
             self.after.append(entry)
         elif entry.out.buffer in self.summed:
@@ -223,12 +225,12 @@ class Columns:
         elif entry.dims:
             self._add_column_sum(entry)
         else:
-            self._add_entrywise(entry)
+            self._add_elementwise(entry)
 
-    def _add_row_sum(self, entry: Entry) -> None:
+    def _add_row_sum(self, entry: Instruction) -> None:
         first, *rest = entry.reads
         if entry.code == codes.PRODUCT:
-            if rest[0].buffer not in self.rowed or self.row_axis(rest[0]) != 0:
+            if rest[0].buffer not in self.is_per_row or self.row_axis(rest[0]) != 0:
                 raise TracingError("it mixes sequences of a batch")
             left, right = self._span(first, 1), self._span(rest[0], 0)
             self.operations.append(RowSum(entry.out, left, right))
@@ -246,11 +248,11 @@ class Columns:
         kept = (*shape[:axis], 1, *shape[axis:])
         strides = (*part.strides[:axis], 0, *part.strides[axis:])
         read = Register(part.buffer, 0, kept, strides)
-        self.after.append(Entry(entry.code, entry.out, (read,), entry.dims))
+        self.after.append(Instruction(entry.code, entry.out, (read,), entry.dims))
 
-    def _add_product(self, entry: Entry) -> None:
+    def _add_product(self, entry: Instruction) -> None:
         a, b, bias = entry.reads
-        if a.buffer not in self.rowed or b.buffer in self.rowed:
+        if a.buffer not in self.is_per_row or b.buffer in self.is_per_row:
             raise TracingError("it multiplies matrices that are no parameters by each other")
         if b.buffer not in self.outside:
             raise TracingError("it computes with a matrix of parameters at every step")
@@ -264,9 +266,9 @@ class Columns:
         out, added = spans[0]
         self.operations.append(Product(out, self._span(a, 0), weights, added))
 
-    def _add_column_sum(self, entry: Entry) -> None:
+    def _add_column_sum(self, entry: Instruction) -> None:
         (of,) = entry.reads
-        if of.buffer not in self.rowed:
+        if of.buffer not in self.is_per_row:
             raise TracingError("it sums parameters at every step")
         axis = self.row_axis(of)
         kept = [d for d in range(len(of.shape)) if d != axis and d not in entry.dims]
@@ -276,7 +278,7 @@ class Columns:
         else:
             self._add_sum_of_parts(entry)
 
-    def _add_sums_of_columns(self, entry: Entry, axis: int, kept: Sequence[int]) -> None:
+    def _add_sums_of_columns(self, entry: Instruction, axis: int, kept: Sequence[int]) -> None:
         """Add sums of columns that follow one another, for every index of other axes."""
         (of,), out = entry.reads, entry.out
         if math.prod(of.shape[d] for d in kept) > _UNROLLED:
@@ -292,7 +294,7 @@ class Columns:
             total = self._span(Register(out.buffer, to, (ROWS, 1), (out.strides[axis], 1)), 0)
             self.operations.append(ColumnSum(code, total, columns))
 
-    def _add_sum_of_parts(self, entry: Entry) -> None:
+    def _add_sum_of_parts(self, entry: Instruction) -> None:
         """Add a sum of a few parts, columns by columns."""
         (of,), out = entry.reads, entry.out
         sides = [of.shape[d] for d in entry.dims]
@@ -303,79 +305,81 @@ class Columns:
             start = sum(i * of.strides[d] for i, d in zip(index, entry.dims, strict=True))
             part = Register(of.buffer, of.offset + start, out.shape, of.strides)
             if number:
-                self._add_entrywise(Entry(code, out, (out, part)))
+                self._add_elementwise(Instruction(code, out, (out, part)))
             else:
-                self._add_entrywise(Entry(codes.COPY, out, (part,)))
+                self._add_elementwise(Instruction(codes.COPY, out, (part,)))
 
-    def _add_entrywise(self, entry: Entry) -> None:
+    def _add_elementwise(self, entry: Instruction) -> None:
         for out, *reads in self._spans(entry.out, entry.reads):
-            self.operations.append(Entrywise(entry.code, out, tuple(reads)))
+            self.operations.append(Elementwise(entry.code, out, tuple(reads)))
 
     def _checked_axis(self, out: Register, reads: Sequence[Register]) -> int | None:
         """Return the axis of rows, if there is one, along which all places must lie."""
-        if out.buffer not in self.rowed:
+        if out.buffer not in self.is_per_row:
             return None
         axis = self.row_axis(out)
-        for place in reads:
-            if place.buffer in self.rowed:
-                if place.strides[axis] != self.width(place.buffer):
+        for register in reads:
+            if register.buffer in self.is_per_row:
+                if register.strides[axis] != self.width(register.buffer):
                     raise TracingError("it mixes sequences of a batch")
-            elif place.strides[axis]:
-                self._check_rows(place, axis)
+            elif register.strides[axis]:
+                self._check_rows(register, axis)
         return axis
 
-    def _check_rows(self, place: Register, axis: int) -> None:
+    def _check_rows(self, register: Register, axis: int) -> None:
         """Refuse what is not of one value for all sequences, such as zeros like a state."""
-        fetch = next((f for f in self.tape.fetches if f.buffer == place.buffer), None)
+        fetch = next((f for f in self.tape.fetches if f.buffer == register.buffer), None)
         if fetch is None:
-            values = torch.from_numpy(self.tape.constants[place.buffer])
+            values = torch.from_numpy(self.tape.constants[register.buffer])
         else:
-            tensor = self.met[fetch.number].detach()
+            tensor = self.captured[fetch.number].detach()
             start = tensor.storage_offset() + fetch.offset
             part = tensor.as_strided(fetch.shape, fetch.strides, start)
             values = part.clone(memory_format=torch.contiguous_format).cpu().view(-1)
-        rows = values.as_strided(place.shape, place.strides, place.offset).unbind(axis)
+        rows = values.as_strided(register.shape, register.strides, register.offset).unbind(axis)
         if not torch.equal(*rows):
             raise TracingError("it reads other constants for every sequence")
 
-    def _span(self, place: Register, axis: int) -> Span:
+    def _span(self, register: Register, axis: int) -> Span:
         """Return the columns of a place, which must follow one another."""
-        shape = [n for d, n in enumerate(place.shape) if d != axis]
-        strides = [s for d, s in enumerate(place.strides) if d != axis]
+        shape = [n for d, n in enumerate(register.shape) if d != axis]
+        strides = [s for d, s in enumerate(register.strides) if d != axis]
         expected = 1
         for n, step in zip(reversed(shape), reversed(strides), strict=True):
             if n != 1 and step != expected:
                 raise TracingError("columns of a product or sum do not follow one another")
             expected *= n
-        return Span(place.buffer, place.offset, math.prod(shape))
+        return Span(register.buffer, register.offset, math.prod(shape))
 
     def _spans(self, out: Register, reads: Sequence[Register]) -> list[list[Span]]:
         """Return the columns written and those read, for as few operations as possible."""
-        places = (out, *reads)
-        axes = _merged_axes(places, self._checked_axis(out, reads))
-        inner = axes.pop() if axes else (1, (1,) * len(places))
+        registers = (out, *reads)
+        axes = _merged_axes(registers, self._checked_axis(out, reads))
+        inner = axes.pop() if axes else (1, (1,) * len(registers))
         if inner[1][0] != 1 or any(step not in (0, 1) for step in inner[1]):
             axes.append(inner)
-            inner = (1, (1,) * len(places))
+            inner = (1, (1,) * len(registers))
         if math.prod(n for n, _ in axes) > _UNROLLED:
             raise TracingError("an operation goes through its columns in too many parts")
         found = []
         for index in np.ndindex(*(n for n, _ in axes)):
             spans = []
-            for at, place in enumerate(places):
+            for at, register in enumerate(registers):
                 moved = sum(i * strides[at] for i, (_, strides) in zip(index, axes, strict=True))
-                spans.append(Span(place.buffer, place.offset + moved, inner[0], inner[1][at]))
+                spans.append(Span(register.buffer, register.offset + moved, inner[0], inner[1][at]))
             found.append(spans)
         return found
 
 
-def _merged_axes(places: Sequence[Register], rows: int | None) -> list[tuple[int, tuple[int, ...]]]:
+def _merged_axes(
+    registers: Sequence[Register], rows: int | None
+) -> list[tuple[int, tuple[int, ...]]]:
     """Return sizes and strides of the fewest axes of columns that walk places of one shape."""
     axes: list[tuple[int, tuple[int, ...]]] = []
-    for d, n in enumerate(places[0].shape):
+    for d, n in enumerate(registers[0].shape):
         if n == 1 or d == rows:
             continue
-        strides = tuple(place.strides[d] for place in places)
+        strides = tuple(register.strides[d] for register in registers)
         if axes and all(up == s * n for up, s in zip(axes[-1][1], strides, strict=True)):
             axes[-1] = (axes[-1][0] * n, strides)
         else:
