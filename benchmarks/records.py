@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
     from tauflow.predict import load_predictor
 
     path = arguments.table if arguments.table.exists() else written(arguments.table)
-    ids = from_table(path, duplicates="last", **SAID).table.ids
+    ids = from_table(path, duplicates="last", **SAID).schema.ids
     parts = {part: [int(name) for name in names] for part, names in ids.items()}
     table = pandas.read_csv(path)
     print(f"gradient boosting: {boosted(table, parts['train'], parts['test']):.4f}")

@@ -45,7 +45,7 @@ rnn = tauflow.CfC(data.card.input_size, 48, return_sequences=False)
 model = tauflow.SequenceModel(rnn, data.card.target_size)
 recipe = tauflow.Recipe(lr=3e-3, epochs=EPOCHS, batch_size=32, schedule="cosine", patience=4)
 result = tauflow.train(model, train=data, recipe=recipe)
-yesterday = data.test.x[:, -24:, data.table.inputs.index("kW")]
+yesterday = data.test.x[:, -24:, data.schema.inputs.index("kW")]
 naive = torch.nn.functional.mse_loss(yesterday, data.test.y)
 print(f"test error {result.test:.3f}; that a day is like the day before: {naive:.3f}")
 

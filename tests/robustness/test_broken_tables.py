@@ -85,8 +85,8 @@ def usable(data):
             inside = batch.dt[:, 1:] if batch.mask is None else batch.dt[:, 1:][batch.mask[:, 1:]]
             assert (inside > 0).all(), "two rows at one time"
         assert len(batch) > 0
-        assert torch.is_tensor(data.table.x_scale)
-        assert data.table.x_scale.isfinite().all(), "bad scale"
+        assert torch.is_tensor(data.schema.x_scale)
+        assert data.schema.x_scale.isfinite().all(), "bad scale"
     return data
 
 

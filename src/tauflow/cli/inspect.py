@@ -44,7 +44,7 @@ def inspect(
         title=f"{file}: {look.rows:,} rows",
         numbers=(3,),
     )
-    for reason in look.guess.reasons():
+    for reason in look.guess.schema.reasons:
         print_line(reason)
     if look.guess.sequences is not None:
         _print_sequences(look)

@@ -236,8 +236,8 @@ def _resolve_roles(path: Path, table_options: dict[str, Any]) -> "CsvFile":
             f"no column was given a role, and with the guessed ones many rows are merged: "
             f"{' '.join(guess.notes())} Give the roles if this is right: {words}"
         )
-    notes = (f"Roles of the columns were guessed. The same in full: {words}", *guess.reasons())
-    return CsvFile(path, guess.options, notes=notes, absent=absent)
+    notes = (f"Roles of the columns were guessed. The same in full: {words}", *guess.schema.reasons)
+    return CsvFile(path, guess.schema, notes=notes, absent=absent)
 
 
 def resolve_none_roles(

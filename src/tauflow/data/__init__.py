@@ -3,15 +3,15 @@
 from .card import DatasetCard, TaskData
 from .registry import DATASETS, fetch_dataset, is_available, load_task, register
 from .stored import open_task, write_task
-from .table.info import TableInfo
 from .table.options import TableOptions
 from .table.read import from_table, read_csv
+from .table.schema import Schema
 from .table.transform import transform_table
 
 __all__ = [
     "DATASETS",
     "DatasetCard",
-    "TableInfo",
+    "Schema",
     "TableOptions",
     "TaskData",
     "fetch_dataset",

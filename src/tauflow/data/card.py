@@ -13,7 +13,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError
 
 from .loaders import make_data_loader
-from .table.info import TableInfo
+from .table.schema import Schema
 
 TASKS = ("regress", "classify", "binary")
 
@@ -118,14 +118,14 @@ class TaskData:
         train: training part.
         valid: validation part, or ``None`` if the protocol has none.
         test: test part.
-        table: of a user's own table, how to undo its scaling, and which ids are where.
+        schema: of a user's own table, how it was read, its scaling, and which ids are where.
     """
 
     card: DatasetCard
     train: SequenceBatch
     valid: SequenceBatch | None
     test: SequenceBatch
-    table: TableInfo | None = field(default=None, kw_only=True)
+    schema: Schema | None = field(default=None, kw_only=True)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -147,7 +147,7 @@ class TaskData:
         """Move every tensor to a device."""
         valid = None if self.valid is None else self.valid.to(device)
         return TaskData(
-            self.card, self.train.to(device), valid, self.test.to(device), table=self.table
+            self.card, self.train.to(device), valid, self.test.to(device), schema=self.schema
         )
 
     def loader(

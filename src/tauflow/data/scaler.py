@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -75,6 +76,14 @@ class StandardScaler:
     def replace_zero_scale(self) -> "StandardScaler":
         """Return the same with the scale 1 instead of 0: errors of constants are in their unit."""
         return StandardScaler(self.mean, self.divisor)
+
+    def append(self, *, mean: float, scale: float) -> "StandardScaler":
+        """Return the same with one more column."""
+        return StandardScaler(np.append(self.mean, mean), np.append(self.scale, scale))
+
+    def to_tensors(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return mean and scale as tensors."""
+        return torch.from_numpy(self.mean), torch.from_numpy(self.scale)
 
 
 def find_nan(values: NDArray[Any]) -> Bools:

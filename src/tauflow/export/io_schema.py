@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tauflow._internal.checks import check_positive
 from tauflow.data.card import DatasetCard
-from tauflow.data.table.info import TableInfo
+from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError
 
 
@@ -22,7 +22,7 @@ class _HasCard(Protocol):
     def card(self) -> DatasetCard: ...
 
     @property
-    def table(self) -> TableInfo | None: ...
+    def schema(self) -> Schema | None: ...
 
 
 _SCALES = ("x_mean", "x_scale", "y_mean", "y_scale")
@@ -84,7 +84,7 @@ class IOSchema:
         Args:
             data: the data, or a predictor of a model that was trained on them.
         """
-        unit, table = data.card.time_unit, data.table
+        unit, table = data.card.time_unit, data.schema
         y = "values" if data.card.task == "regress" else "logits"
         if table is None:
             return cls(time_unit=unit, y=y)

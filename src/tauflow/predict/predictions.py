@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow._internal.optional_deps import require
-from tauflow.data.table.info import TableInfo
 from tauflow.data.table.options import BOOLEAN_LABELS, FLOAT_LABELS, INTEGER_LABELS
 from tauflow.data.table.prediction_columns import check_distinct_columns, list_key_columns
+from tauflow.data.table.schema import Schema
 from tauflow.data.table.table import Floats, Indices
 from tauflow.data.table.times import UNITS
 from tauflow.data.table.transform import NewTable
@@ -24,14 +24,14 @@ _MAX_PLACES = 300
 
 
 def make_prediction_frame(
-    outputs: Tensor, new_table: NewTable, info: TableInfo, first: int, last: int, *, proba: bool
+    outputs: Tensor, new_table: NewTable, schema: Schema, first: int, last: int, *, proba: bool
 ) -> "DataFrame":
     """Return the answers for sequences ``first`` to before ``last`` of a table.
 
     Args:
         outputs: classes, (B,) or (B, T); or probabilities of them, or values, (B, O) or (B, T, O).
         new_table: the table.
-        info: what is known of the one that the model was trained on.
+        schema: what is known of the one that the model was trained on.
         first: number of the first sequence.
         last: number after that of the last one.
         proba: whether ``outputs`` says how likely each class is.
@@ -40,45 +40,43 @@ def make_prediction_frame(
         ArgumentError: two columns would have one name, of a table that an older version learned.
     """
     pandas = require("pandas", extra="tables")
-    part, options = new_table.sequences.select_range(first, last), info.options
+    part = new_table.sequences.select_range(first, last)
     # A forecast over a horizon is said to be from the last row of its window.
-    places = part.ends - 1 if new_table.card.horizon else part.starts
-    rows = part.rows if new_table.card.per_step else part.rows[places]
+    places = part.ends - 1 if schema.horizon else part.starts
+    rows = part.rows if schema.per_step else part.rows[places]
     before: list[Any] = []
-    if options.id is not None:
-        before.append(new_table.table.get_original(options.id, rows))
+    if schema.id is not None:
+        before.append(new_table.table.get_original(schema.id, rows))
     values = outputs.numpy()
-    if new_table.card.per_step:
-        before.append(_get_times(new_table, options.time, rows, part.times))
+    if schema.per_step:
+        before.append(_get_times(new_table, schema.time, rows, part.times))
         values = values[part.valid()]
-    elif new_table.card.horizon:
-        before.append(_get_times(new_table, options.time, rows, part.times[places]))
-    if new_table.lead_times is not None and new_table.card.horizon:
+    elif schema.horizon:
+        before.append(_get_times(new_table, schema.time, rows, part.times[places]))
+    if new_table.lead_times is not None and schema.horizon:
         latest, ahead = before[-1], new_table.lead_times[rows]
-        for step in range(1, new_table.card.horizon + 1):
+        for step in range(1, schema.horizon + 1):
             later = step * ahead if ahead.ndim == 1 else ahead[:, step - 1]
-            before.append(_add_lead_time(latest, later, info))
+            before.append(_add_lead_time(latest, later, schema))
     elif new_table.lead_times is not None:
-        before.append(_add_lead_time(before[-1], new_table.lead_times[rows], info))
-    if info.y_scale is None and not proba:
-        names: tuple[str, ...] = options.targets[:1]
-        predicted = [get_classes(info)[values]]
+        before.append(_add_lead_time(before[-1], new_table.lead_times[rows], schema))
+    if schema.y_scale is None and not proba:
+        names: tuple[str, ...] = schema.targets[:1]
+        predicted = [get_classes(schema)[values]]
     else:
         digits = _DIGITS_OF_DOUBLE if new_table.x.dtype == np.float64 else _DIGITS
-        names = info.outputs
-        predicted = list(values.T if proba else _round_to_precision(values, info, digits).T)
-    in_front = list_key_columns(
-        options, new_table.card, has_lead_times=new_table.lead_times is not None
-    )
+        names = schema.outputs
+        predicted = list(values.T if proba else _round_to_precision(values, schema, digits).T)
+    in_front = list_key_columns(schema, has_lead_times=new_table.lead_times is not None)
     check_distinct_columns(in_front, names)
     frame = pandas.DataFrame(dict(enumerate([*before, *predicted])))
     return frame.set_axis([*in_front, *names], axis=1)
 
 
-def _round_to_precision(values: NDArray[Any], info: TableInfo, digits: int) -> Floats:
+def _round_to_precision(values: NDArray[Any], schema: Schema, digits: int) -> Floats:
     """Return values, (..., O), without the digits that the model's precision cannot mean."""
-    assert info.y_scale is not None
-    places = digits - np.floor(np.log10(info.y_scale.numpy())).astype(int)
+    assert schema.y_scale is not None
+    places = digits - np.floor(np.log10(schema.y_scale.numpy())).astype(int)
     rounded = [
         np.round(one, place) if place < _MAX_PLACES else one
         for one, place in zip(values.T, places.tolist(), strict=True)
@@ -86,21 +84,21 @@ def _round_to_precision(values: NDArray[Any], info: TableInfo, digits: int) -> F
     return np.stack(rounded, axis=-1)
 
 
-def get_classes(info: TableInfo) -> NDArray[Any]:
+def get_classes(schema: Schema) -> NDArray[Any]:
     """Return the classes, (C,), as what they are in the table.
 
     Raises:
         ValueError: the name of one cannot be read as that.
     """
-    if info.kind == BOOLEAN_LABELS:
-        return np.array([("False", "True").index(name) for name in info.outputs], np.bool_)
-    if info.kind == FLOAT_LABELS:
-        return np.array(info.outputs, np.float64)
-    if info.kind == INTEGER_LABELS:
-        numbers = [int(name) for name in info.outputs]
+    if schema.kind == BOOLEAN_LABELS:
+        return np.array([("False", "True").index(name) for name in schema.outputs], np.bool_)
+    if schema.kind == FLOAT_LABELS:
+        return np.array(schema.outputs, np.float64)
+    if schema.kind == INTEGER_LABELS:
+        numbers = [int(name) for name in schema.outputs]
         fit = all(abs(number) <= np.iinfo(np.int64).max for number in numbers)
         return np.array(numbers, np.int64 if fit else object)
-    return np.array(info.outputs, object)
+    return np.array(schema.outputs, object)
 
 
 def _get_times(new_table: NewTable, time: str | None, rows: Indices, positions: Floats) -> Any:
@@ -108,15 +106,15 @@ def _get_times(new_table: NewTable, time: str | None, rows: Indices, positions: 
     return positions.astype(np.int64) if time is None else new_table.table.get_original(time, rows)
 
 
-def _add_lead_time(times: Any, lead_times: Floats, info: TableInfo) -> Any:
+def _add_lead_time(times: Any, lead_times: Floats, schema: Schema) -> Any:
     """Return times that are so far ahead of those of a table, to the microsecond if dates."""
-    if not info.dated:
+    if not schema.dated:
         whole = times.dtype.kind in "iu" and bool((lead_times == np.round(lead_times)).all())
         if whole:
             return times + lead_times.astype(np.int64)
         return times.astype(np.float64) + lead_times
     pandas = require("pandas", extra="tables")
-    steps = np.round(lead_times * (UNITS[info.unit] / np.timedelta64(1, "us"))).astype(
+    steps = np.round(lead_times * (UNITS[schema.unit] / np.timedelta64(1, "us"))).astype(
         "timedelta64[us]"
     )
     if times.dtype.kind in "mM":

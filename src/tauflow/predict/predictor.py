@@ -13,7 +13,7 @@ from tauflow._internal.optional_deps import require
 from tauflow.batch import SequenceBatch, promote_to_float32
 from tauflow.cells.base import first_parameter
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.table.info import TableInfo
+from tauflow.data.table.schema import Schema
 from tauflow.data.table.transform import BATCH_SIZE, NewTable, read_new_table
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.training.eval_mode import evaluation_mode
@@ -41,7 +41,7 @@ class Predictor:
         model: the trained model; answers are computed on its device, in evaluation mode,
             and from a table in its dtype.
         card: of the data.
-        table: of a user's own table, which columns are what, and their scaling.
+        schema: of a user's own table, which columns are what, and their scaling.
         observed: whether the batches that the model was trained on said which features were
             missing, rather than inputs, or nobody. A model that says ``uses_observed = True``, as
             tauflow's do where they take that mask, is told in any case.
@@ -51,16 +51,16 @@ class Predictor:
         self,
         model: nn.Module,
         card: DatasetCard,
-        table: TableInfo | None = None,
+        schema: Schema | None = None,
         *,
         observed: bool = False,
     ) -> None:
-        self.model, self.card, self.table, self.observed = model, card, table, observed
+        self.model, self.card, self.schema, self.observed = model, card, schema, observed
 
     @classmethod
     def from_data(cls, model: nn.Module, data: TaskData) -> "Predictor":
         """Return the predictor of a model that was trained on ``data``."""
-        return cls(model, data.card, data.table, observed=data.train.observed is not None)
+        return cls(model, data.card, data.schema, observed=data.train.observed is not None)
 
     def __repr__(self) -> str:
         return f"Predictor({type(self.model).__name__} on {self.card.name!r}, {self.card.task})"
@@ -132,14 +132,13 @@ class Predictor:
         decimal: str | None = None,
     ) -> NewTable:
         """Read a table as that of the training was; see :meth:`predict`."""
-        if self.table is None:
+        if self.schema is None:
             raise ArgumentError(
                 f"{self.card.name!r} is no table of your own, so that nothing says which columns "
                 f"its inputs are. Give a SequenceBatch, not {type(data).__name__}."
             )
         return read_new_table(
-            self.card,
-            self.table,
+            self.schema,
             data,
             observed=self.observed or getattr(self.model, "uses_observed", False) is True,
             dtype=_NUMPY_DTYPES.get(self.dtype, np.float32),
@@ -157,13 +156,13 @@ class Predictor:
             new_table: what :meth:`read_table` returned.
             proba: whether to answer as :meth:`predict_proba` does, and not as :meth:`predict`.
         """
-        assert self.table is not None
+        assert self.schema is not None
         for first, last in new_table.plan_batches():
             batch = new_table.batch(first, last)
             batch = replace(batch, x=batch.x.to(self.dtype))
             found = self._predict_batch(batch, proba=proba)
             try:
-                yield make_prediction_frame(found, new_table, self.table, first, last, proba=proba)
+                yield make_prediction_frame(found, new_table, self.schema, first, last, proba=proba)
             except TauflowError:
                 raise
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -219,7 +218,7 @@ class Predictor:
         place = next(self.model.parameters(), torch.empty(0)).device
         with evaluation_mode(self.model):
             found = predict_batch(self.model, batch.to(place)).cpu()
-        if self.table is not None:
+        if self.schema is not None:
             self._check_shape(found, batch)
         if self.card.task != "regress":
             found = found.to(
@@ -230,7 +229,7 @@ class Predictor:
         if self.card.task == "binary":
             chance = found.sigmoid()
             return torch.cat([1 - chance, chance], -1) if proba else (found > 0).long()
-        return found if self.table is None else self.table.unscale(found)
+        return found if self.schema is None else self.schema.unscale(found)
 
     def _check_shape(self, outputs: Tensor, batch: SequenceBatch) -> None:
         """Raise :class:`ArgumentError` unless predictions are those that the data ask for."""

@@ -144,22 +144,22 @@ class _TestSplit:
     """The test part of a table, whose predictions are scored."""
 
     def __init__(self, data: TaskData, metrics: Sequence[str], clusters: Clusters | None) -> None:
-        info, card = data.table, data.card
-        assert info is not None
+        schema, card = data.schema, data.card
+        assert schema is not None
         self.metrics, self.clusters, self.monitor = metrics, clusters, METRICS[card.metric]
         self.batch, self.scale = data.test, 1.0
         self.unit: str | None = None
-        if info.y_scale is not None:
+        if schema.y_scale is not None:
             self.unit = ""
             if card.target_size == (card.horizon or 1):
-                self.unit = (info.options.targets or info.inputs)[0]
-                self.scale = float(info.y_scale[0])
+                self.unit = (schema.targets or schema.inputs)[0]
+                self.scale = float(schema.y_scale[0])
                 self.batch = replace(data.test, y=data.test.y.double() * self.scale)
         self.has_swapped_classes = get_positive_class(data) == 0
         if self.has_swapped_classes:
             self.batch = replace(data.test, y=1 - data.test.y)
         of_one = card.target_size == 2 and SINGLE_CLASS_METRICS & set(metrics)
-        self.positive = info.outputs[get_positive_class(data)] if of_one else ""
+        self.positive = schema.outputs[get_positive_class(data)] if of_one else ""
         self.unscaled_batch = data.test
 
     def score_predictions(self, name: str, prediction: Tensor) -> PredictionScores:

@@ -74,7 +74,7 @@ def _make_regression_baselines(data: TaskData) -> list[tuple[str, nn.Module]]:
 
 def make_seasonal_naive(data: TaskData, season: int = 1) -> "SeasonalNaive":
     """Return what predicts a forecast's targets as they were so many rows before."""
-    card, inputs = data.card, () if data.table is None else data.table.inputs
+    card, inputs = data.card, () if data.schema is None else data.schema.inputs
     size = card.target_size // (card.horizon or 1)
     measured = [INDICATOR_NAME_FORMAT.format(name) for name in inputs[:size]]
     told = [inputs.index(name) if name in inputs else None for name in measured]

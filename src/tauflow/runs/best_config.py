@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,15 @@ def write_best_config(
 
 def _get_changed_table_options(options: TableOptions, run_data: RunData) -> dict[str, Any]:
     """Return what was said of a table's columns."""
-    usual = asdict(TableOptions())
-    said = {k: v for k, v in asdict(options).items() if v != usual[k]}
+    said = {
+        one.name: value
+        for one in fields(TableOptions)
+        if (value := getattr(options, one.name)) != one.default
+    }
     if said.get("time_unit", "") is None:  # no option of a command says so: by the unit's name
         del said["time_unit"]
-        if options.time is not None and run_data.data.table is not None:
-            said["time_unit"] = run_data.data.table.unit
+        if options.time is not None and run_data.data.schema is not None:
+            said["time_unit"] = run_data.data.schema.unit
     return {k: v for k, v in said.items() if v is not None}
 
 

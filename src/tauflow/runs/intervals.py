@@ -43,11 +43,11 @@ def make_clusters(data: TaskData) -> Clusters | str:
     They are its ids, or their groups; of fewer than :data:`MIN_CLUSTERS`, blocks of consecutive
     rows, or of consecutive windows of a forecast, where such have targets of their own.
     """
-    info, card = data.table, data.card
-    assert info is not None
-    ids = info.ids["test"]
-    names = [info.groups.get(one, one) for one in ids]
-    what = f"groups ({info.options.group!r})" if info.groups else "ids"
+    schema, card = data.schema, data.card
+    assert schema is not None
+    ids = schema.ids["test"]
+    names = [schema.groups.get(one, one) for one in ids]
+    what = f"groups ({schema.group!r})" if schema.groups else "ids"
     each = torch.from_numpy(np.unique(names, return_inverse=True)[1].astype(np.int64))
     count = int(each.max()) + 1
     if count >= MIN_CLUSTERS:

@@ -56,7 +56,7 @@ def choose_metrics(data: TaskData, requested: Sequence[str] = ()) -> MetricChoic
     card = data.card
     if requested:
         return _resolve_metrics(data, requested)
-    if data.table is None:
+    if data.schema is None:
         return MetricChoice(card.metric, (card.metric,))
     if card.task == "regress":
         return MetricChoice(card.metric, _REGRESSION_METRICS)
@@ -109,7 +109,7 @@ def get_positive_class(data: TaskData) -> int:
 
     Of two classes it is the second one, or a rare first one.
     """
-    if data.table is None or data.card.task != "classify" or data.card.target_size != 2:
+    if data.schema is None or data.card.task != "classify" or data.card.target_size != 2:
         return 1
     rare, share = _find_rarer_class(count_classes(data.train, 2))
     return rare if share < RARE_SHARE else 1

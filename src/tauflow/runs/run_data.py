@@ -164,7 +164,7 @@ def _make_data_identity(file: CsvFile) -> dict[str, Any]:
     """Return what tells these data from others: the file's content, and what was said of it."""
     said = {
         field.name: getattr(file.table, field.name)
-        for field in fields(file.table)
+        for field in fields(TableOptions)
         if getattr(file.table, field.name) != field.default
     }
     if file.table.time is not None:  # the unit decides the gaps, also where it goes without saying

@@ -156,7 +156,7 @@ def run_task(
             device=device,
             callbacks=[*callbacks, *logs],
         )
-    if data.table is None or not ranks.is_main:
+    if data.schema is None or not ranks.is_main:
         scores, trivial = None, score_baselines(found.baseline_data, card.metric)
     else:
         scores = score_test_split(trained, data, found.baseline_data, found.shown, record.row)

@@ -43,7 +43,7 @@ def by_id(data):
     found = {}
     for part in ("train", "valid", "test"):
         batch = getattr(data, part)
-        for place, name in enumerate(data.table.ids[part]):
+        for place, name in enumerate(data.schema.ids[part]):
             one = batch[place : place + 1]
             steps = one.x.shape[1] if one.mask is None else int(one.mask.sum())
             found[name] = (part, one, steps)
@@ -54,7 +54,7 @@ def unpadded(data):
     """Return {id: inputs in the units of the table, (steps, I), NaN where not observed}."""
     found = {}
     for name, (_, one, steps) in by_id(data).items():
-        x = data.table.unscale_inputs(one.x.double())[0, :steps].numpy()
+        x = data.schema.unscale_inputs(one.x.double())[0, :steps].numpy()
         if one.observed is not None:
             x = np.where(one.observed[0, :steps].numpy(), x, NAN)
         found[name] = x

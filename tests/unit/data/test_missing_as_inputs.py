@@ -45,14 +45,14 @@ def test_tables_have_the_last_value_of_the_sequence(window):
     table = visits(rows=None if window is None else 2 * window)
     more = {} if window is None else {"window": window}
     data = from_table(table, **SAID, missing="inputs", **more)
-    assert data.table.inputs == (*FEATURES, "b measured", "c measured")
-    mean, scale = data.table.x_mean[:3].numpy(), data.table.x_scale[:3].numpy()
+    assert data.schema.inputs == (*FEATURES, "b measured", "c measured")
+    mean, scale = data.schema.x_mean[:3].numpy(), data.schema.x_scale[:3].numpy()
     table = table.assign(who=table["who"].astype(str))
     for part in ("train", "valid", "test"):
         batch = getattr(data, part)
         assert batch.observed is None
         want = []
-        for one in dict.fromkeys(data.table.ids[part]):
+        for one in dict.fromkeys(data.schema.ids[part]):
             rows = table[table["who"] == one]
             size = window or len(rows)
             for start in range(0, len(rows), size):
@@ -73,7 +73,7 @@ def test_a_new_table_is_filled_as_the_one_that_was_trained_on(tmp_path):
     predictor = Predictor.from_data(model, data)
     predictor.save(tmp_path / "one.safetensors")
     again = load_predictor(tmp_path / "one.safetensors")
-    mean, scale = data.table.x_mean[:3].numpy(), data.table.x_scale[:3].numpy()
+    mean, scale = data.schema.x_mean[:3].numpy(), data.schema.x_scale[:3].numpy()
     for one in (predictor, again):
         batch = one.read_table(new).batch()
         assert batch.observed is None
@@ -83,7 +83,7 @@ def test_a_new_table_is_filled_as_the_one_that_was_trained_on(tmp_path):
 
 def test_predictors_of_before_fill_in_the_mean():
     data = from_table(visits(), **SAID, missing="inputs")
-    old = replace(data.table, fill="mean")
+    old = replace(data.schema, fill="mean")
     model = build_model(ModelSpec("gru", 4), data.card)
     found = Predictor(model, data.card, old).read_table(visits(1, 9)).batch().x
     measured = found[..., [3, 4]] > 0

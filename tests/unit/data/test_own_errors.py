@@ -128,7 +128,7 @@ def test_dates_of_frames_are_no_numbers(resolution):
     with pytest.raises(DataError, match="Divide durations, or dates minus a first one, by a unit"):
         from_table(frame, **SAID)
     frame["a"] = (frame["a"] - frame["a"].min()) / np.timedelta64(1, "h")
-    assert from_table(frame, **SAID).table.inputs == ("a", "b")
+    assert from_table(frame, **SAID).schema.inputs == ("a", "b")
     frame["a"] = pandas.to_datetime(frame["a"], unit="h").dt.tz_localize("Europe/Berlin")
     with pytest.raises(DataError, match=r"column 'a' holds '1970-01-01.*expected a finite"):
         from_table(frame, **SAID)

@@ -24,9 +24,9 @@ def test_ids_are_in_the_parts_that_were_said(way):
         data = from_table(visits(), split=GIVEN, **SAID)
     else:
         data = from_table(by_column(), split_column="part", **SAID)
-    assert {part: list(ids) for part, ids in data.table.ids.items()} == GIVEN
+    assert {part: list(ids) for part, ids in data.schema.ids.items()} == GIVEN
     assert data.card.sizes == (9, 1, 2)
-    assert data.table.inputs == ("a", "b")  # the column of parts is no feature
+    assert data.schema.inputs == ("a", "b")  # the column of parts is no feature
     assert "9 for training, 1 for validation, 2 for the test" in data.card.split
     ids, _ = transform_table(data, visits())  # which needs no such column
     assert list(ids) == IDS
@@ -37,7 +37,7 @@ def test_ids_may_be_numbers_and_validation_may_lack():
     said = {"train": range(2, 12), "test": [0, 1]}
     data = from_table(visits(patient=numbers), split=said, **SAID)
     assert data.valid is None
-    assert data.table.ids["test"] == ("0", "1")
+    assert data.schema.ids["test"] == ("0", "1")
 
 
 def test_whole_numbers_are_the_same_ids_as_floating_point():
@@ -45,7 +45,7 @@ def test_whole_numbers_are_the_same_ids_as_floating_point():
     for of_table, said in ((float, int), (int, float)):
         split = {"train": [said(one) for one in range(2, 12)], "test": [said(0), said(1)]}
         data = from_table(visits(patient=[of_table(n) for n in numbers]), split=split, **SAID)
-        assert data.table.ids["test"] == (str(of_table(0)), str(of_table(1)))
+        assert data.schema.ids["test"] == (str(of_table(0)), str(of_table(1)))
     floats, twice = visits(patient=[float(n) for n in numbers]), {"train": range(12), "test": [0.0]}
     with pytest.raises(DataError, match=r"id '0.0' is in 'train' and in 'test'"):
         from_table(floats, split=twice, **SAID)

@@ -28,13 +28,13 @@ def ahead(rows, history):
 @pytest.mark.parametrize("missing", ["observed", "inputs"])
 def test_each_row_is_told_the_plan_of_the_rows_to_predict(missing):
     data = from_table(series(), window=10, horizon=3, missing=missing, **SAID)
-    assert data.table.inputs == ("load", "plan", "plan +1", "plan +2", "plan +3")
-    assert data.table.outputs == ("load +1", "load +2", "load +3")
+    assert data.schema.inputs == ("load", "plan", "plan +1", "plan +2", "plan +3")
+    assert data.schema.outputs == ("load +1", "load +2", "load +3")
     assert torch.equal(data.train.x[:, -1, 2:], data.train.y)  # the load is what the plan was
     assert torch.equal(data.train.x[:, :-1, 2], data.train.x[:, 1:, 1])
     assert data.train.observed is None
     following = from_table(series(), missing=missing, **SAID)
-    assert following.table.inputs == ("load", "plan", "plan +1")
+    assert following.schema.inputs == ("load", "plan", "plan +1")
     assert torch.equal(following.test.x[..., 2:], following.test.y)
 
 
@@ -50,8 +50,8 @@ def test_text_may_be_known_ahead():
     day = ["work" if row % 7 < 5 else "rest" for row in range(200)]
     data = from_table(series(day=day), window=5, horizon=1, **{**SAID, "known": ["day"]})
     names = ("load", "plan", "day=rest +1", "day=work +1", "day=rest", "day=work")
-    assert data.table.inputs == names
-    assert data.table.outputs == ("load +1", "plan +1")
+    assert data.schema.inputs == names
+    assert data.schema.outputs == ("load +1", "plan +1")
     assert torch.equal(data.train.x[:, :-1, 2:4], data.train.x[:, 1:, 4:])
 
 
@@ -128,8 +128,8 @@ def test_the_scale_of_what_is_known_ahead_is_of_training_rows_alone(more):
     assert torch.equal(data.train.x, other.train.x)
     if not more:
         ahead = np.array(table["plan"][1:140])
-        assert float(data.table.x_mean[2]) == pytest.approx(ahead.mean())
-        assert float(data.table.x_scale[2]) == pytest.approx(ahead.std())
+        assert float(data.schema.x_mean[2]) == pytest.approx(ahead.mean())
+        assert float(data.schema.x_scale[2]) == pytest.approx(ahead.std())
 
 
 UNEVEN = np.cumsum(1 + np.arange(200) % 3).astype(float)
@@ -147,7 +147,7 @@ def test_over_a_horizon_each_row_is_told_how_far_ahead_the_next_ones_are(missing
     table = series(t=UNEVEN.tolist())
     data = from_table(table, window=10, horizon=3, missing=missing, **SAID)
     told = ("gap ahead +1", "gap ahead +2", "gap ahead +3")
-    assert data.table.inputs == ("load", "plan", "plan +1", "plan +2", "plan +3", *told)
+    assert data.schema.inputs == ("load", "plan", "plan +1", "plan +2", "plan +3", *told)
     rows = np.arange(9, 9 + 3 * 3, 3)  # windows from row 0, 3, ...: their last rows
     gaps = np.stack([UNEVEN[rows + step] - UNEVEN[rows] for step in (1, 2, 3)], axis=1)
     np.testing.assert_allclose(data.train.x[:3, -1, 5:], gaps)
@@ -178,5 +178,5 @@ def test_even_times_tell_nothing_and_what_is_not_told_is_said():
     assert not any("Gaps differ" in note for note in known.card.notes)
     said = {**SAID, "known": None}
     unknown = from_table(series(t=UNEVEN.tolist()), window=10, horizon=3, **said)
-    assert unknown.table.inputs == ("load", "plan")
+    assert unknown.schema.inputs == ("load", "plan")
     assert any("not told how far ahead" in note for note in unknown.card.notes)

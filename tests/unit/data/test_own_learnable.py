@@ -40,9 +40,9 @@ def network(data):
 
 def test_a_category_that_only_other_parts_have_is_no_input():
     data = from_table(visits(c="zz"), **SAID)
-    assert data.table.inputs == ("u", "c=a", "c=b")
-    assert data.table.categories == (("c", ("a", "b")),)
-    assert data.table.unseen == (("c", ("zz",)),)
+    assert data.schema.inputs == ("u", "c=a", "c=b")
+    assert data.schema.categories == (("c", ("a", "b")),)
+    assert data.schema.unseen == (("c", ("zz",)),)
     assert not data.test.x[..., 1:].any()
     np.testing.assert_array_equal(data.train.x[..., 1:].sum(-1), np.ones((20, 6)))
     (note,) = [note for note in data.card.notes if "lacks" in note]
@@ -59,7 +59,7 @@ def test_such_a_category_is_predicted_from_as_it_was_tested(tmp_path):
     for one in (predictor, tauflow.load_predictor(tmp_path / "p.safetensors")):
         found = one.predict(test).iloc[:, -1].to_numpy()
         with torch.no_grad():
-            wanted = data.table.unscale(network(data)(data.test.x, dt=data.test.dt)[0])
+            wanted = data.schema.unscale(network(data)(data.test.x, dt=data.test.dt)[0])
         np.testing.assert_allclose(found, wanted.numpy().ravel(), rtol=1e-4)
         with pytest.raises(tauflow.errors.DataError, match="holds 'new', a category"):
             one.predict(test.assign(c="new"))
@@ -70,9 +70,9 @@ def test_a_category_of_the_last_rows_alone(split_by):
     frame = visits()
     options = {**SAID, "split": (0.5, 0.25, 0.25), "split_by": split_by}
     plain = from_table(frame, **options)
-    place = frame["t"] == 5.0 if split_by == "time" else frame["id"].isin(plain.table.ids["test"])
+    place = frame["t"] == 5.0 if split_by == "time" else frame["id"].isin(plain.schema.ids["test"])
     frame.loc[place, "c"] = "zz"
-    assert from_table(frame, **options).table.unseen == (("c", ("zz",)),)
+    assert from_table(frame, **options).schema.unseen == (("c", ("zz",)),)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_a_category_of_the_last_rows_alone(split_by):
 def test_a_feature_without_a_value_in_the_training_part_is_left_out(column):
     frame = visits(**column)
     data, plain = from_table(frame, **SAID), from_table(visits(), **SAID)
-    assert data.table.inputs == plain.table.inputs
-    assert data.table.options.features == plain.table.options.features
+    assert data.schema.inputs == plain.schema.inputs
+    assert data.schema.features == plain.schema.features
     assert data.test.observed is None
     assert torch.equal(data.test.x, plain.test.x)
     (note,) = [note for note in data.card.notes if "left out of the features" in note]
@@ -98,8 +98,8 @@ def test_a_feature_without_a_value_in_the_training_part_is_left_out(column):
 def test_other_values_of_a_constant_are_ignored_with_a_warning():
     frame = visits().assign(k=2.5, one="only")
     data = from_table(frame, **SAID)
-    assert data.table.inputs == ("u", "k", "c=a", "c=b", "one=only")
-    held = [data.table.inputs.index(name) for name in ("k", "one=only")]
+    assert data.schema.inputs == ("u", "k", "c=a", "c=b", "one=only")
+    held = [data.schema.inputs.index(name) for name in ("k", "one=only")]
     assert not data.train.x[..., held].any()
     predictor = tauflow.Predictor.from_data(network(data), data)
     new = frame.drop(columns="y")
@@ -117,8 +117,8 @@ def test_a_constant_is_held_in_what_is_exported(tmp_path):
     tauflow.export.to_onnx(model, tmp_path / "m.onnx", fixed_dt=1.0, schema=labels, scaled=True)
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
     with torch.no_grad():
-        wanted = data.table.unscale(model(data.test.x[:1], dt=1.0)[0]).numpy()
-    one = frame[frame["id"] == data.table.ids["test"][0]]
+        wanted = data.schema.unscale(model(data.test.x[:1], dt=1.0)[0]).numpy()
+    one = frame[frame["id"] == data.schema.ids["test"][0]]
     start = np.zeros((1, model.rnn.state_size), np.float32)
     for k in (2.5, 1e6):
         x = one.assign(k=k)[["u", "k", "serial"]].to_numpy(np.float32)[None]

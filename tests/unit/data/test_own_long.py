@@ -50,7 +50,7 @@ def test_a_row_per_value_is_the_wide_table(tmp_path, packed):
         table = tmp_path / "long.parquet"
         rows.to_parquet(table)
     data = from_table(table, **LONG)
-    assert data.table.inputs == ("a", "b")
+    assert data.schema.inputs == ("a", "b")
     assert_same(data, from_table(wide, **SAID))
     _, batch = transform_table(data, rows.drop(columns="died"))
     assert batch.x.shape == (12, 3, 2)
@@ -61,7 +61,7 @@ def test_a_row_per_value_is_the_wide_table(tmp_path, packed):
 def test_rows_may_be_in_any_order():
     rows = melted(visits())
     found, sorted_rows = unpadded(from_table(rows, **LONG)), unpadded(from_table(visits(), **SAID))
-    names = from_table(rows, **LONG).table.inputs
+    names = from_table(rows, **LONG).schema.inputs
     for name, values in found.items():
         want = sorted_rows[name][:, [("a", "b").index(one) for one in names]]
         assert values == pytest.approx(want, abs=1e-5)
@@ -126,9 +126,9 @@ def test_duplicates_that_agree_stay_as_they_are(classes, kind):
     for stage in (stages, [None, *stages[1:]]):
         for how in ("mean", "last"):
             data = from_table(twice(stage), **{**TWICE, "duplicates": how})
-            assert data.table.task == "classification"
-            assert data.table.outputs == tuple(map(str, classes))
-            assert data.table.kind == kind
+            assert data.schema.task == "classification"
+            assert data.schema.outputs == tuple(map(str, classes))
+            assert data.schema.kind == kind
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_duplicates_of_classes_have_no_mean(stages):
     ):
         from_table(table, **TWICE)
     last = from_table(table, **{**TWICE, "duplicates": "last"})
-    assert last.table.outputs == tuple(map(str, sorted(set(stages))))
+    assert last.schema.outputs == tuple(map(str, sorted(set(stages))))
     if stages[0] == 0:
         mean = from_table(table, task="regression", **TWICE)
-        found = mean.table.unscale(mean.train.y.double())[0].flatten().tolist()
+        found = mean.schema.unscale(mean.train.y.double())[0].flatten().tolist()
         assert found == pytest.approx([0, stages[2] / 2, 1], abs=1e-6)
     agreed = from_table(twice([stages[0], *[stages[2]] * 3] * 30), **TWICE)
     assert len(transform_table(agreed, table)[0]) == 30  # of a new table no targets are read
@@ -196,13 +196,13 @@ WARDS = ["north", None, "south"] * 12
 @pytest.mark.parametrize("missing", ["observed", "inputs"])
 def test_text_is_one_input_for_each_category(missing):
     data = from_table(visits(ward=WARDS), missing=missing, **SAID)
-    assert data.table.inputs[:4] == ("a", "b", "ward=north", "ward=south")
+    assert data.schema.inputs[:4] == ("a", "b", "ward=north", "ward=south")
     assert unpadded(data)["p03"][:, 2:4].tolist() == [[1, 0], [0, 0], [0, 1]]
     assert any("'ward' holds categories: an input for each of them" in n for n in data.card.notes)
     _, batch = transform_table(data, visits(ward=["south"] * 36))
     assert batch.x[0, :, 2:4].tolist() == [[0, 1]] * 3
     few = from_table(visits(ward=["ICU", "INF", "1E999"] * 12), missing=missing, **SAID)
-    assert few.table.inputs[2:5] == ("ward=1E999", "ward=ICU", "ward=INF")
+    assert few.schema.inputs[2:5] == ("ward=1E999", "ward=ICU", "ward=INF")
     with pytest.raises(DataError, match=r"'E11'.* read as numbers, for row 1 holds '0E5'\. Write"):
         from_table(visits(ward=["E11", "0E5", "J45"] * 12), missing=missing, **SAID)
     with pytest.raises(DataError, match=r"row 5 \(counted.*'west', a category that the table of"):
@@ -223,7 +223,7 @@ def test_text_is_kept_by_a_predictor(tmp_path):
     rnn = tauflow.GRUD(4, 3, return_sequences=False)
     Predictor.from_data(tauflow.SequenceModel(rnn, 2), data).save(tmp_path / "p.safetensors")
     loaded = tauflow.load_predictor(tmp_path / "p.safetensors")
-    assert loaded.table.categories == (("ward", ("north", "south")),)
+    assert loaded.schema.categories == (("ward", ("north", "south")),)
     assert len(loaded.predict(visits(ward=WARDS))) == 12
 
 
@@ -275,12 +275,12 @@ def test_codes_of_a_categorical_column_are_categories(library):
     frame = pandas.DataFrame(visits(ward=codes))
     data = from_table(as_categories(frame, "ward", library), **SAID)
     inputs = ("a", "b", "ward=1", "ward=10", "ward=4")
-    assert data.table.inputs == inputs
+    assert data.schema.inputs == inputs
     assert unpadded(data)["p01"][0].tolist()[2:] == [1, 0, 0]
-    assert from_table(frame, **SAID).table.inputs == ("a", "b", "ward")
+    assert from_table(frame, **SAID).schema.inputs == ("a", "b", "ward")
     absent = frame.assign(ward=frame["ward"].astype("Int64").mask(frame.index == 3))
     found = from_table(as_categories(absent, "ward", library), **SAID)
-    assert found.table.inputs == inputs
+    assert found.schema.inputs == inputs
     assert unpadded(found)["p01"][0].tolist()[2:] == [0, 0, 0]
     for ward in (frame["ward"], absent["ward"].astype(float)):  # however they come the next time
         new = transform_table(data, frame.assign(ward=ward))[1]
@@ -292,11 +292,11 @@ def test_a_categorical_target_is_of_classes(library):
     frame = pandas.DataFrame(visits(stage=[row % 30 for row in range(36)]))
     said = {"id": "patient", "time": "hours", "target": "stage", "split_by": "time"}
     said |= {"features": ["a"], "split": (1, 0, 1)}
-    assert from_table(frame, **said).table.task == "regression"
+    assert from_table(frame, **said).schema.task == "regression"
     with pytest.raises(DataError, match="the test part holds classes of 'stage' that the training"):
         from_table(as_categories(frame, "stage", library), **said)
     few = as_categories(frame.assign(stage=[row % 3 for row in range(36)]), "stage", library)
-    info = from_table(few, **{**said, "split_by": "id"}).table
+    info = from_table(few, **{**said, "split_by": "id"}).schema
     assert (info.task, info.outputs) == ("classification", ("0", "1", "2"))
     kind = "whole numbers" if library == "pandas" else "texts"
     assert info.kind == kind
@@ -313,8 +313,8 @@ def test_text_cannot_be_forecast():
     with pytest.raises(ArgumentError, match="forecast is of numbers, and 'ward' holds text"):
         from_table(visits(ward=WARDS), id="patient", target="ward", task="next-step")
     data = from_table(visits(ward=["n", "s", "n"] * 12), id="patient", features=["ward", "a"])
-    assert data.table.outputs == ("a",)
-    assert data.table.inputs[:3] == ("a", "ward=n", "ward=s")
+    assert data.schema.outputs == ("a",)
+    assert data.schema.inputs[:3] == ("a", "ward=n", "ward=s")
 
 
 def test_decimal_commas(tmp_path):
@@ -382,11 +382,11 @@ def test_static_columns_are_given_to_every_step():
     age = [40.0 + row // 3 if row % 3 == 1 else NAN for row in range(36)]
     sex = [None if row % 3 else "fm"[row // 3 % 2] for row in range(36)]
     data = from_table(visits(age=age, sex=sex), static=["age", "sex"], **SAID)
-    assert data.table.inputs == ("a", "b", "age", "sex=f", "sex=m")
+    assert data.schema.inputs == ("a", "b", "age", "sex=f", "sex=m")
     assert data.train.observed is None
     assert unpadded(data)["p01"][:, 2:] == pytest.approx(np.array([[41, 0, 1]] * 3), abs=1e-4)
     ahead = from_table(visits(age=age), id="patient", features=["age", "a"], static=["age"])
-    assert ahead.table.outputs == ("a",)
+    assert ahead.schema.outputs == ("a",)
     with pytest.raises(DataError, match=r"row 2 .*'41.0', but row 1 of the same id holds '40.0'"):
         from_table(visits(age=[*age[:2], 41.0, *age[3:]]), static=["age"], **SAID)
     with pytest.raises(ArgumentError, match="'age' is static, so that it does not change"):
@@ -403,13 +403,13 @@ def test_static_columns_are_features_or_something_else(said):
         from_table(table, static=["Age"], **said)
     table["ward"] = [f"{row // 3 % 6}" if row % 3 == 0 else None for row in range(36)]
     data = from_table(table, group="ward", static=["ward"], **said)
-    assert data.table.inputs[0] == "a"
+    assert data.schema.inputs[0] == "a"
 
 
 def test_a_table_without_ids_is_one_sequence_cut_by_time():
     table = {"t": range(40), "a": [row % 7 for row in range(40)], "y": [r / 9 for r in range(40)]}
     data = from_table(table, time="t", target="y")
-    assert [len(data.table.ids[part]) for part in data.table.ids] == [1, 1, 1]
+    assert [len(data.schema.ids[part]) for part in data.schema.ids] == [1, 1, 1]
     assert data.train.x.shape == (1, 28, 1)
     ids, batch = transform_table(data, table)
     assert (ids, tuple(batch.x.shape)) == (("all rows",), (1, 40, 1))
@@ -421,14 +421,14 @@ def test_several_targets():
     table = visits(level=[row / 7 for row in range(36)], dose=[row**0.5 for row in range(36)])
     said = {**SAID, "features": ["a", "b"], "target": ["level", "dose"]}
     data = from_table(table, **said)
-    assert data.table.outputs == ("level", "dose")
+    assert data.schema.outputs == ("level", "dose")
     assert data.train.y.shape == (8, 3, 2)
-    who = data.table.ids["train"][0]
+    who = data.schema.ids["train"][0]
     want = [(table["level"][r], table["dose"][r]) for r in range(36) if table["patient"][r] == who]
-    found = data.table.unscale(data.train.y[0].double())
+    found = data.schema.unscale(data.train.y[0].double())
     assert found.numpy() == pytest.approx(np.array(want), abs=1e-5)
     ahead = from_table(table, **{**said, "features": ["a", "level", "dose"]}, task="next-step")
-    assert ahead.table.inputs[:3] == ("level", "dose", "a")
+    assert ahead.schema.inputs[:3] == ("level", "dose", "a")
     with pytest.raises(ArgumentError, match="several targets, level, dose, are for a regression"):
         from_table(table, **said, task="classification")
     with pytest.raises(DataError, match="column 'dose' is empty in every row"):
@@ -441,7 +441,7 @@ def test_an_id_with_some_of_its_targets_is_refused():
     assert from_table(visits(level=level, dose=dose), **said).train.y.shape == (8, 2)
     nobody = [None if row < 3 else value for row, value in enumerate(level)]
     whole = from_table(visits(level=nobody, dose=nobody), **said)  # an id without any is left out
-    assert sum(len(part) for part in whole.table.ids.values()) == 11
+    assert sum(len(part) for part in whole.schema.ids.values()) == 11
     with pytest.raises(
         DataError, match=r"id 'p00' has no 'dose'.*all targets of an id into one row"
     ):

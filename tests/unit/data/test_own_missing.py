@@ -57,8 +57,8 @@ def test_a_number_stands_for_all_numbers_equal_to_it(dtype):
 def test_targets_and_categories_too():
     table = visits(died=(["yes"] * 3 + ["no"] * 3 + ["?"] * 3) * 4, b=["x", "y", "-"] * 12)
     data = from_table(table, na_values=["?", "-"], **SAID)
-    assert data.table.outputs == ("no", "yes")
-    assert data.table.inputs == ("a", "b=x", "b=y")
+    assert data.schema.outputs == ("no", "yes")
+    assert data.schema.inputs == ("a", "b=x", "b=y")
     assert "Left out: 4 ids without a target: p02, p05, p08 and 1 more." in data.card.notes
 
 
@@ -71,7 +71,7 @@ def test_a_predictor_reads_new_tables_likewise(tmp_path):
     )
     tauflow.Predictor.from_data(model, data).save(tmp_path / "p.safetensors")
     later = tauflow.load_predictor(tmp_path / "p.safetensors")
-    assert later.table.options.na_values == ("nil",)
+    assert later.schema.na_values == ("nil",)
     answers = later.predict_proba(file).to_numpy()[:, 1:].astype(float)
     again = later.predict_proba(pandas.DataFrame(visits(a=values))).to_numpy()[:, 1:].astype(float)
     np.testing.assert_allclose(answers, again)
@@ -90,7 +90,7 @@ def test_a_predictor_from_before_the_option_loads(tmp_path):
     del facts["table"]["options"]["na_values"]
     write_tensor_file(tmp_path / "old.safetensors", kind, tensors, facts)
     old = tauflow.load_predictor(tmp_path / "old.safetensors")
-    assert old.table.options.na_values is None
+    assert old.schema.na_values is None
     assert old.predict(visits()).equals(predictor.predict(visits()))
 
 
@@ -106,8 +106,8 @@ def test_a_usual_word_in_a_frame_means_what_it_means_in_a_file(tmp_path, word, k
         frame["died"] = died.astype(kind)
     data = from_table(frame, **SAID)
     file = read_csv(write(tmp_path / "v.csv", visits(died=died.tolist())), **SAID)
-    assert data.table.outputs == file.table.outputs == ("no", "yes")
-    assert data.table.ids == file.table.ids
+    assert data.schema.outputs == file.schema.outputs == ("no", "yes")
+    assert data.schema.ids == file.schema.ids
     note = f"Cells of text that are read as missing: 3 of column 'died' ({word})."
     assert (note in data.card.notes) == (kind != "column of pandas' NA")
 

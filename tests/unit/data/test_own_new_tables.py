@@ -46,7 +46,7 @@ def test_sequences_of_any_length_are_scaled_by_the_old_table():
     assert ids == ("x", "y")
     assert batch.mask.tolist() == [[True, True], [True, False]]
     assert batch.dt.tolist() == [[0.0, 3.0], [0.0, 0.0]]
-    back = data.table.unscale_inputs(batch.x)
+    back = data.schema.unscale_inputs(batch.x)
     assert back[0, :, 0].tolist() == pytest.approx([1.0, 3.0], abs=1e-5)
 
 
@@ -56,7 +56,7 @@ def test_the_last_row_looks_ahead():
     assert batch.x.shape == (12, 3, 3)
     want = by_id(data)["p00"][1].x[0]
     torch.testing.assert_close(batch.x[0, :2], want)
-    assert data.table.unscale_inputs(batch.x)[0, :, 2].tolist() == pytest.approx([1.5, 2.5, 10.0])
+    assert data.schema.unscale_inputs(batch.x)[0, :, 2].tolist() == pytest.approx([1.5, 2.5, 10.0])
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ def test_a_saved_index_is_no_feature(tmp_path, kind):
     frame.index = np.random.default_rng(0).permutation(36)
     given = saved(tmp_path, frame, kind)
     data = from_table(given, **SAID)
-    assert data.table.inputs == ("a", "b")
+    assert data.schema.inputs == ("a", "b")
     assert "Saved index of a pandas frame, left out: __index_level_0__." in data.card.notes
     assert transform_table(data, given)[1].x.shape == (12, 3, 2)
     named = from_table(given, **SAID, features=["a", "__index_level_0__"])
-    assert named.table.inputs == ("a", "__index_level_0__")  # as it was asked for
+    assert named.schema.inputs == ("a", "__index_level_0__")  # as it was asked for
 
 
 @pytest.mark.parametrize("kind", ["file", "table", "record batch"])
@@ -49,7 +49,7 @@ def test_a_named_index_is_a_column_where_it_is_named(tmp_path, kind):
     frame = pandas.DataFrame(visits(row=list(range(36)), other=[1.0, 2.0, 3.0] * 12))
     given = saved(tmp_path, frame.set_index(["patient", "row"]), kind)
     data = from_table(given, **SAID)
-    assert data.table.inputs == ("a", "b", "other")
+    assert data.schema.inputs == ("a", "b", "other")
     assert "Saved index of a pandas frame, left out: row." in data.card.notes
 
 
@@ -129,10 +129,10 @@ def test_a_typographic_minus_among_targets_and_times(tmp_path):
     level = [f"\u2212{row}" if row % 3 else f"{row}.5" for row in range(36)]
     file = write(tmp_path / "v.csv", visits(hours=hours, level=level))
     data = from_table(file, **{**SAID, "target": "level"}, features=["a"], time_unit=None)
-    assert data.table.options.task == "regression"
+    assert data.schema.task == "regression"
     np.testing.assert_allclose(data.train.dt[0], [0, 1.5, 2.5])
     _, one, _ = by_id(data)["p01"]
-    assert data.table.unscale(one.y.double())[0, :, 0].tolist() == pytest.approx([3.5, -4, -5])
+    assert data.schema.unscale(one.y.double())[0, :, 0].tolist() == pytest.approx([3.5, -4, -5])
 
 
 @pytest.mark.parametrize("cell", ["\u20131.5", "1\u22122", "\u2212", "\u2212\u22121"])

@@ -68,7 +68,7 @@ def test_every_part_of_a_cut_has_the_entries_it_needs(count, split, least, cuts)
 def test_classes_of_the_test_part_alone_are_refused():
     said = {"id": "patient", "time": "hours", "target": "stage", "features": ["a"]}
     common = ["I", "II", "I"] * 12
-    held = from_table(visits(stage=common), **said).table.ids["test"]
+    held = from_table(visits(stage=common), **said).schema.ids["test"]
     row = visits()["patient"].index(held[0])
     rare = [*common[:row], "IV", *common[row + 1 :]]
     message = f"the test part holds classes of 'stage' .* lacks: 'IV' .id '{held[0]}'.*split_seed"
@@ -80,4 +80,4 @@ def test_without_a_validation_part():
     data = from_table(visits(), id="patient", time="hours", target="died", split=(0.75, 0, 0.25))
     assert data.valid is None
     assert data.sizes == (9, 0, 3)
-    assert data.to("cpu").table is data.table
+    assert data.to("cpu").schema is data.schema

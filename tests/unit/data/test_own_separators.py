@@ -113,12 +113,12 @@ def test_numbers_that_cannot_be_read_are_classes_if_that_is_said(
     with pytest.raises(DataError, match=message):
         from_table(source, **said)
     data = from_table(source, task="classification", **said)
-    assert data.table.outputs == tuple(sorted(set(cells)))
+    assert data.schema.outputs == tuple(sorted(set(cells)))
 
 
 def test_texts_that_only_resemble_such_numbers_are_categories():
     for cells in (["1.150,5", "none", "1.250,5"], ["1 150 m", "2", "x"], ["1,2", "1,2,3", "a"]):
         data = from_table(counted(y=cells * 12), **{**SAID, "target": "y"})
-        assert data.table.outputs == tuple(sorted(cells))
+        assert data.schema.outputs == tuple(sorted(cells))
     data = from_table(counted(a=["1.2.3", "1.100.200", "2.0.1"] * 12), **SAID)
-    assert data.table.inputs == ("a=1.100.200", "a=1.2.3", "a=2.0.1")
+    assert data.schema.inputs == ("a=1.100.200", "a=1.2.3", "a=2.0.1")

@@ -43,14 +43,14 @@ def pieces(data):
         batch = getattr(data, part)
         found[part] = {}
         if batch is None:
-            assert data.table.ids[part] == ()
+            assert data.schema.ids[part] == ()
             continue
-        assert len(batch) == len(data.table.ids[part])
-        x = data.table.unscale_inputs(batch.x.double())
-        for place, name in enumerate(data.table.ids[part]):
+        assert len(batch) == len(data.schema.ids[part])
+        x = data.schema.unscale_inputs(batch.x.double())
+        for place, name in enumerate(data.schema.ids[part]):
             there = slice(None) if batch.mask is None else batch.mask[place]
             y = batch.y[place][there]
-            y = y if data.card.task == "classify" else data.table.unscale(y.double())[:, 0]
+            y = y if data.card.task == "classify" else data.schema.unscale(y.double())[:, 0]
             gaps = batch.dt[place][there].flatten().tolist()
             found[part][name] = (x[place][there][:, 0].tolist(), y.tolist(), gaps)
     return found
@@ -66,11 +66,11 @@ def test_ids_of_a_group_stay_together(seed):
     owner = dict(zip(table["patient"], WARDS, strict=True))
     options = {"features": None, "target": "died", "group": "ward", "split": (2, 1, 1)}
     data = read(table, split_seed=seed, **options)
-    wards = [{owner[name] for name in data.table.ids[part]} for part in PARTS]
+    wards = [{owner[name] for name in data.schema.ids[part]} for part in PARTS]
     assert [len(one) for one in wards] == [2, 1, 1]
     assert len(set.union(*wards)) == 4
     assert data.sizes == (6, 3, 3)
-    assert data.table.inputs == ("a", "b")  # the group is no feature unless it is named as one
+    assert data.schema.inputs == ("a", "b")  # the group is no feature unless it is named as one
     assert data.card.split == f"by group ('ward'), 0.5, 0.25 and 0.25, seed {seed}"
     assert (
         "12 ids in 4 groups of 'ward': 6 for training, 3 for validation, 3 for the test; of the "
@@ -81,18 +81,18 @@ def test_ids_of_a_group_stay_together(seed):
 def test_the_seed_draws_groups_and_their_order_does_not_matter():
     table = visits(ward=WARDS)
     said = {"target": "died", "group": "ward", "split": THIRDS}
-    drawn = {read(table, split_seed=seed, **said).table.ids["test"] for seed in range(6)}
+    drawn = {read(table, split_seed=seed, **said).schema.ids["test"] for seed in range(6)}
     assert len(drawn) > 1
     backwards = {name: list(cells)[::-1] for name, cells in table.items()}
-    again = read(backwards, sort=True, **said).table.ids
-    for part, ids in read(table, **said).table.ids.items():
+    again = read(backwards, sort=True, **said).schema.ids
+    for part, ids in read(table, **said).schema.ids.items():
         assert again[part] == ids[::-1]
 
 
 def test_each_id_as_its_own_group_is_the_draw_of_ids():
     table = visits(owner=[f"of {name}" for name in visits()["patient"]])
     grouped, plain = (read(table, target="died", group=group) for group in ("owner", None))
-    assert grouped.table.ids == plain.table.ids
+    assert grouped.schema.ids == plain.schema.ids
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -107,7 +107,7 @@ def test_groups_with_a_rare_class_are_spread(seed):
     table = {"patient": ids, "hours": range(60), "a": range(60), "b": range(60)}
     said = {"target": "stage", "per_step": False, "group": "ward", "split": (2, 1, 1)}
     data = read({**table, "ward": wards, "stage": stage}, split_seed=seed, **said)
-    code = data.table.outputs.index("rare")
+    code = data.schema.outputs.index("rare")
     assert [int((getattr(data, part).y == code).sum()) for part in PARTS] == [2, 1, 1]
 
 
@@ -168,9 +168,9 @@ def test_targets_of_rows_are_cut_into_early_middle_and_late():
         assert y == close(table["y"][start:stop])
         assert gaps == close([0.0, *np.diff(table["hours"][start:stop])])
     for place, name in enumerate(("a", "b")):
-        assert float(data.table.x_mean[place]) == pytest.approx(table[name][:14].mean())
-        assert float(data.table.x_scale[place]) == pytest.approx(table[name][:14].std())
-    assert float(data.table.y_mean) == pytest.approx(table["y"][:14].mean())
+        assert float(data.schema.x_mean[place]) == pytest.approx(table[name][:14].mean())
+        assert float(data.schema.x_scale[place]) == pytest.approx(table[name][:14].std())
+    assert float(data.schema.y_mean) == pytest.approx(table["y"][:14].mean())
     assert data.card.split == "by time within each id, 0.7, 0.15 and 0.15 of its rows"
     assert (
         "1 id, cut by time: 14 rows for training, 3 for validation, 3 for the test, one sequence "
@@ -188,12 +188,12 @@ def test_no_next_row_is_that_of_another_part():
         assert a == close(table["a"][start : stop - 1])
         assert y == close(table["a"][start + 1 : stop])
         assert getattr(data, part).y_mask is None
-    assert data.table.inputs == ("a", "b", "gap ahead")
+    assert data.schema.inputs == ("a", "b", "gap ahead")
     # Scaled by all rows for training, of which the last is a target only.
-    assert float(data.table.x_mean[0]) == pytest.approx(table["a"][:14].mean())
-    ahead = data.table.unscale_inputs(data.test.x)[0, :, 2].tolist()
+    assert float(data.schema.x_mean[0]) == pytest.approx(table["a"][:14].mean())
+    ahead = data.schema.unscale_inputs(data.test.x)[0, :, 2].tolist()
     assert ahead == close(np.diff(table["hours"][17:]))
-    assert float(data.table.x_scale[2]) == pytest.approx(np.diff(table["hours"][:14]).mean())
+    assert float(data.schema.x_scale[2]) == pytest.approx(np.diff(table["hours"][:14]).mean())
 
 
 def test_later_rows_do_not_reach_the_training_part():
@@ -209,7 +209,7 @@ def test_later_rows_do_not_reach_the_training_part():
         )
         for name in ("x", "y", "dt"):
             assert torch.equal(getattr(one.train, name), getattr(two.train, name))
-        assert torch.equal(one.table.x_mean, two.table.x_mean)
+        assert torch.equal(one.schema.x_mean, two.schema.x_mean)
         assert not torch.equal(one.test.y, two.test.y)
 
 
@@ -217,7 +217,7 @@ def test_classes_of_rows_without_a_validation_part():
     table = recording(10, ("r", "s"))
     data = read(table, target="stage", split_by="time", split=(80, 0, 20))
     assert data.sizes == (2, 0, 2)
-    assert data.table.ids == {"train": ("r", "s"), "valid": (), "test": ("r", "s")}
+    assert data.schema.ids == {"train": ("r", "s"), "valid": (), "test": ("r", "s")}
     found = pieces(data)
     assert found["test"]["s"][1] == [0, 1]
     assert found["train"]["s"][0] == close(range(10, 18))
@@ -229,17 +229,17 @@ def test_missing_values_and_targets_of_cut_ids():
     table["y"][[1, 10, 11]] = NAN  # of r, nothing is left for the test
     table["y"][17:20] = NAN
     data = read(table, target="y", split_by="time", split=(2, 1, 1))
-    assert data.table.ids == {"train": ("r", "s"), "valid": ("r", "s"), "test": ("r", "s")}
+    assert data.schema.ids == {"train": ("r", "s"), "valid": ("r", "s"), "test": ("r", "s")}
     assert "6 of 24 targets are missing and do not count." in data.card.notes
     table["y"][9] = NAN
     data = read(table, target="y", split_by="time", split=(2, 1, 1))
-    assert data.table.ids == {"train": ("r", "s"), "valid": ("r", "s"), "test": ("s",)}
+    assert data.schema.ids == {"train": ("r", "s"), "valid": ("r", "s"), "test": ("s",)}
     notes = " ".join(data.card.notes)
     assert "12 rows for training, 6 for validation, 3 for the test, in 2, 2, 1 sequences" in notes
     assert "Left out: 1 sequence cut from ids, without a target." in notes
     assert "4 of 21 targets are missing and do not count." in notes
     told = add_missing_indicators(data)
-    assert told.table.inputs == ("a", "b", "a measured")
+    assert told.schema.inputs == ("a", "b", "a measured")
     assert told.valid.x[1, :, 2].tolist() == [1.0, 1.0, 0.0]
 
 
@@ -247,9 +247,9 @@ def test_ids_too_short_to_be_cut_are_for_training_alone():
     table = recording(20)
     table = {name: [*cells, *cells[:5]] for name, cells in table.items()}
     table["patient"] = [*["r"] * 20, *["s"] * 5]
-    assert read(table, target="y", split_by="time").table.ids["test"] == ("r", "s")
+    assert read(table, target="y", split_by="time").schema.ids["test"] == ("r", "s")
     data = read(table, split_by="time")  # next steps need two rows in each part
-    assert data.table.ids == {"train": ("r", "s"), "valid": ("r",), "test": ("r",)}
+    assert data.schema.ids == {"train": ("r", "s"), "valid": ("r",), "test": ("r",)}
     note = "1 id with fewer than 6 rows, used for training only: s."
     assert note in data.card.notes
 
@@ -293,7 +293,7 @@ def test_rows_without_times_are_cut_in_their_order():
     data = read(recording(10), time=None, target="y", split_by="time", split=(60, 20, 20))
     assert data.train.dt is None
     assert data.card.time_unit == "row"
-    back = data.table.unscale_inputs(data.test.x)[0, :, 0].tolist()
+    back = data.schema.unscale_inputs(data.test.x)[0, :, 0].tolist()
     assert back == close([8, 9])
 
 
@@ -316,5 +316,5 @@ def test_new_tables_are_scaled_as_the_parts_and_not_cut(missing):
 def test_new_tables_need_no_groups():
     data = read(visits(ward=WARDS), target="died", group="ward", split=THIRDS)
     ids, batch = transform_table(data, visits(**changed("died", 0, "unknown")))
-    place = ids.index(data.table.ids["train"][0])
+    place = ids.index(data.schema.ids["train"][0])
     assert torch.equal(batch.x[place], data.train.x[0])

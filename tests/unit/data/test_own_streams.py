@@ -46,7 +46,7 @@ OPEN = {
 def test_open_files(kind, function):
     data, right = function(OPEN[kind](), **SAID), from_table(visits(), **SAID)
     assert data.card.source == "an open file"
-    assert data.table.ids == right.table.ids
+    assert data.schema.ids == right.schema.ids
     np.testing.assert_array_equal(data.train.x.numpy(), right.train.x.numpy())
 
 

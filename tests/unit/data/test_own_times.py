@@ -17,7 +17,7 @@ SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a"]}
 
 def gaps(data):
     """Return the gaps of an id in the unit of the table's times."""
-    dt = by_id(data)["p05"][1].dt[0].double() * data.table.gap
+    dt = by_id(data)["p05"][1].dt[0].double() * data.schema.gap
     return [float(f"{gap:.7g}") for gap in dt]
 
 
@@ -235,7 +235,7 @@ def test_rows_are_sorted_on_request_alone():
     table = {name: list(cells) for name, cells in visits().items()}
     backwards = {name: cells[::-1] for name, cells in table.items()}
     data, want = from_table(backwards, sort=True, **SAID), from_table(table, **SAID)
-    assert data.table.ids["train"] == want.table.ids["train"][::-1]
+    assert data.schema.ids["train"] == want.schema.ids["train"][::-1]
     for name, (part, one, steps) in by_id(want).items():
         part_again, again, steps_again = by_id(data)[name]
         assert (part_again, steps_again) == (part, steps)

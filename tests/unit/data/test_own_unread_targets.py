@@ -56,7 +56,7 @@ def test_text_among_the_numbers_of_a_target_is_named(name, form, tmp_path):
         read(columns, **SAID)
     if set(cells) <= {text, "0", "1", 0.0, 1.0}:
         data = read(columns, **SAID, task="classification", split=SPLIT)
-        assert text in data.table.outputs
+        assert text in data.schema.outputs
 
 
 def _escaped(text):
@@ -71,8 +71,8 @@ def test_numbers_that_are_text_beside_others(text, tmp_path):
     data = read_csv(write(tmp_path / "f.csv", table(cells)), **SAID)
     assert data.card.task == "regress"
     wanted = [float(str(cell).replace("\u2212", "-")) for cell in cells]
-    for part, ids in (("train", data.table.ids["train"]), ("test", data.table.ids["test"])):
-        y = data.table.unscale(getattr(data, part).y.double()).ravel()
+    for part, ids in (("train", data.schema.ids["train"]), ("test", data.schema.ids["test"])):
+        y = data.schema.unscale(getattr(data, part).y.double()).ravel()
         assert y.tolist() == pytest.approx([wanted[int(who)] for who in ids], rel=1e-5, abs=1e-5)
 
 
@@ -81,7 +81,7 @@ def test_a_marker_that_is_said_to_be_missing_leaves_numbers():
         numbers = with_text([float(cell) for cell in cells], marker, {20, 21})
         data = from_table(table(numbers), **SAID, na_values=[marker])
         assert (data.card.task == "regress") == (cells is NUMBERS)
-        assert data.table.outputs == (("y",) if cells is NUMBERS else ("0", "1"))
+        assert data.schema.outputs == (("y",) if cells is NUMBERS else ("0", "1"))
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_a_marker_that_is_said_to_be_missing_leaves_numbers():
     ],
 )
 def test_texts_of_which_few_are_numbers_are_classes(y):
-    assert from_table(table(y), **SAID).table.outputs == tuple(sorted(set(y)))
+    assert from_table(table(y), **SAID).schema.outputs == tuple(sorted(set(y)))

@@ -54,14 +54,14 @@ def test_next_step_predicts_the_next_row_at_its_time():
     assert steps == 2
     assert u.y[0, :, 0].tolist() == [0.0, 5.0]
     assert u.y_mask[0].tolist() == [False, True]
-    assert data.table.inputs == ("a", "gap ahead")
-    assert data.table.unscale_inputs(u.x)[0, :, 1].tolist() == pytest.approx([0.5, 1.5])
+    assert data.schema.inputs == ("a", "gap ahead")
+    assert data.schema.unscale_inputs(u.x)[0, :, 1].tolist() == pytest.approx([0.5, 1.5])
     assert "Left out: 4 ids without a target" in " ".join(data.card.notes)
 
 
 def test_without_irregular_gaps_nothing_is_said_of_the_next_one():
     regular = visits(hours=[0.0, 1.0, 2.0] * 12)
-    assert from_table(regular, features=["a"], **COLUMNS).table.inputs == ("a",)
+    assert from_table(regular, features=["a"], **COLUMNS).schema.inputs == ("a",)
     timeless = from_table(regular, id="patient", features=["a"])
     assert timeless.train.dt is None
     assert timeless.card.time_unit == "row"
@@ -72,7 +72,7 @@ def test_without_irregular_gaps_nothing_is_said_of_the_next_one():
 def test_small_gaps_that_differ_are_told(start, scale):
     gaps = np.array([1.0, 3.0]) * scale
     table = visits(hours=(start * scale + np.cumsum([0.0, *gaps])).tolist() * 12)
-    assert from_table(table, features=["a"], **COLUMNS).table.inputs == ("a", "gap ahead")
+    assert from_table(table, features=["a"], **COLUMNS).schema.inputs == ("a", "gap ahead")
 
 
 def test_milliseconds_in_days():
@@ -81,15 +81,15 @@ def test_milliseconds_in_days():
     late = [*regular, *(regular + np.timedelta64(9000, "D"))]
     table = {"who": np.repeat(list("abcdef"), 10), "t": late, "a": range(60)}
     said = {"id": "who", "time": "t", "time_unit": "days", "features": ["a"]}
-    assert from_table(table, **said).table.inputs == ("a",)
+    assert from_table(table, **said).schema.inputs == ("a",)
     late[9] += np.timedelta64(1, "ms")
-    assert from_table({**table, "t": late}, **said).table.inputs == ("a", "gap ahead")
+    assert from_table({**table, "t": late}, **said).schema.inputs == ("a", "gap ahead")
 
 
 def test_next_step_of_one_column_reads_it_first():
     data = from_table(visits(), target="b", task="next-step", features=["a", "b"], **COLUMNS)
-    assert data.table.inputs[:2] == ("b", "a")
-    assert data.table.outputs == ("b",)
+    assert data.schema.inputs[:2] == ("b", "a")
+    assert data.schema.outputs == ("b",)
     _, one, _ = by_id(data)["p03"]
     assert torch.equal(one.y[0, 0], one.x[0, 1, :1])
 
@@ -107,7 +107,7 @@ def test_next_step_of_one_column_reads_it_first():
 )
 def test_the_task_follows_from_the_target(target, kind, per_step, outputs):
     data = from_table(visits(y=target), target="y", features=["a"], **COLUMNS)
-    assert (data.card.task, data.card.per_step, data.table.outputs) == (kind, per_step, outputs)
+    assert (data.card.task, data.card.per_step, data.schema.outputs) == (kind, per_step, outputs)
     assert data.card.notes[0].startswith("Task: ")
 
 
@@ -125,16 +125,16 @@ def test_scaling_is_of_the_training_ids_alone():
     table = visits(y=[row * 0.5 for row in range(36)])
     table["a"][::4] = [NAN] * 9
     data = from_table(table, target="y", features=["a", "b"], **COLUMNS)
-    trained = np.isin(table["patient"], data.table.ids["train"])
+    trained = np.isin(table["patient"], data.schema.ids["train"])
     for place, name in enumerate(("a", "b")):
         known = np.array(table[name])[trained]
         known = known[~np.isnan(known)]
-        assert float(data.table.x_mean[place]) == pytest.approx(known.mean())
-        assert float(data.table.x_scale[place]) == pytest.approx(known.std())
+        assert float(data.schema.x_mean[place]) == pytest.approx(known.mean())
+        assert float(data.schema.x_scale[place]) == pytest.approx(known.std())
     for name, (_, one, _) in by_id(data).items():
         rows = [row for row, who in enumerate(table["patient"]) if who == name]
         want = torch.tensor([table["y"][row] for row in rows], dtype=torch.float64)
-        torch.testing.assert_close(data.table.unscale(one.y)[0, :, 0], want, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(data.schema.unscale(one.y)[0, :, 0], want, rtol=1e-6, atol=1e-6)
 
 
 NANS = ["-nan", "NAN", "Nan", "+nan", "nan", "NaN", "-NaN", "+NAN", Decimal("NaN")]
@@ -151,7 +151,7 @@ def test_what_reads_as_nan_is_missing(tmp_path, word):
         read = from_table if source is table else read_csv
         level = read(source, target="level", features=["a"], **COLUMNS)
         assert (level.card.task, level.card.per_step) == ("classify", False)
-        assert level.table.outputs == ("1", "2")
+        assert level.schema.outputs == ("1", "2")
         _, one, _ = by_id(level)["p01"]
         assert one.y.tolist() == [1]
         assert one.observed[0, :, 0].tolist() == [True, False, True]
@@ -166,7 +166,7 @@ def test_what_reads_as_nan_is_missing(tmp_path, word):
 
 def test_words_that_only_resemble_nan_are_not_missing():
     data = from_table(visits(y=["nan.", "nano", "-na"] * 12), target="y", features=["a"], **COLUMNS)
-    assert data.table.outputs == ("-na", "nan.", "nano")
+    assert data.schema.outputs == ("-na", "nan.", "nano")
 
 
 def test_a_file_a_frame_and_a_mapping_give_the_same(tmp_path):
@@ -191,7 +191,7 @@ def test_masks_become_inputs_for_the_features_that_have_gaps():
     table["b"][5] = NAN
     said = {"target": "died", "features": ["a", "b"], **COLUMNS}
     plain, told = from_table(table, **said), from_table(table, missing="inputs", **said)
-    assert told.table.inputs == ("a", "b", "b measured")
+    assert told.schema.inputs == ("a", "b", "b measured")
     assert told.card.input_size == 3
     for part in ("train", "valid", "test"):
         one, two = getattr(plain, part), getattr(told, part)
@@ -199,13 +199,13 @@ def test_masks_become_inputs_for_the_features_that_have_gaps():
         assert torch.equal(two.x[..., :2][one.observed], one.x[one.observed])
         assert torch.equal(two.x[..., 2] > 0, one.observed[..., 1])
     whole = from_table(visits(), missing="inputs", **said)
-    assert whole.table.inputs == ("a", "b")
+    assert whole.schema.inputs == ("a", "b")
 
 
 def test_classes_have_no_scale_to_undo():
     data = from_table(visits(), target="died", **COLUMNS)
     with pytest.raises(ArgumentError, match=r"outputs\[prediction.argmax\(-1\)\]"):
-        data.table.unscale(torch.zeros(1, 2))
+        data.schema.unscale(torch.zeros(1, 2))
 
 
 cells = st.one_of(st.none(), st.floats(-1e3, 1e3, width=32))
@@ -236,8 +236,8 @@ def test_values_come_back_and_the_order_of_ids_changes_the_order_only(sequences,
     for name in rows:
         np.testing.assert_allclose(found[name], want[name], rtol=1e-4, atol=1e-3)
         np.testing.assert_allclose(shuffled[name], found[name], rtol=1e-4, atol=1e-3)
-    for part, names in first.table.ids.items():
-        assert second.table.ids[part] == tuple(n for n in drawn if n in names)
+    for part, names in first.schema.ids.items():
+        assert second.schema.ids[part] == tuple(n for n in drawn if n in names)
     assert sorted(found) == sorted(rows)
 
 
@@ -253,7 +253,7 @@ def test_whole_numbers_of_any_size_are_classes_of_their_own():
         data = from_table(
             visits(died=cells), id="patient", time="hours", target="died", features=["a"]
         )
-        assert data.table.outputs == ("9007199254740992", "9007199254740993")
+        assert data.schema.outputs == ("9007199254740992", "9007199254740993")
 
 
 def test_masked_entries_are_missing():
@@ -277,7 +277,7 @@ def test_a_class_below_zero_after_zero_is_a_class():
         "y": [label for _, label in reversed(rows)],  # 0 first
     }
     data = from_table(table, id="id", target="y")
-    assert data.table.outputs == ("-3", "0")
+    assert data.schema.outputs == ("-3", "0")
     assert data.train.y.min() == 0
 
 
@@ -289,8 +289,8 @@ def test_text_classes_stay_as_they_are_written(kind, codes):
     level = [codes[(row // 3) % 2] for row in range(36)]
     table = pandas.DataFrame({**visits(), "level": kind(level)})
     data = from_table(table, target="level", features=["a"], **COLUMNS)
-    assert data.table.outputs == tuple(sorted(codes))
-    assert data.table.kind == TEXT_LABELS
+    assert data.schema.outputs == tuple(sorted(codes))
+    assert data.schema.kind == TEXT_LABELS
     model = tauflow.SequenceModel(tauflow.Elman(1, 3, return_sequences=False), 2)
     answers = Predictor.from_data(model, data).predict(table)["level"]
     assert set(answers) <= set(codes)
@@ -309,8 +309,8 @@ def test_a_leading_zero_makes_a_class_of_its_own_in_a_file(tmp_path, task, plain
     path = write(tmp_path / "t.csv", columns)
     said = {"target": "level", "features": ["a"], **COLUMNS}
     data = read_csv(path, task=task, **said)
-    assert data.table.outputs == codes
-    assert data.table.kind == TEXT_LABELS
+    assert data.schema.outputs == codes
+    assert data.schema.kind == TEXT_LABELS
     found = {name: codes[int(one.y.flatten()[0])] for name, (_, one, _) in by_id(data).items()}
     assert found == {f"p{number:02d}": codes[number % 3] for number in range(12)}
 
@@ -328,7 +328,7 @@ def test_leading_zeros_of_many_numbers_and_of_a_regression_are_written_so(tmp_pa
 def test_large_targets_come_back_whole():
     y = [2e8 + row for row in range(36)]
     data = from_table(visits(y=y), target="y", features=["a"], **COLUMNS)
-    found = [data.table.unscale(one.y)[0, :, 0].tolist() for _, one, _ in by_id(data).values()]
+    found = [data.schema.unscale(one.y)[0, :, 0].tolist() for _, one, _ in by_id(data).values()]
     assert sorted(value for values in found for value in values) == pytest.approx(
         y, rel=1e-14, abs=1e-4
     )
@@ -341,5 +341,5 @@ def test_answers_have_no_digits_that_mean_nothing():
     answers = Predictor.from_data(model, data).predict(pandas.DataFrame(visits()))["b"]
     assert all(len(repr(float(value)).lstrip("-").replace(".", "")) <= 9 for value in answers)
     _, batch = transform_table(data, visits())
-    expected = data.table.unscale(model.eval()(batch.x, dt=batch.dt)[0]).flatten().detach()
+    expected = data.schema.unscale(model.eval()(batch.x, dt=batch.dt)[0]).flatten().detach()
     assert answers.tolist() == pytest.approx(expected.tolist(), abs=1e-6)

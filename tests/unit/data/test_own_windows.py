@@ -23,7 +23,7 @@ def series(rows=200, **more):
 
 def rows_of(data, part):
     """Return the numbers of the rows of each window of a part, and of those it predicts."""
-    batch, info = getattr(data, part), data.table
+    batch, info = getattr(data, part), data.schema
     y = batch.y * info.y_scale + info.y_mean
     x = info.unscale_inputs(batch.x.double())[..., 0]
     return x.round().long(), y.double().round().long()
@@ -33,7 +33,7 @@ def rows_of(data, part):
 def test_a_window_and_what_it_predicts_are_of_one_part(stride):
     data = from_table(series(), time="t", window=12, stride=stride, horizon=5)
     assert data.card.horizon == 5
-    assert data.table.outputs == ("a +1", "a +2", "a +3", "a +4", "a +5")
+    assert data.schema.outputs == ("a +1", "a +2", "a +3", "a +4", "a +5")
     seen = []
     for part, (first, last) in {"train": (0, 140), "valid": (140, 170), "test": (170, 200)}.items():
         x, y = rows_of(data, part)
@@ -51,9 +51,9 @@ def test_a_window_and_what_it_predicts_are_of_one_part(stride):
 def test_several_values_are_predicted_at_once():
     table = series(b=[float(row % 7) for row in range(200)], c=[1.0, 2.0] * 100)
     data = from_table(table, time="t", window=10, horizon=3, target=["a", "b"])
-    assert data.table.inputs == ("a", "b", "c")
-    assert data.table.outputs == ("a +1", "b +1", "a +2", "b +2", "a +3", "b +3")
-    assert data.table.unscale(data.train.y.double())[0].tolist() == pytest.approx(
+    assert data.schema.inputs == ("a", "b", "c")
+    assert data.schema.outputs == ("a +1", "b +1", "a +2", "b +2", "a +3", "b +3")
+    assert data.schema.unscale(data.train.y.double())[0].tolist() == pytest.approx(
         [10, 3, 11, 4, 12, 5], abs=1e-4
     )
 
@@ -62,7 +62,7 @@ def test_windows_without_a_horizon_hold_every_row():
     data = from_table(series(y=[row / 3 for row in range(200)]), time="t", target="y", window=30)
     assert [len(part) for part in (data.train, data.valid, data.test)] == [5, 1, 1]
     assert data.train.mask.sum(1).tolist() == [30, 30, 30, 30, 20]
-    found = data.table.unscale(data.train.y.double())[data.train.mask].flatten()
+    found = data.schema.unscale(data.train.y.double())[data.train.mask].flatten()
     assert found.tolist() == pytest.approx([row / 3 for row in range(140)], abs=1e-4)
     overlapping = from_table(series(), time="t", window=30, stride=20)
     assert len(overlapping.train) == 7  # rows 0 to 138 have a next one: 0, 20, ..., 120
@@ -84,7 +84,7 @@ def test_a_predictor_answers_from_the_last_window(tmp_path):
     new = series(40, who=["x"] * 20 + ["y"] * 20)
     ids, batch = transform_table(data, new)
     assert ids == ("x", "y")
-    x = data.table.unscale_inputs(batch.x.double())[..., 0]
+    x = data.schema.unscale_inputs(batch.x.double())[..., 0]
     assert x[1].round().tolist() == list(range(28, 40))
     model = tauflow.SequenceModel(tauflow.GRU(1, 3, return_sequences=False), 2)
     found = Predictor.from_data(model, data).predict(new)
@@ -255,15 +255,15 @@ def test_targets_are_scaled_by_rows_whatever_the_stride(stride, split_by):
     said = {"id": "id", "time": "t", "target": "y", "split_by": split_by}
     data = from_table(table, window=3, stride=stride, **said)
     if split_by == "id":
-        rows = table[table["id"].isin(data.table.ids["train"])]
+        rows = table[table["id"].isin(data.schema.ids["train"])]
     else:
         whole = from_table(table, **said)
-        counts = dict(zip(whole.table.ids["train"], whole.train.lengths.tolist(), strict=True))
+        counts = dict(zip(whole.schema.ids["train"], whole.train.lengths.tolist(), strict=True))
         place = table.groupby("id").cumcount()
         rows = table[place < table["id"].map(counts)]
     for name, mean, scale in (
-        ("y", data.table.y_mean, data.table.y_scale),
-        ("a", data.table.x_mean, data.table.x_scale),
+        ("y", data.schema.y_mean, data.schema.y_scale),
+        ("a", data.schema.x_mean, data.schema.x_scale),
     ):
         assert float(mean) == pytest.approx(rows[name].mean(), rel=1e-12)
         assert float(scale) == pytest.approx(rows[name].std(ddof=0), rel=1e-12)
@@ -303,7 +303,7 @@ def table_with_holes():
 def test_missing_values_of_a_horizon_do_not_count(horizon):
     table = table_with_holes()
     data = from_table(table, time="t", window=12, horizon=horizon, stride=1)
-    batch, info = data.test, data.table
+    batch, info = data.test, data.schema
     both = np.stack([table["a"], table["b"]], 1)[510:]
     truth = np.stack([both[e : e + horizon].ravel() for e in range(12, len(both) - horizon + 1)])
     truth = truth[~np.isnan(truth).all(1)]

@@ -241,7 +241,7 @@ def test_roles_are_those_that_the_table_was_made_with(name):
     known = KNOWN[name]
     target = None if known.target is None else (known.target,)
     assert roles_of(known.frame) == (known.id, known.time, known.long, target)
-    load_table(known.frame, guess_roles(known.frame, {}).options)  # it can be read so
+    load_table(known.frame, guess_roles(known.frame, {}).schema)  # it can be read so
 
 
 @pytest.mark.parametrize("name", ["long, with units", "zero-padded", "elapsed", "date of birth"])
@@ -418,7 +418,7 @@ def test_a_season_is_for_series_with_even_gaps_of_an_hour_or_a_day(freq, season)
     times = pandas.date_range("2020", periods=3000, freq=freq)
     guess = guess_roles(pandas.DataFrame({"at": times, "load": walk(3000)}), {})
     assert guess.option_values.get("season") == season
-    load_table(guess_frame := pandas.DataFrame({"at": times, "load": walk(3000)}), guess.options)
+    load_table(guess_frame := pandas.DataFrame({"at": times, "load": walk(3000)}), guess.schema)
     holes = guess_frame.drop(index=range(50, 2950, 20))
     assert "season" not in guess_roles(holes, {}).option_values
 

@@ -92,9 +92,9 @@ def test_a_constant_column_is_exactly_0(name):
     )
     table = table_with(column)
     data = from_table(table, id="id", time="t", target="y")
-    assert data.table.inputs == ("a", "c")
+    assert data.schema.inputs == ("a", "c")
     assert all(not part.x[..., 1].any() for part in (data.train, data.valid, data.test))
-    assert float(data.table.x_scale[1]) == 0.0
+    assert float(data.schema.x_scale[1]) == 0.0
     (note,) = [note for note in data.card.notes if note.startswith("Constant")]
     assert note.endswith(": c.")
     np.testing.assert_array_equal(unpadded(data)["0"][:, 1], column[:5].astype(float))
@@ -109,7 +109,7 @@ def test_a_column_that_varies_has_deviation_1(name):
     data = from_table(table_with(column), id="id", time="t", target="y")
     x = data.train.x[..., 1].double().numpy()
     assert x.std() == pytest.approx(1.0, rel=1e-5)
-    kept = column.reshape(80, 5)[[int(who) for who in data.table.ids["train"]]].ravel()
+    kept = column.reshape(80, 5)[[int(who) for who in data.schema.ids["train"]]].ravel()
     first = int(kept[0])
     centred = np.array([float(Fraction(v) - first) for v in kept.tolist()])
     wanted = (centred - centred.mean()) / centred.std()

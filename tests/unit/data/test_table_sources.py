@@ -32,7 +32,7 @@ def batches(data):
 
 def assert_alike(one, two):
     assert one.card.notes == two.card.notes
-    assert one.table.outputs == two.table.outputs
+    assert one.schema.outputs == two.schema.outputs
     for first, second in zip(batches(one), batches(two), strict=True):
         assert first.keys() == second.keys()
         assert all(torch.equal(first[name], second[name]) for name in first)
@@ -260,7 +260,7 @@ def test_whole_numbers_beside_missing_values_keep_their_digits():
     frame = pandas.DataFrame(visits(died=[*codes * 6]))
     frame["died"] = frame["died"].astype("Int64").mask(np.arange(36) == 1)
     data = from_table(narwhals.from_native(frame), **SAID)
-    assert data.table.outputs == ("9007199254740992", "9007199254740993")
+    assert data.schema.outputs == ("9007199254740992", "9007199254740993")
 
 
 def test_a_frame_that_is_not_computed_yet_is_refused():

@@ -249,7 +249,7 @@ def test_labels_of_a_table():
     assert (labels.time_scale, labels.y) == (1.0, "values")
     with pytest.raises(ArgumentError, match="time_scale must be a number above 0"):
         IOSchema(time_scale=0.0)
-    torch.testing.assert_close(labels.scaling()[0].float(), data.table.x_mean.float())
+    torch.testing.assert_close(labels.scaling()[0].float(), data.schema.x_mean.float())
 
 
 def missing_some(kind):

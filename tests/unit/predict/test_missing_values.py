@@ -56,14 +56,14 @@ def test_models_that_take_it_are_told(name, complete, gappy, tmp_path):
     assert data.train.observed is None
     torch.manual_seed(0)
     predictor = Predictor.from_data(tauflow.SequenceModel(BODIES[name](), 2), data)
-    expected = of_nan(predictor.model, data.table, gappy)
-    filled = of_nan(predictor.model, data.table, gappy.fillna(complete[["a", "b"]].mean()))
+    expected = of_nan(predictor.model, data.schema, gappy)
+    filled = of_nan(predictor.model, data.schema, gappy.fillna(complete[["a", "b"]].mean()))
     assert np.abs(expected - filled).max() > 1e-3  # else nothing would be tested
     # The file says of the batches, as older ones do, that they did not tell what was missing.
     predictor.save(tmp_path / "p.safetensors")
     for one in (predictor, tauflow.load_predictor(tmp_path / "p.safetensors")):
         assert one.observed is False
-        found = one.predict_proba(gappy)[list(data.table.outputs)]
+        found = one.predict_proba(gappy)[list(data.schema.outputs)]
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -79,8 +79,8 @@ def test_a_run_of_such_a_model_leaves_a_predictor_that_answers(complete, gappy, 
         progress=False,
     )
     found = tauflow.load_predictor(run.directory).predict_proba(tmp_path / "new.csv")
-    expected = of_nan(run.model, run.data.table, gappy)
-    np.testing.assert_allclose(found[list(run.data.table.outputs)], expected, atol=1e-6)
+    expected = of_nan(run.model, run.data.schema, gappy)
+    np.testing.assert_allclose(found[list(run.data.schema.outputs)], expected, atol=1e-6)
 
 
 class Wrapped(nn.Module):

@@ -73,7 +73,7 @@ def test_names_of_columns_that_are_not_in_the_answers_are_free(table):
 
 def test_a_predictor_of_an_older_version_refuses_chances_alone(table, tmp_path):
     predictor = untrained(from_table(table, target="died", **SAID))
-    older = replace(predictor.table, outputs=("no", "patient"))
+    older = replace(predictor.schema, outputs=("no", "patient"))
     Predictor(predictor.model, predictor.card, older).save(tmp_path / "older.safetensors")
     loaded = tauflow.load_predictor(tmp_path / "older.safetensors")
     assert list(loaded.predict(table)) == ["patient", "died"]

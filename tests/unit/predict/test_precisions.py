@@ -24,7 +24,7 @@ def untrained(table, **said):
 
 def by_hand(predictor, table):
     """Return what a model in double precision says of each patient, (B, O), scaled here."""
-    info, found = predictor.table, []
+    info, found = predictor.schema, []
     for _, own in table.groupby("patient"):
         x = (torch.tensor(own[["b"]].to_numpy()) - info.x_mean) / info.x_scale
         gaps = np.diff(own["hours"], prepend=own["hours"].iloc[0]) / info.gap
@@ -51,7 +51,7 @@ def test_values_keep_the_digits_of_double_precision(table):
     predictor = untrained(table.assign(dose=dose), target="dose", task="regression")
     predictor.model.double().eval()
     found = predictor.predict(table)["dose"].to_numpy()
-    expected = predictor.table.unscale(by_hand(predictor, table))[:, 0].numpy()
+    expected = predictor.schema.unscale(by_hand(predictor, table))[:, 0].numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-13)
 
 

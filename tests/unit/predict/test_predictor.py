@@ -88,7 +88,7 @@ def test_classes_are_what_they_are_in_the_table(classes, kind, table, tmp_path):
     found, probabilities = after.predict(frame)["died"], after.predict_proba(frame)
     assert set(found) <= set(classes)
     assert kind is None or found.dtype == kind
-    assert found.astype(str).tolist() == probabilities[list(data.table.outputs)].idxmax(1).tolist()
+    assert found.astype(str).tolist() == probabilities[list(data.schema.outputs)].idxmax(1).tolist()
     assert found.equals(before.predict(frame)["died"])
 
 
@@ -120,7 +120,7 @@ def test_older_files_say_no_kind_and_give_names(table, tmp_path):
 def test_values_have_the_units_and_times_of_the_table(loaded, runs, table):
     found = loaded["regression"].predict(table)
     assert found[["patient", "hours"]].equals(table[["patient", "hours"]])
-    info, test = runs["regression"].data.table, runs["regression"].data.test
+    info, test = runs["regression"].data.schema, runs["regression"].data.test
     with torch.no_grad():
         scaled, _ = runs["regression"].model.eval()(test.x, dt=test.dt, mask=test.mask)
     whose = info.ids["test"]
@@ -133,10 +133,10 @@ def test_values_have_the_units_and_times_of_the_table(loaded, runs, table):
 
 def test_the_file_holds_no_ids_and_comes_back_whole(runs, loaded):
     run = runs["classification"]
-    info = loaded["classification"].table
+    info = loaded["classification"].schema
     assert dict(info.ids) == {}
-    assert info.options == run.data.table.options
-    assert torch.equal(info.x_scale, run.data.table.x_scale)
+    assert info == replace(run.data.schema, ids={}, groups={})
+    assert torch.equal(info.x_scale, run.data.schema.x_scale)
     assert loaded["classification"].card == run.data.card
     for name, tensor in run.model.state_dict().items():
         assert torch.equal(loaded["classification"].model.state_dict()[name], tensor)
@@ -211,8 +211,8 @@ def test_what_is_no_predictor(tmp_path, runs):
         tauflow.load(folder / "predictor.safetensors")
     with pytest.raises(ModelFileError, match=r"load_predictor\(its folder\)"):
         tauflow.load(folder / "best.safetensors")
-    write_tensor_file(tmp_path / "new", "predictor", {}, {"version": 2})
-    with pytest.raises(ModelFileError, match="of version 2, and this tauflow reads up to 1"):
+    write_tensor_file(tmp_path / "new", "predictor", {}, {"version": 3})
+    with pytest.raises(ModelFileError, match="of version 3, and this tauflow reads up to 2"):
         tauflow.load_predictor(tmp_path / "new")
     write_tensor_file(tmp_path / "odd", "predictor", {}, {"version": 1, "card": {"name": 3}})
     with pytest.raises(ModelFileError, match="is damaged, or from another version"):

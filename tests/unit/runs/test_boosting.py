@@ -53,7 +53,7 @@ def test_classes_are_those_of_scikit_learn_on_the_same_statistics(classes, missi
     data = from_table(frame, id="id", time="t", target="y", features=["a", "b"])
     name, logits = fit_gradient_boosting(data)
     table = statistics(frame)
-    train, test = ([int(one) for one in data.table.ids[part]] for part in ("train", "test"))
+    train, test = ([int(one) for one in data.schema.ids[part]] for part in ("train", "test"))
     labels = frame.groupby("id").y.first()
     tree = HistGradientBoostingClassifier(random_state=0)
     tree.fit(table.loc[train].to_numpy(), labels.loc[train])
@@ -69,12 +69,12 @@ def test_values_are_scaled_as_the_targets_are():
     frame["level"] = 100 + 20 * frame["level"]
     data = from_table(frame, id="id", time="t", target="level", features=["a", "b"])
     _, found = fit_gradient_boosting(data)
-    train, test = ([int(one) for one in data.table.ids[part]] for part in ("train", "test"))
+    train, test = ([int(one) for one in data.schema.ids[part]] for part in ("train", "test"))
     table, values = statistics(frame), frame.groupby("id")["level"].first()
     tree = HistGradientBoostingRegressor(random_state=0)
     tree.fit(table.loc[train].to_numpy(), values.loc[train])
     expected = tree.predict(table.loc[test].to_numpy())
-    assert data.table.unscale(found)[:, 0].numpy() == pytest.approx(expected, abs=3)
+    assert data.schema.unscale(found)[:, 0].numpy() == pytest.approx(expected, abs=3)
     assert float(METRICS["r2"](found, data.test)) > 0.8
 
 

@@ -141,7 +141,7 @@ def test_windows_of_an_id_are_one_cluster():
         table(100, 8), id="id", time="t", target="a", window=3, horizon=1, features=["a"]
     )
     found = make_clusters(data)
-    names = data.table.ids["test"]
+    names = data.schema.ids["test"]
     assert len(names) > found.count == 15
     assert len({(name, int(code)) for name, code in zip(names, found.codes, strict=True)}) == 15
 
@@ -152,8 +152,8 @@ def test_clusters_are_groups_where_there_are_some():
     )
     found = make_clusters(data)
     assert found.description == "the 12 test groups ('ward')"
-    assert found.count == len({int(one) % 80 for one in data.table.ids["test"]}) == 12
-    codes = dict(zip(data.table.ids["test"], found.codes.tolist(), strict=True))
+    assert found.count == len({int(one) % 80 for one in data.schema.ids["test"]}) == 12
+    codes = dict(zip(data.schema.ids["test"], found.codes.tolist(), strict=True))
     assert len({(int(one) % 80, code) for one, code in codes.items()}) == 12
 
 
@@ -183,7 +183,7 @@ def test_windows_of_one_series_are_resampled_in_blocks():
     found = make_clusters(data)
     assert found.count == -(-len(data.test) // -(-len(data.test) // 40))
     assert "consecutive windows" in found.description
-    few = replace(data, test=data.test[:7], table=replace(data.table, ids={"test": ("",) * 7}))
+    few = replace(data, test=data.test[:7], schema=replace(data.schema, ids={"test": ("",) * 7}))
     assert (
         make_clusters(few) == "the test part has 1 id and 7 windows, which are too few to resample"
     )

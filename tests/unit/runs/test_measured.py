@@ -63,7 +63,7 @@ def test_a_part_of_one_class_leaves_areas_out(part):
     data = TaskData(
         data.card,
         **{"train": data.train, "valid": data.valid, "test": data.test, part: one},
-        table=data.table,
+        schema=data.schema,
     )
     found = choose_metrics(data)
     assert (found.monitor, found.shown) == ("accuracy", ("brier", "accuracy"))
@@ -128,7 +128,7 @@ def test_scores_of_one_class_are_of_the_rarer_one(names):
     """'fault' comes before 'ok', so that it is class 0 of the network."""
     data = data_of(table(0.2, ids=300, names=names))
     found = score_test_split(Answers(), data, data, ["auroc", "average_precision", "f1"], "it")
-    rare = data.table.outputs.index(names[1])
+    rare = data.schema.outputs.index(names[1])
     y, chance = (data.test.y == rare).numpy(), data.test.x[:, -1, 0].numpy() * (2 * rare - 1)
     assert found.positive == names[1]
     assert found.network.values == pytest.approx(
@@ -156,7 +156,7 @@ def test_errors_are_in_the_units_of_the_table(metric):
             return x.new_zeros(len(x), 1), None
 
     found = score_test_split(Mean(), data, data, [metric], "it")
-    train, test = (np.array(data.table.ids[p]).astype(int) * 50 for p in ("train", "test"))
+    train, test = (np.array(data.schema.ids[p]).astype(int) * 50 for p in ("train", "test"))
     error = np.abs(test - train.mean())
     expected = {"rmse": (error**2).mean() ** 0.5, "mae": error.mean(), "mse": (error**2).mean()}
     assert found.unit == "y"

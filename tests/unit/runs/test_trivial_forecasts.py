@@ -45,7 +45,7 @@ def test_what_has_no_season_behind_it_stays_as_it_is(window, missing, told):
     last, ago, share = by_pandas(table, window or ROWS)
     (named, persistence), (name, naive), _ = score_baselines(data, "mse")
     assert (named, name) == ("persistence", f"seasonal naive ({100 * share:.0f} % as persistence)")
-    scale = float(data.table.y_scale[0]) ** 2
+    scale = float(data.schema.y_scale[0]) ** 2
     assert [scale * persistence, scale * naive] == pytest.approx([last, ago], rel=1e-3)
 
 

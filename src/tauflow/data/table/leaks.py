@@ -8,7 +8,7 @@ import numpy as np
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard
 
-from .info import TableInfo
+from .schema import Schema
 from .sequences import format_names
 from .table import Bools, Floats
 
@@ -20,7 +20,7 @@ _MAX_ROWS = 10_000
 _MAX_ELEMENTS = 1 << 20
 
 
-def make_leak_notes(train: SequenceBatch, card: DatasetCard, info: TableInfo) -> list[str]:
+def make_leak_notes(train: SequenceBatch, card: DatasetCard, schema: Schema) -> list[str]:
     """Return a warning for each target that single features predict on the training part.
 
     A feature counts with its value at the step of the target, or its last observed value if there
@@ -31,14 +31,14 @@ def make_leak_notes(train: SequenceBatch, card: DatasetCard, info: TableInfo) ->
     Args:
         train: the training part of a table.
         card: of the table.
-        info: on the table.
+        schema: on the table.
     """
     if card.forecast:
         return []
     is_class = card.task == "classify"
     metric, least = ("AUROC", MIN_AUROC) if is_class else ("R2", MIN_R2)
     y, known, blocks = _select_values(train, card)
-    scores: dict[str, list[Floats]] = {target: [] for target in info.options.targets}
+    scores: dict[str, list[Floats]] = {target: [] for target in schema.targets}
     for values in blocks:
         for place, found in enumerate(scores.values()):
             there = known[:, place]
@@ -47,7 +47,7 @@ def make_leak_notes(train: SequenceBatch, card: DatasetCard, info: TableInfo) ->
     notes = []
     for target, found in scores.items():
         score = np.concatenate(found)
-        names = [f"{info.inputs[k]!r} ({score[k]:.4g})" for k in np.flatnonzero(score >= least)]
+        names = [f"{schema.inputs[k]!r} ({score[k]:.4g})" for k in np.flatnonzero(score >= least)]
         if names:
             notes.append(
                 f"Warning: a feature alone predicts {target!r} on the training part "

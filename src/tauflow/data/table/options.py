@@ -209,7 +209,7 @@ class TableOptions:
         check_bool(scale=self.scale)
         check_seed(32, split_seed=self.split_seed)  # all that NumPy's RandomState takes
         self._check_split()
-        if self.time is None and (self.unit is not None or self.sort):
+        if self.time is None and (self.requested_unit is not None or self.sort):
             raise ArgumentError("time_unit and sort are for a column of times. Name it as time.")
         timed = self.long or self.time_format or self.duplicates != DUPLICATES[0]
         if self.time is None and timed:
@@ -321,7 +321,7 @@ class TableOptions:
         return not self.targets or self.task == NEXT_STEP or self.horizon is not None
 
     @property
-    def unit(self) -> str | None:
+    def requested_unit(self) -> str | None:
         """The unit that is asked for by its name."""
         return None if self.time_unit == AUTO else self.time_unit
 

@@ -2,43 +2,40 @@
 
 from collections.abc import Iterable, Sequence
 
-from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError
 
-from .info import TableInfo
-from .options import FUTURE_NAME_FORMAT, TableOptions
+from .options import FUTURE_NAME_FORMAT
+from .schema import Schema
 
 
-def list_key_columns(
-    options: TableOptions, card: DatasetCard, *, has_lead_times: bool
-) -> tuple[str, ...]:
+def list_key_columns(schema: Schema, *, has_lead_times: bool) -> tuple[str, ...]:
     """Return the names of the columns in front of what a model predicts: id and times.
 
     Args:
-        options: what was said of the table.
-        card: of the data.
+        schema: of the table.
         has_lead_times: whether answers say what time they are for.
     """
-    ids = () if options.id is None else (options.id,)
-    if not (card.per_step or card.horizon):
+    ids = () if schema.id is None else (schema.id,)
+    if not (schema.per_step or schema.horizon):
         return ids
-    name = options.time or "row"
+    name = schema.time or "row"
     later: tuple[str, ...] = ()
-    if has_lead_times and card.horizon:
-        later = tuple(FUTURE_NAME_FORMAT.format(name, step) for step in range(1, card.horizon + 1))
+    if has_lead_times and schema.horizon:
+        steps = range(1, schema.horizon + 1)
+        later = tuple(FUTURE_NAME_FORMAT.format(name, step) for step in steps)
     elif has_lead_times:
         later = (f"{name} predicted",)
     return (*ids, name, *later)
 
 
-def check_prediction_columns(info: TableInfo, card: DatasetCard) -> None:
+def check_prediction_columns(schema: Schema) -> None:
     """Raise :class:`ArgumentError` if answers would have two columns of one name.
 
     Classes are named by their target, or where probabilities are asked for, each by its own name.
     """
-    named = info.options.targets[:1] if info.y_scale is None else ()
-    before = list_key_columns(info.options, card, has_lead_times=info.ahead is not None)
-    check_distinct_columns(before, (*named, *info.outputs))
+    named = schema.targets[:1] if schema.is_class else ()
+    before = list_key_columns(schema, has_lead_times=schema.ahead is not None)
+    check_distinct_columns(before, (*named, *schema.outputs))
 
 
 def check_distinct_columns(key_columns: Sequence[str], predicted: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -10,14 +10,14 @@ from typing import IO, TYPE_CHECKING, Any
 import torch
 
 from tauflow._internal.checks import check_one_of
-from tauflow._internal.registry import suggest_name
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
-from tauflow.errors import ArgumentError, OptionError
+from tauflow.errors import ArgumentError
 
 from .file_content import resolve_file
 from .files import get_table_name, read_table
+from .option_names import check_option_names
 from .options import INDICATOR_NAME_FORMAT, TableOptions, with_table_options
 from .sequences import format_names
 from .table import LIKELY_MISSING
@@ -30,18 +30,6 @@ if TYPE_CHECKING:
 
 
 MISSING_OPTIONS = ("observed", "inputs")
-_OPTION_ALIASES = {
-    **dict.fromkeys(("sep", "separator"), "delimiter"),
-    **dict.fromkeys(("na", "missing_values", "null_values"), "na_values"),
-    **dict.fromkeys(("index", "ids", "subject"), "id"),
-    **dict.fromkeys(("y", "label", "labels", "outcome"), "target"),
-    **dict.fromkeys(("X", "x", "columns", "usecols", "inputs"), "features"),
-    **dict.fromkeys(("date_format", "format"), "time_format"),
-    **dict.fromkeys(("seed", "random_state"), "split_seed"),
-    **dict.fromkeys(("test_size", "train_size"), "split"),
-    "unit": "time_unit",
-}
-"""What pandas, scikit-learn and others call options, with their names here."""
 
 
 @with_table_options
@@ -71,7 +59,7 @@ def from_table(
         name: what to call the data; by default ``"table"``, or as the file.
 
     Returns:
-        The parts; ``.card`` says what they are, ``.table`` how to undo the scaling, and which ids
+        The parts; ``.card`` says what they are, ``.schema`` how to undo the scaling, and which ids
         are where.
 
     Raises:
@@ -116,27 +104,9 @@ def read_csv(
 
 
 def _make_options(kwargs: Mapping[str, Any]) -> TableOptions:
-    """Return the options that keywords say.
-
-    Raises:
-        OptionError: there is no such option.
-    """
-    known = [one.name for one in fields(TableOptions)]
-    wrong = next((name for name in kwargs if name not in known), None)
-    if wrong is None:
-        return TableOptions(**kwargs)
-    if wrong in ("categorical", "categories", "dtype"):
-        advice = (
-            " A column of text is categorical; so are codes where the dtype says so: "
-            "table.astype({'ward': 'category'})."
-        )
-    elif wrong in _OPTION_ALIASES:
-        advice = f" Here it is called {_OPTION_ALIASES[wrong]!r}."
-    else:
-        advice = suggest_name(wrong, [*known, "missing"])
-    raise OptionError(
-        f"a table has no option {wrong!r}.{advice} Options: missing, {', '.join(known)}."
-    )
+    """Return the options that keywords say."""
+    check_option_names(kwargs)
+    return TableOptions(**kwargs)
 
 
 def load_table(
@@ -174,7 +144,7 @@ def add_missing_indicators(data: TaskData) -> TaskData:
     Raises:
         ArgumentError: the data are not a user's own table.
     """
-    if data.table is None:
+    if data.schema is None:
         raise ArgumentError(
             f"{data.card.name} is no table of your own. Data sets have options for missing values."
         )
@@ -184,15 +154,16 @@ def add_missing_indicators(data: TaskData) -> TaskData:
     flagged = (
         torch.stack([_find_missing_features(part) for part in parts]).any(dim=0).nonzero().flatten()
     )
-    info, card = data.table, data.card
-    names = [info.inputs[place] for place in flagged.tolist()]
+    schema, card = data.schema, data.card
+    names = [schema.inputs[place] for place in flagged.tolist()]
     count = len(names)
-    info = replace(
-        info,
-        inputs=(*info.inputs, *map(INDICATOR_NAME_FORMAT.format, names)),
-        x_mean=torch.cat([info.x_mean, info.x_mean.new_zeros(count)]),
-        x_scale=torch.cat([info.x_scale, info.x_scale.new_ones(count)]),
+    schema = replace(
+        schema,
+        inputs=(*schema.inputs, *map(INDICATOR_NAME_FORMAT.format, names)),
+        x_mean=torch.cat([schema.x_mean, schema.x_mean.new_zeros(count)]),
+        x_scale=torch.cat([schema.x_scale, schema.x_scale.new_ones(count)]),
         fill=IMPUTE_STRATEGIES[0],
+        observed=False,
     )
     note = f"{count} more input{'s say' if count > 1 else ' says'} what was measured of: "
     card = replace(
@@ -207,7 +178,7 @@ def add_missing_indicators(data: TaskData) -> TaskData:
     changed = partial(impute_with_indicators, flagged=flagged.tolist())
     train, test = changed(data.train), changed(data.test)
     valid = None if data.valid is None else changed(data.valid)
-    return TaskData(card, train, valid, test, table=info)
+    return TaskData(card, train, valid, test, schema=schema)
 
 
 def _find_missing_features(batch: SequenceBatch) -> torch.Tensor:

@@ -28,7 +28,8 @@ from .keys import KeyColumns, find_keys, find_long_names
 from .na_values import find_missing_markers
 from .options import BY_TIME, DUPLICATES, NEXT_STEP, READ_OPTIONS, TableOptions
 from .pivot import pivot_long
-from .role_guess import Role, RoleGuess
+from .role_guess import RoleGuess
+from .schema import Role
 from .sequences import Sequences, group_into_sequences
 from .spread_times import describe_spread_time
 from .table import MAX_INTEGER_CLASSES, Indices, Table

@@ -158,6 +158,18 @@ class Table:
             absent = np.zeros(len(values), np.bool_)
         return absent
 
+    def describe_dtypes(self) -> dict[str, str]:
+        """Return what each column holds, by its type alone."""
+        names = {"b": "booleans", "M": "dates", "m": "durations", "f": "numbers"}
+        return {
+            name: "categories"
+            if name in self.categorical
+            else "text"
+            if isinstance(column, Categorical)
+            else names.get(column.dtype.kind, "whole numbers")
+            for name, column in self.columns.items()
+        }
+
     def check_filled(self, column: str, what: str, advice: str, error: type[Exception]) -> None:
         """Raise ``error``, which names the first row without a value, if there is one."""
         missing = self.find_missing(column)

@@ -86,9 +86,9 @@ def profile_table(path: Path, known_options: Mapping[str, Any]) -> TableProfile:
     leaks: Sequence[str] = ()
     if problem is None:
         try:
-            data = load_table(path, guess.options)
-            assert data.table is not None
-            leaks = make_leak_notes(data.train, data.card, data.table)
+            data = load_table(path, guess.schema)
+            assert data.schema is not None
+            leaks = make_leak_notes(data.train, data.card, data.schema)
             labels = _read_text_target(path, guess)
         except TauflowError as error:
             problem = str(error)
@@ -107,8 +107,8 @@ def profile_table(path: Path, known_options: Mapping[str, Any]) -> TableProfile:
 
 def _read_text_target(path: Path, guess: RoleGuess) -> Table | None:
     """Return the table with its target as training reads it if 01 and 1 are two classes."""
-    targets = guess.options.targets
-    if len(targets) != 1 or guess.options.is_forecast:
+    targets = guess.schema.targets
+    if len(targets) != 1 or guess.schema.is_forecast:
         return None
     said = {name: guess.option_values[name] for name in READ_OPTIONS if name in guess.option_values}
     sheet = read_table(path, TableOptions(**said, target=targets[0]))

@@ -55,7 +55,7 @@ class Target:
         horizon: rows to predict at once from a window, the last row of which has the targets, those
             of the first row to predict first; 0 for none.
         notes: what a reader must know.
-        kind: what classes are in the table, see :class:`tauflow.data.TableInfo`.
+        kind: what classes are in the table, see :class:`tauflow.data.Schema`.
     """
 
     task: str

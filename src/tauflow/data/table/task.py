@@ -16,13 +16,13 @@ from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError
 
 from .class_checks import check_classes
-from .info import TableInfo
 from .inputs import InputColumns, add_future_inputs, build_inputs, select_feature_columns
 from .leaks import make_leak_notes
 from .notes import make_row_notes
 from .options import AUTO, LEAD_TIME_INPUT, Categories, TableOptions
 from .prediction_columns import check_prediction_columns
 from .scaling import fit_input_scaler, fit_target_scaler, scale_inputs, scale_targets
+from .schema import Schema, as_schema
 from .sequences import Sequences, format_names, group_into_sequences
 from .split import TableSplits, get_explicit_splits, get_groups, make_splits
 from .table import Bools, Floats, Table
@@ -46,7 +46,7 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
     features = select_feature_columns(table, options)
     inputs, split, times, empty, unseen = _prepare_splits(table, options, features)
     features = tuple(name for name in features if name not in empty)
-    variables = table.variables
+    variables, dtypes = table.variables, table.describe_dtypes()
     del table  # of which large tables need the room
     target, parts, otherwise = split.target, split.sequences, options.resplit_advice
     if target.is_class:
@@ -59,11 +59,9 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
     seen = observed[target.sequences.rows]
     ahead = _compute_mean_lead_time(target, parts["train"])
     if ahead is not None and target.lead_times is not None and target.has_uneven_lead_times:
-        x, observed = append_input(x, observed, target.lead_times / ahead)  # an input, 1 on average
-        names = (*names, LEAD_TIME_INPUT)
-        x_scaling = StandardScaler(
-            np.append(x_scaling.mean, 0.0), np.append(x_scaling.scale, ahead)
-        )
+        told = target.lead_times / ahead  # an input, 1 on average
+        (x, observed), names = append_input(x, observed, told), (*names, LEAD_TIME_INPUT)
+        x_scaling = x_scaling.append(mean=0.0, scale=ahead)
     automatic = times is not None and options.time_unit == AUTO
     gap = compute_median_dt(split.training_sequences) if automatic else 1.0
     ahead = compute_median_dt(split.training_sequences) if target.horizon else ahead
@@ -73,16 +71,18 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
         for part, one in parts.items()
         if len(one)
     }
-    info = TableInfo(
-        target.task,
-        {part: one.ids for part, one in parts.items()},
-        names,
-        torch.from_numpy(x_scaling.mean),
-        torch.from_numpy(x_scaling.scale),
-        target.outputs,
-        None if y_scaling is None else torch.from_numpy(y_scaling.mean),
-        None if y_scaling is None else torch.from_numpy(y_scaling.scale),
-        options=replace(options, features=features, task=target.task, per_step=target.per_step),
+    x_mean, x_scale = x_scaling.to_tensors()
+    y_mean, y_scale = (None, None) if y_scaling is None else y_scaling.to_tensors()
+    schema = replace(
+        _decide(options, features=features, task=target.task, per_step=target.per_step),
+        dtypes=dtypes,
+        ids={part: one.ids for part, one in parts.items()},
+        inputs=names,
+        x_mean=x_mean,
+        x_scale=x_scale,
+        outputs=target.outputs,
+        y_mean=y_mean,
+        y_scale=y_scale,
         dated=times is not None and times.dated,
         unit="row" if times is None else times.unit,
         gap=gap,
@@ -91,17 +91,23 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
         unseen=unseen,
         variables=variables,
         kind=target.kind,
-        named=options.features is not None,
+        observed=seen_or_none is not None,
         groups={name: split.groups[name] for name in parts["test"].ids if name in split.groups},
     )
     season = resolve_season(options, times, split.training_sequences)
-    gaps = [] if times is None else _notes_on_gaps(target.sequences, info)
-    notes = (*_make_notes(split, info, season, empty), *_notes_on_missing(seen), *gaps)
-    card = _make_card(split, info, name=name, source=source, notes=notes, season=season)
-    check_prediction_columns(info, card)
-    leaks = make_leak_notes(batches["train"], card, info)
+    gaps = [] if times is None else _notes_on_gaps(target.sequences, schema)
+    notes = (*_make_notes(split, schema, season, empty), *_notes_on_missing(seen), *gaps)
+    card = _make_card(split, schema, name=name, source=source, notes=notes, season=season)
+    check_prediction_columns(schema)
+    leaks = make_leak_notes(batches["train"], card, schema)
     card = replace(card, notes=(*card.notes, *leaks))
-    return TaskData(card, batches["train"], batches.get("valid"), batches["test"], table=info)
+    return TaskData(card, batches["train"], batches.get("valid"), batches["test"], schema=schema)
+
+
+def _decide(options: TableOptions, **chosen: Any) -> Schema:
+    """Return a schema with options that were chosen, and which of them were left open."""
+    decided = tuple(name for name in chosen if getattr(options, name) is None)
+    return replace(as_schema(options), **chosen, decided=decided)
 
 
 def _prepare_splits(
@@ -113,7 +119,7 @@ def _prepare_splits(
     """
     times = None
     if options.time is not None:
-        times = read_times(table, options.time, options.unit)
+        times = read_times(table, options.time, options.requested_unit)
     inputs = build_inputs(table, features)
     sequences = group_into_sequences(table, options.id, options.time, times, sort=options.sort)
     groups = None if options.group is None else get_groups(table, options.group, sequences)
@@ -233,7 +239,7 @@ def _make_batch(
 
 def _make_card(
     split: TableSplits,
-    info: TableInfo,
+    schema: Schema,
     *,
     name: str,
     source: str,
@@ -246,16 +252,16 @@ def _make_card(
         name=name,
         title=name,
         task="classify" if target.is_class else "regress",
-        input_size=len(info.inputs),
-        target_size=len(info.outputs),
-        time_unit=info.unit if info.gap == 1 else f"{info.gap:.6g} {info.unit}",
+        input_size=len(schema.inputs),
+        target_size=len(schema.outputs),
+        time_unit=schema.unit if schema.gap == 1 else f"{schema.gap:.6g} {schema.unit}",
         sizes=(len(parts["train"]), len(parts["valid"]), len(parts["test"])),
         source=source,
         licence="not stated",
         split=split.description,
         loss="cross_entropy" if target.is_class else measure,
         metric=measure,
-        targets=info.outputs,
+        targets=schema.outputs,
         per_step=target.per_step,
         forecast=target.is_next_step,
         horizon=target.horizon,
@@ -264,16 +270,14 @@ def _make_card(
     )
 
 
-def _make_notes(
-    split: TableSplits, info: TableInfo, season: int, empty: Sequence[str]
-) -> list[str]:
+def _make_notes(split: TableSplits, schema: Schema, season: int, empty: Sequence[str]) -> list[str]:
     return [
         *split.target.notes,
         *_notes_on_targets(split.target),
         *split.notes,
-        *_notes_on_season(season, split, info.options),
-        *_notes_on_inputs(info, empty),
-        *_notes_on_scale(info),
+        *_notes_on_season(season, split, schema),
+        *_notes_on_inputs(schema, empty),
+        *_notes_on_scale(schema),
     ]
 
 
@@ -299,10 +303,10 @@ def _notes_on_season(season: int, split: TableSplits, options: TableOptions) -> 
     ]
 
 
-def _notes_on_inputs(info: TableInfo, empty: Sequence[str]) -> list[str]:
+def _notes_on_inputs(schema: Schema, empty: Sequence[str]) -> list[str]:
     notes = [
         f"Column {name!r} holds categories: an input for each of them, {format_names(texts, 12)}."
-        for name, texts in info.categories
+        for name, texts in schema.categories
     ]
     if empty:
         notes.append(
@@ -312,9 +316,11 @@ def _notes_on_inputs(info: TableInfo, empty: Sequence[str]) -> list[str]:
     notes += [
         f"Warning: categories of column {name!r} that the training part lacks, and that all its "
         f"inputs are 0 for: {format_names(texts, 12)}."
-        for name, texts in info.unseen
+        for name, texts in schema.unseen
     ]
-    constant = [name for name, scale in zip(info.inputs, info.x_scale, strict=True) if scale == 0]
+    constant = [
+        name for name, scale in zip(schema.inputs, schema.x_scale, strict=True) if scale == 0
+    ]
     if constant:
         notes.append(
             "Constant in the training part, so that nothing is learned of them, and 0 in every "
@@ -331,28 +337,32 @@ def _notes_on_missing(seen: Bools) -> list[str]:
     return [f"{absent:,} of {seen.size:,} input values ({share}) are missing."]
 
 
-def _notes_on_scale(info: TableInfo) -> list[str]:
-    if not info.options.scale:
+def _notes_on_scale(schema: Schema) -> list[str]:
+    if not schema.scale:
         return []
-    if info.y_scale is None:
+    if schema.y_scale is None:
         return ["Features are scaled by mean and standard deviation of the training part."]
     told = "Features and targets are scaled by mean and standard deviation of the training part"
-    if len(info.outputs) == 1:
-        told += f"; an error of 1 is {float(info.y_scale):.4g} of {info.outputs[0]!r}"
+    if len(schema.outputs) == 1:
+        told += f"; an error of 1 is {float(schema.y_scale):.4g} of {schema.outputs[0]!r}"
     return [told + "."]
 
 
-def _notes_on_gaps(sequences: Sequences, info: TableInfo) -> list[str]:
-    if info.options.time_unit == AUTO:
-        unit = info.unit.removesuffix("s") if info.gap == 1 and info.unit in UNITS else info.unit
+def _notes_on_gaps(sequences: Sequences, schema: Schema) -> list[str]:
+    if schema.time_unit == AUTO:
+        unit = (
+            schema.unit.removesuffix("s")
+            if schema.gap == 1 and schema.unit in UNITS
+            else schema.unit
+        )
         return [
-            f"A gap of 1 is {info.gap:.6g} {unit}, the median gap of the training part "
+            f"A gap of 1 is {schema.gap:.6g} {unit}, the median gap of the training part "
             "(time_unit='auto')."
         ]
     gap = compute_median_dt(sequences)
     if SHORT_DT <= gap <= LONG_DT:
         return []
     return [
-        f"The median gap is {gap:.3g} {info.unit}, far from the time constants of about 1 that "
+        f"The median gap is {gap:.3g} {schema.unit}, far from the time constants of about 1 that "
         "cells begin with: time_unit='auto' would make it 1."
     ]

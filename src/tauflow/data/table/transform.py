@@ -11,16 +11,16 @@ from torch import Tensor
 
 from tauflow._internal.checks import check_positive
 from tauflow.batch import SequenceBatch
-from tauflow.data.card import DatasetCard, TaskData
+from tauflow.data.card import TaskData
 from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError, TimeError
 
 from .files import read_table
-from .info import TableInfo
 from .inputs import add_future_inputs, build_inputs, compute_lead_times
 from .options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
 from .scaling import scale_inputs, warn_constant_inputs
+from .schema import Schema
 from .sequences import Sequences, group_into_sequences
 from .table import Bools, Floats, Table
 from .task import append_input, compute_padded_dt
@@ -39,7 +39,7 @@ class NewTable:
     Args:
         table: its cells.
         sequences: which of its rows belong together.
-        card: of the task.
+        schema: by which it was read.
         x: inputs of every row, (R, I), in the precision asked for.
         observed: which of them were measured, (R, I).
         gap: how many of the unit of its times a gap of 1 is; ``None`` without times.
@@ -52,7 +52,7 @@ class NewTable:
 
     table: Table
     sequences: Sequences
-    card: DatasetCard
+    schema: Schema
     x: NDArray[Any]
     observed: Bools
     gap: float | None
@@ -80,18 +80,17 @@ class NewTable:
 
     def batch(self, first: int = 0, last: int | None = None) -> SequenceBatch:
         """Return sequences ``first`` to ``last``, padded, in which no target is marked as known."""
-        sequences, card = self.sequences.select_range(first, last), self.card
+        sequences, schema = self.sequences.select_range(first, last), self.schema
         valid = torch.from_numpy(sequences.valid())
-        is_class = card.task == "classify"
-        size = tuple(valid.shape) if card.per_step else (len(sequences),)
-        size = size if is_class else (*size, card.target_size)
+        size = tuple(valid.shape) if schema.per_step else (len(sequences),)
+        size = size if schema.is_class else (*size, len(schema.outputs))
         batch = SequenceBatch(
             x=torch.from_numpy(sequences.pad(self.x)),
-            y=torch.zeros(size, dtype=torch.int64 if is_class else torch.float32),
+            y=torch.zeros(size, dtype=torch.int64 if schema.is_class else torch.float32),
             dt=None if self.gap is None else self._compute_dt(sequences, self.gap),
             mask=None if bool(valid.all()) else valid,
             observed=torch.from_numpy(sequences.pad(self.observed)),
-            y_mask=torch.zeros_like(valid) if card.per_step else None,
+            y_mask=torch.zeros_like(valid) if schema.per_step else None,
         )
         if self.flagged is None:
             return batch
@@ -125,7 +124,7 @@ def transform_table(
         data: what :func:`tauflow.data.from_table` or :func:`tauflow.data.read_csv` returned.
         table: a table or the path of a file, as :func:`tauflow.data.from_table` takes it.
         lead_time: for next-step prediction with an input for the gap ahead: time from the last row
-            of each id to the one to predict, in the unit of the times, ``data.table.unit``.
+            of each id to the one to predict, in the unit of the times, ``data.schema.unit``.
         delimiter: character between the cells of a CSV file; by default that of the other table.
         decimal: sign before the decimals of numbers that are text; by default as in the other.
 
@@ -142,29 +141,31 @@ def transform_table(
         raise ArgumentError(
             f"data must be what from_table or read_csv returned, got {type(data).__name__}."
         )
-    info = data.table
-    if info is None:
+    schema = data.schema
+    if schema is None:
         raise ArgumentError(
             f"{data.card.name} is no table of your own; pass what from_table or read_csv returned."
         )
-    found = read_new_table(
-        data.card,
-        info,
-        table,
-        observed=True,
-        lead_time=lead_time,
-        delimiter=delimiter,
-        decimal=decimal,
-    )
+    said = {"lead_time": lead_time, "delimiter": delimiter, "decimal": decimal}
+    return transform(schema, table, **said)
+
+
+def transform(schema: Schema, table: Any, **said: Any) -> tuple[tuple[str, ...], SequenceBatch]:
+    """Return ids and sequences of a table; see :func:`transform_table`."""
+    if not schema.is_fitted:
+        raise ArgumentError(
+            "the schema is not fitted, so that no scale is known. Fit it to the table of the "
+            "training: schema.fit(table)."
+        )
+    found = read_new_table(schema, table, observed=True, **said)
     batch = found.batch()
-    if data.train.observed is None and not found.has_missing:
+    if not schema.observed and not found.has_missing:
         batch = replace(batch, observed=None)  # for models that do not take it
     return found.sequences.ids, batch
 
 
 def read_new_table(
-    card: DatasetCard,
-    info: TableInfo,
+    schema: Schema,
     table: Any,
     *,
     observed: bool,
@@ -176,8 +177,7 @@ def read_new_table(
     """Read another table as :func:`transform_table` does, without padding it yet.
 
     Args:
-        card: of the task.
-        info: what is known of its table.
+        schema: by which to read it.
         table: the other one.
         observed: whether the batches say which features are missing, where no inputs do.
         dtype: of the inputs, scaled in double precision.
@@ -185,60 +185,60 @@ def read_new_table(
         delimiter: between the cells of a file.
         decimal: sign before the decimals of numbers that are text.
     """
-    options, features = info.options, tuple(info.options.features or ())
+    features = tuple(schema.features or ())
     sheet = read_table(
         table,
-        options,
+        schema,
         delimiter=delimiter,
         decimal=decimal,
-        variables=info.variables or None,
-        is_strict=not info.named,
+        variables=schema.variables or None,
+        is_strict="features" in schema.decided,
         is_training_data=False,
     )
-    if options.id is not None:
-        sheet.check_name(options.id, "id")
-    times = None if options.time is None else _read_times(sheet, options.time, info)
-    inputs = build_inputs(sheet, features, info.categories, info.unseen)
-    sequences = group_into_sequences(sheet, options.id, options.time, times, sort=options.sort)
+    if schema.id is not None:
+        sheet.check_name(schema.id, "id")
+    times = None if schema.time is None else _read_times(sheet, schema.time, schema)
+    inputs = build_inputs(sheet, features, schema.categories, schema.unseen)
+    sequences = group_into_sequences(sheet, schema.id, schema.time, times, sort=schema.sort)
     later = None
-    if options.known:
+    if schema.known:
         if lead_time is not None:
             raise ArgumentError("ahead: the rows to predict say when they are. Leave it out.")
-        steps = card.horizon or 1
-        told = FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, 1) in info.inputs
-        inputs = add_future_inputs(inputs, options.known, steps, sequences, has_lead_times=told)
+        steps = schema.horizon or 1
+        told = FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, 1) in schema.inputs
+        inputs = add_future_inputs(inputs, schema.known, steps, sequences, has_lead_times=told)
         later = compute_lead_times(len(sequences.rows), steps, sequences)
-        sequences = _drop_rows_to_predict(sheet, info, sequences, steps)
-    if card.horizon and options.window is not None:  # it is predicted from the last window
+        sequences = _drop_rows_to_predict(sheet, schema, sequences, steps)
+    if schema.horizon and schema.window is not None:  # it is predicted from the last window
         lengths = sequences.lengths
-        sequences = sequences.crop(np.maximum(lengths - options.window, 0), lengths)
+        sequences = sequences.crop(np.maximum(lengths - schema.window, 0), lengths)
     count = len(inputs.columns)
-    standard = StandardScaler(info.x_mean[:count].numpy(), info.x_scale[:count].numpy())
+    standard = StandardScaler(schema.x_mean[:count].numpy(), schema.x_scale[:count].numpy())
     warn_constant_inputs(standard, inputs.columns, inputs.names, stacklevel=3)
     x, there = scale_inputs(standard, inputs.columns, inputs.names, dtype)
-    following = None if info.ahead is None else np.full(len(x), info.ahead)
+    following = None if schema.ahead is None else np.full(len(x), schema.ahead)
     if later is not None:
-        following = later if card.horizon else later[:, 0]
-    if LEAD_TIME_INPUT in info.inputs[count:] and later is not None:
+        following = later if schema.horizon else later[:, 0]
+    if LEAD_TIME_INPUT in schema.inputs[count:] and later is not None:
         assert following is not None
-        told = np.nan_to_num(following) / float(info.x_scale[count])
+        told = np.nan_to_num(following) / float(schema.x_scale[count])
         x, there = append_input(x, there, told)
-    elif LEAD_TIME_INPUT in info.inputs[count:]:
+    elif LEAD_TIME_INPUT in schema.inputs[count:]:
         following = _compute_lead_times(sequences, lead_time)
-        x, there = append_input(x, there, following / float(info.x_scale[count]))
+        x, there = append_input(x, there, following / float(schema.x_scale[count]))
     elif lead_time is not None:
         raise ArgumentError("ahead: the model has no input for the gap ahead. Leave it out.")
     flagged = None
-    if not (observed and len(info.inputs) == x.shape[1]):
-        flagged = _find_indicator_features(info, there[sequences.rows])
-    gap = None if times is None else info.gap
+    if not (observed and len(schema.inputs) == x.shape[1]):
+        flagged = _find_indicator_features(schema, there[sequences.rows])
+    gap = None if times is None else schema.gap
     return NewTable(
-        *(sheet, sequences, card, x, there, gap, following), flagged=flagged, fill=info.fill
+        *(sheet, sequences, schema, x, there, gap, following), flagged=flagged, fill=schema.fill
     )
 
 
 def _drop_rows_to_predict(
-    table: Table, info: TableInfo, sequences: Sequences, steps: int
+    table: Table, schema: Schema, sequences: Sequences, steps: int
 ) -> Sequences:
     """Return the sequences without their last rows, which are those to predict.
 
@@ -246,18 +246,17 @@ def _drop_rows_to_predict(
         DataError: there are too few rows, or such a row lacks what is known ahead, or holds what is
             to be predicted.
     """
-    options = info.options
     rows = f"the last {'row' if steps == 1 else f'{steps} rows'} of each id"
     short = sequences.lengths <= steps
     if short.any():
         raise DataError(
             f"{table.where}: id {sequences.ids[int(np.argmax(short))]!r} has too few rows: {rows} "
-            f"are for what is known ahead ({', '.join(options.known or ())}), and others come "
+            f"are for what is known ahead ({', '.join(schema.known or ())}), and others come "
             "before them."
         )
     place = np.arange(len(sequences.rows)) - np.repeat(sequences.ends, sequences.lengths)
     ahead = sequences.rows[place >= -steps]
-    for column in options.known or ():
+    for column in schema.known or ():
         empty = ahead[table.find_missing(column)[ahead]]
         if empty.size:
             raise DataError(
@@ -265,23 +264,23 @@ def _drop_rows_to_predict(
                 f"{rows}, which "
                 "are those to predict. Fill it in."
             )
-    given = {*(options.known or ()), *(options.static or ()), *dict(info.categories)}
-    outputs = options.targets or [n for n in options.features or () if n not in given]
+    given = {*(schema.known or ()), *(schema.static or ()), *dict(schema.categories)}
+    outputs = schema.targets or [n for n in schema.features or () if n not in given]
     for column in outputs:
         full = ahead[~table.find_missing(column)[ahead]] if column in table.columns else ahead[:0]
         if full.size:
             raise DataError(
                 f"{table.describe_value(int(full[0]), column)}, which is to be predicted: {rows} "
                 "are those "
-                f"to predict, with {', '.join(options.known or ())} alone. Add such rows."
+                f"to predict, with {', '.join(schema.known or ())} alone. Add such rows."
             )
     return sequences.crop(np.zeros_like(sequences.lengths), sequences.lengths - steps)
 
 
-def _read_times(table: Table, column: str, info: TableInfo) -> Times:
+def _read_times(table: Table, column: str, schema: Schema) -> Times:
     table.check_name(column, "time")
-    times = read_times(table, column, info.options.unit, skip_date_check=not info.dated)
-    if times.dated != info.dated:
+    times = read_times(table, column, schema.unit, skip_date_check=not schema.dated)
+    if times.dated != schema.dated:
         kinds = ("dates", "numbers") if times.dated else ("numbers", "dates")
         raise TimeError(
             f"{table.where}: times of column {column!r} are {kinds[0]}, but {kinds[1]} in the "
@@ -304,10 +303,10 @@ def _compute_lead_times(sequences: Sequences, after_last: float | None) -> Float
     return found
 
 
-def _find_indicator_features(info: TableInfo, observed: Bools) -> tuple[int, ...]:
+def _find_indicator_features(schema: Schema, observed: Bools) -> tuple[int, ...]:
     """Return which of the inputs, of those that are there, (R, I), have one that says so."""
     count = observed.shape[1]
-    names, more = info.inputs[:count], set(info.inputs[count:])
+    names, more = schema.inputs[:count], set(schema.inputs[count:])
     flagged = tuple(
         place for place in range(count) if INDICATOR_NAME_FORMAT.format(names[place]) in more
     )

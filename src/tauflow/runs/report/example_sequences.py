@@ -66,11 +66,11 @@ def predict_examples(
     places = _find_worst_features(batch, predicted, features)
     batch, predicted = batch[:sequences], predicted[:sequences]
     unit = data.card.time_unit
-    if data.table is not None:  # people know their data in the units of their table
-        unit, dt = data.table.unit, None if batch.dt is None else batch.dt * data.table.gap
-        batch = replace(batch, y=data.table.unscale(batch.y), dt=dt)
-        predicted = data.table.unscale(predicted)
-    ids = () if data.table is None else data.table.ids["test"]
+    if data.schema is not None:  # people know their data in the units of their table
+        unit, dt = data.schema.unit, None if batch.dt is None else batch.dt * data.schema.gap
+        batch = replace(batch, y=data.schema.unscale(batch.y), dt=dt)
+        predicted = data.schema.unscale(predicted)
+    ids = () if data.schema is None else data.schema.ids["test"]
     found = [
         _make_example(batch, predicted, number, places, unit, ids) for number in range(len(batch))
     ]

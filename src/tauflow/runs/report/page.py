@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tauflow.analysis.memory_length import memory_length
-from tauflow.data.table.info import TableInfo
+from tauflow.data.table.schema import Schema
 from tauflow.models.registry import get_model_info
 from tauflow.runs.results import RunRecord
 from tauflow.runs.task import TaskRun
@@ -129,21 +129,21 @@ def write_run_report(run: TaskRun) -> Path:
             *([plot_predictions(samples, card)] if samples else []),
             curves,
         ],
-        notes=(*run.notes, *(card.notes if run.data.table is not None else ())),
+        notes=(*run.notes, *(card.notes if run.data.schema is not None else ())),
     )
     page = replace(page, tiles=[*page.tiles, *_make_memory_tiles(run)])
-    if run.data.table is not None:
-        page = _add_scores(_add_table_sections(page, run, run.data.table), [run])
+    if run.data.schema is not None:
+        page = _add_scores(_add_table_sections(page, run, run.data.schema), [run])
     return write_page(page, run.report)
 
 
-def _add_table_sections(page: Page, run: TaskRun, info: TableInfo) -> Page:
+def _add_table_sections(page: Page, run: TaskRun, schema: Schema) -> Page:
     """Return a page with what there is to say of a table of a user's own."""
     found = predict_samples(run.model, run.data)
-    is_class = info.y_scale is None
+    is_class = schema.y_scale is None
     return replace(
         page,
-        pictures=[*(plot_classes(found, info.outputs) if is_class else []), *page.pictures],
+        pictures=[*(plot_classes(found, schema.outputs) if is_class else []), *page.pictures],
         understood=describe_columns(run.data),
         listings=[*list_target_errors(found, run.data), *list_worst_ids(found, run.data)],
         command=make_predict_command(run),
@@ -206,7 +206,7 @@ def write_comparison(runs: Sequence[TaskRun]) -> Path:
                 [CurvePanel(one.row, [one], level, name) for one in records], metric
             )
         ],
-        notes=card.notes if first.data.table is not None else (),
+        notes=card.notes if first.data.schema is not None else (),
     )
     return write_page(_add_scores(page, runs), first.directory.parent / "comparison.html")
 

@@ -30,8 +30,8 @@ class SamplePredictions:
 @torch.no_grad()
 def predict_samples(model: nn.Module, data: TaskData) -> SamplePredictions:
     """Return what a model makes of the test part of a user's own table."""
-    info, card = data.table, data.card
-    assert info is not None
+    schema, card = data.schema, data.card
+    assert schema is not None
     parts = []
     for first in range(0, len(data.test), _BATCH_SIZE):
         batch = data.test[first : first + _BATCH_SIZE]
@@ -42,7 +42,7 @@ def predict_samples(model: nn.Module, data: TaskData) -> SamplePredictions:
         if card.task == "classify":
             found = found.softmax(-1)
         else:
-            found, y = info.unscale(found), info.unscale(y)
+            found, y = schema.unscale(found), schema.unscale(y)
         if card.per_step:
             counts = batch.mask if batch.y_mask is None else batch.y_mask
             counts = torch.ones(found.shape[:2], dtype=torch.bool) if counts is None else counts

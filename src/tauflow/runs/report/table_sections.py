@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.table.info import TableInfo
 from tauflow.data.table.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
+from tauflow.data.table.schema import Schema
 from tauflow.export.files import PREDICTOR
 from tauflow.runs.baselines import compute_missing_season_share, make_seasonal_naive
 from tauflow.runs.task import TaskRun
@@ -44,29 +44,29 @@ def make_predict_command(run: TaskRun) -> str:
 
     Of a forecast with any gaps, the next row is looked for as far ahead as rows are on average.
     """
-    info = run.data.table
-    if info is None or not (run.directory / PREDICTOR).is_file():
+    schema = run.data.schema
+    if schema is None or not (run.directory / PREDICTOR).is_file():
         return ""
     words = ["tauflow", "predict", str(run.directory), "--csv", "new.csv", "--out", "answers.csv"]
-    if LEAD_TIME_INPUT in info.inputs and not info.options.known:
-        words += ["--lead-time", f"{info.ahead:.4g}"]
+    if LEAD_TIME_INPUT in schema.inputs and not schema.known:
+        words += ["--lead-time", f"{schema.ahead:.4g}"]
     return shlex.join(words)
 
 
 def describe_needed_columns(data: TaskData) -> str:
     """Return what a table must hold for the model to predict from it."""
-    info, card = data.table, data.card
-    assert info is not None
+    schema, card = data.schema, data.card
+    assert schema is not None
     if not card.forecast:
         return "The new table has the columns of this one; the target is not needed."
-    features = info.inputs[: card.target_size // (card.horizon or 1)]
-    names = _join_names(info.options.targets or features)
+    features = schema.inputs[: card.target_size // (card.horizon or 1)]
+    names = _join_names(schema.targets or features)
     told = f"The new table has the columns of this one, among them {names}, without which nothing "
     told += "can be predicted."
-    if not info.options.known:
+    if not schema.known:
         return told
-    count, of = card.horizon or 1, "" if info.options.id is None else " of each id"
-    said = _join_names([*filter(None, [info.options.time]), *info.options.known])
+    count, of = card.horizon or 1, "" if schema.id is None else " of each id"
+    said = _join_names([*filter(None, [schema.time]), *schema.known])
     if count == 1:
         return f"{told} The last row{of} is the one to predict: with {said}, and {names} empty."
     return (
@@ -83,23 +83,23 @@ def _join_names(names: Sequence[str]) -> str:
 
 def describe_columns(data: TaskData) -> Pairs:
     """Return what was made of the columns of a table."""
-    info, card = data.table, data.card
-    assert info is not None
-    options, targets = info.options, info.options.targets
-    shares = _compute_missing_shares(data, info)
+    schema, card = data.schema, data.card
+    assert schema is not None
+    options, targets = schema, schema.targets
+    shares = _compute_missing_shares(data, schema)
     told = [f"{name} ({100 * share:.2g} % missing)" if share else name for name, share in shares]
     rest = [f"and {len(told) - _MAX_NAMES} more"] if len(told) > _MAX_NAMES else []
     train, valid, test = card.sizes
     known = [
-        ("task", f"{info.task}, {_describe_targets(card)}"),
+        ("task", f"{schema.task}, {_describe_targets(card)}"),
         ("id", options.id),
-        ("time", _describe_time(info)),
+        ("time", _describe_time(schema)),
         ("a gap of 1", card.time_unit),
         ("group", options.group),
         ("target", ", ".join(targets) or "the next values of all features"),
-        ("classes", ", ".join(info.outputs[:_MAX_NAMES]) if info.y_scale is None else None),
+        ("classes", ", ".join(schema.outputs[:_MAX_NAMES]) if schema.y_scale is None else None),
         ("features", ", ".join(told[:_MAX_NAMES] + rest)),
-        ("other inputs", ", ".join(name for name in info.inputs if name not in dict(shares))),
+        ("other inputs", ", ".join(name for name in schema.inputs if name not in dict(shares))),
         ("sequences", f"{train} for training, {valid} for validation, {test} for the test"),
         ("split", card.split),
     ]
@@ -117,21 +117,21 @@ def _format_rows(count: int) -> str:
     return "row" if count == 1 else f"{count} rows"
 
 
-def _describe_time(info: TableInfo) -> str:
-    if info.options.time is None:
+def _describe_time(schema: Schema) -> str:
+    if schema.time is None:
         return "none: rows are one step apart"
-    kind = "dates, counted in" if info.dated else "numbers, in"
-    return f"{info.options.time} ({kind} {info.unit})"
+    kind = "dates, counted in" if schema.dated else "numbers, in"
+    return f"{schema.time} ({kind} {schema.unit})"
 
 
-def _compute_missing_shares(data: TaskData, info: TableInfo) -> list[tuple[str, float]]:
+def _compute_missing_shares(data: TaskData, schema: Schema) -> list[tuple[str, float]]:
     """Return the features, and the share of the rows of all parts in which each is missing."""
-    added = {LEAD_TIME_INPUT, *map(INDICATOR_NAME_FORMAT.format, info.inputs)}
+    added = {LEAD_TIME_INPUT, *map(INDICATOR_NAME_FORMAT.format, schema.inputs)}
     added |= {
         FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, step)
         for step in range(1, (data.card.horizon or 0) + 1)
     }
-    names = [name for name in info.inputs if name not in added]
+    names = [name for name in schema.inputs if name not in added]
     rows, absent = 0, torch.zeros(len(names))
     for part in (data.train, data.valid, data.test):
         if part is None:
@@ -141,8 +141,8 @@ def _compute_missing_shares(data: TaskData, info: TableInfo) -> list[tuple[str, 
         for place, name in enumerate(names):
             if part.observed is not None:
                 absent[place] += (~part.observed[..., place] & there).sum()
-            elif INDICATOR_NAME_FORMAT.format(name) in info.inputs:
-                measured = part.x[..., info.inputs.index(INDICATOR_NAME_FORMAT.format(name))] > 0
+            elif INDICATOR_NAME_FORMAT.format(name) in schema.inputs:
+                measured = part.x[..., schema.inputs.index(INDICATOR_NAME_FORMAT.format(name))] > 0
                 absent[place] += (~measured & there).sum()
     return list(zip(names, (absent / max(rows, 1)).tolist(), strict=True))
 
@@ -152,13 +152,13 @@ def list_target_errors(predictions: SamplePredictions, data: TaskData) -> list[L
 
     First comes what is far off for how much it varies; of a forecast over a horizon, the next row.
     """
-    info = data.table
-    assert info is not None
-    if info.y_scale is None or info.y_mean is None or len(info.outputs) < 2:
+    schema = data.schema
+    assert schema is not None
+    if schema.y_scale is None or schema.y_mean is None or len(schema.outputs) < 2:
         return []
     ours = (predictions.predicted - predictions.truth).square().nanmean(0).sqrt()
-    mean = (info.y_mean.to(predictions.truth) - predictions.truth).square().nanmean(0).sqrt()
-    scores, order = {"model": ours, "training mean": mean}, (ours / info.y_scale).argsort()
+    mean = (schema.y_mean.to(predictions.truth) - predictions.truth).square().nanmean(0).sqrt()
+    scores, order = {"model": ours, "training mean": mean}, (ours / schema.y_scale).argsort()
     title, caption = "Errors of each target", "the worst first"
     places = order.flip(0).tolist()
     if data.card.horizon:
@@ -170,7 +170,7 @@ def list_target_errors(predictions: SamplePredictions, data: TaskData) -> list[L
             caption += f"; a season ago: that of {_format_rows(season)} before"
             caption += ", or as now where a window holds none" if lacking else ""
         places = list(range(len(ours)))
-    rows = [[info.outputs[n], *(f"{one[n]:.4g}" for one in scores.values())] for n in places]
+    rows = [[schema.outputs[n], *(f"{one[n]:.4g}" for one in scores.values())] for n in places]
     caption = f"Root mean squared test errors in units of the table, {caption}."
     return [Listing(title, ("target", *scores), rows, caption)]
 
@@ -186,14 +186,14 @@ def list_worst_ids(predictions: SamplePredictions, data: TaskData) -> list[Listi
 
     An id that was cut into windows is listed once, and a single one not at all.
     """
-    info = data.table
-    assert info is not None
-    ids = list(dict.fromkeys(info.ids["test"]))
+    schema = data.schema
+    assert schema is not None
+    ids = list(dict.fromkeys(schema.ids["test"]))
     if len(ids) < 2:
         return []
     places = {name: place for place, name in enumerate(ids)}
-    owners = torch.tensor([places[name] for name in info.ids["test"]])[predictions.sequence_index]
-    if info.y_scale is None:
+    owners = torch.tensor([places[name] for name in schema.ids["test"]])[predictions.sequence_index]
+    if schema.y_scale is None:
         each = predictions.predicted.gather(1, predictions.truth.unsqueeze(1)).squeeze(1)
         scores = _average_by_sequence(each, owners, len(ids))
         wrong = predictions.predicted.argmax(1) != predictions.truth
@@ -203,14 +203,14 @@ def list_worst_ids(predictions: SamplePredictions, data: TaskData) -> list[Listi
         caption = "Test ids with a wrong answer; first the one whose true class was held for least "
         caption += "likely, on average over its rows." if data.card.per_step else "likely."
     else:
-        scaled = (predictions.predicted - predictions.truth) / info.y_scale
+        scaled = (predictions.predicted - predictions.truth) / schema.y_scale
         scores = _average_by_sequence(scaled.square().nanmean(1), owners, len(ids)).sqrt()
         order = scores.argsort(descending=True)
         headers = ("id", "error")
         caption = "Test ids by root mean squared error, in standard deviations of the targets."
-        if len(info.outputs) == 1:
-            scores = scores * float(info.y_scale)
-            caption = f"Test ids by root mean squared error, in units of {info.outputs[0]!r}."
+        if len(schema.outputs) == 1:
+            scores = scores * float(schema.y_scale)
+            caption = f"Test ids by root mean squared error, in units of {schema.outputs[0]!r}."
     rows = [[ids[n], f"{scores[n]:.4g}"] for n in order.tolist() if not scores[n].isnan()]
     return [Listing("Worst ids", headers, rows[:_MAX_IDS], caption)] if rows else []
 

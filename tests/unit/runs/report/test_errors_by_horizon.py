@@ -49,7 +49,7 @@ def test_a_known_season_is_something_to_compare_with(season):
     assert found == pytest.approx([3.0 * rows for rows in ago], rel=1e-3)
     assert f"a season ago: that of {season} rows before" in listing.caption
     assert dict(score_baselines(data, "mse"))["seasonal naive"] == pytest.approx(
-        sum((error / float(data.table.y_scale[0])) ** 2 for error in found) / 3, rel=1e-3
+        sum((error / float(data.schema.y_scale[0])) ** 2 for error in found) / 3, rel=1e-3
     )
 
 
@@ -77,7 +77,7 @@ def test_missing_values_are_what_was_measured_before_them(missing):
     for name, column in (("persistence", 3), ("seasonal naive", 4)):
         squares = [float(row[column]) ** 2 for row in listing.rows]
         assert np.average(squares, weights=counts) / float(
-            data.table.y_scale[0]
+            data.schema.y_scale[0]
         ) ** 2 == pytest.approx(scores[name], rel=1e-3)
 
 

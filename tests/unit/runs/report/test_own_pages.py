@@ -63,7 +63,7 @@ def test_the_page_of_classes(file):
         assert f"<dd>{told}</dd>" in page
     assert "<h2>Classes</h2>" in page
     assert page.count("data:image/svg+xml;base64,") == 2
-    found, ids = predict_samples(run.model, run.data), run.data.table.ids["test"]
+    found, ids = predict_samples(run.model, run.data), run.data.schema.ids["test"]
     probabilities = found.predicted.gather(1, found.truth[:, None]).squeeze(1)
     worst = ids[int(probabilities.argmin())]
     assert rows_under(page, "Worst ids")[0] == [worst, f"{float(probabilities.min()):.4g}"]

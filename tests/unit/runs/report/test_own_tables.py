@@ -62,7 +62,7 @@ def test_parts_may_be_made_by_group_or_by_time(tmp_path):
     for read, table in ((from_table, frame), (read_csv, tmp_path / "visits.csv")):
         grouped = read(table, target="died", group="ward", **SAID)
         wards = [
-            {int(name) // 5 for name in grouped.table.ids[part]}
+            {int(name) // 5 for name in grouped.schema.ids[part]}
             for part in ("train", "valid", "test")
         ]
         assert sum(map(len, wards)) == len(set.union(*wards)) == 12
@@ -75,7 +75,7 @@ def test_predictions_are_shown_in_the_units_of_the_table():
     data = from_table(frame, target="y", missing="inputs", **SAID)
     model, _ = trained(data, lambda width, size, each: tauflow.GRU(width, size))
     shown = predict_examples(model, data, sequences=1)[0]
-    truth = frame[frame["patient"].astype(str) == data.table.ids["test"][0]]["y"]
+    truth = frame[frame["patient"].astype(str) == data.schema.ids["test"][0]]["y"]
     assert shown.truth[0] == pytest.approx(truth.tolist(), rel=1e-4)
     assert np.mean(shown.predicted[0]) == pytest.approx(truth.mean(), abs=2.0)
     elapsed = frame["hours"][truth.index]

@@ -115,13 +115,13 @@ def test_windows_of_one_series_are_no_ids():
 def test_an_id_is_listed_once_however_many_windows_it_has():
     houses = pandas.concat([load(60).assign(house=f"h{n}") for n in range(20)])
     data = from_table(houses, id="house", time="hour", target="kW", window=24, horizon=2)
-    ids = data.table.ids["test"]
+    ids = data.schema.ids["test"]
     names = list(dict.fromkeys(ids))
     assert len(ids) > len(names) > 1
     wrong = torch.tensor([float(names.index(name)) for name in ids])
     truth = torch.zeros(len(ids), 2, dtype=torch.float64)
     found = SamplePredictions(
-        truth + wrong[:, None] * data.table.y_scale, truth, torch.arange(len(ids))
+        truth + wrong[:, None] * data.schema.y_scale, truth, torch.arange(len(ids))
     )
     (listing,) = list_worst_ids(found, data)
     assert [name for name, _ in listing.rows] == names[::-1][:10]
@@ -130,7 +130,7 @@ def test_an_id_is_listed_once_however_many_windows_it_has():
 
 def test_ids_that_were_told_right_are_not_among_the_worst():
     data = from_table(visits(), id="patient", target="died")
-    ids, truth = data.table.ids["test"], data.test.y
+    ids, truth = data.schema.ids["test"], data.test.y
     sure = torch.full((len(ids), 2), 0.4)
     sure[torch.arange(len(ids)), truth] = 0.6
     assert list_worst_ids(SamplePredictions(sure, truth, torch.arange(len(ids))), data) == []

@@ -1,0 +1,42 @@
+"""Names of options of a table, and what other libraries call them."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+
+from tauflow._internal.registry import suggest_name
+from tauflow.errors import OptionError
+
+from .options import TableOptions
+
+_OPTION_ALIASES = {
+    **dict.fromkeys(("sep", "separator"), "delimiter"),
+    **dict.fromkeys(("na", "missing_values", "null_values"), "na_values"),
+    **dict.fromkeys(("index", "ids", "subject"), "id"),
+    **dict.fromkeys(("y", "label", "labels", "outcome"), "target"),
+    **dict.fromkeys(("X", "x", "columns", "usecols", "inputs"), "features"),
+    **dict.fromkeys(("date_format", "format"), "time_format"),
+    **dict.fromkeys(("seed", "random_state"), "split_seed"),
+    **dict.fromkeys(("test_size", "train_size"), "split"),
+    "unit": "time_unit",
+}
+"""What pandas, scikit-learn and others call options, with their names here."""
+
+
+def check_option_names(options: Iterable[str]) -> None:
+    """Raise :class:`OptionError` if a table has no such option."""
+    known = [one.name for one in fields(TableOptions)]
+    wrong = next((name for name in options if name not in known), None)
+    if wrong is None:
+        return
+    if wrong in ("categorical", "categories", "dtype"):
+        advice = (
+            " A column of text is categorical; so are codes where the dtype says so: "
+            "table.astype({'ward': 'category'})."
+        )
+    elif wrong in _OPTION_ALIASES:
+        advice = f" Here it is called {_OPTION_ALIASES[wrong]!r}."
+    else:
+        advice = suggest_name(wrong, [*known, "missing"])
+    raise OptionError(
+        f"a table has no option {wrong!r}.{advice} Options: missing, {', '.join(known)}."
+    )

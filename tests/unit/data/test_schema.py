@@ -1,0 +1,149 @@
+"""A schema is guessed, edited, fitted, saved and applied to any table."""
+
+import json
+from dataclasses import fields
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from own_tables import by_id, visits
+
+from tauflow.data import Schema, TableOptions, from_table
+from tauflow.data.table.roles import guess_roles
+from tauflow.errors import (
+    ArgumentError,
+    DataError,
+    DataNotFoundError,
+    OptionError,
+    UnknownNameError,
+)
+
+SAID = {"id": "patient", "time": "hours", "target": "died"}
+
+
+@pytest.fixture
+def frame():
+    """A table with all kinds of columns: static text, a note, a copy of the times."""
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame(visits())
+    frame["sex"] = np.repeat(["f", "m"] * 6, 3)
+    frame["year"] = 1990 + np.tile([0, 1, 2], 12)
+    frame["note"] = [f"text {k}" for k in range(36)]
+    frame["note"] = frame["note"].where(frame.index > 0, "x")
+    frame["level"] = rng.normal(size=36)
+    return frame
+
+
+def test_a_guess_says_why_and_reads_the_table(frame):
+    schema = Schema.guess(frame)
+    assert (schema.id, schema.time, schema.targets) == ("patient", "hours", ("died",))
+    assert schema.static == ("sex",)
+    assert not schema.is_fitted
+    assert schema.reasons[:2] == (
+        "Id: 'patient' (12 different values; 'hours' runs forward within each).",
+        "Time: 'hours' (runs forward within each 'patient').",
+    )
+    assert schema.load(frame).schema.inputs[-2:] == ("sex=f", "sex=m")
+    assert Schema.guess(frame, time="year").time == "year"
+    with pytest.raises(OptionError, match=r"no option 'label'\. Here it is called 'target'"):
+        Schema.guess(frame, label="died")
+    spread = pandas.DataFrame({"month": [1, 2, 3] * 9, "year": np.repeat(range(9), 3), "a": 1.5})
+    with pytest.raises(DataError, match=r"roles do not fit: .* spread over the columns"):
+        Schema.guess(spread)
+
+
+def test_its_roles_are_those_of_the_guess(frame):
+    guess = guess_roles(frame, {})
+    assert guess.schema.roles == {name: role.name for name, role in guess.roles.items()}
+
+
+def test_an_edit_changes_what_is_named_and_is_not_fitted(frame):
+    fitted = Schema.guess(frame).fit(frame)
+    assert fitted.is_fitted
+    assert set(fitted.decided) <= {"features", "task", "per_step"}
+    edited = fitted.replace(time="year")
+    assert (edited.time, edited.id, edited.is_fitted) == ("year", "patient", False)
+    assert [line.split(":")[0] for line in edited.reasons] == ["Id", "Target", "Static"]
+    again = edited.replace(time="hours").fit(frame)
+    assert again == fitted
+    assert again != fitted.replace(target="level").fit(frame)
+    with pytest.raises(OptionError, match="no option 'colour'"):
+        fitted.replace(colour="red")
+    with pytest.raises(UnknownNameError, match="task"):
+        fitted.replace(task="guessing")
+    with pytest.raises(ArgumentError, match="not fitted, so that no scale is known"):
+        edited.transform(frame)
+
+
+def test_options_alone_make_the_schema_of_from_table():
+    data = Schema(**SAID).load(visits())
+    other = from_table(visits(), **SAID)
+    assert data.schema == other.schema
+    assert torch.equal(data.train.x, other.train.x)
+    assert repr(other.schema) == "Schema(id='patient', time='hours', target='died')"
+
+
+@pytest.mark.parametrize("missing", ["observed", "inputs"])
+def test_the_training_part_is_what_the_schema_makes_of_its_rows(missing):
+    table = pandas.DataFrame(visits())
+    table.loc[[4, 9, 20], "a"] = np.nan
+    data = from_table(table, missing=missing, **SAID)
+    batch = data.schema.transform(table)
+    for place, name in enumerate(dict.fromkeys(table["patient"])):
+        one = by_id(data)[name][1]
+        assert torch.equal(batch.x[place], one.x[0])
+        assert torch.equal(batch.dt[place], one.dt[0])
+        assert batch.observed is None or torch.equal(batch.observed[place], one.observed[0])
+    assert (batch.observed is None) == (missing == "inputs")
+
+
+def test_json_gives_it_back(tmp_path, frame):
+    fitted = Schema.guess(frame).replace(split={"train": ["p00", "p01"], "test": ["p02"]})
+    frame = frame[frame["patient"] < "p03"]
+    fitted = fitted.fit(frame)
+    text = fitted.to_json(tmp_path / "schema.json")
+    for source in (text, tmp_path / "schema.json", str(tmp_path / "schema.json")):
+        back = Schema.from_json(source)
+        assert {one.name for one in fields(back)} == {one.name for one in fields(fitted)}
+        assert back.to_dict() == fitted.to_dict()
+        assert back.split == fitted.split
+        assert str(back) == str(fitted)
+        assert torch.equal(back.transform(frame).x, fitted.transform(frame).x)
+    assert "p05" not in text
+    plain = Schema(**SAID)
+    assert Schema.from_json(plain.to_json()) == plain
+    assert isinstance(plain, TableOptions)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "of version 2, and this tauflow reads up to 1"),
+        ({"gap": "wide"}, "no schema that to_json wrote .gap must be a float"),
+        ({"task": "guess"}, "no schema that to_json wrote .*task"),
+        ({"colour": 1}, "no schema that to_json wrote"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, change, message):
+    facts = json.loads(Schema(**SAID).to_json())
+    with pytest.raises(DataError, match=message):
+        Schema.from_json(json.dumps({**facts, **change}))
+    (tmp_path / "a.json").write_text("[1, 2")
+    with pytest.raises(DataError, match="no schema that to_json wrote"):
+        Schema.from_json(tmp_path / "a.json")
+    with pytest.raises(DataNotFoundError, match=r"b\.json cannot be read"):
+        Schema.from_json(tmp_path / "b.json")
+
+
+def test_it_is_printed_with_all_columns(frame):
+    text = str(Schema.guess(frame).fit(frame))
+    lines = {line.split()[0]: line for line in text.splitlines()}
+    assert set(frame.columns) <= set(lines)
+    assert "static" in lines["sex"]
+    assert "categories f, m" in lines["sex"]
+    assert "mean" in lines["level"]
+    assert "one target per id: classes no, yes." in text
+    assert "a gap of 1 is 2 of them" in text
+    assert "Split: 0.7, 0.15, 0.15, by id, seed 0." in text
+    assert "Times: a gap of 1 is the median gap." in str(Schema(**SAID))
