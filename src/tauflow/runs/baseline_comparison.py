@@ -10,12 +10,12 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.errors import MissingExtraError
 from tauflow.training.eval_mode import evaluation_mode
+from tauflow.training.metric_choice import SINGLE_CLASS_METRICS, get_positive_class
 from tauflow.training.metrics import METRICS, predict
 
 from .baselines import make_baseline_models
 from .boosting import BOOSTING_NAME, MAX_OUTPUTS, fit_gradient_boosting
 from .intervals import Clusters, Interval, compute_score_interval, make_clusters
-from .metric_choice import SINGLE_CLASS_METRICS, get_positive_class
 
 _BATCH_SIZE = 512
 

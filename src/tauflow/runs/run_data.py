@@ -15,10 +15,10 @@ from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
 from tauflow.training.defaults import select_epoch_by_loss
+from tauflow.training.metric_choice import choose_metrics
 from tauflow.training.recipe import Recipe
 
 from .job import DatasetSpec, Job, Say, load_dataset, say_nothing
-from .metric_choice import choose_metrics
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,13 @@ def load_run_data(
     found = _load(source, spec, data_dir, dataset_options)
     measured = choose_metrics(found.data, metrics)
     card = found.data.card
-    card = replace(card, metric=measured.monitor, notes=(*card.notes, *measured.notes))
+    notes = measured.notes
+    if notes and not metrics:
+        notes = (
+            *notes,
+            "The validation loss selects the epoch; --metric chooses another metric for both.",
+        )
+    card = replace(card, metric=measured.monitor, notes=(*card.notes, *notes))
     if isinstance(source, CsvFile):
         for note in card.notes:
             say(note)

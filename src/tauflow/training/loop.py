@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from .checkpoint import Checkpoint, check_numbers
 from .curriculum import get_stage_length
 from .distributed import DistributedContext
 from .loss_warnings import warn_loss_increase
+from .metric_choice import choose_task_metrics, score_shown_metrics
 from .metrics import evaluate_all
 from .model_options import collect_model_options
 from .progress import progress_bar
@@ -99,8 +101,9 @@ def train(
             outputs. Default ``"auto"``: cross entropy for integer targets, mean squared error for
             others.
         metric: the same, of :data:`~tauflow.training.METRICS`; less is better of a function, unless
-            it has an attribute ``higher_is_better`` that is true. Default ``"auto"``: accuracy for
-            losses of classes, else the loss.
+            it has an attribute ``higher_is_better`` that is true. Default ``"auto"``: that of the
+            card of a task, but ``"auroc"`` for a table of which one of two classes is below 30 % of
+            the training targets; without a task, accuracy for losses of classes, else the loss.
         recipe: the protocol; by default ``Recipe()``, with the last weights if there are no
             validation data.
         seed: of the order and of the model's random numbers; 0 or larger.
@@ -138,6 +141,8 @@ def train(
     check_argument_types(model, splits, recipe)
     data = splits["train"]
     assert data is not None
+    choice = choose_task_metrics(train, metric)
+    metric = metric if choice is None else choice.monitor
     recipe = recipe or Recipe(select="last" if splits["valid"] is None else "best")
     measures = Objectives.from_arguments(loss, metric, recipe, data, card)
     check_training(model, splits, measures, recipe)
@@ -157,15 +162,9 @@ def train(
     ranks.assert_equal({**facts, "resume": resume, **also})
     if resume and run_dir is None:
         raise ArgumentError("resume=True needs a run_dir to resume from. Pass the directory.")
-    directory = None
-    if run_dir is not None:
-        facts |= {"ranks": ranks.world_size} if ranks.is_distributed else {}
-        if ranks.is_main:
-            facts |= {
-                "fingerprint": compute_fingerprint(model, splits),
-                "model": collect_model_options(model),
-            }
-        directory = RunDirectory(Path(run_dir), facts)
+    directory = (
+        None if run_dir is None else _make_run_directory(run_dir, facts, model, splits, ranks)
+    )
     selection = BestWeights(measures.monitor, recipe)
     with ExitStack() as stack:
         if directory is not None:
@@ -187,11 +186,26 @@ def train(
     model.eval()
     best_epoch = selection.epoch or len(run.history)
     _check_selected_scores(run.history[best_epoch - 1], splits)
-    return TrainingResult.from_history(
+    result = TrainingResult.from_history(
         run.history,
         best_epoch=best_epoch,
         parameters=sum(parameter.numel() for parameter in run.parameters),
     )
+    scores = score_shown_metrics(model, train, choice, recipe.eval_batch_size, ranks, to)
+    notes = () if choice is None else choice.notes
+    return replace(result, metric=measures.metric.name, scores=scores, notes=notes)
+
+
+def _make_run_directory(
+    path: Path, facts: dict[str, Any], model: nn.Module, splits: Splits, ranks: DistributedContext
+) -> RunDirectory:
+    """Return the directory of a run, with what tells it from others; nothing is written yet."""
+    if ranks.is_distributed:
+        facts = {**facts, "ranks": ranks.world_size}
+    if ranks.is_main:
+        fingerprint = compute_fingerprint(model, splits)
+        facts = {**facts, "fingerprint": fingerprint, "model": collect_model_options(model)}
+    return RunDirectory(Path(path), facts)
 
 
 def _train_epochs(

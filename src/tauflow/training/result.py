@@ -1,5 +1,6 @@
 """What a training run reports."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +24,12 @@ class TrainingResult:
         seconds_per_epoch: mean over the epochs.
         parameters: number of trainable scalars.
         epochs: number of epochs.
+        metric: name of the metric.
+        scores: of the selected weights, by split (``"valid"``, ``"test"``) and name of the metric:
+            all that reports show for a task of :func:`tauflow.data.from_table`, if ``train`` was
+            given it and no metric. Errors are in units of the targets that training saw. Average
+            precision is of the second class, or of a rare first one. ``None`` for other data.
+        notes: why these metrics were chosen, where that does not go without saying.
     """
 
     history: tuple[dict[str, Any], ...]
@@ -34,6 +41,9 @@ class TrainingResult:
     seconds_per_epoch: float
     parameters: int
     epochs: int
+    metric: str = ""
+    scores: Mapping[str, Mapping[str, float]] | None = None
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def from_history(

@@ -8,13 +8,16 @@ import pytest
 import torch
 from sklearn import metrics as sk
 
+import tauflow
 from tauflow.data import TableOptions, from_table
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
+from tauflow.models.spec import ModelSpec
 from tauflow.runs import baseline_comparison
 from tauflow.runs.baseline_comparison import score_test_split
-from tauflow.runs.metric_choice import choose_metrics
+from tauflow.runs.run_data import load_run_data
 from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
+from tauflow.training.metric_choice import choose_metrics
 
 
 def table(share, ids=100, names=("no", "yes"), *, per_step=False):
@@ -45,7 +48,56 @@ def test_a_rare_class_is_judged_by_areas(share, rare, names, per_step):
     assert found.shown == ("auroc", "average_precision", "brier", "accuracy")
     (note,) = found.notes
     assert f"{names[share < 0.5]!r} is rare" in note
-    assert "--metric" in note
+    assert "AUROC takes the place of accuracy" in note
+
+
+@pytest.mark.parametrize(("names", "swapped"), [(("no", "yes"), False), (("ok", "fault"), True)])
+@pytest.mark.parametrize("per_step", [False, True])
+def test_training_on_a_table_takes_the_metrics_of_a_run(names, swapped, per_step):
+    """The class 'fault' is the first one of the network, and the rare one."""
+    data = data_of(table(0.2, names=names, per_step=per_step), per_step=per_step)
+    torch.manual_seed(0)
+    model = tauflow.SequenceModel(tauflow.GRU(1, 4, return_sequences=per_step), 2)
+    before = torch.get_rng_state()
+    result = tauflow.train(model, train=data, recipe=tauflow.Recipe(epochs=3, lr=0.1))
+    assert torch.equal(torch.get_rng_state(), before)
+    choice = choose_metrics(data)
+    assert (result.metric, result.notes) == (choice.monitor, choice.notes)
+    best = max(result.history, key=lambda row: row["valid"])
+    assert result.best_epoch == best["epoch"]
+    for part in ("valid", "test"):
+        batch, scores = getattr(data, part), result.scores[part]
+        with torch.no_grad():
+            logits = model(batch.x, dt=batch.dt, mask=batch.mask)[0]
+        where = batch.mask if per_step else slice(None)
+        chance = logits[where].softmax(-1)[..., 0 if swapped else 1].flatten().numpy()
+        y = (batch.y[where] == (0 if swapped else 1)).flatten().numpy()
+        assert scores == pytest.approx(
+            {
+                "auroc": sk.roc_auc_score(y, chance),
+                "average_precision": sk.average_precision_score(y, chance),
+                "brier": sk.brier_score_loss(y, chance),
+                "accuracy": sk.accuracy_score(y, chance > 0.5),
+            },
+            abs=1e-6,
+        )
+        assert scores["auroc"] == pytest.approx(getattr(result, part))
+
+
+def test_training_keeps_the_metric_that_is_given():
+    data = data_of(table(0.2))
+    model = tauflow.SequenceModel(tauflow.GRU(1, 4, return_sequences=False), 2)
+    result = tauflow.train(model, train=data, metric="brier", recipe=tauflow.Recipe(epochs=1))
+    assert (result.metric, result.scores, result.notes) == ("brier", None, ())
+
+
+def test_a_command_says_how_the_epoch_is_selected(tmp_path):
+    file = tmp_path / "own.csv"
+    table(0.2).to_csv(file, index=False)
+    said = []
+    source = CsvFile(file, TableOptions(id="id", time="t", features=["a"], target="y"))
+    load_run_data(source, ModelSpec("gru", 2), say=said.append)
+    assert "The validation loss selects the epoch; --metric chooses" in said[-1]
 
 
 def test_targets_that_do_not_count_are_not_counted():

@@ -1,16 +1,21 @@
 """Which metrics a run is judged by, and by which of them its epoch is selected."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from tauflow._internal.registry import suggest_name
-from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import ArgumentError, UnknownNameError
-from tauflow.training.class_weights import count_classes
-from tauflow.training.metrics import METRICS
-from tauflow.training.score import Score
+
+from .argument_checks import AUTO, TaskSplits, is_task
+from .class_weights import count_classes
+from .distributed import DistributedContext
+from .metrics import METRICS, evaluate_all
+from .score import Score
+from .trainer import preserve_rng_state
 
 RARE_SHARE = 0.3
 """Of two classes, the rarer one is rare below this share of the training targets."""
@@ -39,7 +44,7 @@ class MetricChoice:
     notes: tuple[str, ...] = ()
 
 
-def choose_metrics(data: TaskData, requested: Sequence[str] = ()) -> MetricChoice:
+def choose_metrics(data: TaskSplits, requested: Sequence[str] = ()) -> MetricChoice:
     """Return the metrics of a task.
 
     Args:
@@ -56,7 +61,7 @@ def choose_metrics(data: TaskData, requested: Sequence[str] = ()) -> MetricChoic
     card = data.card
     if requested:
         return _resolve_metrics(data, requested)
-    if data.schema is None:
+    if getattr(data, "schema", None) is None:
         return MetricChoice(card.metric, (card.metric,))
     if card.task == "regress":
         return MetricChoice(card.metric, _REGRESSION_METRICS)
@@ -65,7 +70,13 @@ def choose_metrics(data: TaskData, requested: Sequence[str] = ()) -> MetricChoic
     return _choose_binary_metrics(data)
 
 
-def _resolve_metrics(data: TaskData, requested: Sequence[str]) -> MetricChoice:
+def choose_task_metrics(train: object, metric: object) -> MetricChoice | None:
+    """Return the metrics of a task, if :func:`tauflow.train` was given one and no metric."""
+    automatic = isinstance(metric, str) and metric == AUTO
+    return choose_metrics(cast("TaskSplits", train)) if automatic and is_task(train) else None
+
+
+def _resolve_metrics(data: TaskSplits, requested: Sequence[str]) -> MetricChoice:
     names = [_resolve_metric_name(name, data.card) for name in requested]
     for place, name in enumerate(names):
         if name in names[:place]:
@@ -82,7 +93,7 @@ def _resolve_metrics(data: TaskData, requested: Sequence[str]) -> MetricChoice:
     return MetricChoice(names[0], tuple(names), notes)
 
 
-def _choose_binary_metrics(data: TaskData) -> MetricChoice:
+def _choose_binary_metrics(data: TaskSplits) -> MetricChoice:
     card = data.card
     parts = [part for part in (data.valid, data.test) if part is not None]
     both = all(int(count_classes(part, 2).min()) > 0 for part in parts)
@@ -97,19 +108,72 @@ def _choose_binary_metrics(data: TaskData) -> MetricChoice:
         shown = tuple(name for name in _RARE_CLASS_METRICS if not METRICS[name].needs_both_classes)
         why = "The validation or test part holds one class alone, so that there is no AUROC."
         return MetricChoice(card.metric, shown, (f"{what} {why}",))
-    how = (
-        "AUROC takes the place of accuracy in the report. The loss on the validation part chooses "
-    )
-    how += "the epoch; --metric chooses another metric for both."
-    return MetricChoice(_RARE_CLASS_METRICS[0], _RARE_CLASS_METRICS, (f"{what} {how}",))
+    note = f"{what} AUROC takes the place of accuracy."
+    return MetricChoice(_RARE_CLASS_METRICS[0], _RARE_CLASS_METRICS, (note,))
 
 
-def get_positive_class(data: TaskData) -> int:
+def score_shown_metrics(
+    model: nn.Module,
+    data: object,
+    choice: MetricChoice | None,
+    batch_size: int,
+    ranks: DistributedContext,
+    device: torch.device | None,
+) -> dict[str, dict[str, float]] | None:
+    """Return the metrics that reports show, of the validation and the test part.
+
+    There are none where only one metric was chosen, or was given.
+
+    Args:
+        model: what is scored.
+        data: the task.
+        choice: the metrics.
+        batch_size: sequences at a time.
+        ranks: the processes, each of which takes a share.
+        device: where batches go; by default they stay where they are.
+    """
+    if choice is None or len(choice.shown) < 2:
+        return None
+    data = cast("TaskSplits", data)
+    has_swapped_classes = get_positive_class(data) == 0
+    scored = _SwappedClasses(model) if has_swapped_classes else model
+    metrics = [METRICS[name] for name in choice.shown]
+    found = {}
+    for name, part in (("valid", data.valid), ("test", data.test)):
+        if part is None:
+            continue
+        batch = replace(part, y=1 - part.y) if has_swapped_classes else part
+        with preserve_rng_state(device or part.x.device):  # of models that draw
+            values = evaluate_all(
+                scored, batch, metrics=metrics, batch_size=batch_size, ranks=ranks, device=device
+            )
+        found[name] = dict(zip(choice.shown, values, strict=True))
+    return found
+
+
+class _SwappedClasses(nn.Module):
+    """A model of two classes, whose first class is taken for the positive one."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.ignores_padding = getattr(model, "ignores_padding", False)
+
+    def forward(self, x: Tensor, **inputs: Any) -> tuple[Tensor, None]:
+        prediction = self.model(x, **inputs)[0]
+        return prediction.flip(-1), None
+
+
+def get_positive_class(data: TaskSplits) -> int:
     """Return the class that the average precision and F1 score of a table are of.
 
     Of two classes it is the second one, or a rare first one.
     """
-    if data.schema is None or data.card.task != "classify" or data.card.target_size != 2:
+    if (
+        getattr(data, "schema", None) is None
+        or data.card.task != "classify"
+        or data.card.target_size != 2
+    ):
         return 1
     rare, share = _find_rarer_class(count_classes(data.train, 2))
     return rare if share < RARE_SHARE else 1
@@ -120,7 +184,7 @@ def _find_rarer_class(counts: Tensor) -> tuple[int, float]:
     return rare, int(counts[rare]) / max(1, int(counts.sum()))
 
 
-def _resolve_metric_name(name: str, card: DatasetCard) -> str:
+def _resolve_metric_name(name: str, card: Any) -> str:
     """Return the full name of a metric of a task; of single logits, ``auroc`` is a short one."""
     suits = {
         _to_short_name(one, card): one
@@ -135,9 +199,9 @@ def _resolve_metric_name(name: str, card: DatasetCard) -> str:
     return full
 
 
-def _to_short_name(name: str, card: DatasetCard) -> str:
+def _to_short_name(name: str, card: Any) -> str:
     return name.removeprefix("binary_") if card.task == "binary" else name
 
 
-def _is_applicable(score: Score, card: DatasetCard) -> bool:
+def _is_applicable(score: Score, card: Any) -> bool:
     return score.target in (_TARGET_KINDS[card.task], "any")
