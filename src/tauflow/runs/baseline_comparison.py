@@ -14,8 +14,8 @@ from tauflow.training.metric_choice import SINGLE_CLASS_METRICS, get_positive_cl
 from tauflow.training.metrics import METRICS, predict
 
 from .baselines import make_baseline_models
-from .boosting import BOOSTING_NAME, MAX_OUTPUTS, fit_gradient_boosting
 from .intervals import Clusters, Interval, compute_score_interval, make_clusters
+from .summary_baselines import MAX_OUTPUTS, fit_summary_baselines, get_summary_baseline_names
 
 _BATCH_SIZE = 512
 
@@ -113,17 +113,17 @@ def score_test_split(
     others = [
         (n, predict_all(one, baseline_data.test)) for n, one in make_baseline_models(baseline_data)
     ]
+    missing = f"There are no {' and '.join(get_summary_baseline_names(data.card.task))} to compare "
     if data.card.target_size > MAX_OUTPUTS and data.card.task == "regress":
         notes.append(
-            f"There is no {BOOSTING_NAME} to compare with: a model per output is fitted for at "
-            "most "
-            f"{MAX_OUTPUTS} outputs, and there are {data.card.target_size}."
+            f"{missing}with: a model per output is fitted for at most {MAX_OUTPUTS} outputs, and "
+            f"there are {data.card.target_size}."
         )
     else:
         try:
-            others.append(fit_gradient_boosting(baseline_data))
+            others.extend(fit_summary_baselines(baseline_data))
         except MissingExtraError as error:
-            notes.append(f"There is no {BOOSTING_NAME} to compare with: {error}")
+            notes.append(f"{missing}with: {error}")
     table = _TestSplit(data, metrics, resampled)
     return TestScores(
         tuple(metrics),

@@ -1,4 +1,4 @@
-"""Gradient boosting beside a run: what scikit-learn makes of the same features, row by row."""
+"""Boosting and linear models beside a run: scikit-learn on the same features, row by row."""
 
 import sys
 from dataclasses import replace
@@ -8,12 +8,25 @@ import pandas
 import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from tauflow.data import from_table
 from tauflow.errors import MissingExtraError
-from tauflow.runs import baseline_comparison, boosting
-from tauflow.runs.boosting import fit_gradient_boosting
+from tauflow.runs import baseline_comparison, summary_baselines
+from tauflow.runs.summary_baselines import fit_summary_baselines
 from tauflow.training import METRICS
+
+
+def fit_gradient_boosting(data):
+    return fit_summary_baselines(data)[0]
+
+
+def make_linear(model):
+    """Return a linear model on standardised features, of which missing ones are the mean."""
+    return make_pipeline(SimpleImputer(), StandardScaler(), model)
 
 
 def visits(ids=120, classes=2, *, missing=0.0):
@@ -51,7 +64,7 @@ def statistics(frame, columns=("a", "b")):
 def test_classes_are_those_of_scikit_learn_on_the_same_statistics(classes, missing):
     frame = visits(classes=classes, missing=missing)
     data = from_table(frame, id="id", time="t", target="y", features=["a", "b"])
-    name, logits = fit_gradient_boosting(data)
+    (name, logits), (linear, linear_logits) = fit_summary_baselines(data)
     table = statistics(frame)
     train, test = ([int(one) for one in data.schema.ids[part]] for part in ("train", "test"))
     labels = frame.groupby("id").y.first()
@@ -62,13 +75,19 @@ def test_classes_are_those_of_scikit_learn_on_the_same_statistics(classes, missi
     agreed = np.isclose(logits.softmax(-1).numpy(), expected, atol=0.02).all(1)
     assert agreed.mean() > 0.9  # bins of scaled values may differ by rounding
     assert float(METRICS["auroc"](logits, data.test)) > 0.9
+    assert linear == "logistic regression"
+    model = make_linear(LogisticRegression(max_iter=1000))
+    table = table.loc[:, table.loc[train].nunique(dropna=False) > 1]
+    model.fit(table.loc[train].to_numpy(), labels.loc[train])
+    expected = model.predict_proba(table.loc[test].to_numpy())
+    assert linear_logits.softmax(-1).numpy() == pytest.approx(expected, abs=2e-3)
 
 
 def test_values_are_scaled_as_the_targets_are():
     frame = visits()
     frame["level"] = 100 + 20 * frame["level"]
     data = from_table(frame, id="id", time="t", target="level", features=["a", "b"])
-    _, found = fit_gradient_boosting(data)
+    (_, found), (linear, linear_found) = fit_summary_baselines(data)
     train, test = ([int(one) for one in data.schema.ids[part]] for part in ("train", "test"))
     table, values = statistics(frame), frame.groupby("id")["level"].first()
     tree = HistGradientBoostingRegressor(random_state=0)
@@ -76,6 +95,24 @@ def test_values_are_scaled_as_the_targets_are():
     expected = tree.predict(table.loc[test].to_numpy())
     assert data.schema.unscale(found)[:, 0].numpy() == pytest.approx(expected, abs=3)
     assert float(METRICS["r2"](found, data.test)) > 0.8
+    assert linear == "ridge regression"
+    table = table.loc[:, table.loc[train].nunique(dropna=False) > 1]
+    # The predictions of ridge regression scale with its targets.
+    model = make_linear(Ridge()).fit(table.loc[train].to_numpy(), values.loc[train])
+    expected = model.predict(table.loc[test].to_numpy())
+    assert data.schema.unscale(linear_found)[:, 0].numpy() == pytest.approx(expected, abs=1e-2)
+
+
+def test_a_rare_class_of_which_no_row_is_drawn(monkeypatch):
+    """Both models then give the class that was drawn, as nothing else was seen."""
+    monkeypatch.setattr(summary_baselines, "_MAX_ROWS", 3)
+    frame = visits()
+    frame["y"] = np.where(frame.id < 8, "rare", "usual")
+    data = from_table(frame, id="id", time="t", target="y", features=["a"])
+    usual = data.schema.outputs.index("usual")
+    for name, logits in fit_summary_baselines(data):
+        assert "fitted on 3 of" in name
+        assert (logits.argmax(-1) == usual).all()
 
 
 def test_each_row_is_predicted_from_the_rows_until_then():
@@ -129,7 +166,7 @@ def test_a_value_that_is_missing_in_one_target_counts_in_the_others():
 
 
 def test_many_targets_are_drawn_from(monkeypatch):
-    monkeypatch.setattr(boosting, "_MAX_ROWS", 50)
+    monkeypatch.setattr(summary_baselines, "_MAX_ROWS", 50)
     frame = visits()
     data = from_table(frame, id="id", time="t", target="y", features=["a"])
     name, first = fit_gradient_boosting(data)
@@ -150,7 +187,7 @@ def test_without_scikit_learn_a_line_says_how_to_get_it(monkeypatch):
     found = baseline_comparison.score_test_split(model, data, data, ["rmse"], "last")
     assert [one.name for one in found.baselines] == ["training mean"]
     (note,) = found.notes
-    assert "no gradient boosting" in note
+    assert "no gradient boosting and ridge regression" in note
     assert "pip install" in note
 
 
