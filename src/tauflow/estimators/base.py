@@ -166,7 +166,7 @@ class AbstractSequenceEstimator(EstimatorParameters):
             DataNotFoundError: there is no such file.
             ModelFileError: it is none of this class, is damaged, or from a newer version.
         """
-        return read_estimator(cls, Path(path))
+        return read_estimator(cls, path)
 
     # What a subclass says.
 

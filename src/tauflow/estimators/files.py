@@ -13,9 +13,10 @@ import numpy as np
 
 from tauflow._internal.checks import find_type_mismatch
 from tauflow._internal.init_args import to_python_number
+from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.data.scaler import StandardScaler
-from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError, TauflowError
+from tauflow.errors import ArgumentError, ModelFileError, TauflowError
 from tauflow.evaluation.conformal import Conformal
 from tauflow.export.files import build_module, collect_tensors, get_file_config
 from tauflow.training import Recipe
@@ -64,15 +65,14 @@ def write_estimator(estimator: Any, path: Path) -> None:
     write_tensor_file(path, KIND, collect_tensors(estimator.module_), facts)
 
 
-def read_estimator(kind: type[K], path: Path) -> K:
+def read_estimator(kind: type[K], path: str | Path) -> K:
     """Read an estimator that :func:`write_estimator` wrote.
 
     Raises:
         DataNotFoundError: there is no such file.
         ModelFileError: it is none of this estimator, is damaged, or from a newer version.
     """
-    if not path.is_file():
-        raise DataNotFoundError(f"{path} does not exist. Give the file that save wrote.")
+    path = check_file_path(path, "an estimator", advice="Give the file that save wrote.")
     tensors, facts = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
     if facts.get("class") != kind.__name__:
         raise ModelFileError(

@@ -4,6 +4,7 @@ The tensors are the state dict, the facts the module's description; for the form
 :mod:`tauflow._internal.tensor_file`.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.allocation_limit import limit_allocations
 from tauflow._internal.module_hooks import find_tied_names, tie_tensors
+from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.tensor_file import (
     encode_tensor_file,
     hash_tensors,
@@ -106,17 +108,15 @@ def load(path: _Path) -> Any:
     using one with dropout. The state of the global random generator is left as it was.
 
     Raises:
-        DataNotFoundError: there is no such file.
+        DataNotFoundError: there is no such file, or it is a folder, a pipe or a device.
         ModelFileError: the file is not a model file, is damaged, truncated or from a newer version
             of tauflow, or its tensors do not fit the module it describes.
     """
-    path = Path(path)
-    if not path.is_file():
-        what = "is a folder, not a model file" if path.is_dir() else "does not exist"
-        told = "Check the path."
-        if (path / PREDICTOR).is_file():
-            told = "It is that of a run: tauflow.load_predictor(path) reads it."
-        raise DataNotFoundError(f"{path} {what}. {told}")
+    advice = "Check the path."
+    is_named = isinstance(path, str | os.PathLike) and path
+    if is_named and os.path.isfile(os.path.join(path, PREDICTOR)):
+        advice = "It is that of a run: tauflow.load_predictor(path) reads it."
+    path = check_file_path(path, "a model file", advice=advice)
     tensors, description = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
     return build_module(path, tensors, description)
 

@@ -4,6 +4,7 @@ It is a tensor file, see :mod:`tauflow._internal.tensor_file`: nothing in it is 
 """
 
 import math
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_one_of
+from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard
@@ -61,8 +63,8 @@ def load_predictor(path: str | Path) -> Predictor:
         ModelFileError: the file is none of a predictor, is damaged, or from a newer version, or its
             model does not fit what it says of the data.
     """
-    path = Path(path)
-    if path.is_dir():
+    if isinstance(path, str | os.PathLike) and path and os.path.isdir(path):
+        path = Path(path)
         if not (path / PREDICTOR).is_file():
             raise DataNotFoundError(
                 f"{path} holds no {PREDICTOR}, which a finished 'tauflow run' leaves. Give the "
@@ -70,8 +72,8 @@ def load_predictor(path: str | Path) -> Predictor:
                 "file can describe leaves none; the run said so."
             )
         path = path / PREDICTOR
-    if not path.is_file():
-        raise DataNotFoundError(f"{path} does not exist. Give the folder of a run, or its file.")
+    advice = "Give the folder of a run, or its file."
+    path = check_file_path(path, "a predictor", advice=advice)
     tensors, facts = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
     version = facts.get("version")
     if isinstance(version, int) and version > VERSION:

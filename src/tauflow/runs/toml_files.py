@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tauflow._internal.json_io import MAX_DEPTH, check_depth
-from tauflow.errors import DataNotFoundError, SpecificationError
+from tauflow._internal.regular_file import check_file_path
+from tauflow.errors import SpecificationError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,9 +22,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         DataNotFoundError: there is no such file.
         SpecificationError: the file is not TOML in UTF-8.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise DataNotFoundError(f"there is no specification file {file}; check the path.")
+    file = check_file_path(path, "a specification file", advice="Check the path.")
     return parse_toml(file.read_bytes(), str(file))
 
 

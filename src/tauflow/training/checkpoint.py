@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from tauflow._internal.checks import find_type_mismatch
+from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.errors import CheckpointError
 
@@ -91,7 +92,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     write_tensors(path, "checkpoint", tensors, facts)
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: str | Path) -> Checkpoint:
     """Read a checkpoint that :func:`write_checkpoint` wrote.
 
     Raises:
@@ -139,13 +140,13 @@ def write_tensors(
     write_tensor_file(path, kind, tensors, metadata)
 
 
-def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a file of a run directory.
 
     Raises:
         CheckpointError: the file is missing, damaged, truncated, of another kind or from a newer
             version.
     """
-    if not path.is_file():
-        raise CheckpointError(f"there is no file {path}. Check the path, or start the run again.")
+    advice = "Check the path, or start the run again."
+    path = check_file_path(path, f"a {kind}", error=CheckpointError, advice=advice)
     return read_tensor_file(path, kind, error=CheckpointError, advice=_ADVICE)

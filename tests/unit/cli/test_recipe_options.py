@@ -104,7 +104,7 @@ def test_settings_are_tuned_and_then_run(call, tmp_path):
         (("--config", "bad.toml"), "unknown entry 'modle'. Did you mean 'model'?"),
         (("--config", "table.toml"), "recipe must be a table, [recipe]"),
         (("--config", "twice.toml"), "twice.toml: epochs and epochs of [recipe] say the same"),
-        (("--config", "none.toml"), "there is no specification file none.toml"),
+        (("--config", "none.toml"), "none.toml does not exist"),
     ],
 )
 def test_what_is_wrong_is_named(call, tmp_path, words, message):

@@ -540,9 +540,9 @@ IRREGULAR = {
         "cannot be read: Input/output error",
     ),
     "a folder": (Path.mkdir, "is a folder, expected a regular file"),
-    "a pipe": (os.mkfifo, "is a device or a pipe, expected a regular file"),
-    "a device": (lambda path: path.symlink_to("/dev/null"), "is a device or a pipe, expected"),
-    "a terminal": (lambda path: path.symlink_to("/dev/tty"), "is a device or a pipe, expected"),
+    "a pipe": (os.mkfifo, "is a pipe, expected a regular file"),
+    "a device": (lambda path: path.symlink_to("/dev/null"), "is a device, expected"),
+    "a terminal": (lambda path: path.symlink_to("/dev/tty"), "is a device, expected"),
 }
 
 

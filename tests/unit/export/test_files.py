@@ -186,7 +186,7 @@ def test_a_part_changed_after_building_is_refused(tmp_path):
 def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(DataNotFoundError, match="is a folder"):
         save(TINY, tmp_path)
-    with pytest.raises(DataNotFoundError, match="is a folder, not a model file"):
+    with pytest.raises(DataNotFoundError, match="is a folder, expected a model file"):
         load(tmp_path)
 
 

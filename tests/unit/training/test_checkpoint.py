@@ -106,7 +106,7 @@ def test_a_file_of_another_kind_is_refused(path):
 
 
 def test_a_missing_file_is_named(path):
-    with pytest.raises(CheckpointError, match=r"there is no file .*last\.safetensors"):
+    with pytest.raises(CheckpointError, match=r"last\.safetensors does not exist"):
         read_checkpoint(path)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tauflow._internal.registry import suggest_name
-from tauflow.errors import DataError, DataNotFoundError
+from tauflow.errors import ArgumentError, DataError, DataNotFoundError
 
 MAX_LINE_BYTES = 1 << 25
 """Bytes of a line, beyond which a file is no table."""
@@ -38,8 +38,11 @@ def resolve_file(table: Any) -> Path | InMemoryFile | None:
     """Return the file that a table is given by, ``None`` if it is none; ``~`` is the home folder.
 
     Raises:
+        ArgumentError: the path is empty.
         DataError: an open file cannot be read.
     """
+    if isinstance(table, str) and not table:
+        raise ArgumentError("the path is empty, expected that of a table. Check the path.")
     if isinstance(table, str | os.PathLike):
         return Path(table).expanduser()
     if isinstance(table, InMemoryFile) or not callable(getattr(table, "read", None)):
