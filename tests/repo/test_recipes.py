@@ -17,7 +17,7 @@ RECIPES = [
     pytest.param(page, marks=() if page.stem in ("cell", "plugin") else pytest.mark.thorough)
     for page in sorted((ROOT / "docs" / "adding").glob("*.md"))
 ]
-COPIED = ("src", "tests", "docs", "pyproject.toml", "Makefile")
+COPIED = ("src", "papers", "tests", "docs", "pyproject.toml", "Makefile")
 COMPILED = "src/tauflow/kernels/cpu/__pycache__/tauflow-kernels"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -35,14 +35,17 @@ def scratch(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scratch")
     for path in tracked_text_files():
         name = path.relative_to(ROOT)
-        if name.parts[0] in COPIED and name.parts[:2] != ("docs", "gallery"):
+        if name.parts[0] in COPIED and name.parts[:2] not in (
+            ("docs", "gallery"),
+            ("papers", "results"),
+        ):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, folder / name)
     if (ROOT / COMPILED).is_dir():  # an entry is named by its sources, so none is out of date
         unfinished = shutil.ignore_patterns(".*")
         shutil.copytree(ROOT / COMPILED, folder / COMPILED, ignore=unfinished)
     own = {
-        "PYTHONPATH": str(folder / "src"),
+        "PYTHONPATH": os.pathsep.join([str(folder / "src"), str(folder / "papers" / "src")]),
         "TAUFLOW_CACHE": str(folder),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # half of a small session's time
     }

@@ -88,3 +88,22 @@ def test_references_in_docstrings_resolve():
 def test_references_are_read_as_sphinx_reads_them(target):
     assert resolves(target, "tauflow.cells.cfc", False, ())
     assert not resolves(target + "_", "tauflow.cells.cfc", False, ())
+
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOT_ATTRIBUTES = {  # of an example, and of entry points
+    *("tauflow.Leaky", "tauflow.cells.leaky", "tauflow.commands", "tauflow.plugins"),
+}
+DOTTED = re.compile(r"(?<![\w./-])(tauflow(?:_papers)?(?:\.[A-Za-z_]\w*)+)(?![\w/-])")
+
+
+def test_dotted_names_on_pages_resolve():
+    found = [
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in PAGES
+        for name in sorted(set(DOTTED.findall(page.read_text(encoding="utf-8"))))
+        if name not in NOT_ATTRIBUTES
+        and not name.endswith((".md", ".py", ".toml", ".json", ".html"))
+        and not resolves(name, "tauflow", True, ())
+    ]
+    assert found == []
