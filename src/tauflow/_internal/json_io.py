@@ -1,6 +1,7 @@
 """JSON that somebody else may have written: every text that is not plain raises ``ValueError``."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 MAX_DEPTH = 64
@@ -40,3 +41,17 @@ def _list_containers(value: Any) -> list[Any]:
     elif not isinstance(value, list):
         return []
     return [inner for inner in value if isinstance(inner, dict | list)]
+
+
+def to_lists(value: Any) -> Any:
+    """Return a value with lists for tuples, in mappings too, as JSON has them."""
+    if isinstance(value, Mapping):
+        return {name: to_lists(one) for name, one in value.items()}
+    return list(map(to_lists, value)) if isinstance(value, tuple | list) else value
+
+
+def to_tuples(value: Any) -> Any:
+    """Return a value with tuples for lists, in mappings too."""
+    if isinstance(value, Mapping):
+        return {name: to_tuples(one) for name, one in value.items()}
+    return tuple(map(to_tuples, value)) if isinstance(value, list) else value

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tauflow._internal.json_io import to_lists
 from tauflow.cells.registry import MODELS
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError, TauflowError
@@ -85,7 +86,8 @@ def make_search_space(
                 f"{name} is given and varied too. Leave out its value, or the list of values to "
                 "try."
             )
-        space[name] = tuple(map(_to_lists, values))
+        # As a journal in JSON gives them back: Optuna compares the two.
+        space[name] = tuple(map(to_lists, values))
     if not space:
         raise ArgumentError(
             "nothing is left to try: everything has a value. Name values to try, such as "
@@ -100,11 +102,6 @@ def _check_name(name: str) -> None:
         raise ArgumentError(f"{name!r} is not tuned; name recipe.FIELD or model.OPTION.")
     if place == "recipe":
         check_field_name(inner, ArgumentError)
-
-
-def _to_lists(value: Any) -> Any:
-    """Return a value as a journal in JSON gives it back: Optuna compares the two."""
-    return [_to_lists(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def suggest_settings(trial: Any, space: SearchSpace) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow._internal.init_args import to_python_number
+from tauflow._internal.json_io import to_lists
 from tauflow._internal.registry import suggest_name
 from tauflow.errors import ArgumentError, OptionError, SpecificationError, TauflowError
 
@@ -359,7 +360,7 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field as JSON can hold it; :meth:`from_dict` reads it back."""
-        return {key: _to_lists(value) for key, value in asdict(self).items()}
+        return {key: to_lists(value) for key, value in asdict(self).items()}
 
 
 _FIELD_NAMES = tuple(one.name for one in fields(Recipe))
@@ -379,12 +380,6 @@ def check_field_name(name: str, error: type[TauflowError], where: str = "") -> N
         )
         known = ", ".join(_FIELD_NAMES)
         raise error(f"{where}a recipe has no option {name!r}.{near} Known: {known}.")
-
-
-def _to_lists(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _to_lists(one) for key, one in value.items()}
-    return [_to_lists(one) for one in value] if isinstance(value, tuple) else value
 
 
 def _check_number(

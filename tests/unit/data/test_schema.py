@@ -7,7 +7,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from own_tables import by_id, visits
+from own_tables import visits
 
 from tauflow.data import Schema, TableOptions, from_table
 from tauflow.data.table.roles import guess_roles
@@ -84,18 +84,65 @@ def test_options_alone_make_the_schema_of_from_table():
     assert repr(other.schema) == "Schema(id='patient', time='hours', target='died')"
 
 
+NAMED = {"id": "patient", "time": "hours", "split": (0.6, 0.2, 0.2)}
+WINDOWS = {"window": 3, "horizon": 2, "target": "a"}
+
+
 @pytest.mark.parametrize("missing", ["observed", "inputs"])
-def test_the_training_part_is_what_the_schema_makes_of_its_rows(missing):
-    table = pandas.DataFrame(visits())
-    table.loc[[4, 9, 20], "a"] = np.nan
-    data = from_table(table, missing=missing, **SAID)
-    batch = data.schema.transform(table)
-    for place, name in enumerate(dict.fromkeys(table["patient"])):
-        one = by_id(data)[name][1]
-        assert torch.equal(batch.x[place], one.x[0])
-        assert torch.equal(batch.dt[place], one.dt[0])
-        assert batch.observed is None or torch.equal(batch.observed[place], one.observed[0])
-    assert (batch.observed is None) == (missing == "inputs")
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"target": "died", "static": ["sex"]},
+        {"target": "state", "features": ["a", "b"]},
+        {"target": ["level", "b"], "per_step": True},
+        {"target": "mean"},
+        {"target": "code", "task": "classification"},
+        {"features": ["a", "level"]},
+        {"target": "a", "task": "next-step", "known": ["b"]},
+        WINDOWS,
+        {**WINDOWS, "known": ["b"], "stride": 1},
+    ],
+    ids=str,
+)
+def test_the_parts_are_what_the_schema_makes_of_their_rows(said, missing):
+    rng = np.random.default_rng(1)
+    count = 8
+    frame = pandas.DataFrame({"patient": np.repeat([f"p{k}" for k in range(20)], count)})
+    frame["hours"] = frame.groupby("patient").cumcount() + rng.uniform(0, 0.5, len(frame))
+    frame["a"], frame["b"], frame["level"] = rng.normal(size=(3, len(frame)))
+    frame["sex"] = np.repeat(rng.choice(["f", "m"], 20), count)
+    frame["died"] = np.repeat(rng.choice([True, False], 20), count)
+    frame["mean"] = np.repeat(rng.normal(size=20), count)
+    frame["code"] = np.repeat(np.arange(20) % 2, count)
+    frame["state"] = rng.choice(["calm", "ill", "well"], len(frame))
+    for column in ("level", "a", "state"):
+        frame.loc[rng.random(len(frame)) < 0.1, column] = None
+    keep = rng.random(len(frame)) > 0.1
+    columns = ["patient", "hours", "a", "b", "level", *said.get("static", ())]
+    columns += [one for one in np.atleast_1d(said.get("target", "a")) if one not in columns]
+    frame = frame[keep][columns]
+    data = from_table(frame, missing=missing, **NAMED, **said)
+    for part in ("train", "valid", "test"):
+        expected, names = getattr(data, part), data.schema.ids[part]
+        batch = data.schema.transform(frame[frame["patient"].isin(names)], targets=True)
+        for name, value in expected.tensors().items():
+            found = batch.tensors()[name]
+            assert torch.equal(found, value[:, : found.shape[1]] if name == "mask" else value), name
+        more = batch.tensors().keys() - expected.tensors().keys()
+        assert all(bool(batch.tensors()[name].all()) for name in more)
+
+
+def test_a_class_that_is_new_is_named(frame):
+    data = from_table(frame, **SAID, features=["a"])
+    frame.loc[3:5, "died"] = "maybe"
+    with pytest.raises(DataError, match=r"row 3 .* column 'died' holds 'maybe', a class that"):
+        data.schema.transform(frame, targets=True)
+    with pytest.raises(UnknownNameError, match=r"no column 'died' \(target\)"):
+        data.schema.transform(frame.drop(columns="died"), targets=True)
+    assert data.schema.transform(frame.drop(columns="died")).y.shape == (12,)
+    ahead = from_table(frame, id="patient", time="hours", features=["a"])
+    with pytest.raises(ArgumentError, match="lead_time: the rows to predict say when"):
+        ahead.schema.transform(frame, targets=True, lead_time=1.0)
 
 
 def test_json_gives_it_back(tmp_path, frame):

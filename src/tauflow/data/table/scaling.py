@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tauflow.data.scaler import StandardScaler, find_nan, subtract_exactly
@@ -12,9 +13,10 @@ from tauflow.errors import DataError
 
 from .inputs import InputColumns
 from .options import TableOptions
-from .sequences import format_names
+from .sequences import Sequences, format_names
 from .split import TableSplits
 from .table import Bools
+from .target import Target
 
 _PRECISIONS = {np.float16: "half", np.float32: "single", np.float64: "double"}
 
@@ -118,6 +120,24 @@ def scale_targets(scaler: StandardScaler, y: NDArray[Any], is_known: Bools) -> N
         [subtract_exactly(of, m) for of, m in zip(y.T, scaler.mean, strict=True)], axis=1
     )
     return np.where(is_known, scaled / scaler.scale, 0.0).astype(np.float32)
+
+
+def make_targets(
+    target: Target, sequences: Sequences, scaler: StandardScaler | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the targets of sequences as batches have them, and which are known if not all are."""
+    tensor, known, y = torch.from_numpy, target.known, target.y
+    rows = sequences.rows if target.per_step else target.first_rows(sequences)
+    if scaler is not None:
+        y = np.zeros(y.shape, np.float32)
+        y[rows] = scale_targets(scaler, target.y[rows], known[rows])
+    y_mask = None
+    if target.per_step and not known[target.sequences.rows].all():
+        mask = known[:, 0] if known.ndim == 2 and known.shape[1] == 1 else known
+        y_mask = tensor(sequences.pad(mask))
+    elif target.horizon and not known[rows].all():
+        y_mask = tensor(known[rows][:, None])
+    return tensor(sequences.pad(y) if target.per_step else y[rows]), y_mask
 
 
 def warn_constant_inputs(

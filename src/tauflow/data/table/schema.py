@@ -1,7 +1,7 @@
 """How a table is read: what is said of it, what was guessed, and what was learned of it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,20 +10,22 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.checks import find_type_mismatch
+from tauflow._internal.json_io import parse_json, to_lists, to_tuples
 from tauflow._internal.tensor_file import write_atomically
 from tauflow.batch import SequenceBatch
 from tauflow.data.imputation import IMPUTE_STRATEGIES
+from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError, DataNotFoundError
 
 from .option_names import check_option_names
 from .options import AUTO, BY_TIME, CLASSIFICATION, TEXT_LABELS, Categories, TableOptions
+from .sequences import format_names
 
 if TYPE_CHECKING:
     from tauflow.data.card import TaskData
 
 _VERSION = 1
 """Of what a JSON file says; a newer one is refused."""
-_MAX_NAMES = 12
 
 
 class Role(NamedTuple):
@@ -168,6 +170,7 @@ class Schema(TableOptions):
         self,
         table: Any,
         *,
+        targets: bool = False,
         lead_time: float | None = None,
         delimiter: str | None = None,
         decimal: str | None = None,
@@ -175,7 +178,16 @@ class Schema(TableOptions):
         """Return the sequences of a table, one for each id in the order of their first rows.
 
         Columns, units and scales are those that were learned; see
-        :func:`tauflow.data.transform_table`, also for the arguments.
+        :func:`tauflow.data.transform_table`, also for the other arguments.
+
+        Args:
+            table: as :func:`tauflow.data.from_table` takes it.
+            targets: whether the table holds what is to be predicted, as y: to score answers, or to
+                go on training. Ids without a target are left out then; a forecast over a horizon
+                is made from windows, as in the training.
+            lead_time: see there.
+            delimiter: see there.
+            decimal: see there.
 
         Raises:
             ArgumentError: the schema is not fitted; see also there.
@@ -183,7 +195,7 @@ class Schema(TableOptions):
         from .transform import transform
 
         said = {"lead_time": lead_time, "delimiter": delimiter, "decimal": decimal}
-        return transform(self, table, **said)[1]
+        return transform(self, table, targets=targets, **said)[1]
 
     # What it says.
 
@@ -194,8 +206,15 @@ class Schema(TableOptions):
 
     @property
     def is_class(self) -> bool:
-        """Whether it predicts classes; of a fitted one."""
+        """Whether classes are predicted; of a fitted schema."""
         return self.y_scale is None
+
+    @property
+    def target_scaler(self) -> StandardScaler | None:
+        """Means and scales of the targets; ``None`` of classes."""
+        if self.y_mean is None or self.y_scale is None:
+            return None
+        return StandardScaler(self.y_mean.numpy(), self.y_scale.numpy())
 
     @property
     def roles(self) -> dict[str, str]:
@@ -247,16 +266,14 @@ class Schema(TableOptions):
         for name, role in self.roles.items():
             told = ""
             if name in categories:
-                told = f"categories {_join(categories[name])}"
+                told = f"categories {format_names(categories[name], 12)}"
             elif name in scales:
                 mean, scale = map(float, scales[name])
                 told = f"mean {mean:.4g}, scale {scale:.4g}" if scale else f"constant, {mean:.4g}"
             lines.append((name, role, self.dtypes.get(name, ""), told))
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)] if lines else []
-        rows = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        ]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        cells = ([c.ljust(w) for c, w in zip(line, widths, strict=True)] for line in lines)
+        rows = ["  ".join(line).rstrip() for line in cells]
         state = "fitted" if self.is_fitted else "not fitted"
         return "\n".join([f"Schema, {state}", *rows, *self._describe_rest(), *self.reasons])
 
@@ -265,7 +282,7 @@ class Schema(TableOptions):
         if self.task is not None:
             whose = "" if self.per_step is None else " per row" if self.per_step else " per id"
             named = "classes" if self.task == CLASSIFICATION else "of"
-            outputs = f": {named} {_join(self.outputs)}" if self.outputs else ""
+            outputs = f": {named} {format_names(self.outputs, 12)}" if self.outputs else ""
             told.append(f"Task: {self.task}, one target{whose}{outputs}.")
         if self.time is not None and self.is_fitted:
             kind = "dates" if self.dated else "numbers"
@@ -274,7 +291,9 @@ class Schema(TableOptions):
             unit = "the median gap" if self.time_unit == AUTO else str(self.time_unit)
             told.append(f"Times: a gap of 1 is {unit}.")
         if self.na_values:
-            told.append(f"Missing: empty cells, NA, NaN, null and {_join(self.na_values)}.")
+            told.append(
+                f"Missing: empty cells, NA, NaN, null and {format_names(self.na_values, 12)}."
+            )
         if self.has_explicit_split:
             told.append("Split: as given.")
         else:
@@ -342,7 +361,7 @@ class Schema(TableOptions):
             except OSError as error:
                 raise DataNotFoundError(f"{source} cannot be read ({error}).") from error
         try:
-            facts = json.loads(text)
+            facts = parse_json(text)
             version = facts.pop("version")
             if version > _VERSION:
                 raise DataError(
@@ -350,9 +369,9 @@ class Schema(TableOptions):
                     "Upgrade tauflow: pip install --upgrade tauflow"
                 )
             return cls.from_dict(facts)
+        except DataError:
+            raise
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            if isinstance(error, DataError):
-                raise
             raise DataError(f"this is no schema that to_json wrote ({error}).") from error
 
     def to_dict(self) -> dict[str, Any]:
@@ -360,7 +379,7 @@ class Schema(TableOptions):
         learned = [one.name for one in fields(self) if one.name not in ("ids", "groups")]
         facts = {name: getattr(self, name) for name in learned}
         return {
-            name: value.tolist() if isinstance(value, Tensor) else _to_lists(value)
+            name: value.tolist() if isinstance(value, Tensor) else to_lists(value)
             for name, value in facts.items()
         }
 
@@ -371,13 +390,13 @@ class Schema(TableOptions):
         Raises:
             TypeError: a field is not of its type.
         """
-        said = {name: _to_tuples(value) for name, value in facts.items()}
+        said = {name: to_tuples(value) for name, value in facts.items()}
         if "options" in said:  # as written before there was one object for all of it
-            options = {k: _to_tuples(v) for k, v in facts["options"].items()}
+            options = {k: to_tuples(v) for k, v in facts["options"].items()}
             decided = () if said.pop("named", False) else ("features",)
             said = {**said, **options, "decided": (*decided, "task", "per_step"), "ids": {}}
             del said["options"]
-            said["groups"] = {}
+            said.pop("groups", None)
         for name in ("x_mean", "x_scale", "y_mean", "y_scale"):
             if said.get(name) is not None:
                 said[name] = torch.tensor(said[name], dtype=torch.float64)
@@ -399,20 +418,3 @@ def _inverse_transform(values: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
     if values.device.type == "mps":  # which has no double precision
         mean, scale = mean.float(), scale.float()
     return values * scale.to(values.device) + mean.to(values.device)
-
-
-def _join(names: Sequence[str]) -> str:
-    rest = len(names) - _MAX_NAMES
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _to_tuples(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _to_tuples(one) for name, one in value.items()}
-    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
-
-
-def _to_lists(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _to_lists(one) for name, one in value.items()}
-    return list(map(_to_lists, value)) if isinstance(value, tuple | list) else value

@@ -23,6 +23,7 @@ from .options import (
     TEXT_LABELS,
     TableOptions,
 )
+from .schema import Schema
 from .sequences import Sequences, format_names
 from .table import (
     MAX_INTEGER_CLASSES,
@@ -133,7 +134,7 @@ def build_target(
     name = names[0]
     task, why = infer_task(table, options)
     y: NDArray[Any]
-    classes: tuple[str, ...] = ()
+    classes, kind = tuple[str, ...](), TEXT_LABELS
     if task == REGRESSION:
         y = np.stack([table.numbers(one) for one in names], axis=1)
         y, known = np.nan_to_num(y), ~np.isnan(y)
@@ -142,7 +143,7 @@ def build_target(
             raise DataError(f"{table.where}: column {name!r} is empty in every row. Fill it in.")
     else:
         known = ~table.find_missing(name)
-        y, classes = _encode_classes(table, name, np.flatnonzero(known))
+        y, classes, kind = _encode_classes(table, name, np.flatnonzero(known), options)
     of_each = [(name, y, known)] if classes else list(zip(names, y.T, known.T, strict=True))
     several = [
         _is_per_step(table, one, values, there, sequences, options.per_step)
@@ -161,7 +162,7 @@ def build_target(
         per_step=per_step,
         outputs=classes or names,
         notes=tuple(notes),
-        kind=infer_kind(table, name)[0] if classes else TEXT_LABELS,
+        kind=kind,
     )
     return _check_complete_ids(table.where, _drop_without_target(target, sequences, sequences))
 
@@ -242,9 +243,18 @@ def infer_kind(table: Table, column: str, *, most: float = math.inf) -> tuple[st
     return INTEGER_LABELS if whole else FLOAT_LABELS, len(numbers)
 
 
-def _encode_classes(table: Table, column: str, rows: Indices) -> tuple[Indices, tuple[str, ...]]:
-    """Return the class of every row, (R,), 0 where there is none, and the names of the classes."""
-    kind, _ = infer_kind(table, column)
+def _encode_classes(
+    table: Table, column: str, rows: Indices, options: TableOptions
+) -> tuple[Indices, tuple[str, ...], str]:
+    """Return the class of every row, (R,), 0 where there is none; the names of classes; their kind.
+
+    By a schema that is fitted the classes are those that it knows.
+
+    Raises:
+        DataError: there is one class only, or one that the schema does not know.
+    """
+    fitted = options if isinstance(options, Schema) and options.is_fitted else None
+    kind = infer_kind(table, column)[0] if fitted is None else fitted.kind
     key = parse_boolean if kind == BOOLEAN_LABELS else parse_exact_number
     cells = table.texts(column) if kind == TEXT_LABELS else table.columns[column]
     chosen = cells[rows]
@@ -254,17 +264,28 @@ def _encode_classes(table: Table, column: str, rows: Indices) -> tuple[Indices, 
     else:
         codes, numbers = factorize(chosen)
         different = [key(number) for number in numbers.tolist()]
-    if len(different) < 2:
+    is_bool = kind == BOOLEAN_LABELS and None not in different
+    names = list(map(str, map(bool, different) if is_bool else different))
+    if fitted is not None:
+        classes = fitted.outputs
+        unknown = next((place for place, name in enumerate(names) if name not in classes), None)
+        if unknown is not None:
+            row = int(rows[int(np.argmax(codes == unknown))])
+            raise DataError(
+                f"{table.describe_value(row, column)}, a class that the table of the training had "
+                f"not. Known are: {format_names(classes, 12)}. Correct it, or remove that id."
+            )
+    elif len(different) < 2:
         raise DataError(
             f"{table.where}: column {column!r} holds {table.format_value(int(rows[0]), column)!r} "
-            "in every "
-            "row: there is only one class, and nothing to learn. Name another target."
+            "in every row: there is only one class, and nothing to learn. Name another target."
         )
-    order = sorted(range(len(different)), key=different.__getitem__)
+    else:
+        classes = tuple(names[place] for place in np.argsort(np.array(different, object)))
+    places = {name: place for place, name in enumerate(classes)}
     found = np.zeros(len(table), np.int64)
-    found[rows] = np.argsort(order)[codes]
-    names = [different[place] for place in order]
-    return found, tuple(str(bool(name) if kind == BOOLEAN_LABELS else name) for name in names)
+    found[rows] = np.array([places[name] for name in names], np.int64)[codes]
+    return found, classes, kind
 
 
 def _is_per_step(
@@ -327,7 +348,7 @@ def _select_forecast_features(options: TableOptions, inputs: InputColumns) -> tu
 def _build_forecast_target(
     options: TableOptions, inputs: InputColumns, sequences: Sequences
 ) -> Target:
-    if options.per_step is False:
+    if options.per_step is False and options.horizon is None:
         raise ArgumentError(
             "next-step prediction has a target at every step. Leave per_step out, or name a target."
         )

@@ -21,7 +21,7 @@ from .leaks import make_leak_notes
 from .notes import make_row_notes
 from .options import AUTO, LEAD_TIME_INPUT, Categories, TableOptions
 from .prediction_columns import check_prediction_columns
-from .scaling import fit_input_scaler, fit_target_scaler, scale_inputs, scale_targets
+from .scaling import fit_input_scaler, fit_target_scaler, make_targets, scale_inputs
 from .schema import Schema, as_schema
 from .sequences import Sequences, format_names, group_into_sequences
 from .split import TableSplits, get_explicit_splits, get_groups, make_splits
@@ -67,7 +67,7 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
     ahead = compute_median_dt(split.training_sequences) if target.horizon else ahead
     seen_or_none, gap_or_none = None if seen.all() else observed, None if times is None else gap
     batches = {
-        part: _make_batch(split, one, x, seen_or_none, y_scaling, gap_or_none)
+        part: _make_batch(target, one, x, seen_or_none, y_scaling, gap_or_none)
         for part, one in parts.items()
         if len(one)
     }
@@ -207,29 +207,18 @@ def compute_padded_dt(
 
 
 def _make_batch(
-    split: TableSplits,
+    target: Target,
     sequences: Sequences,
     x: NDArray[np.float32],
     observed: Bools | None,
     scaler: StandardScaler | None,
     dt_unit: float | None,
 ) -> SequenceBatch:
-    target, tensor = split.target, torch.from_numpy
-    lengths = target.sequences.lengths
-    known, y = target.known, target.y
-    y_mask = None
-    rows = sequences.rows if target.per_step else target.first_rows(sequences)
-    if scaler is not None:
-        y = np.zeros(y.shape, np.float32)
-        y[rows] = scale_targets(scaler, target.y[rows], known[rows])
-    if target.per_step and not known[target.sequences.rows].all():
-        mask = known[:, 0] if known.ndim == 2 and known.shape[1] == 1 else known
-        y_mask = tensor(sequences.pad(mask))
-    elif target.horizon and not known[rows].all():
-        y_mask = tensor(known[rows][:, None])
+    tensor, lengths = torch.from_numpy, target.sequences.lengths
+    y, y_mask = make_targets(target, sequences, scaler)
     return SequenceBatch(
         x=tensor(sequences.pad(x)),
-        y=tensor(sequences.pad(y) if target.per_step else y[rows]),
+        y=y,
         dt=None if dt_unit is None else tensor(compute_padded_dt(sequences, dt_unit)),
         mask=tensor(sequences.valid()) if (lengths != lengths[0]).any() else None,
         observed=None if observed is None else tensor(sequences.pad(observed)),

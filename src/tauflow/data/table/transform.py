@@ -17,14 +17,17 @@ from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError, TimeError
 
 from .files import read_table
-from .inputs import add_future_inputs, build_inputs, compute_lead_times
+from .inputs import InputColumns, add_future_inputs, build_inputs, compute_lead_times
 from .options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
-from .scaling import scale_inputs, warn_constant_inputs
+from .scaling import make_targets, scale_inputs, warn_constant_inputs
 from .schema import Schema
 from .sequences import Sequences, group_into_sequences
+from .split import TableSplits
 from .table import Bools, Floats, Table
+from .target import Target, build_target
 from .task import append_input, compute_padded_dt
 from .times import Times, read_times
+from .windows import window_splits
 
 BATCH_SIZE = 512
 """How many sequences go through a model at once."""
@@ -48,6 +51,7 @@ class NewTable:
         flagged: inputs of which a further one says whether they were measured; ``None`` where the
             batches say so by ``observed``.
         fill: what then stands for a missing value.
+        target: what was to be predicted, where that is read.
     """
 
     table: Table
@@ -59,6 +63,7 @@ class NewTable:
     lead_times: Floats | None
     flagged: tuple[int, ...] | None = None
     fill: str = IMPUTE_STRATEGIES[0]
+    target: Target | None = None
 
     @property
     def has_missing(self) -> bool:
@@ -79,18 +84,23 @@ class NewTable:
         return list(pairwise([*cuts, len(self.sequences)]))
 
     def batch(self, first: int = 0, last: int | None = None) -> SequenceBatch:
-        """Return sequences ``first`` to ``last``, padded, in which no target is marked as known."""
+        """Return sequences ``first`` to ``last``, padded; no target is known if none was read."""
         sequences, schema = self.sequences.select_range(first, last), self.schema
         valid = torch.from_numpy(sequences.valid())
-        size = tuple(valid.shape) if schema.per_step else (len(sequences),)
-        size = size if schema.is_class else (*size, len(schema.outputs))
+        if self.target is not None:
+            y, y_mask = make_targets(self.target, sequences, schema.target_scaler)
+        else:
+            size = tuple(valid.shape) if schema.per_step else (len(sequences),)
+            size = size if schema.is_class else (*size, len(schema.outputs))
+            y = torch.zeros(size, dtype=torch.int64 if schema.is_class else torch.float32)
+            y_mask = torch.zeros_like(valid) if schema.per_step else None
         batch = SequenceBatch(
             x=torch.from_numpy(sequences.pad(self.x)),
-            y=torch.zeros(size, dtype=torch.int64 if schema.is_class else torch.float32),
+            y=y,
             dt=None if self.gap is None else self._compute_dt(sequences, self.gap),
             mask=None if bool(valid.all()) else valid,
             observed=torch.from_numpy(sequences.pad(self.observed)),
-            y_mask=torch.zeros_like(valid) if schema.per_step else None,
+            y_mask=y_mask,
         )
         if self.flagged is None:
             return batch
@@ -170,6 +180,7 @@ def read_new_table(
     *,
     observed: bool,
     dtype: type[np.floating[Any]] = np.float32,
+    targets: bool = False,
     lead_time: float | None = None,
     delimiter: str | None = None,
     decimal: str | None = None,
@@ -181,11 +192,11 @@ def read_new_table(
         table: the other one.
         observed: whether the batches say which features are missing, where no inputs do.
         dtype: of the inputs, scaled in double precision.
+        targets: whether to read what is to be predicted, too.
         lead_time: see :func:`transform_table`.
         delimiter: between the cells of a file.
         decimal: sign before the decimals of numbers that are text.
     """
-    features = tuple(schema.features or ())
     sheet = read_table(
         table,
         schema,
@@ -193,48 +204,79 @@ def read_new_table(
         decimal=decimal,
         variables=schema.variables or None,
         is_strict="features" in schema.decided,
-        is_training_data=False,
+        is_training_data=targets,
     )
     if schema.id is not None:
         sheet.check_name(schema.id, "id")
     times = None if schema.time is None else _read_times(sheet, schema.time, schema)
-    inputs = build_inputs(sheet, features, schema.categories, schema.unseen)
-    sequences = group_into_sequences(sheet, schema.id, schema.time, times, sort=schema.sort)
-    later = None
+    inputs = build_inputs(sheet, tuple(schema.features or ()), schema.categories, schema.unseen)
+    whole = group_into_sequences(sheet, schema.id, schema.time, times, sort=schema.sort)
+    target = _read_target(sheet, schema, inputs, whole) if targets else None
+    if lead_time is not None and (schema.known or targets):
+        raise ArgumentError("lead_time: the rows to predict say when they are. Leave it out.")
+    following = None if target is None else target.lead_times
     if schema.known:
-        if lead_time is not None:
-            raise ArgumentError("ahead: the rows to predict say when they are. Leave it out.")
         steps = schema.horizon or 1
         told = FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, 1) in schema.inputs
-        inputs = add_future_inputs(inputs, schema.known, steps, sequences, has_lead_times=told)
-        later = compute_lead_times(len(sequences.rows), steps, sequences)
-        sequences = _drop_rows_to_predict(sheet, schema, sequences, steps)
-    if schema.horizon and schema.window is not None:  # it is predicted from the last window
-        lengths = sequences.lengths
-        sequences = sequences.crop(np.maximum(lengths - schema.window, 0), lengths)
-    count = len(inputs.columns)
-    standard = StandardScaler(schema.x_mean[:count].numpy(), schema.x_scale[:count].numpy())
+        inputs = add_future_inputs(inputs, schema.known, steps, whole, has_lead_times=told)
+        later = compute_lead_times(len(whole.rows), steps, whole)
+        following = later if schema.horizon else later[:, 0]
+    if target is None:
+        sequences = _select_rows_to_predict_from(sheet, schema, whole)
+    else:
+        sequences = target.sequences
+    standard = StandardScaler(schema.x_mean.numpy(), schema.x_scale.numpy())
     warn_constant_inputs(standard, inputs.columns, inputs.names, stacklevel=3)
     x, there = scale_inputs(standard, inputs.columns, inputs.names, dtype)
-    following = None if schema.ahead is None else np.full(len(x), schema.ahead)
-    if later is not None:
-        following = later if schema.horizon else later[:, 0]
-    if LEAD_TIME_INPUT in schema.inputs[count:] and later is not None:
-        assert following is not None
-        told = np.nan_to_num(following) / float(schema.x_scale[count])
-        x, there = append_input(x, there, told)
-    elif LEAD_TIME_INPUT in schema.inputs[count:]:
-        following = _compute_lead_times(sequences, lead_time)
-        x, there = append_input(x, there, following / float(schema.x_scale[count]))
+    count = len(inputs.columns)
+    if LEAD_TIME_INPUT in schema.inputs[count:]:
+        if following is None:
+            following = _compute_lead_times(sequences, lead_time)
+        ahead = np.nan_to_num(following) / float(schema.x_scale[count])
+        x, there = append_input(x, there, ahead)
     elif lead_time is not None:
-        raise ArgumentError("ahead: the model has no input for the gap ahead. Leave it out.")
+        raise ArgumentError("lead_time: the model has no input for the gap ahead. Leave it out.")
+    elif following is None and schema.ahead is not None:
+        following = np.full(len(x), schema.ahead)
     flagged = None
     if not (observed and len(schema.inputs) == x.shape[1]):
         flagged = _find_indicator_features(schema, there[sequences.rows])
-    gap = None if times is None else schema.gap
     return NewTable(
-        *(sheet, sequences, schema, x, there, gap, following), flagged=flagged, fill=schema.fill
+        table=sheet,
+        sequences=sequences,
+        schema=schema,
+        x=x,
+        observed=there,
+        gap=None if times is None else schema.gap,
+        lead_times=following,
+        flagged=flagged,
+        fill=schema.fill,
+        target=target,
     )
+
+
+def _select_rows_to_predict_from(table: Table, schema: Schema, whole: Sequences) -> Sequences:
+    """Return the rows that answers follow from: not those known ahead; the last window of each."""
+    sequences = whole
+    if schema.known:
+        sequences = _drop_rows_to_predict(table, schema, whole, schema.horizon or 1)
+    if not schema.horizon or schema.window is None:
+        return sequences
+    lengths = sequences.lengths
+    return sequences.crop(np.maximum(lengths - schema.window, 0), lengths)
+
+
+def _read_target(
+    table: Table, schema: Schema, inputs: InputColumns, sequences: Sequences
+) -> Target:
+    """Return what was to be predicted, of a forecast over a horizon from windows."""
+    for name in schema.targets:
+        table.check_name(name, "target")
+    target = build_target(table, schema, inputs, sequences)
+    if not target.horizon:
+        return target
+    split = TableSplits(target, {"table": target.sequences}, target.sequences, "", ())
+    return window_splits(split, schema, inputs).target
 
 
 def _drop_rows_to_predict(

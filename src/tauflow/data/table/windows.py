@@ -42,8 +42,9 @@ def window_splits(split: TableSplits, options: TableOptions, inputs: InputColumn
     split = (
         _add_future_targets(split, parts, inputs) if horizon else _drop_without_target(split, parts)
     )
-    train, valid, test = (f"{len(one):,}" for one in split.sequences.values())
-    counts = f"{train} training, {valid} validation and {test} test windows"
+    sizes = [f"{len(one):,}" for one in split.sequences.values()]
+    parts_told = "{} training, {} validation and {} test" if len(sizes) == 3 else "{}"
+    counts = f"{parts_told.format(*sizes)} windows"
     after = f", each with the {format_count(horizon, 'row')} after it to predict" if horizon else ""
     note = f"Windows of {options.window} rows, a new one every {stride}{after}: {counts}."
     return replace(split, notes=(*split.notes, note))
@@ -122,7 +123,7 @@ def _add_future_targets(
         missing += int((~known[ends[there]]).sum())
         total += known[ends[there]].size
         splits[part] = splits[part].select(there)
-    if not len(splits["train"]) or not len(splits["test"]):
+    if not all(len(one) for part, one in splits.items() if part != "valid"):
         raise DataError(
             f"no window of a part has a value to predict in the {format_count(horizon, 'row')} "
             "after "
