@@ -104,6 +104,7 @@ def _get_column_roles(table: Table, options: TableOptions) -> dict[str, str]:
         "time": (options.time,),
         "target": options.targets,
         "group": (options.group,),
+        "weight": (options.weight,),
         "part": (options.split_column,),
     }
     used: dict[str, str] = {}

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         split_column: str | None
         known: Sequence[str] | None
         na_values: Sequence[str] | None
+        weight: str | None
 
 
 CLASSIFICATION, REGRESSION, NEXT_STEP = "classification", "regression", "next-step"
@@ -155,6 +156,8 @@ class TableOptions:
         na_values: further texts that mean a missing value, such as ``["nil", "-", "?"]``, in every
             column, in this table and in those to predict. A number, such as -999, stands for all
             numbers equal to it. Empty cells and NA, N/A, NaN, nan, null, NULL and <NA> always do.
+        weight: column of numbers above 0, one per id: how much its sequences count in the loss of
+            the training. Scores of validation and test count all alike.
 
     Raises:
         ArgumentError: a value is outside its range, or two options contradict each other.
@@ -189,6 +192,7 @@ class TableOptions:
     na_values: Sequence[str] | None = field(
         default=None, metadata={"flags": ("--na-values", "--missing")}
     )
+    weight: str | None = None
 
     def __post_init__(self) -> None:
         for role in ("features", "static", "long", "known"):

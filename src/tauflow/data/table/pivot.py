@@ -166,7 +166,7 @@ def list_named_columns(options: TableOptions, *, is_training_data: bool) -> set[
     said = [options.id, options.time, *(options.features or ())]
     said += [*(options.static or ()), *(options.known or ()), *(options.long or ())]
     if is_training_data:
-        said += [*options.targets, options.group, options.split_column]
+        said += [*options.targets, options.group, options.split_column, options.weight]
     return {one for one in said if isinstance(one, str)}  # others are refused where they are read
 
 

@@ -51,7 +51,17 @@ _DEFAULT_WINDOW = 100
 _FORECASTS = {1.0: {"window": 168, "horizon": 24}, 24.0: {"window": 28, "horizon": 7}}
 _SEASONS = {1.0: "24h", 24.0: "7 days"}
 """Of a single series with even gaps of so many hours: how to cut it, and its season."""
-_NON_FEATURE_ROLES = ("id", "time", "group", "part", "target", "variable", "value", "left out")
+_NON_FEATURE_ROLES = (
+    "id",
+    "time",
+    "group",
+    "weight",
+    "part",
+    "target",
+    "variable",
+    "value",
+    "left out",
+)
 
 
 def guess_roles(table: Any, known_options: Mapping[str, Any]) -> RoleGuess:
@@ -364,7 +374,7 @@ def _roles_from_options(table: Table, known_options: Mapping[str, Any]) -> dict[
     named: dict[str, Sequence[str]] = {
         **{
             role: [known_options[role]]
-            for role in ("id", "time", "group")
+            for role in ("id", "time", "group", "weight")
             if known_options.get(role)
         },
         "part": [known_options["split_column"]] if known_options.get("split_column") else [],

@@ -32,7 +32,7 @@ class Role(NamedTuple):
     """What a column is for.
 
     Args:
-        name: id, time, variable, value, target, feature, static, known, group, part or left out.
+        name: such as id, time, target or left out.
         reason: why.
     """
 
@@ -225,6 +225,7 @@ class Schema(TableOptions):
             "id": (self.id,),
             "time": (self.time,),
             "group": (self.group,),
+            "weight": (self.weight,),
             "part": (self.split_column,),
             "target": self.targets,
             "variable": (variable,),
@@ -291,9 +292,7 @@ class Schema(TableOptions):
             unit = "the median gap" if self.time_unit == AUTO else str(self.time_unit)
             told.append(f"Times: a gap of 1 is {unit}.")
         if self.na_values:
-            told.append(
-                f"Missing: empty cells, NA, NaN, null and {format_names(self.na_values, 12)}."
-            )
+            told.append(f"Missing: empty cells, NA, NaN, null, {format_names(self.na_values, 12)}.")
         if self.has_explicit_split:
             told.append("Split: as given.")
         else:

@@ -4,9 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 
 from tauflow._internal.registry import suggest_name
 from tauflow._internal.sanitize import format_count
+from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError
 
 from .options import BY_TIME, SPLITS, TableOptions, normalise_fractions
@@ -38,6 +40,7 @@ class TableSplits:
         description: the parts were made.
         notes: what a reader must know.
         groups: the group of every id, if parts were drawn by group.
+        weights: how much every id counts in training, if that was said.
     """
 
     target: Target
@@ -46,6 +49,14 @@ class TableSplits:
     description: str
     notes: tuple[str, ...]
     groups: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def add_weights(self, train: SequenceBatch) -> SequenceBatch:
+        """Return the sequences of the training part with their weights, if there are any."""
+        if not self.weights:
+            return train
+        weights = [self.weights[name] for name in self.sequences["train"].ids]
+        return replace(train, weight=torch.tensor(weights))
 
 
 def make_splits(
@@ -168,6 +179,28 @@ def get_groups(
             "more, such as patient and day for day."
         )
     return {name: names[row] for name, row in zip(sequences.ids, firsts, strict=True)}
+
+
+def read_weights(table: Table, column: str | None, sequences: Sequences) -> dict[str, float]:
+    """Return the weight of every id; none without a column.
+
+    Raises:
+        DataError: it is no number above 0, or differs within an id.
+    """
+    if column is None:
+        return {}
+    table.check_name(column, "weight")
+    table.check_filled(column, "a weight", "Fill it in, or remove the id.", DataError)
+    found = table.numbers(column)[sequences.rows]
+    firsts = found[sequences.starts]
+    wrong = np.flatnonzero((found != firsts[sequences.sequence_index]) | (found <= 0))
+    if wrong.size:
+        row = int(sequences.rows[wrong[0]])
+        raise DataError(
+            f"{table.describe_value(row, column)}, expected a weight above 0 that is the same in "
+            "all rows of the id. Correct it."
+        )
+    return dict(zip(sequences.ids, firsts.tolist(), strict=True))
 
 
 def _split_by_id(

@@ -24,7 +24,7 @@ from .prediction_columns import check_prediction_columns
 from .scaling import fit_input_scaler, fit_target_scaler, make_targets, scale_inputs
 from .schema import Schema, as_schema
 from .sequences import Sequences, format_names, group_into_sequences
-from .split import TableSplits, get_explicit_splits, get_groups, make_splits
+from .split import TableSplits, get_explicit_splits, get_groups, make_splits, read_weights
 from .table import Bools, Floats, Table
 from .target import Target, build_target
 from .times import UNITS, Times, read_times, resolve_unit
@@ -43,9 +43,7 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
     Raises:
         ArgumentError, UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
     """
-    features = select_feature_columns(table, options)
-    inputs, split, times, empty, unseen = _prepare_splits(table, options, features)
-    features = tuple(name for name in features if name not in empty)
+    inputs, split, times, features, empty, unseen = _prepare_splits(table, options)
     variables, dtypes = table.variables, table.describe_dtypes()
     del table  # of which large tables need the room
     target, parts, otherwise = split.target, split.sequences, options.resplit_advice
@@ -59,12 +57,12 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
     seen = observed[target.sequences.rows]
     ahead = _compute_mean_lead_time(target, parts["train"])
     if ahead is not None and target.lead_times is not None and target.has_uneven_lead_times:
-        told = target.lead_times / ahead  # an input, 1 on average
-        (x, observed), names = append_input(x, observed, told), (*names, LEAD_TIME_INPUT)
+        more = target.lead_times / ahead  # an input, 1 on average
+        (x, observed), names = append_input(x, observed, more), (*names, LEAD_TIME_INPUT)
         x_scaling = x_scaling.append(mean=0.0, scale=ahead)
-    automatic = times is not None and options.time_unit == AUTO
-    gap = compute_median_dt(split.training_sequences) if automatic else 1.0
-    ahead = compute_median_dt(split.training_sequences) if target.horizon else ahead
+    median = compute_median_dt(split.training_sequences)
+    gap = median if times is not None and options.time_unit == AUTO else 1.0
+    ahead = median if target.horizon else ahead
     seen_or_none, gap_or_none = None if seen.all() else observed, None if times is None else gap
     batches = {
         part: _make_batch(target, one, x, seen_or_none, y_scaling, gap_or_none)
@@ -91,7 +89,7 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
         unseen=unseen,
         variables=variables,
         kind=target.kind,
-        observed=seen_or_none is not None,
+        observed=not seen.all(),
         groups={name: split.groups[name] for name in parts["test"].ids if name in split.groups},
     )
     season = resolve_season(options, times, split.training_sequences)
@@ -100,6 +98,7 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
     card = _make_card(split, schema, name=name, source=source, notes=notes, season=season)
     check_prediction_columns(schema)
     leaks = make_leak_notes(batches["train"], card, schema)
+    batches["train"] = split.add_weights(batches["train"])
     card = replace(card, notes=(*card.notes, *leaks))
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], schema=schema)
 
@@ -111,12 +110,14 @@ def _decide(options: TableOptions, **chosen: Any) -> Schema:
 
 
 def _prepare_splits(
-    table: Table, options: TableOptions, features: Sequence[str]
-) -> tuple[InputColumns, TableSplits, Times | None, tuple[str, ...], Categories]:
+    table: Table, options: TableOptions
+) -> tuple[InputColumns, TableSplits, Times | None, tuple[str, ...], tuple[str, ...], Categories]:
     """Return the inputs of every row, which rows are in which part, and the times.
 
-    And which features have no value in the training part, and so no input, and which categories.
+    And the features; which others have no value in the training part, and so no input; and which
+    categories.
     """
+    features = select_feature_columns(table, options)
     times = None
     if options.time is not None:
         times = read_times(table, options.time, options.requested_unit)
@@ -129,7 +130,8 @@ def _prepare_splits(
     gaps = target.horizon > 0 and target.has_uneven_lead_times
     notes = make_row_notes(table, sequences, options)
     split = window_splits(make_splits(target, options, groups), options, inputs)
-    split = replace(split, notes=(*notes, *split.notes))
+    weights = read_weights(table, options.weight, sequences)
+    split = replace(split, notes=(*notes, *split.notes), weights=weights)
     inputs, empty, unseen = inputs.select_learnable(split.training_sequences.rows)
     needed = (*(target.outputs if target.is_next_step else ()), *(options.known or ()))
     wrong = next((name for name in empty if name in needed), None)
@@ -142,7 +144,8 @@ def _prepare_splits(
     inputs = add_future_inputs(
         inputs, options.known, options.horizon or 1, sequences, has_lead_times=gaps
     )
-    return inputs, split, times, empty, unseen
+    features = tuple(name for name in features if name not in empty)
+    return inputs, split, times, features, empty, unseen
 
 
 def _compute_mean_lead_time(target: Target, trained: Sequences) -> float | None:
