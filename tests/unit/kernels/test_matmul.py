@@ -1,0 +1,126 @@
+"""Products of compiled loops against float64, and the code that other processors would get."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+import llvmlite.binding
+import numba
+from llvmlite import ir
+
+from tauflow.kernels.cpu import matmul
+
+
+@numba.njit
+def multiply(left, right, out, accumulate):
+    matmul.matmul(left, right, out, accumulate)
+
+
+@numba.njit
+def multiply_transposed(left, step, right, out):
+    matmul.matmul_transposed(left, step, right, out)
+
+
+@numba.njit
+def transpose(matrix):
+    return matmul.transpose(matrix)
+
+
+def draw(rows: int, columns: int, extra: int = 0) -> np.ndarray:
+    """Return a matrix whose rows lie ``extra`` floats further apart than they are long."""
+    numbers = np.random.default_rng(rows + 1000 * columns).standard_normal((rows, columns + extra))
+    return numbers.astype(np.float32)[:, :columns]
+
+
+def check(found: np.ndarray, exact: np.ndarray, scale: np.ndarray) -> None:
+    """Compare with what float64 gives, against the sum of the terms' magnitudes."""
+    assert (np.abs(found - exact) <= 3e-7 * scale).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns"),
+    [(1, 1, 1), (1, 40, 300), (2, 7, 70), (3, 33, 100), (5, 17, 64), (7, 300, 31), (8, 129, 16),
+     (11, 20, 5), (16, 64, 50), (64, 257, 66)],
+)  # fmt: skip
+@pytest.mark.parametrize("extra", [0, 3])
+def test_products_of_odd_sizes(rows, terms, columns, extra):
+    left, right = draw(rows, terms, extra), draw(terms, columns, extra)
+    whole = np.full((rows, columns + 4), 7.0, np.float32)
+    out = whole[:, :columns]
+    exact, scale = left.astype(np.float64) @ right, np.abs(left) @ np.abs(right)
+    out[:] = np.nan  # must not be read
+    multiply(left, right, out, False)
+    check(out, exact, scale)
+    out[:] = 0.5
+    multiply(left, right, out, True)
+    check(out, exact + 0.5, scale + 0.5)
+    assert (whole[:, columns:] == 7.0).all()
+
+
+@pytest.mark.parametrize(("rows", "terms", "columns"), [(1, 1, 1), (17, 5, 33), (32, 16, 64)])
+def test_transposed_products(rows, terms, columns):
+    step = rows + 2
+    left, right = draw(terms, step), draw(terms, columns)
+    out = np.ones((rows, columns), np.float32)
+    multiply_transposed(left.reshape(-1)[: (terms - 1) * step + rows], step, right, out)
+    used = left[:, :rows].T
+    check(out, 1.0 + used.astype(np.float64) @ right, 1.0 + np.abs(used) @ np.abs(right))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (7, 9), (1024, 3), (30, 64)])
+def test_transposes(shape):
+    matrix = draw(*shape)
+    np.testing.assert_array_equal(transpose(matrix), matrix.T)
+
+
+def test_rows_have_the_same_bits_in_any_company():
+    left, right = draw(23, 150), draw(150, 77)
+    together, alone = np.empty((2, 23, 77), np.float32)
+    multiply(left, right, together, False)
+    for row in range(23):
+        multiply(left[row : row + 1], right, alone[row : row + 1], False)
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_reaches_its_row_and_column(value):
+    left, right = draw(7, 9), draw(9, 37)
+    out = np.empty((7, 37), np.float32)
+    left[2, 4] = value
+    multiply(left, right, out, False)
+    assert not np.isfinite(out[2]).any()
+    assert np.isfinite(np.delete(out, 2, axis=0)).all()
+    left[2, 4], right[3, 5] = 0.0, value
+    left[1, 3] = 0.0  # times infinity, is NaN
+    multiply(left, right, out, False)
+    assert not np.isfinite(out[:, 5]).any()
+    assert np.isnan(out[1, 5])
+    assert np.isfinite(np.delete(out, 5, axis=1)).all()
+
+
+PROCESSORS = [
+    ("x86_64-unknown-linux-gnu", "skylake-avx512", matmul.VectorUnit(16, 32, fuses=True), "zmm"),
+    ("x86_64-unknown-linux-gnu", "haswell", matmul.VectorUnit(8, 16, fuses=True), "ymm"),
+    ("x86_64-unknown-linux-gnu", "nehalem", matmul.VectorUnit(4, 16, fuses=False), "mulps"),
+    ("aarch64-unknown-linux-gnu", "generic", matmul.VectorUnit(4, 32, fuses=True), "fmla"),
+    ("arm64-apple-darwin", "apple-m1", matmul.VectorUnit(4, 32, fuses=True), "fmla"),
+]
+
+
+@pytest.mark.parametrize(("triple", "cpu", "unit", "word"), PROCESSORS)
+def test_tiles_for_other_processors(triple, cpu, unit, word):
+    llvmlite.binding.initialize_all_targets()
+    llvmlite.binding.initialize_all_asmprinters()
+    try:
+        target = llvmlite.binding.Target.from_triple(triple)
+    except RuntimeError:
+        pytest.skip(reason="this llvmlite lacks the target")
+    assert matmul.find_vector_unit(triple, cpu, "") == unit
+    module = ir.Module()
+    for tile in matmul.list_tiles(unit):
+        matmul.build_tile(module, unit, tile)
+    machine = target.create_target_machine(cpu=cpu, opt=3)
+    code = machine.emit_assembly(llvmlite.binding.parse_assembly(str(module)))
+    assert word in code
+    assert "fmaf" not in code  # a call for every float
