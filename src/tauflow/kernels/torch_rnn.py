@@ -15,8 +15,6 @@ from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell, decay_and_update
 
 from . import ode
 from .cpu.binding import (
-    blas_unsupported_reason,
-    find_blas,
     import_kernels,
     initial_grad_state,
     input_array,
@@ -277,7 +275,7 @@ def _run_mkldnn_layer(dtype: torch.dtype, needs_grad: bool, saves_for_backward: 
 
 def gru_d_unsupported_reason(call: KernelCall) -> str | None:
     """Return why the compiled loop cannot serve a call of a GRU-D."""
-    return NUMBA.unsupported_reason(replace(call, observed=None)) or blas_unsupported_reason()
+    return NUMBA.unsupported_reason(replace(call, observed=None))
 
 
 def run_gru_d(call: KernelCall) -> tuple[Tensor, Tensor]:
@@ -363,7 +361,7 @@ class NumbaGRUD(BoolConfigKernel):
         drive, no_gaps = input_array(decay), input_array_or_empty(None, 2)
         sequence = ode.FlowSequence(drive, no_gaps, input_array(valid), output_array(states), out)
         weights = config, input_array(U_zr), input_array(U_n)
-        return find_blas(), weights, ode.GRUDActivations(*map(output_array, rest)), sequence
+        return weights, ode.GRUDActivations(*map(output_array, rest)), sequence
 
     def backward(
         self,

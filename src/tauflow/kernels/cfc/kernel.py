@@ -16,9 +16,6 @@ from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cfc_heads import Backbone, ClosedFormHeads
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.wired_cfc import WiredCfCCell
-from tauflow.kernels.cpu.binding import (
-    blas_unsupported_reason,
-)
 from tauflow.kernels.engine.activations import find_activation_code, has_quadratic_slope
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
 from tauflow.kernels.engine.program import (
@@ -94,7 +91,7 @@ def _core_unsupported_reason(call: KernelCall, kernels: str) -> str | None:
 def cfc_numba_unsupported_reason(call: KernelCall) -> str | None:
     """Return why the compiled loops cannot serve the call."""
     reason = _core_unsupported_reason(call, "its compiled loops") or NUMBA.unsupported_reason(call)
-    return reason or blas_unsupported_reason() or _compiled_unsupported_reason(call)
+    return reason or _compiled_unsupported_reason(call)
 
 
 def cfc_torch_unsupported_reason(call: KernelCall) -> str | None:

@@ -10,7 +10,6 @@ from torch import Tensor
 from tauflow.cells.cfc_heads import CfCParameters
 from tauflow.kernels.cpu.binding import (
     count_slices,
-    find_blas,
     import_kernels,
     initial_grad_state,
     input_array,
@@ -120,7 +119,6 @@ class NumbaCfC(CfCKernel):
         parallel_for(
             _load_kernels().cfc_forward,
             dt.shape[0],
-            find_blas(),
             pack_code(core),
             pack_weights(packed, own),
             tape.to_arrays(),
@@ -163,7 +161,6 @@ class NumbaCfC(CfCKernel):
         parallel_for(
             _load_kernels().cfc_backward,
             B,
-            find_blas(),
             pack_code(core),
             pack_weights(packed, own),
             _pack_lstm_arrays(parameters, others if memory else ()),

@@ -1,10 +1,10 @@
 """Closed-form cells over sequences: compiled loops.
 
-One thread takes a slice of the batch through all steps. A step is a chain of matrix products, done
-by the BLAS inside torch, with one pass over the activations between two of them. Beside a memory,
-its four gates come first; what the core's first layer then reads at every step, its source, is u in
-the form ``state``, whose core has the input beside it, and [u; v] in the form ``input``. Gradients
-of the weights are left to one product over the whole sequence, after the loop.
+One thread takes a slice of the batch through all steps. A step is a chain of matrix products by
+:mod:`tauflow.kernels.cpu.matmul`, with one pass over the activations between two of them. Beside a
+memory, its four gates come first; what the core's first layer then reads at every step, its source,
+is u in the form ``state``, whose core has the input beside it, and [u; v] in the form ``input``.
+Gradients of the weights are left to one product over the whole sequence, after the loop.
 """
 
 # mypy: ignore-errors
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tauflow.kernels.cpu.jit import f4, inline, kernel, matmul, set_blas_threads
+from tauflow.kernels.cpu.jit import f4, inline, kernel
 from tauflow.kernels.cpu.math import (
     activate,
     add,
@@ -23,16 +23,16 @@ from tauflow.kernels.cpu.math import (
     lstm_cell_forward,
     multiply_by_slope,
 )
+from tauflow.kernels.cpu.matmul import matmul, transpose, transpose_each
 from tauflow.kernels.engine.activations import ActivationCode
 
-from .config import CfCCode
+from .config import CfCCode, CfCWeights
 from .numba_pointwise import cfc_gate_backward, cfc_gate_forward, dt_gradients
 
 
 class CoreArrays(NamedTuple):
-    """A core: addresses of products, its code, and arrays of :mod:`.config`."""
+    """A core: its code, and arrays of :mod:`.config`; forward, its matrices are transposed."""
 
-    blas: Any
     code: Any
     weights: Any
     activations: Any
@@ -67,22 +67,20 @@ def core_forward(core, place, source, accumulate, dt, after):
         dt: (B, T).
         after: receives the state, (B, N).
     """
-    blas, code, weights, tape = core
+    code, weights, tape = core
     t, low, high = place
     z = tape.first[t, low:high]
-    recurrent = weights.recurrent
-    width, reads = recurrent.shape
-    matmul(blas, source[low:high], recurrent, z, width, reads, True, accumulate)
+    matmul(source[low:high], weights.recurrent, z, accumulate)
     heads = tape.heads[t % tape.heads.shape[0], low:high]
     if code.layers > 0:
         _activate_layer(code.outer, tape.slopes, 0, place, z, weights.first_bias)
         for layer in range(code.layers - 1):
             deeper = tape.deep[layer, t % tape.deep.shape[1], low:high]
-            matmul(blas, z, weights.deep[layer], deeper, width, width, True, False)
+            matmul(z, weights.deep[layer], deeper, False)
             z = deeper
             bias = weights.deep_bias[layer]
             _activate_layer(code.outer, tape.slopes, layer + 1, place, z, bias)
-        matmul(blas, z, weights.heads, heads, weights.heads.shape[0], width, True, False)
+        matmul(z, weights.heads, heads, False)
     cfc_gate_forward(code, weights, heads, dt[low:high, t], after[low:high])
 
 
@@ -108,7 +106,7 @@ def _core_backward(
         grad_biases: those of the biases of heads and first layer, (1, K N) and (1, F).
         grad_source: receives the gradient of the source, (B, R); may be that of the state itself.
     """
-    blas, code, weights, tape = core
+    code, weights, tape = core
     t, low, high = place
     heads = deltas.heads[t, low:high]
     values, dt, gradient = tape.heads[t, low:high], sequence.dt[low:high, t], grad_carry.h[low:high]
@@ -121,8 +119,7 @@ def _core_backward(
     if code.layers > 0:
         top = code.layers - 1
         delta = deltas.deep[top - 1, t, low:high] if top > 0 else deltas.first[t, low:high]
-        rows, width = weights.heads.shape
-        matmul(blas, heads, weights.heads, delta, width, rows, False, False)
+        matmul(heads, weights.heads, delta, False)
         for layer in range(top, -1, -1):
             z = tape.deep[layer - 1, t, low:high] if layer > 0 else tape.first[t, low:high]
             _activation_backward(code.outer, tape.slopes, layer, place, delta, z)
@@ -130,11 +127,10 @@ def _core_backward(
                 below = (
                     deltas.deep[layer - 2, t, low:high] if layer > 1 else deltas.first[t, low:high]
                 )
-                matmul(blas, delta, weights.deep[layer - 1], below, width, width, False, False)
+                matmul(delta, weights.deep[layer - 1], below, False)
                 delta = below
         _sum_rows(delta, grad_biases[1][0])
-    inner, reads = weights.recurrent.shape
-    matmul(blas, delta, weights.recurrent, grad_source[low:high], reads, inner, False, False)
+    matmul(delta, weights.recurrent, grad_source[low:high], False)
 
 
 @inline
@@ -152,18 +148,17 @@ def _activation_backward(phi, slopes, layer, place, delta, z):
 
 
 @kernel
-def cfc_forward(index, low, high, blas, packed_code, weights, activations, memory, sequence):
+def cfc_forward(index, low, high, packed_code, weights, activations, memory, sequence):
     """Run the slice through all steps.
 
     Args:
         index: number of the slice.
         low, high: slice of the batch.
-        blas: a :class:`~tauflow.kernels.cpu.binding.Blas`.
         packed_code: of the form, by ``pack_code``.
         weights, activations, memory, sequence: see :mod:`.config`.
     """
-    threads = set_blas_threads(blas, 1)
-    core, states = CoreArrays(blas, unpack_code(packed_code), weights, activations), sequence.states
+    core = CoreArrays(unpack_code(packed_code), _transpose_weights(weights), activations)
+    to_gates, states = transpose(memory.recurrent), sequence.states
     remembers = memory.recurrent.size > 0
     for t in range(sequence.out.shape[1]):
         place = StepSlice(t, low, high)
@@ -172,7 +167,7 @@ def cfc_forward(index, low, high, blas, packed_code, weights, activations, memor
         if remembers:
             source = memory.source[t % memory.source.shape[0]]
             accumulate = source.shape[1] == before.shape[1]
-            _lstm_forward(blas, memory, place, before, source)
+            _lstm_forward(memory, to_gates, place, before, source)
         core_forward(core, place, source, accumulate, sequence.dt, after)
         for b in range(low, high):
             if sequence.valid.size > 0 and not sequence.valid[b, t]:
@@ -181,16 +176,37 @@ def cfc_forward(index, low, high, blas, packed_code, weights, activations, memor
                     c, places = memory.c, memory.c.shape[0]
                     copy(c[t % places, b], c[(t + 1) % places, b])
             copy(after[b], sequence.out[b, t])
-    set_blas_threads(blas, threads)
 
 
 @inline
-def _lstm_forward(blas, memory, place, h, source):
-    """Advance the memory, and write what the core's first layer reads."""
+def _transpose_weights(weights):
+    """Return the weights with each matrix as products with rows from the left read it."""
+    return CfCWeights(
+        transpose(weights.recurrent),
+        weights.first_bias,
+        transpose_each(weights.deep),
+        weights.deep_bias,
+        transpose(weights.heads),
+        weights.heads_bias,
+        weights.rate,
+        weights.amplitude,
+    )
+
+
+@inline
+def _lstm_forward(memory, to_gates, place, h, source):
+    """Advance the memory, and write what the core's first layer reads.
+
+    Args:
+        memory, place: of the run.
+        to_gates: (N, 4 N), the memory's weights transposed.
+        h: (B, N), the state before the step.
+        source: (B, R), written.
+    """
     t, low, high = place
     n, gates, count = h.shape[1], memory.gates[t], memory.c.shape[0]
     c_before, c_after = memory.c[t % count], memory.c[(t + 1) % count]
-    matmul(blas, h[low:high], memory.recurrent, gates[low:high], 4 * n, n, True, True)
+    matmul(h[low:high], to_gates, gates[low:high], True)
     for b in range(low, high):
         lstm_cell_forward(gates[b], memory.bias, c_before[b], c_after[b], source[b, :n])
         if source.shape[1] > n:
@@ -202,7 +218,6 @@ def cfc_backward(
     index,
     low,
     high,
-    blas,
     packed_code,
     weights,
     memory,
@@ -215,13 +230,12 @@ def cfc_backward(
     Args:
         index: number of the slice, and of its row in the sums of ``grad_carry``.
         low, high: slice of the batch.
-        blas, packed_code, weights, memory, sequence: as for :func:`cfc_forward`.
+        packed_code, weights, memory, sequence: as for :func:`cfc_forward`.
         activations_and_grads: the tape, and the deltas, which are written.
         grad_carry: see :mod:`.config`.
     """
-    threads = set_blas_threads(blas, 1)
     tape, deltas = activations_and_grads
-    core, carry = CoreArrays(blas, unpack_code(packed_code), weights, tape), grad_carry.h
+    core, carry = CoreArrays(unpack_code(packed_code), weights, tape), grad_carry.h
     own, mine = (grad_carry.rate[index], grad_carry.amplitude[index]), slice(index, index + 1)
     # of a step, for sums of sums round less than one long sum
     biases = np.zeros_like(grad_carry.heads_bias[mine]), np.zeros_like(grad_carry.first_bias[mine])
@@ -240,20 +254,19 @@ def cfc_backward(
         add_and_reset(grad_carry.heads_bias[mine], biases[0])
         add_and_reset(grad_carry.first_bias[mine], biases[1])
         if remembers:
-            _lstm_backward(blas, memory, deltas, place, sequence, grad_carry, shown)
+            _lstm_backward(memory, deltas, place, sequence, grad_carry, shown)
         if masked:  # a masked step passes its gradient on untouched
             for b in range(low, high):
                 if not sequence.valid[b, t]:
                     copy(kept[b - low], carry[b])
-    set_blas_threads(blas, threads)
 
 
 @inline
-def _lstm_backward(blas, memory, deltas, place, sequence, grad_carry, grad_source):
+def _lstm_backward(memory, deltas, place, sequence, grad_carry, grad_source):
     """Take a step's gradients back through the memory.
 
     Args:
-        blas, memory, place: as for :func:`_lstm_forward`.
+        memory, place: as for :func:`_lstm_forward`.
         deltas, sequence, grad_carry: see :mod:`.config`.
         grad_source: (B, R), gradient of what the core's first layer read.
     """
@@ -270,6 +283,4 @@ def _lstm_backward(blas, memory, deltas, place, sequence, grad_carry, grad_sourc
         if grad_source.shape[1] > n:
             copy(grad_source[b, n:], carry[b])
     reads_state = grad_source.shape[1] > n
-    matmul(
-        blas, delta[low:high], memory.recurrent, carry[low:high], n, 4 * n, False, reads_state
-    )  # fmt: skip
+    matmul(delta[low:high], memory.recurrent, carry[low:high], reads_state)

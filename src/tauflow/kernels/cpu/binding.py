@@ -1,8 +1,4 @@
-"""Between torch and compiled loops: arrays, threads, and the BLAS inside torch.
-
-Torch's own call of a matrix product costs a few microseconds before the first multiplication; the
-library behind it costs a fraction of one, and exports the function. Its address works with numba's
-disk cache, which refuses to store a foreign function.
+"""Between torch and compiled loops: arrays and threads.
 
 Torch's own OpenMP pool is used where it is found (Linux): its idle threads spin for a while after
 an operation, so a second pool would fight them for the cores. Elsewhere, and in a forked child,
@@ -25,7 +21,6 @@ from torch import Tensor
 
 from tauflow._internal.fork_safety import compile_lock, make_fork_safe_lock
 from tauflow.errors import DtypeError
-from tauflow.kernels.engine.torch_state import assume_constant_result
 from tauflow.solvers import TABLEAUS
 
 _READABLE_DTYPES = (torch.float32, torch.bool)
@@ -35,7 +30,7 @@ def input_array(tensor: Tensor) -> Any:
     """Return a tensor's entries for a loop that reads them; a copy unless they lie in a row.
 
     Raises:
-        DtypeError: the loop, and the BLAS that it calls, would misread them.
+        DtypeError: the loop would misread them.
     """
     if tensor.dtype not in _READABLE_DTYPES:
         raise DtypeError(
@@ -87,38 +82,6 @@ def output_array_or_empty(tensor: Tensor | None, axes: int = 2) -> Any:
     return _EMPTY_ARRAYS[axes, "float32"] if tensor is None else output_array(tensor)
 
 
-class Blas(NamedTuple):
-    """Addresses of C functions.
-
-    Args:
-        sgemm: the Fortran interface, which takes pointers only.
-        set_threads: sets the number of threads of the calling thread's products, and returns the
-            number before.
-    """
-
-    sgemm: int
-    set_threads: int
-
-
-@cache
-def find_blas() -> Blas | None:
-    """Return the functions of the library that torch has loaded, or ``None`` where it hides them.
-
-    Both are asked for, since a product that starts threads of its own would fight the threads
-    that call it.
-    """
-    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    mode = getattr(os, "RTLD_NOLOAD", None)
-    if mode is None:
-        return None
-    try:
-        library = ctypes.CDLL(str(path), mode=mode)
-        functions = library.sgemm_, library.MKL_Set_Num_Threads_Local
-    except (OSError, AttributeError):
-        return None
-    return Blas(*map(_get_address, functions))
-
-
 def _get_address(function: Any) -> int:
     """Return where a function of a C library begins."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -137,14 +100,6 @@ def import_kernels(module: str) -> Any:
 def log_compilation(kernel_name: str, *kernels: Any) -> None:
     """Say, once a process, that kernels are about to be compiled, if the cache lacks them."""
     import_kernels("cpu.jit").log_compilation(kernel_name, *kernels)
-
-
-@assume_constant_result
-def blas_unsupported_reason() -> str | None:
-    """Return why compiled loops cannot multiply matrices."""
-    if find_blas() is None:
-        return "torch's CPU library shows no matrix product to compiled loops on this platform"
-    return None
 
 
 @cache

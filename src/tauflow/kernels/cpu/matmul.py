@@ -402,14 +402,33 @@ def matmul_transposed(left, step, right, out):
 
 
 @inline
-def transpose(matrix):
-    """Return the transpose of a matrix in memory of its own, which products read row by row.
+def _pad(columns):
+    """Return how far apart to keep rows: 4 KiB would be one place of the first-level cache."""
+    return columns + 16 if columns % 1024 == 0 else columns
 
-    Rows a multiple of 4 KiB apart would share few places of the first-level cache, so they are
-    kept a line further apart.
-    """
+
+@inline
+def transpose(matrix):
+    """Return the transpose of a matrix in memory of its own, which products read row by row."""
     rows, columns = matrix.shape
-    whole = np.empty((columns, rows + 16 if rows % 1024 == 0 else rows), f4)
+    out = np.empty((columns, _pad(rows)), f4)
+    _transpose_to(matrix, out)
+    return out[:, :rows]
+
+
+@inline
+def transpose_each(matrices):
+    """Return the transposes of matrices, (L, M, N)."""
+    count, rows, columns = matrices.shape
+    out = np.empty((count, columns, _pad(rows)), f4)
+    for i in range(count):
+        _transpose_to(matrices[i], out[i])
+    return out[:, :, :rows]
+
+
+@inline
+def _transpose_to(matrix, whole):
+    rows, columns = matrix.shape
     last = columns - columns % 8
     for first in range(0, last, 8):
         out_0, out_1, out_2, out_3 = (
@@ -432,4 +451,3 @@ def transpose(matrix):
         out_0 = whole[j]
         for i in range(rows):
             out_0[i] = matrix[i, j]
-    return whole[:, :rows]

@@ -11,8 +11,6 @@ from torch.nn import functional as F
 from tauflow.cells.ct_gru import CTGRUCell, multiscale_update
 from tauflow.kernels import ct_gru as arrays
 from tauflow.kernels.cpu.binding import (
-    blas_unsupported_reason,
-    find_blas,
     import_kernels,
     initial_grad_state,
     input_array,
@@ -40,7 +38,7 @@ from tauflow.kernels.engine.workspace import empty, get_allocator
 
 def ct_gru_unsupported_reason(call: KernelCall) -> str | None:
     """Return why the compiled loops cannot serve a call of a :class:`CTGRUCell`."""
-    return NUMBA.unsupported_reason(call) or blas_unsupported_reason()
+    return NUMBA.unsupported_reason(call)
 
 
 def run_ct_gru(call: KernelCall) -> tuple[Tensor, Tensor]:
@@ -137,7 +135,6 @@ class NumbaCTGRU(BoolConfigKernel):
         _, _, left, _, W_h, W_q = inputs
         valid = input_array_or_empty(mask, 2, "bool")
         return (
-            find_blas(),
             arrays.CTGRUWeights(input_array(W_h), input_array(W_q)),
             arrays.CTGRUActivations(*map(output_array, saved_tensors[1:])),
             arrays.CTGRUSequence(config, input_array(left), valid, out),

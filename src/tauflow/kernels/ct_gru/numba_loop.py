@@ -16,18 +16,19 @@ and the backward pass through it, with the gradient of P,
     \bar z_{r,k} = -2 z_k r_k \bar u\, (D_k - u), \quad
     \bar D_k = (1 - s_k) \bar P_k + r_k \bar u + U^T \bar z
 
-One thread takes a slice of the batch through all steps; products are done by the BLAS inside torch.
-What the gates make of z is computed again in the backward pass, which is cheaper than to keep it.
-Gradients of the weights are left to one product over the whole sequence, after the loop. Arrays are
-explained in :mod:`tauflow.kernels.ct_gru`.
+One thread takes a slice of the batch through all steps. What the gates make of z is computed again
+in the backward pass, which is cheaper than to keep it. Gradients of the weights are left to one
+product over the whole sequence, after the loop. Arrays are explained in
+:mod:`tauflow.kernels.ct_gru`.
 """
 
 # mypy: ignore-errors
 
 import numpy as np
 
-from tauflow.kernels.cpu.jit import f4, inline, kernel, matmul, set_blas_threads
+from tauflow.kernels.cpu.jit import f4, inline, kernel
 from tauflow.kernels.cpu.math import add, copy, exp, tanh
+from tauflow.kernels.cpu.matmul import matmul, transpose
 
 _ZERO = f4(0.0)
 _ONE = f4(1.0)
@@ -102,16 +103,15 @@ def _update_traces(sequence, b, t, decayed_traces, shares, q, after):
 
 
 @kernel
-def ct_gru_forward(index, low, high, blas, weights, activations, sequence):
+def ct_gru_forward(index, low, high, weights, activations, sequence):
     """Run the slice through all steps.
 
     Args:
         index: of the slice.
         low, high: slice of the batch.
-        blas: a :class:`~tauflow.kernels.cpu.binding.Blas`.
         weights, activations, sequence: see :mod:`tauflow.kernels.ct_gru`.
     """
-    threads = set_blas_threads(blas, 1)
+    W_h, W_q = transpose(weights.W_h), transpose(weights.W_q)
     memories, rows, n = activations.traces, high - low, weights.W_q.shape[0]
     scales = sequence.decay_factors.shape[2]
     width = scales * n
@@ -125,7 +125,7 @@ def ct_gru_forward(index, low, high, blas, weights, activations, sequence):
         for row in range(rows):
             _decay_traces(sequence, low + row, t, before[row], found[row])
             _sum_scales(found[row], sums[row])
-        matmul(blas, sums, weights.W_h, read, 2 * width, n, True, True)
+        matmul(sums, W_h, read, True)
         for row in range(rows):
             _softmax_over_scales(read[row, :width], shares, least, total)
             chosen_row = chosen[row]
@@ -135,7 +135,7 @@ def ct_gru_forward(index, low, high, blas, weights, activations, sequence):
                 for j in range(n):
                     chosen_row[j] += shares_k[j] * found_k[j]
             copy(read[row, 2 * width :], fresh[row])
-        matmul(blas, chosen, weights.W_q, fresh, n, n, True, True)
+        matmul(chosen, W_q, fresh, True)
         for row in range(rows):
             b, q = low + row, read[row, 2 * width :]
             for j in range(n):
@@ -146,7 +146,6 @@ def ct_gru_forward(index, low, high, blas, weights, activations, sequence):
             else:
                 copy(before[row], after[row])
             _sum_scales(after[row].reshape(scales, n), sequence.out[b, t])
-    set_blas_threads(blas, threads)
 
 
 @inline(math=_UNFUSED)
@@ -234,17 +233,16 @@ def _mix_traces(decayed_traces, shares, q, after):
 
 @kernel
 def ct_gru_backward(  # noqa: C901 - an inner loop, which calls would slow
-    index, low, high, blas, weights, activations, sequence, deltas
+    index, low, high, weights, activations, sequence, deltas
 ):
     """Run the slice back through all steps.
 
     Args:
         index: of the slice.
         low, high: slice of the batch.
-        blas, weights, activations, sequence: as for :func:`ct_gru_forward`.
+        weights, activations, sequence: as for :func:`ct_gru_forward`.
         deltas: written.
     """
-    threads = set_blas_threads(blas, 1)
     rows, n, scales = high - low, weights.W_q.shape[0], sequence.decay_factors.shape[2]
     width, wanted = scales * n, deltas.decay_factors.size > 0
     pull = deltas.traces[low:high].reshape(rows, scales, n)
@@ -274,7 +272,7 @@ def ct_gru_backward(  # noqa: C901 - an inner loop, which calls would slow
             to_z = delta[row, width : 2 * width]
             _update_traces_backward(found[row], shares, z, q, pull[row], to_z, fresh[row], total)
             copy(fresh[row], delta[row, 2 * width :])
-        matmul(blas, fresh, weights.W_q, pulled, n, n, False, False)
+        matmul(fresh, weights.W_q, pulled, False)
         for row in range(rows):
             if _is_valid(sequence, low + row, t):
                 z, to_z, chosen = (
@@ -284,7 +282,7 @@ def ct_gru_backward(  # noqa: C901 - an inner loop, which calls would slow
                 )
                 _softmax_over_scales(z, shares, least, total)
                 _retrieve_backward(found[row], shares, z, chosen, pulled[row], pull[row], to_z)
-        matmul(blas, delta, weights.W_h, pulled, n, 2 * width, False, False)
+        matmul(delta, weights.W_h, pulled, False)
         for row in range(rows):
             b = low + row
             if not _is_valid(sequence, b, t):
@@ -295,4 +293,3 @@ def ct_gru_backward(  # noqa: C901 - an inner loop, which calls would slow
                 _decay_backward(sequence.decay_factors[b, t], at, pulled[row], pull[row], to_left)
             else:
                 _add_to_all_scales(pull[row], pulled[row])
-    set_blas_threads(blas, threads)

@@ -121,11 +121,19 @@ class FlowGradients(NamedTuple):
 
 
 class FlowContext(NamedTuple):
-    """A flow: addresses of products, the activation, and a :class:`FlowParameters`."""
+    """A flow.
 
-    blas: Array
+    Args:
+        phi: the activation.
+        field: its :class:`FlowParameters`.
+        to_phi: (N, H), W_1 transposed; going back, anything.
+        to_field: (H, N), W_2 transposed.
+    """
+
     phi: Array
     field: Array
+    to_phi: Array
+    to_field: Array
 
 
 class FlowRows(NamedTuple):

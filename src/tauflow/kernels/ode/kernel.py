@@ -11,9 +11,6 @@ from tauflow.cells.activations import Activation
 from tauflow.cells.ct_rnn import CTRNNCell, CTRNNConfig
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell, NeuronalLTCConfig
 from tauflow.cells.ode_lstm import ODELSTMCell, ODELSTMConfig
-from tauflow.kernels.cpu.binding import (
-    blas_unsupported_reason,
-)
 from tauflow.kernels.engine.activations import (
     decode_activation,
     encode_activation,
@@ -56,10 +53,8 @@ def _tableau_unsupported_reason(solver: str) -> str | None:
 def ct_rnn_unsupported_reason(call: KernelCall) -> str | None:
     """Return why the compiled loops cannot serve a call of a :class:`CTRNNCell`."""
     assert isinstance(call.cell, CTRNNCell)
-    return (
-        NUMBA.unsupported_reason(call)
-        or blas_unsupported_reason()
-        or _solver_unsupported_reason(call.cell.solver, call.cell.phi)
+    return NUMBA.unsupported_reason(call) or _solver_unsupported_reason(
+        call.cell.solver, call.cell.phi
     )
 
 
@@ -67,11 +62,7 @@ def ode_lstm_unsupported_reason(call: KernelCall) -> str | None:
     """Return why the compiled loops cannot serve a call of an :class:`ODELSTMCell`."""
     assert isinstance(call.cell, ODELSTMCell)
     phi = call.cell.flow.phi if call.cell.form == "tensorflow" else torch.tanh
-    return (
-        NUMBA.unsupported_reason(call)
-        or blas_unsupported_reason()
-        or _solver_unsupported_reason(call.cell.solver, phi)
-    )
+    return NUMBA.unsupported_reason(call) or _solver_unsupported_reason(call.cell.solver, phi)
 
 
 def neuronal_unsupported_reason(call: KernelCall) -> str | None:
@@ -85,7 +76,7 @@ def neuronal_unsupported_reason(call: KernelCall) -> str | None:
             "the numba kernel of NeuronalLTCCell knows the activations tanh, sigmoid, relu and "
             "hardtanh"
         )
-    return NUMBA.unsupported_reason(call) or blas_unsupported_reason()
+    return NUMBA.unsupported_reason(call)
 
 
 def triton_flow_unsupported_reason(call: KernelCall) -> str | None:

@@ -11,7 +11,6 @@ from tauflow.cells.base import AbstractPureCell
 from tauflow.kernels import ode as arrays
 from tauflow.kernels.cpu.binding import (
     count_slices,
-    find_blas,
     import_kernels,
     initial_grad_state,
     input_array,
@@ -99,7 +98,6 @@ class NumbaFlow(FlowKernel):
         parallel_for(
             _load_kernels().flow_forward,
             dt.shape[0],
-            find_blas(),
             *self._pack_arguments(config, inputs, out.saved_tensors),
             self._pack_sequence(config, mask, inputs, states, output_array(out.y)),
         )
@@ -194,7 +192,6 @@ class NumbaFlow(FlowKernel):
         parallel_for(
             _load_kernels().flow_backward,
             B,
-            find_blas(),
             *self._pack_arguments(config, inputs, saved_tensors),
             self._pack_sequence(
                 config, mask, inputs, states, input_array_or_empty(grad_outputs.y, 3)

@@ -5,8 +5,8 @@ u, what the memory shows, as its input, or from u without one.
 
 And states that decay by given factors before a gated unit reads them, which are no flow's field.
 
-One thread takes a slice of the batch through all steps; products are done by the BLAS inside
-torch. Gradients of the weights are left to one product over the whole sequence, after the loop.
+One thread takes a slice of the batch through all steps. Gradients of the weights are left to one
+product over the whole sequence, after the loop.
 Arrays are explained in :mod:`tauflow.kernels.ode`.
 """
 
@@ -14,7 +14,7 @@ Arrays are explained in :mod:`tauflow.kernels.ode`.
 
 import numpy as np
 
-from tauflow.kernels.cpu.jit import f4, inline, kernel, matmul, set_blas_threads
+from tauflow.kernels.cpu.jit import f4, inline, kernel
 from tauflow.kernels.cpu.math import (
     add,
     copy,
@@ -24,6 +24,7 @@ from tauflow.kernels.cpu.math import (
     sigmoid,
     tanh,
 )
+from tauflow.kernels.cpu.matmul import matmul, transpose
 from tauflow.kernels.engine.activations import ActivationCode
 from tauflow.kernels.ode import FlowContext, FlowRows, StepSlice
 
@@ -33,24 +34,25 @@ _ZERO = f4(0.0)
 
 
 @inline
-def _make_context(blas, field):
+def _make_context(field, to_phi):
     n = field.numbers
-    return FlowContext(blas, ActivationCode(int(n[0]), n[1], n[2], n[3], n[4], n[5]), field)
+    phi = ActivationCode(int(n[0]), n[1], n[2], n[3], n[4], n[5])
+    return FlowContext(phi, field, to_phi, transpose(field.W_2))
 
 
 @kernel
-def flow_forward(index, low, high, blas, field, activations, memory, sequence):
+def flow_forward(index, low, high, field, activations, memory, sequence):
     """Run the slice through all steps.
 
     Args:
         index: of the slice.
         low, high: slice of the batch.
-        blas: a :class:`~tauflow.kernels.cpu.binding.Blas`.
         field, activations, memory, sequence: see :mod:`tauflow.kernels.ode`; ``sequence`` is a
             ``Sequence``.
     """
-    threads = set_blas_threads(blas, 1)
-    flow, rows, states = _make_context(blas, field), high - low, sequence.states
+    flow = _make_context(field, transpose(field.W_1))
+    rows, states = high - low, sequence.states
+    to_gates, to_drive = transpose(memory.recurrent), transpose(memory.drive)
     width, n = field.W_1.shape
     no_bias, F = np.zeros(width, f4), np.empty((field.b.size, rows, n), f4)
     drive, delta = np.empty((rows, width), f4), np.empty(rows, f4)
@@ -61,7 +63,7 @@ def flow_forward(index, low, high, blas, field, activations, memory, sequence):
             delta[row] = sequence.delta[low + row, t]
             copy(before[row], after[row])
         if memory.recurrent.size > 0:
-            _lstm_forward(blas, memory, StepSlice(t, low, high), before, drive, after)
+            _lstm_forward(memory, to_gates, to_drive, StepSlice(t, low, high), before, drive, after)
         else:
             for row in range(rows):
                 copy(sequence.drive[low + row, t], drive[row])
@@ -74,16 +76,16 @@ def flow_forward(index, low, high, blas, field, activations, memory, sequence):
                 if memory.recurrent.size > 0:
                     copy(memory.c[t, b], memory.c[t + 1, b])
             copy(after[row], sequence.out[b, t])
-    set_blas_threads(blas, threads)
 
 
 @inline
-def _lstm_forward(blas, memory, place, h, drive, start):
+def _lstm_forward(memory, to_gates, to_drive, place, h, drive, start):
     """Advance the memory, and let the flow see it.
 
     Args:
-        blas: addresses of products.
         memory: the memory.
+        to_gates: (N, 4 N), its weights transposed.
+        to_drive: (N, H), those of the flow's input transposed.
         place: step and slice.
         h: (rows, N), the state before the step.
         drive: (rows, H), receives the flow's input.
@@ -91,7 +93,7 @@ def _lstm_forward(blas, memory, place, h, drive, start):
     """
     t, low, high = place
     n, shown = h.shape[1], memory.u[t, low:high]
-    matmul(blas, h, memory.recurrent, memory.gates[t, low:high], 4 * n, n, True, True)
+    matmul(h, to_gates, memory.gates[t, low:high], True)
     no_bias = np.zeros(4 * n, f4)
     for b in range(low, high):
         lstm_cell_forward(memory.gates[t, b], no_bias, memory.c[t, b], memory.c[t + 1, b],
@@ -99,8 +101,7 @@ def _lstm_forward(blas, memory, place, h, drive, start):
     for row in range(high - low):
         copy(memory.drive_bias, drive[row])
     if memory.drive.size > 0:
-        width = memory.drive.shape[0]
-        matmul(blas, shown, memory.drive, drive, width, n, True, True)
+        matmul(shown, to_drive, drive, True)
     else:
         copy_rows(high - low, shown, start)
 
@@ -116,11 +117,10 @@ def _sum_evaluations(z, low, high, total):
 
 
 @inline
-def _lstm_backward(blas, memory, deltas, place, valid, grad_start, carry):
+def _lstm_backward(memory, deltas, place, valid, grad_start, carry):
     """Take a step's gradients back through the memory.
 
     Args:
-        blas: addresses of products.
         memory: the memory.
         deltas: those of the flow's input are set, those of the gates are written.
         place: step and slice.
@@ -136,8 +136,7 @@ def _lstm_backward(blas, memory, deltas, place, valid, grad_start, carry):
             for j in range(n):
                 carry[row, j] = grad_start[row, j] if driven else _ZERO
     if driven:
-        width = memory.drive.shape[0]
-        matmul(blas, deltas.drive[t, low:high], memory.drive, grad_start, n, width, False, False)
+        matmul(deltas.drive[t, low:high], memory.drive, grad_start, False)
     for row in range(high - low):
         b, delta = low + row, deltas.gates[t, low + row]
         delta[:] = _ZERO
@@ -146,7 +145,7 @@ def _lstm_backward(blas, memory, deltas, place, valid, grad_start, carry):
             lstm_cell_backward(
                 memory.gates[t, b], before, after, grad_start[row], deltas.c[b], delta
             )
-    matmul(blas, deltas.gates[t, low:high], memory.recurrent, carry, n, 4 * n, False, True)
+    matmul(deltas.gates[t, low:high], memory.recurrent, carry, True)
 
 
 @inline
@@ -162,17 +161,16 @@ def _add_output_gradient(sequence, place, rows, carry):
 
 
 @kernel
-def flow_backward(index, low, high, blas, field, activations, memory, sequence, deltas):
+def flow_backward(index, low, high, field, activations, memory, sequence, deltas):
     """Run the slice back through all steps.
 
     Args:
         index: of the slice, and of its row in ``deltas.neurons``.
         low, high: slice of the batch.
-        blas, field, activations, memory, sequence: as for :func:`flow_forward`.
+        field, activations, memory, sequence: as for :func:`flow_forward`.
         deltas: written.
     """
-    threads = set_blas_threads(blas, 1)
-    flow, count, n = _make_context(blas, field), high - low, deltas.h.shape[1]
+    flow, count, n = _make_context(field, field.W_1), high - low, deltas.h.shape[1]
     e, F, shown = (np.empty((field.b.size, count, n), f4), np.empty((count, n), f4),
                    np.empty((count, n), f4))  # fmt: skip
     own, valid, delta = deltas.h[low:high], np.ones(count, np.bool_), np.empty(count, f4)
@@ -198,24 +196,21 @@ def flow_backward(index, low, high, blas, field, activations, memory, sequence, 
             add(total[i], sums[i])
         _sum_evaluations(deltas.z[t], low, high, deltas.drive[t, low:high])
         if memory.recurrent.size > 0:
-            _lstm_backward(blas, memory, deltas, place, valid, shown, own)
-    set_blas_threads(blas, threads)
+            _lstm_backward(memory, deltas, place, valid, shown, own)
 
 
 @kernel
-def gru_d_forward(index, low, high, blas, weights, activations, sequence):
+def gru_d_forward(index, low, high, weights, activations, sequence):
     """Run the slice of states that decay and meet a gated unit through all steps.
 
     Args:
         index: of the slice.
         low, high: slice of the batch.
-        blas: addresses of products.
         weights: of the unit: whether z keeps the state, U_zr (2 N, N) and U_n (N, N).
         activations: a :class:`~tauflow.kernels.ode.GRUDActivations`, written.
         sequence: a ``Sequence``, whose drive holds the factors, (B, T, N); delta is not read.
     """
-    threads = set_blas_threads(blas, 1)
-    keeps, U_zr, U_n = weights
+    keeps, (U_zr, U_n) = weights[0], (transpose(weights[1]), transpose(weights[2]))
     states, n, rows = sequence.states, U_n.shape[0], high - low
     fresh = np.empty((rows, n), f4)
     for t in range(sequence.out.shape[1]):
@@ -231,17 +226,16 @@ def gru_d_forward(index, low, high, blas, weights, activations, sequence):
             factor = sequence.drive[low + row, t]
             for j in range(n):
                 faded[row, j] = factor[j] * before[row, j]
-        matmul(blas, faded, U_zr, gates[low:high], 2 * n, n, True, True)
+        matmul(faded, U_zr, gates[low:high], True)
         for row in range(rows):
             _gru_d_gates(gates[low + row], faded[row], reset[row], fresh[row])
-        matmul(blas, reset, U_n, fresh, n, n, True, True)
+        matmul(reset, U_n, fresh, True)
         for row in range(rows):
             b = low + row
             _gru_d_update(keeps, gates[b], faded[row], fresh[row], after[row])
             if sequence.mask.shape[1] > 0 and not sequence.mask[b, t]:
                 copy(before[row], after[row])
             copy(after[row], sequence.out[b, t])
-    set_blas_threads(blas, threads)
 
 
 @inline
@@ -270,18 +264,17 @@ def _gru_d_update(z_keeps_state, gates, decayed, candidate, after):
 
 
 @kernel
-def gru_d_backward(index, low, high, blas, weights, activations, sequence, deltas):
+def gru_d_backward(index, low, high, weights, activations, sequence, deltas):
     """Run the slice back through all steps.
 
     Args:
         index: of the slice.
         low, high: slice of the batch.
-        blas, weights, activations, sequence: as for :func:`gru_d_forward`; ``run.out`` holds the
+        weights, activations, sequence: as for :func:`gru_d_forward`; ``run.out`` holds the
             incoming gradients, or nothing.
         deltas: of the gates' products (T, B, 3 N) and of the factors (B, T, N), written; and of
             the last state (B, N), which becomes that of the first.
     """
-    threads = set_blas_threads(blas, 1)
     keeps, U_zr, U_n = weights
     to_gates, to_factors, to_h = deltas
     carry, n, rows = to_h[low:high], U_n.shape[0], high - low
@@ -298,12 +291,12 @@ def gru_d_backward(index, low, high, blas, weights, activations, sequence, delta
                 _gru_d_update_backward(
                     keeps, gates[b], faded[row], carry[row], delta[b], fresh[row]
                 )
-        matmul(blas, fresh, U_n, pulled, n, n, False, False)
+        matmul(fresh, U_n, pulled, False)
         for row in range(rows):
             _gru_d_reset_backward(
                 gates[low + row], faded[row], pulled[row], delta[low + row], carry[row]
             )
-        matmul(blas, delta[low:high], U_zr, carry, n, 2 * n, False, True)
+        matmul(delta[low:high], U_zr, carry, True)
         before = sequence.states[t, low:high]
         for row in range(rows):
             b = low + row
@@ -312,7 +305,6 @@ def gru_d_backward(index, low, high, blas, weights, activations, sequence, delta
                 for j in range(n):
                     to_factor[j] = carry[row, j] * before[row, j]
                     carry[row, j] *= factor[j]
-    set_blas_threads(blas, threads)
 
 
 @inline

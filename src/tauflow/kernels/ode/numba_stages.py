@@ -29,8 +29,9 @@ One sub-step of the fused solver, with :math:`f = \varphi(W_1 h + \ldots)`, and 
 
 import numpy as np
 
-from tauflow.kernels.cpu.jit import EXACT_DIVISION, FAST_SUMS, f4, inline, matmul
+from tauflow.kernels.cpu.jit import EXACT_DIVISION, FAST_SUMS, f4, inline
 from tauflow.kernels.cpu.math import activate, add_scaled, copy, copy_rows, dot, multiply_by_slope
+from tauflow.kernels.cpu.matmul import matmul
 from tauflow.kernels.ode import StageGradients
 
 _ZERO = f4(0.0)
@@ -44,17 +45,16 @@ def _damp(damping, value):
 
 
 @inline
-def _evaluate_phi(blas, phi, W_1, drive, no_bias, at, f):
+def _evaluate_phi(phi, to_phi, drive, no_bias, at, f):
     """Write the values of phi at ``at`` (rows, N) to ``f`` (rows, H)."""
-    width, neurons = W_1.shape
     copy_rows(at.shape[0], drive, f)
-    matmul(blas, at, W_1, f, width, neurons, True, True)
+    matmul(at, to_phi, f, True)
     for row in range(at.shape[0]):
         activate(phi, f[row], no_bias, f[row], False)
 
 
 @inline
-def _evaluate_field(blas, field, at, f, F):
+def _evaluate_field(field, to_field, at, f, F):
     """Write the field's values, given those of phi."""
     neurons = at.shape[1]
     damping, b_2, scale = field.numbers[6], field.b_2, field.scale
@@ -62,7 +62,7 @@ def _evaluate_field(blas, field, at, f, F):
         for row in range(at.shape[0]):
             for j in range(neurons):
                 F[row, j] = b_2[j] - _damp(damping, at[row, j])
-        matmul(blas, f, field.W_2, F, neurons, f.shape[1], True, True)
+        matmul(f, to_field, F, True)
     else:
         for row in range(at.shape[0]):
             for j in range(neurons):
@@ -123,19 +123,20 @@ def integrate_forward(flow, activations, place, drive, delta, no_bias, F, h):
         h: the state.
     """
     t, low, high = place
-    blas, phi, field = flow  # once: every array of a nested tuple is counted where it is taken out
-    fused, W_1 = field.leak.size > 0, field.W_1
+    # once: every array of a nested tuple is counted where it is taken out
+    phi, field, to_phi, to_field = flow
+    fused = field.leak.size > 0
     a, b, A, leak, clip = field.a, field.b, field.scale, field.leak, field.numbers[7]
     stages = b.size
     for n in range(field.substeps * stages):
         i, at, f = n % stages, activations.at[t, n, low:high], activations.f[t, n, low:high]
         _start_stage(a, i, delta, h, F, at)
-        _evaluate_phi(blas, phi, W_1, drive, no_bias, at, f)
+        _evaluate_phi(phi, to_phi, drive, no_bias, at, f)
         if fused:
             for row in range(high - low):
                 _fused_step(A, leak, delta[row], f[row], h[row])
         else:
-            _evaluate_field(blas, field, at, f, F[i])
+            _evaluate_field(field, to_field, at, f, F[i])
             if i == stages - 1:
                 _finish_substep(b, clip, delta, F, h)
 
@@ -158,8 +159,8 @@ def _clip_backward(flow, activations, place, k, rows, end, F, carry):
         copy(activations.at[t, first, low + row], end[row])
     for i in range(field.b.size):
         _evaluate_field(
-            flow.blas,
             field,
+            flow.to_field,
             activations.at[t, first + i, low:high],
             activations.f[t, first + i, low:high],
             F,
@@ -198,23 +199,24 @@ def _field_backward(field, rows, stage):
 
 
 @inline
-def _stage_backward(blas, phi, field, rows, stage, carry):
+def _stage_backward(flow, rows, stage, carry):
     """Take ``e``, the gradient of a stage's values over delta, back to the stage's state.
 
     ``e`` becomes the gradient of the state; ``carry`` gets it added.
     """
+    phi, field, _, to_field = flow
     at, f, e = stage.at, stage.f, stage.e
-    damping, neurons, width = field.numbers[6], at.shape[1], f.shape[1]
+    damping, neurons = field.numbers[6], at.shape[1]
     if rows.grad_delta.size > 0:
-        _evaluate_field(blas, field, at, f, stage.F)
+        _evaluate_field(field, to_field, at, f, stage.F)
     _field_backward(field, rows, stage)
     if field.W_2.size > 0:
-        matmul(blas, e, field.W_2, stage.grad_z, width, neurons, False, False)
+        matmul(e, field.W_2, stage.grad_z, False)
     for row in range(at.shape[0]):
         multiply_by_slope(phi, stage.grad_z[row], f[row], f[row])
         for j in range(neurons):
             e[row, j] = -_damp(damping, e[row, j])
-    matmul(blas, stage.grad_z, field.W_1, e, neurons, width, False, True)
+    matmul(stage.grad_z, field.W_1, e, True)
     for row in range(at.shape[0]):
         add_scaled(carry[row], _ONE, e[row])
 
@@ -232,7 +234,7 @@ def integrate_backward(flow, activations, deltas, place, rows, e, F, carry):
         carry: (rows, N).
     """
     t, low, high = place
-    blas, phi, field = flow
+    field = flow.field
     stages = field.b.size
     for k in range(field.substeps - 1, -1, -1):
         if field.numbers[7] < np.inf:
@@ -248,7 +250,7 @@ def integrate_backward(flow, activations, deltas, place, rows, e, F, carry):
             stage = StageGradients(
                 activations.at[t, n, low:high], activations.f[t, n, low:high], F, own, to_z, to_F
             )
-            _stage_backward(blas, phi, field, rows, stage, carry)
+            _stage_backward(flow, rows, stage, carry)
             for j in range(i):
                 if field.a[i, j] != _ZERO:
                     for row in range(carry.shape[0]):
@@ -274,9 +276,8 @@ def _fused_step_backward(A, leak, delta, h, f, after, g, grad_z, neurons):
 def integrate_fused_backward(flow, activations, deltas, place, rows, after, carry):
     """Do :func:`integrate_backward` for the fused solver, with the state ``after`` the step."""
     t, low, high = place
-    blas, phi, field = flow
+    phi, field = flow.phi, flow.field
     A, leak, delta, sums = field.scale, field.leak, rows.delta, rows.neurons
-    width, neurons = field.W_1.shape
     for k in range(field.substeps - 1, -1, -1):
         z, at, f = (
             deltas.z[t, k, low:high],
@@ -293,4 +294,4 @@ def integrate_fused_backward(flow, activations, deltas, place, rows, after, carr
                 if rows.grad_delta.size > 0:
                     rows.grad_delta[row] += to_delta
                 multiply_by_slope(phi, z[row], f[row], f[row])
-        matmul(blas, z, field.W_1, carry, neurons, width, False, True)
+        matmul(z, field.W_1, carry, True)

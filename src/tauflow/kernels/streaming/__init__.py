@@ -14,7 +14,7 @@ from torch import Tensor
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract import call_readout, check_next_state
 from tauflow.cells.ltc import LTCCell
-from tauflow.kernels.cpu.binding import find_blas, import_kernels
+from tauflow.kernels.cpu.binding import import_kernels
 from tauflow.kernels.engine.program import KernelCall
 from tauflow.kernels.engine.requirements import (
     NUMBA,
@@ -27,8 +27,6 @@ from tauflow.kernels.ltc.kernel import make_solver_arrays, pack_forward_synapses
 from tauflow.kernels.select import is_backend_allowed, select_kernel
 from tauflow.kernels.trace.lower import lower_step
 from tauflow.kernels.trace.program import TracingError
-
-_MAX_ROWS_WITHOUT_BLAS = 4
 
 Array = Any
 
@@ -142,9 +140,7 @@ class TracedEngine:
         made = lower_step(step, h, x, dt, *seen)
         h_at, x_at, dt_at, *seen_at = made.inputs
         head = np.zeros((1, made.instructions.shape[1]), np.int64)
-        # A call of the library for a few rows takes longer than a loop.
-        blas = find_blas() if B > _MAX_ROWS_WITHOUT_BLAS else None
-        head[0, :6] = B, x_at, dt_at, made.output, *(blas or (0, 0))
+        head[0, :4] = B, x_at, dt_at, made.output
         return _StepBuffers(
             made.floats[h_at : h_at + h.numel()].reshape(h.shape),
             [made.floats[at : at + x.numel()].reshape(x.shape) for at in seen_at],

@@ -7,11 +7,8 @@ The LTC has a step of its own, which visits the synapses that exist.
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tauflow.kernels import ltc as layout
-from tauflow.kernels.cpu.binding import Blas
-from tauflow.kernels.cpu.jit import f4, kernel, set_blas_threads
+from tauflow.kernels.cpu.jit import f4, kernel
 from tauflow.kernels.cpu.math import copy
 from tauflow.kernels.ltc.numba_loop import ltc_forward
 from tauflow.kernels.trace.interpreter import run_instructions
@@ -26,28 +23,21 @@ def run_program(x, dt, y, instructions, floats):
         dt: gaps, (T B,).
         y: receives what the cell emits, (T B, M).
         instructions: (1 + instructions, COLUMNS): first the batch size, where input, gaps and
-            outputs are, and the addresses of a :class:`~tauflow.kernels.cpu.binding.Blas` or 0;
-            then the instructions.
+            outputs are; then the instructions.
         floats: all numbers: constants, the state, and what the instructions write.
     """
     head = instructions[0]
     size, D, M = head[0], x.shape[1], y.shape[1]
-    blas = Blas(head[4], head[5])
-    threads = np.int32(0)
-    if blas.sgemm != 0:
-        threads = set_blas_threads(blas, 1)
     for t in range(x.shape[0] // size):
         for b in range(size):
             own = t * size + b
             floats[head[2] + b] = dt[own]
             start = head[1] + b * D
             copy(x[own], floats[start : start + D])
-        run_instructions(instructions, 1, floats, blas)
+        run_instructions(instructions, 1, floats)
         for b in range(size):
             start = head[3] + b * M
             copy(floats[start : start + M], y[t * size + b])
-    if blas.sgemm != 0:
-        set_blas_threads(blas, threads)
 
 
 class AffineMaps(NamedTuple):

@@ -6,16 +6,9 @@ import math
 
 import numpy as np
 
-from tauflow.kernels.cpu.jit import (
-    FAST_SUMS,
-    f4,
-    inline,
-    kernel,
-    matmul,
-    matmul_transposed,
-    set_blas_threads,
-)
+from tauflow.kernels.cpu.jit import FAST_SUMS, f4, inline, kernel
 from tauflow.kernels.cpu.math import copy, exp, normal_tail, sigmoid, tanh
+from tauflow.kernels.cpu.matmul import matmul, matmul_transposed
 
 from . import program as c
 
@@ -146,24 +139,6 @@ def _special_function(code, a, out):  # noqa: C901 - as above
             out[j] = f4(math.cos(z))
 
 
-@inline(math=FAST_SUMS)
-def _add_vector_matrix(a, weights, out):
-    """Add a row's product with a matrix to ``out``, eight rows of it at a time."""
-    K, M = weights.shape
-    for k in range(0, K - 7, 8):
-        w = weights[k : k + 8]
-        a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
-        a4, a5, a6, a7 = a[k + 4], a[k + 5], a[k + 6], a[k + 7]
-        for j in range(M):
-            left = (a0 * w[0, j] + a1 * w[1, j]) + (a2 * w[2, j] + a3 * w[3, j])
-            right = (a4 * w[4, j] + a5 * w[5, j]) + (a6 * w[6, j] + a7 * w[7, j])
-            out[j] += left + right
-    for k in range(K - K % 8, K):
-        a0, w0 = a[k], weights[k]
-        for j in range(M):
-            out[j] += a0 * w0[j]
-
-
 @inline
 def _reduce(row, floats):
     """Sum, or take the largest, over terms with a step between them."""
@@ -227,8 +202,8 @@ def _copy(row, floats):
 
 
 @inline
-def _multiply(row, floats, blas):
-    """Write A B + C; of more than a few rows the library is faster."""
+def _multiply(row, floats):
+    """Write A B + C, or A^T B + C."""
     rows, n, terms, step = row[c.OUTER], row[c.INNER], row[c.TERMS], row[c.A + 1]
     weights = floats[row[c.B] : row[c.B] + terms * n].reshape((terms, n))
     if row[c.OUT] != row[c.C]:
@@ -239,29 +214,10 @@ def _multiply(row, floats, blas):
     whole = floats[row[c.OUT] : row[c.OUT] + rows * n].reshape((rows, n))
     if row[c.TERM_STRIDE] != 0:
         a = floats[row[c.A] : row[c.A] + (terms - 1) * step + rows]
-        _multiply_transposed(a, step, weights, whole, blas)
-    elif blas.sgemm != 0:
-        a = floats[row[c.A] : row[c.A] + rows * step].reshape((rows, step))
-        matmul(blas, a, weights, whole, n, terms, False, True)
+        matmul_transposed(a, step, weights, whole)
     else:
-        for r in range(rows):
-            at = row[c.A] + r * step
-            _add_vector_matrix(floats[at : at + terms], weights, whole[r])
-
-
-@inline
-def _multiply_transposed(a, step, weights, out, blas):
-    """Add A^T B, of a matrix A whose rows are ``step`` apart."""
-    terms, rows = weights.shape[0], out.shape[0]
-    if blas.sgemm != 0:
-        matmul_transposed(blas, a, step, weights, out)
-        return
-    for k in range(terms):
-        w = weights[k]
-        for r in range(rows):
-            factor, to = a[k * step + r], out[r]
-            for j in range(w.size):
-                to[j] += factor * w[j]
+        a = floats[row[c.A] : row[c.A] + rows * step].reshape((rows, step))
+        matmul(a, weights, whole, True)
 
 
 @inline
@@ -287,12 +243,12 @@ def _elementwise(row, floats):
 
 
 @inline
-def run_instructions(instructions, first, floats, blas):
+def run_instructions(instructions, first, floats):
     """Follow the instructions of a tape once."""
     for i in range(first, instructions.shape[0]):
         row = instructions[i]
         if row[c.CODE] == c.PRODUCT:
-            _multiply(row, floats, blas)
+            _multiply(row, floats)
         elif row[c.CODE] >= c.SUM_ROWS:
             _reduce(row, floats)
         elif row[c.CODE] == c.COPY:
@@ -324,13 +280,12 @@ def _select_slice(interpreter, index):
 
 
 @kernel
-def interpret_forward(index, low, high, blas, interpreter, steps, valid, states, y):
+def interpret_forward(index, low, high, interpreter, steps, valid, states, y):
     """Take the steps of a slice of a batch.
 
     Args:
         index: of the slice.
         low, high: its sequences.
-        blas: a :class:`~tauflow.kernels.cpu.binding.Blas`, of addresses 0 for a few rows.
         interpreter: of all slices the instructions (K, COLUMNS), the memory (F,), for each slice
             where both begin and end, and where in its memory the state does (slices, 6), and of
             each part of ``steps`` where it begins, and its width (slices, P, 3).
@@ -341,14 +296,11 @@ def interpret_forward(index, low, high, blas, interpreter, steps, valid, states,
     """
     tape, floats, parts, h_at, _ = _select_slice(interpreter, index)
     size, S, keeps = high - low, y.shape[2], states.shape[0] > 1
-    threads = np.int32(0)
-    if blas.sgemm != 0:
-        threads = set_blas_threads(blas, 1)
     for b in range(size):
         copy(states[0, low + b], floats[h_at + b * S : h_at + (b + 1) * S])
     for t in range(steps.shape[1]):
         _load_inputs(parts, steps, t, low, size, floats)
-        run_instructions(tape, 0, floats, blas)
+        run_instructions(tape, 0, floats)
         now = t if keeps else 0
         for b in range(size):
             own = floats[h_at + b * S : h_at + (b + 1) * S]
@@ -356,16 +308,14 @@ def interpret_forward(index, low, high, blas, interpreter, steps, valid, states,
                 copy(states[now, low + b], own)
             copy(own, y[low + b, t])
             copy(own, states[now + 1 if keeps else 0, low + b])
-    if blas.sgemm != 0:
-        set_blas_threads(blas, threads)
 
 
 @kernel
-def interpret_backward(index, low, high, blas, interpreter, steps, valid, states, gradients):
+def interpret_backward(index, low, high, interpreter, steps, valid, states, gradients):
     """Go back through the steps of a slice; gradients of parameters are left in its memory.
 
     Args:
-        index, low, high, blas, interpreter, steps, valid: as for the forward pass; of each part of
+        index, low, high, interpreter, steps, valid: as for the forward pass; of each part of
             ``steps`` there is, too, where its gradient begins, or -1.
         states: (T + 1, B, S).
         gradients: gradients of the states (B, T, S), or (B, 0, S); of the last state (B, S), to be
@@ -374,9 +324,6 @@ def interpret_backward(index, low, high, blas, interpreter, steps, valid, states
     tape, floats, parts, h_at, pull_at = _select_slice(interpreter, index)
     to_y, carry, to_steps = gradients
     size, S = high - low, carry.shape[1]
-    threads = np.int32(0)
-    if blas.sgemm != 0:
-        threads = set_blas_threads(blas, 1)
     for back in range(steps.shape[1]):
         t = steps.shape[1] - 1 - back
         _load_inputs(parts, steps, t, low, size, floats)
@@ -387,14 +334,12 @@ def interpret_backward(index, low, high, blas, interpreter, steps, valid, states
             counts = valid.shape[1] == 0 or valid[low + b, t]
             for j in range(S):
                 own[j] = carry[low + b, j] if counts else _ZERO
-        run_instructions(tape, 0, floats, blas)
+        run_instructions(tape, 0, floats)
         for b in range(size):
             if valid.shape[1] == 0 or valid[low + b, t]:
                 copy(floats[pull_at + b * S : pull_at + (b + 1) * S], carry[low + b])
         if to_steps.shape[1] > 0:
             _store_input_gradients(parts, to_steps, t, low, size, floats)
-    if blas.sgemm != 0:
-        set_blas_threads(blas, threads)
 
 
 @inline

@@ -26,10 +26,7 @@ from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.split_step import split_step
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.kernels.cpu.binding import (
-    Blas,
-    blas_unsupported_reason,
     count_slices,
-    find_blas,
     import_kernels,
     initial_grad_state,
     input_array,
@@ -55,7 +52,6 @@ from . import lower
 from .capture import Graph
 from .trace_cache import TraceCache, TracedStep, concat_step_inputs, run_traced_step
 
-_MAX_ROWS_WITHOUT_BLAS = 4  # for which a loop is faster than a call of the library
 _MIN_STEPS = 8  # which take less time than to find a recording
 _MAX_TRAINING_WORK = (
     1 << 25
@@ -120,7 +116,7 @@ def traced_unsupported_reason(
         call: the run at hand.
         check: raises if it cannot, however many rows there are; by default it is recorded.
     """
-    reason = NUMBA.unsupported_reason(replace(call, observed=None)) or blas_unsupported_reason()
+    reason = NUMBA.unsupported_reason(replace(call, observed=None))
     if reason is None and is_tracing():
         reason = "a traced step cannot be traced"
     if reason is not None:
@@ -242,7 +238,6 @@ class TracedKernel(SequenceKernel):
         parallel_for(
             _load_kernels().interpret_forward,
             len(h),
-            _select_blas(config),
             machine,
             input_array(steps),
             _to_valid_array(mask, len(h)),
@@ -271,7 +266,6 @@ class TracedKernel(SequenceKernel):
         parallel_for(
             _load_kernels().interpret_backward,
             B,
-            _select_blas(config),
             machine,
             input_array(steps),
             _to_valid_array(mask, B),
@@ -285,11 +279,6 @@ class TracedKernel(SequenceKernel):
 
 def _to_valid_array(mask: Tensor | None, rows: int) -> Any:
     return np.empty((rows, 0), np.bool_) if mask is None else input_array(mask)
-
-
-def _select_blas(config: TraceConfig) -> Blas:
-    found = find_blas()
-    return Blas(0, 0) if found is None or max(config.by_rows) <= _MAX_ROWS_WITHOUT_BLAS else found
 
 
 def _split_by_slice(
