@@ -15,7 +15,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tauflow.kernels.cpu.matmul import find_own_vector_unit, matmul
+from tauflow.kernels.cpu.matmul import matmul
+from tauflow.kernels.cpu.tiles import find_own_vector_unit
 from tauflow.runs.results import describe_machine, get_versions
 
 from .timing import Job, interleaved

@@ -7,9 +7,12 @@ pytest.importorskip("numba")
 
 import llvmlite.binding
 import numba
+import torch
 from llvmlite import ir
 
-from tauflow.kernels.cpu import matmul
+import tauflow
+from tauflow.kernels.cpu import matmul, tiles
+from tauflow.kernels.cpu.binding import import_kernels
 
 
 @numba.njit
@@ -100,11 +103,11 @@ def test_what_is_not_finite_reaches_its_row_and_column(value):
 
 
 PROCESSORS = [
-    ("x86_64-unknown-linux-gnu", "skylake-avx512", matmul.VectorUnit(16, 32, fuses=True), "zmm"),
-    ("x86_64-unknown-linux-gnu", "haswell", matmul.VectorUnit(8, 16, fuses=True), "ymm"),
-    ("x86_64-unknown-linux-gnu", "nehalem", matmul.VectorUnit(4, 16, fuses=False), "mulps"),
-    ("aarch64-unknown-linux-gnu", "generic", matmul.VectorUnit(4, 32, fuses=True), "fmla"),
-    ("arm64-apple-darwin", "apple-m1", matmul.VectorUnit(4, 32, fuses=True), "fmla"),
+    ("x86_64-unknown-linux-gnu", "skylake-avx512", tiles.VectorUnit(16, 32, fuses=True), "zmm"),
+    ("x86_64-unknown-linux-gnu", "haswell", tiles.VectorUnit(8, 16, fuses=True), "ymm"),
+    ("x86_64-unknown-linux-gnu", "nehalem", tiles.VectorUnit(4, 16, fuses=False), "mulps"),
+    ("aarch64-unknown-linux-gnu", "generic", tiles.VectorUnit(4, 32, fuses=True), "fmla"),
+    ("arm64-apple-darwin", "apple-m1", tiles.VectorUnit(4, 32, fuses=True), "fmla"),
 ]
 
 
@@ -116,11 +119,32 @@ def test_tiles_for_other_processors(triple, cpu, unit, word):
         target = llvmlite.binding.Target.from_triple(triple)
     except RuntimeError:
         pytest.skip(reason="this llvmlite lacks the target")
-    assert matmul.find_vector_unit(triple, cpu, "") == unit
+    assert tiles.find_vector_unit(triple, cpu, "") == unit
     module = ir.Module()
-    for tile in matmul.list_tiles(unit):
-        matmul.build_tile(module, unit, tile)
+    for tile in tiles.list_tiles(unit):
+        tiles.build_tile(module, unit, tile)
     machine = target.create_target_machine(cpu=cpu, opt=3)
     code = machine.emit_assembly(llvmlite.binding.parse_assembly(str(module)))
     assert word in code
     assert "fmaf" not in code  # a call for every float
+
+
+@pytest.mark.parametrize(
+    ("model", "loops", "kernels"),
+    [
+        ("cfc", "cfc.numba_loop", ("cfc_forward", "cfc_backward")),
+        ("ode-lstm", "ode.numba_loop", ("flow_forward", "flow_backward")),
+        ("gru-d", "ode.numba_loop", ("gru_d_forward", "gru_d_backward")),
+        ("ct-gru", "ct_gru.numba_loop", ("ct_gru_forward", "ct_gru_backward")),
+        ("lem", "trace.interpreter", ("interpret_forward", "interpret_backward")),
+    ],
+)
+def test_loops_call_this_product_and_no_library(model, loops, kernels):
+    rnn = tauflow.build(model, 3, 4, backend="numba")
+    rnn(torch.randn(2, 9, 3))[0].square().sum().backward()
+    for name in kernels:
+        for compiled in getattr(import_kernels(loops), name).overloads.values():
+            code = compiled.library._get_compiled_object()
+            assert b"tauflow_multiply" in code
+            assert b"gemm" not in code.lower()
+            assert b"mkl" not in code.lower()
