@@ -29,9 +29,9 @@ _WIDEST = 4 * _VECTORS  # of one row, whose sums else wait for each other
 
 @intrinsic
 def _run_tile(
-    context, rows, vectors, a, a_rows, a_terms, b, b_rows, c, c_rows, terms, accumulates, columns
-):
-    """Compute a tile by addresses; see :func:`build_tile`. No vectors mean one that is masked."""
+    context, rows, vectors, a, a_rows, a_terms, b, b_rows, c, c_rows, terms, columns
+):  # fmt: skip
+    """Add a tile, by addresses; see :func:`build_tile`. No vectors mean one that is masked."""
 
     def generate(context, builder, signature, arguments):
         rows, vectors, *passed = arguments
@@ -52,12 +52,12 @@ def _run_tile(
         builder.position_at_end(end)
         return context.get_dummy_value()
 
-    return types.void(*[types.intp] * 10, types.boolean, types.intp), generate
+    return types.void(*[types.intp] * 11), generate
 
 
 @kernel
-def _multiply(a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms, accumulates):
-    """Write the product of a and b to c, or add it.
+def _multiply(a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms):
+    """Add the product of a and b to c.
 
     Args:
         a, b, c: addresses.
@@ -65,14 +65,13 @@ def _multiply(a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms, ac
         a_terms: floats from term to term of a row of a.
         rows, columns: of c.
         terms: of each sum.
-        accumulates: whether to add, 0 or 1.
     """
     j = 0
     while j < columns:
         vectors = _WIDEST if rows == 1 else 2 * _VECTORS if rows < 4 else _VECTORS
         while vectors * _LANES > columns - j:
             vectors //= 2
-        for first in range(0, max(terms, 1), _TERMS):
+        for first in range(0, terms, _TERMS):
             own_a, own_b, i = a + 4 * first * a_terms, b + 4 * (first * b_rows + j), 0
             while i < rows:
                 left = rows - i
@@ -88,14 +87,13 @@ def _multiply(a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms, ac
                     c + 4 * (i * c_rows + j),
                     c_rows,
                     min(_TERMS, terms - first),
-                    accumulates != 0 or first > 0,
                     columns - j,
                 )
                 i += height
         j += max(vectors, 1) * _LANES
 
 
-_SIGNATURE = types.void(*[types.intp] * 11)
+_SIGNATURE = types.void(*[types.intp] * 10)
 _SYMBOL = "tauflow_multiply"
 
 
@@ -112,9 +110,7 @@ _register_product()  # it is compiled once, not into every kernel again
 
 
 @intrinsic
-def _call_product(
-    context, a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms, accumulates
-):
+def _call_product(context, a, a_rows, a_terms, rows, b, b_rows, c, c_rows, columns, terms):
     def generate(context, builder, signature, arguments):
         function = builder.module.globals.get(_SYMBOL)
         if function is None:
@@ -136,6 +132,9 @@ def matmul(left, right, out, accumulate):
         out: (M, >= N), of which the first N columns are written.
         accumulate: whether to add to ``out``.
     """
+    if not accumulate:
+        for row in range(left.shape[0]):
+            out[row, : right.shape[1]] = f4(0.0)
     _call_product(
         left.ctypes.data,
         left.strides[0] // 4,
@@ -147,7 +146,6 @@ def matmul(left, right, out, accumulate):
         out.strides[0] // 4,
         right.shape[1],
         right.shape[0],
-        1 if accumulate else 0,
     )
 
 
@@ -172,7 +170,6 @@ def matmul_transposed(left, step, right, out):
         out.strides[0] // 4,
         right.shape[1],
         right.shape[0],
-        1,
     )
 
 

@@ -153,24 +153,22 @@ def _splat(builder, value, lanes):
 
 
 def build_tile(module: ir.Module, unit: VectorUnit, tile: Tile) -> ir.Function:
-    """Return the function of a module that computes a tile, which is added if need be.
+    """Return the function of a module that adds a tile of a b to c; it is written if need be.
 
     Its arguments are a and the strides of its rows and terms, b and the stride of its rows, c and
-    the stride of its rows, the number of terms, whether to add to c, and how many columns are
-    there, for a masked tile. Strides are in floats.
+    the stride of its rows, the number of terms, and how many columns are there, for a masked tile.
+    Strides are in floats.
     """
     name = f"tauflow_tile_{tile.rows}x{tile.vectors}x{unit.lanes}{'m' if tile.is_masked else ''}"
     if name in module.globals:
         return module.globals[name]
     pointer = _FLOAT.as_pointer()
-    kinds = [pointer, _SIZE, _SIZE, pointer, _SIZE, pointer, _SIZE, _SIZE, ir.IntType(1), _SIZE]
+    kinds = [pointer, _SIZE, _SIZE, pointer, _SIZE, pointer, _SIZE, _SIZE, _SIZE]
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
     function.linkage = "linkonce_odr"
     function.attributes.add("noinline")
-    a, a_rows, a_terms, b, b_rows, c, c_rows, terms, accumulates, columns = function.args
-    start, body, end, added, written = map(
-        function.append_basic_block, ("start", "body", "end", "added", "written")
-    )
+    a, a_rows, a_terms, b, b_rows, c, c_rows, terms, columns = function.args
+    start, body, end = map(function.append_basic_block, ("start", "body", "end"))
     builder = ir.IRBuilder(start)
     rows = range(tile.rows)
     a_of, c_of = (
@@ -179,7 +177,7 @@ def build_tile(module: ir.Module, unit: VectorUnit, tile: Tile) -> ir.Function:
     )
     vectors = _Columns(builder, unit.lanes, tile, columns)
     nothing = ir.Constant(vectors.type, [0.0] * unit.lanes)
-    builder.cbranch(builder.icmp_signed(">", terms, _SIZE(0)), body, end)
+    builder.branch(body)
 
     builder.position_at_end(body)
     counters = [builder.phi(_SIZE) for _ in range(3)]  # of terms, and places in a and b
@@ -202,19 +200,9 @@ def build_tile(module: ir.Module, unit: VectorUnit, tile: Tile) -> ir.Function:
     builder.cbranch(builder.icmp_signed("<", following[0], terms), body, end)
 
     builder.position_at_end(end)
-    sums = [[builder.phi(vectors.type) for _ in range(tile.vectors)] for _ in rows]
-    for one, total in zip(chain(*sums), chain(*after), strict=True):
-        one.add_incoming(nothing, start)
-        one.add_incoming(total, body)
-    builder.cbranch(accumulates, added, written)
-    builder.position_at_end(added)
-    for values, place in zip(sums, c_of, strict=True):
+    for values, place in zip(after, c_of, strict=True):
         pairs = zip(vectors.load(place), values, strict=True)
         vectors.store([builder.fadd(*pair) for pair in pairs], place)
-    builder.ret_void()
-    builder.position_at_end(written)
-    for values, place in zip(sums, c_of, strict=True):
-        vectors.store(values, place)
     builder.ret_void()
     return function
 
