@@ -1,5 +1,10 @@
 """Look at networks: flows, fixed points, gradients, saliency, memory; and plot them."""
 
+from .attribution import (
+    Attribution,
+    integrated_gradients,
+    occlusion,
+)
 from .fixed_points import (
     KIM_2023,
     FixedPoints,
@@ -34,6 +39,12 @@ from .newton import (
     Roots,
     find_roots,
 )
+from .permutation import (
+    permutation_importance,
+)
+from .plots_attribution import (
+    plot_attributions,
+)
 from .plots_flow import (
     plot_abscissas,
     plot_explained_variance,
@@ -63,6 +74,7 @@ from .saliency import (
 
 __all__ = [
     "KIM_2023",
+    "Attribution",
     "FixedPoints",
     "Flow",
     "FlowField",
@@ -82,10 +94,14 @@ __all__ = [
     "find_roots",
     "flow_field",
     "gradient_flow",
+    "integrated_gradients",
     "lyapunov_exponents",
     "memory_length",
+    "occlusion",
     "output_projection",
+    "permutation_importance",
     "plot_abscissas",
+    "plot_attributions",
     "plot_explained_variance",
     "plot_fixed_points",
     "plot_flow_field",

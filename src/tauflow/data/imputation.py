@@ -32,12 +32,12 @@ def impute_with_indicators(
         there = batch.valid.unsqueeze(-1).expand_as(batch.x)
     x = batch.x
     if fill == IMPUTE_STRATEGIES[0]:
-        x = _forward_fill(x, there, batch.mask)
+        x = forward_fill(x, there, batch.mask)
     told = there[..., list(flagged)].to(x.dtype)
     return replace(batch, x=torch.cat([x, told], dim=-1), observed=None)
 
 
-def _forward_fill(x: Tensor, observed: Tensor, mask: Tensor | None) -> Tensor:
+def forward_fill(x: Tensor, observed: Tensor, mask: Tensor | None) -> Tensor:
     """Return x with the last observed value at valid steps where one is missing."""
     missing = ~observed if mask is None else ~observed & mask.unsqueeze(-1)
     steps = torch.arange(x.shape[1], device=x.device)

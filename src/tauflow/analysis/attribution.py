@@ -1,0 +1,223 @@
+r"""Which input at which time moved an output: integrated gradients and occlusion.
+
+Integrated gradients follow a straight path from a baseline :math:`x'` to the input :math:`x`,
+
+.. math::
+    a_i = (x_i - x'_i) \int_0^1 \frac{\partial F(x' + \alpha (x - x'))}{\partial x_i} \, d\alpha,
+    \qquad \sum_i a_i = F(x) - F(x')
+
+The second equation is called completeness; what numerical integration misses of it is the residual.
+
+Source: Sundararajan et al. 2017, "Axiomatic attribution for deep networks", Eq. 1; Zeiler and
+Fergus 2014, "Visualizing and understanding convolutional networks", for occlusion.
+
+Differs from the source: the integral is taken by Gauss-Legendre quadrature on more and more panels
+until completeness holds, as the path of a recurrent network may be steep in places; and what
+occlusion puts in the place of a value is the last value before it, for irregular sequences.
+"""
+
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tauflow._internal.checks import check_at_least, check_one_of, check_positive
+from tauflow.batch import SequenceBatch
+from tauflow.data.imputation import forward_fill
+from tauflow.errors import ShapeError
+
+Answer = Callable[[SequenceBatch], Tensor]
+"""A differentiable function of a batch that gives one number per sequence, (B,)."""
+REMOVALS = ("value", "measurement")
+"""What occlusion removes: a value, or the fact that there is one."""
+_NODES = 16  # of a panel
+_BATCH_SIZE = 512
+_MAX_ELEMENTS = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """Contributions of inputs to one output per sequence.
+
+    Args:
+        values: contribution of every input at every step, in the unit of the output.
+        outputs: the output.
+        baseline_outputs: the output at the baseline.
+    """
+
+    values: Float[Tensor, "B T I"]
+    outputs: Float[Tensor, " B"]
+    baseline_outputs: Float[Tensor, " B"]
+
+    @property
+    def residuals(self) -> Float[Tensor, " B"]:
+        """What completeness lacks: difference of the outputs less the sum of contributions."""
+        return self.outputs - self.baseline_outputs - self.values.sum((1, 2))
+
+
+def integrated_gradients(
+    answer: Answer,
+    batch: SequenceBatch,
+    *,
+    baseline: Float[Tensor, " I"] | float = 0.0,
+    inputs: Bool[Tensor, " I"] | None = None,
+    tolerance: float = 0.01,
+    max_steps: int = 1024,
+) -> Attribution:
+    """Return contributions of inputs, by integrated gradients.
+
+    Times, masks and which inputs were measured are held fixed. Missing inputs contribute nothing.
+
+    Args:
+        answer: function of a batch, such as the logit of a class.
+        batch: the sequences.
+        baseline: value of each input from which contributions are counted; 0 is the mean of scaled
+            inputs.
+        inputs: which inputs to attribute to; the others are held fixed. By default all.
+        tolerance: largest residual, as a part of the sum of the absolute contributions.
+        max_steps: gradients to take at most in one quadrature; at least 16 are taken.
+
+    Raises:
+        ShapeError: ``answer`` does not give one number per sequence.
+
+    Warns:
+        UserWarning: the residual of some sequences is above the tolerance.
+    """
+    check_positive(tolerance=tolerance)
+    check_at_least(1, max_steps=max_steps)
+    x = batch.x.detach()
+    there = batch.valid.unsqueeze(-1) if batch.observed is None else batch.observed
+    moving = there if inputs is None else there & inputs.to(there.device)
+    difference = torch.where(moving, x - baseline, torch.zeros_like(x))
+    start = x - difference
+    with torch.no_grad():
+        outputs = _call(answer, batch)
+        baseline_outputs = _call(answer, replace(batch, x=start))
+    panels = 1
+    while True:
+        values = difference * _average_gradient(answer, batch, start, difference, panels)
+        found = Attribution(values, outputs, baseline_outputs)
+        missed = found.residuals.abs() > tolerance * values.abs().sum((1, 2))
+        if not bool(missed.any()) or 2 * panels * _NODES > max_steps:
+            break
+        panels *= 2
+    if bool(missed.any()):
+        warnings.warn(
+            f"integrated gradients: the contributions of {int(missed.sum())} of {len(batch)} "
+            f"sequences miss more than {tolerance:.0%} of what they should add up to, after "
+            f"{panels * _NODES} steps. Raise max_steps.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return found
+
+
+def _average_gradient(
+    answer: Answer, batch: SequenceBatch, start: Tensor, difference: Tensor, panels: int
+) -> Tensor:
+    """Return the mean of the gradient along the straight path, (B, T, I)."""
+    total = torch.zeros_like(start)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    for panel in range(panels):
+        for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
+            share = (panel + 0.5 * (node + 1)) / panels
+            with torch.enable_grad():
+                at = (start + share * difference).requires_grad_()
+                found = _call(answer, replace(batch, x=at)).sum()
+                (gradient,) = torch.autograd.grad(found, at, allow_unused=True)
+            if gradient is not None:
+                total += 0.5 * weight / panels * gradient
+    return total
+
+
+@torch.no_grad()
+def occlusion(
+    answer: Answer,
+    batch: SequenceBatch,
+    *,
+    remove: str = REMOVALS[0],
+    groups: Sequence[Sequence[int]] | None = None,
+    static: Collection[int] = (),
+    unmasked: Collection[int] = (),
+) -> Float[Tensor, "B T G"]:
+    """Return how much an output falls if a measured input is removed, one at a time.
+
+    Args:
+        answer: function of a batch, such as the logit of a class.
+        batch: the sequences; x is 0 where an input is missing.
+        remove: ``"value"``: the last value before it in the same sequence, and 0 before the first,
+            takes its place, still as a measured one; ``"measurement"``: it is missing.
+        groups: inputs that are removed together, such as those of one category. By default each
+            input is one group.
+        static: numbers of groups that are constant in a sequence. They are removed at all steps at
+            once, and the result stands at the first step where they are measured.
+        unmasked: numbers of groups that ``observed`` does not mark as missing: they are 0 then.
+
+    Returns:
+        Output less the output without the input; 0 where nothing was measured.
+
+    Raises:
+        ShapeError: ``answer`` does not give one number per sequence.
+        UnknownNameError: nothing can be removed so.
+    """
+    check_one_of(REMOVALS, remove=remove)
+    groups = [[place] for place in range(batch.x.shape[2])] if groups is None else groups
+    there = batch.valid.unsqueeze(-1).expand_as(batch.x)
+    there = there if batch.observed is None else there & batch.observed
+    previous = _shift_values(batch.x, there)
+    effects = batch.x.new_zeros(*batch.x.shape[:2], len(groups))
+    if remove != REMOVALS[0]:
+        batch = replace(batch, observed=there)
+    for row in range(len(batch)):
+        one = batch[row]
+        whole = _call(answer, one)
+        for cells in _iter_cells(there[row], groups, static):
+            changed = one[[0] * len(cells)]
+            for copy, (step, group) in enumerate(cells):
+                place = slice(None) if group in static else slice(step, step + 1)
+                inputs = list(groups[group])
+                if remove == REMOVALS[0]:
+                    changed.x[copy, place, inputs] = previous[row, step, inputs]
+                else:
+                    changed.x[copy, place, inputs] = 0.0
+                    if group not in unmasked:
+                        assert changed.observed is not None  # set above
+                        changed.observed[copy, place, inputs] = False
+            found = (whole - _call(answer, changed)).to(effects.dtype)
+            steps, of = (list(numbers) for numbers in zip(*cells, strict=True))
+            effects[row, steps, of] = found
+    return effects
+
+
+def _shift_values(x: Tensor, observed: Tensor) -> Tensor:
+    """Return the last value measured before each step, 0 before the first, (B, T, I)."""
+    shifted = torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1)
+    known = torch.cat([torch.zeros_like(observed[:, :1]), observed[:, :-1]], 1)
+    return forward_fill(shifted, known, None)
+
+
+def _iter_cells(
+    observed: Tensor, groups: Sequence[Sequence[int]], static: Collection[int]
+) -> Iterator[list[tuple[int, int]]]:
+    """Yield steps and groups to remove from one sequence, so many as fit in one batch."""
+    cells = []
+    for group, inputs in enumerate(groups):
+        steps = observed[:, list(inputs)].any(-1).nonzero().flatten().tolist()
+        cells += [(step, group) for step in (steps[:1] if group in static else steps)]
+    size = max(1, min(_BATCH_SIZE, _MAX_ELEMENTS // observed.numel()))
+    for start in range(0, len(cells), size):
+        yield cells[start : start + size]
+
+
+def _call(answer: Answer, batch: SequenceBatch) -> Tensor:
+    found = answer(batch)
+    if found.shape != (len(batch),):
+        raise ShapeError(
+            f"the answer to explain has shape {tuple(found.shape)}, expected ({len(batch)},): one "
+            "number per sequence. Choose one output, and one step of it."
+        )
+    return found
