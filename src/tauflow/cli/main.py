@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from .doctor import doctor
+from .explain import explain
 from .export import export
 from .group import TauflowGroup
 from .info import info
@@ -50,6 +51,7 @@ app.command()(info)
 app.command()(doctor)
 app.command()(inspect)
 app.command()(predict)
+app.command()(explain)
 
 
 CsvOption = Annotated[

@@ -1,6 +1,6 @@
 """Predictions in the units and names of the data that a model was trained on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,14 @@ from tauflow.data.table.transform import BATCH_SIZE, NewTable, read_new_table
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.metrics import predict as predict_batch
+from tauflow.training.resolve_metric import AnyScore
 
 from .predictions import make_prediction_frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from .explanation import Explanation
 
 _NUMPY_DTYPES: dict[torch.dtype, type[np.floating[Any]]] = {
     torch.float16: np.float16,
@@ -170,6 +173,78 @@ class Predictor:
                     f"what is known of {self.card.name!r} does not fit this table or this model "
                     f"({error!r}). Load the predictor again from its source."
                 ) from error
+
+    def explain(
+        self,
+        data: Any,
+        *,
+        method: str = "integrated_gradients",
+        output: str | None = None,
+        ids: Sequence[Any] | None = None,
+        max_steps: int = 1024,
+        lead_time: float | None = None,
+        delimiter: str | None = None,
+        decimal: str | None = None,
+    ) -> "Explanation":
+        """Say which value of which feature at which time moved each answer.
+
+        Of a model that answers at every row, the answer at the last row of each id is explained.
+        Times are held fixed.
+
+        Args:
+            data: a table, as for :meth:`predict`.
+            method: ``"integrated_gradients"``, contributions that add up to the difference between
+                the answer and the one for a mean value everywhere; or ``"occlusion"``, what the
+                answer loses without one value, or without its being measured.
+            output: name of the value or class to explain; by default the only value, or of each id
+                the class that is predicted.
+            ids: those to explain, as in the table or their texts; by default all.
+            max_steps: gradients that integrated gradients take at most; more are taken until the
+                contributions add up to one per cent.
+            lead_time: see :meth:`predict`.
+            delimiter: see :meth:`predict`.
+            decimal: see :meth:`predict`.
+
+        Raises:
+            ArgumentError: there are several values to predict, and ``output`` names none; or as for
+                :meth:`predict`.
+            UnknownNameError: there is no such method, output or id.
+        """
+        from .explanation import Explainer
+
+        read = self.read_table(data, lead_time=lead_time, delimiter=delimiter, decimal=decimal)
+        return Explainer(self, read, method, output, max_steps).select_ids(ids).explain()
+
+    def permutation_importance(
+        self,
+        batch: SequenceBatch,
+        *,
+        metric: AnyScore | None = None,
+        repeats: int = 5,
+        seed: int = 0,
+    ) -> "DataFrame":
+        """Return how much worse a score becomes if a feature is permuted, one row per feature.
+
+        See :func:`tauflow.analysis.permutation_importance`; a static feature is permuted between
+        ids, and others between all rows. Scores of values are in the units of the table.
+
+        Args:
+            batch: with targets, read as that of the training was, such as the ``test`` part of
+                :func:`tauflow.data.read_csv`.
+            metric: name of a metric, a :class:`tauflow.training.Score` or a function; by default
+                that of the data.
+            repeats: permutations of each feature.
+            seed: of the permutations.
+
+        Returns:
+            ``feature``, ``importance``, the mean over permutations, and ``std``; the largest first.
+
+        Raises:
+            ArgumentError: the model was trained on no table, or the batch has other inputs.
+        """
+        from .explanation import compute_permutation_importance
+
+        return compute_permutation_importance(self, batch, metric, repeats, seed)
 
     def save(self, path: str | Path) -> None:
         """Write the predictor to a file that :func:`tauflow.load_predictor` reads.

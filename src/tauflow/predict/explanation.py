@@ -1,0 +1,397 @@
+"""Why a predictor answers as it does: contributions of the values of a table to its answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tauflow._internal.checks import check_one_of
+from tauflow._internal.optional_deps import require
+from tauflow.analysis.attribution import REMOVALS, Answer, integrated_gradients, occlusion
+from tauflow.analysis.permutation import permutation_importance
+from tauflow.analysis.plots_attribution import plot_attributions
+from tauflow.batch import SequenceBatch
+from tauflow.data.imputation import impute_with_indicators
+from tauflow.data.table.inputs import CATEGORY_NAME_FORMAT
+from tauflow.data.table.options import INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
+from tauflow.data.table.prediction_columns import check_distinct_columns
+from tauflow.data.table.schema import Schema
+from tauflow.data.table.transform import NewTable
+from tauflow.errors import ArgumentError
+from tauflow.plotting.palette import report_style
+from tauflow.training.eval_mode import evaluation_mode
+from tauflow.training.metrics import predict
+from tauflow.training.resolve_metric import AnyScore
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from .predictor import Predictor
+
+METHODS = ("integrated_gradients", "occlusion")
+_ATTRIBUTIONS = ("attribution", "attribution_measured")
+_ANSWERS = ("output", "answer", "baseline", "residual")
+_POSITION = "_position"
+_DIGITS, _MAX_PLACES = 6, 300  # that survive scaling in single precision
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Contributions of the values of a table to the answers for its ids.
+
+    Args:
+        answers: one row per id: the id, the ``output`` that is explained, the ``answer`` in the
+            unit of the table or as a probability; by integrated gradients also ``baseline``, the
+            answer if every value was the mean of the training part, and ``residual``, the part of
+            their difference that the contributions miss by numerical error.
+        values: one row per measured value: id, time, ``feature``, ``value`` and ``attribution``, in
+            the unit of the answer. Of a static feature the time is missing. By occlusion,
+            ``attribution`` is what the answer loses if the last value before takes the place of
+            the value, and ``attribution_measured`` what it loses if the value is missing.
+    """
+
+    answers: "DataFrame"
+    values: "DataFrame"
+    _id: str | None = field(repr=False)
+    _times: NDArray[np.float64] = field(repr=False)
+    _time_label: str = field(repr=False)
+    _answer_format: str = field(repr=False)
+
+    def summarize(self) -> "DataFrame":
+        """Return one row per feature: its mean absolute contribution to an answer.
+
+        The absolute values of an id are added up over its times, and averaged over ids; ``share``
+        is the part of the sum over features. The largest come first.
+        """
+        pandas = require("pandas", extra="tables")
+        columns = [name for name in self.values if str(name).startswith("attribution")]
+        total = self.values[columns].abs().groupby(self.values["feature"], sort=False).sum()
+        total /= len(self.answers)
+        total["share"] = total["attribution"] / (total["attribution"].sum() or 1.0)
+        total = total.sort_values("attribution", ascending=False, kind="stable").reset_index()
+        assert isinstance(total, pandas.DataFrame)
+        return total
+
+    def plot(self, id: Any = None, *, features: int = 6) -> "Figure":
+        """Draw the series of one id, each with its contributions as a strip of colours above it.
+
+        Args:
+            id: as in the table, or its text; needed unless there is a single one.
+            features: how many features to draw, those with the largest contributions.
+
+        Raises:
+            ArgumentError: there are several ids, and none is given.
+            UnknownNameError: there is no such id.
+        """
+        here = np.ones(len(self.values), np.bool_)
+        answer = self.answers.iloc[0]
+        if id is None and len(self.answers) > 1:
+            raise ArgumentError(f"there are {len(self.answers)} ids: say which to draw, id=...")
+        if id is not None and self._id is not None:
+            names = self.answers[self._id].astype(str)
+            check_one_of(names.tolist(), id=str(id))
+            here = (self.values[self._id].astype(str) == str(id)).to_numpy()
+            answer = self.answers[(names == str(id)).to_numpy()].iloc[0]
+        series = {}
+        for name, rows in self.values[here].groupby("feature", sort=False).indices.items():
+            part = self.values[here].iloc[rows]
+            series[str(name)] = (
+                self._times[here][rows],
+                part["value"].tolist(),
+                part["attribution"].to_numpy(),
+            )
+        title = f"{self._answer_format.format(answer['output'])} = {answer['answer']:.4g}"
+        title = title if self._id is None else f"{self._id} {answer[self._id]}: {title}"
+        with report_style():
+            return plot_attributions(
+                series, title=title, time_label=self._time_label, count=features
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Explainer:
+    """A predictor and the table whose answers it explains.
+
+    Args:
+        predictor: trained on a table.
+        new_table: what it read.
+        method: of :data:`METHODS`.
+        output: name of the value or class; by default the only value, or the class predicted.
+        max_steps: of integrated gradients.
+
+    Raises:
+        ArgumentError: there are several values, and ``output`` names none.
+        UnknownNameError: there is no such method, value or class.
+    """
+
+    predictor: "Predictor"
+    new_table: NewTable
+    method: str
+    output: str | None
+    max_steps: int
+
+    def __post_init__(self) -> None:
+        check_one_of(METHODS, method=self.method)
+        schema, outputs = self.schema, self.schema.outputs
+        if self.output is not None:
+            check_one_of(outputs, output=self.output)
+        elif self.predictor.card.task == "regress" and len(outputs) > 1:
+            raise ArgumentError(
+                f"{self.predictor.card.name!r} has several values to predict, "
+                f"{', '.join(outputs)}. Name the one to explain, such as output={outputs[0]!r}."
+            )
+        before = [name for name in (schema.id, self._time_name) if name is not None]
+        check_distinct_columns(before, ("feature", "value", *_ATTRIBUTIONS, *_ANSWERS))
+
+    @property
+    def schema(self) -> Schema:
+        """What is known of the table of the training."""
+        assert self.predictor.schema is not None  # as it has read another one
+        return self.predictor.schema
+
+    @property
+    def _time_name(self) -> str:
+        return self.schema.time or "row"
+
+    def select_ids(self, ids: Sequence[Any] | None) -> "Explainer":
+        """Return the same for some of the ids, by default all.
+
+        Raises:
+            UnknownNameError: there is no such id.
+        """
+        if ids is None:
+            return self
+        sequences = self.new_table.sequences
+        wanted = {check_one_of(sequences.ids, id=str(one)) for one in ids}
+        kept = sequences.select(np.array([one in wanted for one in sequences.ids]))
+        return replace(self, new_table=replace(self.new_table, sequences=kept))
+
+    def explain(self) -> Explanation:
+        """Return the contributions of the values to the answers."""
+        pandas = require("pandas", extra="tables")
+        answers, values = [], []
+        with evaluation_mode(self.predictor.model):
+            for first, last in self.new_table.plan_batches():
+                kept, parts = self._attribute(first, last)
+                answers.append(kept)
+                values.append(self._list_values(first, last, parts))
+        schema = self.schema
+        frame = pandas.concat(values, ignore_index=True)
+        times = frame.pop(_POSITION).to_numpy(np.float64)
+        label = self._time_name
+        if schema.time not in (None, schema.unit):
+            label = f"{label} ({schema.unit})"
+        shown = f"P({schema.targets[0]} = {{}})" if schema.is_class else "{}"
+        answer = pandas.concat(answers, ignore_index=True)
+        return Explanation(answer, frame, schema.id, times, label, shown)
+
+    def _attribute(self, first: int, last: int) -> tuple["DataFrame", list[Tensor]]:
+        """Return the answers of some ids, and contributions of their features, (B, T, F) each."""
+        batch = replace(self.new_table, flagged=None).batch(first, last)
+        batch = replace(batch, x=batch.x.to(self.predictor.dtype))
+        with torch.no_grad():
+            outputs = self._compute_answers(batch)
+        if self.output is not None:
+            chosen = torch.full((len(batch),), self.schema.outputs.index(self.output))
+        else:  # the class that is predicted, or the only value
+            chosen = outputs.argmax(-1)
+        groups = list(self._groups.values())
+        kept: dict[str, Any] = {"output": [self.schema.outputs[k] for k in chosen.tolist()]}
+        kept["answer"] = outputs.gather(1, chosen[:, None])[:, 0].numpy()
+        if self.method == METHODS[0]:
+            moved = torch.zeros(batch.x.shape[2], dtype=torch.bool)
+            moved[[place for group in groups for place in group]] = True
+            found = integrated_gradients(
+                self._make_answer(chosen), batch, inputs=moved, max_steps=self.max_steps
+            )
+            parts = [torch.stack([found.values[..., group].sum(-1) for group in groups], -1)]
+            kept["baseline"] = found.baseline_outputs.numpy()
+            kept["residual"] = found.residuals.numpy()
+        else:
+            texts, static = dict(self.schema.categories), self.schema.static or ()
+            names = list(self._groups)
+            which: dict[str, Any] = {
+                "groups": groups,
+                "static": [place for place, name in enumerate(names) if name in static],
+                "unmasked": [place for place, name in enumerate(names) if name in texts],
+            }
+            parts = [
+                torch.cat(
+                    [
+                        occlusion(
+                            self._make_answer(chosen[row : row + 1]),
+                            batch[row],
+                            remove=one,
+                            **which,
+                        )
+                        for row in range(len(batch))
+                    ]
+                )
+                for one in REMOVALS
+            ]
+        pandas = require("pandas", extra="tables")
+        frame = pandas.DataFrame(kept)
+        if self.schema.id is not None:
+            rows = self.new_table.sequences.select_range(first, last)
+            ids = self.new_table.table.get_original(self.schema.id, rows.rows[rows.starts])
+            frame.insert(0, self.schema.id, ids)
+        return frame, parts
+
+    @cached_property
+    def _groups(self) -> dict[str, list[int]]:
+        """The inputs of each feature."""
+        return group_inputs(self.schema, self.schema.inputs[: self.new_table.x.shape[1]])
+
+    def _make_answer(self, chosen: Tensor) -> Answer:
+        """Return the function that gives one output of each sequence; (B,), or (1,) of copies."""
+
+        def answer(batch: SequenceBatch) -> Tensor:
+            outputs = self._compute_answers(batch)
+            return outputs.gather(1, chosen.expand(len(batch))[:, None])[:, 0]
+
+        return answer
+
+    def _compute_answers(self, batch: SequenceBatch) -> Tensor:
+        """Return probabilities, or values in the units of the table, at the last step, (B, O)."""
+        if self.new_table.flagged is not None:
+            batch = impute_with_indicators(batch, self.new_table.flagged, fill=self.new_table.fill)
+        model = self.predictor.model
+        device = next(model.parameters(), torch.empty(0)).device
+        found = predict(model, batch.to(device)).cpu()
+        if found.ndim == 3:
+            found = found[torch.arange(len(batch)), batch.lengths.cpu() - 1]
+        if self.predictor.card.task == "classify":
+            return found.double().softmax(-1)
+        if self.predictor.card.task == "binary":
+            probability = found.double().sigmoid()
+            return torch.cat([1 - probability, probability], -1)
+        return self.schema.unscale(found)
+
+    def _list_values(self, first: int, last: int, parts: Sequence[Tensor]) -> "DataFrame":
+        """Return one row per measured value of some ids, with its contributions."""
+        pandas = require("pandas", extra="tables")
+        sequences, schema = self.new_table.sequences.select_range(first, last), self.schema
+        rows, valid = sequences.rows, sequences.valid()
+        before: dict[Any, Any] = {}
+        if schema.id is not None:
+            before[schema.id] = self.new_table.table.get_original(schema.id, rows)
+        if schema.time is None:
+            times = sequences.times.astype(np.int64)
+        else:
+            times = self.new_table.table.get_original(schema.time, rows)
+        effects = [np.asarray(part.double().cpu())[valid] for part in parts]
+        frames = []
+        for place, (name, group) in enumerate(self._groups.items()):
+            values, there = self._read_values(name, group, rows)
+            is_static = name in (schema.static or ())
+            if is_static:  # contributions of all its rows are one
+                known = there[sequences.starts]
+                at = sequences.starts[known]
+                found = [np.add.reduceat(one[:, place], sequences.starts)[known] for one in effects]
+            else:
+                at = np.flatnonzero(there)
+                found = [one[at, place] for one in effects]
+            frame = {column: cells[at] for column, cells in before.items()}
+            frame[self._time_name] = pandas.Series(times[at]).mask(np.full(len(at), is_static))
+            frame |= {"feature": name, "value": pandas.Series(values[at], dtype=object)}
+            frame |= dict(zip(_ATTRIBUTIONS, found, strict=False))
+            frame[_POSITION] = np.full(len(at), np.nan) if is_static else sequences.times[at]
+            frame["_order"] = at
+            frames.append(pandas.DataFrame(frame))
+        whole = pandas.concat(frames, ignore_index=True)
+        owner = sequences.sequence_index[whole.pop("_order").to_numpy()]
+        return whole.iloc[np.argsort(owner, kind="stable")]
+
+    def _read_values(
+        self, name: str, group: Sequence[int], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return the values of a feature in some rows, as the table has them, and where one is."""
+        x, texts = self.new_table.x[rows][:, group], dict(self.schema.categories)
+        if name in texts:
+            return np.array(texts[name], object)[x.argmax(-1)], (x != 0).any(-1)
+        place = group[0]
+        scale, mean = float(self.schema.x_scale[place]), float(self.schema.x_mean[place])
+        values = x[:, 0].astype(np.float64) * scale + mean
+        if scale > 0:
+            places = _DIGITS - int(np.floor(np.log10(scale)))
+            values = values.round(min(_MAX_PLACES, places)) + 0.0  # not -0.0
+        return values, self.new_table.observed[rows, place]
+
+
+def group_inputs(schema: Schema, names: Sequence[str]) -> dict[str, list[int]]:
+    """Return the inputs of each feature, of those with these names.
+
+    Those that say how far ahead the rows to predict are belong to no feature.
+    """
+    owners = {
+        CATEGORY_NAME_FORMAT.format(name, text): name
+        for name, texts in schema.categories
+        for text in texts
+    }
+    groups: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        if not name.startswith(LEAD_TIME_INPUT) or name in (schema.features or ()):
+            groups.setdefault(owners.get(name, name), []).append(place)
+    return groups
+
+
+def compute_permutation_importance(
+    predictor: "Predictor",
+    batch: SequenceBatch,
+    metric: AnyScore | None,
+    repeats: int,
+    seed: int,
+) -> "DataFrame":
+    """Return a frame of importances; see :meth:`Predictor.permutation_importance`."""
+    pandas, schema = require("pandas", extra="tables"), predictor.schema
+    if schema is None or not isinstance(batch, SequenceBatch):
+        raise ArgumentError(
+            "permutation_importance is for a predictor of a table and a SequenceBatch with "
+            f"targets, such as the test part that tauflow.data.read_csv returns, got "
+            f"{type(batch).__name__} for {predictor.card.name!r}."
+        )
+    if batch.x.shape[2] != len(schema.inputs):
+        raise ArgumentError(
+            f"the batch has {batch.x.shape[2]} inputs, and {predictor.card.name!r} has "
+            f"{len(schema.inputs)}: {', '.join(schema.inputs)}. Read it with the same options."
+        )
+    groups = group_inputs(schema, schema.inputs)
+    for place, name in enumerate(schema.inputs):
+        if (owner := name.removesuffix(INDICATOR_NAME_FORMAT.format(""))) != name:
+            groups[owner].append(place)
+            del groups[name]
+    model = predictor.model
+    if schema.y_scale is not None:
+        model = _Unscaled(predictor.model, schema)
+        batch = replace(batch, y=schema.unscale(batch.y))
+    found = permutation_importance(
+        model,
+        batch,
+        metric=predictor.card.metric if metric is None else metric,
+        groups=list(groups.values()),
+        static=[place for place, name in enumerate(groups) if name in (schema.static or ())],
+        repeats=repeats,
+        seed=seed,
+    ).numpy()
+    frame = pandas.DataFrame(
+        {"feature": list(groups), "importance": found.mean(1), "std": found.std(1)}
+    )
+    return frame.sort_values("importance", ascending=False, kind="stable", ignore_index=True)
+
+
+class _Unscaled(nn.Module):
+    """A model whose predictions are in the units of the table."""
+
+    def __init__(self, model: nn.Module, schema: Schema) -> None:
+        super().__init__()
+        self.model, self.schema = model, schema
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
+        prediction, state = self.model(*args, **kwargs)
+        return self.schema.unscale(prediction), state
