@@ -65,6 +65,9 @@ from .projection import (
     output_projection,
     principal_components,
 )
+from .residuals import (
+    ResidualDistribution,
+)
 from .saliency import (
     Saliency,
     SaliencyUnderNoise,
@@ -83,6 +86,7 @@ __all__ = [
     "PrincipalComponents",
     "Projection",
     "Quartiles",
+    "ResidualDistribution",
     "Roots",
     "Saliency",
     "SaliencyUnderNoise",

@@ -36,7 +36,7 @@ def permutation_importance(
     Args:
         model: called as ``prediction, state = model(x, dt=..., mask=...)``.
         batch: the sequences, with targets.
-        metric: name of a metric, a score or a function, as for :func:`tauflow.evaluate`.
+        metric: name of a metric, a score or a function, as for :func:`tauflow.training.evaluate`.
         groups: inputs of each feature, which are permuted together. By default each input is one.
         static: numbers of groups that are constant in a sequence. Whole sequences exchange them.
         repeats: permutations of each feature.
@@ -47,7 +47,7 @@ def permutation_importance(
         if lower: positive where the feature helps.
 
     Raises:
-        DataError: see :func:`tauflow.evaluate`.
+        DataError: see :func:`tauflow.training.evaluate`.
     """
     check_at_least(1, repeats=repeats)
     score = resolve_metric("metric", metric, METRICS)

@@ -13,11 +13,13 @@ from .doctor import doctor
 from .explain import explain
 from .export import export
 from .group import TauflowGroup
+from .impute import impute
 from .info import info
 from .inspect import inspect
 from .logging import configure_logging
 from .precompile import precompile
 from .predict import predict
+from .score import score
 from .shared_options import (
     ConfigOption,
     DeviceOption,
@@ -52,6 +54,8 @@ app.command()(doctor)
 app.command()(inspect)
 app.command()(predict)
 app.command()(explain)
+app.command()(score)
+app.command()(impute)
 
 
 CsvOption = Annotated[

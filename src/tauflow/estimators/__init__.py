@@ -6,6 +6,13 @@ from . import require_sklearn as _needs  # noqa: F401  # says what is missing be
 from .classifier import SequenceClassifier
 from .collection import SequenceCollection
 from .forecaster import SequenceForecaster
+from .imputer import SequenceImputer
 from .regressor import SequenceRegressor
 
-__all__ = ["SequenceClassifier", "SequenceCollection", "SequenceForecaster", "SequenceRegressor"]
+__all__ = [
+    "SequenceClassifier",
+    "SequenceCollection",
+    "SequenceForecaster",
+    "SequenceImputer",
+    "SequenceRegressor",
+]

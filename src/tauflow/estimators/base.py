@@ -30,18 +30,14 @@ from .network import (
     RECIPE_PARAMETERS,
     build_network,
     build_recipe,
+    resolve_options,
     select_device,
 )
 from .parameters import EstimatorParameters
 from .preparation import DTYPES, Preparation
 from .ragged import Floats, RaggedSequences
 from .reading import is_table, read_rows
-from .state import (
-    check_option_types,
-    check_params_match,
-    copy_option,
-    restore_on_failure,
-)
+from .state import check_option_types, check_params_match, copy_option, restore_on_failure
 from .targets import (
     AUTO,
     LearningTask,
@@ -181,6 +177,8 @@ class AbstractSequenceEstimator(EstimatorParameters):
     """Parameters that the network and the scaling follow from."""
     _is_stratified: ClassVar[bool] = False
     _is_per_step: ClassVar[bool] = False
+    _fills_gaps: ClassVar[bool] = False
+    """Whether the network reads on beyond a gap, and any feature may have one."""
     _requires_y: ClassVar[bool] = True
     _is_series_2d: ClassVar[bool] = False
     """Whether an array of two axes is one sequence, and not one step of each of several."""
@@ -353,6 +351,7 @@ class AbstractSequenceEstimator(EstimatorParameters):
             counts,
             impute=self.impute,
             observes="observed" in entry.inputs,
+            flags_all=self._fills_gaps,
             time_unit=self.time_unit,
             dtype=self.dtype,
         )
@@ -360,9 +359,8 @@ class AbstractSequenceEstimator(EstimatorParameters):
         # A copy, as a mapping of the caller's own may be changed afterwards.
         self._built = {name: copy_option(getattr(self, name)) for name in self._network_params}
         preparation = self.preparation_
-        spec = ModelSpec(
-            self.model, self.hidden_size, spread=self._spread, options=self._built["options"] or {}
-        )
+        options = resolve_options(self.model, self._built["options"], self._fills_gaps)
+        spec = ModelSpec(self.model, self.hidden_size, spread=self._spread, options=options)
         module = build_network(
             set_horizon(spec, lambda: preparation.batch(rows)),
             task,

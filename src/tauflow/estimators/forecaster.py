@@ -12,6 +12,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow.analysis.residuals import ForecastRows, score_rows
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError, TimeError
@@ -25,10 +26,17 @@ from .input_kwargs import with_input_kwargs
 from .intervals import AbstractIntervalEstimator, as_answer
 from .ragged import Floats, Indices, RaggedSequences
 from .reading import get_fitted_columns
-from .targets import AUTO, LearningTask, WeightedSequences, check_validation_fraction
+from .targets import (
+    AUTO,
+    LearningTask,
+    WeightedSequences,
+    check_validation_fraction,
+    unpack_validation,
+)
 from .times import to_seconds
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
     from typing_extensions import Unpack
 
     from .input_kwargs import InputKwargs
@@ -150,6 +158,49 @@ class SequenceForecaster(AbstractIntervalEstimator):
         if not scores:
             raise DataError("nothing to score: no sample of X follows another.")
         return float(np.mean(scores))
+
+    @with_input_kwargs
+    def score_anomalies(
+        self, X: Any, *, calibrate_on: Any = None, **kwargs: "Unpack[InputKwargs]"
+    ) -> "DataFrame":
+        """Return how surprising each value is, given all rows before it.
+
+        Args:
+            X: as for :meth:`fit`.
+            calibrate_on: sequences that are as they should be, and that the forecaster was not
+                fitted to, or a mapping of ``X``, ``dt`` ...; by default X itself, so that a
+                probability is the share of values of X that are as surprising.
+            {given}
+
+        Returns:
+            One row per measured value of a target after the first step: ``sequence``, the id of a
+            table or a number; ``step``, from 0; ``feature``; ``value``; its ``forecast`` from the
+            step before; ``score``, their difference by its standard deviation at such a time step;
+            and ``probability``, that of an absolute score as large, by its rank among those of
+            ``calibrate_on``.
+
+        Raises:
+            DataError: a feature has fewer than 20 values to calibrate by.
+        """
+        check_is_fitted(self)
+        rows = self._read_rows(X, kwargs, reset=False)
+        found = calibration = self._forecast_each_row(rows)
+        if calibrate_on is not None:
+            other, _, _, said = unpack_validation(calibrate_on, needs_y=False)
+            calibration = self._forecast_each_row(self._read_rows(other, said, reset=False))
+        owner = rows.sequence_index
+        step = np.arange(len(owner)) - rows.starts[owner]
+        keys = {"sequence": owner if rows.ids is None else rows.ids[owner], "step": step}
+        chosen = self.target_features_.tolist()
+        names = [rows.names[place] for place in chosen] if rows.names else chosen
+        return score_rows(keys, names, found, calibration)
+
+    def _forecast_each_row(self, rows: RaggedSequences) -> ForecastRows:
+        outputs = self._run_network(self._add_lead_times(rows, self._fitted_horizon))
+        following = self._decode_outputs(outputs)[:, 0]
+        gaps = np.ones(len(following)) if rows.dt is None else rows.dt
+        values = rows.values[:, self.target_features_]
+        return ForecastRows.from_next(values, following, gaps, rows.starts)
 
     def _read_data(
         self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool

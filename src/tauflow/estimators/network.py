@@ -21,6 +21,16 @@ RECIPE_PARAMETERS = ("epochs", "lr", "batch_size", "patience")
 """Fields of a recipe that are parameters of an estimator."""
 
 
+def resolve_options(
+    model: str, options: Mapping[str, Any] | None, reads_ahead: bool
+) -> dict[str, Any]:
+    """Return the options of a model; one that is to read ahead is bidirectional, unless it does."""
+    found = dict(options or {})
+    if reads_ahead and not get_model_info(model).looks_ahead(found):
+        found = {"bidirectional": True, **found}
+    return found
+
+
 def build_network(
     spec: ModelSpec, task: LearningTask, *, input_size: int, backend: str, seed: int
 ) -> nn.Module:

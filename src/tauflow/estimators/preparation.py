@@ -53,6 +53,7 @@ class Preparation:
         *,
         impute: str,
         observes: bool,
+        flags_all: bool = False,
         time_unit: float | str,
         dtype: str,
     ) -> "Preparation":
@@ -63,6 +64,7 @@ class Preparation:
             weight: of each sequence, (N,).
             impute: see above.
             observes: see above.
+            flags_all: whether features without a missing value are flagged, too.
             time_unit: ``"auto"``: the median gap within sequences is 1; or the gap that is.
             dtype: of the model.
 
@@ -80,7 +82,7 @@ class Preparation:
                 stacklevel=4,
             )
         # What is never there is no news either.
-        told = missing.any(axis=0) & ~standard.is_empty & (not observes)
+        told = (missing.any(axis=0) | flags_all) & ~standard.is_empty & (not observes)
         return cls(
             standard,
             impute,

@@ -28,6 +28,8 @@ from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.metrics import predict
 from tauflow.training.resolve_metric import AnyScore
 
+from .predictions import round_to_scale
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
@@ -38,7 +40,6 @@ METHODS = ("integrated_gradients", "occlusion")
 _ATTRIBUTIONS = ("attribution", "attribution_measured")
 _ANSWERS = ("output", "answer", "baseline", "residual")
 _POSITION = "_position"
-_DIGITS, _MAX_PLACES = 6, 300  # that survive scaling in single precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,10 +319,7 @@ class Explainer:
         place = group[0]
         scale, mean = float(self.schema.x_scale[place]), float(self.schema.x_mean[place])
         values = x[:, 0].astype(np.float64) * scale + mean
-        if scale > 0:
-            places = _DIGITS - int(np.floor(np.log10(scale)))
-            values = values.round(min(_MAX_PLACES, places)) + 0.0  # not -0.0
-        return values, self.new_table.observed[rows, place]
+        return round_to_scale(values, scale), self.new_table.observed[rows, place]
 
 
 def group_inputs(schema: Schema, names: Sequence[str]) -> dict[str, list[int]]:

@@ -73,6 +73,15 @@ def make_prediction_frame(
     return frame.set_axis([*in_front, *names], axis=1)
 
 
+def round_to_scale(values: Floats, scale: float) -> Floats:
+    """Return inputs, scaled and scaled back in single precision, without the digits this costs."""
+    if scale <= 0:
+        return values
+    places = _DIGITS - 1 - int(np.floor(np.log10(scale)))
+    rounded: Floats = values.round(min(_MAX_PLACES, places)) + 0.0  # not -0.0
+    return rounded
+
+
 def _round_to_precision(values: NDArray[Any], schema: Schema, digits: int) -> Floats:
     """Return values, (..., O), without the digits that the model's precision cannot mean."""
     assert schema.y_scale is not None

@@ -215,6 +215,39 @@ class Predictor:
         read = self.read_table(data, lead_time=lead_time, delimiter=delimiter, decimal=decimal)
         return Explainer(self, read, method, output, max_steps).select_ids(ids).explain()
 
+    def score_anomalies(
+        self,
+        data: Any,
+        *,
+        calibrate_on: Any = None,
+        delimiter: str | None = None,
+        decimal: str | None = None,
+    ) -> "DataFrame":
+        """Return how surprising each value of a table is, given all rows of its id before it.
+
+        Args:
+            data: a table, as for :meth:`predict`.
+            calibrate_on: another one, that is as it should be and that the model was not trained
+                on; by default ``data``, so that a probability is the share of its values that are
+                as surprising.
+            delimiter: see :meth:`predict`.
+            decimal: see :meth:`predict`.
+
+        Returns:
+            One row per measured value that was forecast: id, time, ``feature``, ``value``, its
+            ``forecast`` from the row before, ``score``, their difference by its standard deviation
+            at such a time step, and ``probability``, that of an absolute score as large, by its
+            rank among those of ``calibrate_on``.
+
+        Raises:
+            ArgumentError: the model does not predict the next row, or knows columns ahead.
+            DataError: a feature has fewer than 20 values to calibrate by.
+        """
+        from .anomalies import score_anomalies
+
+        read = {"delimiter": delimiter, "decimal": decimal}
+        return score_anomalies(self, data, calibrate_on, read)
+
     def permutation_importance(
         self,
         batch: SequenceBatch,

@@ -3,7 +3,12 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
+from tauflow.estimators import (
+    SequenceClassifier,
+    SequenceForecaster,
+    SequenceImputer,
+    SequenceRegressor,
+)
 
 SMALL = {
     **{"model": "gru", "hidden_size": 8, "backend": "reference"},
@@ -16,6 +21,7 @@ ESTIMATORS = [
     SequenceClassifier(**SMALL, ensemble=2),
     SequenceRegressor(**SMALL),
     SequenceForecaster(**{**SMALL, "epochs": 1}, window=5),
+    SequenceImputer(**SMALL),
 ]
 
 

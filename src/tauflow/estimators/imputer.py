@@ -1,0 +1,298 @@
+"""Missing values of sequences, estimated from what was measured before and after."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import TransformerMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
+
+from tauflow._internal.checks import check_at_least, check_one_of, check_within
+from tauflow._internal.optional_deps import require
+from tauflow.batch import SequenceBatch
+from tauflow.errors import ArgumentError, DataError
+
+from .arrays import to_array
+from .base import AbstractSequenceEstimator
+from .collection import SequenceCollection
+from .gaps import HIDDEN, carry_forward, hide_values, interpolate
+from .input_kwargs import with_input_kwargs
+from .ragged import Floats, RaggedSequences
+from .reading import get_fitted_columns, is_table
+from .targets import LearningTask
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .input_kwargs import InputKwargs
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ignore[misc]
+    """Fill missing values of sequences of irregular samples.
+
+    A network that reads each sequence forwards and backwards learns what linear interpolation in
+    time misses: it is trained on measured values that are hidden from it, on several copies of the
+    training part with other values hidden in each. Static features are inputs, and are not filled.
+
+    Source: Cao et al. 2018, "BRITS: Bidirectional recurrent imputation for time series", for
+    bidirectional networks; Du et al. 2023, "SAITS: Self-attention-based imputation for time
+    series", for training on values that are hidden at random.
+
+    Differs from the sources: the network's output is added to linear interpolation.
+
+    Args:
+        hidden_fraction: share of the measured values that are hidden.
+        hide: ``"values"``: single values; ``"rows"``: all values of a row at once, as if nothing
+            had been measured at its time.
+        copies: of the training part, each with other values hidden; the same ones in each fit.
+        window: longest piece of a sequence to train on; longer ones are cut. By default none is.
+        {shared}
+    """
+
+    hidden_fraction: float = 0.2
+    hide: str = HIDDEN[0]
+    copies: int = 8
+    window: int | None = None
+
+    _is_per_step: ClassVar[bool] = True
+    _fills_gaps: ClassVar[bool] = True
+    _requires_y: ClassVar[bool] = False
+
+    @with_input_kwargs
+    def fit(  # type: ignore[override]  # nothing to weigh
+        self, X: Any, y: Any = None, *, validation: Any = None, **kwargs: "Unpack[InputKwargs]"
+    ) -> Any:
+        """Learn scaling, unit of time and network.
+
+        Args:
+            X: as for :meth:`tauflow.estimators.SequenceRegressor.fit`.
+            y: not used.
+            validation: sequences to choose the best epoch by, or a mapping of ``X``, ``dt`` ...
+            {given}
+        """
+        check_within(0.0, 1.0, hidden_fraction=self.hidden_fraction)
+        if self.hidden_fraction in (0.0, 1.0):
+            raise ArgumentError(
+                f"hidden_fraction={self.hidden_fraction:g} leaves nothing to learn from. Give a "
+                "part between 0 and 1."
+            )
+        check_one_of(HIDDEN, hide=self.hide)
+        check_at_least(1, copies=self.copies)
+        if self.window is not None:
+            check_at_least(2, window=self.window)
+        return super().fit(X, y, validation=validation, **kwargs)
+
+    @with_input_kwargs
+    def fit_transform(self, X: Any, y: Any = None, **kwargs: "Unpack[InputKwargs]") -> Any:
+        """Fit to X, and return it with missing values filled.
+
+        Args:
+            X: as for :meth:`fit`.
+            y: not used.
+            {given}
+        """
+        return self.fit(X, y, **kwargs).transform(X, **kwargs)
+
+    @with_input_kwargs
+    def transform(self, X: Any, **kwargs: "Unpack[InputKwargs]") -> Any:
+        """Return X with missing values filled, in its own form; measured values stay as they are.
+
+        Of arrays come arrays, of a list of sequences a list of arrays, and of a data frame or a
+        mapping of columns one of the same kind, in which only features differ. Missing are still
+        static features, and those without a value in the training part.
+
+        Args:
+            X: as for :meth:`fit`.
+            {given}
+
+        Raises:
+            ArgumentError: rows of the table were merged as it was read, or it has one variable per
+                row, so that there is no cell to fill.
+        """
+        check_is_fitted(self)
+        rows = self._read_rows(X, kwargs, reset=False)
+        values, chosen = rows.values.copy(), self._target_features
+        values[:, chosen] = np.where(
+            np.isnan(values[:, chosen]), self._estimate(rows), values[:, chosen]
+        )
+        if rows.source is not None:
+            return self._fill_table(X, rows, values)
+        if rows.steps is None or isinstance(X, SequenceCollection):
+            return np.split(values, rows.ends[:-1] + 1)
+        whole = np.array(to_array(X), np.float64)
+        if whole.ndim == 2:
+            return values
+        view = whole.swapaxes(1, 2) if self.layout == "BIT" else whole
+        view[np.arange(rows.steps) < rows.lengths[:, None]] = values
+        return whole
+
+    @with_input_kwargs
+    def score(  # type: ignore[override]
+        self, X: Any, y: Any = None, **kwargs: "Unpack[InputKwargs]"
+    ) -> float:
+        """Return the share of variance (R²) of hidden values that is estimated, by feature.
+
+        Args:
+            X: as for :meth:`fit`; ``hidden_fraction`` of its values are hidden, always the same.
+            y: not used.
+            {given}
+        """
+        rows, hidden = self._read_hidden(X, kwargs)
+        found = self._estimate(_without(rows, hidden))
+        scores = [
+            r2_score(true[h], guess[h])
+            for true, guess, h in zip(
+                rows.values[:, self._target_features].T,
+                found.T,
+                hidden[:, self._target_features].T,
+                strict=True,
+            )
+            if h.sum() > 1
+        ]
+        if not scores:
+            raise DataError("nothing to score: X has too few measured values to hide some.")
+        return float(np.mean(scores))
+
+    @with_input_kwargs
+    def compare(self, X: Any, **kwargs: "Unpack[InputKwargs]") -> dict[str, Floats]:
+        """Return errors (RMSE) on hidden values, (I,), in the unit of each feature, by method.
+
+        The methods are ``"imputer"``, ``"linear interpolation"``, ``"last value"`` and ``"mean"``,
+        of the training part, which the second and third fall back to. NaN of a feature that is
+        not filled, or of which no value was hidden.
+
+        Args:
+            X: as for :meth:`score`.
+            {given}
+        """
+        rows, hidden = self._read_hidden(X, kwargs)
+        visible, mean = _without(rows, hidden), self.preparation_.features.mean
+        last = carry_forward(visible)
+        found = {
+            "imputer": np.full(rows.values.shape, np.nan),
+            "linear interpolation": self._interpolate(visible),
+            "last value": np.where(np.isnan(last), mean, last),
+            "mean": np.broadcast_to(mean, rows.values.shape),
+        }
+        found["imputer"][:, self._target_features] = self._estimate(visible)
+        counts = hidden.sum(0)
+        errors = {}
+        for name, guess in found.items():
+            total = np.where(hidden, guess - rows.values, 0.0) ** 2
+            errors[name] = np.sqrt(
+                np.where(counts > 0, total.sum(0) / np.maximum(counts, 1), np.nan)
+            )
+        return errors
+
+    @property
+    def predict(self) -> NoReturn:
+        """Not there: what is missing is filled by :meth:`transform`."""
+        raise AttributeError("SequenceImputer fills values in: call transform.")
+
+    # Learning.
+
+    def _read_data(
+        self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool
+    ) -> tuple[RaggedSequences, NDArray[Any]]:
+        rows = self._read_rows(X, kwargs, reset=reset)
+        return rows, np.zeros(len(rows))
+
+    def _read_hidden(
+        self, X: Any, kwargs: "InputKwargs"
+    ) -> tuple[RaggedSequences, NDArray[np.bool_]]:
+        """Return sequences, and which of their values are hidden to score."""
+        check_is_fitted(self)
+        rows = self._read_rows(X, kwargs, reset=False)
+        random = np.random.default_rng(0)
+        hidden = hide_values(rows, self.hidden_fraction, self.hide, random)
+        static = np.setdiff1d(np.arange(hidden.shape[1]), self._target_features)
+        hidden[:, static] = False
+        return rows, hidden
+
+    @property
+    def _target_features(self) -> NDArray[np.int64]:
+        """Features that are filled: all that are not static, and have values in training."""
+        names = getattr(self, "feature_names_in_", np.empty(0, object)).tolist()
+        static = [names.index(one) for one in get_fitted_columns(self).get("static", ())]
+        empty = np.flatnonzero(self.preparation_.features.is_empty)
+        chosen: NDArray[np.int64] = np.setdiff1d(np.arange(self.n_features_in_), [*static, *empty])
+        return chosen
+
+    def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
+        return y
+
+    def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
+        return LearningTask("regress", self.n_features_in_, "mse", "mse", per_step=True)
+
+    def _make_batch(
+        self, rows: RaggedSequences, targets: NDArray[Any], weight: Floats | None = None
+    ) -> SequenceBatch:
+        if self.window is not None:
+            rows, _ = rows.cut_to_size(self.window)
+        rows = rows.select(np.tile(np.arange(len(rows)), self.copies))
+        random = np.random.default_rng(len(rows.values))
+        hidden = hide_values(rows, self.hidden_fraction, self.hide, random)
+        chosen = np.isin(np.arange(hidden.shape[1]), self._target_features)
+        hidden &= chosen
+        some = np.flatnonzero(np.bincount(rows.sequence_index, hidden.any(1)) > 0)
+        if not len(some):
+            raise DataError(
+                "nothing to learn: X has too few measured values to hide "
+                f"{self.hidden_fraction:.0%} of them. Give more, or raise hidden_fraction."
+            )
+        hidden = hidden[np.isin(rows.sequence_index, some)]
+        rows = rows.select(some)
+        visible = _without(rows, hidden)
+        scaler = self.preparation_.features
+        missed = (rows.values - self._interpolate(visible)) / scaler.divisor
+        batch: SequenceBatch = self.preparation_.batch(visible)
+        y = torch.from_numpy(rows.pad(np.where(hidden, missed, 0.0))).to(batch.x.dtype)
+        return replace(batch, y=y, y_mask=torch.from_numpy(rows.pad(hidden)))
+
+    # Filling.
+
+    def _interpolate(self, rows: RaggedSequences) -> Floats:
+        """Return linear interpolation, (R, I), or the mean of the training part."""
+        found = interpolate(rows)
+        return np.where(np.isnan(found), self.preparation_.features.mean, found)
+
+    def _estimate(self, rows: RaggedSequences) -> Floats:
+        """Return estimates of the features that are filled, (R, F)."""
+        chosen, scaler = self._target_features, self.preparation_.features
+        base = self._interpolate(rows)[:, chosen]
+        estimates: Floats = base + self._run_network(rows)[:, chosen] * scaler.scale[chosen]
+        return estimates
+
+    def _fill_table(self, X: Any, rows: RaggedSequences, values: Floats) -> Any:
+        assert rows.source is not None  # of a table
+        assert rows.names is not None
+        owners = rows.source.sequence_index
+        if rows.variables or len(owners) != len(values):
+            raise ArgumentError(
+                "transform fills the cells of a table, and this one has one variable per row, or "
+                "rows of one time that were merged. Pivot it to one row per id and time."
+            )
+        order = np.argsort(owners, kind="stable")
+        columns = {}
+        for place in self._target_features[np.isnan(rows.values[:, self._target_features]).any(0)]:
+            column = np.empty(len(values))
+            column[order] = values[:, place]
+            columns[rows.names[place]] = column
+        if isinstance(X, Mapping) or not is_table(X):
+            return {**X, **columns}
+        narwhals = require("narwhals", extra="tables")
+        frame = narwhals.from_native(X, eager_only=True)
+        series = [
+            narwhals.new_series(name, column, backend=frame.implementation)
+            for name, column in columns.items()
+        ]
+        return frame.with_columns(*series).to_native() if series else X
+
+
+def _without(rows: RaggedSequences, hidden: NDArray[np.bool_]) -> RaggedSequences:
+    return replace(rows, values=np.where(hidden, np.nan, rows.values))

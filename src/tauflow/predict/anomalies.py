@@ -1,0 +1,68 @@
+"""How surprising values of a table are to a model that predicts the next row."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tauflow.analysis.residuals import SCORE_COLUMNS, ForecastRows, score_rows
+from tauflow.data.table.options import LEAD_TIME_INPUT
+from tauflow.data.table.prediction_columns import check_distinct_columns
+from tauflow.data.table.transform import NewTable
+from tauflow.errors import ArgumentError
+
+from .predictions import round_to_scale
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from .predictor import Predictor
+
+
+def score_anomalies(
+    predictor: "Predictor", data: Any, calibrate_on: Any, read_options: dict[str, Any]
+) -> "DataFrame":
+    """Return a frame of scores; see :meth:`Predictor.score_anomalies`."""
+    schema = predictor.schema
+    if schema is None or schema.task != "next-step" or schema.horizon or schema.known:
+        raise ArgumentError(
+            f"{predictor.card.name!r} has no forecast of each next row from those before it. Train "
+            "on a table with task='next-step' (--task next-step), without horizon and known."
+        )
+    table, found = _forecast(predictor, data, read_options)
+    calibration = found
+    if calibrate_on is not None:
+        _, calibration = _forecast(predictor, calibrate_on, read_options)
+    rows = table.sequences.rows
+    keys: dict[Any, Any] = {}
+    if schema.id is not None:
+        keys[schema.id] = table.table.get_original(schema.id, rows)
+    if schema.time is None:
+        keys["row"] = table.sequences.times.astype(np.int64)
+    else:
+        keys[schema.time] = table.table.get_original(schema.time, rows)
+    check_distinct_columns([*keys], SCORE_COLUMNS)
+    return score_rows(keys, schema.outputs, found, calibration)
+
+
+def _forecast(
+    predictor: "Predictor", data: Any, read_options: dict[str, Any]
+) -> tuple[NewTable, ForecastRows]:
+    schema = predictor.schema
+    assert schema is not None  # as it is of next-step prediction
+    # The forecast after the last row is of no use here, and any time will do for it.
+    lead_time = 1.0 if LEAD_TIME_INPUT in schema.inputs else None
+    table = predictor.read_table(data, lead_time=lead_time, **read_options)
+    sequences, parts = table.sequences, []
+    for first, last in table.plan_batches():
+        outputs = predictor.predict(table.batch(first, last))
+        assert isinstance(outputs, torch.Tensor)  # of a batch
+        parts.append(outputs.double().numpy()[sequences.select_range(first, last).valid()])
+    columns = [schema.inputs.index(name) for name in schema.outputs]
+    mean, scale = schema.x_mean[columns].numpy(), schema.x_scale[columns].numpy()
+    values = table.x[:, columns].astype(np.float64) * scale + mean
+    values = np.stack([round_to_scale(*one) for one in zip(values.T, scale, strict=True)], axis=1)
+    values = np.where(table.observed[:, columns], values, np.nan)[sequences.rows]
+    return table, ForecastRows.from_next(
+        values, np.concatenate(parts), sequences.dt(), sequences.starts
+    )

@@ -1,0 +1,55 @@
+"""``tauflow impute`` and ``tauflow score``: gaps and surprises of a table."""
+
+import re
+
+import numpy as np
+import pandas
+import pytest
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [
+        (p, hour, p + hour if rng.random() > 0.2 else None, rng.normal(), "nurse")
+        for p in range(12)
+        for hour in (0, 1, 3, 4)
+    ]
+    frame = pandas.DataFrame(rows, columns=["patient", "hours", "a", "b", "by"])
+    frame.to_csv(tmp_path / "visits.csv", index=False)
+    return frame
+
+
+def test_gaps_are_filled_and_what_was_measured_stays(call, table, tmp_path):
+    words = ["impute", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1]
+    told = call(*words, "--model", "gru", "--hidden-size", 2, "--out", "filled.csv")
+    count = int(table["a"].isna().sum())
+    assert f"filled.csv: 48 rows, {count} values filled\n" in told.stdout
+    assert "RMSE on hidden values of 2 ids not trained on" in told.stderr
+    assert re.search(r"imputer +linear interpolation +last value +mean", told.stderr)
+    found = pandas.read_csv(tmp_path / "filled.csv")
+    assert list(found) == list(table)
+    assert found["a"].notna().all()
+    pandas.testing.assert_series_equal(found["a"][table["a"].notna()], table["a"].dropna())
+    refused = call(*words, "--out", "visits.csv", code=1).output
+    assert "is the file of the rows. Name another one" in refused
+    words[3] = "person"
+    assert "has no such column. It has patient" in call(*words, "--out", "x.csv", code=1).output
+
+
+def test_surprises_are_listed(call, table, tmp_path):
+    table["a"] = table["a"].fillna(1.0)
+    table[["patient", "hours", "a", "b"]].to_csv(tmp_path / "visits.csv", index=False)
+    words = ["--csv", "visits.csv", "--id", "patient", "--time", "hours", "--task", "next-step"]
+    small = ["--model", "gru", "--hidden-size", 2, "--epochs", 1]
+    run = re.search(r"^Run: +(.*)$", call("run", *words, *small).output, re.MULTILINE)[1]
+    changed = table[["patient", "hours", "a", "b"]].copy()
+    changed.loc[7, "b"] = 90.0
+    changed.to_csv(tmp_path / "new.csv", index=False)
+    said = ["score", run, "--csv", "new.csv", "--calibrate", "visits.csv", "--below", 0.03]
+    printed = call(*said).stdout.splitlines()
+    assert printed[0] == "patient,hours,feature,value,forecast,score,probability"
+    cells = next(line.split(",") for line in printed if line.startswith("1,4,b,"))
+    assert float(cells[3]) == pytest.approx(90.0)
+    assert float(cells[6]) == pytest.approx(1 / 37)  # larger than all of 12 ids, 3 rows each
+    assert re.fullmatch(r"s\.csv: \d+ values?\n", call(*said, "--out", "s.csv").output)

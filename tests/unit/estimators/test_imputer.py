@@ -1,0 +1,170 @@
+"""Gaps are filled better than by simple ways, and everything that was measured stays."""
+
+import numpy as np
+import pandas
+import polars
+import pytest
+from irregular_samples import padded
+from sklearn.base import clone
+
+from tauflow.errors import ArgumentError, DataError, UnknownNameError
+from tauflow.estimators import SequenceCollection, SequenceImputer
+from tauflow.estimators.gaps import carry_forward, hide_values, interpolate
+from tauflow.estimators.ragged import RaggedSequences
+
+SMALL = {"model": "gru", "hidden_size": 12, "epochs": 40, "lr": 0.03, "random_state": 0}
+SMALL |= {"batch_size": 16, "copies": 4, "validation_fraction": 0}
+
+
+def waves(count, seed=0, missing=0.25):
+    """Return waves of irregular times; the second feature is the first one in another unit."""
+    rng = np.random.default_rng(seed)
+    X, t = [], []
+    for length in rng.integers(6, 14, count):
+        times = rng.exponential(0.7, length).cumsum()
+        one = np.sin(times + rng.uniform(0, 6))
+        x = np.stack([one, 500 - 100 * one], axis=1)
+        x[rng.random(x.shape) < missing] = np.nan
+        X.append(x)
+        t.append(times)
+    return X, t
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, t = waves(60)
+    return SequenceImputer(**SMALL).fit(X, t=t)
+
+
+def test_simple_ways_are_those_of_pandas():
+    X, t = waves(20, missing=0.5)
+    X[3][:, 0] = np.nan
+    rows = RaggedSequences(
+        np.concatenate(X),
+        np.array([len(x) for x in X]),
+        np.concatenate([np.diff(one, prepend=one[0]) for one in t]),
+    )
+    lines, last = interpolate(rows), carry_forward(rows)
+    for start, length, x, times in zip(rows.starts, rows.lengths, X, t, strict=True):
+        frame = pandas.DataFrame(x, index=times)
+        part = slice(start, start + length)
+        expected = frame.interpolate("index", limit_direction="both")
+        np.testing.assert_allclose(lines[part], expected, rtol=1e-10)
+        np.testing.assert_allclose(last[part], frame.ffill())
+
+
+def test_hidden_are_measured_values_alone_or_whole_rows():
+    X, _ = waves(30)
+    rows = RaggedSequences(np.concatenate(X), np.array([len(x) for x in X]))
+    there = ~np.isnan(rows.values)
+    single = hide_values(rows, 0.3, "values", np.random.default_rng(0))
+    whole = hide_values(rows, 0.3, "rows", np.random.default_rng(0))
+    for hidden in (single, whole):
+        assert not (hidden & ~there).any()
+        assert 0.2 < hidden.sum() / there.sum() < 0.4
+    assert (whole[whole.any(1)] == there[whole.any(1)]).all()
+    assert not (single[single.any(1)] == there[single.any(1)]).all()
+
+
+def test_what_the_other_feature_tells_beats_interpolation(fitted):
+    X, t = waves(60, seed=1)
+    errors = fitted.compare(X, t=t)
+    assert list(errors) == ["imputer", "linear interpolation", "last value", "mean"]
+    ratio = errors["imputer"] / errors["linear interpolation"]
+    assert (ratio < 0.8).all()
+    assert (errors["linear interpolation"] < errors["last value"]).all()
+    assert 50 < errors["mean"][1] < 90  # in the unit of the second feature
+    assert fitted.score(X, t=t) > 0.7
+
+
+def test_the_truth_of_missing_values_is_estimated_and_measured_ones_stay(fitted):
+    X, t = waves(40, seed=2, missing=0.0)
+    rng = np.random.default_rng(0)
+    gappy = [np.where(rng.random(x.shape) < 0.25, np.nan, x) for x in X]
+    filled = fitted.transform(gappy, t=t)
+    for whole, part, found in zip(X, gappy, filled, strict=True):
+        there = ~np.isnan(part)
+        assert np.array_equal(found[there], whole[there])
+    errors = np.concatenate(
+        [(a - b)[np.isnan(g)[:, 0], 0] for a, b, g in zip(filled, X, gappy, strict=True)]
+    )
+    assert np.sqrt((errors**2).mean()) < 0.35
+
+
+def test_every_form_of_x_comes_back_in_its_own(fitted):
+    X, t = waves(6, seed=3)
+    expected = np.concatenate(fitted.transform(X, t=t))
+    whole, lengths = padded(X, fill=7.0)
+    times, _ = padded(t)
+    found = fitted.transform(whole, t=times, lengths=lengths)
+    valid = np.arange(whole.shape[1]) < lengths[:, None]
+    np.testing.assert_allclose(found[valid], expected, rtol=1e-6)
+    assert (found[~valid] == 7.0).all()
+    turned = clone(fitted).set_params(layout="BIT", epochs=1)
+    turned.fit(whole.swapaxes(1, 2), t=times, lengths=lengths)
+    assert turned.transform(whole.swapaxes(1, 2), t=times, lengths=lengths).shape == (
+        6,
+        2,
+        whole.shape[1],
+    )
+    several = fitted.transform(SequenceCollection(X, t=t))
+    np.testing.assert_allclose(np.concatenate(several), expected, rtol=1e-6)
+
+
+def test_tables_are_filled_cell_by_cell():
+    X, t = waves(25)
+    table = pandas.DataFrame(np.concatenate(X), columns=["a", "b"])
+    table["id"] = np.repeat(np.arange(25), [len(x) for x in X])
+    table["time"] = np.concatenate(t)
+    table["age"] = np.where(table["id"] == 3, np.nan, 50.0 + table["id"])
+    table = table.sort_values("time", kind="stable")  # ids interleaved, and an index of its own
+    imputer = SequenceImputer(**{**SMALL, "epochs": 2})
+    said = {"id": "id", "time": "time", "static": ["age"]}
+    found = imputer.fit_transform(table, **said)
+    assert list(found.columns) == list(table.columns)
+    assert found.index.equals(table.index)
+    assert found[["a", "b"]].notna().all().all()
+    pandas.testing.assert_series_equal(found["age"], table["age"])
+    there = table[["a", "b"]].notna()
+    pandas.testing.assert_frame_equal(found[["a", "b"]].where(there), table[["a", "b"]])
+    single = imputer.transform(table[table["id"] == 4])
+    pandas.testing.assert_frame_equal(single, found[found["id"] == 4], rtol=1e-5)
+    other = imputer.transform(polars.from_pandas(table))
+    np.testing.assert_allclose(other["b"].to_numpy(), found["b"], rtol=1e-6)
+    columns = imputer.transform({name: table[name].to_numpy() for name in table})
+    np.testing.assert_allclose(columns["b"], found["b"], rtol=1e-6)
+    long = table.melt(["id", "time"], ["a", "b"]).dropna()
+    imputer.fit(long, id="id", time="time", long=["variable", "value"])
+    with pytest.raises(ArgumentError, match="Pivot it to one row per id and time"):
+        imputer.transform(long)
+
+
+@pytest.mark.parametrize("options", [{"model": "gru-d"}, {"hide": "rows"}, {"window": 5}])
+def test_it_learns_with_other_options(options):
+    X, t = waves(25)
+    imputer = SequenceImputer(**{**SMALL, "epochs": 2, **options}).fit(X, t=t)
+    assert all(np.isfinite(x).all() for x in imputer.transform(X, t=t))
+    assert imputer.module_.rnn.bidirectional
+    assert np.isfinite(imputer.score(X, t=t))
+
+
+def test_it_can_be_saved(fitted, tmp_path):
+    X, t = waves(4, seed=4)
+    fitted.save(tmp_path / "imputer.safetensors")
+    loaded = SequenceImputer.load(tmp_path / "imputer.safetensors")
+    for one, other in zip(fitted.transform(X, t=t), loaded.transform(X, t=t), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_bad_input_is_named(fitted):
+    X, _ = waves(5)
+    with pytest.raises(ArgumentError, match="hidden_fraction=0 leaves nothing"):
+        SequenceImputer(hidden_fraction=0.0).fit(X)
+    with pytest.raises(UnknownNameError, match="hide"):
+        SequenceImputer(hide="columns").fit(X)
+    with pytest.raises(ArgumentError, match="copies"):
+        SequenceImputer(copies=0).fit(X)
+    with pytest.raises(DataError, match="too few measured values to hide"):
+        SequenceImputer(hidden_fraction=0.001, copies=1, epochs=1).fit([X[0][:2]])
+    with pytest.raises(AttributeError, match="call transform"):
+        fitted.predict  # noqa: B018
