@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from kernel_variants import ROWS, example, name_of, takes_double, takes_masks
+from kernel_variants import ROWS, example, name_of, takes_masks
 from torch import Tensor
 
 import tauflow
@@ -22,9 +22,8 @@ def leaves(call: KernelCall) -> list[Tensor]:
     return [call.x, call.h, call.dt, *call.cell.parameters()]
 
 
-def precise_example(row, *size, masked=False) -> KernelCall:
-    dtype = torch.float64 if takes_double(row[0]) else torch.float32
-    return example(row[0], *size, dtype, masked=masked, **row[1])
+def own_example(row, *size, masked=False) -> KernelCall:
+    return example(row[0], *size, masked=masked, **row[1])
 
 
 def assert_close(actual: list[Tensor | None], expected: list[Tensor | None]) -> None:
@@ -54,14 +53,14 @@ def penalty_gradients(run, call: KernelCall, loss) -> list[Tensor | None]:
     [("linear-in-outputs", True), ("linear-in-last", False), ("curved", False), ("curved", True)],
 )
 def test_gradients_may_be_differentiated(row, loss, masked):
-    call = precise_example(row, 2, 5, 4, masked=masked)
+    call = own_example(row, 2, 5, 4, masked=masked)
     expected = penalty_gradients(reference_loop, call, LOSSES[loss])
     assert_close(penalty_gradients(row[0].run, call, LOSSES[loss]), expected)
 
 
 @pytest.mark.parametrize("row", OWN, ids=name_of)
 def test_gradients_may_be_vectorised(row):
-    call = precise_example(row, 2, 5, 4)
+    call = own_example(row, 2, 5, 4)
     found = []
     for run in (row[0].run, reference_loop):
         y, _ = run(call)
@@ -75,7 +74,7 @@ def test_gradients_may_be_vectorised(row):
 @pytest.mark.parametrize("wanted", ["input", "state", "parameters"])
 def test_second_derivatives_of_some_leaves_only(row, wanted):
     """What wants no gradient is saved as a value, and may be changed by the caller meanwhile."""
-    call = precise_example(row, 2, 5, 4)
+    call = own_example(row, 2, 5, 4)
     kept = {"input": [call.x], "state": [call.h], "parameters": list(call.cell.parameters())}
     for leaf in leaves(call):
         leaf.requires_grad_(any(leaf is one for one in kept[wanted]))
@@ -83,7 +82,7 @@ def test_second_derivatives_of_some_leaves_only(row, wanted):
     for run in (row[0].run, reference_loop):
         h = call.h if wanted == "state" else call.h.clone()
         y, _ = run(KernelCall(call.cell, call.x, h, call.dt))
-        if wanted != "state" and run is row[0].run and not takes_double(row[0]):
+        if wanted != "state" and run is row[0].run:
             h.zero_()
         first = torch.autograd.grad(y.sum(), kept[wanted], create_graph=True, allow_unused=True)
         penalty = sum(g.square().sum() for g in first if g is not None)

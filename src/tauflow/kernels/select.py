@@ -26,12 +26,9 @@ from tauflow.errors import BackendError
 from .cfc.kernel import (
     cfc_numba_unsupported_reason,
     cfc_stepwise_unsupported_reason,
-    cfc_torch_unsupported_reason,
     cfc_triton_unsupported_reason,
     run_cfc,
     run_mixed_memory,
-    run_torch_cfc,
-    run_torch_wired_cfc,
     run_triton_cfc,
     run_triton_stepwise_cfc,
     run_triton_wired_cfc,
@@ -114,7 +111,6 @@ _CELL_KERNELS = (
     KernelSpec(CfCCell, "numba", cfc_numba_unsupported_reason, run_cfc, rtol=1e-5, atol=1e-5),
     _make_triton_spec(CfCCell, cfc_triton_unsupported_reason, run_triton_cfc),
     _make_triton_spec(CfCCell, cfc_stepwise_unsupported_reason, run_triton_stepwise_cfc),
-    KernelSpec(CfCCell, "torch", cfc_torch_unsupported_reason, run_torch_cfc, rtol=1e-5, atol=1e-5),
     KernelSpec(
         MixedMemoryCell,
         "numba",
@@ -141,14 +137,6 @@ _CELL_KERNELS = (
         WiredCfCCell, "numba", cfc_numba_unsupported_reason, run_wired_cfc, rtol=1e-5, atol=1e-5
     ),
     _make_triton_spec(WiredCfCCell, cfc_stepwise_unsupported_reason, run_triton_wired_cfc),
-    KernelSpec(
-        WiredCfCCell,
-        "torch",
-        cfc_torch_unsupported_reason,
-        run_torch_wired_cfc,
-        rtol=1e-5,
-        atol=1e-5,
-    ),
 )
 
 _TRACED_KERNELS = tuple(

@@ -8,6 +8,7 @@ import tauflow
 from tauflow.cells import MODELS, CfCCell, ElmanCell, GRUCell, LSTMCell, NeuronalLTCCell
 from tauflow.errors import BackendError, UnknownNameError
 from tauflow.kernels import BACKENDS, KERNELS, KernelCall, select, select_kernel
+from tauflow.kernels.cfc.kernel import run_cfc
 
 GATED = [LSTMCell, GRUCell, ElmanCell]
 
@@ -35,6 +36,34 @@ def test_gated_cells_run_on_torch(cell, backend):
 @pytest.mark.parametrize("cell", [*GATED, CfCCell])
 def test_reference_is_always_served(cell):
     assert select_kernel(call(cell), "reference") is None
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"backbone_activation": lambda z: z.softmax(-1)}, "do not know this backbone"),
+        ({"activation": "silu"}, "know the head activations tanh, lecun_tanh, sigmoid"),
+        ({"backbone_dropout": 0.5, "backbone_layers": 2}, "have no backbone dropout"),
+    ],
+)
+def test_options_of_the_closed_form_that_are_not_served_are_said(options, reason):
+    pytest.importorskip("numba")
+    cell = CfCCell(3, 4, **options)
+    given = KernelCall(cell, torch.zeros(2, 5, 3), torch.zeros(2, 4), torch.ones(2, 5, 1))
+    own = next(row for row in KERNELS if row.run.__wrapped__ is run_cfc)
+    assert reason in own.unsupported_reason(given)
+    cell.eval()
+    if "backbone_dropout" in options:
+        assert own.unsupported_reason(given) is None
+
+
+@pytest.mark.parametrize("cell", [CfCCell, MODELS["wired-cfc"].cell])
+def test_double_precision_takes_the_reference(cell):
+    single = call(cell)
+    double = KernelCall(
+        single.cell.double(), *(part.double() for part in (single.x, single.h, single.dt))
+    )
+    assert select_kernel(double, "auto") is None
 
 
 @pytest.mark.parametrize("cell", GATED)

@@ -8,7 +8,6 @@ from torch import Tensor
 from tauflow.cells.activations import identity, lecun_tanh
 from tauflow.cells.cfc_heads import CfCConfig, CfCParameters, combine_heads
 from tauflow.cells.gated import lstm_update
-from tauflow.kernels.cfc import torch_pointwise
 from tauflow.kernels.cfc.config import CfCCode, pack_code, pack_weights
 from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
 
@@ -77,26 +76,6 @@ def test_compiled_closed_forms(form):
     found = {"after": after, "heads": delta[:, : len(bias)], "dt": to_dt}
     found |= {"rate": own[0], "amplitude": own[1]} if form.is_pure_mode else {}
     compare(found, expected, 3e-6)
-
-
-@pytest.mark.parametrize("form", FORMS, ids=words_of)
-def test_closed_forms_in_torch(form):
-    given, expected = example(form)
-    heads, dt = given["heads"].double().unsqueeze(0), given["dt"].double().unsqueeze(0)
-    own = [given[name].double() for name in ("rate", "amplitude") if name in given]
-    p = torch_pointwise.select_gate_memory(form, heads, N)
-    after = heads.new_empty(heads.shape[1], N)
-    if form.is_pure_mode:
-        torch_pointwise.PureStepper(own, dt, heads).combine_heads(0, after)
-        responses = torch_pointwise.pure_derivatives(own, heads, dt, needs_dt_grad=True)
-    else:
-        torch_pointwise.GatedStepper(form, dt, heads, p).combine_heads(0, after)
-        responses = torch_pointwise.gated_derivatives(form, heads, p, dt, needs_dt_grad=True)
-    pull = pull_of(len(after)).double()
-    to_heads = (responses.heads[0] * pull.unsqueeze(1)).flatten(1)
-    found = {"after": after, "heads": to_heads, "dt": (responses.dt[0] * pull).sum(1)}
-    pure = [(part[0] * pull).sum(0) for part in responses.pure_parameters]
-    compare(found | dict(zip(("rate", "amplitude"), pure, strict=False)), expected, 1e-12)
 
 
 @pytest.mark.skipif(not TRITON_INTERPRETED, reason="TRITON_INTERPRET=1 is not set")

@@ -21,7 +21,7 @@ from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
 from tauflow.kernels.engine.program import (
     KernelCall,
 )
-from tauflow.kernels.engine.requirements import NUMBA, TORCH, TRITON
+from tauflow.kernels.engine.requirements import NUMBA, TRITON
 from tauflow.kernels.gpu.plan import (
     PERSISTENT,
     get_matmul_dtype,
@@ -30,8 +30,6 @@ from tauflow.kernels.gpu.plan import (
 )
 
 from .numba_kernel import NumbaCfC
-from .torch_loop import TORCH_CFC as IN_TORCH
-from .torch_pointwise import get_in_place_activation, is_elementwise
 from .triton_kernel import run_triton_kernel
 
 
@@ -51,34 +49,19 @@ def _get_backbone_and_heads(call: KernelCall) -> tuple[Backbone | None, ClosedFo
     return cell.backbone, cell.heads
 
 
-def _option_unsupported_reason(
-    call: KernelCall,
-    kernels: str,
-    is_head_supported: Callable[[Activation], bool],
-    is_backbone_supported: Callable[[Activation], bool],
-    supported_heads: str = "the head activations tanh, lecun_tanh, sigmoid and identity",
-) -> str | None:
-    """Return which option of a backbone or of heads some loops lack."""
+def _compiled_unsupported_reason(call: KernelCall) -> str | None:
+    """Return which option of a backbone or of heads the compiled loops lack."""
     backbone, heads = _get_backbone_and_heads(call)
-    if heads.mode != "pure" and not is_head_supported(heads.phi):
-        return f"its {kernels} know {supported_heads}"
+    if heads.mode != "pure" and not _is_head_activation_supported(heads.phi):
+        return "its compiled loops know the head activations tanh, lecun_tanh, sigmoid and identity"
     if backbone is None or not backbone.dense():
         return None
-    if not is_backbone_supported(backbone.phi):
-        return f"its {kernels} do not know this backbone activation"
+    if find_activation_code(backbone.phi) is None:
+        return "its compiled loops do not know this backbone activation"
     drops = backbone.dropout_first or len(backbone.dense()) > 1
     if backbone.training and backbone.dropout > 0 and drops:
-        return f"its {kernels} have no backbone dropout, which is active in training mode"
+        return "its compiled loops have no backbone dropout, which is active in training mode"
     return None
-
-
-def _compiled_unsupported_reason(call: KernelCall) -> str | None:
-    return _option_unsupported_reason(
-        call,
-        "compiled loops",
-        _is_head_activation_supported,
-        lambda phi: find_activation_code(phi) is not None,
-    )
 
 
 def _core_unsupported_reason(call: KernelCall, kernels: str) -> str | None:
@@ -92,18 +75,6 @@ def cfc_numba_unsupported_reason(call: KernelCall) -> str | None:
     """Return why the compiled loops cannot serve the call."""
     reason = _core_unsupported_reason(call, "its compiled loops") or NUMBA.unsupported_reason(call)
     return reason or _compiled_unsupported_reason(call)
-
-
-def cfc_torch_unsupported_reason(call: KernelCall) -> str | None:
-    """Return why the loops in torch operations cannot serve the call."""
-    reason = TORCH.unsupported_reason(call)
-    return reason or _option_unsupported_reason(
-        call,
-        "loops in torch",
-        lambda phi: get_in_place_activation(phi) is not None,
-        is_elementwise,
-        "no such head activation",
-    )
 
 
 def cfc_stepwise_unsupported_reason(call: KernelCall) -> str | None:
@@ -170,36 +141,6 @@ def run_wired_cfc(call: KernelCall) -> tuple[Tensor, Tensor]:
         call,
         lambda call, heads: run_kernel(
             NUMBA_CFC,
-            heads.static_config(),
-            call.mask,
-            call.x,
-            call.h,
-            call.dt,
-            *heads.packed_parameters(),
-        ),
-    )
-
-
-def run_torch_cfc(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a :class:`CfCCell` in torch operations."""
-    cell = cast(CfCCell, call.cell)
-    return run_kernel(
-        IN_TORCH,
-        cell.static_config(),
-        call.mask,
-        call.x,
-        call.h,
-        call.dt,
-        *cell.packed_parameters(),
-    )
-
-
-def run_torch_wired_cfc(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a :class:`WiredCfCCell` in torch operations."""
-    return _run_by_layers(
-        call,
-        lambda call, heads: run_kernel(
-            IN_TORCH,
             heads.static_config(),
             call.mask,
             call.x,

@@ -67,7 +67,7 @@ class BackendRequirements(NamedTuple):
         )
         if reason is not None:
             return reason.format(us=us)
-        if self.backend != "torch" and not (is_tracing() or all(map(has_storage, tensors))):
+        if not (is_tracing() or all(map(has_storage, tensors))):
             return f"{us} read memory, which fake tensors and the like have not"
         if any(tensor.dtype not in self.dtypes for tensor in tensors):
             return f"{us} {self.dtype_message}"
@@ -166,11 +166,12 @@ def _gpu_unsupported_reason(tensors: Sequence[Tensor]) -> str | None:
 NUMBA = BackendRequirements(
     "numba", (torch.float32,), "compute in float32", _cpu_unsupported_reason, is_traceable=True
 )
-TORCH = BackendRequirements(
-    "torch",
+CUDA_GRAPH = BackendRequirements(
+    "graph",
     (torch.float32, torch.float64),
     "compute in float32 or float64, with all tensors alike",
     _device_unsupported_reason,
+    supports_autocast=True,
     mixed_dtype_message="compute in float32 or float64, with all tensors alike",
 )
 STORAGE_DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -28,7 +28,7 @@ from tauflow.kernels.engine.program import (
     SequenceKernel,
     X,
 )
-from tauflow.kernels.engine.requirements import STORAGE_DTYPES, TORCH
+from tauflow.kernels.engine.requirements import CUDA_GRAPH, STORAGE_DTYPES
 from tauflow.kernels.gpu.graph_loop import run_loop
 from tauflow.kernels.gpu.plan import get_dot_precision
 
@@ -56,8 +56,7 @@ _SUPPORTED_OPS = {
 }
 """Operations of torch that wait for nothing, beside those on single numbers."""
 
-_REQUIREMENTS = TORCH._replace(backend="graph", supports_autocast=True)
-_AUTOCAST_REQUIREMENTS = _REQUIREMENTS._replace(dtypes=(*STORAGE_DTYPES, torch.float64))
+_AUTOCAST_REQUIREMENTS = CUDA_GRAPH._replace(dtypes=(*STORAGE_DTYPES, torch.float64))
 
 
 def cuda_graph_unsupported_reason(call: KernelCall) -> str | None:
@@ -69,7 +68,7 @@ def cuda_graph_unsupported_reason(call: KernelCall) -> str | None:
 
 def cuda_graph_trace_unsupported_reason(call: KernelCall) -> str | None:
     """Return why it cannot, on any device."""
-    needs = _REQUIREMENTS if get_autocast_dtype(call.x) is None else _AUTOCAST_REQUIREMENTS
+    needs = CUDA_GRAPH if get_autocast_dtype(call.x) is None else _AUTOCAST_REQUIREMENTS
     reason = needs.unsupported_reason(replace(call, observed=None))
     if reason is None and is_tracing():
         reason = "a traced step cannot be traced"
