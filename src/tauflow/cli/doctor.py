@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import platform
 import time
 
 import torch
@@ -35,6 +36,7 @@ def doctor() -> None:
     facts["vector width"] = torch.backends.cpu.get_cpu_capability()
     facts["CUDA"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "no device"
     facts["data"] = os.environ.get("TAUFLOW_DATA") or "in the user's cache"
+    facts["compiled loops"] = _describe_loops()
     facts["compiled kernels"] = get_cache_folder() or "no folder to keep them can be written"
     asked = os.environ.get("TAUFLOW_BACKEND")
     if asked:
@@ -47,6 +49,17 @@ def doctor() -> None:
     print_table(("extra", "brings"), extras, whole=(0,))
     print_table(("backend", "cells", "in the way"), _list_kernels(), whole=(0,))
     print_line(_run_self_test())
+
+
+def _describe_loops() -> str:
+    """Return the vectors and threads of compiled loops, and whether anybody has run them here."""
+    from tauflow.kernels.cpu.binding import describe_threads
+    from tauflow.kernels.cpu.tiles import find_own_vector_unit
+
+    here = f"{platform.system()} {platform.machine()}"
+    untried = "" if here == "Linux x86_64" else f"; untried on {here}"
+    lanes = find_own_vector_unit().lanes
+    return f"vectors of {lanes} floats; {describe_threads()}{untried}"
 
 
 def _get_version(name: str) -> str:

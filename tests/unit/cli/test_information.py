@@ -10,6 +10,7 @@ import torch
 from tauflow.cells import ElmanCell
 from tauflow.cells.registry import MODELS, ModelEntry
 from tauflow.cli import doctor as module
+from tauflow.kernels.cpu import binding
 from tauflow.models.registry import get_model_entry
 
 ITEM = r"\s|[A-Z][\w ]+: "
@@ -33,6 +34,25 @@ def test_the_doctor_names_versions_kernels_and_what_is_missing(call, monkeypatch
     assert re.search(rf"triton +. LTCCell, .* {hindrance}", said)
     assert re.search(r"TAUFLOW_BACKEND +. reference", said)
     assert "All is well." in said
+
+
+@pytest.mark.parametrize(
+    ("here", "team", "expected"),
+    [
+        (("Linux", "x86_64"), (1, 2, 3), r"vectors of \d+ floats; the threads of torch's OpenMP"),
+        (("Darwin", "arm64"), None, "threads of Python, as torch brings no libgomp; untried on Da"),
+    ],
+)
+def test_the_doctor_says_how_loops_run_and_where_nobody_has_tried(
+    monkeypatch, here, team, expected
+):
+    pytest.importorskip("numba")
+    monkeypatch.setattr(module.platform, "system", lambda: here[0])
+    monkeypatch.setattr(module.platform, "machine", lambda: here[1])
+    monkeypatch.setattr(binding, "_openmp_teams", [team])
+    found = module._describe_loops()
+    assert re.search(expected, found)
+    assert ("untried" in found) == (here[0] != "Linux")
 
 
 @pytest.mark.papers

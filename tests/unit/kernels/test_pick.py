@@ -144,7 +144,7 @@ def test_auto_equals_reference_for_every_model(name, masked):
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
-    [("auto", "numba"), ("torch", "torch"), ("reference", None), ("triton", None)],
+    [("auto", "numba"), ("numba", "numba"), ("reference", None), ("triton", None)],
 )
 def test_the_environment_says_what_auto_may_take(monkeypatch, asked, expected):
     monkeypatch.setattr(select, "_DEFAULT_BACKEND", asked)

@@ -178,6 +178,14 @@ def _get_openmp_team() -> OpenMPTeam | None:
     return _openmp_teams[0]
 
 
+def describe_threads() -> str:
+    """Return which threads take the slices of a batch, and why."""
+    if _get_openmp_team() is not None:
+        return "the threads of torch's OpenMP"
+    reason = "this is a forked process" if os.getpid() != _owner_pid else "torch brings no libgomp"
+    return f"threads of Python, as {reason}"
+
+
 def _find_openmp_team() -> OpenMPTeam | None:
     folders = [Path(torch.__file__).parent / "lib", Path(torch.__file__).parents[1] / "torch.libs"]
     for path in (path for folder in folders for path in folder.glob("libgomp*.so*")):
