@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -218,7 +219,8 @@ def _pack_lstm_arrays(
 
 
 def _pack_sequence(dt: Tensor, mask: Tensor | None, states: Tensor, out: Any) -> arrays.CfCSequence:
-    valid = input_array_or_empty(mask, 2, "bool")
+    # Without a mask there are no rows, but as many steps: the loops take the column of a step.
+    valid = np.empty((0, dt.shape[1]), np.bool_) if mask is None else input_array(mask)
     return arrays.CfCSequence(input_array(dt.squeeze(-1)), valid, output_array(states), out)
 
 
