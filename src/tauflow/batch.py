@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data._utils.collate import default_collate_fn_map
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import DataError, DtypeError, ShapeError
 
 from ._internal.checks import check_bool_tensor, shape_error
@@ -67,7 +68,8 @@ class SequenceBatch:
         batch, steps = self.x.shape[:2]
         if self.y.shape[:1] != (batch,):
             raise ShapeError(
-                f"SequenceBatch: y has shape {tuple(self.y.shape)}, but x has {batch} sequences. "
+                f"SequenceBatch: y has shape {tuple(self.y.shape)}, but x has "
+                f"{format_count(batch, 'sequence')}. "
                 "Give one row of targets per sequence."
             )
         known_values: tuple[int, ...] = (batch, steps)
@@ -264,7 +266,8 @@ def collate(batches: Sequence[SequenceBatch]) -> SequenceBatch:
     names = [batch.tensors().keys() - {"mask"} for batch in batches]
     for name in sorted(set().union(*names) - names[0].intersection(*names)):
         raise DataError(
-            f"collate: {name} is there in some of the {len(batches)} batches only. Give it in all "
+            f"collate: {name} is there in some of the "
+            f"{format_count(len(batches), 'batch', 'batches')} only. Give it in all "
             "of them, or in none."
         )
     steps = [batch.x.shape[1] for batch in batches]

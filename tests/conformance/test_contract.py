@@ -369,9 +369,7 @@ def test_nan_input_reaches_the_output(name):
     if name in OBSERVERS:  # where it is a feature that was not measured
         same(rnn(x, dt=dt)[0], rnn(x, dt=dt, observed=~x.isnan())[0])
         return
-    with pytest.raises(
-        NonFiniteError, match=r"x is NaN in 1 sequences \(1\), .* step 3, feature 0"
-    ):
+    with pytest.raises(NonFiniteError, match=r"x is NaN in 1 sequence \(1\), .* step 3, feature 0"):
         rnn(x, dt=dt)
     y, _ = rnn(x.requires_grad_(), dt=dt)  # computed, and no gap in the data
     assert y[1, 3:].isnan().any()

@@ -60,7 +60,7 @@ def test_small_archive(tmp_path):
     assert table["values"][:, AGE].tolist() == [50, 0, 60, 0]
     assert (table["died"].tolist(), table["counts"].tolist()) == ([0, 1], [2, 2])
     outcomes.write_text("RecordID,SAPS-I,In-hospital_death\n8,1,1\n")
-    with pytest.raises(DataError, match=r"2 records and .* 1 outcomes, and record 7 is in one"):
+    with pytest.raises(DataError, match=r"2 records and .* 1 outcome, and record 7 is in one"):
         read_all_records([outcomes, archive])
     outcomes.write_text("RecordID,In-hospital_death\n8,yes\n")
     with pytest.raises(DataError, match=r"line 2: In-hospital_death is 'yes', expected 0 or 1"):

@@ -115,7 +115,7 @@ def test_samples_are_those_of_the_clip():
         (wav(sound(0), channels=2), r"has 2 channels of 16 bits at 16000 Hz, expected 1 of 16"),
         (wav(sound(0), rate=8000), r"has 1 channels of 16 bits at 8000 Hz, expected 1 of 16"),
         (wav(sound(0), width=1), r"has 1 channels of 8 bits at 16000 Hz"),
-        (wav(sound(0))[:-10], r"announces 16000 samples, but holds 15995"),
+        (wav(sound(0))[:-10], r"announces 16,000 samples, but holds 15995"),
     ],
 )
 def test_malformed_clips_are_refused(tmp_path, content, message):
@@ -132,7 +132,7 @@ def test_incomplete_archives_are_refused(tmp_path):
     with pytest.raises(DataError, match="is not a whole tar archive"):
         loader.read_features(path)
     empty = {"validation_list.txt": b"", "testing_list.txt": b""}
-    with pytest.raises(DataError, match="has no clip of 16000 samples"):
+    with pytest.raises(DataError, match="has no clip of 16,000 samples"):
         loader.read_features(pack(tmp_path / ARCHIVE, empty))
 
 

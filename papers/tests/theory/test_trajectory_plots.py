@@ -35,7 +35,7 @@ def test_latent_trajectories_are_drawn_as_measured(tmp_path):
         np.testing.assert_array_equal(drawn, result.examples[0].scores[-1].numpy())
         assert f"{float(result.lengths[0, -1]):.3g}" in ax.get_title()
     figure.savefig(tmp_path / "latent.png")
-    with pytest.raises(ArgumentError, match=r"only 1 trajectories.*examples=2"):
+    with pytest.raises(ArgumentError, match=r"only 1 trajectory.*examples=2"):
         plot_latent_trajectories(results, example=1)
     with pytest.raises(ArgumentError, match="results is empty"):
         plot_latent_trajectories([])

@@ -29,6 +29,17 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def format_span(span: float, unit: str) -> str:
+    """Return a span of time for a sentence: ``1 day``, ``2.5 days``.
+
+    Args:
+        span: how long it is.
+        unit: in which unit, a plural, such as ``days``.
+    """
+    number = f"{span:.6g}"
+    return f"{number} {unit.removesuffix('s') if number == '1' else unit}"
+
+
 def format_markdown_table(
     headers: Sequence[str], rows: Iterable[Sequence[str]], numeric_columns: Iterable[int] = ()
 ) -> list[str]:

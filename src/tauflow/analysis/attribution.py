@@ -26,6 +26,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tauflow._internal.checks import check_at_least, check_one_of, check_positive
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.imputation import forward_fill
 from tauflow.errors import ShapeError
@@ -107,9 +108,10 @@ def integrated_gradients(
         panels *= 2
     if bool(missed.any()):
         warnings.warn(
-            f"integrated gradients: the contributions of {int(missed.sum())} of {len(batch)} "
-            f"sequences miss more than {tolerance:.0%} of what they should add up to, after "
-            f"{panels * _NODES} steps. Raise max_steps.",
+            f"integrated gradients: the contributions of {int(missed.sum())} of "
+            f"{format_count(len(batch), 'sequence')} miss more than {tolerance:.0%} of what "
+            "they should add up to, after "
+            f"{format_count(panels * _NODES, 'step')}. Raise max_steps.",
             UserWarning,
             stacklevel=2,
         )

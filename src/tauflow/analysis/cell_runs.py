@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import vjp, vmap
 
 from tauflow._internal.checks import shape_error
+from tauflow._internal.sanitize import format_count
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
@@ -78,7 +79,8 @@ def get_single_cell(where: str, module: nn.Module) -> AbstractCell:
         )
     if len(body.cells) > 1:
         raise ArgumentError(
-            f"{where}: {type(body).__name__} has {len(body.cells)} cells, and one is looked at. "
+            f"{where}: {type(body).__name__} has {format_count(len(body.cells), 'cell')}, and one "
+            "is looked at. "
             "Pass one of module.cells, with the inputs that it sees."
         )
     return body.cell

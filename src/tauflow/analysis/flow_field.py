@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tauflow._internal.checks import check_at_least, check_positive, shape_error
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 from tauflow.solvers import RK4, integrate
 
@@ -144,7 +145,8 @@ def flow_field(
     size = projection.weight.shape[1] if projection else flow.state_size or 2
     if projection is None and size != 2:
         raise ArgumentError(
-            f"flow_field: the state has {size} dimensions and a picture two. Give a projection, "
+            f"flow_field: the state has {format_count(size, 'dimension')} and a picture two. Give "
+            "a projection, "
             "for instance principal_components(states).projection()."
         )
     view = projection or Projection.identity(2)

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least, shape_error
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, NonFiniteError
 from tauflow.training.eval_mode import evaluation_mode
 
@@ -55,7 +56,9 @@ def lyapunov_exponents(
     size = cell.state_size
     count = size if count is None else check_at_least(1, count=count)
     if count > size:
-        raise ArgumentError(f"lyapunov_exponents: count={count}, but the state has {size} numbers.")
+        raise ArgumentError(
+            f"lyapunov_exponents: count={count}, but the state has {format_count(size, 'number')}."
+        )
     with evaluation_mode(cell), torch.no_grad():
         run = run_cell("lyapunov_exponents", cell, x, dt=dt, observed=observed)
         if len(run.x) > 1:

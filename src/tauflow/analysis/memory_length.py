@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least, check_positive
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
@@ -47,8 +48,11 @@ class MemoryLength:
 
     def __str__(self) -> str:
         if self.steps is None:
-            return f"remembers longer than {self.samples} samples (rate {self.rate:+.3g} a sample)"
-        told = f"remembers {self.steps} samples, {self.time:.4g} in time"
+            return (
+                f"remembers longer than {format_count(self.samples, 'sample')} (rate "
+                f"{self.rate:+.3g} a sample)"
+            )
+        told = f"remembers {format_count(self.steps, 'sample')}, {self.time:.4g} in time"
         return f"{told} (rate {self.rate:+.3g} a sample)"
 
 
@@ -112,7 +116,10 @@ class _ModuleInputs:
 
     def describe_row(self, row: int) -> str:
         """Say how many samples a sequence has, over what time."""
-        return f"{int(self.counts[row])} samples over {float(self.span[row]):.4g} in time"
+        return (
+            f"{format_count(int(self.counts[row]), 'sample')} over {float(self.span[row]):.4g} in "
+            "time"
+        )
 
     def slice_steps(self, begin: int, end: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return inputs and companions of the samples from one number up to another."""
@@ -182,7 +189,7 @@ def _check_same_samples(
     x = module_inputs.x.new_zeros(*batch.x.shape[:2], 1)
     data = _remove_masked_steps(prepare_inputs("memory_length", 1, x, dt=batch.dt, mask=batch.mask))
     if len(module_inputs.counts) != len(data.counts):
-        got, had = f"{len(module_inputs.counts)} sequences", f"{len(data.counts)}"
+        got, had = f"{format_count(len(module_inputs.counts), 'sequence')}", f"{len(data.counts)}"
     else:
         alike = (module_inputs.counts == data.counts) & module_inputs.span.isclose(
             data.span, rtol=1e-3, atol=0.0

@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tauflow._internal.checks import check_at_least
+from tauflow._internal.sanitize import format_count
 from tauflow.plotting.axes import get_figure, make_axes
 from tauflow.plotting.palette import BLUE, VERMILION
 from tauflow.wirings import AbstractWiring, to_networkx
@@ -64,8 +65,9 @@ def plot_wiring(wiring: AbstractWiring, input_size: int, ax: "Axes | None" = Non
     _add_legend(ax)
     sensory = sum(graph.nodes[source]["layer"] == 0 for source, _ in graph.edges)
     ax.set_title(
-        f"{type(wiring).__name__}: {wiring.units} neurons, "
-        f"{graph.number_of_edges() - sensory} synapses, {sensory} sensory synapses",
+        f"{type(wiring).__name__}: {format_count(wiring.units, 'neuron')}, "
+        f"{format_count(graph.number_of_edges() - sensory, 'synapse')}, "
+        f"{format_count(sensory, 'sensory synapse')}",
         pad=30,
     )
     ax.set_aspect("equal")

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tauflow._internal.checks import check_at_least, check_floating_point, check_within, shape_error
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 
 
@@ -104,8 +105,8 @@ def output_projection(
         )
     if not channels or not all(0 <= channel < len(weight) for channel in channels):
         raise ArgumentError(
-            f"output_projection: channels={tuple(channels)}, but the readout has {len(weight)} "
-            f"outputs. Choose from 0 to {len(weight) - 1}."
+            f"output_projection: channels={tuple(channels)}, but the readout has "
+            f"{format_count(len(weight), 'output')}. Choose from 0 to {len(weight) - 1}."
         )
     at = torch.zeros(size, dtype=torch.float64) if origin is None else origin.detach().double()
     chosen = list(channels)
@@ -143,7 +144,8 @@ class PrincipalComponents:
         """Return the view onto the first axes, through the mean."""
         if not 1 <= check_at_least(1, components=components) <= len(self.axes):
             raise ArgumentError(
-                f"components={components}, but there are {len(self.axes)} axes. Choose fewer."
+                f"components={components}, but there are "
+                f"{format_count(len(self.axes), 'axis', 'axes')}. Choose fewer."
             )
         shares = self.explained[:components].tolist()
         names = tuple(f"PC {i + 1} ({share:.0%})" for i, share in enumerate(shares))

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import DataError
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class ResidualDistribution:
         residuals, gaps = residuals[known], gaps[known]
         if len(residuals) < MIN_RESIDUALS:
             raise DataError(
-                f"{len(residuals)} forecasts to calibrate by, expected at least {MIN_RESIDUALS}. "
+                f"{format_count(len(residuals), 'forecast')} to calibrate by, expected at least "
+                f"{MIN_RESIDUALS}. "
                 "Give more rows."
             )
         order = np.argsort(gaps, kind="stable")

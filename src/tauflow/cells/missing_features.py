@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.checks import check_finite
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 
 
@@ -22,7 +23,8 @@ def make_feature_means(input_size: int, x_mean: float | Sequence[float]) -> Tens
         )
     if len(x_mean) != input_size:
         raise ArgumentError(
-            f"x_mean must be one number, or one for each of the {input_size} features, got "
+            "x_mean must be one number, or one for each of the "
+            f"{format_count(input_size, 'feature')}, got "
             f"{len(x_mean)} of them."
         )
     return torch.tensor(

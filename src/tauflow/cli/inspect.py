@@ -9,6 +9,8 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from tauflow._internal.sanitize import format_count, format_span
+
 from .table_options import add_table_options, format_cli_options, resolve_none_roles
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def inspect(
     print_table(
         ("column", "role (guessed)", "holds", "missing", "shares of its values"),
         rows,
-        title=f"{file}: {look.rows:,} rows",
+        title=f"{file}: {format_count(look.rows, 'row')}",
         numbers=(3,),
     )
     for reason in look.guess.schema.reasons:
@@ -66,17 +68,19 @@ def _print_sequences(profile: "TableProfile") -> None:
     from .output import print_line
 
     guess = profile.guess
-    what = "times" if guess.option_values.get("long") else "rows"
+    what = "time" if guess.option_values.get("long") else "row"
     least, middle, most = np.quantile(profile.lengths, (0, 0.5, 1))
     count = len(profile.lengths)
-    spread = f"{most:,.0f}" if least == most else f"{least:,.0f} to {most:,.0f}"
+    spread = format_count(int(most), what)
+    if least != most:
+        spread = f"{least:,.0f} to {spread}"
     median = "" if least == most else f" (median {middle:,.0f})"
-    print_line(f"{count:,} sequence{'' if count == 1 else 's'} of {spread} {what}{median}.")
+    print_line(f"{format_count(count, 'sequence')} of {spread}{median}.")
     for note in guess.notes():
         print_line(note)
     if profile.dt.size:
-        median = f"{float(np.median(profile.dt)):.4g} {profile.unit}"
-        print_line(f"Gaps between {what}, median {median}:")
+        median = format_span(float(np.median(profile.dt)), profile.unit)
+        print_line(f"Gaps between {what}s, median {median}:")
         for text, share in _compute_histogram(profile.dt):
             print_line(
                 f"  {text:>24} {'█' * round(_BAR_WIDTH * share):<{_BAR_WIDTH}} {100 * share:.3g} %"

@@ -6,6 +6,7 @@ from typing import Any
 
 from tauflow._internal.json_io import parse_json
 from tauflow._internal.registry import suggest_name
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import CheckpointError, UnknownNameError
 from tauflow.runs.job import RECORD_FILE
 from tauflow.runs.report.metric_format import format_metric_name, format_score
@@ -84,13 +85,13 @@ def _show_without_record(directory: Path) -> None:
         ) from error
     trouble = directory / "error.txt"
     if len(history) >= planned and not trouble.is_file():
-        print_line(f"{directory} has trained all of its {planned} epochs:")
+        print_line(f"{directory} has trained all of its {format_count(planned, 'epoch')}:")
         _print_epochs(history, metric)
         print_line(
             "A command that was stopped at its end has still to be given again, for its record."
         )
         return
-    print_line(f"{directory} is not finished: {len(history)} of {planned} epochs.")
+    print_line(f"{directory} is not finished: {len(history)} of {format_count(planned, 'epoch')}.")
     if trouble.is_file():
         told = trouble.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         print_line(f"It failed: {told[-1] if told else 'no message'}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 
+from tauflow._internal.sanitize import format_count
 from tauflow.data.table.options import (
     AUTO,
     BY_ID,
@@ -260,7 +261,8 @@ def _check_omitted_roles(path: Path, table_options: dict[str, Any], keys: "KeyCo
     """Raise :class:`ArgumentError` if a table seems to have ids, or be long, as nobody said."""
     if "id" not in table_options and keys.id is not None:
         raise ArgumentError(
-            f"{path} looks like {keys.count} sequences by {keys.id!r} ({keys.reasons[keys.id]}). "
+            f"{path} looks like {format_count(keys.count, 'sequence')} by {keys.id!r} "
+            f"({keys.reasons[keys.id]}). "
             f"Give {shlex.join(['--id', keys.id])}, or --id none for one sequence."
         )
     if "long" not in table_options and keys.long is not None:

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError
 
@@ -88,14 +89,16 @@ class DatasetCard:
         check_at_least(0, vocabulary=self.vocabulary)
         if self.targets and len(self.targets) != self.target_size:
             raise ArgumentError(
-                f"targets must name each of the {self.target_size} target values, got "
+                f"targets must name each of the {format_count(self.target_size, 'target value')}, "
+                "got "
                 f"{len(self.targets)}: {', '.join(self.targets)}. Name all of them, or none."
             )
         at_once = self.horizon or 1
         if self.forecast and self.target_size > self.input_size * at_once:
             raise ArgumentError(
                 f"forecast=True says that targets are later values of the inputs, but there are "
-                f"{self.target_size} targets and {self.input_size} inputs."
+                f"{format_count(self.target_size, 'target')} and "
+                f"{format_count(self.input_size, 'input')}."
             )
         if self.image_size is not None and math.prod(self.image_size) != self.input_size:
             raise ArgumentError(
@@ -138,7 +141,8 @@ class TaskData:
         lines = [f"{name}={part!r}" for name, part in parts.items() if part is not None]
         card = self.card
         head = (
-            f"TaskData({card.name}: {card.task}, {card.target_size} from {card.input_size} inputs"
+            f"TaskData({card.name}: {card.task}, {card.target_size} from "
+            f"{format_count(card.input_size, 'input')}"
         )
         notes = [f"- {note}" for note in card.notes]
         return "\n    ".join([head, *lines, *notes]) + ")"

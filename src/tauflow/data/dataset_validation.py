@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tauflow._internal.sanitize import format_count
 from tauflow._internal.tensor_file import hash_tensors
 from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError
@@ -132,9 +133,10 @@ def _check_shapes(where: str, batch: SequenceBatch, card: DatasetCard) -> None:
     if card.task != "classify" and card.target_size == 1:
         shapes.append(whole)
     if tuple(batch.y.shape) not in shapes:
+        is_classes = card.task == "classify"
+        targets = "classes" if is_classes else format_count(card.target_size, "target")
         raise DataError(
-            f"{where}: y has shape {tuple(batch.y.shape)}, expected {shapes[0]} for "
-            f"{'classes' if card.task == 'classify' else f'{card.target_size} targets'} per "
+            f"{where}: y has shape {tuple(batch.y.shape)}, expected {shapes[0]} for {targets} per "
             f"{'step' if card.per_step else 'sequence'}, as the card states. {_REPORT}"
         )
     if card.task != "regress":

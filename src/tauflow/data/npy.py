@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tauflow._internal.checks import format_value
 from tauflow._internal.regular_file import open_regular_file
+from tauflow._internal.sanitize import format_count
 from tauflow._internal.tensor_file import add_path_to_errors, iter_raw_bytes
 from tauflow.errors import DataError, DataNotFoundError, DiskFullError, DtypeError
 
@@ -130,7 +131,8 @@ def memmap_array(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
     expected = _HEADER_BYTES + math.prod(shape) * kind.itemsize
     if found != expected:
         raise DataError(
-            f"{path} is truncated or changed: it has {found} bytes, expected {expected}. {ADVICE}"
+            f"{path} is truncated or changed: it has {format_count(found, 'byte')}, expected "
+            f"{expected}. {ADVICE}"
         )
     if header != _make_header(kind, shape):
         raise DataError(

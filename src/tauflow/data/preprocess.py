@@ -129,5 +129,5 @@ def drop_frames(steps: int, keep: float, rng: np.random.RandomState) -> NDArray[
     """
     kept = np.flatnonzero(rng.random_sample(steps) < keep)
     if kept.size == 0:
-        raise DataError(f"all {steps} steps were dropped; use a longer recording or keep more.")
+        raise DataError(f"no step is left of {steps}; use a longer recording or keep more.")
     return kept

@@ -6,6 +6,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from tauflow._internal.sanitize import format_count
+
 _BLOCK_BYTES = 1 << 16
 _TIMEOUT = 30.0  # seconds without a byte
 _PARTIAL_CONTENT, _RANGE_NOT_SATISFIABLE = 206, 416
@@ -68,7 +70,8 @@ class ResumableDownloader:
         got = self.partial_file.stat().st_size
         if expected is not None and got != expected:
             raise requests.ConnectionError(
-                f"{url} ended after {got} bytes, expected {expected}: the connection broke off"
+                f"{url} ended after {format_count(got, 'byte')}, expected {expected}: the "
+                "connection broke off"
             )
 
 

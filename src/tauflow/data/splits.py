@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_at_least
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import DataError
 
 Indices = NDArray[np.int64]
@@ -51,7 +52,8 @@ def stratified_split(
     kept = int(np.floor(train * total))
     if counts.min() < 2 or min(kept, total - kept) < len(counts):
         raise DataError(
-            f"{total} samples of {len(counts)} classes, the smallest with {counts.min()}, cannot "
+            f"{format_count(total, 'sample')} of {format_count(len(counts), 'class', 'classes')}, "
+            f"the smallest with {counts.min()}, cannot "
             f"be split {kept} to {total - kept} by class. Use more samples."
         )
     rng = np.random.RandomState(seed)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tauflow._internal.locks import lock_folder
 from tauflow._internal.regular_file import open_regular_file
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, ChecksumError, DataNotFoundError
 
 from .card import DatasetCard
@@ -116,7 +117,8 @@ def verify_checksum(path: Path, sha256: str, dataset: str) -> None:
     digest = compute_sha256(path) if sha256 else ""
     if digest != sha256:
         raise ChecksumError(
-            f"{path} is damaged or changed: it has {path.stat().st_size} bytes with SHA-256 "
+            f"{path} is damaged or changed: it has {format_count(path.stat().st_size, 'byte')} "
+            "with SHA-256 "
             f"{digest[:12]}..., expected {sha256[:12]}.... Delete it, then get it again with "
             f"'tauflow data get {dataset}'."
         )
@@ -151,7 +153,7 @@ def _list_missing(card: DatasetCard, folder: Path) -> list[str]:
 def _not_found_error(
     card: DatasetCard, missing: list[str], looked_in: Iterable[Path], reason: str
 ) -> DataNotFoundError:
-    more = f" and {len(missing) - 1} more files" if len(missing) > 1 else ""
+    more = f" and {format_count(len(missing) - 1, 'more file')}" if len(missing) > 1 else ""
     return DataNotFoundError(
         f"{card.name}: {missing[0]}{more} not found in {', '.join(map(str, looked_in))}, and "
         f"{reason}. Set {DATA_VARIABLE} to the directory that contains the folder "

@@ -26,6 +26,7 @@ from torch import Tensor
 from tauflow._internal.checks import check_at_least, find_type_mismatch, format_value, shape_error
 from tauflow._internal.json_io import parse_json
 from tauflow._internal.regular_file import open_regular_file
+from tauflow._internal.sanitize import format_count
 from tauflow._internal.tensor_file import PARTIAL_SUFFIX, fsync_folder, write_atomically
 from tauflow.batch import SequenceBatch
 from tauflow.errors import (
@@ -242,7 +243,7 @@ def _check_card(where: str, batch: SequenceBatch, card: DatasetCard) -> None:
     features = math.prod(batch.x.shape[2:])
     if features != card.input_size:
         raise ShapeError(
-            f"{where}: x has {features} features per step, but the card says "
+            f"{where}: x has {format_count(features, 'feature')} per step, but the card says "
             f"input_size={card.input_size}. Correct the card, or the data."
         )
     lead = tuple(batch.x.shape[: 2 if card.per_step else 1])
@@ -265,7 +266,8 @@ def _pad_to_steps(where: str, batch: SequenceBatch, steps: int, *, per_step: boo
     length = batch.x.shape[1]
     if length > steps:
         raise ShapeError(
-            f"{where}: its sequences have {length} steps, more than steps={steps}. Raise steps to "
+            f"{where}: its sequences have {format_count(length, 'step')}, more than "
+            f"steps={steps}. Raise steps to "
             "the length of the longest, or cut the sequences."
         )
     return replace(batch, mask=batch.valid).with_steps(steps, per_step=per_step)

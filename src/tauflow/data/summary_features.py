@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow._internal.checks import shape_error
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 
 Floats = NDArray[np.float64]
@@ -68,7 +69,7 @@ def compute_summary_features(
             "compute_summary_features",
             "x",
             batch.x,
-            f"(B, T, {len(named)}), as names has {len(named)} entries",
+            f"(B, T, {len(named)}), as names has {format_count(len(named), 'entry', 'entries')}",
             "Give one name per feature.",
         )
     if where is not None and where.shape != batch.x.shape[:2]:

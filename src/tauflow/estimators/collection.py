@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from tauflow._internal.checks import check_one_of
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError
 
 from .input_kwargs import with_input_kwargs
@@ -71,7 +72,7 @@ class SequenceCollection:
 
     def __repr__(self) -> str:
         names = "" if self._rows.names is None else f" of {', '.join(self._rows.names)}"
-        return f"SequenceCollection({len(self)} sequences{names})"
+        return f"SequenceCollection({format_count(len(self), 'sequence')}{names})"
 
     def per_sequence(self, values: Any) -> NDArray[Any]:
         """Return one value for each sequence, (B,), such as targets, weights or groups.

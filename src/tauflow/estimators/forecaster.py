@@ -12,6 +12,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow._internal.sanitize import format_count
 from tauflow.analysis.residuals import ForecastRows, score_rows
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
@@ -245,7 +246,8 @@ class SequenceForecaster(AbstractIntervalEstimator):
         """Return the features that a mask marks."""
         if len(mask) != self.n_features_in_ or np.asarray(mask).dtype != np.bool_:
             raise ArgumentError(
-                f"targets={mask} is no mask of the {self.n_features_in_} features of X. Give one "
+                f"targets={mask} is no mask of the {format_count(self.n_features_in_, 'feature')} "
+                "of X. Give one "
                 "boolean for each of them, or names, or numbers."
             )
         return [place for place, marked in enumerate(mask) if marked]
@@ -290,7 +292,8 @@ class SequenceForecaster(AbstractIntervalEstimator):
         if not enough:
             count = int(lengths.sum())
             raise DataError(
-                f"validation_fraction={share:g} of a series of {count} samples leaves {kept[0]} to "
+                f"validation_fraction={share:g} of a series of {format_count(count, 'sample')} "
+                f"leaves {kept[0]} to "
                 f"train on and {count - kept[0]} to validate on, and no sample of one of these "
                 "parts follows another. Set another share, or give validation=."
             )

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from tauflow._internal.checks import check_one_of
+from tauflow._internal.sanitize import format_count
 from tauflow.data.table.from_frame import table_from_frame
 from tauflow.data.table.options import TableOptions
 from tauflow.data.table.pivot import pivot_long
@@ -97,7 +98,8 @@ def _read_list(X: Sequence[Any], layout: str) -> tuple[Any, Indices, None]:
     for number, part in enumerate(parts):
         if part.shape[1] != parts[0].shape[1]:
             raise ShapeError(
-                f"X[{number}] has {part.shape[1]} features, and X[0] has {parts[0].shape[1]}. Give "
+                f"X[{number}] has {format_count(part.shape[1], 'feature')}, and X[0] has "
+                f"{parts[0].shape[1]}. Give "
                 "all sequences the same ones, NaN where they were not measured."
             )
         if not len(part):
@@ -174,7 +176,8 @@ def _check_lengths(lengths: Any, count: int, steps: int) -> Indices:
     found = to_array(lengths)
     if found.shape != (count,) or found.dtype.kind not in "iu":
         raise ArgumentError(
-            f"lengths must be {count} whole numbers, one per sequence, got {found.dtype} of shape "
+            f"lengths must be {format_count(count, 'whole number')}, one per sequence, got "
+            f"{found.dtype} of shape "
             f"{found.shape}."
         )
     if count and not (found.min() >= 1 and found.max() <= steps):

@@ -10,6 +10,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_array
 
 from tauflow._internal.checks import check_within
+from tauflow._internal.sanitize import format_count
 from tauflow.data.table.sequences import format_names
 from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
@@ -116,8 +117,9 @@ def align_to_sequences(name: str, data: Any, rows: RaggedSequences) -> NDArray[A
     source, owners = rows.source, None if rows.source is None else rows.source.sequence_index
     if len(data) != len(rows) and (owners is None or len(data) != len(owners)):
         raise ShapeError(
-            f"Found input variables with inconsistent numbers of samples: {name} has {len(data)} "
-            f"entries, and X has {len(rows)} sequences."
+            f"Found input variables with inconsistent numbers of samples: {name} has "
+            f"{format_count(len(data), 'entry', 'entries')}, and X has "
+            f"{format_count(len(rows), 'sequence')}."
         )
     if rows.ids is None:
         return to_array(data)

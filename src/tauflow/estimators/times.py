@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.sanitize import format_count
 from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
 from tauflow.errors import ArgumentError, ShapeError, TimeError
 
@@ -109,11 +110,13 @@ def _flatten_to_rows(rows: RaggedSequences, name: str, data: Any) -> NDArray[Any
     found = [len(part) for part in parts]
     if found != rows.lengths.tolist():
         if len(parts) != len(rows):
-            raise ShapeError(f"{name} has {len(parts)} sequences, and X has {len(rows)}.")
+            raise ShapeError(
+                f"{name} has {format_count(len(parts), 'sequence')}, and X has {len(rows)}."
+            )
         wrong = int(np.argmax(np.array(found) != rows.lengths))
         raise ShapeError(
-            f"{name}[{wrong}] has {found[wrong]} entries, and X[{wrong}] has {rows.lengths[wrong]} "
-            "steps."
+            f"{name}[{wrong}] has {format_count(found[wrong], 'entry', 'entries')}, and "
+            f"X[{wrong}] has {format_count(rows.lengths[wrong], 'step')}."
         )
     return _check_numeric(name, _convert_zones_to_utc(name, parts))
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.optional_deps import require
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError
 from tauflow.models import Calibrated
@@ -56,7 +57,8 @@ def calibrate(
     logits, y = outputs.prediction.double(), outputs.y.flatten().round().long()
     if len(y.unique()) < 2:
         raise DataError(
-            f"the {len(y)} validation targets hold {len(y.unique())} class, and calibration needs "
+            f"the {format_count(len(y), 'validation target')} hold {len(y.unique())} class, and "
+            "calibration needs "
             "two or more. Give a larger validation part."
         )
     if method == TEMPERATURE:

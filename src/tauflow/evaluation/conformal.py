@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError
 
@@ -113,7 +114,8 @@ class Conformal:
         if rank > count:
             least = math.ceil(level / (1 - level) - 1e-9)
             raise ArgumentError(
-                f"an interval of {100 * level:g} % needs at least {least} validation targets, and "
+                f"an interval of {100 * level:g} % needs at least "
+                f"{format_count(least, 'validation target')}, and "
                 f"there were {count}. Ask for a lower level, at most "
                 f"{100 * count / (count + 1):.3g} %, or train with a larger validation part."
             )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.checks import check_positive
+from tauflow._internal.sanitize import format_count
 from tauflow.data.card import DatasetCard
 from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError
@@ -137,7 +138,8 @@ class IOSchema:
                 count = len(getattr(self, field))
                 if count not in (0, size):
                     raise ArgumentError(
-                        f"{field} has {count} entries, but the model has {size} {name}. Give one "
+                        f"{field} has {format_count(count, 'entry', 'entries')}, but the model "
+                        f"has {size} {name}. Give one "
                         "for each, in order."
                     )
 

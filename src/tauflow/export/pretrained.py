@@ -10,6 +10,7 @@ from torch import nn
 
 from tauflow._internal.json_io import parse_json
 from tauflow._internal.optional_deps import require
+from tauflow._internal.sanitize import format_count
 from tauflow._internal.tensor_file import atomic_write_many
 from tauflow.data.card import DatasetCard
 from tauflow.errors import DataNotFoundError, ModelFileError
@@ -94,7 +95,7 @@ def make_model_card(module: nn.Module, data: DatasetCard | None) -> str:
     count = sum(parameter.numel() for parameter in module.parameters())
     head = {"library_name": "tauflow", "tags": ["time-series", "continuous-time", name.lower()]}
     lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in head.items()), "---", ""]
-    lines += [f"# {name}", "", f"A model of tauflow with {count:,} parameters.", ""]
+    lines += [f"# {name}", "", f"A model of tauflow with {format_count(count, 'parameter')}.", ""]
     lines += ["```python", "import tauflow.export", ""]
     lines += ['model = tauflow.export.from_pretrained("...").eval()', "```", ""]
     if data is not None:

@@ -8,6 +8,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tauflow._internal.checks import check_at_least, is_readable, shape_error
 from tauflow._internal.init_args import CaptureInitArgs
+from tauflow._internal.sanitize import format_count
 from tauflow.cells.activations import get_activation as known_activation
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
@@ -63,7 +64,8 @@ class ConvolutionalHead(nn.Module, metaclass=CaptureInitArgs):
             wide, kernel, stride = _check_sizes(f"layers[{number}]", layer, 3)
             if kernel > min(height, width):
                 raise ArgumentError(
-                    f"image_size={self.image_size}: only {height} x {width} positions reach "
+                    f"image_size={self.image_size}: only {height} x "
+                    f"{format_count(width, 'position')} reach "
                     f"convolution {number}, whose kernel is {kernel}. Use larger images, or fewer "
                     "or smaller convolutions."
                 )
@@ -130,7 +132,8 @@ class ConvolutionalSequenceModel(AbstractWholeModel):
         self.head = ConvolutionalHead(image_size, layers=layers, dense=dense, activation=activation)
         if rnn is not None and rnn.input_size != self.head.output_size:
             raise ArgumentError(
-                f"rnn takes {rnn.input_size} features, but the head has {self.head.output_size}. "
+                f"rnn takes {format_count(rnn.input_size, 'feature')}, but the head has "
+                f"{self.head.output_size}. "
                 f"Build it with input_size={self.head.output_size}, or set dense."
             )
         self.rnn = rnn
@@ -227,5 +230,5 @@ class ConvolutionalSequenceModel(AbstractWholeModel):
 def _check_sizes(name: str, values: Sequence[int], count: int) -> tuple[int, ...]:
     """Return that many positive integers as a tuple."""
     if not isinstance(values, Sequence) or len(values) != count:
-        raise ArgumentError(f"{name} must hold {count} integers, got {values!r}.")
+        raise ArgumentError(f"{name} must hold {format_count(count, 'integer')}, got {values!r}.")
     return tuple(check_at_least(1, **{f"{name}[{i}]": value}) for i, value in enumerate(values))

@@ -16,6 +16,7 @@ from tauflow._internal.checks import (
     check_within,
     shape_error,
 )
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.cells.precision import ConstantBufferMixin
 from tauflow.errors import ArgumentError
@@ -282,7 +283,7 @@ def _to_channel_values(
         return repeat_counted(default, channels)
     if not isinstance(values, Sequence) or len(values) != channels:
         raise ArgumentError(
-            f"{name} must hold {channels} numbers, one per channel, got {values!r}."
+            f"{name} must hold {format_count(channels, 'number')}, one per channel, got {values!r}."
         )
     return [check_finite(**{f"{name}[{i}]": value}) for i, value in enumerate(values)]
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.optional_deps import require
+from tauflow._internal.sanitize import format_count
 from tauflow.analysis.attribution import REMOVALS, Answer, integrated_gradients, occlusion
 from tauflow.analysis.permutation import permutation_importance
 from tauflow.analysis.plots_attribution import plot_attributions
@@ -93,7 +94,9 @@ class Explanation:
         here = np.ones(len(self.values), np.bool_)
         answer = self.answers.iloc[0]
         if id is None and len(self.answers) > 1:
-            raise ArgumentError(f"there are {len(self.answers)} ids: say which to draw, id=...")
+            raise ArgumentError(
+                f"there are {format_count(len(self.answers), 'id')}: say which to draw, id=..."
+            )
         if id is not None and self._id is not None:
             names = self.answers[self._id].astype(str)
             check_one_of(names.tolist(), id=str(id))
@@ -356,7 +359,8 @@ def compute_permutation_importance(
         )
     if batch.x.shape[2] != len(schema.inputs):
         raise ArgumentError(
-            f"the batch has {batch.x.shape[2]} inputs, and {predictor.card.name!r} has "
+            f"the batch has {format_count(batch.x.shape[2], 'input')}, and "
+            f"{predictor.card.name!r} has "
             f"{len(schema.inputs)}: {', '.join(schema.inputs)}. Read it with the same options."
         )
     groups = group_inputs(schema, schema.inputs)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.regular_file import check_file_path
+from tauflow._internal.sanitize import format_count
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard
@@ -152,13 +153,17 @@ def _check_agreement(card: DatasetCard, schema: Schema) -> None:
     if schema.y_mean is not None and schema.y_scale is not None:
         _check_scales((schema.y_mean, schema.y_scale), schema.outputs, card.target_size)
     elif len(schema.targets) != 1 or len(schema.outputs) != card.target_size:
-        raise ValueError(f"{len(schema.outputs)} classes of {schema.targets}")
+        raise ValueError(
+            f"{format_count(len(schema.outputs), 'class', 'classes')} of {schema.targets}"
+        )
     else:
         get_classes(schema)  # which raises where names are not of the kind that they are said to be
     texts = sum(len(texts) for _, texts in schema.categories)
     count = len(schema.features or ()) - len(schema.categories) + texts
     if not 0 < count <= len(schema.inputs):
-        raise ValueError(f"{count} inputs of features, and {len(schema.inputs)} in all")
+        raise ValueError(
+            f"{format_count(count, 'input')} of features, and {len(schema.inputs)} in all"
+        )
     if (schema.ahead is not None and not card.forecast) or (card.horizon and card.per_step):
         raise ValueError("what is not forecast is not ahead, and a horizon has one answer")
     spans = [span for span in (schema.gap, schema.ahead) if span is not None]
@@ -171,6 +176,8 @@ def _check_agreement(card: DatasetCard, schema: Schema) -> None:
 
 def _check_scales(numbers: tuple[Tensor, Tensor], names: tuple[str, ...], size: int) -> None:
     if any(tuple(one.shape) != (size,) for one in numbers) or len(names) != size:
-        raise ValueError(f"names, means and scales of {size} columns are not as many")
+        raise ValueError(
+            f"names, means and scales of {format_count(size, 'column')} are not as many"
+        )
     if not all(bool(one.isfinite().all()) for one in numbers) or bool((numbers[1] < 0).any()):
         raise ValueError("means and scales are not finite numbers, or a scale is below 0")

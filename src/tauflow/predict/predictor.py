@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tauflow._internal.optional_deps import require
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch, promote_to_float32
 from tauflow.cells.base import first_parameter
 from tauflow.data.card import DatasetCard, TaskData
@@ -347,6 +348,7 @@ class Predictor:
             raise ArgumentError(
                 f"{type(self.model).__name__} gives predictions of shape {tuple(outputs.shape)}, "
                 f"expected {(*axes, self.card.target_size)}, as {self.card.name!r} has "
-                f"{self.card.target_size} values or classes to predict for each {each}. Build the "
+                f"{format_count(self.card.target_size, 'value')} or classes to predict for each "
+                f"{each}. Build the "
                 f"model with return_sequences={self.card.per_step} and that many outputs."
             )

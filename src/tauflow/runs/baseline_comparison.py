@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.errors import MissingExtraError
@@ -116,7 +117,8 @@ def score_test_split(
     missing = f"There are no {' and '.join(get_summary_baseline_names(data.card.task))} to compare "
     if data.card.target_size > MAX_OUTPUTS and data.card.task == "regress":
         notes.append(
-            f"{missing}with: a model per output is fitted for at most {MAX_OUTPUTS} outputs, and "
+            f"{missing}with: a model per output is fitted for at most "
+            f"{format_count(MAX_OUTPUTS, 'output')}, and "
             f"there are {data.card.target_size}."
         )
     else:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tauflow._internal.fork_safety import make_fork_safe_lock
 from tauflow._internal.json_io import parse_json
+from tauflow._internal.sanitize import format_count
 
 from .epoch_time import EpochTimeModel
 from .job import Job
@@ -202,4 +203,7 @@ class EtaEstimator:
         runs = f"{self.num_ended} of {len(self.jobs)} runs"
         now = "; ".join(job.name for job in self.get_running_jobs())
         under_way = f"; under way: {now}" if now else ""
-        return f"{runs}, {done} of {total} epochs, {self.format_time_left()}{under_way}"
+        return (
+            f"{runs}, {done} of {format_count(total, 'epoch')}, "
+            f"{self.format_time_left()}{under_way}"
+        )

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.training.score import Score
@@ -70,7 +71,9 @@ def make_clusters(data: TaskData) -> Clusters | str:
     if made < MIN_CLUSTERS:
         return f"{few} and {total} {unit}, which are too few to resample"
     codes = blocks if card.per_step else blocks[:, 0]
-    return Clusters(codes, made, f"{made} blocks of {length} consecutive {unit}, as {few}")
+    return Clusters(
+        codes, made, f"{format_count(made, 'block')} of {length} consecutive {unit}, as {few}"
+    )
 
 
 def get_entry_clusters(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow._internal.optional_deps import require
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.summary_features import compute_summary_features
@@ -51,7 +52,7 @@ def fit_summary_baselines(data: TaskData) -> list[tuple[str, Tensor]]:
         limit = min(limit, max(_MIN_ROWS, _MAX_VALUES // data.card.target_size))
     total, drawn = int(rows.sum()), ""
     if total > limit:
-        drawn = f" (fitted on {limit:,} of {total:,} targets)"
+        drawn = f" (fitted on {limit:,} of {format_count(total, 'target')})"
         places = torch.from_numpy(np.random.default_rng(0).choice(total, limit, replace=False))
         few = torch.zeros(total, dtype=torch.bool)
         few[places] = True

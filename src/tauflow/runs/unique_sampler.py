@@ -9,6 +9,8 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.samplers import TPESampler
 
+from tauflow._internal.sanitize import format_count
+
 from .journal import get_ended_trials, is_conclusive
 from .search_space import LogRange, SearchSpace
 
@@ -74,7 +76,10 @@ def count_pending_trials(
     if not left and not whole:  # there are errors only, whose cause may be gone
         left = len(known)
     if left < missing:
-        say(f"The values make {len(known)} combinations in all, and none is tried twice.")
+        say(
+            f"The values make {format_count(len(known), 'combination')} in all, and none is tried "
+            "twice."
+        )
     return min(missing, left)
 
 

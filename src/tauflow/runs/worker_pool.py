@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from tauflow._internal.optional_deps import require
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 
 from .eta import EtaEstimator
@@ -201,7 +202,8 @@ def _count_workers(client: Any, cluster: str) -> int:
     several = [name for name, count in threads.items() if count > 1]
     if several:
         raise ArgumentError(
-            f"the worker {several[0]} runs {threads[several[0]]} jobs at a time, which would share "
+            f"the worker {several[0]} runs {format_count(threads[several[0]], 'job')} at a time, "
+            "which would share "
             "random numbers. Start workers with '--nthreads 1', and more of them."
         )
     return len(threads)

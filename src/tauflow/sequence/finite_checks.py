@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tauflow._internal.checks import is_readable
+from tauflow._internal.sanitize import format_count
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import NonFiniteError
 
@@ -93,7 +94,8 @@ def check_missing_inputs(where: str, model: nn.Module, inputs: SequenceInputs) -
         "out, which takes NaN for missing."
     )
     raise NonFiniteError(
-        f"{where}: x is NaN in {len(rows)} sequences ({shown}), first in sequence {first} at step "
+        f"{where}: x is NaN in {format_count(len(rows), 'sequence')} ({shown}), first in sequence "
+        f"{first} at step "
         f"{step}, feature {feature}, {why}"
     )
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.checks import check_same_device, shape_error
+from tauflow._internal.sanitize import format_count
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract import call_initial_state
 from tauflow.errors import ArgumentError, DtypeError
@@ -133,7 +134,8 @@ def concat_parts(
         )
     if len(parts) != len(widths):
         raise ArgumentError(
-            f"{where}: hx has {len(parts)} parts, but the state of {type(cells[0]).__name__} has "
+            f"{where}: hx has {format_count(len(parts), 'part')}, but the state of "
+            f"{type(cells[0]).__name__} has "
             f"{len(widths)}: {', '.join(widths)}. Pass on the h of an earlier call."
         )
     ordered: list[Tensor] = []

@@ -202,7 +202,7 @@ def _solver_error(
         )
     else:
         failed = unfinished
-        why = f"max_steps={settings.max_steps} steps were not enough"
+        why = f"max_steps={settings.max_steps} was not enough"
         advice = (
             f"Loosen rtol={settings.rtol:g} and atol={settings.atol:g}, or raise max_steps where "
             "you call the solver yourself. A stiff flow may need a fused or a fixed-step solver."

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, DtypeError
 
@@ -173,7 +174,8 @@ def check_recipe(model: nn.Module, splits: Splits, recipe: Recipe) -> None:
     train = splits["train"]
     if train is not None and recipe.drop_last and len(train) < recipe.effective_batch_size:
         raise DataError(
-            f"drop_last=True leaves no batch: there are {len(train)} training sequences and "
+            "drop_last=True leaves no batch: there are "
+            f"{format_count(len(train), 'training sequence')} and "
             f"batch_size={recipe.effective_batch_size}. Use smaller batches, or drop_last=False."
         )
     if splits["valid"] is None and recipe.select == "best":

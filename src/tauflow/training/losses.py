@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import is_readable
 from tauflow._internal.registry import Registry
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import promote_to_float32
 from tauflow.errors import ArgumentError, DataError
 
@@ -45,7 +46,8 @@ def cross_entropy(prediction: Tensor, y: Tensor) -> Tensor:
     except IndexError as error:
         raise DataError(
             f"cross_entropy: targets hold the classes {int(y.min())} to {int(y.max())}, expected 0 "
-            f"to {classes - 1}, as the model has {classes} outputs. Set output_size to the number "
+            f"to {classes - 1}, as the model has {format_count(classes, 'output')}. Set "
+            "output_size to the number "
             "of classes."
         ) from error
 
@@ -86,7 +88,8 @@ def apply_class_weights(
         each = weights_of(classes)
         if classes != len(each):
             raise ArgumentError(
-                f"{loss.name}: there are {len(each)} class weights for {classes} classes. Give "
+                f"{loss.name}: there are {len(each)} class weights for "
+                f"{format_count(classes, 'class', 'classes')}. Give "
                 "one for each."
             )
         classes_of = y.flatten().long()

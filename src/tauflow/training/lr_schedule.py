@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 
 from .optim import compute_learning_rate, make_optimizer, set_learning_rate
@@ -43,7 +44,8 @@ class LRSchedule:
         steps = recipe.epochs * recipe.steps_per_epoch(sequences) - recipe.warmup_steps
         if recipe.warmup_steps and steps < 1:
             raise ArgumentError(
-                f"warmup_steps={recipe.warmup_steps} takes all {steps + recipe.warmup_steps} steps "
+                f"warmup_steps={recipe.warmup_steps} takes all "
+                f"{format_count(steps + recipe.warmup_steps, 'step')} "
                 "of the training. Warm up for fewer, or train for more epochs."
             )
         self.scheduler: Any = None
@@ -77,7 +79,8 @@ class LRSchedule:
         needed = steps if self._is_per_step else recipe.epochs
         if total is not None and total < needed:
             raise ArgumentError(
-                f"schedule={recipe.schedule!r} ends after {total} steps of its own, and the "
+                f"schedule={recipe.schedule!r} ends after {format_count(total, 'step')} of its "
+                "own, and the "
                 f"training takes {needed}. Give it more in schedule_options."
             )
         return made

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import is_readable
 from tauflow._internal.registry import Registry
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError
 
@@ -230,7 +231,8 @@ def _check_class_range(where: str, prediction: Tensor, y: Tensor) -> None:
     if is_readable(y) and y.numel() and int(y.max()) >= prediction.shape[-1]:
         raise DataError(
             f"{where}: targets hold the class {int(y.max())}, and the model has "
-            f"{prediction.shape[-1]} outputs, for classes from 0 on. Set output_size to the number "
+            f"{format_count(prediction.shape[-1], 'output')}, for classes from 0 on. Set "
+            "output_size to the number "
             "of classes."
         )
 
@@ -277,9 +279,9 @@ class _MetricAccumulator:
         """Return the score of everything taken in."""
         if self.count == 0:
             raise DataError(
-                f"{self.score.name}: the data have no valid entry: there are {sequences} "
-                "sequences, and y_mask, or mask, is false at every step. Evaluate on data with at "
-                "least one target."
+                f"{self.score.name}: the data have no valid entry: there are "
+                f"{format_count(sequences, 'sequence')}, and y_mask, or mask, is false at "
+                "every step. Evaluate on data with at least one target."
             )
         if self.score.whole is None:
             return self.total / self.weight if self.weight else math.nan

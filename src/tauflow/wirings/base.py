@@ -14,6 +14,7 @@ from torch import Tensor
 from tauflow._internal.allocation_limit import count_elements
 from tauflow._internal.checks import check_at_least, is_readable
 from tauflow._internal.init_args import check_argument_aliases, to_python_number
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import WiringError
 
 Layers = list[tuple[str, list[int]]]
@@ -46,7 +47,8 @@ class Synapses:
             neurons = len(self.recurrent) if self.recurrent.ndim else 0
             if matrix.ndim != 2 or matrix.shape[1] != neurons:
                 raise WiringError(
-                    f"Synapses: {name} has shape {tuple(matrix.shape)} beside {neurons} neurons, "
+                    f"Synapses: {name} has shape {tuple(matrix.shape)} beside "
+                    f"{format_count(neurons, 'neuron')}, "
                     "expected recurrent (N, N) and sensory (D, N). Rows are sources, columns are "
                     "targets."
                 )

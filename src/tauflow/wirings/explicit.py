@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from tauflow._internal.checks import find_type_mismatch
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import WiringError
 
 from .base import AbstractWiring, Layers, Synapses, check_output_size, make_synapses
@@ -77,8 +78,9 @@ class ExplicitWiring(AbstractWiring):
         """
         if input_size != len(self.sensory):
             raise WiringError(
-                f"ExplicitWiring: sensory has synapses for {len(self.sensory)} input features, "
-                f"but input_size={input_size}. Give it {input_size} rows."
+                "ExplicitWiring: sensory has synapses for "
+                f"{format_count(len(self.sensory), 'input feature')}, "
+                f"but input_size={input_size}. Give it {format_count(input_size, 'row')}."
             )
         return self._synapses()
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tauflow._internal.allocation_limit import count_elements
 from tauflow._internal.checks import check_at_least, check_within
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import WiringError
 
 from .base import AbstractWiring, Layers, Synapses, make_synapses, make_zero_matrices
@@ -152,7 +153,8 @@ class AutoNCP(AbstractWiring):
         )
         if units < output_size + 3:
             raise WiringError(
-                f"AutoNCP: {units} units with {output_size} motor neurons leave "
+                f"AutoNCP: {format_count(units, 'unit')} with "
+                f"{format_count(output_size, 'motor neuron')} leave "
                 f"{units - output_size} for the inter and command layers, which need at least 3. "
                 f"Raise units to {output_size + 3} or more, or lower output_size."
             )
@@ -213,7 +215,8 @@ def _connect(
 def _check_layer_size(layer: str, size: int, option: str, count: int) -> None:
     if count > size:
         raise WiringError(
-            f"NCP: the {layer} layer has too few neurons: {option}={count} distinct ones are asked "
+            f"NCP: the {layer} layer has too few neurons: "
+            f"{option}={count} distinct are asked "
             f"for, but {layer}={size}. Raise {layer} to {count} or lower {option}."
         )
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_at_least, check_within
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import WiringError
 
 from .base import (
@@ -81,8 +82,10 @@ class RandomSparse(AbstractWiring):
         sources, number = len(matrix), round(matrix.size * (1 - self.sparsity))
         if number == 0:
             raise WiringError(
-                f"RandomSparse: sparsity={self.sparsity} keeps none of the {matrix.size} synapses "
-                f"from {sources} sources to {self.units} neurons. Lower sparsity or raise units."
+                f"RandomSparse: sparsity={self.sparsity} keeps none of the "
+                f"{format_count(matrix.size, 'synapse')} "
+                f"from {format_count(sources, 'source')} to {format_count(self.units, 'neuron')}. "
+                "Lower sparsity or raise units."
             )
         chosen = rng.choice(matrix.size, size=number, replace=False)
         matrix.reshape(-1)[chosen] = sample_polarities(rng, (number, sample_count))[:, -1]

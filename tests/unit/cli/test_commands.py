@@ -85,7 +85,7 @@ def test_a_killed_run_is_shown_as_such(call, tmp_path):
     (run / "record.json").unlink()
     (run / "log.jsonl").write_text('{"epoch": 1, "trai')  # torn
     shown = call("show", run).output
-    assert "is not finished: 0 of 1 epochs" in shown
+    assert "is not finished: 0 of 1 epoch" in shown
     assert "--resume" in shown
 
 

@@ -98,7 +98,7 @@ def test_rows_of_one_time_are_noticed_and_what_is_wrong_is_said(call, tmp_path):
     frame.to_csv(tmp_path / "t.csv", index=False)
     output = call("inspect", "t.csv").output
     assert suggested(output)[-2:] == ["--duplicates", "mean"]
-    assert "9 of 36 rows have the same id and time as an earlier one" in output
+    assert "Merged: 9 of 36 rows, with the same id and time as an earlier one" in output
     frame.assign(time=[None, 0, 1, 2] * 9).to_csv(tmp_path / "t.csv", index=False)
     output = call("inspect", "t.csv", "--time", "time").output
     assert "It cannot be read so: t.csv, row 2, column 'time' is empty" in output

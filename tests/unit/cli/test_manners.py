@@ -24,7 +24,7 @@ from tauflow.training import read_checkpoint
 @pytest.mark.papers
 def test_runs_that_were_cut_short_are_pointed_to(call, table):
     call("reproduce", table, "--seeds", 1, "--epochs", 1)
-    hint = f"There are runs of 1 epochs too: tauflow show {table} --epochs 1"
+    hint = f"There are runs of 1 epoch too: tauflow show {table} --epochs 1"
     assert hint in call("show", table).output
     shown = call("show", table, "--epochs", 1).output
     assert "There are runs of" not in shown

@@ -246,7 +246,7 @@ def test_one_long_recording_is_cut_by_time(call, tmp_path, target):
             writer.writerow(["r", f"{hour:.4f}", round(a, 4), round(b, 4), round(50 + 20 * a, 3)])
     words = ["--features", "a,b", "--model", "gru", *target]
     refused = call("run", *SAID, *words, code=1).stderr
-    assert "1 ids cannot be split" in refused
+    assert "1 id cannot be split" in refused
     assert "--split-by time" in refused
     run = [*words, "--split-by", "time", "--epochs", 60, "--hidden-size", 8, "--lr", 0.03]
     output = call("run", *SAID, *run).output

@@ -30,20 +30,19 @@ def test_merged_rows_are_counted(how):
     expected = int(frame.duplicated(["id", "t"]).sum())
     assert expected == 90
     data = from_table(frame, id="id", time="t", target="y", duplicates=how)
-    assert notes_with(data, "merged") == [
-        "90 of 180 rows have the same id and time as an earlier one, and are merged into it "
-        f"(duplicates={how!r})."
+    assert notes_with(data, "Merged") == [
+        f"Merged: 90 of 180 rows, with the same id and time as an earlier one (duplicates={how!r})."
     ]
     once = frame.drop_duplicates(["id", "t"])
-    assert not notes_with(from_table(once, id="id", time="t", target="y", duplicates=how), "merged")
+    assert not notes_with(from_table(once, id="id", time="t", target="y", duplicates=how), "Merged")
 
 
 def test_merged_rows_of_a_single_series_are_counted():
     times = np.sort(np.random.default_rng(0).integers(0, 300, 400))
     frame = pandas.DataFrame({"t": times, "v": np.sin(times / 9)})
-    (note,) = notes_with(from_table(frame, time="t", duplicates="mean"), "merged")
+    (note,) = notes_with(from_table(frame, time="t", duplicates="mean"), "Merged")
     assert note.startswith(
-        f"{frame.duplicated('t').sum()} of 400 rows have the same time as an earlier one"
+        f"Merged: {frame.duplicated('t').sum()} of 400 rows, with the same time as an earlier one"
     )
 
 
@@ -62,9 +61,9 @@ def test_merged_values_of_a_long_table_are_counted(how):
     there = frame.dropna()
     expected = int(there.duplicated(["id", "t", "name"]).sum())
     data = from_table(frame, id="id", time="t", long=["name", "value"], duplicates=how)
-    assert notes_with(data, "merged") == [
-        f"{expected} of {len(there)} values have the same id, time and variable as an earlier "
-        f"one, and are merged into it (duplicates={how!r})."
+    assert notes_with(data, "Merged") == [
+        f"Merged: {expected} of {len(there)} values, with the same id, time and variable as an "
+        f"earlier one (duplicates={how!r})."
     ]
 
 
@@ -75,7 +74,7 @@ def test_rows_out_of_order_are_counted(id):
     target = "y" if id else "a"
     data = from_table(frame, id=id, time="t", target=target, sort=True)
     (note,) = notes_with(data, "sort=True")
-    assert note.startswith(f"{(steps < 0).sum()} of 180 rows are earlier than the row before")
+    assert f" {(steps < 0).sum()} of 180 rows came earlier than the row before" in note
     assert (" of the same id" in note) == bool(id)
     in_order = from_table(frame.sort_values("t"), id=id, time="t", target=target, sort=True)
     assert not notes_with(in_order, "sort=True")

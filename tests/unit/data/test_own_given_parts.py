@@ -62,7 +62,7 @@ def test_ids_are_not_kept_in_the_file_of_a_predictor(tmp_path):
 WRONG = [
     ({"train": IDS[1:], "test": IDS[:2]}, "id 'p01' is in 'train' and in 'test'"),
     ({"train": IDS[2:], "test": ["p00", "p1"]}, "names id 'p1'.*Did you mean 'p"),
-    ({"train": IDS[2:], "test": IDS[:1]}, "1 ids are in no part: p01"),
+    ({"train": IDS[2:], "test": IDS[:1]}, "split names no part for 1 id: p01"),
 ]
 
 

@@ -235,7 +235,7 @@ def test_missing_values_and_targets_of_cut_ids():
     data = read(table, target="y", split_by="time", split=(2, 1, 1))
     assert data.schema.ids == {"train": ("r", "s"), "valid": ("r", "s"), "test": ("s",)}
     notes = " ".join(data.card.notes)
-    assert "12 rows for training, 6 for validation, 3 for the test, in 2, 2, 1 sequences" in notes
+    assert "12 rows for training, 6 for validation, 3 for the test, sequences: 2, 2, 1" in notes
     assert "Left out: 1 sequence cut from ids, without a target." in notes
     assert "4 of 21 targets are missing and do not count." in notes
     told = add_missing_indicators(data)

@@ -278,7 +278,7 @@ def test_auto_leaves_alone_what_does_not_pay_and_says_so() -> None:
         assert report.sequential_from == 0 or report.chunks > 1
         return str(report.reason)
 
-    assert "at least 4096 steps" in reason(1, 100)
+    assert "at least 4,096 steps" in reason(1, 100)
     assert "at most 2 sequences" in reason(3, 4096)
     x = torch.randn(1, 4096, 2, dtype=torch.float64)
     asked = []

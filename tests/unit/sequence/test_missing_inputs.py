@@ -60,7 +60,7 @@ def test_nan_that_was_called_measured_is_told_so(module):
     rnn, x = module(D, N), inputs()
     observed = torch.ones_like(x, dtype=torch.bool)
     observed[3, 0] = False
-    place = r"in 1 sequences \(1\), first in sequence 1 at step 3, feature 2"
+    place = r"in 1 sequence \(1\), first in sequence 1 at step 3, feature 2"
     with pytest.raises(NonFiniteError, match=rf"{place}, {MEASURED}"):
         rnn(x, observed=observed)
     observed[1, 3, 2] = False

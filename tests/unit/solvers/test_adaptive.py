@@ -182,7 +182,7 @@ def test_a_path_passes_through_the_exact_states():
     ("field", "gap", "options", "message"),
     [
         (lambda v: v * v, 2.0, {}, r"step size fell below .* in sample 1 at time (1|0\.99)"),
-        (van_der_pol, 50.0, {"max_steps": 20}, r"max_steps=20 steps were not enough in sample 1"),
+        (van_der_pol, 50.0, {"max_steps": 20}, r"max_steps=20 was not enough in sample 1"),
         (lambda v: v / (v - v), 1.0, {}, r"infinite in sample 1 at time 0 .*before any step. Look"),
         (lambda v: torch.where(v > 1.5, torch.nan, v), 1.0, {}, r"NaN or infinite in sample 1 at"),
     ],
@@ -221,7 +221,7 @@ def test_the_limit_counts_the_steps_tried():
     _, statistics = integrate_adaptive(van_der_pol, h, gap)
     needed = int((statistics.accepted + statistics.rejected).max())
     integrate_adaptive(van_der_pol, h, gap, max_steps=needed)
-    with pytest.raises(SolverError, match=f"max_steps={needed - 1} steps were not enough"):
+    with pytest.raises(SolverError, match=f"max_steps={needed - 1} was not enough"):
         integrate_adaptive(van_der_pol, h, gap, max_steps=needed - 1)
 
 

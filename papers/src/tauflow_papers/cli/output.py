@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tauflow._internal.sanitize import replace_control_characters
+from tauflow._internal.sanitize import format_count, replace_control_characters
 from tauflow.cli.output import print_table
 from tauflow_papers.experiments import collect, list_experiments, load_experiment
 from tauflow_papers.experiments.report import table
@@ -31,7 +31,7 @@ def print_experiments() -> None:
     for name in list_experiments():
         experiment = load_experiment(name)
         ready = [row.name for row in experiment.rows if row.status == READY]
-        runs = f"{len(ready)} of {len(experiment.rows)} rows"
+        runs = f"{len(ready)} of {format_count(len(experiment.rows), 'row')}"
         if experiment.command is not None:
             runs = f"not trained; tauflow show {name}"
         rows.append((name, experiment.source, runs))

@@ -1,6 +1,7 @@
 """Show a run or a table again, from what is on disk."""
 
 from tauflow._internal.registry import suggest_name
+from tauflow._internal.sanitize import format_count
 from tauflow.cli.output import print_line, print_reports
 from tauflow.cli.show import list_runs, show_run_if_there
 from tauflow.errors import UnknownNameError
@@ -43,7 +44,8 @@ def show_run_or_table(what: str, *, epochs: int | None, paths: Paths) -> None:
             print_line(line)
         for length in find_other_lengths(grid, paths.results):
             print_line(
-                f"There are runs of {length} epochs too: tauflow show {what} --epochs {length}"
+                f"There are runs of {format_count(length, 'epoch')} too: tauflow show {what} "
+                f"--epochs {length}"
             )
         if grid.records:
             print_reports(write_grid_reports(grid, paths))

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_at_least
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 
 Floats = NDArray[np.float64]
@@ -39,7 +40,8 @@ def mfcc(signal: Floats, *, rate: int, window: int, mels: int, coefficients: int
     half = check_at_least(2, window=window) // 2
     if window % 2 or signal.shape[-1] <= half or coefficients > check_at_least(1, mels=mels):
         raise ArgumentError(
-            f"mfcc: window={window} must be even, its half below the {signal.shape[-1]} samples of "
+            f"mfcc: window={window} must be even, its half below the "
+            f"{format_count(signal.shape[-1], 'sample')} of "
             f"the signal, and coefficients={coefficients} at most mels={mels}."
         )
     mirrored = np.pad(signal, [(0, 0)] * (signal.ndim - 1) + [(half, half)], mode="reflect")

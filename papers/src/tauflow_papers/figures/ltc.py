@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from tauflow._internal.sanitize import format_count
 from tauflow.plotting.axes import add_panel_letters, make_panels
 from tauflow.sequence import LTC
 from tauflow_papers.theory import (
@@ -143,7 +144,9 @@ def _theorem_3(job: FigureJob) -> FigureResult:
         arrays[f"{one.title} network"] = one.networks[-1].float()
     columns = ("system", "hidden neurons", "largest error", "rms error", "rms error in training")
     errors = {one.title: [one.rms_error[0], one.rms_error[-1]] for one in found}
-    findings = {f"rms error with {neurons[0]} and {neurons[-1]} hidden neurons": errors}
+    findings = {
+        f"rms error with {neurons[0]} and {format_count(neurons[-1], 'hidden neuron')}": errors
+    }
     return FigureResult(draw, arrays, FigureTable(columns, rows), markdown=True, findings=findings)
 
 

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_one_of
+from tauflow._internal.sanitize import format_count
 from tauflow._internal.sanitize import format_markdown_table as markdown_rows
 from tauflow._internal.tensor_file import write_atomically
 from tauflow.errors import ArgumentError, TauflowError
@@ -316,7 +317,7 @@ def _make_metadata(
             "tauflow": VERSION,
             **{name: version(name) for name in ("torch", "numpy", "matplotlib")},
         },
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "machine": f"{platform.machine()}, {format_count(torch.get_num_threads(), 'thread')}",
     }
     return (json.dumps(_to_json_value(record), indent=2, ensure_ascii=False) + "\n").encode()
 

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tauflow._internal.sanitize import format_count
 from tauflow.analysis import GradientFlow, gradient_flow
 from tauflow.models import SequenceModel
 from tauflow.plotting.axes import get_figure
@@ -35,7 +36,7 @@ def _figure_1(job: FigureJob) -> FigureResult:
     return FigureResult(
         lambda: get_figure(plot_gradient_flow(flows)),
         arrays,
-        findings={f"what is left of an error {steps} steps back": left},
+        findings={f"what is left of an error {format_count(steps, 'step')} back": left},
     )
 
 

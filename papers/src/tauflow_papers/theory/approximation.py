@@ -22,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least, check_positive
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 from tauflow.sequence import LTC
 from tauflow.wirings import FullyConnected
@@ -138,7 +139,8 @@ def approximate_system(
     if not bool((scale > 0).all()):
         still = int((scale > 0).int().argmin())
         raise ArgumentError(
-            f"{chosen.title}: component {still} is the same all along {count} trajectories, so "
+            f"{chosen.title}: component {still} is the same all along "
+            f"{format_count(count, 'trajectory', 'trajectories')}, so "
             "that its errors have no unit. Give more trajectories, or a system without it."
         )
     scaled = ((x - mean) / scale).to(torch.get_default_dtype())

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 from tauflow._internal.checks import check_at_least, check_positive, check_within
+from tauflow._internal.sanitize import format_count
 from tauflow.analysis.fixed_points import FixedPoints
 from tauflow.analysis.flow import Flow, System, as_flow
 from tauflow.analysis.flow_field import simulate
@@ -130,7 +131,8 @@ def continuous_attractor(
     h = flow.states("continuous_attractor", found)
     if len(h) < 3:
         raise ArgumentError(
-            f"continuous_attractor: {len(h)} points do not show a manifold. Give at least three, "
+            f"continuous_attractor: {format_count(len(h), 'point')} do not show a manifold. Give "
+            "at least three, "
             "better a hundred, for instance of find_fixed_points with a small merge_distance."
         )
     check_positive(speed_tolerance=speed_tolerance)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow._internal.checks import check_at_least, check_one_of, check_positive, shape_error
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 
 PATTERNS = ("normal", "sequence")
@@ -76,7 +77,8 @@ def separate(patterns: Float[Tensor, "P N"], labels: Tensor) -> Separation:
     x = patterns.detach().double().cpu().numpy()
     if odd := int((~np.isfinite(x).all(axis=1)).sum()):
         raise ArgumentError(
-            f"separate: {odd} of {len(x)} patterns {'is' if odd == 1 else 'are'} not finite. Leave "
+            f"separate: {odd} of {format_count(len(x), 'pattern')} {'is' if odd == 1 else 'are'} "
+            "not finite. Leave "
             "them out."
         )
     points = x * y[:, None] / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)

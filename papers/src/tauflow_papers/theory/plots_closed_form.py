@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 from tauflow.plotting.axes import make_axes
 from tauflow.plotting.palette import BLUE, GREEN, VERMILION
@@ -30,7 +31,8 @@ def plot_closed_form(
     neurons, rows = trace.solved.shape[2], trace.solved.shape[0]
     if not (0 <= neuron < neurons and 0 <= row < rows):
         raise ArgumentError(
-            f"neuron={neuron}, row={row}: the trace has {neurons} neurons and {rows} sequences."
+            f"neuron={neuron}, row={row}: the trace has {format_count(neurons, 'neuron')} and "
+            f"{format_count(rows, 'sequence')}."
         )
     ax = ax or make_axes(6.4, 3.2)
     t = trace.t[row].tolist()

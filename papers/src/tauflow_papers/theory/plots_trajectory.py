@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 from tauflow.plotting.axes import make_axes
 from tauflow.plotting.palette import BLUE, ORANGE, PURPLE, VERMILION
@@ -234,6 +235,7 @@ def _check_has_examples(results: Sequence[TrajectoryLengths], example: int) -> N
     fewest = min(len(result.examples) for result in results)
     if example >= fewest:
         raise ArgumentError(
-            f"example={example}, but only {fewest} trajectories were kept. Measure again with "
+            f"example={example}, but only {format_count(fewest, 'trajectory', 'trajectories')} "
+            "were kept. Measure again with "
             f"examples={example + 1} or more."
         )

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow import wirings as ours
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import WiringError
 from tauflow.export.ncps_wirings import convert_wiring
 
@@ -36,7 +37,8 @@ class Wiring:
         """
         if self.input_dim not in (None, input_dim):
             raise WiringError(
-                f"the wiring has {self.input_dim} input features already, got {input_dim}. Build "
+                f"the wiring has {format_count(self.input_dim, 'input feature')} already, got "
+                f"{input_dim}. Build "
                 "another one for another network."
             )
         self.input_dim = input_dim

@@ -9,6 +9,7 @@ from typing import IO
 import numpy as np
 
 from tauflow._internal.optional_deps import require
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError
 
 from .csv_pandas import find_row_lines, read_typed_columns
@@ -137,7 +138,8 @@ def _read_with_csv_module(path: Path | InMemoryFile, content: bytes, delimiter: 
         if len(row) != len(header):
             names = header if len(header) < 12 else [*header[:3], "...", header[-1]]
             raise DataError(
-                f"{path}, row {number} has {len(row)} cells, but there are {len(header)} columns "
+                f"{path}, row {number} has {format_count(len(row), 'cell')}, but there are "
+                f"{format_count(len(header), 'column')} "
                 f"({', '.join(names)}). Correct the row; a text that holds {delimiter!r} needs "
                 "quotation marks."
             )
@@ -184,7 +186,8 @@ def _check_quotes(
         return
     if all(line.count(delimiter) == len(header) - 1 for line in lines):
         raise DataError(
-            f"{path}, row {number} holds {len(lines)} lines, each with as many cells as there are "
+            f"{path}, row {number} holds {format_count(len(lines), 'line')}, each with as many "
+            "cells as there are "
             "columns: a quotation mark that is none seems to have swallowed rows. Remove it, or "
             f"the line breaks within the quotation: {lines[0].strip()[:MAX_SHOWN_LENGTH]!r}"
         )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow._internal.sanitize import format_count
 from tauflow.data.scaler import find_nan
 from tauflow.errors import ArgumentError, DataError
 
@@ -262,7 +263,8 @@ def find_categories(table: Table, column: str) -> tuple[str, ...]:
         row = int(np.argmin(missing))
         advice = "or convert it to numbers" if column in table.categorical else "or join some"
         raise DataError(
-            f"{table.describe_value(row, column)}: the column holds {len(cells)} different texts, "
+            f"{table.describe_value(row, column)}: the column holds "
+            f"{format_count(len(cells), 'different text')}, "
             "and at "
             f"most {MAX_CATEGORIES} are taken as categories. Leave it out of the features, "
             f"{advice}."

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tauflow._internal.sanitize import format_count
+
 from .column_profile import (
     BOOLEANS,
     DATES,
@@ -331,7 +333,7 @@ class _KeySearch:
         profile, time = pair.grouping.profile, pair.time
         if profile is not None:
             within = "" if time is None else f"; {time.name!r} {_describe_course(pair)} within each"
-            reasons[profile.name] = f"{profile.count} different values{within}"
+            reasons[profile.name] = f"{format_count(profile.count, 'different value')}{within}"
         if time is not None:
             within = "" if profile is None else f" within each {profile.name!r}"
             reasons[time.name] = f"{_describe_course(pair)}{within}"

@@ -1,5 +1,7 @@
 """Notes on what happened to the rows of a table, as counted where it happened."""
 
+from tauflow._internal.sanitize import format_count
+
 from .options import TableOptions
 from .sequences import Sequences
 from .table import Table
@@ -16,20 +18,20 @@ def make_row_notes(table: Table, sequences: Sequences, options: TableOptions) ->
     notes = list(table.notes)
     if table.merged_count:
         keys = "time" if options.id is None else "id and time"
-        what, total = "rows", len(table) + table.merged_count
+        what, total = "row", len(table) + table.merged_count
         if options.long is not None:
-            keys, what = f"{keys.replace(' and', ',')} and variable", "values"
+            keys, what = f"{keys.replace(' and', ',')} and variable", "value"
             total = table.merged_count + sum(
                 int((~table.find_missing(v)).sum()) for v in table.variables
             )
         notes.append(
-            f"{table.merged_count:,} of {total:,} {what} have the same {keys} as an earlier "
-            f"one, and are merged into it (duplicates={options.duplicates!r})."
+            f"Merged: {table.merged_count:,} of {format_count(total, what)}, with the same {keys} "
+            f"as an earlier one (duplicates={options.duplicates!r})."
         )
     if sequences.unsorted:
         whose = "" if options.id is None else " of the same id"
         notes.append(
-            f"{sequences.unsorted:,} of {len(sequences.rows):,} rows are earlier than the row "
-            f"before{whose}; the rows are sorted by time (sort=True)."
+            f"Sorted by time (sort=True): {sequences.unsorted:,} of "
+            f"{format_count(len(sequences.rows), 'row')} came earlier than the row before{whose}."
         )
     return tuple(notes)

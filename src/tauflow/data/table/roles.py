@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import TauflowError
 
 from .column_profile import (
@@ -181,7 +182,9 @@ class _RoleGuesser:
         if fitting:
             one = min(fitting, key=lambda found: found[:2])[2]
             self.option_values["target"] = (one.name,)  # as the command line has it
-            self.roles[one.name] = Role("target", f"by its name; {one.count} different values")
+            self.roles[one.name] = Role(
+                "target", f"by its name; {format_count(one.count, 'different value')}"
+            )
 
     def _check_times(self, keys: KeyColumns) -> None:
         """Note what looks like times that cannot be read, and a long table without times."""

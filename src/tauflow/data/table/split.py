@@ -117,7 +117,8 @@ def get_explicit_splits(
     rest = [name for name in sequences.ids if name not in parts]
     if rest:
         raise DataError(
-            f"split: {len(rest)} ids are in no part: {format_names(rest)}. Name them too, or "
+            f"split names no part for {format_count(len(rest), 'id')}: {format_names(rest)}. Name "
+            "each, or "
             "remove their "
             "rows."
         )
@@ -286,9 +287,13 @@ def split_ids(
         kept, drawn = drawn[firsts], np.delete(drawn, firsts)
     room = len(drawn) - (0 if len(kept) else 1)  # at least one id is for training
     if room < for_test + for_valid:
-        what = f"{count} ids of {len(kept)} classes" if len(kept) else f"{count} ids"
+        what = (
+            f"{format_count(count, 'id')} of {format_count(len(kept), 'class', 'classes')}"
+            if len(kept)
+            else f"{format_count(count, 'id')}"
+        )
         if grouped is not None:
-            what = f"{count} groups of {grouped!r}"
+            what = f"{format_count(count, 'group')} of {grouped!r}"
         each = ", one of each class kept for training," if len(kept) else ""
         raise DataError(
             f"{what}{each} cannot be split into parts of {split[0]:.2g}, {split[1]:.2g} and "
@@ -334,7 +339,7 @@ def _split_by_time(target: Target, options: TableOptions) -> TableSplits:
             )
     rows = [len(one.rows) for one in wholes.values()]
     sizes = [len(one) for one in parts.values()]
-    pieces = f"in {', '.join(f'{n:,}' for n in sizes)} sequences"
+    pieces = f"sequences: {', '.join(f'{n:,}' for n in sizes)}"
     notes = [
         f"{format_count(len(ends), 'id')}, cut by time: {_format_counts(rows, 'rows ')}, "
         f"{pieces if max(sizes) > 1 else 'one sequence each'}; the first gap of each is 0."
@@ -342,7 +347,7 @@ def _split_by_time(target: Target, options: TableOptions) -> TableSplits:
     if short:
         notes.append(
             f"{format_count(len(short), 'id')} with fewer than "
-            f"{_compute_min_rows(fractions, least)} rows, used "
+            f"{format_count(_compute_min_rows(fractions, least), 'row')}, used "
             f"for training only: {format_names(short)}."
         )
     if dropped:
@@ -364,7 +369,8 @@ def _find_bounds(
     cuts = [find_cuts(length, fractions, least) for length in lengths]
     if not any(cuts):
         raise DataError(
-            f"no id has the {_compute_min_rows(fractions, least)} rows that it takes to cut it by "
+            f"no id has the {format_count(_compute_min_rows(fractions, least), 'row')} that it "
+            "takes to cut it by "
             "time; the "
             f"longest, {ids[int(np.argmax(lengths))]!r}, has {max(lengths)}. Split by id, or check "
             "that the id is that of a sequence, not of a row."

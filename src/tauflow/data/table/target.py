@@ -186,7 +186,7 @@ def infer_task(table: Table, options: TableOptions) -> tuple[str, str]:
         return task, "as asked for"
     kind, count = infer_kind(table, names[0], most=MAX_INTEGER_CLASSES)
     if names[0] in table.categorical:
-        return CLASSIFICATION, f"{names[0]!r} is categorical, with {count} categories"
+        return CLASSIFICATION, f"{names[0]!r} is categorical: {format_count(count, 'text')}"
     if kind == TEXT_LABELS:
         check_unparsed_numbers(table, names[0])
     few = kind == INTEGER_LABELS and count <= MAX_INTEGER_CLASSES

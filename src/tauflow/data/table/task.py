@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.sanitize import format_count, format_span
 from tauflow._internal.time_precision import LONG_DT, SHORT_DT
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
@@ -193,7 +194,8 @@ def resolve_season(options: TableOptions, times: Times | None, sequences: Sequen
     rows = float(found[1]) * float(UNITS[unit] / UNITS[times.unit]) / gap
     if round(rows) < 1 or abs(rows - round(rows)) > 0.01 * rows:
         raise ArgumentError(
-            f"season={season!r} is {rows:.4g} of the median gaps, {gap:.4g} {times.unit}, and no "
+            f"season={season!r} is {rows:.4g} of the median gaps, {format_span(gap, times.unit)}, "
+            "and no "
             "whole number of rows. Give another one."
         )
     return round(rows)
@@ -277,7 +279,9 @@ def _notes_on_targets(target: Target) -> list[str]:
     known = target.known[target.sequences.rows]
     if not target.per_step or known.all():
         return []
-    return [f"{(~known).sum()} of {known.size} targets are missing and do not count."]
+    return [
+        f"{(~known).sum()} of {format_count(known.size, 'target')} are missing and do not count."
+    ]
 
 
 def _notes_on_season(season: int, split: TableSplits, options: TableOptions) -> list[str]:
@@ -290,8 +294,10 @@ def _notes_on_season(season: int, split: TableSplits, options: TableOptions) -> 
         return []
     advice = "Give longer sequences" if options.window is None else "Take longer windows (--window)"
     return [
-        f"Warning: nothing is compared with values of a season, {season} rows, ago: that takes "
-        f"{needed} rows, and the longest sequence of the test part has {longest}. {advice}."
+        f"Warning: nothing is compared with values of a season, {format_count(season, 'row')}, "
+        "ago: that takes "
+        f"{format_count(needed, 'row')}, and the longest sequence of the test part has {longest}. "
+        f"{advice}."
     ]
 
 
@@ -326,7 +332,7 @@ def _notes_on_missing(seen: Bools) -> list[str]:
     if not absent:
         return []
     share = f"{100 * absent / seen.size:.2g} %"
-    return [f"{absent:,} of {seen.size:,} input values ({share}) are missing."]
+    return [f"{absent:,} of {format_count(seen.size, 'input value')} ({share}) are missing."]
 
 
 def _notes_on_scale(schema: Schema) -> list[str]:
@@ -342,19 +348,15 @@ def _notes_on_scale(schema: Schema) -> list[str]:
 
 def _notes_on_gaps(sequences: Sequences, schema: Schema) -> list[str]:
     if schema.time_unit == AUTO:
-        unit = (
-            schema.unit.removesuffix("s")
-            if schema.gap == 1 and schema.unit in UNITS
-            else schema.unit
-        )
         return [
-            f"A gap of 1 is {schema.gap:.6g} {unit}, the median gap of the training part "
-            "(time_unit='auto')."
+            f"A gap of 1 is {format_span(schema.gap, schema.unit)}, the median gap of the training "
+            "part (time_unit='auto')."
         ]
     gap = compute_median_dt(sequences)
     if SHORT_DT <= gap <= LONG_DT:
         return []
     return [
-        f"The median gap is {gap:.3g} {schema.unit}, far from the time constants of about 1 that "
+        f"The median gap is {format_span(gap, schema.unit)}, far from the time constants of about "
+        "1 that "
         "cells begin with: time_unit='auto' would make it 1."
     ]

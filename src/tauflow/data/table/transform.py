@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow._internal.checks import check_positive
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
@@ -288,7 +289,7 @@ def _drop_rows_to_predict(
         DataError: there are too few rows, or such a row lacks what is known ahead, or holds what is
             to be predicted.
     """
-    rows = f"the last {'row' if steps == 1 else f'{steps} rows'} of each id"
+    rows = f"the last {'row' if steps == 1 else format_count(steps, 'row')} of each id"
     short = sequences.lengths <= steps
     if short.any():
         raise DataError(

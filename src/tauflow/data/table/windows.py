@@ -34,7 +34,8 @@ def window_splits(split: TableSplits, options: TableOptions, inputs: InputColumn
         found = _cut_windows(sequences, options.window, stride, horizon)
         if len(sequences) and not len(found):
             raise DataError(
-                f"no sequence of the {part} part has the {options.window} rows of a window and the "
+                f"no sequence of the {part} part has the {format_count(options.window, 'row')} of "
+                "a window and the "
                 f"{horizon} of the horizon after it; the longest has {sequences.lengths.max()}. "
                 "Take shorter windows, or split at other fractions (--split)."
             )
@@ -42,11 +43,15 @@ def window_splits(split: TableSplits, options: TableOptions, inputs: InputColumn
     split = (
         _add_future_targets(split, parts, inputs) if horizon else _drop_without_target(split, parts)
     )
-    sizes = [f"{len(one):,}" for one in split.sequences.values()]
-    parts_told = "{} training, {} validation and {} test" if len(sizes) == 3 else "{}"
-    counts = f"{parts_told.format(*sizes)} windows"
+    sizes = [len(one) for one in split.sequences.values()]
+    windows = format_count(sizes[-1], "window" if len(sizes) < 3 else "test window")
+    before = f"{sizes[0]:,} training, {sizes[1]:,} validation and " if len(sizes) == 3 else ""
+    counts = f"{before}{windows}"
     after = f", each with the {format_count(horizon, 'row')} after it to predict" if horizon else ""
-    note = f"Windows of {options.window} rows, a new one every {stride}{after}: {counts}."
+    note = (
+        f"Windows of {format_count(options.window, 'row')}, a new one every {stride}{after}: "
+        f"{counts}."
+    )
     return replace(split, notes=(*split.notes, note))
 
 
@@ -56,7 +61,8 @@ def _warn_single_sequence(split: TableSplits) -> TableSplits:
     if len(trained) > 1 or len(trained.rows) < _FEW_STEPS:
         return split
     note = (
-        f"Warning: 1 training sequence of {len(trained.rows):,} rows: one update per epoch. Set "
+        f"Warning: 1 training sequence of {format_count(len(trained.rows), 'row')}: one update "
+        "per epoch. Set "
         "window= (--window) to cut it into many."
     )
     return replace(split, notes=(*split.notes, note))
@@ -136,7 +142,10 @@ def _add_future_targets(
     if dropped:
         notes.append(f"Left out: {format_count(dropped, 'window')} without a value to predict.")
     if missing:
-        notes.append(f"{missing:,} of {total:,} values to predict are missing and do not count.")
+        notes.append(
+            f"{missing:,} of {format_count(total, 'value')} to predict are missing and do not "
+            "count."
+        )
     outputs = tuple(
         FUTURE_NAME_FORMAT.format(n, k) for k in range(1, horizon + 1) for n in target.outputs
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tauflow._internal.sanitize import format_count
 from tauflow.analysis.memory_length import memory_length
 from tauflow.data.table.schema import Schema
 from tauflow.models.registry import get_model_info
@@ -229,8 +230,8 @@ def _make_memory_tiles(run: TaskRun) -> list[tuple[str, str]]:
         return []
     found = memory_length(run.model, run.data.test, max_sequences=16)
     if found.steps is None:
-        return [("memory", f"over {found.samples} samples")]
-    return [("memory", f"{found.steps} samples")]
+        return [("memory", f"over {format_count(found.samples, 'sample')}")]
+    return [("memory", f"{format_count(found.steps, 'sample')}")]
 
 
 def make_run_cells(record: RunRecord, baselines: Sequence[tuple[str, float]]) -> list[list[str]]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tauflow._internal.sanitize import replace_control_characters
+from tauflow._internal.sanitize import format_count, replace_control_characters
 from tauflow.data.card import DatasetCard
 from tauflow.plotting.axes import hide_unused, set_log_scale
 from tauflow.plotting.legends import add_shared_legend
@@ -134,7 +134,10 @@ def plot_predictions(samples: Sequence[ExampleSequence], card: DatasetCard) -> R
         add_shared_legend(canvas, [grid[0, 0]])
         uri = to_data_uri(canvas)
     few = features < card.target_size
-    caption = f"The {features} of {card.target_size} features that are predicted worst." * few
+    caption = (
+        f"The {features} of {format_count(card.target_size, 'feature')} that are predicted worst."
+        * few
+    )
     return ReportPlot("Predictions against truth", caption, uri)
 
 

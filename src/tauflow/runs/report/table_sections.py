@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tauflow._internal.sanitize import format_count
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
 from tauflow.data.table.schema import Schema
@@ -70,7 +71,8 @@ def describe_needed_columns(data: TaskData) -> str:
     if count == 1:
         return f"{told} The last row{of} is the one to predict: with {said}, and {names} empty."
     return (
-        f"{told} {'Its' if not of else 'The'} last {count} rows{of} are those to predict: with "
+        f"{told} {'Its' if not of else 'The'} last {format_count(count, 'row')}{of} are those to "
+        "predict: with "
         f"{said}, and {names} empty."
     )
 
@@ -114,7 +116,7 @@ def _describe_targets(card: DatasetCard) -> str:
 
 
 def _format_rows(count: int) -> str:
-    return "row" if count == 1 else f"{count} rows"
+    return "row" if count == 1 else f"{format_count(count, 'row')}"
 
 
 def _describe_time(schema: Schema) -> str:

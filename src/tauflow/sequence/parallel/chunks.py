@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.checks import check_at_least
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 from tauflow.kernels import KernelCall
 
@@ -145,7 +146,7 @@ def plan_chunks(
     warm_up = min(requested.burn_in or history.burn_in, length)
     count = steps // length
     if count < 2:
-        return f"{steps} steps are less than two chunks of {length}"
+        return f"{format_count(steps, 'step')}, fewer than two chunks of {length}"
     sweeps = max(2, int(requested.budget * steps / length))
     return ChunkPlan(count, length, warm_up, sweeps, requested.tolerance)
 
@@ -153,9 +154,12 @@ def plan_chunks(
 def _find_unprofitable_reason(batch: int, steps: int, device: str) -> str | None:
     most = 2 if device == "cpu" else 16
     if steps < MIN_AUTO_STEPS:
-        return f"'auto' cuts sequences of at least {MIN_AUTO_STEPS} steps"
+        return f"'auto' cuts sequences of at least {format_count(MIN_AUTO_STEPS, 'step')}"
     if batch > most:
-        return f"'auto' cuts batches of at most {most} sequences on this device: more fill it"
+        return (
+            f"'auto' cuts batches of at most {format_count(most, 'sequence')} on this device: "
+            "more fill it"
+        )
     return None
 
 

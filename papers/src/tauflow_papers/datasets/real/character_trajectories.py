@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_one_of, check_within
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.preprocess import dt_from_positions
@@ -146,7 +147,8 @@ def read_trials(paths: list[Path]) -> Arrays:
         or not np.isin(codes, np.arange(1, len(CHARACTERS) + 1)).all()
     ):
         raise DataError(
-            f"{first}: ytrain must hold {HALF} numbers from 1 to {len(CHARACTERS)}. Get the file "
+            f"{first}: ytrain must hold {format_count(HALF, 'number')} from 1 to "
+            f"{len(CHARACTERS)}. Get the file "
             "again."
         )
     known = [CHARACTERS.index(letter) for letter in SECOND_HALF_LABELS]
@@ -162,20 +164,24 @@ def read_trials(paths: list[Path]) -> Arrays:
 def _read_file_trials(path: Path, cells: object) -> list[NDArray[np.float64]]:
     """Return the trials of a file, (T, 3) each, without rows of zeros at their ends."""
     if not isinstance(cells, list) or len(cells) != HALF:
-        raise DataError(f"{path} must hold a cell array of {HALF} trials. Get the file again.")
+        raise DataError(
+            f"{path} must hold a cell array of {format_count(HALF, 'trial')}. Get the file again."
+        )
     trials = []
     for number, cell in enumerate(cells):
         fits = cell.shape[:1] == (CHANNELS,) and np.isfinite(cell).all()
         moving = np.flatnonzero((cell != 0).any(0)) if fits else np.zeros(0, np.int64)
         if len(moving) == 0:
             raise DataError(
-                f"{path}, trial {number}: expected {CHANNELS} rows of finite numbers, not all "
+                f"{path}, trial {number}: expected {format_count(CHANNELS, 'row')} of finite "
+                "numbers, not all "
                 f"zero, got shape {cell.shape}. Get the file again."
             )
         trial = cell[:, moving[0] : moving[-1] + 1].T.astype(np.float64)
         if len(trial) > STEPS:
             raise DataError(
-                f"{path}, trial {number} has {len(trial)} steps, expected {STEPS} at most. Get the "
+                f"{path}, trial {number} has {format_count(len(trial), 'step')}, expected {STEPS} "
+                "at most. Get the "
                 "file again."
             )
         trials.append(trial)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import DataError
 
 _UNSIGNED_BYTE = 8
@@ -36,14 +37,16 @@ def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     if content[:4] != expected or len(content) < header:
         raise DataError(
             f"{path} begins with the bytes {content[:4].hex(' ') or 'of an empty file'}, expected "
-            f"{expected.hex(' ')}, an IDX array of unsigned bytes with {axes} axes, and their "
+            f"{expected.hex(' ')}, an IDX array of unsigned bytes with "
+            f"{format_count(axes, 'axis', 'axes')}, and their "
             "lengths. Get the file again."
         )
     shape = struct.unpack(f">{axes}I", content[4:header])
     entries = np.frombuffer(content, np.uint8, offset=header)
     if len(entries) != np.prod(shape, dtype=np.int64):
         raise DataError(
-            f"{path} says that its shape is {shape}, but holds {len(entries)} entries, expected "
+            f"{path} says that its shape is {shape}, but holds "
+            f"{format_count(len(entries), 'entry', 'entries')}, expected "
             f"{np.prod(shape, dtype=np.int64)}. Get the file again."
         )
     return entries.reshape(shape)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import DataError
 
 from .archives import iter_tar_members
@@ -59,7 +60,8 @@ def read_reviews(paths: Iterable[Path]) -> dict[str, list[Review]]:
         counts = Counter(review.label for review in reviews)
         if counts != {0: PER_CLASS, 1: PER_CLASS}:
             raise DataError(
-                f"the {split} part has {counts[0]} negative and {counts[1]} positive reviews, "
+                f"the {split} part has {counts[0]} negative and "
+                f"{format_count(counts[1], 'positive review')}, "
                 f"expected {PER_CLASS} of each. Get the files again."
             )
         reviews.sort(key=lambda review: review[:2])
@@ -78,7 +80,9 @@ def _read_table(path: Path) -> Iterator[Review]:
                 )
             for row, line in enumerate(lines, start=1):
                 if len(line) != len(_HEADER):
-                    raise DataError(f"{path}, review {row} has {len(line)} fields, expected 4.")
+                    raise DataError(
+                        f"{path}, review {row} has {format_count(len(line), 'field')}, expected 4."
+                    )
                 number, _, label, text = line
                 if not number.isdecimal():
                     raise DataError(f"{path}, review {row}: id is {number!r}, expected a number.")

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_one_of
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.preprocess import cut_windows, dt_from_times
@@ -263,7 +264,10 @@ def _load_recordings(paths: list[Path]) -> list[Recording]:
     check_row_count(FILE, len(parsed["y"]), ROWS)
     recordings = split_into_recordings(parsed)
     if len(recordings) != RECORDINGS:
-        raise DataError(f"{FILE} has {len(recordings)} recordings, expected {RECORDINGS}. {ADVICE}")
+        raise DataError(
+            f"{FILE} has {format_count(len(recordings), 'recording')}, expected {RECORDINGS}. "
+            f"{ADVICE}"
+        )
     return recordings
 
 

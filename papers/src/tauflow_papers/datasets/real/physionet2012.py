@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_bool, check_one_of, check_seed, check_within
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.preprocess import dt_from_times, lag_dt
@@ -175,8 +176,9 @@ def read_all_records(paths: list[Path]) -> Arrays:
         odd = sorted(found.keys() ^ died.keys())
         which = f"record {odd[0]} is in one of them only" if odd else "neither has any"
         raise DataError(
-            f"{archive} has {len(found)} records and {outcomes} {len(died)} outcomes, and {which}; "
-            f"expected the same {RECORDS} patients. Get both files again."
+            f"{archive} has {format_count(len(found), 'record')} and {outcomes} "
+            f"{format_count(len(died), 'outcome')}, and {which}; "
+            f"expected the same {format_count(RECORDS, 'patient')}. Get both files again."
         )
     records = [found[number] for number in sorted(found)]
     return {

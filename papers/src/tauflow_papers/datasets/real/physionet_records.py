@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import DataError
 
 from .archives import iter_tar_members
@@ -116,7 +117,9 @@ def _parse_line(line: list[str]) -> tuple[int, str, float]:
         DataError: that cannot be done; the message goes on after the name of the place.
     """
     if len(line) != len(_HEADER):
-        raise DataError(f" has {len(line)} fields, expected 3: Time,Parameter,Value.")
+        raise DataError(
+            f" has {format_count(len(line), 'field')}, expected 3: Time,Parameter,Value."
+        )
     clock, name, text = line
     if name != "RecordID" and name not in _COLUMN:
         raise DataError(
@@ -175,7 +178,8 @@ def read_deaths(path: Path) -> dict[int, int]:
     for number, line in enumerate(lines[1:], start=2):
         if len(line) != len(header):
             raise DataError(
-                f"{path}, line {number} has {len(line)} fields, expected {len(header)}. {_ADVICE}"
+                f"{path}, line {number} has {format_count(len(line), 'field')}, expected "
+                f"{len(header)}. {_ADVICE}"
             )
         row = dict(zip(header, line, strict=True))
         if not row["RecordID"].isdecimal():

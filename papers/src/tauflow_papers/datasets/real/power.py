@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_one_of
+from tauflow._internal.sanitize import format_count
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.store import fetch_files, read_checksums
 from tauflow.errors import DataError
@@ -194,7 +195,7 @@ def read_minutes(paths: list[Path]) -> NDArray[np.float64]:
         cells = line.rstrip("\r").split(";")
         if len(cells) != len(MINUTE_HEADER):
             raise DataError(
-                f"{MINUTE_FILE}, line {row + 2} has {len(cells)} fields, expected "
+                f"{MINUTE_FILE}, line {row + 2} has {format_count(len(cells), 'field')}, expected "
                 f"{len(MINUTE_HEADER)} ({';'.join(MINUTE_HEADER)}). {ADVICE}"
             )
         try:

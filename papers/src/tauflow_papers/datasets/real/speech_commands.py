@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_one_of
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.splits import stratified_split
@@ -118,7 +119,7 @@ def read_features(archive: Path) -> Arrays:
             features.append(compute_features(item.sound))
     missing = [file for file, part in LISTS.items() if part not in lists]
     if missing or not clips:
-        lacks = missing[0] if missing else f"clip of {RATE} samples"
+        lacks = missing[0] if missing else f"clip of {format_count(RATE, 'sample')}"
         raise DataError(f"{archive} has no {lacks}. Get the file again.")
     order = sorted(range(len(clips)), key=clips.__getitem__)
     names = [f"{WORDS[word]}/{name}" for word, name in clips]
@@ -156,7 +157,8 @@ def _get_sizes(archive: Path, parts: list[NDArray[np.int64]]) -> tuple[int, int,
     clips = sum(SPEECH_COMMANDS.sizes)
     if train + valid + test != clips:
         raise DataError(
-            f"{archive} has {train + valid + test} clips of one second, expected {clips}. Get the "
+            f"{archive} has {format_count(train + valid + test, 'clip')} of one second, expected "
+            f"{clips}. Get the "
             "file again."
         )
     return train, valid, test

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import DataError
 
 from .archives import iter_tar_members
@@ -76,11 +77,13 @@ def read_sound(data: bytes, where: str) -> NDArray[np.float64]:
         raise DataError(f"{where} is not a WAV file ({error}). {_ADVICE}") from error
     if form != (1, 16, RATE):
         raise DataError(
-            f"{where} has {form[0]} channels of {form[1]} bits at {form[2]} Hz, expected 1 of 16 "
+            f"{where} has {format_count(form[0], 'channel')} of {format_count(form[1], 'bit')} at "
+            f"{form[2]} Hz, expected 1 of 16 "
             f"bits at {RATE} Hz. {_ADVICE}"
         )
     if len(frames) != 2 * announced:
         raise DataError(
-            f"{where} announces {announced} samples, but holds {len(frames) // 2}. {_ADVICE}"
+            f"{where} announces {format_count(announced, 'sample')}, but holds "
+            f"{len(frames) // 2}. {_ADVICE}"
         )
     return np.frombuffer(frames, "<i2") / 2**15

@@ -9,6 +9,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import DataError
 
 ADVICE = "Get the file again."
@@ -159,7 +160,8 @@ def parse_table(
         if len(row) != len(columns):
             names = columns if len(columns) < 12 else [*columns[:3], "...", columns[-1]]
             raise DataError(
-                f"{where}, line {number} has {len(row)} fields, expected {len(columns)} "
+                f"{where}, line {number} has {format_count(len(row), 'field')}, expected "
+                f"{len(columns)} "
                 f"({', '.join(names)}). {ADVICE}"
             )
     return TextTable(where, tuple(columns), rows, first_line)
@@ -184,7 +186,8 @@ def parse_matrix(where: str, content: bytes, columns: int) -> NDArray[np.float64
         cells = line.split()
         if len(cells) != columns:
             raise DataError(
-                f"{where}, line {row + 1} has {len(cells)} fields, expected {columns}. {ADVICE}"
+                f"{where}, line {row + 1} has {format_count(len(cells), 'field')}, expected "
+                f"{columns}. {ADVICE}"
             )
         wrong = next((place for place, cell in enumerate(cells) if not _is_number(cell)), None)
         if wrong is not None:
@@ -218,6 +221,7 @@ def check_row_count(where: str, got: int, expected: int) -> None:
     """Raise :class:`DataError` unless a file without a published digest has its known length."""
     if got != expected:
         raise DataError(
-            f"{where} has {got} rows, expected {expected}: it is cut off or another version. "
+            f"{where} has {format_count(got, 'row')}, expected {expected}: it is cut off or "
+            "another version. "
             f"{ADVICE}"
         )

@@ -21,6 +21,7 @@ from tauflow._internal.checks import (
     check_seed,
     check_within,
 )
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.datasets.sizes import check_sizes
@@ -220,7 +221,9 @@ def _make_card(task: FlipFlop, sizes: tuple[int, int, int]) -> DatasetCard:
     default = task.bits == FLIP_FLOP.input_size and kind == "fixed"
     return replace(
         FLIP_FLOP,
-        title=FLIP_FLOP.title if default else f"Flip-flop, {task.bits} bits, {kind}",
+        title=FLIP_FLOP.title
+        if default
+        else f"Flip-flop, {format_count(task.bits, 'bit')}, {kind}",
         input_size=task.bits,
         target_size=task.bits,
         targets=tuple(f"channel {channel + 1}" for channel in range(task.bits)),
@@ -249,7 +252,9 @@ def _check_initial(initial: Sequence[float] | None, bits: int, default: float) -
     if initial is None:
         return (default,) * bits
     if isinstance(initial, str) or not isinstance(initial, Sequence) or len(initial) != bits:
-        raise ArgumentError(f"initial must be {bits} numbers, one per channel, got {initial!r}.")
+        raise ArgumentError(
+            f"initial must be {format_count(bits, 'number')}, one per channel, got {initial!r}."
+        )
     return tuple(check_finite(initial=value) for value in initial)
 
 
@@ -264,5 +269,6 @@ def _check_shape(task: FlipFlop) -> None:
         raise ArgumentError(f"shape='disk' takes at most 8 bits, got {task.bits}.")
     if task.pulse_width > task.steps:
         raise ArgumentError(
-            f"pulse_width={task.pulse_width} does not fit into a trial of {task.steps} steps."
+            f"pulse_width={task.pulse_width} does not fit into a trial of "
+            f"{format_count(task.steps, 'step')}."
         )

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from statistics import correlation, fmean
 from typing import TYPE_CHECKING, NamedTuple
 
+from tauflow._internal.sanitize import format_count
 from tauflow.plotting.axes import hide_unused, set_log_scale
 from tauflow.plotting.palette import BLUE, GREY, INK
 from tauflow.plotting.report_figure import report_figure, to_data_uri
@@ -104,7 +105,8 @@ def tabulate_validation_choices(found: ResultsSummary) -> SummaryTable | None:
         "any is one that nobody can choose beforehand. Ranks agree by Spearman's correlation of "
         "all networks' validation and test scores: where it is near 0, validation says nothing of "
         "the test part, and the network named is as good as drawn. "
-        f"{sum(ends)} of {len(ends)} networks chose the smallest or the largest value of a setting "
+        f"{sum(ends)} of {format_count(len(ends), 'network')} chose the smallest or the largest "
+        "value of a setting "
         "that was tried: a wider search may change the order. † fewer seeds than asked for.",
     )
 
@@ -116,7 +118,9 @@ def _describe_terms(found: ResultsSummary) -> str:
     causal = "networks" if any(map(table.looks_ahead, rows)) else "causal networks"
     if len(budgets) == 1:
         return f"{causal} that had the same budget for choosing settings"
-    return f"{causal} with {budgets[0]} to {budgets[-1]} settings to choose from each"
+    return (
+        f"{causal} with {budgets[0]} to {format_count(budgets[-1], 'setting')} to choose from each"
+    )
 
 
 def _format_choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:

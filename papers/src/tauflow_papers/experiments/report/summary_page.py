@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tauflow._internal.sanitize import format_markdown_table
+from tauflow._internal.sanitize import format_count, format_markdown_table
 from tauflow.runs.report.document import (
     collect_environment,
     describe_environment,
@@ -109,7 +109,7 @@ def _format_effort(records: list[RunRecord]) -> str:
 def describe_table(one: TableSummary) -> str:
     """Say in one line how a table stands."""
     judged = [f"{one.count(word)} {word}" for word in JUDGEMENTS if one.count(word)]
-    start = f"{len(one.measured)} of {len(one.entries)} rows measured"
+    start = f"{len(one.measured)} of {format_count(len(one.entries), 'row')} measured"
     return f"{start}: {', '.join(judged)}" if judged else start
 
 
@@ -163,7 +163,7 @@ def describe_unmeasured(one: TableSummary) -> list[str]:
 def _describe_machine(known: Estimate) -> str:
     """Say on which machine something was timed."""
     cpu, cores = known.machine.get("cpu") or "an unknown processor", known.machine.get("cores")
-    return cpu if cores is None else f"{cpu} with {cores} cores"
+    return cpu if cores is None else f"{cpu} with {format_count(cores, 'core')}"
 
 
 def list_remarks(one: TableSummary) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from decimal import Decimal
 
+from tauflow._internal.sanitize import format_count
 from tauflow.cells.registry import MODELS
 from tauflow.data import registry
 from tauflow.data.registry import DATASETS
@@ -144,7 +145,7 @@ def format_published(published: Published, metric: str) -> str:
     told = published.figure or published.absent
     if told is not None or published.parameters is None:
         return told or DASH
-    return f"{published.parameters:,} parameters"
+    return f"{format_count(published.parameters, 'parameter')}"
 
 
 def _format_all_digits(value: float, metric: str, decimals: int = 0) -> str:
@@ -168,7 +169,7 @@ def make_line(grid: Grid, row: Row) -> TableLine:
     ours = compute_row_result(grid, row)
     notes = [f"quoted from {published.quoted}"] if published.quoted else []
     if published.parameters is not None and row.metric:
-        notes += [f"{published.parameters:,} parameters published"]
+        notes += [f"{format_count(published.parameters, 'parameter')} published"]
     notes += [text for text in (row.note, row.untrained) if text]
     notes += [f"not judged by the published number: {row.unlike}"] if row.unlike else []
     theirs = format_published(published, row.metric)

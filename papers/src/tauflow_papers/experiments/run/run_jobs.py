@@ -87,7 +87,7 @@ class UnfinishedRun:
     key: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.done} of {self.epochs} epochs"
+        return f"{self.name}: {self.done} of {format_count(self.epochs, 'epoch')}"
 
 
 @dataclass(frozen=True)

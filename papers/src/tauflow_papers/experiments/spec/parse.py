@@ -8,6 +8,7 @@ from typing import Any
 
 from tauflow._internal.checks import format_value
 from tauflow._internal.registry import suggest_name
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import SpecificationError, TauflowError
 from tauflow.models.spec import ModelSpec
 from tauflow.runs.job import DatasetSpec
@@ -96,7 +97,8 @@ def experiment_from_dict(table: TomlTable, where: str) -> Experiment:
     for name, count in Counter(row.name for row in rows).items():
         if len(name) > MAX_NAME_LENGTH:
             raise SpecificationError(
-                f"{where}: a row has a name of {len(name)} characters, and folders are named after "
+                f"{where}: a row has a name of {format_count(len(name), 'character')}, and "
+                "folders are named after "
                 f"it: {name[:40]!r}... Give it one of {MAX_NAME_LENGTH} at most."
             )
         if count > 1:
@@ -120,8 +122,7 @@ def _check_head(where: str, table: TomlTable) -> None:
     if not good or not name.strip(" .") or set(name) & set("/\\:"):
         raise SpecificationError(
             f"{where}: name = {format_value(name)} cannot name the files of results. Use up to "
-            f"{MAX_NAME_LENGTH} "
-            "letters, digits and hyphens."
+            f"{format_count(MAX_NAME_LENGTH, 'letter')}, digits and hyphens."
         )
     for key, least, most in (
         ("seeds", 0 if "command" in table else 1, _MAX_COMBINATIONS),
@@ -349,7 +350,7 @@ def _enumerate_combinations(grid: TomlTable, where: str) -> list[dict[str, dict[
             )
     if math.prod(map(len, flat.values())) > _MAX_COMBINATIONS:
         raise SpecificationError(
-            f"{where}: there are more than {_MAX_COMBINATIONS} combinations of "
+            f"{where}: there are more than {format_count(_MAX_COMBINATIONS, 'combination')} of "
             f"{', '.join(keys.values())}. "
             "Leave some values out."
         )
