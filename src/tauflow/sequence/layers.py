@@ -23,6 +23,7 @@ from tauflow.errors import ArgumentError
 from tauflow.kernels import BACKENDS, KernelCall
 
 from .base import SequenceModuleBase
+from .call_plan import CallPlans
 from .episodes import InitialStates, run_episodes
 from .finite_checks import check_finite_states
 from .inputs import (
@@ -110,6 +111,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             check_at_least(1, checkpoint_every=checkpoint_every)
         self.checkpoint_every = checkpoint_every
         self._chunk_history: dict[int, ChunkHistory] = {}
+        self._call_plans = CallPlans()
         width = self.proj_size or cell.output_size
         self.input_size = cell.input_size
         self.output_size = width * self.num_directions
@@ -230,6 +232,14 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             BackendError: the backend asked for by name cannot serve the call.
         """
         where = f"{type(self).__name__}.forward"
+        if (
+            not torch.compiler.is_compiling()
+            and (t is None and mask is None and lengths is None and observed is None)
+            and (episode_start is None and parallel is None and timespans is None)
+        ):
+            planned = self._call_plans.run(self, x, hx, dt)
+            if planned is not None:
+                return planned
         if timespans is not None:
             check_argument_aliases(where, ["timespans"])
         inputs = prepare_inputs(

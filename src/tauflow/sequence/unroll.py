@@ -102,6 +102,11 @@ def reference_loop(
             changes its state in place.
     """
     check_builtin_call(call)
+    return run_steps(call)
+
+
+def run_steps(call: KernelCall) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B S"]]:
+    """Step the cell through time; :func:`reference_loop` checks the call before."""
     h, states, changes = call.h, [], _state_version(call)
     parts, advance, _ = split_step(call.cell, call.x, call.dt, call.observed)
     # unbind, for the gradient of an index would be a full-sized tensor for every step

@@ -73,6 +73,8 @@ class KernelSpec:
         device: kind of device that ``backend="auto"`` chooses it on; ``None`` for any.
         is_profitable: whether it is faster than the rows below it for a call; ``backend="auto"``
             takes it for no other.
+        is_static: whether it serves all calls of a cell that agree in what ``unsupported_reason``
+            is judged from, or none; a traced step may change with what it reads.
     """
 
     cell: type[AbstractCell]
@@ -83,6 +85,7 @@ class KernelSpec:
     atol: float
     device: str | None = None
     is_profitable: Callable[[KernelCall], bool] = lambda call: True
+    is_static: bool = True
 
 
 Inputs = Sequence[Tensor]

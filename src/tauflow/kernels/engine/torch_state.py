@@ -59,6 +59,25 @@ def is_forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+_get_tracing_state = torch._C._get_tracing_state
+_is_function_mode_enabled = torch._C._is_torch_function_mode_enabled
+_count_dispatch_modes = torch._C._len_torch_dispatch_stack
+_peek_transform = torch._C._functorch.peek_interpreter_stack
+
+
+def is_followed() -> bool:
+    """Whether something follows what runs: a compiler or trace, transforms, autocast, a mode."""
+    return (
+        torch.compiler.is_compiling()
+        or _peek_transform() is not None
+        or forward_ad._current_level >= 0
+        or torch.is_autocast_enabled("cpu")
+        or _count_dispatch_modes() > 0
+        or _is_function_mode_enabled()
+        or _get_tracing_state() is not None
+    )
+
+
 def has_storage(tensor: Tensor) -> bool:
     """Whether numbers stand where the tensor says: not so in fake, distributed and other kinds."""
     return type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__

@@ -1,0 +1,324 @@
+"""What a call of a sequence module does, worked out once for all calls alike.
+
+Most of what stands between a call and its kernel follows from metadata: which cell it is and what
+it consists of, shapes, dtypes, devices, what wants gradients. A plan keeps the answers for the
+calls of one signature; what is left for every call is to see that the signature is the same, and
+to look at the values that are checked: gaps, states, missing features. Parameters are read anew.
+
+A plan serves the usual call alone: one layer of a catalogued cell in one direction, in float32 on
+the CPU, on tensors of torch's own, with nothing around it that follows what runs. All else, and
+every call that looks as if it were in error, is left to :meth:`SequenceModule.forward`.
+"""
+
+import math
+from collections.abc import Callable
+from operator import is_, itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tauflow._internal.module_hooks import HOOKS
+from tauflow.cells.base import AbstractCell
+from tauflow.cells.contract import call_initial_state
+from tauflow.cells.snapshot import find_modification
+from tauflow.errors import TauflowError
+from tauflow.kernels import KernelCall, KernelSpec, select_kernel
+from tauflow.kernels.engine.program import KernelFunction
+from tauflow.kernels.engine.requirements import is_builtin_cell
+from tauflow.kernels.engine.torch_state import is_followed
+from tauflow.kernels.select import select_for_signature
+
+from .finite_checks import check_finite_states
+from .inputs import SequenceInputs
+from .unroll import run_steps
+
+if TYPE_CHECKING:
+    from .layers import SequenceModule
+
+_PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
+_TORCH_ATTRIBUTES = frozenset(vars(nn.Module())) - {"_parameters", "_buffers"}
+_MAX_PLANS = 64
+"""Signatures that a module keeps plans for; sequences of many lengths have one each."""
+
+
+class _Part(NamedTuple):
+    """A module of a cell, as it was when its plans were made.
+
+    Args:
+        module: the module.
+        kind: its class.
+        size: how many attributes it has.
+        children: its own parts by name.
+        read: returns its attributes, less those that torch keeps for itself.
+        values: what they were.
+    """
+
+    module: nn.Module
+    kind: type[nn.Module]
+    size: int
+    children: tuple[tuple[str, nn.Module | None], ...]
+    read: Callable[[dict[str, Any]], tuple[Any, ...]]
+    values: tuple[Any, ...]
+
+
+class _TensorPlace(NamedTuple):
+    """Where a module keeps a parameter or buffer, and what may stand there."""
+
+    holder: dict[str, Tensor | None]
+    name: str
+    shape: tuple[int, ...]
+    floating: bool
+
+
+class _CellRecord(NamedTuple):
+    """What a cell consists of, compared by identity."""
+
+    cell: AbstractCell
+    parts: tuple[_Part, ...]
+    places: tuple[_TensorPlace, ...]
+
+    def find_modes(self, cell: object) -> tuple[bool, ...] | None:
+        """Return which parts are in training mode; ``None`` if the cell is not what it was."""
+        if cell is not self.cell:
+            return None
+        modes = []
+        for module, kind, size, children, read, values in self.parts:
+            own = module.__dict__
+            if module.__class__ is not kind or len(own) != size:
+                return None
+            if own[HOOKS[0]] or own[HOOKS[1]] or own[HOOKS[2]] or own[HOOKS[3]]:
+                return None
+            parts = own["_modules"]
+            if len(parts) != len(children):
+                return None
+            for name, child in children:
+                if parts.get(name) is not child:
+                    return None
+            try:
+                if not all(map(is_, read(own), values)):
+                    return None
+            except KeyError:
+                return None
+            modes.append(own["training"])
+        return tuple(modes)
+
+    def needs_grad(self) -> bool | None:
+        """Whether a parameter wants gradients; ``None`` if one is not what a kernel can read."""
+        learns = False
+        for holder, name, shape, floating in self.places:
+            tensor = holder.get(name)
+            if type(tensor) not in _PLAIN_TENSOR_TYPES or tensor.shape != shape:  # type: ignore[union-attr]
+                return None
+            assert tensor is not None
+            if floating and (tensor.dtype is not torch.float32 or not tensor.is_cpu):
+                return None
+            learns = learns or tensor.requires_grad
+        return learns
+
+
+def _record_cell(cell: AbstractCell) -> _CellRecord | None:
+    """Return what a cell consists of, if it is as its constructor made it."""
+    if not is_builtin_cell(cell) or cell.__class__ is not type(cell):
+        return None
+    try:
+        if find_modification(cell) is not None:
+            return None
+    except TauflowError:
+        return None  # which its forward pass raises
+    parts, places = [], []
+    for snapshot in cell.__dict__["_parts_when_built"]:
+        module: nn.Module = cell.get_submodule(".".join(snapshot.path))
+        own = module.__dict__
+        if module.__class__ is not snapshot.kind or any(own[kind] for kind in HOOKS):
+            return None  # a parametrisation, or a hook that computes a parameter
+        names = sorted(own.keys() - _TORCH_ATTRIBUTES)
+        read = itemgetter(*names)  # two at least, so that it returns a tuple
+        parts.append(
+            _Part(
+                module,
+                module.__class__,
+                len(own),
+                tuple(module._modules.items()),
+                read,
+                read(own),
+            )
+        )
+        for name, shape, floating in snapshot.tensors:
+            holder: dict[str, Any] = module._parameters
+            if holder.get(name) is None:
+                holder = module._buffers
+            places.append(_TensorPlace(holder, name, shape, floating))
+    return _CellRecord(cell, tuple(parts), tuple(places))
+
+
+class _Plan(NamedTuple):
+    """What serves the calls of a signature.
+
+    Args:
+        run: the kernel, or the cell's own steps; ``None`` where it is chosen for every call.
+        copies_state: whether the last state that it returns may be part of something else.
+        gaps: (B, T, 1), where the call gives none.
+        state_shape: (B, S).
+        starts_at_zero: whether sequences without a state begin with zeros.
+    """
+
+    run: KernelFunction | None
+    copies_state: bool
+    gaps: Tensor
+    state_shape: tuple[int, int]
+    starts_at_zero: bool
+
+
+class CallPlans:
+    """The plans of a sequence module. A copy of the module, or what is loaded, begins without."""
+
+    def __init__(self) -> None:
+        self._record: _CellRecord | None = None
+        self._plans: dict[tuple[Any, ...], _Plan | None] = {}
+
+    def __reduce__(self) -> tuple[type["CallPlans"], tuple[()]]:
+        """Copy and pickle as one without plans."""
+        return CallPlans, ()
+
+    def run(self, rnn: "SequenceModule", x: Any, hx: Any, dt: Any) -> tuple[Tensor, Tensor] | None:
+        """Return outputs at every step and the last state, or ``None`` where no plan serves.
+
+        Args:
+            rnn: the module.
+            x: as it was given.
+            hx: likewise.
+            dt: likewise.
+        """
+        if type(x) is not Tensor or is_followed():
+            return None
+        own, record = rnn.__dict__, self._record
+        modes = None
+        if record is not None:
+            modes = record.find_modes(own["_modules"]["cells"]._modules.get("0"))
+        if record is None or modes is None:
+            self._plans = {}
+            self._record = record = _record_cell(rnn.cell)
+            if record is None:
+                return None
+            modes = record.find_modes(record.cell)
+        learns = record.needs_grad()
+        if learns is None or not _is_readable(x, x.shape):
+            return None
+        if torch.is_grad_enabled():
+            learns = learns or _needs_grad(x) or _needs_grad(dt) or _needs_grad(hx)
+        else:
+            learns = None
+        layers = own["num_layers"], own["bidirectional"], own["proj_size"]
+        key = (x.shape, learns, modes, layers, own["backend"], own["checkpoint_every"])
+        plan = self._find(key, rnn, record.cell, x)
+        if plan is None:
+            return None
+        gaps = _read_gaps(plan, dt, x.shape)
+        if gaps is None or not (hx is None or _is_readable(hx, plan.state_shape)):
+            return None
+        return _run_plan(rnn, record.cell, plan, x, hx, gaps)
+
+    def _find(
+        self, key: tuple[Any, ...], rnn: "SequenceModule", cell: AbstractCell, x: Tensor
+    ) -> _Plan | None:
+        """Return the plan for calls of a signature."""
+        plans = self._plans
+        try:
+            return plans[key]
+        except KeyError:
+            if len(plans) >= _MAX_PLANS:
+                plans.clear()
+            plan = plans[key] = _make_plan(rnn, cell, x, learns=bool(key[1]))
+            return plan
+
+
+def _needs_grad(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def _is_readable(tensor: Any, shape: tuple[int, ...]) -> bool:
+    """Whether something is a tensor of torch's own that kernels read; by metadata."""
+    return (
+        type(tensor) in _PLAIN_TENSOR_TYPES
+        and tensor.shape == shape
+        and tensor.dtype is torch.float32
+        and tensor.is_cpu
+        and not tensor.is_neg()
+        and tensor.layout is torch.strided
+    )
+
+
+def _read_gaps(plan: _Plan, dt: Any, shape: torch.Size) -> Tensor | None:
+    """Return the gaps of a call, (B, T, 1), or ``None`` where they are odd or in error."""
+    if dt is None:
+        return plan.gaps
+    kind = type(dt)
+    if kind is float or kind is int:
+        return torch.full_like(plan.gaps, dt) if 0 <= dt < math.inf else None
+    if not _is_readable(dt, (shape[0], shape[1])):
+        return None
+    low, high = torch.aminmax(dt.detach())
+    if not 0.0 <= low.item() <= high.item() < math.inf:
+        return None
+    gaps: Tensor = dt.unsqueeze(-1)
+    return gaps
+
+
+def _make_plan(
+    rnn: "SequenceModule", cell: AbstractCell, x: Tensor, *, learns: bool
+) -> _Plan | None:
+    """Return the plan for calls like one, or ``None`` where there is none."""
+    if x.ndim != 3:
+        return None
+    B, T, features = x.shape
+    if (
+        rnn.num_layers != 1
+        or rnn.bidirectional
+        or rnn.proj_size
+        or features != cell.input_size
+        or B == 0
+        or T == 0
+        or (rnn.checkpoint_every is not None and rnn.checkpoint_every < T and learns)
+    ):
+        return None
+    state, gaps = x.new_zeros(B, cell.state_size).requires_grad_(learns), x.new_ones(B, T, 1)
+    try:
+        row, is_fixed = select_for_signature(KernelCall(cell, x, state, gaps), rnn.backend)
+    except TauflowError:
+        return None  # which its forward pass raises
+    run = _get_unchecked_run(row) if is_fixed else None
+    copies_state = not (is_fixed and row is not None and row.backend == "numba")
+    starts_at_zero = type(cell).initial_state is AbstractCell.initial_state
+    return _Plan(run, copies_state, gaps, (B, cell.state_size), starts_at_zero)
+
+
+def _get_unchecked_run(row: KernelSpec | None) -> KernelFunction:
+    """Return what runs a row, or the cell's own steps, without the checks that a plan has made."""
+    run: KernelFunction = run_steps if row is None else getattr(row.run, "__wrapped__", row.run)
+    return run
+
+
+def _run_plan(
+    rnn: "SequenceModule", cell: AbstractCell, plan: _Plan, x: Tensor, hx: Tensor | None, dt: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """Return what the module returns, or ``None`` if it has to look for missing features."""
+    if cell.uses_observed and bool(x.isnan().any()):
+        return None
+    if hx is not None:
+        start = hx
+    elif plan.starts_at_zero:
+        start = x.new_zeros(plan.state_shape)
+    else:
+        start = call_initial_state(cell, x[:, 0])
+    call = KernelCall(cell, x, start, dt)
+    run = plan.run
+    if run is None:
+        run = _get_unchecked_run(select_kernel(call, rnn.backend))
+    y, last = run(call)
+    if not math.isfinite(last.detach().sum().item()):
+        inputs = SequenceInputs(x, dt, None, None, batched=True, packed=None)
+        check_finite_states(f"{type(rnn).__name__}.forward", cell, hx, last, inputs)
+    if plan.copies_state:
+        last = torch.cat([last], dim=-1)
+    return y if rnn.return_sequences else y[:, -1], last
