@@ -292,3 +292,34 @@ def select_for_signature(call: KernelCall, backend: str) -> tuple[KernelSpec | N
             if fits and row.is_profitable(call):
                 return chosen, False
     return chosen, True
+
+
+def explain_kernels(
+    call: KernelCall, backend: str, chosen: KernelSpec | None
+) -> list[tuple[KernelSpec, str]]:
+    """Return every row of the call's cell, in order of preference, and why it does not serve.
+
+    Args:
+        call: as for :func:`select_kernel`.
+        backend: likewise.
+        chosen: the row that serves the call, whose reason is empty.
+    """
+    device = call.x.device.type
+    explained = []
+    for row in get_kernels(call.cell):
+        if row is chosen:
+            reason = ""
+        elif row.backend != backend and backend != "auto":
+            reason = f"backend={backend!r} asks for another"
+        elif not is_backend_allowed(backend, row.backend):
+            reason = f"TAUFLOW_BACKEND={_DEFAULT_BACKEND} asks for another"
+        elif backend == "auto" and row.device not in (None, device):
+            reason = f"backend='auto' takes it on {row.device} only"
+        else:
+            reason = row.unsupported_reason(call) or (
+                "it can serve the call, but comes after the one that does"
+                if row.is_profitable(call)
+                else "another is faster for a call of this size"
+            )
+        explained.append((row, reason))
+    return explained

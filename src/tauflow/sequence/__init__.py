@@ -1,6 +1,7 @@
 """Cells run over sequences: the one contract of the library."""
 
 from .catalog_rnn import CatalogRNN
+from .explain import Explanation
 from .layers import SequenceModule
 from .modules import SEQUENCE_MODULES, build
 from .parallel.chunks import Chunks, ParallelReport
@@ -16,6 +17,7 @@ __all__ = [
     "SEQUENCE_MODULES",
     "CatalogRNN",
     "Chunks",
+    "Explanation",
     "ParallelReport",
     "SequenceModule",
     "Stream",

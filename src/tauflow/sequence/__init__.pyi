@@ -4,6 +4,7 @@
 """Cells run over sequences: the one contract of the library."""
 
 from .catalog_rnn import CatalogRNN
+from .explain import Explanation
 from .layers import SequenceModule
 from .modules import (
     BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
@@ -18,9 +19,9 @@ from .unroll import reference_loop, unroll
 
 __all__ = [
     "BidirectionalRNN", "CTGRU", "CTLSTM", "CTRNN", "CatalogRNN", "CfC", "Chunks", "CoRNN", "Elman",
-    "EulerGRU", "EulerLSTM", "ExpRNN", "GNODE", "GRU", "GRUD", "GRUODE", "HiPPO", "LEM", "LMU",
-    "LRC", "LSTM", "LTC", "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory", "NeuronalLTC",
-    "ODELSTM", "ParallelReport", "PhasedLSTM", "RNN", "RNNDecay", "RubanovaGRU", "RubanovaODERNN",
-    "SEQUENCE_MODULES", "SequenceModule", "Stream", "UnmaskedGRUD", "WiredCfC", "build",
-    "reference_loop", "unroll",
+    "EulerGRU", "EulerLSTM", "ExpRNN", "Explanation", "GNODE", "GRU", "GRUD", "GRUODE", "HiPPO",
+    "LEM", "LMU", "LRC", "LSTM", "LTC", "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory",
+    "NeuronalLTC", "ODELSTM", "ParallelReport", "PhasedLSTM", "RNN", "RNNDecay", "RubanovaGRU",
+    "RubanovaODERNN", "SEQUENCE_MODULES", "SequenceModule", "Stream", "UnmaskedGRUD", "WiredCfC",
+    "build", "reference_loop", "unroll",
 ]

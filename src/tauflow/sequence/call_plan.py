@@ -119,7 +119,7 @@ class _CellRecord(NamedTuple):
 
 def _record_cell(cell: AbstractCell) -> _CellRecord | None:
     """Return what a cell consists of, if it is as its constructor made it."""
-    if not is_builtin_cell(cell) or cell.__class__ is not type(cell):
+    if not is_builtin_cell(cell):
         return None
     try:
         if find_modification(cell) is not None:
@@ -158,14 +158,14 @@ class _Plan(NamedTuple):
     Args:
         run: the kernel, or the cell's own steps; ``None`` where it is chosen for every call.
         copies_state: whether the last state that it returns may be part of something else.
-        gaps: (B, T, 1), where the call gives none.
+        gaps_shape: (B, T, 1).
         state_shape: (B, S).
         starts_at_zero: whether sequences without a state begin with zeros.
     """
 
     run: KernelFunction | None
     copies_state: bool
-    gaps: Tensor
+    gaps_shape: tuple[int, int, int]
     state_shape: tuple[int, int]
     starts_at_zero: bool
 
@@ -175,7 +175,7 @@ class CallPlans:
 
     def __init__(self) -> None:
         self._record: _CellRecord | None = None
-        self._plans: dict[tuple[Any, ...], _Plan | None] = {}
+        self._plans: dict[tuple[Any, ...], _Plan | str] = {}
 
     def __reduce__(self) -> tuple[type["CallPlans"], tuple[()]]:
         """Copy and pickle as one without plans."""
@@ -190,8 +190,15 @@ class CallPlans:
             hx: likewise.
             dt: likewise.
         """
-        if type(x) is not Tensor or is_followed():
-            return None
+        found = self.find(rnn, x, hx, dt)
+        return None if isinstance(found, str) else _run_plan(rnn, *found, x, hx)
+
+    def find(
+        self, rnn: "SequenceModule", x: Any, hx: Any, dt: Any
+    ) -> tuple[AbstractCell, _Plan, Tensor] | str:
+        """Return the cell, the plan and the gaps, (B, T, 1), of a call; or why there is no plan."""
+        if is_followed():
+            return "a compiler, transform, trace, mode or autocast follows what runs"
         own, record = rnn.__dict__, self._record
         modes = None
         if record is not None:
@@ -200,36 +207,38 @@ class CallPlans:
             self._plans = {}
             self._record = record = _record_cell(rnn.cell)
             if record is None:
-                return None
+                return "the cell is a user's own, or not as its constructor made it"
             modes = record.find_modes(record.cell)
         learns = record.needs_grad()
-        if learns is None or not _is_readable(x, x.shape):
-            return None
+        if learns is None or not _is_readable(x, getattr(x, "shape", ())):
+            return "x and parameters have to be float32, on the CPU, and of no class of their own"
         if torch.is_grad_enabled():
             learns = learns or _needs_grad(x) or _needs_grad(dt) or _needs_grad(hx)
         else:
             learns = None
         layers = own["num_layers"], own["bidirectional"], own["proj_size"]
-        key = (x.shape, learns, modes, layers, own["backend"], own["checkpoint_every"])
-        plan = self._find(key, rnn, record.cell, x)
-        if plan is None:
-            return None
-        gaps = _read_gaps(plan, dt, x.shape)
-        if gaps is None or not (hx is None or _is_readable(hx, plan.state_shape)):
-            return None
-        return _run_plan(rnn, record.cell, plan, x, hx, gaps)
+        mode = learns, torch.is_inference_mode_enabled(), own["backend"], own["checkpoint_every"]
+        plan = self._find((x.shape, modes, layers, mode), rnn, record.cell, x)
+        if isinstance(plan, str):
+            return plan
+        gaps = _read_gaps(plan, dt, x)
+        if gaps is None:
+            return "dt has to be a number or float32 gaps, (B, T), finite and not negative"
+        if not (hx is None or _is_readable(hx, plan.state_shape)):
+            return "hx has to be a float32 state, (B, S)"
+        return record.cell, plan, gaps
 
     def _find(
         self, key: tuple[Any, ...], rnn: "SequenceModule", cell: AbstractCell, x: Tensor
-    ) -> _Plan | None:
-        """Return the plan for calls of a signature."""
+    ) -> _Plan | str:
+        """Return the plan for calls of a signature, or why there is none."""
         plans = self._plans
         try:
             return plans[key]
         except KeyError:
             if len(plans) >= _MAX_PLANS:
                 plans.clear()
-            plan = plans[key] = _make_plan(rnn, cell, x, learns=bool(key[1]))
+            plan = plans[key] = _make_plan(rnn, cell, x, learns=bool(key[-1][0]))
             return plan
 
 
@@ -249,14 +258,14 @@ def _is_readable(tensor: Any, shape: tuple[int, ...]) -> bool:
     )
 
 
-def _read_gaps(plan: _Plan, dt: Any, shape: torch.Size) -> Tensor | None:
+def _read_gaps(plan: _Plan, dt: Any, x: Tensor) -> Tensor | None:
     """Return the gaps of a call, (B, T, 1), or ``None`` where they are odd or in error."""
     if dt is None:
-        return plan.gaps
+        return x.new_ones(plan.gaps_shape)
     kind = type(dt)
     if kind is float or kind is int:
-        return torch.full_like(plan.gaps, dt) if 0 <= dt < math.inf else None
-    if not _is_readable(dt, (shape[0], shape[1])):
+        return x.new_full(plan.gaps_shape, dt) if 0 <= dt < math.inf else None
+    if not _is_readable(dt, plan.gaps_shape[:2]):
         return None
     low, high = torch.aminmax(dt.detach())
     if not 0.0 <= low.item() <= high.item() < math.inf:
@@ -267,30 +276,24 @@ def _read_gaps(plan: _Plan, dt: Any, shape: torch.Size) -> Tensor | None:
 
 def _make_plan(
     rnn: "SequenceModule", cell: AbstractCell, x: Tensor, *, learns: bool
-) -> _Plan | None:
-    """Return the plan for calls like one, or ``None`` where there is none."""
-    if x.ndim != 3:
-        return None
-    B, T, features = x.shape
-    if (
-        rnn.num_layers != 1
-        or rnn.bidirectional
-        or rnn.proj_size
-        or features != cell.input_size
-        or B == 0
-        or T == 0
-        or (rnn.checkpoint_every is not None and rnn.checkpoint_every < T and learns)
-    ):
-        return None
+) -> _Plan | str:
+    """Return the plan for calls like one, or why there is none."""
+    if rnn.num_layers != 1 or rnn.bidirectional or rnn.proj_size:
+        return "the module has several layers or directions, or a projection"
+    if x.ndim != 3 or x.shape[2] != cell.input_size or x.numel() == 0:
+        return f"x has to be (B, T, {cell.input_size})"
+    B, T, _ = x.shape
+    if learns and rnn.checkpoint_every is not None and rnn.checkpoint_every < T:
+        return "checkpoint_every cuts the sequences"
     state, gaps = x.new_zeros(B, cell.state_size).requires_grad_(learns), x.new_ones(B, T, 1)
     try:
         row, is_fixed = select_for_signature(KernelCall(cell, x, state, gaps), rnn.backend)
-    except TauflowError:
-        return None  # which its forward pass raises
+    except TauflowError as error:
+        return str(error)
     run = _get_unchecked_run(row) if is_fixed else None
     copies_state = not (is_fixed and row is not None and row.backend == "numba")
     starts_at_zero = type(cell).initial_state is AbstractCell.initial_state
-    return _Plan(run, copies_state, gaps, (B, cell.state_size), starts_at_zero)
+    return _Plan(run, copies_state, (B, T, 1), (B, cell.state_size), starts_at_zero)
 
 
 def _get_unchecked_run(row: KernelSpec | None) -> KernelFunction:
@@ -300,9 +303,9 @@ def _get_unchecked_run(row: KernelSpec | None) -> KernelFunction:
 
 
 def _run_plan(
-    rnn: "SequenceModule", cell: AbstractCell, plan: _Plan, x: Tensor, hx: Tensor | None, dt: Tensor
+    rnn: "SequenceModule", cell: AbstractCell, plan: _Plan, dt: Tensor, x: Tensor, hx: Tensor | None
 ) -> tuple[Tensor, Tensor] | None:
-    """Return what the module returns, or ``None`` if it has to look for missing features."""
+    """Return what the module returns, or ``None`` if features are missing."""
     if cell.uses_observed and bool(x.isnan().any()):
         return None
     if hx is not None:

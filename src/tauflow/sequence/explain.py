@@ -1,0 +1,112 @@
+"""Which kernel serves a call of a sequence module, and why the others do not."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tauflow.cells.contract import call_initial_state
+from tauflow.errors import BackendError
+from tauflow.kernels import KernelCall, select_kernel
+from tauflow.kernels.select import explain_kernels
+
+from .inputs import check_dtype_and_device, infer_observed, prepare_inputs, time_dtype
+from .states import resolve_initial_states
+
+if TYPE_CHECKING:
+    from .layers import SequenceModule
+
+_SERVES = "serves the call"
+
+
+class KernelExplanation(NamedTuple):
+    """One way to run one cell.
+
+    Args:
+        cell: index and class of the cell, such as ``"0 CfCCell"``.
+        backend: name that ``backend=`` chooses it by.
+        loop: name of its loop; ``"step"`` for the cell's own steps.
+        serves: whether it serves the call.
+        reason: why it does not.
+    """
+
+    cell: str
+    backend: str
+    loop: str
+    serves: bool
+    reason: str
+
+
+class Explanation(NamedTuple):
+    """How a call runs; printed as a table.
+
+    Args:
+        kernels: every way to run every cell, in order of preference.
+        plan: why the checks of the call are made anew each time, empty if a plan keeps them.
+    """
+
+    kernels: tuple[KernelExplanation, ...]
+    plan: str
+
+    def __str__(self) -> str:
+        """Return the table."""
+        rows = [
+            (one.cell, one.backend, one.loop, _SERVES if one.serves else one.reason)
+            for one in self.kernels
+        ]
+        head = ("cell", "backend", "loop", "")
+        widths = [max(len(row[column]) for row in (head, *rows)) for column in range(3)]
+        lines = [
+            "  ".join(
+                [*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]
+            ).rstrip()
+            for row in (head, *rows)
+        ]
+        plan = f"none: {self.plan}" if self.plan else "checks are made once for calls like this"
+        return "\n".join([*lines, f"call plan: {plan}"])
+
+
+def explain_call(
+    rnn: "SequenceModule", x: Any, hx: Any = None, *, dt: Any = None, **others: Any
+) -> Explanation:
+    """Return how a call would run; see :meth:`SequenceModule.explain`."""
+    where = f"{type(rnn).__name__}.explain"
+    inputs = prepare_inputs(
+        where, rnn.input_size, x, dt=dt, has_initial_state=hx is not None, **others
+    )
+    check_dtype_and_device(where, rnn.cell, inputs.x)
+    if rnn.cell.uses_observed:
+        inputs = infer_observed(inputs)
+    starts = resolve_initial_states(where, rnn.each_cell, hx, inputs)
+    kernels: list[KernelExplanation] = []
+    below, learns = inputs.x, torch.is_grad_enabled()
+    for index, cell in enumerate(rnn.each_cell):
+        if index and index % rnn.num_directions == 0:
+            width = rnn.output_size
+            below = inputs.x.new_zeros(*inputs.x.shape[:2], width, requires_grad=learns)
+        start: Tensor | None = starts[index]
+        if start is None:
+            start = call_initial_state(cell, below[:, 0].to(time_dtype(below)))
+        observed = inputs.observed if index < rnn.num_directions else None
+        call = KernelCall(cell, below, start, inputs.dt, inputs.mask, observed)
+        name = f"{index} {type(cell).__name__}"
+        kernels += _explain_cell(name, call, rnn.backend)
+    if any(value is not None for value in others.values()):
+        plan = "it is given more than x, hx and dt"
+    else:
+        found = rnn._call_plans.find(rnn, x, hx, dt)
+        plan = found if isinstance(found, str) else ""
+    return Explanation(tuple(kernels), plan)
+
+
+def _explain_cell(name: str, call: KernelCall, backend: str) -> list[KernelExplanation]:
+    try:
+        chosen, error = select_kernel(call, backend), ""
+    except BackendError as refusal:
+        chosen, error = None, f"the call raises BackendError: {refusal}"
+    rows = [
+        KernelExplanation(name, row.backend, row.run.__name__, row is chosen, reason)
+        for row, reason in explain_kernels(call, backend, chosen)
+    ]
+    steps = error or (f"{chosen.backend} serves the call" if chosen is not None else "")
+    return [*rows, KernelExplanation(name, "reference", "step", not steps, steps)]

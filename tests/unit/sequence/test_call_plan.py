@@ -1,0 +1,198 @@
+"""Calls by plan: the same numbers as without, and nothing that changes is missed."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize, prune
+
+import tauflow
+from tauflow.cells.registry import MODELS
+from tauflow.errors import ShapeError, TimeError
+from tauflow.sequence.call_plan import CallPlans
+
+B, D, N = 3, 4, 6
+
+
+def results(rnn, x, hx, dt):
+    """Return outputs, state and all gradients of a call."""
+    leaves = [one.detach().clone().requires_grad_() for one in (x, hx, dt)]
+    y, h = rnn(leaves[0], leaves[1], dt=leaves[2])
+    parameters = list(rnn.parameters())
+    pulled = (y.square().mean() + h.sin().sum(), [*leaves, *parameters])
+    return [y, h, *torch.autograd.grad(*pulled, allow_unused=True)]
+
+
+def inputs(rnn, steps):
+    """Return inputs, a state and gaps."""
+    torch.manual_seed(1)
+    return (
+        torch.randn(B, steps, D),
+        0.1 * torch.randn(B, rnn.state_size),
+        torch.rand(B, steps) + 0.2,
+    )
+
+
+def has_plan(rnn, x, dt=None):
+    """Whether a call has a plan."""
+    return not rnn.explain(x, dt=dt).plan
+
+
+def without_plan(monkeypatch):
+    """Let no call have a plan."""
+    monkeypatch.setattr(CallPlans, "run", lambda *arguments: None)
+
+
+@pytest.mark.parametrize("steps", [1, 9])
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_plan_changes_no_number(name, steps, monkeypatch):
+    torch.manual_seed(0)
+    rnn = tauflow.build(name, D, 8 if "wired" in name else N)
+    x, hx, dt = inputs(rnn, steps)
+    assert has_plan(rnn, x, dt)
+    planned = [*results(rnn, x, hx, dt), *results(rnn, x, hx, dt)]
+    with torch.no_grad():
+        planned += [*rnn(x), *rnn(x, dt=0.5), *rnn(x, hx)]
+    without_plan(monkeypatch)
+    expected = [*results(rnn, x, hx, dt), *results(rnn, x, hx, dt)]
+    with torch.no_grad():
+        expected += [*rnn(x), *rnn(x, dt=0.5), *rnn(x, hx)]
+    for found, wanted in zip(planned, expected, strict=True):
+        assert (found is None and wanted is None) or torch.equal(found, wanted)
+
+
+class Doubled(nn.Module):
+    def forward(self, weight):
+        return 2.0 * weight
+
+
+def replace_weight(rnn):
+    rnn.cell.heads.weight = nn.Parameter(torch.rand_like(rnn.cell.heads.weight))
+
+
+def change_weight_data(rnn):
+    rnn.cell.heads.weight.data = torch.rand_like(rnn.cell.heads.weight)
+
+
+def add_hook(rnn):
+    rnn.cell.heads.register_forward_hook(lambda module, given, after: 0.5 * after)
+
+
+def replace_part(rnn):
+    rnn.cell.backbone = nn.Sequential(nn.Linear(D + N, 128), nn.ReLU())
+
+
+def replace_cell(rnn):
+    rnn.cells[0] = tauflow.CfC(D, N).cell
+
+
+def change_method(rnn):
+    rnn.cell.step = lambda x, h, dt: h + dt
+
+
+CHANGES = {
+    "weight": replace_weight,
+    "data": change_weight_data,
+    "hook": add_hook,
+    "part": replace_part,
+    "cell": replace_cell,
+    "method": change_method,
+    "parametrization": lambda rnn: parametrize.register_parametrization(
+        rnn.cell.heads, "weight", Doubled()
+    ),
+    "pruning": lambda rnn: prune.random_unstructured(rnn.cell.heads, "weight", 0.5),
+    "in place": lambda rnn: rnn.cell.heads.weight.data.mul_(2.0),
+    "frozen": lambda rnn: rnn.cell.heads.weight.requires_grad_(False),
+    "precision": lambda rnn: rnn.double(),
+    "backend": lambda rnn: setattr(rnn, "backend", "reference"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changes_is_followed(change, monkeypatch):
+    torch.manual_seed(0)
+    rnn = tauflow.CfC(D, N)
+    x, hx, dt = inputs(rnn, 5)
+    before, _ = rnn(x, hx, dt=dt)
+    assert has_plan(rnn, x, dt)
+    torch.manual_seed(2)
+    CHANGES[change](rnn)
+    x, hx, dt = (one.to(next(rnn.parameters()).dtype) for one in (x, hx, dt))
+    found = rnn(x, hx, dt=dt)
+    found_again = rnn(x, hx, dt=dt)
+    without_plan(monkeypatch)
+    expected = rnn(x, hx, dt=dt)
+    for one in (found, found_again):
+        for value, wanted in zip(one, expected, strict=True):
+            assert torch.equal(value, wanted)
+    if change not in ("backend", "precision", "frozen"):
+        assert not torch.allclose(expected[0].float(), before)
+
+
+def test_a_parameter_of_another_shape_is_refused():
+    rnn, x = tauflow.CfC(D, N), torch.randn(B, 5, D)
+    rnn(x)
+    rnn.cell.heads.bias = nn.Parameter(torch.zeros(1))
+    with pytest.raises(ShapeError, match=r"heads\.bias"):
+        rnn(x)
+
+
+@pytest.mark.parametrize("gap", [-1.0, float("nan"), float("inf")])
+def test_gaps_are_looked_at_in_every_call(gap):
+    rnn, x, dt = tauflow.CfC(D, N), torch.randn(B, 5, D), torch.ones(B, 5)
+    rnn(x, dt=dt)
+    dt[1, 2] = gap
+    with pytest.raises(TimeError, match="sequence 1, step 2"):
+        rnn(x, dt=dt)
+    with pytest.raises(TimeError):
+        rnn(x, dt=gap)
+
+
+def test_missing_features_are_looked_at_in_every_call(monkeypatch):
+    rnn, x = tauflow.GRUD(D, N), torch.randn(B, 5, D)
+    rnn(x)
+    x[0, 1, 2] = torch.nan
+    found, _ = rnn(x)
+    expected, _ = rnn(x, observed=~x.isnan())
+    assert torch.equal(found, expected)
+    with pytest.raises(tauflow.errors.NonFiniteError):
+        tauflow.CfC(D, N)(x)
+
+
+def test_other_weights_and_transforms_are_followed():
+    rnn, x = tauflow.CfC(D, N), torch.randn(B, 5, D)
+    rnn(x)
+    weights = {name: 0.5 * one.detach() for name, one in rnn.named_parameters()}
+    found, _ = torch.func.functional_call(rnn, weights, (x,))
+    other = copy.deepcopy(rnn)
+    other.load_state_dict(weights)
+    assert torch.equal(found, other(x)[0])
+    mapped, _ = torch.func.vmap(rnn)(x)
+    torch.testing.assert_close(mapped, rnn(x)[0])
+
+
+def test_a_state_that_is_changed_in_place_leaves_the_gradients_alone():
+    rnn, x = tauflow.CfC(D, N), torch.randn(B, 5, D)
+    expected = torch.autograd.grad(rnn(x)[0].sum(), rnn.cell.heads.weight)
+    y, h = rnn(x)
+    h.mul_(0.0)
+    assert torch.equal(torch.autograd.grad(y.sum(), rnn.cell.heads.weight)[0], expected[0])
+
+
+def test_inference_mode_leaves_nothing_for_training():
+    rnn, x = tauflow.CfC(D, N), torch.randn(B, 5, D)
+    with torch.inference_mode():
+        rnn(x)
+    rnn(x)[0].sum().backward()
+
+
+def test_copies_have_plans_of_their_own():
+    rnn, x = tauflow.CfC(D, N), torch.randn(B, 5, D)
+    expected, _ = rnn(x)
+    for other in (copy.deepcopy(rnn), pickle.loads(pickle.dumps(rnn))):
+        with torch.no_grad():
+            other.cell.heads.bias.add_(1.0)
+            assert not torch.equal(other(x)[0], expected)
+    assert torch.equal(rnn(x)[0], expected)
