@@ -2,11 +2,16 @@
 
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from tauflow._internal.init_args import check_settable
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.reinitialise import reset_submodules
+
+from .explain import Explanation, explain_call
+from .inputs import Lengths, PaddedOrPacked, TimeSteps
+from .states import State
 
 
 class SequenceModuleBase(nn.Module):
@@ -36,6 +41,36 @@ class SequenceModuleBase(nn.Module):
             else:
                 cell.reset_parameters()
         reset_submodules(self.projections)
+
+    def explain(
+        self,
+        x: Tensor | PackedSequence,
+        hx: State | None = None,
+        *,
+        dt: TimeSteps | None = None,
+        t: PaddedOrPacked | None = None,
+        mask: Tensor | None = None,
+        lengths: Lengths | None = None,
+        observed: PaddedOrPacked | None = None,
+    ) -> Explanation:
+        """Return which kernel serves a call of each cell, and why the others do not.
+
+        Nothing is run. Gradients, autocast and what else surrounds the call count as they are now.
+        The result is a table when printed: ``print(rnn.explain(x, dt=dt))``.
+
+        Args:
+            x: as for ``forward``.
+            hx: likewise.
+            dt: likewise.
+            t: likewise.
+            mask: likewise.
+            lengths: likewise.
+            observed: likewise.
+
+        Raises:
+            ShapeError, DtypeError, ArgumentError, TimeError: as ``forward`` raises.
+        """
+        return explain_call(self, x, hx, dt=dt, t=t, mask=mask, lengths=lengths, observed=observed)
 
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, *args: Any

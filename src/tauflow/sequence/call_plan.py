@@ -3,7 +3,8 @@
 Most of what stands between a call and its kernel follows from metadata: which cell it is and what
 it consists of, shapes, dtypes, devices, what wants gradients. A plan keeps the answers for the
 calls of one signature; what is left for every call is to see that the signature is the same, and
-to look at the values that are checked: gaps, states, missing features. Parameters are read anew.
+to look at the values that are checked: gaps, states, missing features. Parameters are read in every
+call.
 
 A plan serves the usual call alone: one layer of a catalogued cell in one direction, in float32 on
 the CPU, on tensors of torch's own, with nothing around it that follows what runs. All else, and

@@ -1,6 +1,6 @@
 """Which kernel serves a call of a sequence module, and why the others do not."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,9 +12,6 @@ from tauflow.kernels.select import explain_kernels
 
 from .inputs import check_dtype_and_device, infer_observed, prepare_inputs, time_dtype
 from .states import resolve_initial_states
-
-if TYPE_CHECKING:
-    from .layers import SequenceModule
 
 _SERVES = "serves the call"
 
@@ -42,7 +39,7 @@ class Explanation(NamedTuple):
 
     Args:
         kernels: every way to run every cell, in order of preference.
-        plan: why the checks of the call are made anew each time, empty if a plan keeps them.
+        plan: why the checks of the call are made each time, empty if a plan keeps them.
     """
 
     kernels: tuple[KernelExplanation, ...]
@@ -66,10 +63,8 @@ class Explanation(NamedTuple):
         return "\n".join([*lines, f"call plan: {plan}"])
 
 
-def explain_call(
-    rnn: "SequenceModule", x: Any, hx: Any = None, *, dt: Any = None, **others: Any
-) -> Explanation:
-    """Return how a call would run; see :meth:`SequenceModule.explain`."""
+def explain_call(rnn: Any, x: Any, hx: Any = None, *, dt: Any = None, **others: Any) -> Explanation:
+    """Return how a call of a sequence module would run; see :meth:`SequenceModule.explain`."""
     where = f"{type(rnn).__name__}.explain"
     inputs = prepare_inputs(
         where, rnn.input_size, x, dt=dt, has_initial_state=hx is not None, **others

@@ -25,7 +25,6 @@ from tauflow.kernels import BACKENDS, KernelCall
 from .base import SequenceModuleBase
 from .call_plan import CallPlans
 from .episodes import InitialStates, run_episodes
-from .explain import Explanation, explain_call
 from .finite_checks import check_finite_states
 from .inputs import (
     Lengths,
@@ -233,11 +232,8 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             BackendError: the backend asked for by name cannot serve the call.
         """
         where = f"{type(self).__name__}.forward"
-        if (
-            not torch.compiler.is_compiling()
-            and (t is None and mask is None and lengths is None and observed is None)
-            and (episode_start is None and parallel is None and timespans is None)
-        ):
+        usual = t is mask is lengths is observed is episode_start is timespans is None
+        if usual and parallel is None and not torch.compiler.is_compiling():
             planned = self._call_plans.run(self, x, hx, dt)
             if planned is not None:
                 return planned
@@ -323,36 +319,6 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         return [
             memory.report for memory in self._chunk_history.values() if memory.report is not None
         ]
-
-    def explain(
-        self,
-        x: Tensor | PackedSequence,
-        hx: State | None = None,
-        *,
-        dt: TimeSteps | None = None,
-        t: PaddedOrPacked | None = None,
-        mask: Tensor | None = None,
-        lengths: Lengths | None = None,
-        observed: PaddedOrPacked | None = None,
-    ) -> Explanation:
-        """Return which kernel serves a call of each cell, and why the others do not.
-
-        Nothing is run. Gradients, autocast and what else surrounds the call count as they are now.
-        The result is a table when printed: ``print(rnn.explain(x, dt=dt))``.
-
-        Args:
-            x: as for :meth:`forward`.
-            hx: likewise.
-            dt: likewise.
-            t: likewise.
-            mask: likewise.
-            lengths: likewise.
-            observed: likewise.
-
-        Raises:
-            ShapeError, DtypeError, ArgumentError, TimeError: as :meth:`forward` raises.
-        """
-        return explain_call(self, x, hx, dt=dt, t=t, mask=mask, lengths=lengths, observed=observed)
 
     def stream(self, batch_size: int = 1) -> Stream:
         """Return a stream: the module one sample at a time, with packed parameters.
