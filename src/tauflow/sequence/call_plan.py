@@ -8,7 +8,7 @@ call.
 
 A plan serves the usual call alone: one layer of a catalogued cell in one direction, in float32 on
 the CPU, on tensors of torch's own, with nothing around it that follows what runs. All else, and
-every call that looks as if it were in error, is left to :meth:`SequenceModule.forward`.
+every call that looks as if it were in error, is left to ``SequenceModule.forward``.
 """
 
 import math

@@ -64,7 +64,7 @@ class Explanation(NamedTuple):
 
 
 def explain_call(rnn: Any, x: Any, hx: Any = None, *, dt: Any = None, **others: Any) -> Explanation:
-    """Return how a call of a sequence module would run; see :meth:`SequenceModule.explain`."""
+    """Return how a call of a sequence module would run; see ``SequenceModule.explain``."""
     where = f"{type(rnn).__name__}.explain"
     inputs = prepare_inputs(
         where, rnn.input_size, x, dt=dt, has_initial_state=hx is not None, **others
