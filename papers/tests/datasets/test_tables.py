@@ -72,7 +72,7 @@ def test_matrix_is_read_line_by_line():
     ("content", "message"),
     [
         (b"", "m holds no rows"),
-        (b"1 2\n1\n", "m, line 2 has 1 fields, expected 2"),
+        (b"1 2\n1\n", "m, line 2 has 1 field, expected 2"),
         (b"1 2\n1 x\n", "m, line 2, column 2 holds 'x', expected a finite number"),
         (b"1 nan", "m, line 1, column 2 holds 'nan'"),
         (b"\xff 1", "m, line 1, column 1 holds"),

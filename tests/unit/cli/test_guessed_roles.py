@@ -58,7 +58,7 @@ def test_roles_are_guessed_with_options_that_name_no_column(file):
 def test_many_merged_rows_are_asked_for_by_name(call, file):
     file(visits(days=np.tile([0, 0, 10, 20, 50], 30)))
     error = call("run", "t.csv", *SMALL, code=1).stderr
-    assert "30 of 150 rows have the same id and time as an earlier one" in error
+    assert "30 of 150 rows, with the same id and time as an earlier one" in error
     words = shlex.split(error.rpartition("if this is right: ")[2])
     assert words == ["--id", "ptnum", "--time", "days", "--duplicates", "mean"]
     assert "30 of 150 rows" in call("run", "t.csv", *words, *SMALL).output

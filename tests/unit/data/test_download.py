@@ -94,7 +94,7 @@ PAGES = {
     "traffic": ("metro+interstate+traffic+volume.zip", "cannot be unpacked (File is not a zip"),
     "har": ("human+activity+recognition+using+smartphones.zip", "cannot be unpacked (File is"),
     "power": ("household_power_consumption.zip", "cannot be unpacked (File is not a zip file)"),
-    "person-activity": ("ConfLongDemo_JSI.txt", ", line 1 has 1 fields, expected 8"),
+    "person-activity": ("ConfLongDemo_JSI.txt", ", line 1 has 1 field, expected 8"),
 }
 
 

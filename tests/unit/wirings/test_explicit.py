@@ -60,7 +60,7 @@ def test_the_synapses_of_another_wiring_give_the_same_network():
         (([[1]], [1]), r"sensory must be a matrix of integers, got shape \(1,\)"),
         (([[1]], [[300]]), "sensory has entries from 300 to 300, expected -1, 0 and 1"),
         (([[1, 0]], [[1]]), r"recurrent has shape \(1, 2\)"),
-        (([[1]], [[1, 0]]), r"sensory has shape \(1, 2\) beside 1 neurons"),
+        (([[1]], [[1, 0]]), r"sensory has shape \(1, 2\) beside 1 neuron"),
         ((RECURRENT, SENSORY, 4), "output_size=4 asks for more outputs"),
         ((RECURRENT, SENSORY, 1, [("a", [0, 1])]), "hold each of the neurons 0 to 2 once"),
         ((RECURRENT, SENSORY, 1, [("a", [1, 2]), ("a", [0])]), "names of their own"),
