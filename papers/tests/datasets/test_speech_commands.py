@@ -113,8 +113,8 @@ def test_samples_are_those_of_the_clip():
         (b"", r"yes/a\.wav is not a WAV file"),
         (b"RIFF....", r"yes/a\.wav is not a WAV file"),
         (wav(sound(0), channels=2), r"has 2 channels of 16 bits at 16000 Hz, expected 1 of 16"),
-        (wav(sound(0), rate=8000), r"has 1 channels of 16 bits at 8000 Hz, expected 1 of 16"),
-        (wav(sound(0), width=1), r"has 1 channels of 8 bits at 16000 Hz"),
+        (wav(sound(0), rate=8000), r"has 1 channel of 16 bits at 8000 Hz, expected 1 of 16"),
+        (wav(sound(0), width=1), r"has 1 channel of 8 bits at 16000 Hz"),
         (wav(sound(0))[:-10], r"announces 16,000 samples, but holds 15995"),
     ],
 )
