@@ -1,0 +1,162 @@
+"""Time to event with censoring: survival by Kaplan and Meier, concordance, Brier score.
+
+Source: Kaplan and Meier 1958; Harrell et al. 1996, "Multivariable prognostic models", for the
+concordance index; Graf et al. 1999, "Assessment and comparison of prognostic classification schemes
+for survival data", for the Brier score weighted by the inverse probability of censoring.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+
+from tauflow.errors import ArgumentError, DataError, ShapeError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class SurvivalCurve:
+    """A step function that starts at 1 and falls.
+
+    Args:
+        times: of the steps, (K,), increasing.
+        survival: from each of them on, (K,).
+    """
+
+    times: Float[NDArray[np.float64], " K"]
+    survival: Float[NDArray[np.float64], " K"]
+
+    def __call__(self, times: Any) -> Floats:
+        """Return the probability of survival beyond some times, of any shape."""
+        place = np.searchsorted(self.times, times, side="right")
+        found: Floats = np.append(1.0, self.survival)[place]
+        return found
+
+
+def kaplan_meier(durations: Any, events: Any = None, *, censoring: bool = False) -> SurvivalCurve:
+    """Return the estimate of Kaplan and Meier.
+
+    Args:
+        durations: times to the event or to censoring, (N,).
+        events: whether the event was observed, (N,); by default all were.
+        censoring: whether to return the distribution of the times of censoring instead. Of an event
+            and a censoring at one time the event comes first.
+
+    Raises:
+        DataError: a duration is not finite or negative.
+        ShapeError: there are not as many durations as events.
+    """
+    durations, events = _check(durations, events)
+    times, place = np.unique(durations, return_inverse=True)
+    deaths = np.bincount(place, events, len(times))
+    total = np.bincount(place, minlength=len(times))
+    at_risk = np.cumsum(total[::-1])[::-1]
+    counted = deaths
+    if censoring:
+        counted, at_risk = total - deaths, at_risk - deaths
+    fall = np.divide(counted, at_risk, out=np.zeros(len(times)), where=at_risk > 0)
+    return SurvivalCurve(times, np.cumprod(1.0 - fall, dtype=np.float64))
+
+
+def concordance_index(durations: Any, predicted: Any, events: Any = None) -> float:
+    """Return the share of comparable pairs whose predicted times have the right order.
+
+    A pair is comparable if the one with the shorter time had an event; of equal times, if one had
+    an event and the other was censored. Equal predictions count as half.
+
+    Args:
+        durations: times to the event or to censoring, (N,).
+        predicted: predicted times, or any number that is larger for a later event, (N,).
+        events: whether the event was observed, (N,); by default all were.
+
+    Raises:
+        DataError: a duration is not finite or negative, or no pair is comparable.
+        ShapeError: there are not as many of each.
+    """
+    durations, events = _check(durations, events)
+    predicted = _check_shape("predicted", predicted, durations)
+    right = pairs = 0.0
+    for place in np.flatnonzero(events):
+        later = (durations > durations[place]) | ((durations == durations[place]) & ~events)
+        ahead = predicted[later] - predicted[place]
+        right += np.sum(ahead > 0) + 0.5 * np.sum(ahead == 0)
+        pairs += later.sum()
+    if not pairs:
+        raise DataError("no two durations can be compared: nobody is known to outlive an event.")
+    return float(right / pairs)
+
+
+def survival_brier_score(
+    durations: Any,
+    events: Any,
+    survival: Float[NDArray[Any], "N K"],
+    times: Float[NDArray[Any], " K"],
+    *,
+    censoring: SurvivalCurve | None = None,
+) -> Float[NDArray[np.float64], " K"]:
+    """Return the mean squared error of predicted survival at each time, (K,).
+
+    Who is censored before a time does not count there, and others count by the inverse of their
+    probability not to be censored by then.
+
+    Args:
+        durations: times to the event or to censoring, (N,).
+        events: whether the event was observed, (N,).
+        survival: predicted probabilities of survival beyond each time.
+        times: the times, below the last duration.
+        censoring: distribution of censoring, ``kaplan_meier(..., censoring=True)`` of the training
+            part; by default of these durations.
+
+    Raises:
+        ArgumentError: nobody is followed up to a time.
+        DataError: a duration is not finite or negative.
+        ShapeError: shapes do not fit.
+    """
+    durations, events = _check(durations, events)
+    times, survival = np.asarray(times, np.float64), np.asarray(survival, np.float64)
+    if times.ndim != 1 or survival.shape != (len(durations), len(times)):
+        raise ShapeError(
+            f"survival has shape {survival.shape}, expected (N, K) = {(len(durations), times.size)}"
+            ": one probability of each of N at each of K times."
+        )
+    censoring = censoring or kaplan_meier(durations, events, censoring=True)
+    kept, own = censoring(times), censoring(durations)
+    if (times >= durations.max()).any() or (kept <= 0).any():
+        late = times[(times >= durations.max()) | (kept <= 0)][0]
+        raise ArgumentError(
+            f"nobody is followed beyond the time {late:g}: the last duration is "
+            f"{durations.max():g}. Give earlier times."
+        )
+    died = (durations[:, None] <= times) & events[:, None]
+    alive = durations[:, None] > times
+    inverse = np.divide(1.0, own, out=np.zeros_like(own), where=own > 0)
+    errors = died * survival**2 * inverse[:, None] + alive * (1.0 - survival) ** 2 / kept
+    found: Floats = errors.mean(axis=0)
+    return found
+
+
+def integrated_brier_score(scores: Floats, times: Floats) -> float:
+    """Return the mean of Brier scores over the span of their times, by the trapezoidal rule."""
+    if len(times) < 2:
+        raise ArgumentError("an integral over time takes scores at two times or more.")
+    areas = 0.5 * (scores[1:] + scores[:-1]) * np.diff(times)
+    return float(areas.sum() / (times[-1] - times[0]))
+
+
+def _check(durations: Any, events: Any) -> tuple[Floats, Bool[NDArray[np.bool_], " N"]]:
+    durations = np.asarray(durations, np.float64)
+    if durations.ndim != 1 or not (np.isfinite(durations).all() and (durations >= 0).all()):
+        raise DataError("durations must be (N,) finite numbers of 0 or more. Correct them.")
+    if events is None:
+        return durations, np.ones(len(durations), np.bool_)
+    return durations, _check_shape("events", events, durations).astype(np.bool_)
+
+
+def _check_shape(name: str, values: Any, durations: Floats) -> NDArray[Any]:
+    found = np.asarray(values)
+    if found.shape != durations.shape:
+        raise ShapeError(f"{name} has shape {found.shape}, and durations {durations.shape}.")
+    return found

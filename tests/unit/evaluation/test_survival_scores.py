@@ -1,0 +1,72 @@
+"""Scores of times to events; numbers of scikit-survival 0.28 where nothing else is said."""
+
+import numpy as np
+import pytest
+
+from tauflow.errors import ArgumentError, DataError, ShapeError
+from tauflow.evaluation import (
+    concordance_index,
+    integrated_brier_score,
+    kaplan_meier,
+    survival_brier_score,
+)
+
+DURATIONS = np.array([2.0, 3.0, 3.0, 5.0, 6.0, 6.0, 8.0, 9.0, 12.0, 12.0])
+EVENTS = np.array([1, 1, 0, 1, 0, 1, 1, 0, 1, 0])
+TIMES = np.array([2.5, 5.5, 8.5])
+REFERENCE = {
+    "concordance": 0.8125,
+    "brier": [0.09530010622547264, 0.15868701848262767, 0.15281078752179958],
+    "integrated": 0.1413712326781319,
+}
+
+
+def test_survival_falls_by_the_share_of_who_is_at_risk():
+    """By hand, with events before censoring at one time."""
+    found = kaplan_meier(DURATIONS, EVENTS)
+    expected = [0.9, 0.9 * 8 / 9]
+    expected += [expected[-1] * 6 / 7]
+    expected += [expected[-1] * 5 / 6]
+    expected += [expected[-1] * 3 / 4]
+    assert found([2, 3, 5, 6, 8]) == pytest.approx(expected)
+    assert found([0, 1.9, 2.0]) == pytest.approx([1, 1, 0.9])
+    censoring = kaplan_meier(DURATIONS, EVENTS, censoring=True)
+    assert censoring([2.9, 3.0, 6.0, 9.0]) == pytest.approx(
+        [1, 7 / 8, 7 / 8 * 4 / 5, 7 / 8 * 4 / 5 * 2 / 3]
+    )
+
+
+def test_pairs_are_compared_if_it_is_known_who_was_first():
+    predicted = np.array([1.0, 4.0, 2.0, 3.0, 5.0, 5.0, 9.0, 4.0, 8.0, 10.0])
+    assert concordance_index(DURATIONS, predicted, EVENTS) == pytest.approx(
+        REFERENCE["concordance"]
+    )
+    assert concordance_index(DURATIONS, DURATIONS) == 1.0
+    assert concordance_index(DURATIONS, -DURATIONS) == 0.0
+    assert concordance_index(DURATIONS, np.zeros(10), EVENTS) == 0.5
+
+
+def test_brier_scores_count_who_is_followed():
+    survival = np.exp(-TIMES / (DURATIONS[:, None] + np.arange(10)[:, None] % 3))
+    found = survival_brier_score(DURATIONS, EVENTS, survival, TIMES)
+    np.testing.assert_allclose(found, REFERENCE["brier"], rtol=1e-9)
+    assert integrated_brier_score(found, TIMES) == pytest.approx(REFERENCE["integrated"])
+    sure = (DURATIONS[:, None] > TIMES).astype(float)
+    assert survival_brier_score(DURATIONS, np.ones(10), sure, TIMES).tolist() == [0, 0, 0]
+    half = np.full((10, 3), 0.5)
+    np.testing.assert_allclose(survival_brier_score(DURATIONS, np.ones(10), half, TIMES), 0.25)
+
+
+def test_bad_input_is_named():
+    with pytest.raises(DataError, match="no two durations can be compared"):
+        concordance_index([1.0, 2.0], [1.0, 2.0], [0, 0])
+    with pytest.raises(DataError, match="finite numbers of 0 or more"):
+        kaplan_meier([1.0, -1.0])
+    with pytest.raises(ShapeError, match="events has shape"):
+        kaplan_meier([1.0, 2.0], [1])
+    with pytest.raises(ShapeError, match=r"expected \(N, K\) = \(10, 3\)"):
+        survival_brier_score(DURATIONS, EVENTS, np.ones((10, 2)), TIMES)
+    with pytest.raises(ArgumentError, match="nobody is followed beyond the time 12"):
+        survival_brier_score(DURATIONS, EVENTS, np.ones((10, 1)), [12.0])
+    with pytest.raises(ArgumentError, match="two times or more"):
+        integrated_brier_score(np.ones(1), np.ones(1))
