@@ -8,6 +8,7 @@ from .collection import SequenceCollection
 from .forecaster import SequenceForecaster
 from .imputer import SequenceImputer
 from .regressor import SequenceRegressor
+from .survival import SequenceSurvival
 
 __all__ = [
     "SequenceClassifier",
@@ -15,4 +16,5 @@ __all__ = [
     "SequenceForecaster",
     "SequenceImputer",
     "SequenceRegressor",
+    "SequenceSurvival",
 ]

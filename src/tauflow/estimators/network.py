@@ -63,8 +63,8 @@ def build_network(
         source="",
         licence="",
         split="",
-        loss=task.loss,
-        metric=task.metric,
+        loss=str(getattr(task.loss, "name", task.loss)),
+        metric=str(getattr(task.metric, "name", task.metric)),
         per_step=task.per_step,
     )
     with torch.random.fork_rng(devices=[]):

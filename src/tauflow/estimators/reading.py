@@ -118,6 +118,15 @@ def _list_columns(frame: Any) -> list[Any]:
     return list(getattr(frame, "column_names", frame.columns))  # the columns of Arrow are no names
 
 
+def drop_columns(X: Any, names: Sequence[str]) -> Any:
+    """Return a table without some columns; anything else as it is, if there are none."""
+    if names and isinstance(X, Mapping):
+        return {name: column for name, column in X.items() if name not in names}
+    for name in names:
+        X = _drop_target_column(X, name)
+    return X
+
+
 def _drop_target_column(frame: Any, target: str | None) -> Any:
     """Return a data frame without the column of the target, and anything else as it is.
 

@@ -13,6 +13,7 @@ from tauflow._internal.checks import check_within
 from tauflow._internal.sanitize import format_count
 from tauflow.data.table.sequences import format_names
 from tauflow.errors import ArgumentError, DataError, ShapeError
+from tauflow.training import Score
 from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
 
 from .arrays import find_missing, to_array
@@ -34,8 +35,8 @@ class LearningTask:
     Args:
         kind: ``"classify"`` or ``"regress"``.
         outputs: of the network.
-        loss: its name.
-        metric: name of what is reported of the validation part.
+        loss: its name, or the loss itself.
+        metric: as ``loss``, of what is reported of the validation part.
         select_by: name of what decides which epoch is the best.
         class_weights: of a classification.
         per_step: whether the network answers at each step, rather than once per sequence.
@@ -43,8 +44,8 @@ class LearningTask:
 
     kind: str
     outputs: int
-    loss: str
-    metric: str
+    loss: str | Score
+    metric: str | Score
     select_by: str | None = None
     class_weights: tuple[float, ...] | None = None
     per_step: bool = False

@@ -8,6 +8,7 @@ from tauflow.estimators import (
     SequenceForecaster,
     SequenceImputer,
     SequenceRegressor,
+    SequenceSurvival,
 )
 
 SMALL = {
@@ -22,6 +23,8 @@ ESTIMATORS = [
     SequenceRegressor(**SMALL),
     SequenceForecaster(**{**SMALL, "epochs": 1}, window=5),
     SequenceImputer(**SMALL),
+    SequenceSurvival(**SMALL),
+    SequenceSurvival(**SMALL, head="weibull"),
 ]
 
 

@@ -1,0 +1,339 @@
+"""When an event happens, with censoring."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils.validation import check_is_fitted
+
+from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow.batch import SequenceBatch
+from tauflow.data.table.from_frame import table_from_frame
+from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
+from tauflow.evaluation.survival import concordance_index
+from tauflow.models.registry import get_model_info
+
+from .base import AbstractSequenceEstimator
+from .input_kwargs import with_input_kwargs
+from .ragged import Floats, Indices, RaggedSequences
+from .reading import drop_columns, is_table
+from .survival_heads import HEADS, HazardHead, WeibullHead
+from .targets import LearningTask, WeightedSequences, align_to_sequences
+from .times import to_seconds
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .input_kwargs import InputKwargs
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SequenceSurvival(AbstractSequenceEstimator):
+    """Predict the time to an event from a sequence of irregular samples, with censoring.
+
+    Every sample before the event, or censoring, is a landmark: the network is trained at each of
+    them to give the distribution of the time from there on, by its likelihood. So it predicts at
+    any time of a follow-up, from what was measured until then. All landmarks count alike: to weigh
+    them by their number in a sequence would favour early events, which leave few.
+
+    Source: van Houwelingen 2007, "Dynamic prediction by landmarking in event history analysis", for
+    landmarks.
+
+    Args:
+        head: ``"hazard"``: a constant hazard in each of some intervals of time; ``"weibull"``: a
+            Weibull distribution.
+        intervals: how many, with as many events of the training part in each.
+        {shared}
+    """
+
+    head: str = HEADS[0]
+    intervals: int = 10
+
+    _network_params: ClassVar[tuple[str, ...]] = (
+        *AbstractSequenceEstimator._network_params,
+        "head",
+        "intervals",
+    )
+    _is_per_step: ClassVar[bool] = True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.positive_only = True
+        return tags
+
+    @with_input_kwargs
+    def fit(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any,
+        events: Any = None,
+        sample_weight: Any = None,
+        *,
+        validation: Any = None,
+        **kwargs: "Unpack[InputKwargs]",
+    ) -> Any:
+        """Learn scaling, unit of time and network.
+
+        Args:
+            X: as for :meth:`tauflow.estimators.SequenceRegressor.fit`. Samples at or after the
+                event or censoring are not used.
+            y: durations: time from the first sample of each sequence to the event or to censoring,
+                (B,), in the unit of the times, or as ``timedelta64`` where these are dates; or the
+                name of a column of the table, which is no feature then.
+            events: whether the event was observed, (B,), 1 or 0; or the name of a column. By
+                default all were.
+            sample_weight: how much each sequence counts, (B,).
+            validation: ``(X, y, events)`` to choose the best epoch by, or a mapping of
+                these, of ``sample_weight`` and of what follows.
+            {given}
+        """
+        check_one_of(HEADS, head=self.head)
+        check_at_least(1, intervals=self.intervals)
+        if get_model_info(self.model).looks_ahead(self.options or {}):
+            raise ArgumentError(
+                f"model={self.model!r} with these options reads later samples than those at which "
+                "it predicts. Choose one that goes forwards in time only."
+            )
+        y = None if y is None else (y, events)
+        return super().fit(X, y, sample_weight, validation=validation, **kwargs)
+
+    @with_input_kwargs
+    def predict(self, X: Any, *, at: Any = None, **kwargs: "Unpack[InputKwargs]") -> Floats:
+        """Return the median time to the event, (B,), counted from the landmark.
+
+        It may be longer than any time of the training part, beyond which the hazard stays what it
+        was at the end.
+
+        Args:
+            X: as for :meth:`fit`.
+            at: see :meth:`predict_survival`.
+            {given}
+        """
+        check_is_fitted(self)
+        rows = self._read_rows(X, kwargs, reset=False)
+        outputs, after, _ = self._predict_at(rows, at)
+        return self._head.compute_median(outputs, after)
+
+    @with_input_kwargs
+    def predict_survival(
+        self, X: Any, times: Any, *, at: Any = None, **kwargs: "Unpack[InputKwargs]"
+    ) -> Floats:
+        """Return the probabilities that there is no event until some times, (B, K).
+
+        They are for who has had no event until the landmark, and know nothing of later samples.
+
+        Args:
+            X: as for :meth:`fit`.
+            times: (K,), counted from the landmark, in the unit of the times.
+            at: landmark, as time since the first sample, one number or (B,); by default the last
+                sample of each sequence.
+            {given}
+
+        Raises:
+            TimeError: times or landmarks are negative or not finite, or durations where numbers
+                belong.
+        """
+        check_is_fitted(self)
+        rows = self._read_rows(X, kwargs, reset=False)
+        outputs, after, _ = self._predict_at(rows, at)
+        wanted = _read_times("times", times, rows)
+        if wanted.ndim != 1:
+            raise ShapeError(f"times has shape {wanted.shape}, expected (K,).")
+        until = self._head.compute_survival(outputs, after[:, None])
+        found: Floats = self._head.compute_survival(outputs, after[:, None] + wanted) / until
+        return found
+
+    @with_input_kwargs
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        events: Any = None,
+        *,
+        at: Any = None,
+        **kwargs: "Unpack[InputKwargs]",
+    ) -> float:
+        """Return the concordance index of the predicted medians.
+
+        Args:
+            X: as for :meth:`fit`.
+            y: durations, as for :meth:`fit`. Sequences whose event or censoring comes before the
+                landmark do not count.
+            events: as for :meth:`fit`.
+            at: see :meth:`predict_survival`.
+            {given}
+
+        Raises:
+            DataError: no two of the sequences can be compared.
+        """
+        check_is_fitted(self)
+        rows, y = self._read_data(X, (y, events), kwargs, reset=False)
+        targets = self._encode_targets(y, reset=False)
+        outputs, after, landmarks = self._predict_at(rows, at)
+        remaining = targets[:, 0] - landmarks
+        there = remaining > 0
+        medians = self._head.compute_median(outputs, after)
+        return concordance_index(remaining[there], medians[there], targets[there, 1])
+
+    # Reading.
+
+    def _read_data(
+        self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool
+    ) -> tuple[RaggedSequences, NDArray[Any]]:
+        if y is None or y[0] is None:
+            raise ArgumentError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+        names = [one for one in y if isinstance(one, str)]
+        if names and not is_table(X):
+            raise ArgumentError(f"{names[0]!r} names a column, and X is no table.")
+        cells = {}
+        if names:
+            table = table_from_frame(X)
+            cells = {
+                name: np.asarray(table.columns[table.check_name(name, "target")]) for name in names
+            }
+        rows = self._read_rows(drop_columns(X, names), kwargs, reset=reset)
+        found = []
+        for role, values in zip(("durations", "events"), y, strict=True):
+            if values is None:
+                found.append(np.ones(len(rows)))
+                continue
+            values = cells[values] if isinstance(values, str) else values
+            aligned = column_or_1d(align_to_sequences(role, values, rows), warn=True)
+            found.append(_read_times(role, aligned, rows) if role == "durations" else aligned)
+        return rows, np.stack([one.astype(np.float64) for one in found], axis=1)
+
+    def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
+        assert_all_finite(y[:, 0], input_name="y")
+        if (y[:, 0] <= 0).any():
+            place = int(np.argmax(y[:, 0] <= 0))
+            raise DataError(
+                f"durations[{place}] is {y[place, 0]:g}, expected more than 0: time from the first "
+                "sample. Leave out sequences that begin after their event."
+            )
+        if not np.isin(y[:, 1], (0.0, 1.0)).all():
+            raise DataError("events must hold 1 where the event was observed, and 0 or False else.")
+        if reset and not y[:, 1].any():
+            raise DataError("no event was observed: nothing to learn.")
+        return y
+
+    def _read_validation(self, validation: Any) -> WeightedSequences:
+        if isinstance(validation, Mapping):
+            said = dict(validation)
+        elif isinstance(validation, tuple) and len(validation) in (2, 3):
+            said = dict(zip(("X", "y", "events"), validation, strict=False))
+        else:
+            raise ArgumentError(
+                "validation must be (X, y, events), or a mapping of these and of what fit "
+                f"takes besides, got {type(validation).__name__}."
+            )
+        if "y" in said:
+            said["y"] = (said["y"], said.pop("events", None))
+        return super()._read_validation(said)
+
+    # Learning.
+
+    def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
+        loss = (HazardHead if self.head == HEADS[0] else WeibullHead).make_loss()
+        outputs = self.intervals if self.head == HEADS[0] else 2
+        return LearningTask("regress", outputs, loss, loss, per_step=True)
+
+    def _initialise(
+        self, rows: RaggedSequences, targets: NDArray[Any], weight: Floats | None, *args: Any
+    ) -> None:
+        remaining, events = _count_down(rows, targets)
+        there = remaining > 0
+        if not (there & events).any():
+            raise DataError(
+                "no sequence with an event has a sample before it: nothing to learn. Durations "
+                "count from the first sample."
+            )
+        counts = np.ones(len(rows)) if weight is None else weight
+        known = (remaining[there], events[there], counts[rows.sequence_index][there])
+        self.unit_ = float(np.average(known[0], weights=known[2]))
+        if self.head == HEADS[0]:
+            self.edges_ = HazardHead.fit(*known, self.intervals).edges
+        super()._initialise(rows, targets, weight, *args)
+
+    @property
+    def _head(self) -> HazardHead | WeibullHead:
+        is_hazard = self._built["head"] == HEADS[0]
+        return HazardHead(self.edges_) if is_hazard else WeibullHead(self.unit_)
+
+    def _make_batch(
+        self, rows: RaggedSequences, targets: NDArray[Any], weight: Floats | None = None
+    ) -> SequenceBatch:
+        remaining, events = _count_down(rows, targets)
+        there = remaining > 0
+        some = np.flatnonzero(np.bincount(rows.sequence_index, there, len(rows)))
+        inside = np.isin(rows.sequence_index, some)
+        remaining, events, there = remaining[inside], events[inside], there[inside]
+        rows, weight = rows.select(some), None if weight is None else weight[some]
+        batch: SequenceBatch = self.preparation_.batch(rows, weight=weight)
+        y = self._head.encode(np.where(there, remaining, self.unit_), events)
+        padded = torch.from_numpy(rows.pad(y)).to(batch.x.dtype)
+        return replace(batch, y=padded, y_mask=torch.from_numpy(rows.pad(there)))
+
+    # Predicting.
+
+    def _predict_at(self, rows: RaggedSequences, at: Any) -> tuple[Floats, Floats, Floats]:
+        """Return outputs at landmarks, (B, O), times of landmarks after their samples, and theirs.
+
+        The last are counted from the first sample; all of them (B,).
+        """
+        elapsed = _elapse(rows)
+        places: Indices = rows.ends
+        landmarks = elapsed[places]
+        if at is not None:
+            wanted = _read_times("at", at, rows)
+            if wanted.shape not in ((), (len(rows),)):
+                raise ShapeError(
+                    f"at has shape {wanted.shape}, expected one number or (B,) = ({len(rows)},)."
+                )
+            landmarks = np.broadcast_to(wanted, len(rows)).astype(np.float64)
+            known = elapsed <= landmarks[rows.sequence_index]
+            places = (
+                rows.starts + np.bincount(rows.sequence_index, known, len(rows)).astype(int) - 1
+            )
+        outputs = self._run_network(rows)[places].astype(np.float64)
+        return outputs, landmarks - elapsed[places], landmarks
+
+
+def _elapse(rows: RaggedSequences) -> Floats:
+    """Return the time since the first sample of its sequence of each row, (R,)."""
+    gaps = np.ones(len(rows.values)) if rows.dt is None else rows.dt.copy()
+    gaps[rows.starts] = 0.0
+    clock = np.cumsum(gaps)
+    found: Floats = clock - clock[rows.starts][rows.sequence_index]
+    return found
+
+
+def _count_down(rows: RaggedSequences, targets: NDArray[Any]) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the time to event or censoring from each row on, (R,), and whether it is an event."""
+    owner = rows.sequence_index
+    return targets[owner, 0] - _elapse(rows), targets[owner, 1] > 0
+
+
+def _read_times(name: str, times: Any, rows: RaggedSequences) -> Floats:
+    """Return times in the unit of those of the samples.
+
+    Raises:
+        TimeError: they are numbers and the others dates, or the reverse; or are negative or not
+            finite.
+    """
+    times = np.asarray(times)
+    if (times.dtype.kind == "m") != rows.dated:
+        was, wanted = "numbers", "numbers in their unit"
+        if rows.dated:
+            was, wanted = "dates", "durations, such as numpy.timedelta64"
+        raise TimeError(f"the times of X are {was}. Give {name} as {wanted}.")
+    found = to_seconds(times)
+    if name != "durations" and not (np.isfinite(found).all() and (found >= 0).all()):
+        raise TimeError(f"{name} must be finite and 0 or more.")
+    return found
