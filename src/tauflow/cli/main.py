@@ -9,6 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from .certainty_options import (
+    CalibrateOption,
+    EnsembleOption,
+    IntervalsOption,
+    ThresholdOption,
+    parse_threshold,
+)
 from .doctor import doctor
 from .explain import explain
 from .export import export
@@ -123,6 +130,10 @@ def run(
     log: LogOption = None,
     config: ConfigOption = None,
     csv: CsvOption = None,
+    ensemble: EnsembleOption = 1,
+    calibrate: CalibrateOption = None,
+    threshold: ThresholdOption = None,
+    intervals: IntervalsOption = None,
     *,
     table_options: dict[str, Any],
 ) -> None:
@@ -130,6 +141,7 @@ def run(
     from functools import partial
 
     from tauflow.runs.job import say_nothing
+    from tauflow.runs.members import CertaintyOptions
     from tauflow.runs.report.page import write_comparison, write_run_report
     from tauflow.runs.task import check_models, run_task
     from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE, adapt_recipe
@@ -159,6 +171,7 @@ def run(
             device=device,
             metrics=split_all_names(metric),
             log=log or (),
+            certainty=CertaintyOptions(ensemble, calibrate, parse_threshold(threshold), intervals),
             say=print_wrapped if ranks.is_main else say_nothing,
         )
         names = split_names(model) or [model]

@@ -18,6 +18,21 @@ def predict(
     proba: Annotated[
         bool, typer.Option("--proba", help="How likely each class is, a column for each.")
     ] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Of values: the ends of intervals that hold so many per cent of them."),
+    ] = None,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Standard deviations over the networks of an ensemble.")
+    ] = False,
+    tidy: Annotated[
+        bool | None,
+        typer.Option(
+            "--tidy/--wide",
+            help="One row for each id, time, target and quantile, or class; the default of "
+            "forecasts over a horizon.",
+        ),
+    ] = None,
     lead_time: Annotated[
         float | None,
         typer.Option(help="Forecasts: time from the last row of an id to the one to predict."),
@@ -44,6 +59,7 @@ def predict(
         write_predictions,
     )
 
+    from .certainty_options import parse_percentage
     from .output import print_line
 
     check_format_installed(out)
@@ -51,7 +67,9 @@ def predict(
         raise ArgumentError(f"--out {out} is the file of the new rows, --csv. Name another one.")
     predictor = load_predictor(run)
     read = predictor.read_table(csv, lead_time=lead_time, delimiter=delimiter, decimal=decimal)
-    frames = predictor.iter_predictions(read, proba=proba)
+    form = {"interval": parse_percentage(interval), "spread": spread}
+    form["tidy"] = predictor.card.horizon > 0 if tidy is None else tidy
+    frames = predictor.iter_predictions(read, proba=proba, **form)
     pieces, bar = len(read.plan_batches()), Console(stderr=True)
     silent = pieces == 1 or not bar.is_terminal
     told = track(frames, "predicting", pieces, console=bar, disable=silent)

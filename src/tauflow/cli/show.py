@@ -16,6 +16,8 @@ from tauflow.runs.task import REPORT_FILE
 from .output import print_line, print_record, print_table
 
 Epoch = Mapping[str, Any]
+_RUN_FILES = ("run.json", RECORD_FILE)
+"""One of which a run has; of an ensemble each network has a ``run.json``."""
 
 
 def show_run(run: str, runs: Path) -> None:
@@ -39,7 +41,7 @@ def show_run(run: str, runs: Path) -> None:
 def show_run_if_there(run: str, runs: Path) -> bool:
     """Print what is known of a run, if there is one of this name, and return whether there is."""
     for directory in (Path(run), runs / run):
-        if (directory / "run.json").is_file():
+        if any((directory / name).is_file() for name in _RUN_FILES):
             _show_run(directory)
             return True
     return False
@@ -47,7 +49,8 @@ def show_run_if_there(run: str, runs: Path) -> bool:
 
 def list_runs(runs: Path) -> list[str]:
     """Return the names of the runs in a folder."""
-    return sorted(str(path.parent.relative_to(runs)) for path in runs.glob("*/*/run.json"))
+    found = {path.parent for name in _RUN_FILES for path in runs.glob(f"*/*/{name}")}
+    return sorted(str(path.relative_to(runs)) for path in found)
 
 
 def _show_run(directory: Path) -> None:

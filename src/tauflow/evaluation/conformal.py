@@ -10,7 +10,7 @@ from torch import nn
 
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
-from tauflow.errors import ArgumentError, DataError
+from tauflow.errors import ArgumentError
 
 from .outputs import collect_outputs
 
@@ -55,9 +55,6 @@ class Conformal:
             y: targets, (N, O), NaN where one is not known.
             quantiles: learned ones, (N, O, Q).
             levels: of these, (Q,), increasing and symmetric about a half.
-
-        Raises:
-            DataError: an output has no target.
         """
         if quantiles is None:
             bases = [np.abs(y - prediction)]
@@ -67,17 +64,21 @@ class Conformal:
                 for n in range(len(levels) // 2)
             ]
         known = (~np.isnan(y)).sum(0)
-        if not known.all():
-            raise DataError(
-                f"output {int(np.argmin(known))} has no target in the calibration data, so that "
-                "nothing says how wide its intervals are. Give more of them."
-            )
         scores = tuple(
             tuple(_keep_order_statistics(column[~np.isnan(column)]) for column in base.T)
             for base in bases
         )
         counts = tuple(known.tolist())
         return cls(scores, counts, () if quantiles is None else tuple(map(float, levels)))
+
+    def check(self, outputs: int) -> None:
+        """Raise :class:`ValueError` unless the scores are those of a model with so many outputs."""
+        bases = max(1, len(self.levels) // 2)
+        kept = [len(_list_kept_ranks(count)) for count in self.counts]
+        if len(self.counts) != outputs or len(self.scores) != bases:
+            raise ValueError(f"scores of {len(self.counts)} outputs, expected {outputs}")
+        if any([len(column) for column in base] != kept for base in self.scores):
+            raise ValueError("the numbers of scores and their counts disagree")
 
     def interval(
         self, prediction: Floats, level: float, quantiles: Floats | None = None

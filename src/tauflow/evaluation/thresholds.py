@@ -61,7 +61,8 @@ def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
             share of the positives; or a number, which is returned as it is.
 
     Returns:
-        The threshold: one of the probabilities, of several that are as good the largest.
+        The threshold, of several that are as good the largest: halfway between the lowest
+        probability that is told positive and the next one below it.
 
     Raises:
         ArgumentError: there is no such rule.
@@ -93,7 +94,9 @@ def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
             goodness = float(cost) * found - alarms
         case {"sensitivity": share}:
             goodness = sensitivity >= float(share) - 1e-12
-    return float(levels[np.argmax(goodness)])
+    place = int(np.argmax(goodness))
+    below = levels[place + 1] if place + 1 < len(levels) else 0.0
+    return float(levels[place] + below) / 2  # where no rounding changes a decision
 
 
 def describe_rule(rule: Rule) -> str:

@@ -26,6 +26,7 @@ from tauflow.data.table.options import DEFAULT_SPLIT
 from tauflow.data.table.schema import Schema
 from tauflow.data.table.times import UNITS
 from tauflow.errors import DataNotFoundError, ModelFileError, TauflowError
+from tauflow.evaluation.certainty import Certainty
 from tauflow.export.files import PREDICTOR, build_module, collect_tensors, get_file_config
 from tauflow.sequence import SequenceModule
 
@@ -33,20 +34,24 @@ from .predictions import get_classes
 from .predictor import Predictor
 
 KIND = "predictor"
-VERSION = 2
-"""Of what the facts of the file mean; a newer one is refused."""
+VERSION, PLAIN_VERSION = 3, 2
+"""Of what the facts of the file mean; a newer one is refused. Version 3 has a threshold or
+intervals, which an older tauflow would leave out of its answers."""
 _ADVICE = "Copy it again from its source, or train again."
 
 
 def save_predictor(predictor: Predictor, path: Path) -> None:
     """Write a predictor; see :meth:`Predictor.save`."""
+    has_certainty = predictor.certainty != Certainty()
     facts = {
-        "version": VERSION,
+        "version": VERSION if has_certainty else PLAIN_VERSION,
         "model": get_file_config(predictor.model),
         "card": card_to_dict(predictor.card),
         "table": None if predictor.schema is None else _to_dict(predictor.schema),
         "observed": predictor.observed,
     }
+    if has_certainty:
+        facts["certainty"] = predictor.certainty.to_dict()
     write_tensor_file(path, KIND, collect_tensors(predictor.model), facts)
 
 
@@ -88,13 +93,20 @@ def load_predictor(path: str | Path) -> Predictor:
         if schema is not None:
             _check_agreement(card, schema)
         model, observed = facts["model"], bool(facts["observed"])
+        certainty = None
+        if "certainty" in facts:
+            certainty = Certainty.from_dict(facts["certainty"], card.target_size)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         why = error if isinstance(error, TauflowError) else repr(error)
         raise ModelFileError(
             f"{path} is damaged, or from another version of tauflow ({why}). {_ADVICE}"
         ) from error
     predictor = Predictor(
-        build_module(path, tensors, model).eval(), card, schema, observed=observed
+        build_module(path, tensors, model).eval(),
+        card,
+        schema,
+        observed=observed,
+        certainty=certainty,
     )
     if why := _find_failure(predictor):
         raise ModelFileError(

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tauflow._internal.optional_deps import require
 from tauflow.data.table.options import BOOLEAN_LABELS, FLOAT_LABELS, INTEGER_LABELS
@@ -13,6 +12,8 @@ from tauflow.data.table.schema import Schema
 from tauflow.data.table.table import Floats, Indices
 from tauflow.data.table.times import UNITS
 from tauflow.data.table.transform import NewTable
+
+from .answer_form import Answer, AnswerForm, make_tidy_frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -24,17 +25,22 @@ _MAX_PLACES = 300
 
 
 def make_prediction_frame(
-    outputs: Tensor, new_table: NewTable, schema: Schema, first: int, last: int, *, proba: bool
+    answer: Answer,
+    new_table: NewTable,
+    schema: Schema,
+    first: int,
+    last: int,
+    form: AnswerForm,
 ) -> "DataFrame":
     """Return the answers for sequences ``first`` to before ``last`` of a table.
 
     Args:
-        outputs: classes, (B,) or (B, T); or probabilities of them, or values, (B, O) or (B, T, O).
+        answer: classes, probabilities or values, and what goes with them.
         new_table: the table.
         schema: what is known of the one that the model was trained on.
         first: number of the first sequence.
         last: number after that of the last one.
-        proba: whether ``outputs`` says how likely each class is.
+        form: what was asked for.
 
     Raises:
         ArgumentError: two columns would have one name, of a table that an older version learned.
@@ -47,10 +53,12 @@ def make_prediction_frame(
     before: list[Any] = []
     if schema.id is not None:
         before.append(new_table.table.get_original(schema.id, rows))
-    values = outputs.numpy()
+    told = None if answer.decisions is None else answer.decisions.numpy()
+    columns = [answer.values.numpy(), *(values.numpy() for _, values in answer.extras)]
     if schema.per_step:
         before.append(_get_times(new_table, schema.time, rows, part.times))
-        values = values[part.valid()]
+        columns = [values[part.valid()] for values in columns]
+        told = None if told is None else told[part.valid()]
     elif schema.horizon:
         before.append(_get_times(new_table, schema.time, rows, part.times[places]))
     if new_table.lead_times is not None and schema.horizon:
@@ -60,17 +68,23 @@ def make_prediction_frame(
             before.append(_add_lead_time(latest, later, schema))
     elif new_table.lead_times is not None:
         before.append(_add_lead_time(before[-1], new_table.lead_times[rows], schema))
-    if schema.y_scale is None and not proba:
-        names: tuple[str, ...] = schema.targets[:1]
-        predicted = [get_classes(schema)[values]]
+    is_class, shows_all = schema.y_scale is None, form.proba or form.tidy
+    names: tuple[str, ...] = schema.outputs
+    if is_class and not shows_all:
+        names, predicted = schema.targets[:1], [get_classes(schema)[columns[0]]]
     else:
         digits = _DIGITS_OF_DOUBLE if new_table.x.dtype == np.float64 else _DIGITS
-        names = schema.outputs
-        predicted = list(values.T if proba else _round_to_precision(values, schema, digits).T)
+        shown = [one if is_class else _round_to_precision(one, schema, digits) for one in columns]
+        predicted = [one[:, place] for place in range(len(names)) for one in shown]
+        words = ["", *(f" {word}" for word, _ in answer.extras)]
+        names = tuple(f"{name}{word}" for name in names for word in words)
     in_front = list_key_columns(schema, has_lead_times=new_table.lead_times is not None)
     check_distinct_columns(in_front, names)
     frame = pandas.DataFrame(dict(enumerate([*before, *predicted])))
-    return frame.set_axis([*in_front, *names], axis=1)
+    frame = frame.set_axis([*in_front, *names], axis=1)
+    if not form.tidy:
+        return frame
+    return make_tidy_frame(frame, in_front, schema, form.interval, told)
 
 
 def round_to_scale(values: Floats, scale: float) -> Floats:

@@ -11,16 +11,19 @@ from torch import Tensor, nn
 
 from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
-from tauflow.batch import SequenceBatch, promote_to_float32
+from tauflow.batch import SequenceBatch
 from tauflow.cells.base import first_parameter
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.schema import Schema
 from tauflow.data.table.transform import BATCH_SIZE, NewTable, read_new_table
 from tauflow.errors import ArgumentError, TauflowError
+from tauflow.evaluation.certainty import Certainty, fit_certainty
+from tauflow.evaluation.thresholds import Rule
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.metrics import predict as predict_batch
 from tauflow.training.resolve_metric import AnyScore
 
+from .answer_form import SPREAD, Answer, AnswerForm, compute_extras, make_class_answer
 from .predictions import make_prediction_frame
 
 if TYPE_CHECKING:
@@ -49,6 +52,7 @@ class Predictor:
         observed: whether the batches that the model was trained on said which features were
             missing, rather than inputs, or nobody. A model that says ``uses_observed = True``, as
             tauflow's do where they take that mask, is told in any case.
+        certainty: what was learned from the validation part, see :meth:`from_data`.
     """
 
     def __init__(
@@ -58,13 +62,48 @@ class Predictor:
         schema: Schema | None = None,
         *,
         observed: bool = False,
+        certainty: Certainty | None = None,
     ) -> None:
         self.model, self.card, self.schema, self.observed = model, card, schema, observed
+        self.certainty = Certainty() if certainty is None else certainty
 
     @classmethod
-    def from_data(cls, model: nn.Module, data: TaskData) -> "Predictor":
-        """Return the predictor of a model that was trained on ``data``."""
-        return cls(model, data.card, data.schema, observed=data.train.observed is not None)
+    def from_data(
+        cls,
+        model: nn.Module,
+        data: TaskData,
+        *,
+        calibrate: str | None = None,
+        threshold: Rule | None = None,
+        intervals: bool = False,
+        positive: int = 1,
+    ) -> "Predictor":
+        """Return the predictor of a model that was trained on ``data``.
+
+        Args:
+            model: the model.
+            data: what it was trained on; from the validation part is learned what follows.
+            calibrate: ``"temperature"`` or ``"isotonic"``: how probabilities are corrected, see
+                :func:`tauflow.evaluation.calibrate`.
+            threshold: a probability, or how it is chosen, see
+                :func:`tauflow.evaluation.choose_threshold`: the class ``positive`` is told from
+                that probability on. By default the most likely class is.
+            intervals: whether intervals of values are made, see
+                :class:`tauflow.evaluation.Conformal`.
+            positive: number of the class that the threshold is of, 0 or 1.
+
+        Raises:
+            ArgumentError: there is no validation part, or targets are of another kind.
+        """
+        model, certainty = fit_certainty(
+            *(model, data),
+            calibrate=calibrate,
+            threshold=threshold,
+            intervals=intervals,
+            positive=positive,
+        )
+        observed = data.train.observed is not None
+        return cls(model, data.card, data.schema, observed=observed, certainty=certainty)
 
     def __repr__(self) -> str:
         return f"Predictor({type(self.model).__name__} on {self.card.name!r}, {self.card.task})"
@@ -73,6 +112,9 @@ class Predictor:
         self,
         data: Any,
         *,
+        interval: float | None = None,
+        spread: bool = False,
+        tidy: bool = False,
         lead_time: float | None = None,
         delimiter: str | None = None,
         decimal: str | None = None,
@@ -88,6 +130,14 @@ class Predictor:
         Args:
             data: a table as :func:`tauflow.data.from_table` takes it, or the path of a CSV file,
                 with the columns of the one that the model was trained on; or batches of sequences.
+            interval: share of values, such as 0.9, that intervals are to hold: their ends are two
+                columns more after each value, ``"x low"`` and ``"x high"``.
+            spread: whether a column more, ``"x std"``, holds the standard deviation over the
+                members of an ensemble.
+            tidy: one row for each id, time and target, and of intervals for each ``quantile``, of
+                which that of the prediction itself is empty; of classes one row for each class,
+                with its probability and whether it is the one that is told. Times are those that
+                answers are for, and dates are of pandas.
             lead_time: see :meth:`read_table`.
             delimiter: of the cells of a CSV file; by default that of the training.
             decimal: ``"."`` or ``","``, before the decimals of numbers that are text; by default
@@ -96,7 +146,8 @@ class Predictor:
         Returns:
             Of a table a data frame of pandas; of a batch a tensor, classes, or 0 and 1 of a binary
             task, (B,) or (B, T); else values, (B, O) or (B, T, O). Entries at padding mean nothing;
-            of no sequences, such as ``batch[:0]``, B is 0.
+            of no sequences, such as ``batch[:0]``, B is 0. With ``interval`` or ``spread`` there is
+            one more axis: the value, then the ends, then the standard deviation.
 
         Raises:
             ArgumentError: the model was trained on no table, and ``data`` is no batch;
@@ -106,12 +157,14 @@ class Predictor:
             DataError: a cell, named by row and column, does not hold what it should.
             TimeError: times run backwards, or are dates here and numbers there.
         """
-        return self._predict(data, False, lead_time, delimiter, decimal)
+        form = AnswerForm(interval=interval, spread=spread, tidy=tidy)
+        return self._predict(data, form, lead_time, delimiter, decimal)
 
     def predict_proba(
         self,
         data: Any,
         *,
+        spread: bool = False,
         lead_time: float | None = None,
         delimiter: str | None = None,
         decimal: str | None = None,
@@ -125,7 +178,8 @@ class Predictor:
         Raises:
             ArgumentError: the task has no classes; else as of :meth:`predict`.
         """
-        return self._predict(data, True, lead_time, delimiter, decimal)
+        form = AnswerForm(proba=True, spread=spread)
+        return self._predict(data, form, lead_time, delimiter, decimal)
 
     def read_table(
         self,
@@ -152,21 +206,27 @@ class Predictor:
         )
 
     def iter_predictions(
-        self, new_table: NewTable, *, proba: bool = False
+        self, new_table: NewTable, *, proba: bool = False, **form: Any
     ) -> Iterator["DataFrame"]:
         """Yield the answers for each of ``read.pieces()``: what a large table needs of memory.
 
         Args:
             new_table: what :meth:`read_table` returned.
             proba: whether to answer as :meth:`predict_proba` does, and not as :meth:`predict`.
+            **form: ``interval``, ``spread`` and ``tidy``, as for :meth:`predict`.
         """
+        asked = AnswerForm(proba=proba, **form)
+        asked.check(self.card, self.certainty)
+        return self._iter_frames(new_table, asked)
+
+    def _iter_frames(self, new_table: NewTable, form: AnswerForm) -> Iterator["DataFrame"]:
         assert self.schema is not None
         for first, last in new_table.plan_batches():
             batch = new_table.batch(first, last)
             batch = replace(batch, x=batch.x.to(self.dtype))
-            found = self._predict_batch(batch, proba=proba)
+            found = self._predict_batch(batch, form)
             try:
-                yield make_prediction_frame(found, new_table, self.schema, first, last, proba=proba)
+                yield make_prediction_frame(found, new_table, self.schema, first, last, form)
             except TauflowError:
                 raise
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -298,17 +358,19 @@ class Predictor:
     def _predict(
         self,
         data: Any,
-        proba: bool,
+        form: AnswerForm,
         lead_time: float | None,
         delimiter: str | None,
         decimal: str | None,
     ) -> "Tensor | DataFrame":
+        form.check(self.card, self.certainty)
         if isinstance(data, SequenceBatch):
             pieces = range(0, max(1, len(data)), BATCH_SIZE)  # of no sequences an empty answer
-            return torch.cat([self._predict_batch(data[s : s + BATCH_SIZE], proba) for s in pieces])
+            answers = [self._predict_batch(data[s : s + BATCH_SIZE], form) for s in pieces]
+            return torch.cat([answer.stack() for answer in answers])
         pandas = require("pandas", extra="tables")
         read = self.read_table(data, lead_time=lead_time, delimiter=delimiter, decimal=decimal)
-        return pandas.concat(self.iter_predictions(read, proba=proba), ignore_index=True)
+        return pandas.concat(self._iter_frames(read, form), ignore_index=True)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -317,28 +379,23 @@ class Predictor:
         return torch.float32 if own is None or not own.is_floating_point() else own.dtype
 
     @torch.no_grad()
-    def _predict_batch(self, batch: SequenceBatch, proba: bool) -> Tensor:
+    def _predict_batch(self, batch: SequenceBatch, form: AnswerForm) -> Answer:
         """Return classes, how likely they are, or values, on the CPU."""
-        if proba and self.card.task == "regress":
-            raise ArgumentError(
-                f"the targets of {self.card.name!r} are values and no classes, so that there are "
-                "no probabilities of them. Call predict (leave out --proba)."
-            )
-        place = next(self.model.parameters(), torch.empty(0)).device
+        batch = batch.to(next(self.model.parameters(), torch.empty(0)).device)
+        task = self.card.task
         with evaluation_mode(self.model):
-            found = predict_batch(self.model, batch.to(place)).cpu()
-        if self.schema is not None:
-            self._check_shape(found, batch)
-        if self.card.task != "regress":
-            found = found.to(
-                promote_to_float32(found.dtype)
-            )  # probabilities have more digits than half
-        if self.card.task == "classify":
-            return found.softmax(-1) if proba else found.argmax(-1)
-        if self.card.task == "binary":
-            chance = found.sigmoid()
-            return torch.cat([1 - chance, chance], -1) if proba else (found > 0).long()
-        return found if self.schema is None else self.schema.unscale(found)
+            outputs = predict_batch(self.model, batch).cpu()
+            if self.schema is not None:
+                self._check_shape(outputs, batch)
+            extras = compute_extras(self.model, batch, outputs, form, task, self.certainty)
+        if task != "regress":
+            return make_class_answer(outputs, extras, form, task, self.certainty.threshold)
+        if self.schema is None:
+            return Answer(outputs, extras)
+        unscale, scale = self.schema.unscale, self.schema.y_scale
+        assert scale is not None
+        scaled = [(n, value * scale if n == SPREAD else unscale(value)) for n, value in extras]
+        return Answer(unscale(outputs), scaled)
 
     def _check_shape(self, outputs: Tensor, batch: SequenceBatch) -> None:
         """Raise :class:`ArgumentError` unless predictions are those that the data ask for."""

@@ -136,7 +136,7 @@ def compute_score_interval(
         counts = np.bincount(each, minlength=clusters.count)
         drawn = sample_cluster_counts(clusters.count)
         with np.errstate(invalid="ignore"):
-            return value, _compute_interval((drawn @ sums) / (drawn @ counts))
+            return value, compute_interval((drawn @ sums) / (drawn @ counts))
     resamples = min(RESAMPLES, max(50, _MAX_WEIGHTS // len(codes)))
     drawn = sample_cluster_counts(clusters.count)[:resamples]
     at_once = max(1, _WEIGHTS_PER_CHUNK // len(codes))
@@ -144,10 +144,11 @@ def compute_score_interval(
         score.whole(chosen, y, torch.from_numpy(drawn[first : first + at_once][:, codes]))
         for first in range(0, resamples, at_once)
     ]
-    return value, _compute_interval(torch.cat(found).numpy())
+    return value, compute_interval(torch.cat(found).numpy())
 
 
-def _compute_interval(scores: NDArray[np.float64]) -> Interval | None:
+def compute_interval(scores: NDArray[np.float64]) -> Interval | None:
+    """Return the middle 95 % of scores of resamples; ``None`` if most of them are NaN."""
     known: Sequence[float] = scores[~np.isnan(scores)].tolist()
     if 2 * len(known) < len(scores):
         return None

@@ -13,6 +13,7 @@ from torch import nn
 from tauflow._internal.locks import make_folder
 from tauflow.data.card import TaskData
 from tauflow.errors import CheckpointError
+from tauflow.evaluation.certainty import Certainty, fit_certainty
 from tauflow.export.files import PREDICTOR, get_file_config
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, build_model, set_horizon
@@ -22,11 +23,13 @@ from tauflow.training.class_weights import compute_class_weights
 from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE, disable_validation
 from tauflow.training.distributed import DistributedContext
 from tauflow.training.loggers import log_to
+from tauflow.training.metric_choice import get_positive_class
 from tauflow.training.recipe import Recipe
 
 from .baseline_comparison import TestScores, score_test_split
 from .baselines import score_baselines
-from .job import Say, parse_run_number, say_nothing, train_job
+from .job import Job, Say, parse_run_number, say_nothing, train_job
+from .members import CertaintyOptions, get_ensemble_directory, train_members
 from .results import RunRecord
 from .run_data import CsvFile, add_needed_indicators, load_run_data, load_table_file
 from .warm_start import warm_start_from_shorter_run
@@ -45,6 +48,7 @@ class TaskRun:
             cannot hold the model, which ``notes`` then say.
         notes: what else to say of the result.
         scores: on the test part, by all metrics that are shown; of tables.
+        certainty: a threshold and intervals, learned from the validation part.
         data: what was trained on.
         model: the trained model.
     """
@@ -54,6 +58,7 @@ class TaskRun:
     directory: Path
     notes: tuple[str, ...] = ()
     scores: TestScores | None = None
+    certainty: Certainty = field(default_factory=Certainty, repr=False)
     data: TaskData = field(kw_only=True, repr=False, compare=False)
     model: nn.Module = field(kw_only=True, repr=False, compare=False)
 
@@ -65,7 +70,9 @@ class TaskRun:
     @property
     def predictor(self) -> Predictor:
         """The model with what is known of its data, as :func:`tauflow.load_predictor` reads it."""
-        return Predictor.from_data(self.model, self.data)
+        plain = Predictor.from_data(self.model, self.data)
+        plain.certainty = self.certainty
+        return plain
 
 
 def run_task(
@@ -85,6 +92,7 @@ def run_task(
     device: str | None = None,
     log: Sequence[str] = (),
     callbacks: Sequence[AnyCallback] = (),
+    certainty: CertaintyOptions = CertaintyOptions(),  # noqa: B008  # frozen
     say: Say = say_nothing,
 ) -> TaskRun:
     """Train a model on a data set.
@@ -116,6 +124,7 @@ def run_task(
         device: where to train; by default the CPU.
         log: where else the numbers of every epoch go, see :func:`tauflow.training.log_to`.
         callbacks: told how training goes, see :func:`tauflow.training.train`.
+        certainty: ensembles, calibration, a threshold, intervals.
         say: called with what was understood of a CSV file, line by line, before training.
 
     Raises:
@@ -128,11 +137,12 @@ def run_task(
         BusyError: the run to resume is still going on.
     """
     get_model_info(model)  # refuse an unknown name before data are loaded
-    spec = ModelSpec(model, hidden_size, options=dict(options or {}))
+    spec = ModelSpec(model, hidden_size, spread=certainty.spread, options=dict(options or {}))
     found = load_run_data(source, spec, data_dir, dataset_options, metrics, say)
     data, card = found.data, found.data.card
     if data.valid is None:
         recipe = disable_validation(recipe)
+    certainty.check(data)
     job = found.make_job(spec, recipe, seed)
     ranks = DistributedContext.current()
     if ranks.is_main:
@@ -141,28 +151,40 @@ def run_task(
         )  # another will be trained, from the seed
 
     def begin() -> Path:
-        if resume:
+        if resume and certainty.ensemble == 1:
             warm_start_from_shorter_run(job, data, runs_dir)
-        return choose_run_directory(job.directory(runs_dir), resume=resume)
+        base = get_ensemble_directory(job.directory(runs_dir), certainty.ensemble)
+        return choose_run_directory(base, resume=resume)
 
     directory = ranks.on_rank_zero(begin)
     with _remove_if_not_started(directory, is_new=not resume and ranks.is_main):
-        logs = [log_to(k, directory, name=directory.name, config=job.config) for k in log]
-        record, trained = train_job(
-            *(job, data),
-            run_dir=directory,
-            resume=resume,
-            progress=progress,
-            device=device,
-            callbacks=[*callbacks, *logs],
-        )
+
+        def train_one(one: Job, folder: Path) -> tuple[RunRecord, Any]:
+            logs = [log_to(k, folder, name=folder.name, config=one.config) for k in log]
+            return train_job(
+                *(one, data),
+                run_dir=folder,
+                resume=resume,
+                progress=progress,
+                device=device,
+                callbacks=[*callbacks, *logs],
+            )
+
+        record, trained, notes = train_members(job, data, certainty.ensemble, directory, train_one)
+    trained, learned = fit_certainty(
+        *(trained, data),
+        calibrate=certainty.calibrate,
+        threshold=certainty.threshold,
+        intervals=certainty.makes_intervals(data),
+        positive=get_positive_class(data),
+    )
     if data.schema is None or not ranks.is_main:
         scores, trivial = None, score_baselines(found.baseline_data, card.metric)
     else:
         scores = score_test_split(trained, data, found.baseline_data, found.shown, record.row)
         trivial = [(one.name, one.monitored_score) for one in scores.baselines]
-    weights = _describe_class_weights(recipe, data)
-    run = TaskRun(record, trivial, directory, weights, scores, data=data, model=trained)
+    notes = (*notes, *_describe_class_weights(recipe, data))
+    run = TaskRun(record, trivial, directory, notes, scores, learned, data=data, model=trained)
     lost = _save_predictor(run) if ranks.is_main else ()
     return replace(run, notes=(*run.notes, *lost))
 
@@ -236,7 +258,7 @@ def _remove_if_not_started(directory: Path, *, is_new: bool) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if is_new and not (directory / "run.json").exists():
+        if is_new and not any(directory.rglob("run.json")):
             shutil.rmtree(directory, ignore_errors=True)
         raise
 

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from tauflow._internal.checks import shape_error
 from tauflow.errors import DataError
 
+_NUM_BINS = 10
 DatasetMetric = Callable[..., Tensor]
 """Maps predictions (N, O), targets, and weights that may be left out, to a score."""
 
@@ -135,6 +136,49 @@ def balanced_accuracy_score(true_positives: Tensor, predicted: Tensor, actual: T
     As :func:`sklearn.metrics.balanced_accuracy_score`.
     """
     return (true_positives / actual).nanmean(-1)
+
+
+def expected_calibration_error(
+    probability: Tensor, outcome: Tensor, weight: Tensor | None = None
+) -> Tensor:
+    """Return how far probabilities lie from the shares that come true, on average over entries.
+
+    Entries are put into ten bins of equal width by their probability; of each the difference
+    between the mean probability and the share of outcomes counts by its entries (Guo et al. 2017,
+    "On Calibration of Modern Neural Networks").
+
+    Args:
+        probability: (N,), from 0 to 1.
+        outcome: (N,) bool, whether it came true.
+        weight: (N,) or (R, N), how much each counts; by default all alike.
+
+    Returns:
+        The error, or one for each weighting; NaN if a probability is.
+    """
+    each = _prepare_weights(weight, probability)
+    if bool(probability.isnan().any()):
+        return each.new_full(each.shape[:-1], math.nan)
+    place = (probability * _NUM_BINS).long().clamp(max=_NUM_BINS - 1)
+    excess = each * (probability.to(each.dtype) - outcome.to(each.dtype))
+    bins = F.one_hot(place, _NUM_BINS).to(each.dtype)
+    return (excess @ bins).abs().sum(-1) / each.sum(-1)
+
+
+def calibration_of_classes(prediction: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Return the calibration error of logits (N, C): that of the most likely class.
+
+    Of two classes it is that of the second one.
+    """
+    probabilities = prediction.softmax(-1)
+    if prediction.shape[-1] == 2:
+        return expected_calibration_error(probabilities[:, 1], y == 1, weight)
+    highest, told = probabilities.max(-1)
+    return expected_calibration_error(highest, y == told, weight)
+
+
+def calibration_of_logit(prediction: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Return the calibration error of single logits (N, 1) and targets 0 and 1."""
+    return expected_calibration_error(prediction[:, 0].sigmoid(), y > 0.5, weight)
 
 
 def from_class_counts(score: Callable[[Tensor, Tensor, Tensor], Tensor]) -> DatasetMetric:

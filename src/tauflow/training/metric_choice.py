@@ -23,8 +23,8 @@ RARE_SHARE = 0.3
 SINGLE_CLASS_METRICS = frozenset({"average_precision", "f1"})
 """Metrics of which the scores of two classes differ."""
 _TARGET_KINDS = {"regress": "values", "classify": "classes", "binary": "binary"}
-_RARE_CLASS_METRICS = ("auroc", "average_precision", "brier", "accuracy")
-_BINARY_METRICS = ("accuracy", "auroc", "brier")
+_RARE_CLASS_METRICS = ("auroc", "average_precision", "brier", "ece", "accuracy")
+_BINARY_METRICS = ("accuracy", "auroc", "brier", "ece")
 _MULTICLASS_METRICS = ("accuracy", "balanced_accuracy", "log_loss")
 _REGRESSION_METRICS = ("rmse", "mae", "r2")
 

@@ -18,6 +18,8 @@ from .dataset_metrics import (
     area_under_roc,
     average_precision,
     balanced_accuracy_score,
+    calibration_of_classes,
+    calibration_of_logit,
     f1_score,
     from_binary_logit,
     from_class_counts,
@@ -103,6 +105,10 @@ METRICS: Registry[Score] = Registry(
         "binary_log_loss": Score("binary_log_loss", "binary", binary_cross_entropy),
         "brier": Score("brier", "classes", score_brier),
         "binary_brier": Score("binary_brier", "binary", score_binary_brier),
+        "ece": Score("ece", "classes", whole=calibration_of_classes, supports_weights=True),
+        "binary_ece": Score(
+            "binary_ece", "binary", whole=calibration_of_logit, supports_weights=True
+        ),
         **_make_score_pair(
             "auroc",
             from_class_logits(area_under_roc),

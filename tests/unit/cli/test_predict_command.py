@@ -82,3 +82,26 @@ def test_a_refused_file_leaves_the_old_answers(call, trained, tmp_path):
     assert "row 3, column 'hours' holds 1, before 2" in failed.output
     assert "--sort" not in failed.output  # which this command does not take
     assert (tmp_path / "answers.csv").read_text() == "old"
+
+
+def test_intervals_spreads_and_tidy_rows(call, tmp_path):
+    rows = [("patient", "hours", "a", "dose")]
+    rows += [(p, hour, p % 5 + hour, p % 5 + 0.1 * hour) for p in range(60) for hour in (0, 1, 3)]
+    with (tmp_path / "visits.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    words = ["--csv", "visits.csv", "--id", "patient", "--time", "hours", "--target", "dose"]
+    small = ["--model", "gru", "--hidden-size", 2, "--epochs", 1, "--ensemble", 2]
+    printed = call("run", *words, *small, "--intervals", "gaussian").output
+    run = re.search(r"^Run: +(.*)$", printed, re.MULTILINE)[1]
+    assert "seeds 0 to 1" in printed
+    (tmp_path / "new.csv").write_text("patient,hours,a\nx,0,1\nx,2,3\n")
+    words = ["predict", run, "--csv", "new.csv"]
+    header, *answers = call(*words, "--interval", 80, "--spread").stdout.splitlines()
+    assert header == "patient,hours,dose,dose low,dose high,dose std"
+    assert len(answers) == 2
+    header, *answers = call(*words, "--interval", 80, "--tidy").stdout.splitlines()
+    assert header == "patient,hours,target,quantile,value"
+    assert [line.split(",")[3] for line in answers] == ["0.1", "", "0.9"] * 2
+    assert "Give 90 for 90 %" in call(*words, "--interval", 0.9, code=1).output
+    assert "is no rule" in call("run", *words[2:], "--threshold", "best", code=1).output
+    assert "tauflow" not in call("show", run).output.splitlines()[0]

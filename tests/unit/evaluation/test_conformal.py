@@ -9,7 +9,7 @@ from sklearn.metrics import mean_pinball_loss
 
 from tauflow import CfC, Recipe, SequenceModel, train
 from tauflow.batch import SequenceBatch
-from tauflow.errors import ArgumentError, DataError, OptionError
+from tauflow.errors import ArgumentError, OptionError
 from tauflow.evaluation import Conformal
 from tauflow.evaluation.conformal import fit_conformal
 from tauflow.models.spread import QUANTILE_LEVELS
@@ -68,8 +68,9 @@ def test_missing_targets_do_not_count_and_each_output_has_its_own_margin():
     assert conformal.counts == (3, 2)
     _, high = conformal.interval(np.zeros((1, 2)), 0.5)
     assert high.tolist() == [[2.0, 30.0]]
-    with pytest.raises(DataError, match="output 1 has no target"):
-        Conformal.fit(np.zeros((3, 2)), np.where(np.arange(2) == 1, np.nan, y))
+    without = Conformal.fit(np.zeros((3, 2)), np.where(np.arange(2) == 1, np.nan, y))
+    with pytest.raises(ArgumentError, match="and there were 0"):
+        without.interval(np.zeros((1, 2)), 0.5)
 
 
 @pytest.mark.parametrize("level", [0, 1, 90, True, "0.9", math.nan])

@@ -211,8 +211,8 @@ def test_what_is_no_predictor(tmp_path, runs):
         tauflow.load(folder / "predictor.safetensors")
     with pytest.raises(ModelFileError, match=r"load_predictor\(its folder\)"):
         tauflow.load(folder / "best.safetensors")
-    write_tensor_file(tmp_path / "new", "predictor", {}, {"version": 3})
-    with pytest.raises(ModelFileError, match="of version 3, and this tauflow reads up to 2"):
+    write_tensor_file(tmp_path / "new", "predictor", {}, {"version": 4})
+    with pytest.raises(ModelFileError, match="of version 4, and this tauflow reads up to 3"):
         tauflow.load_predictor(tmp_path / "new")
     write_tensor_file(tmp_path / "odd", "predictor", {}, {"version": 1, "card": {"name": 3}})
     with pytest.raises(ModelFileError, match="is damaged, or from another version"):

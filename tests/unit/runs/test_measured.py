@@ -42,10 +42,10 @@ def test_a_rare_class_is_judged_by_areas(share, rare, names, per_step):
     found = choose_metrics(data_of(table(share, names=names, per_step=per_step), per_step=per_step))
     if not rare:
         assert (found.monitor, found.notes) == ("accuracy", ())
-        assert found.shown == ("accuracy", "auroc", "brier")
+        assert found.shown == ("accuracy", "auroc", "brier", "ece")
         return
     assert found.monitor == "auroc"
-    assert found.shown == ("auroc", "average_precision", "brier", "accuracy")
+    assert found.shown == ("auroc", "average_precision", "brier", "ece", "accuracy")
     (note,) = found.notes
     assert f"{names[share < 0.5]!r} is rare" in note
     assert "AUROC takes the place of accuracy" in note
@@ -118,7 +118,7 @@ def test_a_part_of_one_class_leaves_areas_out(part):
         schema=data.schema,
     )
     found = choose_metrics(data)
-    assert (found.monitor, found.shown) == ("accuracy", ("brier", "accuracy"))
+    assert (found.monitor, found.shown) == ("accuracy", ("brier", "ece", "accuracy"))
     assert "holds one class alone" in found.notes[0]
     with pytest.raises(DataError, match=r"auroc: the targets of the .* data are all negative"):
         choose_metrics(data, ["accuracy", "auroc"])

@@ -141,7 +141,7 @@ def test_only_errors_are_better_when_lower():
     lower = {name for name, metric in METRICS.items() if not metric.higher_is_better}
     assert lower == {
         *("mse", "rmse", "mae", "huber", "cross_entropy", "bce", "brier", "binary_brier"),
-        *("log_loss", "binary_log_loss"),
+        *("log_loss", "binary_log_loss", "ece", "binary_ece"),
     }
 
 

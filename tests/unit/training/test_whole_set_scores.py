@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from sklearn import metrics as sk
+from sklearn.calibration import calibration_curve
 from test_scores import Echo
 from torch import nn
 
@@ -19,8 +21,17 @@ SKLEARN = {
     "f1": lambda y, logit: sk.f1_score(y, logit > 0),
     "balanced_accuracy": lambda y, logit: sk.balanced_accuracy_score(y, logit > 0),
     "brier": lambda y, logit: sk.brier_score_loss(y, torch.sigmoid(logit)),
+    "ece": lambda y, logit: calibration_error(y, logit),
     "log_loss": lambda y, logit: sk.log_loss(y, torch.sigmoid(logit)),
 }
+
+
+def calibration_error(y, logit):
+    """Return it by the bins of scikit-learn, of equal width."""
+    p = torch.sigmoid(logit).numpy()
+    true, told = calibration_curve(y, p, n_bins=10)
+    counts = np.histogram(p, np.linspace(0, 1, 11))[0]
+    return np.average(abs(true - told), weights=counts[counts > 0])
 
 
 def example(seed, *, binary, count=60, ties=False):

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow._internal.sanitize import replace_control_characters
+from tauflow.evaluation.thresholds import Threshold
 from tauflow.plotting.palette import BLUE, COLOURS, GREY, INK
 from tauflow.plotting.report_figure import report_figure, to_data_uri
 
@@ -53,14 +54,18 @@ def compute_calibration_curve(
     )
 
 
-def plot_classes(predictions: SamplePredictions, names: tuple[str, ...]) -> list[ReportPlot]:
-    """Draw what a model makes of the classes of the test part."""
+def plot_classes(
+    predictions: SamplePredictions, names: tuple[str, ...], threshold: Threshold | None = None
+) -> list[ReportPlot]:
+    """Draw what a model makes of the classes of the test part, told by a threshold if given."""
     probabilities, truth = predictions.predicted.double().numpy(), predictions.truth.numpy()
     with report_figure((9.6, 3.4)) as canvas:
         left, middle, right = canvas.subplots(1, 3, gridspec_kw={"wspace": 0.08})
-        _plot_confusion(
-            left, compute_confusion_matrix(truth, probabilities.argmax(1), len(names)), names
-        )
+        told = probabilities.argmax(1)
+        if threshold is not None:
+            above = probabilities[:, threshold.positive] >= threshold.value
+            told = np.where(above, threshold.positive, 1 - threshold.positive)
+        _plot_confusion(left, compute_confusion_matrix(truth, told, len(names)), names)
         _plot_roc(middle, probabilities, truth, names)
         _plot_calibration(right, probabilities, truth, names)
         uri = to_data_uri(canvas)

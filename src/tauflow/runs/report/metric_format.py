@@ -30,6 +30,7 @@ def get_display_scale(metric: str) -> float:
 def format_metric_name(metric: str) -> str:
     """Return the metric's name as a heading."""
     names = {"mse": "mean squared error", "auroc": "area under the ROC curve", "f1": "F1 score"}
-    names |= {f"binary_{name}": names[name] for name in ("auroc", "f1")}
+    names["ece"] = "expected calibration error"
+    names |= {f"binary_{name}": names[name] for name in ("auroc", "f1", "ece")}
     name = names.get(metric, metric.replace("_", " "))
     return f"{name}, %" if metric in PERCENT_METRICS else name

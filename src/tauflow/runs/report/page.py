@@ -16,6 +16,7 @@ from tauflow.sequence import SequenceModule
 from tauflow.training.metrics import METRICS
 
 from . import score_table
+from .certainty_sections import list_certainty
 from .class_plots import plot_classes
 from .document import Pairs, collect_environment, render_template, write_report
 from .example_sequences import predict_examples
@@ -144,9 +145,16 @@ def _add_table_sections(page: Page, run: TaskRun, schema: Schema) -> Page:
     is_class = schema.y_scale is None
     return replace(
         page,
-        pictures=[*(plot_classes(found, schema.outputs) if is_class else []), *page.pictures],
+        pictures=[
+            *(plot_classes(found, schema.outputs, run.certainty.threshold) if is_class else []),
+            *page.pictures,
+        ],
         understood=describe_columns(run.data),
-        listings=[*list_target_errors(found, run.data), *list_worst_ids(found, run.data)],
+        listings=[
+            *list_certainty(run),
+            *list_target_errors(found, run.data),
+            *list_worst_ids(found, run.data),
+        ],
         command=make_predict_command(run),
         needed=describe_needed_columns(run.data),
     )

@@ -2,14 +2,10 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from tauflow.data.card import TaskData
-from tauflow.training.eval_mode import evaluation_mode
-from tauflow.training.metrics import predict
-
-_BATCH_SIZE = 512
+from tauflow.evaluation.outputs import collect_outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,30 +23,12 @@ class SamplePredictions:
     sequence_index: Tensor
 
 
-@torch.no_grad()
 def predict_samples(model: nn.Module, data: TaskData) -> SamplePredictions:
     """Return what a model makes of the test part of a user's own table."""
     schema, card = data.schema, data.card
     assert schema is not None
-    parts = []
-    for first in range(0, len(data.test), _BATCH_SIZE):
-        batch = data.test[first : first + _BATCH_SIZE]
-        with evaluation_mode(model):
-            found = predict(model, batch)
-        owners = first + torch.arange(len(batch))
-        y = batch.y
-        if card.task == "classify":
-            found = found.softmax(-1)
-        else:
-            found, y = schema.unscale(found), schema.unscale(y)
-        if card.per_step:
-            counts = batch.mask if batch.y_mask is None else batch.y_mask
-            counts = torch.ones(found.shape[:2], dtype=torch.bool) if counts is None else counts
-            if counts.ndim == 3:
-                y, counts = y.masked_fill(~counts, torch.nan), counts.any(-1)
-            owners = owners[:, None].expand(counts.shape)[counts]
-            found, y = found[counts], y[counts]
-        elif (known := batch.sequence_target_mask) is not None:
-            y = y.masked_fill(~known, torch.nan)
-        parts.append((found, y, owners))
-    return SamplePredictions(*map(torch.cat, zip(*parts, strict=True)))
+    found = collect_outputs(model, data.test, per_step=card.per_step)
+    if card.task == "classify":
+        return SamplePredictions(found.prediction.softmax(-1), found.y, found.sequence_index)
+    predicted, truth = schema.unscale(found.prediction), schema.unscale(found.y)
+    return SamplePredictions(predicted, truth, found.sequence_index)

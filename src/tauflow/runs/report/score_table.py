@@ -11,6 +11,7 @@ from .metric_format import format_metric_name, format_score, get_display_scale
 _SHORT_NAMES = {
     "auroc": "AUROC",
     "brier": "Brier score",
+    "ece": "calibration error",
     "rmse": "RMSE",
     "mse": "MSE",
     "mae": "MAE",

@@ -1,0 +1,155 @@
+"""What is learned from the validation part beside a model: a threshold, and intervals."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from tauflow._internal.checks import find_type_mismatch
+from tauflow.data.card import TaskData
+from tauflow.errors import ArgumentError, DataError
+from tauflow.training.score import get_valid_targets
+
+from .calibration import calibrate as calibrate_model
+from .conformal import Conformal, fit_conformal
+from .outputs import collect_outputs, compute_probabilities
+from .thresholds import Rule, Threshold, check_threshold, choose_threshold, describe_rule
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """What is known of how sure the answers of a model are.
+
+    Args:
+        threshold: from which probability on the positive class is told; ``None``: the most likely
+            class is.
+        conformal: how far targets lay from predictions; ``None`` without intervals.
+    """
+
+    threshold: Threshold | None = None
+    conformal: Conformal | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as data that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any], outputs: int) -> "Certainty":
+        """Return what :meth:`to_dict` described, of a model with so many outputs.
+
+        Raises:
+            TypeError, ValueError: it is no such thing.
+        """
+        threshold, conformal = facts["threshold"], facts["conformal"]
+        found = cls(
+            None if threshold is None else _build(Threshold, threshold),
+            None if conformal is None else _build(Conformal, conformal),
+        )
+        if found.threshold is not None and found.threshold.positive not in (0, 1):
+            raise ValueError("the positive class of a threshold is 0 or 1")
+        if found.conformal is not None:
+            found.conformal.check(outputs)
+        return found
+
+
+def _build(kind: Any, facts: Mapping[str, Any]) -> Any:
+    values = {name: _to_tuples(value) for name, value in facts.items()}
+    if wrong := find_type_mismatch(kind.__init__, values):
+        raise TypeError(wrong)
+    return kind(**values)
+
+
+def _to_tuples(value: Any) -> Any:
+    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
+
+
+def check_certainty_options(
+    data: TaskData, calibrate: str | None, threshold: Rule | None, intervals: bool = False
+) -> None:
+    """Refuse options that the data cannot serve, before hours of training.
+
+    Raises:
+        ArgumentError: there is no validation part to learn from; or the task has no classes, or
+            more than two, or no values.
+        DataError: the validation part holds one class alone.
+    """
+    card = data.card
+    if threshold is not None:
+        check_threshold(threshold)
+        if card.task == "regress" or (card.task == "classify" and card.target_size != 2):
+            what = "values" if card.task == "regress" else f"{card.target_size} classes"
+            raise ArgumentError(
+                f"threshold={threshold!r} decides between two classes, and the targets of "
+                f"{card.name!r} are {what}. Leave it out."
+            )
+    if calibrate is not None and card.task == "regress":
+        raise ArgumentError(
+            f"calibrate={calibrate!r} is for probabilities of classes, and the targets of "
+            f"{card.name!r} are values. Leave it out."
+        )
+    if intervals and card.task != "regress":
+        raise ArgumentError(
+            f"intervals are of values, and the targets of {card.name!r} are classes, whose "
+            "probabilities say how sure a prediction is."
+        )
+    learns = {
+        "calibrate": calibrate is not None,
+        "threshold": isinstance(threshold, str | Mapping),
+        "intervals": intervals,
+    }
+    wanted = [name for name, is_learned in learns.items() if is_learned]
+    if wanted and data.valid is None:
+        raise ArgumentError(
+            f"{wanted[0]} is learned from validation data, and {card.name!r} has none. Give it a "
+            "validation part."
+        )
+    if wanted and card.task != "regress" and data.valid is not None:
+        present = get_valid_targets(data.valid).round().unique()
+        if len(present) < 2:
+            raise DataError(
+                f"{wanted[0]} is learned from validation data, and those of {card.name!r} hold one "
+                "class alone. Give a larger validation part, or another seed of the split."
+            )
+
+
+def fit_certainty(
+    model: nn.Module,
+    data: TaskData,
+    *,
+    calibrate: str | None = None,
+    threshold: Rule | None = None,
+    intervals: bool = False,
+    positive: int = 1,
+) -> tuple[nn.Module, Certainty]:
+    """Learn from the validation part how sure the answers of a model are.
+
+    Args:
+        model: trained on the training part.
+        data: a data set.
+        calibrate: ``"temperature"``, ``"isotonic"`` or ``None``, see :func:`calibrate`.
+        threshold: a rule or a number, see :func:`choose_threshold`; ``None`` for none.
+        intervals: whether to make conformal intervals.
+        positive: number of the class that the threshold is of.
+
+    Returns:
+        The model, calibrated if that was asked for, and what else was learned.
+    """
+    check_certainty_options(data, calibrate, threshold, intervals)
+    card, valid = data.card, data.valid
+    options: dict[str, Any] = {"per_step": card.per_step}
+    if calibrate is not None and valid is not None:
+        model = calibrate_model(model, valid, calibrate, task=card.task, **options).eval()
+    chosen, conformal = None, None
+    if isinstance(threshold, str | Mapping) and valid is not None:
+        found = collect_outputs(model, valid, **options)
+        probability = compute_probabilities(found.prediction.double(), card.task)[:, positive]
+        is_positive = found.y.flatten().round().numpy() == positive
+        value = choose_threshold(is_positive, probability.numpy(), threshold)
+        chosen = Threshold(value, positive, describe_rule(threshold))
+    elif threshold is not None:
+        chosen = Threshold(float(np.asarray(threshold)), positive, describe_rule(threshold))
+    if intervals and valid is not None:
+        conformal = fit_conformal(model, valid, **options)
+    return model, Certainty(chosen, conformal)

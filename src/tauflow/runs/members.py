@@ -1,0 +1,125 @@
+"""The members of an ensemble: one training for each seed, and what they are together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from tauflow._internal.checks import check_at_least
+from tauflow._internal.tensor_file import write_atomically
+from tauflow.data.card import TaskData
+from tauflow.errors import ArgumentError
+from tauflow.evaluation.certainty import check_certainty_options
+from tauflow.evaluation.thresholds import Rule
+from tauflow.models import Ensemble
+from tauflow.models.spread import SPREADS
+from tauflow.training.distributed import DistributedContext
+from tauflow.training.metrics import evaluate
+
+from .job import RECORD_FILE, Job
+from .results import RunRecord
+
+CONFORMAL = "conformal"
+
+
+@dataclass(frozen=True)
+class CertaintyOptions:
+    """What a run learns beside a network to say how sure its answers are.
+
+    Args:
+        ensemble: networks, with as many seeds from that of the run on.
+        calibrate: ``"temperature"`` or ``"isotonic"``, see :func:`tauflow.evaluation.calibrate`.
+        threshold: see :func:`tauflow.evaluation.choose_threshold`.
+        intervals: of values: ``"conformal"``, ``"quantile"`` or ``"gaussian"``; by default the
+            first, where there is a validation part.
+    """
+
+    ensemble: int = 1
+    calibrate: str | None = None
+    threshold: Rule | None = None
+    intervals: str | None = None
+
+    @property
+    def spread(self) -> str | None:
+        """The head that the model gets."""
+        return self.intervals if self.intervals in SPREADS else None
+
+    def check(self, data: TaskData) -> None:
+        """Refuse what the data cannot serve; see :func:`check_certainty_options`."""
+        check_at_least(1, ensemble=self.ensemble)
+        if self.intervals not in (None, CONFORMAL, *SPREADS):
+            raise ArgumentError(
+                f"intervals={self.intervals!r} is unknown. Choose from: "
+                f"{', '.join((CONFORMAL, *SPREADS))}."
+            )
+        check_certainty_options(data, self.calibrate, self.threshold, self.intervals is not None)
+
+    def makes_intervals(self, data: TaskData) -> bool:
+        """Whether intervals are learned: where they are asked for, or cost next to nothing."""
+        is_table_of_values = data.schema is not None and data.card.task == "regress"
+        return self.intervals is not None or (is_table_of_values and data.valid is not None)
+
+
+def get_ensemble_directory(base: Path, ensemble: int) -> Path:
+    """Return the folder of a run, which for an ensemble says how many networks it has."""
+    if ensemble == 1:
+        return base
+    row, _, rest = base.name.rpartition("-seed")
+    return base.with_name(f"{row}-ensemble{ensemble}-seed{rest}")
+
+
+def train_members(
+    job: Job,
+    data: TaskData,
+    ensemble: int,
+    directory: Path,
+    train: Callable[[Job, Path], tuple[RunRecord, Any]],
+) -> tuple[RunRecord, nn.Module, tuple[str, ...]]:
+    """Train the networks of a run, each of an ensemble in a folder of its own.
+
+    Args:
+        job: of the first seed.
+        data: its data.
+        ensemble: how many networks.
+        directory: of the run.
+        train: trains one of them in a folder.
+
+    Returns:
+        The record of the whole, the model, and notes on the members.
+    """
+    if ensemble == 1:
+        return (*train(job, directory), ())
+    trained = []
+    for number in range(ensemble):
+        one = replace(job, seed=job.seed + number)
+        trained.append(train(one, directory / f"seed{one.seed}"))
+    records, models = zip(*trained, strict=True)
+    model = Ensemble(models, data.card.task).eval()
+    scores = [
+        None if part is None else evaluate(model, part, metric=job.metric)
+        for part in (data.valid, data.test)
+    ]
+    seconds = sum(one.seconds or 0.0 for one in records)
+    record = replace(
+        records[0],
+        valid=scores[0],
+        test=scores[1],
+        last_test=None,
+        parameters=sum(one.parameters or 0 for one in records),
+        seconds=seconds,
+        config={**records[0].config, "ensemble": ensemble},
+    )
+    if DistributedContext.current().is_main:
+        write_atomically(directory / RECORD_FILE, (record.to_json() + "\n").encode())
+    each = ", ".join(f"{one.test:.4g}" for one in records)
+    last = job.seed + ensemble - 1
+    return (
+        record,
+        model,
+        (
+            f"The mean of {ensemble} networks, seeds {job.seed} to {last}: epochs and learning "
+            f"curves are of the first. Test {job.metric} of each by itself: {each}.",
+        ),
+    )
