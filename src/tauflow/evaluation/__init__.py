@@ -1,5 +1,6 @@
 """How sure predictions are: calibration, decision thresholds, intervals, back-tests."""
 
+from .backtest import BacktestResult, backtest
 from .calibration import calibrate
 from .conformal import Conformal
 from .survival import (
@@ -12,9 +13,11 @@ from .survival import (
 from .thresholds import Threshold, choose_threshold, score_decisions
 
 __all__ = [
+    "BacktestResult",
     "Conformal",
     "SurvivalCurve",
     "Threshold",
+    "backtest",
     "calibrate",
     "choose_threshold",
     "concordance_index",

@@ -1,0 +1,204 @@
+"""What a back-test asks of a model: which series there are, and forecasts of what is known."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow._internal.optional_deps import require
+from tauflow.errors import ArgumentError, DataError
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Source(ABC):
+    """Series, and a model that forecasts them.
+
+    Args:
+        model: the model.
+        data: a data frame, or an array.
+        horizon: H, rows that are forecast.
+        targets: names of what is forecast.
+        values: of the targets, (R, O), NaN where one is missing.
+        times: of rows, to sort by, (R,).
+        shown_times: of rows, as the data have them, (R,).
+        ids: of the series.
+        rows: of each series, in the order of its times.
+    """
+
+    model: Any
+    data: Any
+    horizon: int
+    targets: tuple[str, ...]
+    values: Floats
+    times: NDArray[Any]
+    shown_times: NDArray[Any]
+    ids: NDArray[Any]
+    rows: Sequence[Rows]
+
+    @abstractmethod
+    def forecast(
+        self, known: list[Rows], future: list[Rows], interval: float | None
+    ) -> tuple[Floats, ...]:
+        """Return forecasts, (N, H, O), and with an interval its ends.
+
+        Args:
+            known: rows of each series that are known.
+            future: rows that are to be forecast, of which the model may see what is known ahead.
+            interval: share that intervals are to hold; ``None`` for none.
+        """
+
+    def fit_again(self, known: list[Rows]) -> "Source":
+        """Return the source with a model that was fitted to some rows."""
+        raise NotImplementedError
+
+
+class EstimatorSource(Source):
+    """A forecaster of :mod:`tauflow.estimators`."""
+
+    @classmethod
+    def read(cls, model: Any, data: Any, t: Any) -> "EstimatorSource":
+        """Return the series of a data frame, or of one array (T, I), for a fitted estimator."""
+        if not model.__sklearn_is_fitted__():
+            raise ArgumentError("backtest needs a fitted estimator. Call fit first.")
+        if not hasattr(data, "columns"):
+            return cls._read_array(model, np.asarray(data, float), t)
+        if t is not None:
+            raise ArgumentError("t is for arrays; a data frame has a column of times.")
+        columns = dict(model._columns)
+        if columns.get("long") is not None or not hasattr(data, "iloc"):
+            raise ArgumentError(
+                "backtest takes a data frame of pandas with a column for each feature. Pivot a "
+                "long table, or convert it with to_pandas()."
+            )
+        names = [model.feature_names_in_[n] for n in model.target_features_]
+        values = data[names].to_numpy(np.float64, na_value=np.nan)
+        series = _read_series(data, columns.get("id"), columns.get("time"))
+        return cls(
+            model=model,
+            data=data,
+            horizon=model._fitted_horizon,
+            targets=tuple(map(str, names)),
+            values=values,
+            **series,
+        )
+
+    @classmethod
+    def _read_array(cls, model: Any, data: Floats, t: Any) -> "EstimatorSource":
+        if data.ndim != 2:
+            raise ArgumentError(
+                f"backtest takes one series, (T, I), or a data frame, got an array of shape "
+                f"{data.shape}."
+            )
+        times = np.arange(len(data)) if t is None else np.asarray(t)
+        if times.shape != (len(data),):
+            raise DataError(f"t has shape {times.shape}, expected ({len(data)},).")
+        return cls(
+            model=model,
+            data=(data, None if t is None else times),
+            horizon=model._fitted_horizon,
+            targets=tuple(f"feature {n}" for n in model.target_features_),
+            values=data[:, model.target_features_],
+            times=times,
+            shown_times=times,
+            ids=np.array(["the series"], object),
+            rows=[np.arange(len(data))],
+        )
+
+    def _select(self, known: list[Rows]) -> tuple[Any, dict[str, Any]]:
+        if not isinstance(self.data, tuple):
+            return self.data.iloc[np.concatenate(known)], {}
+        values, times = self.data
+        return values[known[0]], {} if times is None else {"t": times[known[0]]}
+
+    def forecast(
+        self, known: list[Rows], future: list[Rows], interval: float | None
+    ) -> tuple[Floats, ...]:
+        """Return forecasts for the times at which rows came."""
+        X, more = self._select(known)
+        if self.model.preparation_.ahead:
+            last = np.array([self.times[rows[-1]] for rows in known])
+            lead_time = np.stack([self.times[rows] for rows in future]) - last[:, None]
+            more["lead_time"] = lead_time
+        found = self.model.predict(X, interval=interval, **more)
+        answers = found if isinstance(found, tuple) else (found,)
+        return tuple(one.reshape(len(known), self.horizon, -1) for one in answers)
+
+    def fit_again(self, known: list[Rows]) -> "EstimatorSource":
+        """Return the source with a clone that was fitted to some rows."""
+        base: Any = require("sklearn.base", extra="sklearn")
+        X, more = self._select(known)
+        if not isinstance(self.data, tuple):
+            more = {name: v for name, v in dict(self.model._columns).items() if v is not None}
+        return replace(self, model=base.clone(self.model).fit(X, **more))
+
+
+class PredictorSource(Source):
+    """A predictor of a table."""
+
+    @classmethod
+    def read(cls, model: Any, data: Any) -> "PredictorSource":
+        """Return the series of a data frame for a predictor."""
+        schema, card = model.schema, model.card
+        if schema is None or not card.horizon:
+            raise ArgumentError(
+                "backtest takes a predictor of a table that forecasts a horizon. Train one with "
+                "task='next-step', window= and horizon= (--horizon)."
+            )
+        if not hasattr(data, "iloc"):
+            raise ArgumentError(
+                f"backtest takes a data frame of pandas, got a {type(data).__name__}. Read the "
+                "file with pandas.read_csv."
+            )
+        targets = tuple(
+            name.removesuffix(" +1") for name in schema.outputs[: card.target_size // card.horizon]
+        )
+        return cls(
+            model=model,
+            data=data,
+            horizon=card.horizon,
+            targets=targets,
+            values=data[list(targets)].to_numpy(np.float64, na_value=np.nan),
+            **_read_series(data, schema.id, schema.time),
+        )
+
+    def forecast(
+        self, known: list[Rows], future: list[Rows], interval: float | None
+    ) -> tuple[Floats, ...]:
+        """Return forecasts of the rows that come next."""
+        schema = self.model.schema
+        pandas = require("pandas", extra="tables")
+        parts = []
+        for rows, later in zip(known, future, strict=True):
+            parts.append(self.data.iloc[rows])
+            if schema.known:
+                given = [*filter(None, (schema.id, schema.time)), *schema.known]
+                parts.append(self.data.iloc[later][given])  # nothing else of later rows
+        found = self.model.predict(pandas.concat(parts), interval=interval)
+        names = list(schema.outputs)
+        words = [""] if interval is None else ["", " low", " high"]
+        columns = [[f"{name}{word}" for name in names] for word in words]
+        shape = len(known), self.horizon, len(self.targets)
+        return tuple(found[one].to_numpy(np.float64).reshape(shape) for one in columns)
+
+
+def _read_series(data: Any, id: str | None, time: str | None) -> dict[str, Any]:
+    """Return the times, ids and rows of the series of a data frame."""
+    pandas = require("pandas", extra="tables")
+    shown = np.arange(len(data)) if time is None else data[time].to_numpy()
+    times = shown
+    if shown.dtype.kind not in "iufmM":
+        times = pandas.to_datetime(data[time], format="ISO8601", utc=True).to_numpy()
+    if id is None:
+        codes, ids = np.zeros(len(data), np.int64), np.array(["the series"], object)
+    else:
+        codes, ids = pandas.factorize(data[id])
+        ids = np.asarray(ids)
+    rows = [np.flatnonzero(codes == n) for n in range(len(ids))]
+    ordered = [one[np.argsort(times[one], kind="stable")] for one in rows]
+    return {"times": times, "shown_times": shown, "ids": ids, "rows": ordered}

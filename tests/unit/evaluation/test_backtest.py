@@ -1,0 +1,183 @@
+"""Back-tests show what forecasts would have been, from what was known then."""
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from sklearn.metrics import mean_absolute_error, mean_pinball_loss, root_mean_squared_error
+
+from tauflow import GRU, Predictor, Recipe, SequenceModel, train
+from tauflow.data import from_table
+from tauflow.errors import ArgumentError, DataError, UnknownNameError
+from tauflow.estimators import SequenceForecaster, SequenceRegressor
+from tauflow.evaluation import backtest
+
+SMALL = {"model": "gru", "hidden_size": 4, "epochs": 2, "lr": 0.02, "random_state": 0}
+RNG = np.random.default_rng(0)
+DAY = np.sin(2 * np.pi * np.arange(200) / 12)[:, None] + 0.1 * RNG.normal(size=(200, 1))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return SequenceForecaster(**SMALL, horizon=3, intervals="conformal").fit(DAY[:150])
+
+
+@pytest.fixture(scope="module")
+def patients():
+    rows = []
+    for name, count, start in (("x", 40, 0.0), ("y", 30, 20.0), ("z", 4, 0.0)):
+        times = start + RNG.exponential(size=count).cumsum()
+        part = {"who": name, "when": times, "a": RNG.normal(size=count).cumsum()}
+        part["b"] = RNG.normal(size=count)
+        rows.append(pandas.DataFrame(part))
+    frame = pandas.concat(rows, ignore_index=True)
+    frame.loc[::7, "a"] = np.nan
+    return frame
+
+
+def test_naive_forecasts_and_scores_are_those_counted_by_hand(fitted):
+    found = backtest(fitted, DAY, origins=4, step=5, season=12, interval=0.8, boosting=False)
+    frame = found.frame
+    assert frame["model"].unique().tolist() == [
+        *("SequenceForecaster", "persistence", "drift", "seasonal naive")
+    ]
+    ends = [182, 187, 192, 197]  # rows that are known at each origin
+    assert sorted(frame["origin"].unique()) == [end - 1 for end in ends]
+    for name, part in frame.groupby("model"):
+        for end in ends:
+            here = part[part["origin"] == end - 1]
+            np.testing.assert_array_equal(here["truth"], DAY[end : end + 3, 0])
+            told = here["prediction"].to_numpy()
+            if name == "persistence":
+                assert (told == DAY[end - 1, 0]).all()
+            elif name == "seasonal naive":
+                np.testing.assert_array_equal(told, DAY[end - 12 : end - 9, 0])
+            elif name == "drift":
+                slope = (DAY[end - 1, 0] - DAY[0, 0]) / (end - 1)
+                np.testing.assert_allclose(told, DAY[end - 1, 0] + slope * np.arange(1, 4))
+            else:
+                alone = fitted.predict(DAY[:end], interval=0.8)
+                for column, one in zip(("prediction", "low", "high"), alone, strict=True):
+                    np.testing.assert_allclose(here[column], one[:, 0], rtol=1e-5)
+    scores = found.scores().set_index(["model", "step"])
+    ours = frame[(frame["model"] == "SequenceForecaster") & (frame["step"] == 2)]
+    row = scores.loc["SequenceForecaster", 2]
+    truth, told = ours["truth"], ours["prediction"]
+    assert row["mae"] == pytest.approx(mean_absolute_error(truth, told))
+    assert row["rmse"] == pytest.approx(root_mean_squared_error(truth, told))
+    scale = np.abs(DAY[12:182, 0] - DAY[:170, 0]).mean()
+    assert row["mase"] == pytest.approx(mean_absolute_error(truth, told) / scale)
+    ends = [mean_pinball_loss(truth, ours[c], alpha=a) for c, a in (("low", 0.1), ("high", 0.9))]
+    assert row["pinball"] == pytest.approx(np.mean(ends))
+    assert row["coverage"] == pytest.approx(truth.between(ours["low"], ours["high"]).mean())
+    assert scores.loc["drift"]["coverage"].isna().all()
+    assert found.scores(["model"])["count"].tolist() == [12] * 4
+
+
+def test_nothing_after_an_origin_is_seen(fitted):
+    later = DAY.copy()
+    later[190:] = 99.0
+    both = [backtest(fitted, X, origins=10, step=1, refit=False).frame for X in (DAY, later)]
+    early = [one[one["origin"] < 190].drop(columns="truth") for one in both]
+    pandas.testing.assert_frame_equal(*early)
+    refit = [backtest(fitted, X, origins=4, step=4, refit=True).frame for X in (DAY, later)]
+    early = [one[one["origin"] < 190].drop(columns="truth") for one in refit]
+    assert early[0]["origin"].nunique() == 2
+    pandas.testing.assert_frame_equal(*early)
+
+
+def test_a_window_slides_and_refitting_learns_from_what_is_known(fitted):
+    short = backtest(fitted, DAY, origins=2, window=20, boosting=False).frame
+    told = short[short["model"] == "SequenceForecaster"]
+    alone = fitted.predict(DAY[174:194])[:, 0]
+    np.testing.assert_allclose(told["prediction"].head(3), alone, rtol=1e-5)
+    again = backtest(fitted, DAY, origins=2, refit=True, boosting=False).frame
+    fresh = SequenceForecaster(**SMALL, horizon=3, intervals="conformal").fit(DAY[:194])
+    told = again[again["model"] == "SequenceForecaster"]
+    np.testing.assert_allclose(
+        told["prediction"].head(3), fresh.predict(DAY[:194])[:, 0], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_gradient_boosting_learns_a_season_from_lags(fitted):
+    scores = backtest(fitted, DAY, origins=8, lags=14).scores(["model"]).set_index("model")
+    assert scores.loc["gradient boosting", "mae"] < 0.5 * scores.loc["persistence", "mae"]
+
+
+def test_several_ids_have_origins_by_time_or_by_their_own_rows(patients):
+    model = SequenceForecaster(**SMALL, horizon=2, targets=["a"])
+    model.fit(patients, id="who", time="when")
+    by_id = backtest(model, patients, origins=3, by="id", boosting=False).frame
+    assert by_id["id"].unique().tolist() == ["x", "y"]  # z has too few rows
+    last = by_id[(by_id["id"] == "y") & (by_id["step"] == 2)]["time"].max()
+    assert last == patients.loc[patients["who"] == "y", "when"].max()
+    by_time = backtest(model, patients, origins=3, step=4, boosting=False).frame
+    assert (by_time["origin"] <= by_time["time"]).all()
+    for origin, part in by_time.groupby("origin"):
+        rows = patients[(patients["who"] == part["id"].iloc[0]) & (patients["when"] <= origin)]
+        assert rows["when"].max() == origin
+    ours = by_id[by_id["model"] == "SequenceForecaster"].iloc[-2:]
+    cut = patients[patients["who"] == "y"].iloc[:-2]
+    ahead = patients[patients["who"] == "y"]["when"].iloc[-2:].to_numpy() - cut["when"].iloc[-1]
+    alone = model.predict(cut, lead_time=ahead[None])
+    np.testing.assert_allclose(ours["prediction"], alone[0, :, 0], rtol=1e-5)
+    kept = by_id[by_id["model"] == "persistence"].iloc[-1]["prediction"]
+    assert kept == cut["a"].dropna().iloc[-1]
+    assert by_id["truth"].isna().any()  # not counted
+    assert (
+        by_id.dropna(subset="truth").shape[0]
+        == backtest(model, patients, origins=3, by="id", boosting=False)
+        .scores(["model"])["count"]
+        .sum()
+    )
+
+
+def test_a_predictor_is_given_what_is_known_ahead():
+    hours = pandas.date_range("2024-01-30", periods=200, freq="h").astype(str)
+    table = pandas.DataFrame({"time": hours, "load": DAY[:, 0], "clock": np.arange(200) % 12})
+    said = {"time": "time", "window": 12, "horizon": 3, "known": ["clock"]}
+    data = from_table(table[:150], task="next-step", **said)
+    torch.manual_seed(0)
+    body = GRU(data.card.input_size, 4, return_sequences=False)
+    model = SequenceModel(body, data.card.target_size)
+    train(model, train=data, recipe=Recipe(epochs=1), progress=False)
+    predictor = Predictor.from_data(model, data, intervals=True)
+    frame = backtest(predictor, table, origins=2, step=10, interval=0.5, boosting=False).frame
+    first = frame[frame["model"] == "Predictor"].head(3)
+    new = table[:190].copy()
+    new.loc[187:, "load"] = np.nan
+    alone = predictor.predict(new, interval=0.5)
+    names = [f"load +{step}" for step in (1, 2, 3)]
+    np.testing.assert_allclose(first["prediction"], alone[names].to_numpy()[0])
+    np.testing.assert_allclose(first["low"], alone[[f"{n} low" for n in names]].to_numpy()[0])
+    assert first["time"].tolist() == hours[187:190].tolist()
+    assert predictor.predict(new, tidy=True)["time"].astype(str).tolist() == hours[187:190].tolist()
+    with pytest.raises(ArgumentError, match="a Predictor holds a model alone"):
+        backtest(predictor, table, refit=True)
+
+
+def test_the_picture_shows_error_and_forecasts(fitted):
+    found = backtest(fitted, DAY, origins=5, interval=0.8)
+    left, right = found.plot().axes
+    assert len(left.get_lines()) == found.frame["model"].nunique()
+    assert len(right.collections) == 5  # bands
+    with pytest.raises(UnknownNameError, match="target='load'"):
+        found.plot(target="load")
+
+
+def test_bad_input_is_refused(fitted, patients):
+    for arguments, error, why in (
+        ({"origins": 0}, ArgumentError, "origins must be at least 1"),
+        ({"origins": 100}, DataError, "too few for 100 origins 3 rows apart"),
+        ({"by": "group"}, UnknownNameError, "by='group'"),
+        ({"window": 1}, ArgumentError, "window must be at least 2"),
+        ({"t": np.arange(3)}, DataError, "t has shape"),
+    ):
+        with pytest.raises(error, match=why):
+            backtest(fitted, DAY, **arguments)
+    with pytest.raises(ArgumentError, match="got a SequenceRegressor"):
+        backtest(SequenceRegressor(**SMALL), DAY)
+    with pytest.raises(ArgumentError, match="needs a fitted estimator"):
+        backtest(SequenceForecaster(**SMALL), DAY)
+    with pytest.raises(ArgumentError, match="one series"):
+        backtest(fitted, DAY[:, 0])
