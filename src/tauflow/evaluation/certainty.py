@@ -128,8 +128,10 @@ def fit_certainty(
     Args:
         model: trained on the training part.
         data: a data set.
-        calibrate: ``"temperature"``, ``"isotonic"`` or ``None``, see :func:`calibrate`.
-        threshold: a rule or a number, see :func:`choose_threshold`; ``None`` for none.
+        calibrate: ``"temperature"``, ``"isotonic"`` or ``None``, see
+            :func:`tauflow.evaluation.calibrate`.
+        threshold: a rule or a number, see
+            :func:`tauflow.evaluation.choose_threshold`; ``None`` for none.
         intervals: whether to make conformal intervals.
         positive: number of the class that the threshold is of.
 
