@@ -199,27 +199,11 @@ def transpose_each(matrices):
 
 
 @inline
-def _transpose_to(matrix, whole):
+def _transpose_to(matrix, out):
     rows, columns = matrix.shape
-    last = columns - columns % 8
-    for first in range(0, last, 8):
-        out_0, out_1, out_2, out_3 = (
-            whole[first],
-            whole[first + 1],
-            whole[first + 2],
-            whole[first + 3],
-        )
-        out_4, out_5, out_6, out_7 = (
-            whole[first + 4],
-            whole[first + 5],
-            whole[first + 6],
-            whole[first + 7],
-        )
+    for first in range(0, columns, 8):  # rows of the result, each of which is written in a row
+        count = min(8, columns - first)
         for i in range(rows):
-            row = matrix[i, first : first + 8]
-            out_0[i], out_1[i], out_2[i], out_3[i] = row[0], row[1], row[2], row[3]
-            out_4[i], out_5[i], out_6[i], out_7[i] = row[4], row[5], row[6], row[7]
-    for j in range(last, columns):
-        out_0 = whole[j]
-        for i in range(rows):
-            out_0[i] = matrix[i, j]
+            row = matrix[i]
+            for j in range(first, first + count):
+                out[j, i] = row[j]
