@@ -70,8 +70,7 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
         if unknown.any():
             raise DataError(
                 f"y holds the class {to_python_number(y[unknown][0])!r}, which the estimator was "
-                "not "
-                f"fitted to. Its classes: {', '.join(map(str, self.classes_))}."
+                f"not fitted to. Its classes: {', '.join(map(str, self.classes_))}."
             )
         return np.searchsorted(self.classes_, y)
 

@@ -187,10 +187,9 @@ def _reorder_by_id(ids: NDArray[Any], name: str, data: Any, source: SourceTable)
     if not of_rows and not np.array_equal(index, np.arange(len(index))):
         raise DataError(
             f"{name} has one entry per id, and its index holds "
-            f"{format_names(list(map(str, index)))}, "
-            f"expected the ids of {id!r}, {format_names(list(map(str, ids)))}. Set them as its "
-            "index, or "
-            "give an array in the order in which ids first occur."
+            f"{format_names(list(map(str, index)))}, expected the ids of {id!r}, "
+            f"{format_names(list(map(str, ids)))}. Set them as its index, or give an array in the "
+            "order in which ids first occur."
         )
     return np.asarray(data)
 
@@ -208,8 +207,7 @@ def _check_order(name: str, data: Any, ids: NDArray[Any]) -> None:
             f"{name} is in another order than the sequences of X: its index holds "
             f"{format_names(list(map(str, data.index)))}, and the ids of X are "
             f"{format_names(list(map(str, ids)))}. Give X.per_sequence({name}) of the whole X, or "
-            "an array "
-            "in the order of X.ids."
+            "an array in the order of X.ids."
         )
 
 

@@ -81,8 +81,7 @@ def _compute_dt(rows: RaggedSequences, times: NDArray[Any]) -> Floats:
         if lost is not None:
             raise TimeError(
                 f"{lost.describe('the times t', times.dtype)} Give them as float64, integers or "
-                "dates "
-                "from the start, or subtract a first time before they are rounded."
+                "dates from the start, or subtract a first time before they are rounded."
             )
     return between
 

@@ -160,9 +160,8 @@ def _check_causality(spec: ModelSpec, data: TaskData) -> None:
     if data.card.forecast and data.card.per_step and ahead:
         told = " with bidirectional=true" if spec.options.get("bidirectional") else ""
         raise ArgumentError(
-            f"{spec.cell!r}{told} reads a sequence to its "
-            "end before it answers, and would see the row that it is to predict. Choose another "
-            "model, or another task."
+            f"{spec.cell!r}{told} reads a sequence to its end before it answers, and would see the "
+            "row that it is to predict. Choose another model, or another task."
         )
 
 

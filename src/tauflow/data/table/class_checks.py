@@ -32,9 +32,8 @@ def check_classes(
             names = [repr(target.outputs[code]) for code in new]
             raise DataError(
                 f"the {part} part holds classes of {column!r} that the training part lacks: "
-                f"{format_names(names)} (id {next(iter(new.values()))!r}). Split "
-                f"{resplit_advice}, join rare "
-                "classes, or leave those ids out."
+                f"{format_names(names)} (id {next(iter(new.values()))!r}). Split {resplit_advice}, "
+                "join rare classes, or leave those ids out."
             )
 
 

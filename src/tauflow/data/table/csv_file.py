@@ -198,9 +198,8 @@ def _check_header(path: Path | InMemoryFile, header: Sequence[str], delimiter: s
         other = next((sign for sign in ";\t|," if sign != delimiter and sign in header[0]), None)
         if other is not None:
             raise DataError(
-                f"{path} has the single column {header[0][:MAX_SHOWN_LENGTH]!r}: its cells seem "
-                "to be "
-                f"separated by {other!r}. Pass delimiter={other!r} (--delimiter {other!r})."
+                f"{path} has the single column {header[0][:MAX_SHOWN_LENGTH]!r}: its cells seem to "
+                f"be separated by {other!r}. Pass delimiter={other!r} (--delimiter {other!r})."
             )
     if "" in header:
         raise DataError(

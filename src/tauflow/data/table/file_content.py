@@ -112,8 +112,7 @@ def read_content(path: Path | InMemoryFile, stream: Any) -> bytes:
         if length + (len(block) if end < 0 else end) > MAX_LINE_BYTES:
             raise DataError(
                 f"{path} has a line of more than {MAX_LINE_BYTES >> 20} MiB, and is no table. "
-                "Check "
-                "that it is the right file, with one row in each line."
+                "Check that it is the right file, with one row in each line."
             )
         length = len(block) - 1 - block.rfind(b"\n") if end >= 0 else length + len(block)
         whole.write(block)

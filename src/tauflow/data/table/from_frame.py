@@ -140,8 +140,7 @@ def check_unique(where: str, names: Sequence[str]) -> None:
         if character := find_control_character(name):
             raise ArgumentError(
                 f"{where}: the column {name[:MAX_SHOWN_LENGTH]!r} has the control character "
-                f"{character!r} in "
-                "its name. Remove it."
+                f"{character!r} in its name. Remove it."
             )
     twice = find_repeated(names)
     if twice is not None:

@@ -264,10 +264,8 @@ def find_categories(table: Table, column: str) -> tuple[str, ...]:
         advice = "or convert it to numbers" if column in table.categorical else "or join some"
         raise DataError(
             f"{table.describe_value(row, column)}: the column holds "
-            f"{format_count(len(cells), 'different text')}, "
-            "and at "
-            f"most {MAX_CATEGORIES} are taken as categories. Leave it out of the features, "
-            f"{advice}."
+            f"{format_count(len(cells), 'different text')}, and at most {MAX_CATEGORIES} are taken "
+            f"as categories. Leave it out of the features, {advice}."
         )
     table.texts(column)  # which refuses what cannot be printed
     return tuple(sorted(cells))

@@ -71,8 +71,7 @@ def _replace_decimal_commas(table: Table, options: TableOptions) -> Table:
             if isinstance(cell, str) and "." in cell and parse_number(cell) is not None:
                 raise DataError(
                     f"{table.describe_value(int(np.argmax(cells.codes == code)), name)}, a number "
-                    "with a "
-                    "point, and decimals were said to have commas. Remove points between "
+                    "with a point, and decimals were said to have commas. Remove points between "
                     f"thousands, or {otherwise}."
                 )
         doubt = find_ambiguous_commas(cells.categories) if options.delimiter == COMMA else None
@@ -81,9 +80,8 @@ def _replace_decimal_commas(table: Table, options: TableOptions) -> Table:
             raise DataError(
                 f"{table.describe_value(row, name)}, and {table.describe_row(whole)} holds "
                 f"{table.format_value(whole, name)!r}: commas of the column may stand between "
-                "thousands, "
-                "or before decimals, as was said. Write thousands without commas, or the decimals "
-                f"of every number ({table.format_value(whole, name)},0)."
+                "thousands, or before decimals, as was said. Write thousands without commas, or "
+                f"the decimals of every number ({table.format_value(whole, name)},0)."
             )
         columns[name] = cells.map_values(_to_decimal_point)
     return replace(table, columns=columns)
@@ -137,9 +135,8 @@ def _pivot_variables(
     if new is not None and is_strict:
         raise DataError(
             f"{table.describe_cell(int(np.argmax(codes == found.index(new))), name)} holds the "
-            "variable "
-            f"{new!r}, which the table of the training had not. Correct it, or remove its rows. "
-            f"Known are: {format_names(list(fitted_variables or ()), 12)}."
+            f"variable {new!r}, which the table of the training had not. Correct it, or remove its "
+            f"rows. Known are: {format_names(list(fitted_variables or ()), 12)}."
         )
     there = ~table.find_missing(value)
     kept = _RowMerger(table, whose, firsts, options)
@@ -348,9 +345,8 @@ def _broadcast_static(table: Table, column: str, options: TableOptions) -> Table
             kinds = [f" ({type(values[place]).__name__})" for place in (row, before)]
         raise DataError(
             f"{table.describe_cell(row, column)} holds {one!r}{kinds[0]}, but "
-            f"{table.describe_row(before)} of the "
-            f"same id holds {other!r}{kinds[1]}, and the column was said to be static. Correct "
-            "it, or name it as a feature only."
+            f"{table.describe_row(before)} of the same id holds {other!r}{kinds[1]}, and the "
+            "column was said to be static. Correct it, or name it as a feature only."
         )
     return replace(table, columns={**table.columns, column: _take_rows(values, first[codes])})
 

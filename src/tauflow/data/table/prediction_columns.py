@@ -45,6 +45,5 @@ def check_distinct_columns(key_columns: Sequence[str], predicted: Iterable[str])
         raise ArgumentError(
             f"answers would have two columns called {same!r}: they begin with "
             f"{', '.join(map(repr, key_columns))}, and a class or value to predict is called so, "
-            "too. "
-            "Give one of them another name in the table that the model learns from."
+            "too. Give one of them another name in the table that the model learns from."
         )

@@ -206,9 +206,8 @@ class _RoleGuesser:
             )
             self.problem = (
                 f"{self.table.describe_value(row, unread.name)}, which is named like a time, and "
-                "is neither "
-                f"a number nor a date in a known format. {advice} Or name another column (--time), "
-                "or none: --time none."
+                f"is neither a number nor a date in a known format. {advice} Or name another "
+                "column (--time), or none: --time none."
             )
         elif dates:
             self.problem = (

@@ -184,10 +184,9 @@ def _check_contiguous(table: Table, id: str | None, names: Sequence[str], codes:
         before = int(np.flatnonzero(codes[:row] == codes[row])[-1])
         raise DataError(
             f"{table.describe_cell(row, id)} holds {names[codes[row]]!r} again, after "
-            f"{table.describe_row(before)} "
-            "and rows of others: an id in two pieces, and no times to say how they follow each "
-            "other. Name the column of the times, put the rows of an id together, or give the "
-            "pieces ids of their own."
+            f"{table.describe_row(before)} and rows of others: an id in two pieces, and no times "
+            "to say how they follow each other. Name the column of the times, put the rows of an "
+            "id together, or give the pieces ids of their own."
         )
 
 
@@ -210,9 +209,8 @@ def _check_precision(
     whose = f"times of {_format_id(id, sequences.ids[owners[place]])}"
     raise TimeError(
         f"{table.describe_cell(int(sequences.rows[place]), time)}: {lost.describe(whose, dtype)} "
-        "Give the column as "
-        "float64, integers or dates from the start (a later conversion brings nothing back), or "
-        "subtract a first time before it is rounded."
+        "Give the column as float64, integers or dates from the start (a later conversion brings "
+        "nothing back), or subtract a first time before it is rounded."
     )
 
 

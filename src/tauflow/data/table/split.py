@@ -21,10 +21,9 @@ _BY_TIME_ADVICE = (
     "if there are targets in the rows, cut each id by time: split_by='time' (--split-by time)"
 )
 _ADVICE = (
-    f"Use more ids, or {_BY_TIME_ADVICE}. Where ids are pieces of long recordings, such as "
-    "patient and "
-    "day, name what they are pieces of, the patient, as group (--group): pieces of one recording "
-    "in two parts would be a leak."
+    f"Use more ids, or {_BY_TIME_ADVICE}. Where ids are pieces of long recordings, such as patient "
+    "and day, name what they are pieces of, the patient, as group (--group): pieces of one "
+    "recording in two parts would be a leak."
 )
 _ADVICE_ON_GROUPS = f"Use more groups, or leave the group out and, {_BY_TIME_ADVICE}."
 
@@ -118,9 +117,7 @@ def get_explicit_splits(
     if rest:
         raise DataError(
             f"split names no part for {format_count(len(rest), 'id')}: {format_names(rest)}. Name "
-            "each, or "
-            "remove their "
-            "rows."
+            "each, or remove their rows."
         )
     return parts
 
@@ -174,10 +171,9 @@ def get_groups(
         row, owner = int(sequences.rows[others[0]]), int(owners[others[0]])
         raise DataError(
             f"{table.describe_cell(row, column)} holds {names[row]!r}, but "
-            f"{table.describe_row(int(firsts[owner]))} "
-            f"of the same id, {sequences.ids[owner]!r}, holds {names[firsts[owner]]!r}: an id in "
-            f"two {what}s cannot be in one part with both. Correct the {what}, or make the id tell "
-            "more, such as patient and day for day."
+            f"{table.describe_row(int(firsts[owner]))} of the same id, {sequences.ids[owner]!r}, "
+            f"holds {names[firsts[owner]]!r}: an id in two {what}s cannot be in one part with "
+            f"both. Correct the {what}, or make the id tell more, such as patient and day for day."
         )
     return {name: names[row] for name, row in zip(sequences.ids, firsts, strict=True)}
 
@@ -225,8 +221,7 @@ def _split_by_id(
         by = f"by group ({options.group!r})"
         note = (
             f"{format_count(len(ids), 'id')} in {format_count(len(names), 'group')} of "
-            f"{options.group!r}: "
-            f"{_format_counts(counts)}; of the groups "
+            f"{options.group!r}: {_format_counts(counts)}; of the groups "
             f"{_format_counts([len(places) for places in drawn])}, drawn with seed {seed}."
         )
     how = f"{by}, {_format_fractions(fractions)}, seed {seed}"
@@ -370,10 +365,9 @@ def _find_bounds(
     if not any(cuts):
         raise DataError(
             f"no id has the {format_count(_compute_min_rows(fractions, least), 'row')} that it "
-            "takes to cut it by "
-            "time; the "
-            f"longest, {ids[int(np.argmax(lengths))]!r}, has {max(lengths)}. Split by id, or check "
-            "that the id is that of a sequence, not of a row."
+            f"takes to cut it by time; the longest, {ids[int(np.argmax(lengths))]!r}, has "
+            f"{max(lengths)}. Split by id, or check that the id is that of a sequence, not of a "
+            "row."
         )
     ends = [
         (0, *(cut or (length, length)), length) for cut, length in zip(cuts, lengths, strict=True)

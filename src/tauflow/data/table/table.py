@@ -113,8 +113,7 @@ class Table:
             names = (repr(name) if "," in name else name for name in self.columns)
             raise UnknownNameError(
                 f"{self.where} has no column {column!r} "
-                f"({role}).{suggest_name(column, self.columns)} "
-                f"Its columns: {', '.join(names)}."
+                f"({role}).{suggest_name(column, self.columns)} Its columns: {', '.join(names)}."
             )
         return column
 
@@ -249,8 +248,7 @@ class Table:
                 raise DataError(
                     f"{self.describe_cell(int(np.argmax(texts.codes == code)), column)} holds "
                     f"{text[:MAX_SHOWN_LENGTH]!r}, with the control character {character!r}. "
-                    "Remove it: ids "
-                    "and classes are names."
+                    "Remove it: ids and classes are names."
                 )
         return texts
 

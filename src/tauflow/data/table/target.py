@@ -322,8 +322,7 @@ def _is_per_step(
     row, before = int(sequences.rows[others[0]]), int(firsts[owners[others[0]]])
     raise ArgumentError(
         f"{table.describe_cell(row, column)} holds {table.format_value(row, column)!r}, but "
-        f"{table.describe_row(before)} of "
-        f"the same id, {sequences.ids[owners[others[0]]]!r}, holds "
+        f"{table.describe_row(before)} of the same id, {sequences.ids[owners[others[0]]]!r}, holds "
         f"{table.format_value(before, column)!r}: there is no single target per id. Ask for one "
         "per step."
     )

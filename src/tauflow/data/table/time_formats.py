@@ -84,8 +84,7 @@ def _date_format_error(table: Table, row: int, column: str, form: str, otherwise
     if otherwise:
         return TimeError(
             f"{table.describe_value(row, column)}, a number, which {form!r} (time_format) would "
-            "write "
-            f"{otherwise!r}: zeros may have been lost from it. Give the column as text."
+            f"write {otherwise!r}: zeros may have been lost from it. Give the column as text."
         )
     return TimeError(
         f"{table.describe_value(row, column)}, expected a date in the form {form!r} (time_format). "
@@ -160,10 +159,9 @@ def _parse_elapsed(table: Table, column: str) -> Table:
     wrong = np.flatnonzero(np.isnat(durations) & ~table.find_missing(column))
     if wrong.size:
         raise TimeError(
-            f"{table.describe_value(int(wrong[0]), column)}, expected an elapsed time in hours "
-            "and minutes "
-            "such as 24:37, with seconds 24:37:05.5, or with days 1 day 00:37 (time_format). "
-            "Correct it, or the form."
+            f"{table.describe_value(int(wrong[0]), column)}, expected an elapsed time in hours and "
+            "minutes such as 24:37, with seconds 24:37:05.5, or with days 1 day 00:37 "
+            "(time_format). Correct it, or the form."
         )
     return replace(table, columns={**table.columns, column: durations})
 

@@ -180,9 +180,8 @@ def _check_bare_dates(table: Table, column: str, numbers: Floats) -> None:
     if table.is_training_data:
         dates = f"If they are dates, pass time_format={form!r} (--time-format {form})"
     raise TimeError(
-        f"{table.describe_cell(0, column)} holds {text}, and like it every value of the column "
-        "may be a "
-        f"number, or a date without hyphens; expected {_EXPECTED}. {dates}; if they are "
+        f"{table.describe_cell(0, column)} holds {text}, and like it every value of the column may "
+        f"be a number, or a date without hyphens; expected {_EXPECTED}. {dates}; if they are "
         f"numbers, subtract {text} from all of them, which changes no gap."
     )
 

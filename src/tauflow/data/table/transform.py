@@ -304,8 +304,7 @@ def _drop_rows_to_predict(
         if empty.size:
             raise DataError(
                 f"{table.describe_cell(int(empty[0]), column)} is empty, and known ahead in "
-                f"{rows}, which "
-                "are those to predict. Fill it in."
+                f"{rows}, which are those to predict. Fill it in."
             )
     given = {*(schema.known or ()), *(schema.static or ()), *dict(schema.categories)}
     outputs = schema.targets or [n for n in schema.features or () if n not in given]
@@ -314,8 +313,7 @@ def _drop_rows_to_predict(
         if full.size:
             raise DataError(
                 f"{table.describe_value(int(full[0]), column)}, which is to be predicted: {rows} "
-                "are those "
-                f"to predict, with {', '.join(schema.known or ())} alone. Add such rows."
+                f"are those to predict, with {', '.join(schema.known or ())} alone. Add such rows."
             )
     return sequences.crop(np.zeros_like(sequences.lengths), sequences.lengths - steps)
 

@@ -132,8 +132,7 @@ def _add_future_targets(
     if not all(len(one) for part, one in splits.items() if part != "valid"):
         raise DataError(
             f"no window of a part has a value to predict in the {format_count(horizon, 'row')} "
-            "after "
-            "it. Take a longer horizon, or fill in missing values."
+            "after it. Take a longer horizon, or fill in missing values."
         )
     notes = [
         f"Task: forecast of the {format_count(horizon, 'row')} after a window, of "
