@@ -64,7 +64,7 @@ def test_mean_and_deviation_are_those_of_exact_arithmetic(name, weighted):
     found = StandardScaler.fit([values], weight)
     assert abs(found.mean[0] - mean) <= np.spacing(max(abs(mean), deviation))
     assert abs(found.scale[0] - deviation) <= 4 * np.spacing(deviation)
-    scaled = found.transform_column(0, values)
+    scaled = found.transform_columns(0, [values])[0]
     assert np.sqrt(
         np.average((scaled - np.average(scaled, weights=weight)) ** 2, weights=weight)
     ) == (pytest.approx(1.0, rel=1e-12))
@@ -87,7 +87,9 @@ def test_ordinary_columns_are_scaled_as_by_scikit_learn():
 def test_a_constant_column_is_exactly_0(name):
     column = CONSTANTS[name]
     assert (
-        StandardScaler.fit([column], 0.1 + np.arange(400)).transform_column(0, column).tolist()
+        StandardScaler.fit([column], 0.1 + np.arange(400))
+        .transform_columns(0, [column])[0]
+        .tolist()
         == [0.0] * 400
     )
     table = table_with(column)
@@ -231,3 +233,24 @@ def test_pickles_name_a_class_that_is_still_there():
     from tauflow.estimators import preparation
 
     assert preparation.StandardScaler is StandardScaler
+
+
+def test_many_columns_together_are_as_each_alone():
+    rng = np.random.default_rng(0)
+    columns = [rng.normal(10.0**k, 1.0, 37) for k in range(-8, 12)]
+    columns += [np.full(37, 5.5), np.where(rng.random(37) < 0.3, np.nan, 1e8), np.arange(37)]
+    columns += [rng.normal(size=12), np.arange(37) % 2 == 0, np.full(37, np.nan), columns[3]]
+    together = StandardScaler.fit(columns)
+    alone = [StandardScaler.fit([column]) for column in columns]
+    weighted = [StandardScaler.fit([one], np.ones(len(one))) for one in columns]
+    for name in ("mean", "scale"):
+        expected = np.concatenate([getattr(one, name) for one in alone])
+        np.testing.assert_array_equal(getattr(together, name), expected)
+        by_itself = np.concatenate([getattr(one, name) for one in weighted])
+        np.testing.assert_array_equal(getattr(together, name), by_itself)
+    full = [place for place, column in enumerate(columns) if len(column) == 37]
+    some = StandardScaler(together.mean[full], together.scale[full])
+    scaled = some.transform_columns(0, [columns[place] for place in full])
+    for place, row in zip(full, scaled, strict=True):
+        one = alone[place]
+        np.testing.assert_array_equal(row, one.transform_columns(0, [columns[place]])[0])

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from .categorical import Categorical, Column
 from .file_content import MAX_LINE_BYTES
+from .from_frame import select_number_columns
 from .table import MAX_EXACT_INTEGER, MAX_INTEGER_CLASSES, MISSING_TEXTS, Indices
 
 _USUAL_DELIMITERS = ",;\t|: "
@@ -203,25 +204,13 @@ def _read_columns(
     ) as chunks:
         for chunk in chunks:
             rows -= len(chunk)
-            numbers = _select_number_columns(chunk)
+            numbers = select_number_columns(chunk)
             for place, column in growing.items():
                 cells = numbers.get(place)
                 column.add(_to_column(pandas, chunk[place]) if cells is None else cells)
     if rows:
         raise ValueError("fewer rows than lines")
     return {place: column.finish() for place, column in growing.items()}
-
-
-def _select_number_columns(chunk: Any) -> dict[int, NDArray[Any]]:
-    """Return the columns of numbers by place; a frame takes its time to hand out one at a time."""
-    places: dict[Any, list[int]] = {}
-    for place, dtype in chunk.dtypes.items():
-        if isinstance(dtype, np.dtype) and dtype.kind in "iuf":
-            places.setdefault(dtype, []).append(place)
-    found: dict[int, NDArray[Any]] = {}
-    for of_type in places.values():
-        found.update(zip(of_type, chunk[of_type].to_numpy().T, strict=True))
-    return found
 
 
 class _ColumnBuilder:

@@ -15,6 +15,9 @@ from tauflow.errors import ArgumentError, DataError
 from .categorical import Categorical, Column
 from .table import MAX_SHOWN_LENGTH, Table
 
+_MANY_COLUMNS = 1000
+"""With more columns, those of numbers are taken out of a frame of pandas together."""
+
 
 def table_from_frame(table: Any) -> Table:
     """Return the columns of a data frame of any library, or of a mapping of names to arrays.
@@ -37,8 +40,15 @@ def table_from_frame(table: Any) -> Table:
             "tauflow.data.read_csv, and join several with pandas.concat."
         )
     check_unique("the table", [str(name) for name in names])
-    columns = {str(name): _to_column(str(name), table[name]) for name in names}
-    categorical |= {str(name) for name in names if _has_categorical_dtype(table[name])}
+    columns: dict[str, Column] = {}
+    marked, numbers = set(categorical), {}
+    if hasattr(table, "dtypes") and len(names) > _MANY_COLUMNS:
+        numbers = select_number_columns(table)
+    for name in names:
+        values = numbers[name] if name in numbers else table[name]
+        columns[str(name)] = _to_column(str(name), values)
+        if _has_categorical_dtype(values):
+            marked.add(str(name))
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
@@ -51,15 +61,31 @@ def table_from_frame(table: Any) -> Table:
         columns,
         np.arange(rows),
         " (counted from 0)",
-        categorical=categorical,
+        categorical=frozenset(marked),
         levels=levels,
         time_zones=zones,
     )
 
 
+def select_number_columns(frame: Any) -> dict[Any, NDArray[Any]]:
+    """Return the columns of numbers of pandas by name, copied.
+
+    A frame takes its time to hand out one at a time.
+    """
+    names: dict[Any, list[Any]] = {}
+    for name, dtype in frame.dtypes.items():
+        if isinstance(dtype, np.dtype) and dtype.kind in "iuf":
+            names.setdefault(dtype, []).append(name)
+    found: dict[Any, NDArray[Any]] = {}
+    for of_type in names.values():
+        found.update(zip(of_type, frame[of_type].to_numpy().T, strict=True))
+    return found
+
+
 def _has_categorical_dtype(values: Any) -> bool:
     """Whether a column of pandas, Polars or narwhals says that it holds categories."""
-    kind = str(getattr(values, "dtype", "")).partition("(")[0]
+    dtype = getattr(values, "dtype", "")
+    kind = "" if isinstance(dtype, np.dtype) else str(dtype).partition("(")[0]
     return kind in ("category", "Categorical", "Enum")
 
 

@@ -18,6 +18,7 @@ from .split import TableSplits
 from .table import Bools
 from .target import Target
 
+_BLOCK_SIZE = 1 << 18  # numbers that are scaled together
 _PRECISIONS = {np.float16: "half", np.float32: "single", np.float64: "double"}
 
 
@@ -38,22 +39,26 @@ def scale_inputs(
     Raises:
         DataError: a number is so far from the mean that the dtype cannot hold it.
     """
-    observed = np.ones((len(columns[0]), len(columns)), np.bool_)
-    scaled = np.zeros(observed.shape, dtype)
-    for place, column in enumerate(columns):  # one at a time, as tables may be large
-        found = scaler.transform_column(place, column)
-        with np.errstate(over="ignore"):
-            scaled[:, place] = found
-        far = np.isinf(scaled[:, place])
-        if far.any():
-            raise DataError(
-                f"{names[place]!r} is {column[int(np.argmax(far))]:.4g} in a row, too far from "
-                f"the {scaler.mean[place]:.4g} +- {scaler.scale[place]:.4g} of the training "
-                f"part for {_PRECISIONS[dtype]} precision. Correct it, or leave it empty."
-            )
+    count = len(columns[0])
+    observed = np.empty((count, len(columns)), np.bool_)
+    scaled = np.empty(observed.shape, dtype)
+    width = max(1, _BLOCK_SIZE // max(1, count))
+    for first in range(0, len(columns), width):  # a few at a time, as tables may be large
+        part = slice(first, first + width)
+        found = scaler.transform_columns(first, columns[part])
         absent = np.isnan(found)
-        if absent.any():
-            observed[:, place], scaled[absent, place] = ~absent, 0.0
+        with np.errstate(over="ignore"):
+            scaled[:, part] = np.where(absent, 0.0, found).T
+        observed[:, part] = ~absent.T
+        far = np.isinf(scaled[:, part]).any(axis=0)
+        if far.any():
+            place = first + int(np.argmax(far))
+            row = int(np.argmax(np.isinf(scaled[:, place])))
+            raise DataError(
+                f"{names[place]!r} is {columns[place][row]:.4g} in a row, too far from the "
+                f"{scaler.mean[place]:.4g} +- {scaler.scale[place]:.4g} of the training part for "
+                f"{_PRECISIONS[dtype]} precision. Correct it, or leave it empty."
+            )
     return scaled, observed
 
 
@@ -144,12 +149,11 @@ def warn_constant_inputs(
     scaler: StandardScaler, columns: Sequence[NDArray[Any]], names: Sequence[str], stacklevel: int
 ) -> None:
     """Warn of inputs that were constant in the training part, and have another value here."""
-    changed = [
-        f"{name!r} ({scaler.mean[place]:.6g})"
-        for place, (name, column) in enumerate(zip(names, columns, strict=True))
-        if scaler.is_constant[place]
-        and bool((~find_nan(column) & (column.astype(np.float64) != scaler.mean[place])).any())
-    ]
+    changed = []
+    for place in np.flatnonzero(scaler.is_constant[: len(columns)]).tolist():
+        column, mean = columns[place], scaler.mean[place]
+        if bool((~find_nan(column) & (column.astype(np.float64) != mean)).any()):
+            changed.append(f"{names[place]!r} ({mean:.6g})")
     if changed:
         warnings.warn(
             f"other values of inputs that were constant in training are ignored: "

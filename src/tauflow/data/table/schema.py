@@ -263,13 +263,14 @@ class Schema(TableOptions):
     def __str__(self) -> str:
         """Show a line for every column, then task, times, split and reasons."""
         categories, lines = dict(self.categories), []
-        scales = dict(zip(self.inputs, zip(self.x_mean, self.x_scale, strict=True), strict=True))
+        numbers = zip(self.x_mean.tolist(), self.x_scale.tolist(), strict=True)
+        scales = dict(zip(self.inputs, numbers, strict=True))
         for name, role in self.roles.items():
             told = ""
             if name in categories:
                 told = f"categories {format_names(categories[name], 12)}"
             elif name in scales:
-                mean, scale = map(float, scales[name])
+                mean, scale = scales[name]
                 told = f"mean {mean:.4g}, scale {scale:.4g}" if scale else f"constant, {mean:.4g}"
             lines.append((name, role, self.dtypes.get(name, ""), told))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

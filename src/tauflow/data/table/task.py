@@ -317,7 +317,9 @@ def _notes_on_inputs(schema: Schema, empty: Sequence[str]) -> list[str]:
         for name, texts in schema.unseen
     ]
     constant = [
-        name for name, scale in zip(schema.inputs, schema.x_scale, strict=True) if scale == 0
+        name
+        for name, scale in zip(schema.inputs, schema.x_scale.tolist(), strict=True)
+        if scale == 0
     ]
     if constant:
         notes.append(
