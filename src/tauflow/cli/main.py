@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .backtest import backtest
 from .certainty_options import (
     CalibrateOption,
     EnsembleOption,
@@ -60,6 +61,7 @@ app.command()(info)
 app.command()(doctor)
 app.command()(inspect)
 app.command()(predict)
+app.command()(backtest)
 app.command()(explain)
 app.command()(score)
 app.command()(impute)

@@ -105,3 +105,26 @@ def test_intervals_spreads_and_tidy_rows(call, tmp_path):
     assert "Give 90 for 90 %" in call(*words, "--interval", 0.9, code=1).output
     assert "is no rule" in call("run", *words[2:], "--threshold", "best", code=1).output
     assert "tauflow" not in call("show", run).output.splitlines()[0]
+
+
+def test_forecasts_of_a_run_are_tried_on_the_past(call, tmp_path):
+    rows = [("hour", "load")] + [(h, round(10 + (h % 6) + 0.01 * h, 2)) for h in range(120)]
+    for name, part in (("train.csv", rows[:90]), ("all.csv", rows)):
+        with (tmp_path / name).open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(part)
+    words = ["--csv", "train.csv", "--time", "hour", "--task", "next-step", "--id", "none"]
+    words += ["--window", 6, "--horizon", 2, "--split-by", "time", "--model", "gru"]
+    printed = call("run", *words, "--hidden-size", 2, "--epochs", 1).output
+    run = re.search(r"^Run: +(.*)$", printed, re.MULTILINE)[1]
+    words = ["backtest", run, "--csv", "all.csv", "--origins", 5]
+    out = ["--season", 6, "--out", "found.csv", "--plot", "found.png"]
+    shown = call(*words, *out).output
+    assert re.search(r"^Predictor +1 +[\d.]+", shown, re.MULTILINE)
+    assert re.search(r"^seasonal naive +2 +0\.06 ", shown, re.MULTILINE)  # 6 rows at 0.01
+    found = pandas.read_csv(tmp_path / "found.csv")
+    assert len(found) == 5 * 5 * 2
+    assert (tmp_path / "found.png").stat().st_size > 1_000
+    assert "must end in .png" in call(*words, "--plot", "found.txt", code=1).output
+    assert call("predict", run, "--csv", "all.csv").stdout.splitlines()[0] == (
+        "hour,from,step,target,value"
+    )
