@@ -26,11 +26,11 @@ from .options import (
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add ``reproduce``, ``search``, ``report``, ``figure`` and ``estimate``.
+    """Add ``reproduce``, ``search``, ``report``, ``figure``, ``claims`` and ``estimate``.
 
     ``show`` and ``info`` are replaced by ones that know published tables.
     """
-    for command in (show, info, estimate, reproduce, search, report, figure):
+    for command in (show, info, estimate, reproduce, search, report, figure, claims):
         app.command()(command)
 
 
@@ -195,6 +195,41 @@ def figure(
         return
     wanted = tuple(split_names(formats))
     write_figures(name, out, size=size, seed=seed, formats=wanted, page=page, cluster=cluster)
+
+
+def claims(
+    paper: Annotated[
+        str | None, typer.Argument(help="ltc, ltc-draft, cfc, ode-lstm or gnode; all by default.")
+    ] = None,
+    results: ResultsOption = Path("results"),
+    figures: Annotated[
+        Path,
+        typer.Option(
+            callback=expand_home, file_okay=False, help="Folder of figures and their numbers."
+        ),
+    ] = Path("figures"),
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            callback=expand_home, dir_okay=False, help="Write a page in Markdown instead."
+        ),
+    ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(help="Run one of the short studies that decide claims; 'list' lists them."),
+    ] = None,
+) -> None:
+    """List what the papers claim, what was measured of it here, and whether it holds.
+
+    Numbers come from stored results: of the tables and studies in --results, of figures in
+    --figures. A verdict with a rule follows from them.
+    """
+    from .claims import measure_claims, print_claims
+
+    if measure is not None:
+        measure_claims(measure, results)
+        return
+    print_claims(paper, results=results, figures=figures, page=page)
 
 
 def show(

@@ -80,7 +80,7 @@ def train_network(job: FigureJob, table: str, row: str, setting: GridPoint) -> T
         setting: instead of the row's own search.
     """
     started = time.perf_counter()
-    network = _train_on_task(table, row, setting, job.size == "small", job.seed)
+    network = train_on_task(table, row, setting, small=job.size == "small", seed=job.seed)
     job.add_seconds("training", network.seconds)
     # trained for another figure before, it takes no time now, but belongs to this one as well
     job.add_seconds("all", network.seconds - (time.perf_counter() - started))
@@ -89,9 +89,18 @@ def train_network(job: FigureJob, table: str, row: str, setting: GridPoint) -> T
 
 
 @lru_cache(maxsize=16)
-def _train_on_task(
-    table: str, row: str, setting: GridPoint, small: bool, seed: int
+def train_on_task(
+    table: str, row: str, setting: GridPoint, *, small: bool, seed: int
 ) -> TrainedNetwork:
+    """Train the network of a table's row with one setting of its grid.
+
+    Args:
+        table: a packaged table.
+        row: a row of it.
+        setting: instead of the row's own search.
+        small: whether a few trials, units and epochs are enough.
+        seed: of weights and batches.
+    """
     started = time.perf_counter()
     experiment = load_experiment(table).with_epochs(2 if small else None)
     job = make_job(experiment, experiment.row(row), seed)

@@ -235,6 +235,16 @@ def summarize_results(results_dir: Path, extra: Iterable[str | Path] = ()) -> Re
     )
 
 
+def summarize_table(experiment: Experiment, results_dir: Path) -> TableSummary:
+    """Gather the results of one table, without remarks and runs of other settings.
+
+    Raises:
+        DataError: a line of its results file is not a run record.
+    """
+    records, _ = read_table_records(experiment, results_dir)
+    return _summarize_table(experiment, records, {}, (), {})
+
+
 def _find_documents(results_dir: Path, experiments: Iterable[str]) -> tuple[str, ...]:
     """Return the Markdown files that are not a table's own, nor this report."""
     names = [path.relative_to(results_dir).as_posix() for path in results_dir.rglob("*.md")]

@@ -1,0 +1,163 @@
+"""Claims of the papers, as TOML files hold them, and the verdict that stored results give."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from importlib import resources
+from typing import Any
+
+from tauflow._internal.registry import suggest_name
+from tauflow.errors import SpecificationError, UnknownNameError
+from tauflow.runs.toml_files import parse_toml
+
+from .expression import evaluate, fill_in
+from .stored import MissingResultError, StoredResults
+
+HOLDS, PARTLY, FAILS = "holds", "holds in part", "does not hold"
+UNAVAILABLE, UNMEASURED = "cannot be had", "not measured yet"
+VERDICTS = (HOLDS, PARTLY, FAILS, UNAVAILABLE, UNMEASURED)
+
+PAPERS: Mapping[str, str] = {
+    "ltc": "Hasani et al. 2021, Liquid time-constant networks",
+    "ltc-draft": "Hasani et al. 2020, Liquid time-constant networks (arXiv draft)",
+    "cfc": "Hasani et al. 2022, Closed-form continuous-time neural networks",
+    "ode-lstm": "Lechner & Hasani 2020, Learning long-term dependencies in irregularly-sampled "
+    "time series",
+    "gnode": "Kim et al. 2022, Gated neural ODEs (submission; published in 2023)",
+}
+"""The five papers by the names of their files of claims."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of a paper, and what decides it.
+
+    Args:
+        name: unique among all claims.
+        says: the statement, in short.
+        where: section, figure or table of the paper.
+        verdict: one of :data:`VERDICTS`. Of a claim with a rule it is what the rule gives.
+        command: what measures it again; empty where nothing can or did.
+        reason: why the verdict is as it is.
+        values: expressions of stored results by name; later ones may use earlier ones.
+        measured: text of what was measured, with expressions and their formats in braces, such as
+            ``"{ratio:.1f} times"``.
+        holds: expression that is true if the claim holds.
+        in_part: expression that is true if it holds in part; looked at where ``holds`` is false.
+        test: test that decides the claim, as pytest names it, from the root of the repository.
+    """
+
+    name: str
+    says: str
+    where: str
+    verdict: str
+    command: str = ""
+    reason: str = ""
+    values: Mapping[str, str] = field(default_factory=dict)
+    measured: str = ""
+    holds: str = ""
+    in_part: str = ""
+    test: str = ""
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise SpecificationError(
+                f"claim {self.name!r}: verdict = {self.verdict!r} is none of "
+                f"{', '.join(VERDICTS)}.{suggest_name(self.verdict, VERDICTS)}"
+            )
+        decided = self.verdict in (HOLDS, PARTLY, FAILS)
+        if decided and not (self.holds or self.test):
+            raise SpecificationError(
+                f"claim {self.name!r}: nothing decides {self.verdict!r}. Give a rule "
+                "(holds = ...) or a test."
+            )
+        if decided and not (self.command or self.test):
+            raise SpecificationError(f"claim {self.name!r} has no command that measures it again.")
+
+
+@dataclass(frozen=True)
+class JudgedClaim:
+    """A claim with what stored results say of it.
+
+    Args:
+        claim: the claim.
+        measured: what was measured, in words and numbers; empty if nothing was.
+        verdict: by the claim's rule, if it has one and the results are there, else as typed.
+        missing: the result that a rule needs and that is not stored; empty if all are.
+    """
+
+    claim: Claim
+    measured: str
+    verdict: str
+    missing: str = ""
+
+
+def load_claims(paper: str | None = None) -> dict[str, tuple[Claim, ...]]:
+    """Return the claims by paper.
+
+    Args:
+        paper: one of :data:`PAPERS`; all by default.
+
+    Raises:
+        UnknownNameError: there is no such paper.
+        SpecificationError: a claim has an unknown key, lacks one, or has a wrong verdict.
+    """
+    if paper is not None and paper not in PAPERS:
+        raise UnknownNameError(
+            f"there is no paper {paper!r}.{suggest_name(paper, PAPERS)} Known: {', '.join(PAPERS)}."
+        )
+    claims = {name: _read_claims(name) for name in ([paper] if paper else PAPERS)}
+    names = [claim.name for own in claims.values() for claim in own]
+    for name in names:
+        if names.count(name) > 1:
+            raise SpecificationError(f"two claims are named {name!r}; rename one.")
+    return claims
+
+
+def _read_claims(paper: str) -> tuple[Claim, ...]:
+    where = f"{paper}.toml"
+    file = resources.files("tauflow_papers.claims") / "papers" / where
+    content = parse_toml(file.read_bytes(), where)
+    return tuple(_make_claim(entry, where) for entry in content["claim"])
+
+
+def _make_claim(entry: Mapping[str, Any], where: str) -> Claim:
+    known = {one.name for one in fields(Claim)}
+    for key in entry:
+        if key not in known:
+            raise SpecificationError(
+                f"{where}, claim {entry.get('name')!r}: unknown key {key!r}."
+                f"{suggest_name(key, known)} Known: {', '.join(sorted(known))}."
+            )
+    for key in ("name", "says", "where", "verdict"):
+        if key not in entry:
+            raise SpecificationError(f"{where}, claim {entry.get('name')!r} has no {key!r}.")
+    return Claim(**entry)
+
+
+def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
+    """Compute what was measured, and the verdict of the claim's rule.
+
+    Raises:
+        SpecificationError: an expression is wrong.
+    """
+    values: dict[str, Any] = {}
+    try:
+        for name, text in claim.values.items():
+            values[name] = evaluate(text, stored.functions, values)
+    except MissingResultError as error:
+        return JudgedClaim(claim, "", claim.verdict if not claim.holds else UNMEASURED, str(error))
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise SpecificationError(f"claim {claim.name!r}: {name} = {text}: {error!r}") from error
+    measured = fill_in(claim.measured, stored.functions, values)
+    if not claim.holds:
+        return JudgedClaim(claim, measured, claim.verdict)
+    verdict = FAILS
+    for rule, found in ((claim.in_part, PARTLY), (claim.holds, HOLDS)):
+        if rule and evaluate(rule, stored.functions, values):
+            verdict = found
+    return JudgedClaim(claim, measured, verdict)
+
+
+def judge_claims(claims: Iterable[Claim], stored: StoredResults) -> list[JudgedClaim]:
+    """Judge several claims."""
+    return [judge_claim(claim, stored) for claim in claims]

@@ -1,0 +1,111 @@
+"""Expressions of numbers and stored results, as the files of claims hold them.
+
+An expression is a part of Python's: numbers, texts, names, arithmetic, comparisons, ``and``,
+``or``, ``not``, lists, subscripts and calls of given functions. Nothing else is evaluated.
+"""
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tauflow.errors import SpecificationError
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+}
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+
+
+def evaluate(
+    text: str, functions: Mapping[str, Callable[..., Any]], names: Mapping[str, Any]
+) -> Any:
+    """Return the value of an expression.
+
+    Args:
+        text: the expression.
+        functions: that it may call, by name.
+        names: values that it may use.
+
+    Raises:
+        SpecificationError: it is no such expression, or uses an unknown name.
+    """
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError as error:
+        raise SpecificationError(f"{text!r} is no expression: {error.msg}.") from None
+    return _Evaluator(text, functions, names).visit(tree.body)
+
+
+def fill_in(
+    text: str, functions: Mapping[str, Callable[..., Any]], names: Mapping[str, Any]
+) -> str:
+    """Return a text with every ``{expression:format}`` in it evaluated and formatted."""
+    return re.sub(
+        r"\{([^{}:]+)(?::([^{}]*))?\}",
+        lambda found: format(evaluate(found[1], functions, names), found[2] or ""),
+        text,
+    )
+
+
+class _Evaluator:
+    """Evaluates the nodes of one expression."""
+
+    def __init__(
+        self, text: str, functions: Mapping[str, Callable[..., Any]], names: Mapping[str, Any]
+    ) -> None:
+        self.text, self.functions, self.names = text, functions, names
+
+    def visit(self, node: ast.expr) -> Any:
+        """Return the value of a node."""
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name):
+                return self._look_up(name, self.names)
+            case ast.List(elts=items):
+                return [self.visit(item) for item in items]
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                return _BINARY[type(op)](self.visit(left), self.visit(right))
+            case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
+                return _UNARY[type(op)](self.visit(operand))
+            case ast.BoolOp(op=op, values=values):
+                every = isinstance(op, ast.And)
+                return (all if every else any)(bool(self.visit(value)) for value in values)
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                values = [self.visit(left), *map(self.visit, others)]
+                return all(
+                    _COMPARISONS[type(op)](a, b)
+                    for op, a, b in zip(ops, values, values[1:], strict=False)
+                )
+            case ast.Subscript(value=value, slice=index):
+                return self.visit(value)[self.visit(index)]
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+                given = {word.arg: self.visit(word.value) for word in keywords if word.arg}
+                return self._look_up(name, self.functions)(*map(self.visit, args), **given)
+        raise SpecificationError(
+            f"{self.text!r}: {ast.unparse(node)!r} is none of the expressions that claims may use."
+        )
+
+    def _look_up(self, name: str, known: Mapping[str, Any]) -> Any:
+        if name not in known:
+            raise SpecificationError(
+                f"{self.text!r}: there is no {name!r}. Known: {', '.join(sorted(known))}."
+            )
+        return known[name]

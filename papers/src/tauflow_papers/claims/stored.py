@@ -1,0 +1,222 @@
+"""Stored results as expressions read them: runs of tables, figures, studies."""
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+from tauflow.errors import SpecificationError
+from tauflow.runs.results import DONE, RunRecord, read_records
+from tauflow_papers.experiments import load_experiment
+from tauflow_papers.experiments.report.results_summary import (
+    RowSummary,
+    TableSummary,
+    summarize_table,
+)
+from tauflow_papers.experiments.spec.variation import VARIATION_INFIX
+
+STUDIES_FOLDER = "claims"
+"""Where the numbers of studies are, in the folder of results."""
+
+
+class MissingResultError(Exception):
+    """A result that an expression reads is not stored."""
+
+
+class StoredResults:
+    """What is stored in a folder of results and a folder of figures.
+
+    Args:
+        results_dir: with the runs of tables, and the studies' numbers.
+        figures_dir: with the JSON and CSV files of figures.
+    """
+
+    def __init__(self, results_dir: Path, figures_dir: Path) -> None:
+        self.results_dir, self.figures_dir = results_dir, figures_dir
+        self._read_table = lru_cache(maxsize=None)(self._read_table_once)
+
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """The functions of expressions, by name."""
+        return {
+            "mean": self.mean,
+            "spread": self.spread,
+            "runs": self.runs,
+            "valid": self.valid,
+            "seconds": self.seconds,
+            "best_epoch": self.best_epoch,
+            "published": self.published,
+            "published_minutes": self.published_minutes,
+            "judgement": self.judgement,
+            "lowest_valid": self.lowest_valid,
+            "measured": self.measured,
+            "varied": self.varied,
+            "varied_best": self.varied_best,
+            "found": self.found,
+            "medians": self.medians,
+            "study": self.study,
+            "exponent": compute_exponent,
+            "values": lambda table: list(table.values()),
+            "wins": count_wins,
+            "ratios": lambda a, b: {name: value / b[name] for name, value in a.items()},
+            "min": min,
+            "max": max,
+            "sum": sum,
+            "abs": abs,
+            "len": len,
+            "log10": math.log10,
+            "median": median,
+        }
+
+    def mean(self, table: str, row: str) -> float:
+        """Return the mean of the test scores of a row's runs."""
+        return fmean(r.test for r in self._find_row(table, row).records if r.test is not None)
+
+    def spread(self, table: str, row: str) -> float:
+        """Return their standard deviation, of the sample."""
+        return stdev(r.test for r in self._find_row(table, row).records if r.test is not None)
+
+    def runs(self, table: str, row: str) -> int:
+        """Return how many runs a row has."""
+        return len(self._find_row(table, row).records)
+
+    def valid(self, table: str, row: str) -> float:
+        """Return the mean of their validation scores."""
+        return fmean(r.valid for r in self._find_row(table, row).records if r.valid is not None)
+
+    def seconds(self, table: str, row: str) -> float:
+        """Return the median seconds of an epoch."""
+        records = self._find_row(table, row).records
+        return median(r.seconds_per_epoch for r in records if r.seconds_per_epoch is not None)
+
+    def best_epoch(self, table: str, row: str) -> float:
+        """Return the highest test score of any epoch of any run."""
+        records = self._find_row(table, row).records
+        return _find_best(records)
+
+    def published(self, table: str, row: str) -> float:
+        """Return the published mean of a row, or its bound."""
+        known = load_experiment(table).row(row).published
+        values = (v for v in (known.mean, known.below, known.above) if v is not None)
+        return next(values)
+
+    def published_minutes(self, table: str, row: str) -> float:
+        """Return the published minutes of an epoch."""
+        minutes = load_experiment(table).row(row).published.minutes_per_epoch
+        assert minutes is not None, f"{table}, {row} has no published time"
+        return minutes
+
+    def judgement(self, table: str, row: str) -> str:
+        """Return how the report judges a row."""
+        return self._find_row(table, row).judgement
+
+    def lowest_valid(self, table: str, row: str) -> float:
+        """Return the lowest validation score of any run of a row, whatever its setting."""
+        self._find_row(table, row)
+        records = self._read_table(table).grid.records
+        return min(r.valid for r in records if r.row == row and r.valid is not None)
+
+    def measured(self, table: str, part: str = "") -> int:
+        """Return how many rows of a table, or of one of its parts, have results."""
+        return sum(e.row.part.name == part or not part for e in self._read_table(table).measured)
+
+    def varied(self, table: str, setting: str, row: str) -> float:
+        """Return the mean test score of a row's runs with another setting.
+
+        Args:
+            table: its name.
+            setting: as in the name of the file behind ``-with-``.
+            row: of the table.
+        """
+        records = self._read_variation(table, setting, row)
+        return fmean(r.test for r in records if r.test is not None)
+
+    def varied_best(self, table: str, setting: str, row: str) -> float:
+        """Return the highest test score of any epoch of such runs."""
+        records = self._read_variation(table, setting, row)
+        return _find_best(records)
+
+    def _read_variation(self, table: str, setting: str, row: str) -> list[RunRecord]:
+        path = self.results_dir / f"{table}{VARIATION_INFIX}{setting}.jsonl"
+        records, _ = read_records(path)
+        found = [r for r in records if r.row == row and r.status == DONE]
+        if not found:
+            raise MissingResultError(f"{path.name} has no runs of {row}")
+        return found
+
+    def found(self, figure: str, *path: str) -> Any:
+        """Return a finding of a figure, by the keys that lead to it."""
+        return _follow(self._read_json(self.figures_dir / f"{figure}.json")["findings"], path)
+
+    def medians(self, figure: str, column: str, by: str, **fixed: str) -> dict[str, float]:
+        """Return the median of a column of a figure's CSV file for each value of another one.
+
+        Args:
+            figure: its name.
+            column: of numbers.
+            by: the column whose values are told apart.
+            fixed: what other columns hold in the rows that count.
+        """
+        path = self.figures_dir / f"{figure}.csv"
+        if not path.is_file():
+            raise MissingResultError(f"{path.name} is not among the figures")
+        groups: dict[str, list[float]] = {}
+        with path.open(encoding="utf-8", newline="") as file:
+            for entry in csv.DictReader(file):
+                if all(entry[name] == value for name, value in fixed.items()):
+                    groups.setdefault(entry[by], []).append(float(entry[column]))
+        if not groups:
+            raise SpecificationError(f"{path.name} has no rows with {fixed}.")
+        return {name: median(v for v in g if math.isfinite(v)) for name, g in groups.items()}
+
+    def study(self, name: str, *path: str) -> Any:
+        """Return a number of a study, by the keys that lead to it; infinity if it overflew."""
+        record = self._read_json(self.results_dir / STUDIES_FOLDER / f"{name}.json")
+        value = _follow(record["numbers"], path)
+        return math.inf if value is None else value
+
+    def _find_row(self, table: str, row: str) -> RowSummary:
+        load_experiment(table).row(row)  # refuses an unknown one
+        entries = {entry.row.name: entry for entry in self._read_table(table).measured}
+        if row not in entries:
+            raise MissingResultError(f"{table} has no runs of {row}")
+        return entries[row]
+
+    def _read_table_once(self, table: str) -> TableSummary:
+        return summarize_table(load_experiment(table), self.results_dir)
+
+    def _read_json(self, path: Path) -> Any:
+        if not path.is_file():
+            raise MissingResultError(f"{path.name} is not among the results")
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def compute_exponent(values: Mapping[str, float]) -> float:
+    """Return the power of the names, numbers themselves, that the values grow with.
+
+    It is the slope of the logarithms by least squares.
+    """
+    points = [(math.log(float(x)), math.log(y)) for x, y in values.items()]
+    x0, y0 = fmean(x for x, _ in points), fmean(y for _, y in points)
+    return sum((x - x0) * (y - y0) for x, y in points) / sum((x - x0) ** 2 for x, _ in points)
+
+
+def count_wins(values: Mapping[str, float], *others: Mapping[str, float]) -> int:
+    """Return for how many names a value is above that of every other mapping."""
+    return sum(all(value > other[name] for other in others) for name, value in values.items())
+
+
+def _find_best(records: Iterable[RunRecord]) -> float:
+    """Return the highest test score of any epoch."""
+    scores = (epoch.get("test") for record in records for epoch in record.history)
+    return max(float(score) for score in scores if score is not None)
+
+
+def _follow(value: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value

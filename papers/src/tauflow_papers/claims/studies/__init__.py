@@ -1,0 +1,85 @@
+"""Short computations that decide a claim no table and no figure is about; results are stored."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from tauflow._internal.registry import Registry
+from tauflow._internal.tensor_file import write_atomically
+from tauflow.runs.results import describe_machine, get_versions
+from tauflow_papers.claims.stored import STUDIES_FOLDER
+
+from . import gradients, memories, networks, noise, solvers, speed
+
+Numbers = Mapping[str, Any]
+"""Numbers, texts and further tables of them, by name."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A computation whose numbers claims refer to.
+
+    Args:
+        title: what it measures, in a few words.
+        compute: does the work, and returns what JSON can hold.
+        minutes: of one core, about.
+    """
+
+    title: str
+    compute: Callable[[], Numbers]
+    minutes: float
+
+
+STUDIES: Registry[Study] = Registry(
+    "study",
+    {
+        "complexity": Study("time over length and solver steps", speed.measure_growth, 1.0),
+        "disk": Study("a gnODE trained on a disk, on other shapes", memories.test_disk, 12.0),
+        "gradients": Study(
+            "how far errors flow back, by BPTT and by the adjoint", gradients.measure, 0.5
+        ),
+        "leak": Study("stability of neural ODEs without leak", networks.measure_leak, 0.2),
+        "ltc-solvers": Study("a trained LTC with other solvers", solvers.compare, 3.0),
+        "noise": Study("fits of noise by several learning rates", noise.fit_small_paths, 20.0),
+        "parameters": Study("parameters of Table S2", networks.count_parameters, 0.1),
+        "speed": Study("CfC beside networks with a solver", speed.compare, 2.0),
+        "tsit5": Study("a flip-flop trained with Tsit5 steps", memories.compare_tsit5, 4.0),
+        "wide-memories": Study("flip-flops of 100 neurons", memories.train_wide, 15.0),
+    },
+)
+"""Every study by name."""
+
+
+def run_study(name: str, results_dir: Path) -> Path:
+    """Run a study and store its numbers, with what they were computed on.
+
+    Args:
+        name: one of :data:`STUDIES`.
+        results_dir: the folder of results.
+
+    Returns:
+        The file written.
+
+    Raises:
+        UnknownNameError: there is no such study.
+    """
+    study = STUDIES[name]
+    started = time.perf_counter()
+    numbers = study.compute()
+    record = {
+        "study": name,
+        "title": study.title,
+        "numbers": numbers,
+        "seconds": round(time.perf_counter() - started, 1),
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "versions": get_versions(),
+        "machine": describe_machine(),
+    }
+    path = results_dir / STUDIES_FOLDER / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+    return path

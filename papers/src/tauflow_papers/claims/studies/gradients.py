@@ -1,0 +1,84 @@
+"""How far errors flow back through networks, by backpropagation and by the adjoint method."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tauflow.analysis import gradient_flow
+from tauflow.sequence import build
+from tauflow.solvers import integrate_adaptive
+
+_NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "LTC": ("ltc", {}),
+    "CfC": ("cfc", {}),
+    "CfC-mmRNN": ("cfc-mmrnn", {}),
+    "CT-RNN": ("ct-rnn", {}),
+    "ODE-RNN": ("ode-rnn", {}),
+    "GRU-D": ("gru-d-unmasked", {}),
+    "LSTM, forget bias 1": ("augmented-lstm", {"forget_bias": 1.0}),
+    "ODE-LSTM, forget bias 1": ("ode-lstm", {"forget_bias": 1.0}),
+    "ODE-LSTM, forget bias 3": ("ode-lstm", {"forget_bias": 3.0}),
+    "ODE-LSTM, forget bias 5": ("ode-lstm", {"forget_bias": 5.0}),
+}
+_STEPS, _NEURONS, _SEEDS = 100, 32, 3
+_SPANS = (1.0, 2.0, 4.0, 8.0)
+_SCALES = {"contracting": 0.5, "expanding": 8.0}
+
+
+def measure() -> dict[str, Any]:
+    """Measure what is left of an error.
+
+    Returns:
+        ``"left"``: norm of the Jacobian of the last state with respect to the state 100 steps
+        before, geometric mean over sequences and three seeds, of untrained networks along random
+        inputs with irregular gaps. ``"adjoint"``: norm of the gradient of a flow
+        ``-h + tanh(W h)`` with respect to its start after growing spans, by backpropagation through
+        the steps and by the adjoint method.
+    """
+    return {"left": _measure_errors(), "adjoint": _measure_adjoint()}
+
+
+def _measure_errors() -> dict[str, float]:
+    torch.manual_seed(0)
+    x, gaps = torch.randn(4, _STEPS, 2), torch.rand(4, _STEPS)
+    left = {}
+    for title, (name, options) in _NETWORKS.items():
+        logs = []
+        for seed in range(_SEEDS):
+            torch.manual_seed(seed)
+            flow = gradient_flow(
+                build(name, 2, _NEURONS, **options).double(), x.double(), dt=gaps.double()
+            )
+            logs.append(flow.error_norm[:, 0].log().mean())
+        left[title] = float(torch.stack(logs).mean().exp())
+    return left
+
+
+def _measure_adjoint() -> dict[str, dict[str, list[float]]]:
+    found: dict[str, dict[str, list[float]]] = {"span": {"span": list(_SPANS)}}
+    for kind, scale in _SCALES.items():
+        torch.manual_seed(0)
+        weight = scale * torch.randn(16, 16, dtype=torch.float64) / 4
+        start = 1e-3 * torch.randn(8, 16, dtype=torch.float64)
+        found[kind] = {
+            "bptt": [_measure_gradient(weight, start, span, adjoint=False) for span in _SPANS],
+            "adjoint": [_measure_gradient(weight, start, span, adjoint=True) for span in _SPANS],
+        }
+    return found
+
+
+def _measure_gradient(weight: Tensor, start: Tensor, span: float, *, adjoint: bool) -> float:
+    h = start.clone().requires_grad_()
+    weight = weight.clone().requires_grad_()
+    end, _ = integrate_adaptive(
+        lambda at: -at + torch.tanh(at @ weight.T),
+        h,
+        torch.full((len(h), 1), span, dtype=h.dtype),
+        rtol=1e-6,
+        atol=1e-9,
+        adjoint=adjoint,
+        parameters=(weight,),
+    )
+    (gradient,) = torch.autograd.grad(end.square().sum().sqrt(), h)
+    return float(gradient.norm())

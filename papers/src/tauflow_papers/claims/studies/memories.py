@@ -1,0 +1,109 @@
+"""Networks trained on flip-flops: how they generalise, how wide their states are, which solver."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from tauflow.analysis import KIM_2023, abscissa_quartiles, find_fixed_points, principal_components
+from tauflow.cells import GNODECell
+from tauflow.runs.job import Job, load_dataset, train_job
+from tauflow_papers.datasets.synthetic.flip_flop import load_flip_flop
+from tauflow_papers.experiments import load_experiment
+from tauflow_papers.experiments.run.row_jobs import make_job
+from tauflow_papers.figures.flip_flop_training import GridPoint, TrainedNetwork, train_on_task
+
+_TWO_NEURONS = GridPoint(1e-3, 1e-3, 10)
+_RINGS = {"1 < r < 2": (1.0, 2.0), "0.5 < r < 1": (0.5, 1.0), "0 < r < 0.5": (0.0, 0.5),
+          "2 < r < 4": (2.0, 4.0)}  # fmt: skip
+
+
+def test_disk() -> dict[str, Any]:
+    """Train a gnODE of two neurons on the disk, and test it on pulses of other radii.
+
+    Returns:
+        ``"errors"`` on 100 trials by radii; and ``"gate"`` and ``"target minus state"``, the mean
+        component of the gate and the root mean square of ``F - h``, over states inside the disk.
+    """
+    network = train_on_task("gnode-figure-2", "gnode/disk", _TWO_NEURONS, small=False, seed=0)
+    errors = {}
+    for name, radii in _RINGS.items():
+        data = load_flip_flop(
+            bits=2, amplitude="variable", shape="disk", radii=radii, sizes=(1, 100, 1), seed=1
+        )
+        assert data.valid is not None
+        errors[name] = float((network.compute_outputs(data.valid) - data.valid.y).square().mean())
+    return {"validation MSE": network.valid, "errors": errors, **_look_at_gate(network)}
+
+
+@torch.no_grad()
+def _look_at_gate(network: TrainedNetwork) -> dict[str, float]:
+    cell = network.rnn.cell
+    assert isinstance(cell, GNODECell)
+    h = network.states[:, 10:].reshape(-1, cell.state_size)
+    outputs = network.model.head(h)
+    h = h[outputs.norm(dim=-1) < 1]  # well inside
+    silent = torch.zeros(len(h), cell.input_size)
+    gate = cell.update_gate(silent, h)
+    velocity = network.flow.velocity(h)  # of one time constant: G (F - h)
+    return {
+        "states": float(len(h)),
+        "gate": float(gate.mean()),
+        "gate norm": float(gate.norm(dim=-1).mean()),
+        "norm of target minus state": float((velocity / gate).norm(dim=-1).mean()),
+    }
+
+
+_WIDE = {"RNN": "rnn-100", "mGRU": "mgru-100", "GRU": "gru-100", "gnODE": "gnode-100"}
+_WIDE_SETTING = GridPoint(1e-3, 1e-3, 50)
+
+
+def train_wide() -> dict[str, Any]:
+    """Train networks of 100 neurons to remember three real numbers, with one setting of 27.
+
+    Returns:
+        By network: the lowest validation error; how many principal components explain 0.9 of the
+        variance of its states; median and quartiles of the spectral abscissas (1/s) of the points
+        that 500 starts lead to at the published tolerance, and how many did.
+    """
+    found: dict[str, Any] = {"setting": _WIDE_SETTING._asdict()}
+    for title, row in _WIDE.items():
+        network = train_on_task("gnode-figure-1", row, _WIDE_SETTING, small=False, seed=0)
+        states = network.states
+        points = find_fixed_points(
+            network.flow.rescale_time(0.01), states, starts=500, tolerance=KIM_2023["tolerance"]
+        )
+        q = abscissa_quartiles(points)
+        found[title] = {
+            "validation MSE": network.valid,
+            "components": principal_components(states).count(0.9),
+            "median": q.median,
+            "quartiles": [q.lower, q.upper],
+            "starts": q.starts,
+        }
+    return found
+
+
+_TSIT5: dict[str, Any] = {"solver": "tsit5", "rtol": 1e-3, "atol": 1e-3}
+
+
+def compare_tsit5() -> dict[str, Any]:
+    """Train on the flip-flop with fixed amplitudes by Euler steps and by Tsitouras 5/4 steps.
+
+    Returns:
+        The lowest validation errors of 200 epochs, by network and solver.
+    """
+    experiment = load_experiment("gnode-figure-6")
+    found = {}
+    for title, row in {"RNN": "rnn-6", "mGRU": "mgru-6"}.items():
+        job = make_job(experiment, experiment.row(row), 0)
+        options = {**job.model.options, **_TSIT5}
+        other = replace(job, model=replace(job.model, options=options))
+        found[title] = {"euler": _train(job), "tsit5": _train(other)}
+    return found
+
+
+def _train(job: Job) -> float:
+    record, _ = train_job(job, load_dataset(job.part), progress=False)
+    assert record.valid is not None
+    return record.valid

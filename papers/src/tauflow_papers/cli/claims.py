@@ -1,0 +1,53 @@
+"""``tauflow claims``: what the papers claim beside what was measured."""
+
+from pathlib import Path
+
+from tauflow._internal.tensor_file import write_atomically
+from tauflow.cli.output import print_line, print_table, print_wrapped
+from tauflow_papers.claims.claim import PAPERS, VERDICTS, judge_claims, load_claims
+from tauflow_papers.claims.page import HEADERS, count_verdict, make_cells, make_page
+from tauflow_papers.claims.stored import StoredResults
+
+
+def print_claims(
+    paper: str | None, *, results: Path, figures: Path, page: Path | None = None
+) -> None:
+    """Print the claims of a paper, or of all, and write the page if wanted.
+
+    Args:
+        paper: its name; all by default.
+        results: folder of results.
+        figures: folder of figures.
+        page: file to write them to in Markdown, which then are not printed.
+
+    Raises:
+        UnknownNameError: there is no such paper.
+    """
+    stored = StoredResults(results, figures)
+    judged = {name: judge_claims(own, stored) for name, own in load_claims(paper).items()}
+    if page is not None:
+        write_atomically(page, make_page(judged).encode())
+        print_line(f"Page: {page}")
+        return
+    for name, own in judged.items():
+        cells = [make_cells(one) for one in own]
+        print_table(HEADERS, cells, title=PAPERS[name])
+        print_line("")
+    every = [one for own in judged.values() for one in own]
+    counts = (f"{verdict} {count_verdict(every, verdict)}" for verdict in VERDICTS)
+    print_wrapped(f"{len(every)} claims: {', '.join(counts)}.")
+
+
+def measure_claims(study: str, results: Path) -> None:
+    """Run a study, and say where its numbers are; ``"list"`` lists the studies.
+
+    Raises:
+        UnknownNameError: there is no such study.
+    """
+    from tauflow_papers.claims.studies import STUDIES, run_study
+
+    if study == "list":
+        rows = [(name, one.title, f"{one.minutes:g}") for name, one in STUDIES.items()]
+        print_table(("study", "measures", "minutes"), rows, numbers=(2,), whole=(0,))
+        return
+    print_line(f"Results: {run_study(study, results)}")

@@ -1,0 +1,180 @@
+"""Claims of the papers: their files, their rules, and that verdicts follow from stored results."""
+
+import ast
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from tauflow.errors import SpecificationError, UnknownNameError
+from tauflow_papers.claims.claim import (
+    PAPERS,
+    VERDICTS,
+    Claim,
+    judge_claim,
+    judge_claims,
+    load_claims,
+)
+from tauflow_papers.claims.expression import evaluate, fill_in
+from tauflow_papers.claims.page import make_page
+from tauflow_papers.claims.stored import (
+    MissingResultError,
+    StoredResults,
+    compute_exponent,
+    count_wins,
+)
+
+ROOT = Path(__file__).parents[3]
+STORED = StoredResults(ROOT / "papers" / "results", ROOT / "docs" / "gallery")
+CLAIMS = load_claims()
+EVERY = [claim for own in CLAIMS.values() for claim in own]
+
+
+@pytest.fixture(scope="module")
+def judged():
+    return {paper: judge_claims(own, STORED) for paper, own in CLAIMS.items()}
+
+
+def test_there_are_claims_of_every_paper():
+    assert CLAIMS.keys() == PAPERS.keys()
+    assert len(EVERY) >= 60
+    assert all(CLAIMS.values())
+
+
+def test_typed_verdicts_are_those_of_the_rules(judged):
+    wrong = {
+        one.claim.name: (one.claim.verdict, one.verdict, one.measured)
+        for own in judged.values()
+        for one in own
+        if one.verdict != one.claim.verdict
+    }
+    assert wrong == {}
+
+
+def test_every_decided_claim_says_what_was_measured(judged):
+    for own in judged.values():
+        for one in own:
+            if one.verdict in VERDICTS[:3]:
+                assert one.measured, one.claim.name
+            if one.verdict in VERDICTS[1:]:
+                assert one.claim.reason or one.missing, one.claim.name
+
+
+def test_the_page_is_the_one_of_today(judged):
+    """Written by ``tauflow claims --page``, see there."""
+    assert (ROOT / "docs" / "claims.md").read_text("utf-8") == make_page(judged)
+
+
+@pytest.mark.parametrize("test", sorted({claim.test for claim in EVERY if claim.test}))
+def test_tests_that_decide_claims_exist(test):
+    path, _, name = test.partition("::")
+    tree = ast.parse((ROOT / path).read_text("utf-8"))
+    assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1 + 2 * x ** 2", 19.0),
+        ("-x < 0 < x", True),
+        ("x > 5 or not x == 3", False),
+        ("x > 5 or x == 3 and x != 4", True),
+        ("[x, 4][1]", 4),
+        ("double(x, by=4)", 12.0),
+        ("table['a'] / 2", 1.0),
+    ],
+)
+def test_expressions(text, value):
+    functions = {"double": lambda x, by=2: by * x}
+    assert evaluate(text, functions, {"x": 3.0, "table": {"a": 2.0}}) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("1 +", "no expression"),
+        ("y", "no 'y'. Known: x"),
+        ("open('file')", "no 'open'. Known: double"),
+        ("x.real", "none of the expressions"),
+        ("(lambda: 1)()", "none of the expressions"),
+        ("[z for z in x]", "none of the expressions"),
+        ("x // 2", "none of the expressions"),
+    ],
+)
+def test_other_expressions_are_refused(text, match):
+    with pytest.raises(SpecificationError, match=match):
+        evaluate(text, {"double": lambda x: 2 * x}, {"x": 3.0})
+
+
+def test_texts_are_filled_in():
+    assert fill_in("{x:.1f} of {t['a'] + 1}", {}, {"x": 2.34, "t": {"a": 1}}) == "2.3 of 2"
+
+
+def test_growth_and_wins_by_hand():
+    assert math.isclose(compute_exponent({"1": 3.0, "2": 12.0, "4": 48.0}), 2.0)
+    assert count_wins({"1": 2, "2": 5}, {"1": 1, "2": 6}, {"1": 0, "2": 0}) == 1
+
+
+def write_study(folder, **numbers):
+    (folder / "claims").mkdir(exist_ok=True)
+    (folder / "claims" / "one.json").write_text(json.dumps({"numbers": numbers}), "utf-8")
+
+
+def example(**changes):
+    return Claim(
+        **{
+            "name": "a",
+            "says": "ten times as fast",
+            "where": "Table 1",
+            "verdict": "holds",
+            "command": "tauflow claims --measure one",
+            "values": {"ratio": "study('one', 'slow') / study('one', 'fast')"},
+            "measured": "{ratio:.0f} times",
+            "holds": "ratio >= 10",
+            "in_part": "ratio >= 2",
+            **changes,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("slow", "verdict"), [(10, "holds"), (3, "holds in part"), (1, "does not hold")]
+)
+def test_the_rule_gives_the_verdict(tmp_path, slow, verdict):
+    write_study(tmp_path, slow=slow, fast=1)
+    one = judge_claim(example(), StoredResults(tmp_path, tmp_path))
+    assert (one.verdict, one.measured) == (verdict, f"{slow} times")
+
+
+def test_without_the_result_nothing_is_measured(tmp_path):
+    stored = StoredResults(tmp_path, tmp_path)
+    one = judge_claim(example(), stored)
+    assert (one.verdict, one.measured) == ("not measured yet", "")
+    assert "one.json" in one.missing
+    with pytest.raises(MissingResultError, match="has no runs of ltc"):
+        stored.mean("ltc-table-6", "ltc")
+
+
+def test_a_wrong_expression_names_its_claim(tmp_path):
+    write_study(tmp_path, slow=1, fast=0)
+    with pytest.raises(SpecificationError, match=r"claim 'a': ratio = .*ZeroDivisionError"):
+        judge_claim(example(), StoredResults(tmp_path, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"verdict": "hold"}, "none of holds, .* Did you mean 'holds'"),
+        ({"holds": ""}, "nothing decides 'holds'"),
+        ({"command": ""}, "no command"),
+    ],
+)
+def test_claims_that_cannot_be_checked_are_refused(changes, match):
+    with pytest.raises(SpecificationError, match=match):
+        example(**changes)
+
+
+def test_unknown_papers_are_refused():
+    with pytest.raises(UnknownNameError, match="Known: ltc, "):
+        load_claims("ltv")
