@@ -4,7 +4,7 @@ A memory, and its fixed points
 
 A network that is to remember the last pulse on each of two channels, +1 or -1, has to hold four
 states still without input: it needs four stable fixed points. Train one, find them, and look at the
-flow between them, as Kim et al. 2023 do for gated neural ODEs. Needs nothing but tauflow.
+flow between them, as Kim et al. 2022 do for gated neural ODEs. Needs nothing but tauflow.
 """
 
 import sys

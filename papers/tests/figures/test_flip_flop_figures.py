@@ -63,7 +63,7 @@ def test_quartiles_stand_beside_published_ones():
 
 
 def test_abscissas_and_what_counts_as_fixed_are_per_second():
-    """A bin and a time constant last 10 ms; Kim et al. 2023, E.3 has 1/tau in the velocity."""
+    """A bin and a time constant last 10 ms; Kim et al. 2022, E.3 has 1/tau in the velocity."""
     result = find_figure("gnode-figure-7").compute(FigureJob("small"))
     for name, row in (("RNN", "rnn-6"), ("gnODE", "gnode-6")):
         setting = {"RNN": GridPoint(1e-2, 1e-3, 100), "gnODE": GridPoint(1e-2, 1e-3, 10)}[name]

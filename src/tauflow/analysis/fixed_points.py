@@ -18,7 +18,7 @@ from .newton import Roots, find_roots
 KIM_2023: Mapping[str, Any] = MappingProxyType(
     {"starts": 10_000, "tolerance": 0.01, "max_iterations": 100, "merge_distance": 0.0}
 )
-"""The settings of Kim et al. 2023, "Gated neural ODEs", Appendix E.3, where time is in seconds:
+"""The settings of Kim et al. 2022, "Gated neural ODEs", Appendix E.3, where time is in seconds:
 ``find_fixed_points(cell, visited, **KIM_2023)``. Nothing is merged there.
 
 In a gated network the criterion on the speed alone takes states for fixed points where a gate is
@@ -133,7 +133,7 @@ def find_fixed_points(
 
     States that are not finite, as of a run that diverged, do not count as visited.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Appendix E.3, after Sussillo & Barak 2013,
+    Source: Kim et al. 2022, "Gated neural ODEs", Appendix E.3, after Sussillo & Barak 2013,
     "Opening the black box". Its settings are :data:`KIM_2023`.
 
     Differs from the paper: points closer than ``merge_distance`` are one, with a multiplicity; the
@@ -217,7 +217,7 @@ class Quartiles:
 def abscissa_quartiles(fixed_points: FixedPoints) -> Quartiles:
     """Return median and quartiles of the abscissas, each start counted (there is no merging there).
 
-    Without a fixed point they are NaN. Source: Kim et al. 2023, "Gated neural ODEs", Table 2.
+    Without a fixed point they are NaN. Source: Kim et al. 2022, "Gated neural ODEs", Table 2.
     """
     values = fixed_points.abscissa.repeat_interleave(fixed_points.multiplicity)
     if not len(values):

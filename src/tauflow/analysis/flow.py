@@ -172,7 +172,7 @@ def as_flow(
         system: a cell; a sequence module of one direction (its layers are stacked into one state),
             or a model around one, such as :class:`tauflow.SequenceModel`; a function that maps
             states (B, S) to the next ones; or a :class:`Flow`, returned as it is.
-        x: the input that is held; zeros by default, as in Kim et al. 2023, Appendix E.3.
+        x: the input that is held; zeros by default, as in Kim et al. 2022, Appendix E.3.
         observed: which of its features were measured, for cells that model that; by default those
             that are not NaN. A state that counts the time since each was measured, as that of
             :class:`tauflow.GRUD`, does not come to rest while one is missing.

@@ -124,7 +124,7 @@ def flow_field(
     With a state of two dimensions the plane is the whole of it; otherwise it is a slice through the
     origin of the projection, off which a real path bends (``off_plane`` says how much).
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Figures 2 and 10.
+    Source: Kim et al. 2022, "Gated neural ODEs", Figures 2 and 10.
 
     Args:
         system: as for :func:`~tauflow.analysis.as_flow`.

@@ -114,7 +114,7 @@ def plot_trajectories(
 ) -> "Axes":
     """Draw paths and fixed points in two coordinates, as of the first principal components.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Figure 6C, there in three.
+    Source: Kim et al. 2022, "Gated neural ODEs", Figure 6C, there in three.
 
     Raises:
         ShapeError: the projection has other than two coordinates.
@@ -169,7 +169,7 @@ def plot_abscissas(fixed_points: Mapping[str, FixedPoints], ax: "Axes | None" = 
     The area of a dot grows with the number of starts that led to its point; the bar is the median
     over starts.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Figures 1E and 7.
+    Source: Kim et al. 2022, "Gated neural ODEs", Figures 1E and 7.
     """
     ax = ax or make_axes(1.2 + 1.0 * len(fixed_points), 3.6)
     generator = torch.Generator().manual_seed(0)

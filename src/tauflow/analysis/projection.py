@@ -70,7 +70,7 @@ def output_projection(
 ) -> Projection:
     """Return the view onto outputs of a network.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Figure 2.
+    Source: Kim et al. 2022, "Gated neural ODEs", Figure 2.
 
     Args:
         readout: maps states (B, S) to outputs (B, O), affinely, for instance

@@ -69,7 +69,7 @@ class CTRNNCell(AbstractPureCell):
         atol: its absolute tolerance.
     """
 
-    paper: ClassVar[str] = "Lechner & Hasani 2020, Learning long-term dependencies"
+    paper: ClassVar[str] = "Funahashi & Nakamura 1993, Approximation of dynamical systems"
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ class EulerGRUCell(AbstractPackedFlowCell):
     The weights pack the blocks z, r, n. Parameters: 3 (N N + N + N D), and N (D + 1) for an affine
     initial state.
 
-    Source: Kim et al. 2023, "Gated neural ODEs: trainability, expressivity and interpretability",
+    Source: Kim et al. 2022, "Gated neural ODEs: trainability, expressivity and interpretability",
     Appendix D and the released code, after Cho et al. 2014.
 
     Differs from ``torch.nn.GRU``: z is the weight of what is new, not of what is kept, and r acts
@@ -50,7 +50,7 @@ class EulerGRUCell(AbstractPackedFlowCell):
         init: ``"glorot_normal"``, ``"glorot_uniform"`` or ``"kaiming"``.
     """
 
-    paper: ClassVar[str] = "Kim et al. 2023, Gated neural ODEs"
+    paper: ClassVar[str] = "Kim et al. 2022, Gated neural ODEs"
     gates: ClassVar[int] = 3
 
     def __init__(
@@ -133,7 +133,7 @@ class EulerLSTMCell(AbstractPackedFlowCell):
     Steps are stable over gaps of up to 2 tau ``substeps``, 2 by default (:meth:`max_stable_dt`);
     over longer ones the state may grow until it overflows.
 
-    Source: Hochreiter & Schmidhuber 1997; as a baseline of Kim et al. 2023, "Gated neural ODEs:
+    Source: Hochreiter & Schmidhuber 1997; as a baseline of Kim et al. 2022, "Gated neural ODEs:
     trainability, expressivity and interpretability", Appendix G.
 
     Differs from the paper: it does not say how the LSTM is stepped where alpha is not 1, nor are
@@ -150,7 +150,7 @@ class EulerLSTMCell(AbstractPackedFlowCell):
         init: ``"glorot_normal"``, ``"glorot_uniform"`` or ``"kaiming"``.
     """
 
-    paper: ClassVar[str] = "Hochreiter & Schmidhuber 1997; Kim et al. 2023, Gated neural ODEs"
+    paper: ClassVar[str] = "Hochreiter & Schmidhuber 1997; Kim et al. 2022, Gated neural ODEs"
     state_names = ("h", "c")  # the hidden state and the memory
     gates: ClassVar[int] = 4
 

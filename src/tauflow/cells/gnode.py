@@ -58,8 +58,10 @@ class GNODECell(AbstractGatedFlowCell):
     N H + H + D H + (L_h - 2)(H H + H) + H N + N, or N N + N + D N with one layer; G the same with
     L_z and H_z; an affine initial state N (D + 1) more.
 
-    Source: Kim et al. 2023, "Gated neural ODEs: trainability, expressivity and interpretability",
-    Eq. 1; the released code for the random weights.
+    Source: Kim et al. 2022, "Gated neural ODEs: trainability, expressivity and interpretability",
+    Eq. 1, a submission without names, whose equations, figures and tables are counted here; it was
+    published in 2023 as "Trainability, expressivity and interpretability in gated neural ODEs"
+    (ICML; arXiv 2307.06398), whose released code is followed for the random weights.
 
     Differs from the paper: the initial state is zero by default, there affine. The scheme
     ``"critical"`` fixes what Eq. 51 leaves open: input weights, the gate's weights and V are from
@@ -88,7 +90,7 @@ class GNODECell(AbstractGatedFlowCell):
             ``"critical"`` or ``"critical-glorot"``; every bias is from N(0, 1e-6).
     """
 
-    paper: ClassVar[str] = "Kim et al. 2023, Gated neural ODEs"
+    paper: ClassVar[str] = "Kim et al. 2022, Gated neural ODEs"
 
     def __init__(
         self,

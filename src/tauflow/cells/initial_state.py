@@ -22,7 +22,7 @@ class InitialState(nn.Module):
     S (D + 1) parameters. ``"learned"``: :math:`h_0 = a`, S parameters. ``"fixed"``: a vector
     drawn once and kept as a buffer, which training leaves alone and a state dict holds.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Appendices E and G, but for ``"learned"``.
+    Source: Kim et al. 2022, "Gated neural ODEs", Appendices E and G, but for ``"learned"``.
 
     Args:
         kind: one of the four names.

@@ -53,7 +53,7 @@ class LEMCell(AbstractPackedFlowCell):
             ``"fixed"`` (drawn once from N(0, 2 / (N + 1)), not trained).
         init: ``"torch"`` (all from U(-1/sqrt(N), 1/sqrt(N)), as in the released code),
             ``"glorot_normal"``, ``"glorot_uniform"`` or ``"kaiming"``, as in the comparisons of
-            Kim et al. 2023.
+            Kim et al. 2022.
     """
 
     paper: ClassVar[str] = "Rusch et al. 2022, Long expressive memory"

@@ -47,6 +47,7 @@ class ModelEntry:
         cell: the class.
         options: options fixed by this entry.
         tune: values that are worth trying, by name of the option.
+        source: where the model was published, if not where its cell was.
     """
 
     name: str
@@ -54,11 +55,12 @@ class ModelEntry:
     cell: type[AbstractCell]
     options: dict[str, Any] = field(default_factory=dict)
     tune: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    source: str | None = None
 
     @property
     def paper(self) -> str:
-        """Where the cell was published."""
-        return self.cell.paper
+        """Where the model was published."""
+        return self.cell.paper if self.source is None else self.source
 
     def build(self, input_size: int, hidden_size: Any, **options: Any) -> AbstractCell:
         """Build the cell; ``options`` add to, or override, those of the entry."""
@@ -101,7 +103,13 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("elman", "Elman RNN", ElmanCell),
             ModelEntry("gnode", "gnODE", GNODECell, tune=_GATED_FLOW),
             ModelEntry("node", "nODE", GNODECell, {"gate_layers": 0}, {"layers": (1, 2, 3)}),
-            ModelEntry("mgru", "mGRU", GNODECell, {"layers": 1, "final_activation": "tanh"}),
+            ModelEntry(
+                "mgru",
+                "mGRU",
+                GNODECell,
+                {"layers": 1, "final_activation": "tanh"},
+                source="Ravanelli et al. 2018, Light gated recurrent units",
+            ),
             ModelEntry(
                 "elman-euler",
                 "Elman RNN, Euler step",
@@ -113,11 +121,28 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("lem", "LEM", LEMCell, tune={"tau": (0.3, 1.0, 3.0)}),
             ModelEntry("lem-forward", "LEM, forward Euler", LEMCell, {"scheme": "forward"}),
             ModelEntry("ct-rnn", "CT-RNN", CTRNNCell, tune=_SUBSTEPS),
-            ModelEntry("ode-rnn", "ODE-RNN", CTRNNCell, {"damping": 0.0}, _SUBSTEPS),
             ModelEntry(
-                "ct-rnn-ltc", "CT-RNN of the LTC paper", CTRNNCell, {**_LTC_2021, "solver": "euler"}
+                "ode-rnn",
+                "ODE-RNN",
+                CTRNNCell,
+                {"damping": 0.0},
+                _SUBSTEPS,
+                source="Rubanova et al. 2019, Latent ODEs for irregularly-sampled time series",
             ),
-            ModelEntry("neural-ode", "Neural ODE", CTRNNCell, {**_LTC_2021, "damping": 0.0}),
+            ModelEntry(
+                "ct-rnn-ltc",
+                "CT-RNN of the LTC paper",
+                CTRNNCell,
+                {**_LTC_2021, "solver": "euler"},
+                source="Hasani et al. 2021, Liquid Time-constant Networks",
+            ),
+            ModelEntry(
+                "neural-ode",
+                "Neural ODE",
+                CTRNNCell,
+                {**_LTC_2021, "damping": 0.0},
+                source="Chen et al. 2018, Neural ordinary differential equations",
+            ),
             ModelEntry("ode-lstm", "ODE-LSTM", ODELSTMCell),
             ModelEntry("ode-lstm-torch", "ODE-LSTM, PyTorch form", ODELSTMCell, {"form": "torch"}),
             ModelEntry("gru-ode", "GRU-ODE", GRUODECell),

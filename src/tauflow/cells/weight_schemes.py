@@ -54,7 +54,7 @@ def critical_gain(widths: Sequence[int], slope: float, scaling: str) -> float:
 
     and every variance holds the factor gain squared.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Appendix A; Eq. 51 for Kaiming scaling and ReLU.
+    Source: Kim et al. 2022, "Gated neural ODEs", Appendix A; Eq. 51 for Kaiming scaling and ReLU.
 
     Differs from the paper: its Eq. 52, for Glorot scaling, takes the factor of the first layer,
     1 / (1 + H / N), for the last one too, whose factor is 1 / (1 + N / H). With H = N they agree.

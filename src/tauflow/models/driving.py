@@ -70,7 +70,8 @@ def driving_model(
 ) -> ConvolutionalSequenceModel:
     r"""Build a lane-keeping network: images in, the curvature to steer by out.
 
-    Architecture, images and data were not released. Convolutions with 24, 36, 48, 64 and 64
+    The head's architecture, images and drives were not released; of the circuit the parameters and
+    one recording behind Figure 3 were. Convolutions with 24, 36, 48, 64 and 64
     channels, kernels 5, 5, 3, 3 and 3, and 1920 values when flattened, reproduce both published
     counts to the unit: that of the head that all recurrent networks share, and that of the
     convolutional network, with dense layers of 1000, 100 and 1.

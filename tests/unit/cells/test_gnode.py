@@ -131,7 +131,7 @@ def test_a_closed_gate_keeps_the_state_and_an_open_one_is_no_gate():
         torch.testing.assert_close(cell.step(x, h, dt), half)
 
 
-# Kim et al. 2023, Tables 3, 5, 6, 7 and 8: features, classes, model, N, options, parameters.
+# Kim et al. 2022, Tables 3, 5, 6, 7 and 8: features, classes, model, N, options, parameters.
 CHARACTERS, WALKER, SPEECH = (4, 20), (18, 17), (21, 10)
 PUBLISHED = [
     (CHARACTERS, "mgru", 100, {}, 23_520),

@@ -81,7 +81,7 @@ def test_glorot_gain_is_the_corrected_closed_form(n, h, layers):
 
 
 def published_glorot_gain(n: int, h: int, layers: int) -> float:
-    """Equation 52 of Kim et al. 2023."""
+    """Equation 52 of Kim et al. 2022."""
     return 2 ** (1 - 3 / (2 * layers)) * (1 + h / n) ** (1 / layers)
 
 

@@ -190,8 +190,10 @@ ENTRIES = (
         "likes.",
         compute=_figure_3,
         differences=(
-            "The trained network and the recorded drive were not released: weights and inputs are "
-            "random here, and the published error of 0.006 cannot be compared.",
+            "The trained network and the recorded drive were released with the code "
+            "(figure_1_experiments/figure_1_data.mat), but could not be had when this was made: "
+            "weights and inputs are random here, and the published error of 0.006 cannot be "
+            "compared.",
             "Algorithm 1 sums a start value and a reversal potential for every synapse, so that it "
             "is no approximation of a neuron with several; A and B are.",
         ),
@@ -207,7 +209,7 @@ ENTRIES = (
         "for each gap; speed-ups are over the solver timed beside that form.",
         compute=_compute_half_cheetah,
         differences=(
-            "The paper translates a driving network whose data were not released.",
+            "The paper translates a driving network, whose data could not be had here.",
             "Trained for 100 of the 200 epochs of the published table.",
             "Forms that read recorded states need the solver's, and only show what they miss. The "
             "published speed-ups, of 100 and more, are those of CfC networks against adaptive "

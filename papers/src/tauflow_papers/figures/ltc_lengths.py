@@ -35,6 +35,11 @@ DISTRIBUTION_NOTE = (
 _IDENTITY_NOTE = (
     "The hard-tanh of the released code is the identity for networks of this size, and is so here."
 )
+_CONTRADICTION_NOTE = (
+    "Contradicts the paper in two observations: lengths grow linearly with the width (VI) for LTCs "
+    "alone, those of neural ODEs and CT-RNNs as the square root of it; and with the nominal "
+    "variance of the weights (VII) LTCs grow linearly, not faster, and the others saturate."
+)
 _FEWER_NOTE = "Fewer random networks for each box; the paper does not say how many it drew."
 
 
@@ -245,6 +250,7 @@ ENTRIES = (
             _FEWER_NOTE,
             "The layers of panel A have 10 neurons, as linear "
             "ones of 25 grow beyond what a solver follows; widths end at 100, not 200.",
+            _CONTRADICTION_NOTE,
         ),
         minutes=4.0,
     ),
@@ -262,6 +268,7 @@ ENTRIES = (
             _FEWER_NOTE,
             "MATLAB's ode113 and ode23tb are stood in for by LSODA and BDF of "
             "SciPy, where it is installed; widths end at 100, not 200.",
+            _CONTRADICTION_NOTE,
         ),
         minutes=4.0,
     ),

@@ -103,7 +103,7 @@ def continuous_attractor(
     - returning: pushed off the manifold by ``displacement`` of the extent, the state comes to rest:
       the speed falls below a tenth within five time constants of the slowest decay.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Appendix H, for the definition.
+    Source: Kim et al. 2022, "Gated neural ODEs", Appendix H, for the definition.
 
     Differs from the paper: there the abscissa alone stands for the decay, which it does not imply
     (a centre has an abscissa of zero too); tolerances make the definition one that a trained

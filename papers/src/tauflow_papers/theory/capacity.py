@@ -5,7 +5,7 @@ if each unit separates the states that precede its +1 from those that precede it
 sequence has :math:`T \sim 2N` steps, as many as a perceptron stores patterns.
 
 Sources: Gardner 1988, "The space of interactions in neural network models"; Cover 1965,
-"Geometrical and statistical properties of systems of linear inequalities"; Kim et al. 2023, "Gated
+"Geometrical and statistical properties of systems of linear inequalities"; Kim et al. 2022, "Gated
 neural ODEs", Section 4 and Appendix C, for sequences.
 """
 

@@ -62,7 +62,7 @@ def fit_noise(
 ) -> NoiseFit:
     """Train a network to put out a given path while its input is constant.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Section 5.3 and Appendix F: AdamW on the one path,
+    Source: Kim et al. 2022, "Gated neural ODEs", Section 5.3 and Appendix F: AdamW on the one path,
     an affine initial state and Glorot normal weights, the lowest training error of any epoch. The
     path is that of the data set ``"ornstein-uhlenbeck"``.
 
@@ -167,7 +167,7 @@ def noise_sweep(
     For each value the learning rate and the weight decay with the lowest error of the first seed
     are taken for all seeds.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Figures 3 and 11-14: ``vary`` is ``"tau"``,
+    Source: Kim et al. 2022, "Gated neural ODEs", Figures 3 and 11-14: ``vary`` is ``"tau"``,
     ``"hidden_size"`` or ``"units"``. As an experiment with the paper's sizes it is the
     specification ``gnode-figure-3``.
 

@@ -5,7 +5,7 @@ The flow is :math:`\dot h = -h + F(h)` with a dense network F of L weight layers
 .. math::
     a^1 = W^0 h + U x + b^0, \quad a^{l+1} = W^l \varphi(a^l) + b^l, \quad F = \varphi_h(a^L),
 
-of random weights. Source: Kim et al. 2023, "Gated neural ODEs: trainability, expressivity and
+of random weights. Source: Kim et al. 2022, "Gated neural ODEs: trainability, expressivity and
 interpretability", Appendix A.
 """
 
@@ -109,7 +109,7 @@ def mean_field(family: RandomODE) -> MeanField:
     With several solutions it is the largest of those that small changes come back to: zero is one
     without biases and inputs, and is taken only where it is stable.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Eqs. 16-18, 32 and 34.
+    Source: Kim et al. 2022, "Gated neural ODEs", Eqs. 16-18, 32 and 34.
 
     Differs from the paper: with Glorot scaling the last layer has its own factor, 1 / (1 + N / H);
     Eq. 35 gives it that of the first.
@@ -149,7 +149,7 @@ def critical_curve(
 
     Smaller weights give a stable fixed point, larger ones chaos (or growth without bound).
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Eq. 35 and Figure 4.
+    Source: Kim et al. 2022, "Gated neural ODEs", Eq. 35 and Figure 4.
 
     Args:
         family: the networks.
@@ -170,7 +170,7 @@ def correlation(activation: str, kernel: float) -> tuple[float, float]:
     The averages are over a normal variable of mean zero and variance ``kernel``; for a variance of
     0 they are the limits.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Eq. 22, whose normalisation should read
+    Source: Kim et al. 2022, "Gated neural ODEs", Eq. 22, whose normalisation should read
     :math:`1 / \sqrt{2 \pi K}`.
     """
     check_within(0.0, math.inf, kernel=kernel)

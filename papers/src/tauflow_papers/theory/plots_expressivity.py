@@ -27,7 +27,7 @@ def plot_noise_fits(
 ) -> "Figure | SubFigure":
     """Draw one dimension of the path and of several fits, one below the other.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Figure 3A.
+    Source: Kim et al. 2022, "Gated neural ODEs", Figure 3A.
 
     Args:
         fits: of :func:`~tauflow_papers.theory.fit_noise`, by their titles.
@@ -68,7 +68,7 @@ def plot_noise_sweep(
     Numbers lie on a logarithmic axis; values that are not all numbers stand side by side, in the
     order in which they come.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Figures 3B-F and 11-14.
+    Source: Kim et al. 2022, "Gated neural ODEs", Figures 3B-F and 11-14.
 
     Args:
         rows: of :func:`~tauflow_papers.theory.noise_sweep`.
@@ -115,7 +115,7 @@ def plot_noise_sweep(
 def plot_capacity(curves: Sequence[CapacityCurve], ax: "Axes | None" = None) -> "Axes":
     """Draw how often random patterns could be stored, by their number; lines are the theory.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Appendix C, for the capacity of 2 N.
+    Source: Kim et al. 2022, "Gated neural ODEs", Appendix C, for the capacity of 2 N.
     """
 
     ax = ax or make_axes(4.8, 3.6)

@@ -25,7 +25,7 @@ _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 def plot_critical_curves(curves: Sequence[CriticalCurve], ax: "Axes | None" = None) -> "Axes":
     """Draw where random networks of several depths lose their stability.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Figure 4: above a curve the networks of that depth
+    Source: Kim et al. 2022, "Gated neural ODEs", Figure 4: above a curve the networks of that depth
     come to rest, below it they are chaotic.
     """
     ax = ax or make_axes(4.8, 3.8)
@@ -51,7 +51,7 @@ def plot_critical_curves(curves: Sequence[CriticalCurve], ax: "Axes | None" = No
 def plot_spectra(spectra: Mapping[str, Mapping[str, Spectrum]]) -> "Figure":
     """Draw eigenvalues in the complex plane: a column for each network, a row for each gating.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Figure 5.
+    Source: Kim et al. 2022, "Gated neural ODEs", Figure 5.
 
     Args:
         spectra: for the title of each row, the spectra under the titles of the columns; all rows

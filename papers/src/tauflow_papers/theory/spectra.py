@@ -61,7 +61,7 @@ def gating_spectrum(
     and backward); the Jacobian is that of the flow in continuous time. Without gating,
     ``sigma_z=0``, every gate is 1/2.
 
-    Source: Kim et al. 2023, "Gated neural ODEs", Appendix B and Figure 5. Not said there: the
+    Source: Kim et al. 2022, "Gated neural ODEs", Appendix B and Figure 5. Not said there: the
     state at the start, here standard normal; the last activation of ``"gnode"``, here none.
 
     Args:
@@ -92,7 +92,7 @@ class MeasuredRadius:
     Args:
         radius: of the Jacobian J of F at the fixed point that the sample reached; in a finite
             network a few percent above the theory, as the outermost of N eigenvalues is.
-        mean_gain: square root of tr(J^T J) / N, the other side of Eq. 33 of Kim et al. 2023, which
+        mean_gain: square root of tr(J^T J) / N, the other side of Eq. 33 of Kim et al. 2022, which
             fluctuates less.
         variance: mean square of the state there.
         expected_radius: :math:`\rho` of the theory.

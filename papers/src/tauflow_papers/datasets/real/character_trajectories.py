@@ -38,7 +38,7 @@ CHARACTER_TRAJECTORIES = DatasetCard(
     sizes=(2000, 429, 429),
     source=(
         "Williams et al. 2006, Extracting motion primitives from natural handwriting data (UCI); "
-        "protocol of Kim et al. 2023, Gated neural ODEs, Tables 1A and 4, after Kidger et al. "
+        "protocol of Kim et al. 2022, Gated neural ODEs, Tables 1A and 4, after Kidger et al. "
         "2020; JeffreyHoa/character_trajectories@96683b925e23f3e1c2225787912262edb052e0f9"
     ),
     licence="CC BY 4.0",

@@ -35,7 +35,7 @@ SPEECH_COMMANDS = DatasetCard(
     time_unit="frame of 6.25 ms",
     sizes=(24_482, 5_246, 5_247),
     source=(
-        "Warden 2018, Speech Commands, version 0.02; protocol of Kim et al. 2023, Gated neural "
+        "Warden 2018, Speech Commands, version 0.02; protocol of Kim et al. 2022, Gated neural "
         "ODEs, Table 1C, after Kidger et al. 2020"
     ),
     licence="CC BY 4.0",

@@ -65,7 +65,7 @@ WALKER2D = DatasetCard(
         "Predicting that nothing changes has a test MSE of 4.538.",
         "fill='spline' puts the windows back onto the simulator's 84 steps, with natural cubic "
         "splines where frames are lost and the last frame after the end, as the gated neural ODEs "
-        "of Kim et al. 2023 seem to have had them; errors count at kept frames only. Such inputs "
+        "of Kim et al. 2022 seem to have had them; errors count at kept frames only. Such inputs "
         "look ahead: results are not comparable with those of kept frames alone.",
         "time='feature' adds the time since the first frame of the window as the last input, and "
         "leaves out dt.",
@@ -85,7 +85,7 @@ def load_walker2d(
     fill: str = "skip",
     time: str = "gap",
 ) -> TaskData:
-    """Load the windows of Lechner and Hasani 2020, Table 5, or of Kim et al. 2023, Table 5.
+    """Load the windows of Lechner and Hasani 2020, Table 5, or of Kim et al. 2022, Table 5.
 
     Args:
         root: where the files are.

@@ -45,7 +45,7 @@ FLIP_FLOP = DatasetCard(
     time_unit="10 ms",
     sizes=(500, 100, 100),
     source=(
-        "generated; Kim et al. 2023, Gated neural ODEs: trainability, expressivity and "
+        "generated; Kim et al. 2022, Gated neural ODEs: trainability, expressivity and "
         "interpretability, Section 5.2 and Appendix E"
     ),
     licence="none needed (generated)",

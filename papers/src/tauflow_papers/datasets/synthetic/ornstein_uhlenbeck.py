@@ -33,7 +33,7 @@ ORNSTEIN_UHLENBECK = DatasetCard(
     time_unit="s",
     sizes=(1, 1, 1),
     source=(
-        "generated; Kim et al. 2023, Gated neural ODEs: trainability, expressivity and "
+        "generated; Kim et al. 2022, Gated neural ODEs: trainability, expressivity and "
         "interpretability, Section 5.3 and Appendix F"
     ),
     licence="none needed (generated)",

@@ -49,7 +49,7 @@ LEGEND = (
     "it agrees with a bound (≥ of an error) that any poor run agrees with; after fewer seeds it is "
     "judged by those. Not judged are rows whose published number has neither a deviation nor is a "
     "bound, or comes from another protocol. The time per epoch is the median of our runs, in "
-    "brackets after it the paper's, on its own machine. "
+    "brackets after it the published one, of other machines. "
     f"{table.LOOKS_AHEAD_NOTE}"
 )
 
