@@ -189,7 +189,9 @@ class Explainer:
         frame = pandas.concat(values, ignore_index=True)
         times = frame.pop(_POSITION).to_numpy(np.float64)
         label = self._time_name
-        if schema.time not in (None, schema.unit):
+        if schema.dated:
+            label = f"{schema.unit} since the first row"
+        elif schema.time not in (None, schema.unit):
             label = f"{label} ({schema.unit})"
         shown = f"P({schema.targets[0]} = {{}})" if schema.is_class else "{}"
         answer = pandas.concat(answers, ignore_index=True)
@@ -289,6 +291,10 @@ class Explainer:
             times = sequences.times.astype(np.int64)
         else:
             times = self.new_table.table.get_original(schema.time, rows)
+        positions = sequences.times
+        if schema.dated:  # dates count from years ago
+            first_times = sequences.times[sequences.starts]
+            positions = sequences.times - np.repeat(first_times, sequences.lengths)
         effects = [np.asarray(part.double().cpu())[valid] for part in parts]
         frames = []
         for place, (name, group) in enumerate(self._groups.items()):
@@ -305,7 +311,7 @@ class Explainer:
             frame[self._time_name] = pandas.Series(times[at]).mask(np.full(len(at), is_static))
             frame |= {"feature": name, "value": pandas.Series(values[at], dtype=object)}
             frame |= dict(zip(_ATTRIBUTIONS, found, strict=False))
-            frame[_POSITION] = np.full(len(at), np.nan) if is_static else sequences.times[at]
+            frame[_POSITION] = np.full(len(at), np.nan) if is_static else positions[at]
             frame["_order"] = at
             frames.append(pandas.DataFrame(frame))
         whole = pandas.concat(frames, ignore_index=True)

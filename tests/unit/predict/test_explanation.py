@@ -173,6 +173,25 @@ def test_a_picture_shows_one_id(table, trained):
     plt.close(figure)
 
 
+def test_dates_are_drawn_from_the_first_row_on(table):
+    days = pandas.Timestamp("2024-03-01") + pandas.to_timedelta(table["hours"], "h")
+    dated = table.drop(columns=["ill", "age"]).assign(hours=days.astype(str))
+    said = {"id": "patient", "time": "hours", "time_unit": "hours", "features": ["b", "sex"]}
+    data = from_table(dated, target="y", static=["sex"], **said)
+    model = tauflow.SequenceModel(tauflow.GRUD(3, 2, return_sequences=False), 1)
+    found = Predictor.from_data(model, data).explain(dated, ids=[3])
+    part = table[table["patient"] == 3]
+    moved = found.values.query("feature == 'b'")
+    assert moved["hours"].tolist() == dated["hours"][part.index].tolist()
+    figure = found.plot()
+    axes = next(ax for ax in figure.axes if ax.get_lines())
+    np.testing.assert_allclose(
+        axes.get_lines()[0].get_xdata(), part["hours"] - part["hours"].iloc[0], atol=1e-3
+    )
+    assert figure.axes[-2].get_xlabel() == "hours since the first row"
+    plt.close(figure)
+
+
 def test_bad_input_is_named(table, trained):
     with pytest.raises(UnknownNameError, match="method"):
         trained["y"].explain(table, method="shap")
