@@ -24,6 +24,7 @@ from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.errors import BackendError
 
 from .cfc.kernel import (
+    NUMBA_CFC,
     cfc_numba_unsupported_reason,
     cfc_stepwise_unsupported_reason,
     cfc_triton_unsupported_reason,
@@ -108,7 +109,15 @@ _CELL_KERNELS = (
     KernelSpec(
         NeuronalLTCCell, "numba", neuronal_unsupported_reason, run_flow, rtol=1e-5, atol=1e-5
     ),
-    KernelSpec(CfCCell, "numba", cfc_numba_unsupported_reason, run_cfc, rtol=1e-5, atol=1e-5),
+    KernelSpec(
+        CfCCell,
+        "numba",
+        cfc_numba_unsupported_reason,
+        run_cfc,
+        rtol=1e-5,
+        atol=1e-5,
+        kernel=NUMBA_CFC,
+    ),
     _make_triton_spec(CfCCell, cfc_triton_unsupported_reason, run_triton_cfc),
     _make_triton_spec(CfCCell, cfc_stepwise_unsupported_reason, run_triton_stepwise_cfc),
     KernelSpec(

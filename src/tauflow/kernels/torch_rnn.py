@@ -20,7 +20,6 @@ from .cpu.binding import (
     input_array,
     input_array_or_empty,
     log_compilation,
-    output_array,
     parallel_for,
 )
 from .engine.autograd import OPERATORS, run_kernel
@@ -346,7 +345,7 @@ class NumbaGRUD(BoolConfigKernel):
         """Run all steps."""
         states = out.saved_tensors[0]
         states[0] = inputs[1]
-        shared = self._pack_arguments(config, mask, inputs, out.saved_tensors, output_array(out.y))
+        shared = self._pack_arguments(config, mask, inputs, out.saved_tensors, out.y)
         parallel_for(_load_kernels().gru_d_forward, out.y.shape[0], *shared)
         out.last.copy_(states[out.y.shape[1] % states.shape[0]])
 
@@ -359,9 +358,9 @@ class NumbaGRUD(BoolConfigKernel):
         states, *rest = saved_tensors
         valid = decay.new_empty(len(decay), 0, dtype=torch.bool) if mask is None else mask
         drive, no_gaps = input_array(decay), input_array_or_empty(None, 2)
-        sequence = ode.FlowSequence(drive, no_gaps, input_array(valid), output_array(states), out)
+        sequence = ode.FlowSequence(drive, no_gaps, input_array(valid), states, out)
         weights = config, input_array(U_zr), input_array(U_n)
-        return weights, ode.GRUDActivations(*map(output_array, rest)), sequence
+        return weights, ode.GRUDActivations(*rest), sequence
 
     def backward(
         self,
@@ -383,7 +382,7 @@ class NumbaGRUD(BoolConfigKernel):
             *self._pack_arguments(
                 config, mask, inputs, saved_tensors, input_array_or_empty(grad_outputs.y, 3)
             ),
-            tuple(map(output_array, (to_gates, to_decay, to_h))),
+            (to_gates, to_decay, to_h),
         )
         rows = to_gates.view(-1, 3 * N)
         return [

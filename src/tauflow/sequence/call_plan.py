@@ -25,7 +25,9 @@ from tauflow.cells.contract import call_initial_state
 from tauflow.cells.snapshot import find_modification
 from tauflow.errors import TauflowError
 from tauflow.kernels import KernelCall, KernelSpec, select_kernel
-from tauflow.kernels.engine.program import KernelFunction
+from tauflow.kernels.cpu.binding import import_kernels
+from tauflow.kernels.engine.autograd import run_kernel
+from tauflow.kernels.engine.program import KernelFunction, SequenceKernel
 from tauflow.kernels.engine.requirements import is_builtin_cell
 from tauflow.kernels.engine.torch_state import is_followed
 from tauflow.kernels.select import select_for_signature
@@ -153,22 +155,62 @@ def _record_cell(cell: AbstractCell) -> _CellRecord | None:
     return _CellRecord(cell, tuple(parts), tuple(places))
 
 
+class _PlannedKernel(NamedTuple):
+    """A kernel that reads the parameters of a cell where they are.
+
+    Args:
+        kernel: the kernel.
+        config: of the cell.
+        places: holder and name of each parameter that it reads, or an empty tensor and no name.
+    """
+
+    kernel: SequenceKernel
+    config: Any
+    places: tuple[tuple[Any, str], ...]
+
+    def run(self, x: Tensor, h: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the kernel."""
+        parameters = [holder[name] if name else holder for holder, name in self.places]
+        return run_kernel(self.kernel, self.config, None, x, h, dt, *parameters)
+
+
+def _plan_kernel(row: KernelSpec | None, record: _CellRecord) -> _PlannedKernel | None:
+    """Return the kernel of a row, if it reads the cell's parameters as they are."""
+    cell: Any = record.cell
+    if row is None or row.kernel is None:
+        return None
+    known = {id(place.holder[place.name]): place for place in record.places}
+    places: list[tuple[Any, str]] = []
+    for tensor in cell.packed_parameters():
+        place = known.get(id(tensor))
+        if place is not None:
+            places.append((place.holder, place.name))
+        elif tensor.numel() == 0:
+            places.append((tensor.detach(), ""))
+        else:
+            return None  # it is computed
+    return _PlannedKernel(row.kernel, cell.static_config(), tuple(places))
+
+
 class _Plan(NamedTuple):
     """What serves the calls of a signature.
 
     Args:
         run: the kernel, or the cell's own steps; ``None`` where it is chosen for every call.
-        copies_state: whether the last state that it returns may be part of something else.
+        is_compiled: whether that is a compiled loop, which any gaps may be given; they are looked
+            at when it is done.
         gaps_shape: (B, T, 1).
         state_shape: (B, S).
         starts_at_zero: whether sequences without a state begin with zeros.
+        kernel: what ``run`` comes to, if that is known.
     """
 
     run: KernelFunction | None
-    copies_state: bool
+    is_compiled: bool
     gaps_shape: tuple[int, int, int]
     state_shape: tuple[int, int]
     starts_at_zero: bool
+    kernel: _PlannedKernel | None
 
 
 class CallPlans:
@@ -219,7 +261,7 @@ class CallPlans:
             learns = None
         layers = own["num_layers"], own["bidirectional"], own["proj_size"]
         mode = learns, torch.is_inference_mode_enabled(), own["backend"], own["checkpoint_every"]
-        plan = self._find((x.shape, modes, layers, mode), rnn, record.cell, x)
+        plan = self._find((x.shape, modes, layers, mode), rnn, record, x)
         if isinstance(plan, str):
             return plan
         gaps = _read_gaps(plan, dt, x)
@@ -230,7 +272,7 @@ class CallPlans:
         return record.cell, plan, gaps
 
     def _find(
-        self, key: tuple[Any, ...], rnn: "SequenceModule", cell: AbstractCell, x: Tensor
+        self, key: tuple[Any, ...], rnn: "SequenceModule", record: _CellRecord, x: Tensor
     ) -> _Plan | str:
         """Return the plan for calls of a signature, or why there is none."""
         plans = self._plans
@@ -239,7 +281,7 @@ class CallPlans:
         except KeyError:
             if len(plans) >= _MAX_PLANS:
                 plans.clear()
-            plan = plans[key] = _make_plan(rnn, cell, x, learns=bool(key[-1][0]))
+            plan = plans[key] = _make_plan(rnn, record, x, learns=bool(key[-1][0]))
             return plan
 
 
@@ -268,17 +310,19 @@ def _read_gaps(plan: _Plan, dt: Any, x: Tensor) -> Tensor | None:
         return x.new_full(plan.gaps_shape, dt) if 0 <= dt < math.inf else None
     if not _is_readable(dt, plan.gaps_shape[:2]):
         return None
-    low, high = torch.aminmax(dt.detach())
-    if not 0.0 <= low.item() <= high.item() < math.inf:
-        return None
-    gaps: Tensor = dt.unsqueeze(-1)
+    if not plan.is_compiled:
+        low, high = torch.aminmax(dt.detach())
+        if not 0.0 <= low.item() <= high.item() < math.inf:
+            return None
+    gaps: Tensor = dt.contiguous().unsqueeze(-1)
     return gaps
 
 
 def _make_plan(
-    rnn: "SequenceModule", cell: AbstractCell, x: Tensor, *, learns: bool
+    rnn: "SequenceModule", record: _CellRecord, x: Tensor, *, learns: bool
 ) -> _Plan | str:
     """Return the plan for calls like one, or why there is none."""
+    cell = record.cell
     if rnn.num_layers != 1 or rnn.bidirectional or rnn.proj_size:
         return "the module has several layers or directions, or a projection"
     if x.ndim != 3 or x.shape[2] != cell.input_size or x.numel() == 0:
@@ -292,9 +336,10 @@ def _make_plan(
     except TauflowError as error:
         return str(error)
     run = _get_unchecked_run(row) if is_fixed else None
-    copies_state = not (is_fixed and row is not None and row.backend == "numba")
+    is_compiled = is_fixed and row is not None and row.backend == "numba"
     starts_at_zero = type(cell).initial_state is AbstractCell.initial_state
-    return _Plan(run, copies_state, (B, T, 1), (B, cell.state_size), starts_at_zero)
+    kernel = _plan_kernel(row, record) if is_compiled else None
+    return _Plan(run, is_compiled, (B, T, 1), (B, cell.state_size), starts_at_zero, kernel)
 
 
 def _get_unchecked_run(row: KernelSpec | None) -> KernelFunction:
@@ -306,7 +351,7 @@ def _get_unchecked_run(row: KernelSpec | None) -> KernelFunction:
 def _run_plan(
     rnn: "SequenceModule", cell: AbstractCell, plan: _Plan, dt: Tensor, x: Tensor, hx: Tensor | None
 ) -> tuple[Tensor, Tensor] | None:
-    """Return what the module returns, or ``None`` if features are missing."""
+    """Return what the module returns, or ``None`` if gaps are bad or features are missing."""
     if cell.uses_observed and bool(x.isnan().any()):
         return None
     if hx is not None:
@@ -315,14 +360,21 @@ def _run_plan(
         start = x.new_zeros(plan.state_shape)
     else:
         start = call_initial_state(cell, x[:, 0])
-    call = KernelCall(cell, x, start, dt)
-    run = plan.run
-    if run is None:
-        run = _get_unchecked_run(select_kernel(call, rnn.backend))
-    y, last = run(call)
-    if not math.isfinite(last.detach().sum().item()):
+    if plan.kernel is not None:
+        y, last = plan.kernel.run(x, start, dt)
+    else:
+        call = KernelCall(cell, x, start, dt)
+        run = plan.run or _get_unchecked_run(select_kernel(call, rnn.backend))
+        y, last = run(call)
+    if plan.is_compiled:
+        find = import_kernels("cpu.values").find_bad_values
+        bad = find(dt.data_ptr(), dt.numel(), last.data_ptr(), last.numel())
+        if bad & 1:
+            return None
+    else:
+        last = torch.cat([last], dim=-1)  # it may be part of something else
+        bad = not math.isfinite(last.detach().sum().item())
+    if bad:
         inputs = SequenceInputs(x, dt, None, None, batched=True, packed=None)
         check_finite_states(f"{type(rnn).__name__}.forward", cell, hx, last, inputs)
-    if plan.copies_state:
-        last = torch.cat([last], dim=-1)
     return y if rnn.return_sequences else y[:, -1], last

@@ -8,7 +8,7 @@ from torch import Tensor
 from tauflow.cells.activations import identity, lecun_tanh
 from tauflow.cells.cfc_heads import CfCConfig, CfCParameters, combine_heads
 from tauflow.cells.gated import lstm_update
-from tauflow.kernels.cfc.config import CfCCode, pack_code, pack_weights
+from tauflow.kernels.cfc.config import CfCCode, CfCWeights, pack_code, pack_weights
 from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
 
 N = 5
@@ -64,12 +64,13 @@ def test_compiled_closed_forms(form):
     rate, amplitude = given.get("rate", none), given.get("amplitude", none)
     bias = torch.randn(heads_of(form) * N)  # which the products lack
     tensors = (none.view(0, 0), none, none.view(0, 0, 0), none.view(0, 0), none.view(0, 0))
-    weights = pack_weights(CfCParameters(*tensors, bias, rate, amplitude), 0)
+    packed = pack_weights(CfCParameters(*tensors, bias, rate, amplitude), 0)
+    weights = CfCWeights(*(one.numpy() for one in packed))
     values = torch.zeros(rows, width)
     values[:, : len(bias)] = given["heads"] - bias
     after, delta = torch.empty(rows, N), torch.empty(rows, width)
     own, to_dt, dt = torch.zeros(2, len(rate)), torch.empty(rows), given["dt"].squeeze(1)
-    numbers = pack_code(form)
+    numbers = pack_code(form).value
     run_rows(numbers, values.numpy(), dt.numpy(), weights, after.numpy())
     pulls = pull_of(rows).numpy(), to_dt.numpy(), delta.numpy(), own.numpy()
     pull_back_rows(numbers, values.numpy(), dt.numpy(), weights, *pulls)

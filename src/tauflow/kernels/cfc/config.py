@@ -17,7 +17,7 @@ from torch import Tensor
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cfc_heads import MODES, CfCConfig, CfCParameters
 from tauflow.cells.mixed_memory import MixedMemoryCell, MixedMemoryConfig
-from tauflow.kernels.cpu.binding import input_array, output_array
+from tauflow.kernels.cpu.binding import ConstantArgument, input_array
 from tauflow.kernels.engine.activations import (
     IDENTITY,
     ActivationCode,
@@ -97,10 +97,11 @@ class CfCCode(NamedTuple):
 
 
 @cache
-def pack_code(config: CfCConfig) -> Array:
+def pack_code(config: CfCConfig) -> ConstantArgument:
     """Return a form's code as an array, which costs Python far less to pass than nested tuples."""
     layers, outer, mode, phi, sign, time_bias = CfCCode.of(config)
-    return np.array([layers, *outer, mode, *phi, sign, time_bias], np.float32)
+    code = np.array([layers, *outer, mode, *phi, sign, time_bias], np.float32)
+    return ConstantArgument(code)
 
 
 class CfCWeights(NamedTuple):
@@ -218,7 +219,7 @@ class CfCLSTMArrays(NamedTuple):
 def pack_weights(parameters: CfCParameters, inputs: int) -> CfCWeights:
     """Return the parameters as arrays; the first layer's without the columns of ``inputs``."""
     first, *others = parameters
-    return CfCWeights(input_array(first[:, inputs:]), *(input_array(other) for other in others))
+    return CfCWeights(*map(input_array, (first[:, inputs:], *others)))
 
 
 def flatten_time_first(x: Tensor) -> Tensor:
@@ -241,7 +242,7 @@ class CoreActivations(NamedTuple):
 
     def to_arrays(self) -> CfCActivations:
         """Return the arrays."""
-        return CfCActivations(*(output_array(tensor) for tensor in self))
+        return CfCActivations(*self)
 
     @classmethod
     def of(cls, config: CfCConfig, tensors: Sequence[Tensor]) -> "CoreActivations":
@@ -299,6 +300,7 @@ def allocate_preactivation_grads(
     return CorePreactivationGrads(first, allocate(*activations.deep.shape), heads)
 
 
+@cache
 def _has_slope_from_value(config: CfCConfig) -> bool:
     return has_slope_from_value(CfCCode.of(config).outer)
 

@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tauflow.cells.cfc_heads import CfCParameters
 from tauflow.kernels.cpu.binding import (
+    ConstantArgument,
     count_slices,
     import_kernels,
     initial_grad_state,
     input_array,
     input_array_or_empty,
     log_compilation,
-    output_array,
     output_array_or_empty,
     parallel_for,
 )
@@ -124,7 +123,7 @@ class NumbaCfC(CfCKernel):
             pack_weights(packed, own),
             tape.to_arrays(),
             _pack_lstm_arrays(parameters, others if memory else ()),
-            _pack_sequence(dt, mask, states, output_array(out.y)),
+            _pack_sequence(dt, mask, states, out.y),
         )
         out.last[:, :N] = states[last % states.shape[0]]
         if memory:
@@ -158,7 +157,8 @@ class NumbaCfC(CfCKernel):
         to_gates = torch.empty_like(others[0]) if memory else None
         to_dt = dt.new_zeros(B, T) if needs_input_grad[DT] else None
         vectors = (packed.rate, packed.amplitude, packed.first_bias, packed.heads_bias)
-        sums = [dt.new_zeros(count_slices(B), len(vector)) for vector in vectors]
+        slices = count_slices(B)
+        sums = [dt.new_zeros(slices, vector.shape[0]) for vector in vectors]
         parallel_for(
             _load_kernels().cfc_backward,
             B,
@@ -169,17 +169,17 @@ class NumbaCfC(CfCKernel):
             (
                 values.to_arrays(),
                 arrays.CfCPreactivationGrads(
-                    output_array(deltas.first),
-                    output_array(deltas.deep),
-                    output_array(deltas.heads),
+                    deltas.first,
+                    deltas.deep,
+                    deltas.heads,
                     output_array_or_empty(to_gates, 3),
                 ),
             ),
             arrays.CfCGradCarry(
-                output_array(to_h),
+                to_h,
                 output_array_or_empty(to_c),
                 output_array_or_empty(to_dt),
-                *map(output_array, sums),
+                *sums,
             ),
         )
         source, before = [rows, flatten_steps(states[:T])], flatten_steps(states[:T])
@@ -196,7 +196,7 @@ class NumbaCfC(CfCKernel):
             if needs_input_grad[X]:
                 to_rows = gates @ W_x if to_rows is None else to_rows.addmm_(gates, W_x)
             to_memory = [gates.T @ rows, gates.T @ before, gates.sum(0)]
-        to_rate, to_amplitude, *biases = (part.sum(0) if part.numel() else None for part in sums)
+        to_rate, to_amplitude, *biases = [part.sum(0) if part.numel() else None for part in sums]
         return [
             None if to_rows is None else to_rows.view(T, B, -1).transpose(0, 1),
             to_h if to_c is None else torch.cat([to_h, to_c], dim=1),
@@ -210,22 +210,24 @@ class NumbaCfC(CfCKernel):
 
 def _pack_lstm_arrays(
     parameters: Sequence[Tensor], saved_tensors: Sequence[Tensor]
-) -> arrays.CfCLSTMArrays:
+) -> arrays.CfCLSTMArrays | ConstantArgument:
     """Return the weights and the tape of a memory as arrays, all empty without one."""
     if not saved_tensors:
         return _NO_LSTM
     W_h, b = map(input_array, parameters[9:])
-    return arrays.CfCLSTMArrays(W_h, b, *map(output_array, saved_tensors[:3]))
+    return arrays.CfCLSTMArrays(W_h, b, *saved_tensors[:3])
 
 
 def _pack_sequence(dt: Tensor, mask: Tensor | None, states: Tensor, out: Any) -> arrays.CfCSequence:
     # Without a mask there are no rows, but as many steps: the loops take the column of a step.
-    valid = np.empty((0, dt.shape[1]), np.bool_) if mask is None else input_array(mask)
-    return arrays.CfCSequence(input_array(dt.squeeze(-1)), valid, output_array(states), out)
+    valid = dt.new_empty((0, dt.shape[1]), dtype=torch.bool) if mask is None else input_array(mask)
+    return arrays.CfCSequence(input_array(dt.squeeze(-1)), valid, states, out)
 
 
-_NO_LSTM = arrays.CfCLSTMArrays(
-    input_array_or_empty(None, 2),
-    input_array_or_empty(None, 1),
-    *(input_array_or_empty(None, 3) for _ in range(3)),
+_NO_LSTM = ConstantArgument(
+    arrays.CfCLSTMArrays(
+        input_array_or_empty(None, 2),
+        input_array_or_empty(None, 1),
+        *(input_array_or_empty(None, 3) for _ in range(3)),
+    )
 )

@@ -17,17 +17,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tauflow._internal.fork_safety import compile_lock, make_fork_safe_lock
 from tauflow.errors import DtypeError
 from tauflow.solvers import TABLEAUS
 
 _READABLE_DTYPES = (torch.float32, torch.bool)
+_PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
 
 
-def input_array(tensor: Tensor) -> Any:
-    """Return a tensor's entries for a loop that reads them; a copy unless they lie in a row.
+def input_array(tensor: Tensor) -> Tensor:
+    """Return a tensor for a loop that reads its memory; a copy unless its entries lie in a row.
 
     Raises:
         DtypeError: the loop would misread them.
@@ -37,18 +38,15 @@ def input_array(tensor: Tensor) -> Any:
             f"a compiled loop reads torch.float32, got {tensor.dtype}. Use backend='reference', or "
             "let what computes the parameter keep its dtype."
         )
-    return _detach(tensor).contiguous().numpy()
+    if type(tensor) not in _PLAIN_TENSOR_TYPES or tensor.is_neg() or tensor._is_zerotensor():
+        tensor = tensor.detach().as_subclass(Tensor).resolve_neg()
+        tensor = tensor.clone() if tensor._is_zerotensor() else tensor
+    return tensor.contiguous()
 
 
-def output_array(tensor: Tensor) -> Any:
-    """Return a tensor's own memory for a loop that writes into it."""
-    assert tensor.is_contiguous(), "the loop would write into a copy, which nobody reads"
-    return _detach(tensor).numpy()
-
-
-def _detach(tensor: Tensor) -> Tensor:
-    """Return the tensor without its graph; a look costs less than another view of one without."""
-    return tensor.detach() if tensor.requires_grad else tensor
+def to_numpy(tensor: Tensor) -> Any:
+    """Return what :func:`input_array` returns as an array of NumPy."""
+    return input_array(tensor).detach().numpy()
 
 
 def initial_grad_state(grad_output: Tensor | None, like: Tensor) -> Tensor:
@@ -66,20 +64,73 @@ def initial_grad_state(grad_output: Tensor | None, like: Tensor) -> Tensor:
 
 
 _EMPTY_ARRAYS = {
-    (axes, dtype): np.empty((0,) * axes, dtype)
+    (axes, dtype): torch.empty((0,) * axes, dtype=dtype, device="cpu")
     for axes in (1, 2, 3, 4)
-    for dtype in ("float32", "bool")
+    for dtype in _READABLE_DTYPES
 }
 
 
-def input_array_or_empty(tensor: Tensor | None, axes: int, dtype: str = "float32") -> Any:
-    """Return the array of a tensor to read, or an empty one of as many axes."""
+def input_array_or_empty(
+    tensor: Tensor | None, axes: int, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Return a tensor for a loop that reads it, or an empty one of as many axes."""
     return _EMPTY_ARRAYS[axes, dtype] if tensor is None else input_array(tensor)
 
 
-def output_array_or_empty(tensor: Tensor | None, axes: int = 2) -> Any:
-    """Return the array on a tensor's own memory, or an empty one of as many axes."""
-    return _EMPTY_ARRAYS[axes, "float32"] if tensor is None else output_array(tensor)
+def output_array_or_empty(tensor: Tensor | None, axes: int = 2) -> Tensor:
+    """Return a tensor for a loop that writes into it, or an empty one of as many axes."""
+    return _EMPTY_ARRAYS[axes, torch.float32] if tensor is None else tensor
+
+
+def pack_arguments(values: tuple[Any, ...], kinds: list[Any], words: list[int]) -> None:
+    """Append what arguments of a kernel are, and where they are.
+
+    Args:
+        values: contiguous tensors on the CPU, arrays, integers, booleans, floats, and tuples.
+        kinds: receives what the compiled types of arguments follow from.
+        words: receives addresses, sizes and numbers, each in 64 bits.
+    """
+    for value in values:
+        kind = type(value)
+        if kind in _PLAIN_TENSOR_TYPES:
+            assert value.is_contiguous(), "a loop would read and write beside the entries"
+            shape = value.shape
+            kinds += (value.dtype, len(shape))
+            words.append(value.data_ptr())
+            words += shape
+        elif kind is ConstantArgument:
+            kinds.append(value.kinds)
+            words += value.words
+        elif kind is int or kind is bool:
+            kinds.append(kind)
+            words.append(value)
+        elif kind is np.ndarray:
+            flags = value.flags
+            is_flat = flags.c_contiguous
+            kinds += (value.dtype, value.ndim, is_flat, flags.f_contiguous, flags.writeable)
+            words.append(value.ctypes.data)
+            words += value.shape
+            words += () if is_flat else value.strides
+        elif issubclass(kind, tuple):
+            kinds += (kind, len(value))
+            pack_arguments(value, kinds, words)
+        else:
+            kinds.append(kind)
+            words.append(int(np.float64(value).view(np.int64)))
+
+
+class ConstantArgument:
+    """An argument that is the same in many calls, whose memory nobody gives back or changes.
+
+    Args:
+        value: the argument.
+    """
+
+    def __init__(self, value: Any) -> None:
+        kinds: list[Any] = []
+        words: list[int] = []
+        pack_arguments((value,), kinds, words)
+        self.value, self.kinds, self.words = value, tuple(kinds), tuple(words)
 
 
 def _get_address(function: Any) -> int:
@@ -144,23 +195,16 @@ def parallel_for(
         slices: into how many the batch is cut; by default :func:`count_slices`.
     """
     slices = count_slices(count) if slices is None else slices
+    launch = import_kernels("cpu.launch").Launch(kernel, arguments)
     team = _get_openmp_team() if slices > 1 else None
-    if team is not None:
-        import_kernels("cpu.jit").run_region(team, kernel, count, slices, arguments)
+    if slices == 1 or team is not None:
+        launch.run(team, count, slices, 0, slices)
         return
 
     def task(index: int) -> None:
-        kernel(index, count * index // slices, count * (index + 1) // slices, *arguments)
+        launch.run(None, count, slices, index, index + 1)
 
-    first = 0
-    if not kernel.overloads:  # type: ignore[attr-defined]
-        with compile_lock:
-            task(first)  # compiles, which one thread does alone
-        first = 1
-    if slices - first == 1:
-        task(first)
-    elif slices > first:
-        _run_on_python_threads(task, range(first, slices))
+    _run_on_python_threads(task, range(slices))
 
 
 _owner_pid = os.getpid()

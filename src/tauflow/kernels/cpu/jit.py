@@ -1,10 +1,6 @@
-"""How numba kernels are compiled and kept, and run in parallel.
+"""How numba kernels are compiled and kept.
 
 Their functions have types of numba's own.
-
-Python runs signal handlers between two lines, and what a handler raises within a callback of
-``ctypes`` is dropped together with the rest of the callback. So what the threads of a parallel
-region call is compiled, and Python sees a signal when all slices are done.
 """
 
 # mypy: ignore-errors
@@ -20,17 +16,10 @@ import llvmlite.binding
 import numba
 import numpy as np
 import numpy.ma
-from llvmlite import ir
-from numba import types
-from numba._dispatcher import compute_fingerprint
-from numba.core import cgutils
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.datamodel import ArgPacker
-from numba.extending import intrinsic
 
-from tauflow._internal.fork_safety import acquire_before_fork, compile_lock
+from tauflow._internal.fork_safety import acquire_before_fork
 
-from .binding import OpenMPTeam
 from .cache import KernelCache
 
 FAST_MATH = {"contract", "arcp", "nsz"}
@@ -153,120 +142,3 @@ def log_compilation(kernel_name: str, *kernels: Any) -> None:
                 "compiling the %s kernels once, some 10 to 30 seconds; %s", kernel_name, where
             )
             return
-
-
-def run_region(
-    team: OpenMPTeam, function: Any, count: int, slices: int, arguments: tuple[Any, ...]
-) -> None:
-    """Call ``function(slice, low, high, *arguments)`` for every slice on a thread of the team.
-
-    Args:
-        team: that runs it.
-        function: a kernel.
-        count: sequences in the batch.
-        slices: into how many they are cut.
-        arguments: shared by all slices.
-
-    Raises:
-        RuntimeError: a slice was not computed.
-    """
-    done = _parallel_region(
-        team, _get_compiled_address(function, team, arguments), count, slices, arguments
-    )
-    if done != slices:
-        raise RuntimeError(f"{slices - done} of {slices} slices of the batch were not computed")
-
-
-def _get_compiled_address(function: Any, team: OpenMPTeam, arguments: tuple[Any, ...]) -> int:
-    """Return where the machine code of a kernel for such arguments begins."""
-    key = function, compute_fingerprint(arguments)
-    if key not in _addresses:
-        signature = tuple(map(function.typeof_pyval, (0, 0, 0, *arguments)))
-        with compile_lock:  # one thread compiles, or reads the cache; a fork waits
-            function.compile(signature)
-            _parallel_region.compile(
-                tuple(map(_parallel_region.typeof_pyval, (team, 0, 0, 0, arguments)))
-            )
-            compiled = function.overloads[signature]
-            name = compiled.fndesc.llvm_func_name
-            _addresses[key] = compiled.library.get_pointer_to_function(name)
-    return _addresses[key]
-
-
-_addresses: dict[tuple[Callable[..., None], bytes], int] = {}
-
-
-@kernel
-def _parallel_region(team, function, count, slices, arguments):
-    return _start_region(team, function, count, slices, arguments)
-
-
-@intrinsic
-def _start_region(context, team, function, count, slices, arguments):
-    """Let a team call a function for every slice; return how many it has computed, or raise."""
-    signature = slices(team, function, count, slices, arguments)
-
-    def generate(context, builder, signature, values):
-        convention = context.call_conv
-        kinds = (*[slices] * 3, *arguments)
-        function_type = convention.get_function_type(types.none, kinds)
-        empty = function_type.args[1].pointee(None)  # no error
-        outcome = [
-            alloca_value(builder, one) for one in (values[3].type(0), ir.IntType(32)(0), empty)
-        ]
-        shared = cgutils.pack_struct(builder, [*values, *outcome])
-        task = _make_task(context, builder.module, kinds, function_type, shared.type)
-        number = ir.IntType(32)
-        start = ir.FunctionType(ir.VoidType(), [task.type, cgutils.voidptr_t, number, number])
-        given = builder.bitcast(alloca_value(builder, shared), cgutils.voidptr_t)
-        pool = builder.inttoptr(builder.extract_value(values[0], 0), start.as_pointer())
-        builder.call(pool, [task, given, builder.trunc(values[3], number), number(0)])
-        done, code, error = map(builder.load, outcome)
-        status = convention._get_return_status(builder, code, error)
-        with cgutils.if_unlikely(builder, status.is_error):
-            convention.return_status_propagate(builder, status)
-        return done
-
-    return signature, generate
-
-
-alloca_value = cgutils.alloca_once_value
-
-
-def _make_task(context, module, kinds, function_type, shared):
-    """Return what each thread of a team calls with the address of what all of them share.
-
-    Args:
-        context: numba's.
-        module: that receives it.
-        kinds: types of the arguments of the function that is to be called.
-        function_type: of that function.
-        shared: type of a structure: arguments of ``_start``, and the addresses of its outcome.
-    """
-    name = module.get_unique_name("slices")
-    task = ir.Function(module, ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t]), name)
-    task.linkage = "internal"
-    builder = ir.IRBuilder(task.append_basic_block())
-    held = builder.load(builder.bitcast(task.args[0], shared.as_pointer()))
-    team, address, count, slices, arguments, done, code, error = cgutils.unpack_tuple(builder, held)
-    ask = ir.FunctionType(ir.IntType(32), []).as_pointer()
-    rank, size = (
-        builder.sext(builder.call(builder.inttoptr(one, ask), []), slices.type)
-        for one in cgutils.unpack_tuple(builder, team)[1:]
-    )
-    result, raised = (cgutils.alloca_once(builder, one.pointee) for one in function_type.args[:2])
-    packer = ArgPacker(context.data_model_manager, kinds)
-    with cgutils.for_range_slice(builder, rank, slices, size) as (index, _):
-        ends = [index, builder.add(index, index.type(1))]
-        rows = [builder.sdiv(builder.mul(count, one), slices) for one in ends]
-        given = [index, *rows, *cgutils.unpack_tuple(builder, arguments)]
-        function = builder.inttoptr(address, function_type.as_pointer())
-        found = builder.call(function, [result, raised, *packer.as_arguments(builder, given)])
-        with builder.if_else(cgutils.is_null(builder, found)) as (succeeded, failed):
-            with succeeded:
-                builder.atomic_rmw("add", done, done.type.pointee(1), "seq_cst")
-            with failed:
-                builder.store(builder.load(raised), error)
-                builder.store(found, code)
-    builder.ret_void()
-    return task

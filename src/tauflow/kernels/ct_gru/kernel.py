@@ -16,7 +16,6 @@ from tauflow.kernels.cpu.binding import (
     input_array,
     input_array_or_empty,
     log_compilation,
-    output_array,
     parallel_for,
 )
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
@@ -122,7 +121,7 @@ class NumbaCTGRU(BoolConfigKernel):
         parallel_for(
             _load_kernels().ct_gru_forward,
             B,
-            *self._pack_arguments(config, mask, inputs, out.saved_tensors, output_array(out.y)),
+            *self._pack_arguments(config, mask, inputs, out.saved_tensors, out.y),
         )
         out.last[:, :N] = out.y[:, -1]
         out.last[:, N:] = memories[last % len(memories)]
@@ -133,10 +132,10 @@ class NumbaCTGRU(BoolConfigKernel):
     ) -> tuple[Any, ...]:
         """Return what the loops take, but for gradients."""
         _, _, left, _, W_h, W_q = inputs
-        valid = input_array_or_empty(mask, 2, "bool")
+        valid = input_array_or_empty(mask, 2, torch.bool)
         return (
             arrays.CTGRUWeights(input_array(W_h), input_array(W_q)),
-            arrays.CTGRUActivations(*map(output_array, saved_tensors[1:])),
+            arrays.CTGRUActivations(*saved_tensors[1:]),
             arrays.CTGRUSequence(config, input_array(left), valid, out),
         )
 
@@ -163,9 +162,7 @@ class NumbaCTGRU(BoolConfigKernel):
             *self._pack_arguments(
                 config, mask, inputs, saved_tensors, input_array_or_empty(grad_outputs.y, 3)
             ),
-            arrays.CTGRUGradients(
-                output_array(to_read), output_array(to_left), output_array(to_memories)
-            ),
+            arrays.CTGRUGradients(to_read, to_left, to_memories),
         )
         flat = to_read.view(T * B, -1)
         # One product for both, and this way round, which is twice as fast.

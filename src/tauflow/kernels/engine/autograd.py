@@ -7,6 +7,7 @@ by operations that autograd knows.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from .program import (
     X,
     copy_mask,
 )
-from .torch_state import is_batched_gradient
+from .torch_state import has_functorch_tensor, is_batched_gradient
 
 
 def run_kernel(
@@ -41,7 +42,7 @@ def run_kernel(
         mask: (B, T) bool, false where the state is kept, or ``None``.
         *inputs: see :data:`~tauflow.kernels.engine.program.Inputs`.
     """
-    keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    keep = torch.is_grad_enabled() and any(map(_NEEDS_GRAD, inputs))
     if isinstance(kernel, OperatorKernel) and (
         kernel.is_eager_operator or torch.compiler.is_compiling()
     ):
@@ -51,7 +52,9 @@ def run_kernel(
         )
         return y, last
     if keep:
-        return _SequenceFunction.apply(kernel, config, copy_mask(mask), *inputs)  # type: ignore[no-any-return, no-untyped-call]
+        # what torch adds to it serves tensors of torch.func alone
+        apply: Any = _SequenceFunction.apply if has_functorch_tensor(inputs) else _apply
+        return apply(kernel, config, copy_mask(mask), *inputs)  # type: ignore[no-any-return]
     out = kernel.allocate(config, inputs, ())
     kernel.forward(config, mask, inputs, out, ())
     return out.y, out.last
@@ -89,6 +92,10 @@ class _SequenceFunction(torch.autograd.Function):
         else:
             found = ctx.program.backward(form, ctx.mask, inputs, tape, pulls, wants)
         return None, None, None, *found
+
+
+_NEEDS_GRAD = attrgetter("requires_grad")
+_apply: Any = super(torch.autograd.Function, _SequenceFunction).apply
 
 
 def _save_tensors(ctx: Any, *tensors: Tensor | None) -> None:
@@ -321,7 +328,8 @@ def should_recompute(grad_outputs: Sequence[Tensor | None]) -> bool:
     """Whether the running backward pass is to be differentiated, or is vectorised over pulls."""
     if torch.is_grad_enabled():  # create_graph=True
         return True
-    return any(pull is not None and is_batched_gradient(pull) for pull in grad_outputs)
+    pulls = [pull for pull in grad_outputs if pull is not None]
+    return any(map(is_batched_gradient, pulls))
 
 
 def recompute_gradients(

@@ -75,6 +75,8 @@ class KernelSpec:
             takes it for no other.
         is_static: whether it serves all calls of a cell that agree in what ``unsupported_reason``
             is judged from, or none; a traced step may change with what it reads.
+        kernel: what it runs, if ``run`` is nothing but that on the call's tensors, the cell's
+            ``static_config`` and its ``packed_parameters``.
     """
 
     cell: type[AbstractCell]
@@ -86,6 +88,7 @@ class KernelSpec:
     device: str | None = None
     is_profitable: Callable[[KernelCall], bool] = lambda call: True
     is_static: bool = True
+    kernel: "SequenceKernel | None" = None
 
 
 Inputs = Sequence[Tensor]

@@ -85,7 +85,7 @@ def has_storage(tensor: Tensor) -> bool:
 
 def has_functorch_tensor(tensors: Iterable[Tensor]) -> bool:
     """Whether ``torch.func`` (vmap, grad, jacrev, ...) wraps one of the tensors."""
-    return any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors)
+    return any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
 
 
 def is_batched_gradient(tensor: Tensor) -> bool:

@@ -18,8 +18,8 @@ from tauflow.kernels.cpu.binding import (
     input_array_or_empty,
     log_compilation,
     make_tableau_arrays,
-    output_array,
     parallel_for,
+    to_numpy,
 )
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
 from tauflow.kernels.engine.program import (
@@ -72,7 +72,7 @@ _IGNORE_FLOAT_ERRORS = np.errstate(all="ignore")
 @_IGNORE_FLOAT_ERRORS
 def pack_forward_synapses(weights: Tensor, order: layout.SynapseLayout) -> layout.SynapseArrays:
     """Return weights (4, S, N) as the loop forward takes them."""
-    sigma, mu, w, E = input_array(layout.to_packed_order(weights.detach(), order.forward_index))
+    sigma, mu, w, E = to_numpy(layout.to_packed_order(weights.detach(), order.forward_index))
     return layout.SynapseArrays(_stack_rows((sigma * _LOG2E, mu, w, w * E)), *order.forward)
 
 
@@ -179,8 +179,8 @@ class NumbaLTC(LTCKernel):
             pack_forward_synapses(weights, recurrent),
             make_solver_arrays(config, leak, C),
             input_array(h),
-            output_array(out.y),
-            layout.LTCActivations(*map(output_array, out.saved_tensors)),
+            out.y,
+            layout.LTCActivations(*out.saved_tensors),
         )
         out.last.copy_(out.y[:, -1])
 
@@ -207,12 +207,12 @@ class NumbaLTC(LTCKernel):
         sums = [np.zeros((slices, *side.weights.shape), np.float32) for side in sides]
         to_neurons = h.new_zeros(slices, 3, N)
         gradients = layout.LTCGradients(
-            output_array(to_h),
-            output_array(to_u),
-            output_array(to_gap),
+            to_h,
+            to_u,
+            to_gap,
             sums[0],
             sums[1],
-            output_array(to_neurons),
+            to_neurons,
         )
         parallel_for(
             _load_kernels().ltc_backward,
@@ -238,22 +238,22 @@ class NumbaLTC(LTCKernel):
 
 
 def _make_inputs(config: LTCConfig, mask: Tensor | None, inputs: Inputs) -> layout.SynapseInputs:
-    delta = input_array(inputs[DT])[:, :, 0] / np.float32(config.substeps)
+    delta = to_numpy(inputs[DT])[:, :, 0] / np.float32(config.substeps)
     return layout.SynapseInputs(
-        input_array(inputs[X]), delta, input_array_or_empty(mask, 2, "bool")
+        input_array(inputs[X]), delta, input_array_or_empty(mask, 2, torch.bool)
     )
 
 
 @_IGNORE_FLOAT_ERRORS
 def _pack_backward_synapses(weights: Tensor, order: layout.SynapseLayout) -> layout.SynapseArrays:
-    sigma, mu, w, E = input_array(layout.to_packed_order(weights, order.backward_index))
+    sigma, mu, w, E = to_numpy(layout.to_packed_order(weights, order.backward_index))
     return layout.SynapseArrays(_stack_rows((sigma * _LOG2E, mu, w * sigma, E)), *order.backward)
 
 
 @_IGNORE_FLOAT_ERRORS
 def _sum_gradients(sums: Any, weights: Tensor, order: layout.SynapseLayout) -> Tensor:
     """Add the gradients of all slices up, and apply the factors that the loops leave out."""
-    sigma, _, w, _ = input_array(layout.to_packed_order(weights, order.backward_index))
+    sigma, _, w, _ = to_numpy(layout.to_packed_order(weights, order.backward_index))
     to_sigma, to_mu, to_w, to_E = sums.sum(0)
     found = _stack_rows((-w * to_sigma, -w * sigma * to_mu, to_w, w * to_E))
     return layout.from_packed_order(torch.from_numpy(found), order.backward_index, weights)

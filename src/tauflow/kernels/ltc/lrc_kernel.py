@@ -17,9 +17,9 @@ from tauflow.kernels.cpu.binding import (
     input_array,
     input_array_or_empty,
     log_compilation,
-    output_array,
     output_array_or_empty,
     parallel_for,
+    to_numpy,
 )
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
 from tauflow.kernels.engine.program import (
@@ -113,8 +113,8 @@ class NumbaLRC(OperatorKernel):
             _pack_synapses(inputs[4]),
             _pack_parameters(config, inputs, forwards=True),
             input_array(h),
-            output_array(out.y),
-            output_array(out.saved_tensors[0]),
+            out.y,
+            out.saved_tensors[0],
         )
         out.last.copy_(out.y[:, -1])
 
@@ -138,12 +138,12 @@ class NumbaLRC(OperatorKernel):
         to_neurons = h.new_zeros(slices, 3, N)
         to_q = h.new_empty(B, T, config.substeps, N) if gate else None
         gradients = layout.LRCGradients(
-            output_array(to_h),
-            output_array(to_u),
-            output_array(to_gap),
+            to_h,
+            to_u,
+            to_gap,
             sums[0],
             sums[1],
-            output_array(to_neurons),
+            to_neurons,
             output_array_or_empty(to_q, 4),
         )
         parallel_for(
@@ -174,11 +174,11 @@ class NumbaLRC(OperatorKernel):
 
 def _make_inputs(config: LRCConfig, mask: Tensor | None, inputs: Inputs) -> layout.SynapseInputs:
     x, delta = (
-        input_array(inputs[X]),
-        input_array(inputs[DT])[:, :, 0] / np.float32(config.substeps),
+        to_numpy(inputs[X]),
+        to_numpy(inputs[DT])[:, :, 0] / np.float32(config.substeps),
     )
     return layout.SynapseInputs(
-        x[:, :, : inputs[3].shape[1]], delta, input_array_or_empty(mask, 2, "bool")
+        x[:, :, : inputs[3].shape[1]], delta, input_array_or_empty(mask, 2, torch.bool)
     )
 
 
@@ -201,7 +201,7 @@ def _pack_parameters(config: LRCConfig, inputs: Inputs, *, forwards: bool) -> la
 
 def _pack_synapses(weights: Tensor) -> layout.SynapseArrays:
     """Return sigma, mu, w and k, (4, S, N), as the loops take them."""
-    packed = input_array(weights.detach()).reshape(4, -1).copy()
+    packed = to_numpy(weights.detach()).reshape(4, -1).copy()
     with np.errstate(all="ignore"):  # infinite products come through silently, as in torch
         packed[0] *= np.float32(LOG2E)
     return layout.SynapseArrays(packed, *layout.DENSE_LAYOUT.forward)
@@ -211,7 +211,7 @@ def _sum_gradients(sums: Any, weights: Tensor) -> Tensor:
     """Add the gradients of all slices up, and apply the factors that the loops leave out."""
     found = sums.sum(0)
     with np.errstate(all="ignore"):
-        found[1] *= -input_array(weights[0].detach()).reshape(-1)
+        found[1] *= -to_numpy(weights[0].detach()).reshape(-1)
     found[0] *= -1
     return torch.from_numpy(found).view_as(weights)
 

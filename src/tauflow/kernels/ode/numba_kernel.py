@@ -17,7 +17,6 @@ from tauflow.kernels.cpu.binding import (
     input_array_or_empty,
     log_compilation,
     make_tableau_arrays,
-    output_array,
     output_array_or_empty,
     parallel_for,
 )
@@ -99,7 +98,7 @@ class NumbaFlow(FlowKernel):
             _load_kernels().flow_forward,
             dt.shape[0],
             *self._pack_arguments(config, inputs, out.saved_tensors),
-            self._pack_sequence(config, mask, inputs, states, output_array(out.y)),
+            self._pack_sequence(config, mask, inputs, states, out.y),
         )
         out.last[:, :N] = states[dt.shape[1] % states.shape[0]]
         if h.shape[1] > N:
@@ -139,7 +138,7 @@ class NumbaFlow(FlowKernel):
         )
         return (
             field,
-            arrays.FlowActivations(output_array(saved_tensors[1]), output_array(saved_tensors[2])),
+            arrays.FlowActivations(saved_tensors[1], saved_tensors[2]),
             memory,
         )
 
@@ -151,9 +150,7 @@ class NumbaFlow(FlowKernel):
         behind_memory = h.shape[1] > states.shape[2]
         valid = delta.new_empty(len(delta), 0, dtype=torch.bool) if mask is None else mask
         drive = input_array_or_empty(None if behind_memory else x, 3)
-        return arrays.FlowSequence(
-            drive, input_array(delta), input_array(valid), output_array(states), out
-        )
+        return arrays.FlowSequence(drive, input_array(delta), input_array(valid), states, out)
 
     def backward(
         self,
@@ -180,13 +177,13 @@ class NumbaFlow(FlowKernel):
         if memory:
             to_h, to_c = (part.contiguous() for part in to_last.split(N, dim=1))
         deltas = arrays.FlowGradients(
-            output_array(to_z),
+            to_z,
             output_array_or_empty(to_F, 4),
-            output_array(to_neurons),
+            to_neurons,
             output_array_or_empty(to_dt),
-            output_array(to_drive),
+            to_drive,
             output_array_or_empty(to_gates, 3),
-            output_array(to_h),
+            to_h,
             output_array_or_empty(to_c),
         )
         parallel_for(

@@ -31,7 +31,6 @@ from tauflow.kernels.cpu.binding import (
     initial_grad_state,
     input_array,
     log_compilation,
-    output_array,
     parallel_for,
 )
 from tauflow.kernels.engine.program import (
@@ -241,8 +240,8 @@ class TracedKernel(SequenceKernel):
             machine,
             input_array(steps),
             _to_valid_array(mask, len(h)),
-            output_array(states),
-            output_array(out.y),
+            states,
+            out.y,
             slices=len(config.rows),
         )
         out.last[...] = states[-1]
@@ -270,7 +269,7 @@ class TracedKernel(SequenceKernel):
             input_array(steps),
             _to_valid_array(mask, B),
             input_array(saved_tensors[0]),
-            (input_array(to_y), output_array(carry), output_array(to_steps)),
+            (input_array(to_y), carry, to_steps),
             slices=len(config.rows),
         )
         of_met = [sum(parts[1:], parts[0]) if parts else None for parts in totals]
@@ -304,7 +303,7 @@ def _link_programs(
         programs.append((recording, program, own, first))
     ends = np.cumsum([0, *(program.size for _, program, _, _ in programs)])
     memory = empty(int(ends[-1]))
-    floats = output_array(memory)
+    floats = memory.numpy()
     places = np.zeros((len(programs), 6), np.int64)
     parts = np.full((len(programs), len(programs[0][0].widths), 3), -1, np.int64)
     totals: list[list[Tensor]] = [[] for _ in captured]
@@ -331,7 +330,7 @@ def _link_programs(
             at = begin + total.start
             totals[offset + total.number].append(memory.as_strided(total.shape, total.strides, at))
     instructions = np.concatenate([program.instructions for _, program, _, _ in programs])
-    return _InterpreterState(instructions, floats, places, parts), totals
+    return _InterpreterState(instructions, memory, places, parts), totals
 
 
 def _copy_parameter(tensor: Tensor, source: lower.ParameterRead, memory: Tensor) -> None:
