@@ -351,7 +351,7 @@ class AbstractSequenceEstimator(EstimatorParameters):
             counts,
             impute=self.impute,
             observes="observed" in entry.inputs,
-            flags_all=self._fills_gaps,
+            fills_gaps=self._fills_gaps,
             time_unit=self.time_unit,
             dtype=self.dtype,
         )

@@ -38,6 +38,8 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
     A network that reads each sequence forwards and backwards learns what linear interpolation in
     time misses: it is trained on measured values that are hidden from it, on several copies of the
     training part with other values hidden in each. Static features are inputs, and are not filled.
+    Where the model takes no mask of what was observed, its inputs are interpolated, whatever
+    ``impute`` says.
 
     Source: Cao et al. 2018, "BRITS: Bidirectional recurrent imputation for time series", for
     bidirectional networks; Du et al. 2023, "SAITS: Self-attention-based imputation for time

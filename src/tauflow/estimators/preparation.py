@@ -15,8 +15,10 @@ from tauflow.data.scaler import StandardScaler
 from tauflow.data.table.sequences import format_names
 from tauflow.errors import ArgumentError, TimeError
 
+from .gaps import interpolate
 from .ragged import Floats, Indices, RaggedSequences
 
+_LINEAR = "linear"
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -27,7 +29,8 @@ class Preparation:
     Args:
         features: their standard. One that was never measured counts as missing ever after, and one
             that was constant is 0, as nothing was learned of other values.
-        impute: what stands for a missing value: ``"mean"`` or ``"last"``, of the same sequence.
+        impute: what stands for a missing value: ``"mean"`` or ``"last"``, of the same sequence; or
+            ``"linear"``, from those before and after it.
         observes: whether the model is told what is missing by a mask of its own.
         flagged: features with a further input that says whether they were measured, (F,).
         unit: the gap that is 1 for the model; ``None`` of sequences without times.
@@ -53,7 +56,7 @@ class Preparation:
         *,
         impute: str,
         observes: bool,
-        flags_all: bool = False,
+        fills_gaps: bool = False,
         time_unit: float | str,
         dtype: str,
     ) -> "Preparation":
@@ -64,7 +67,7 @@ class Preparation:
             weight: of each sequence, (N,).
             impute: see above.
             observes: see above.
-            flags_all: whether features without a missing value are flagged, too.
+            fills_gaps: whether any feature may have a gap, which is then interpolated.
             time_unit: ``"auto"``: the median gap within sequences is 1; or the gap that is.
             dtype: of the model.
 
@@ -72,6 +75,7 @@ class Preparation:
             UserWarning: a feature was never measured: later values of it are ignored.
         """
         check_one_of(IMPUTE_STRATEGIES, impute=impute)
+        impute = _LINEAR if fills_gaps else impute
         missing = np.isnan(rows.values)
         standard = StandardScaler.fit(rows.values.T, np.repeat(weight, rows.lengths))
         if standard.is_empty.any():
@@ -82,7 +86,7 @@ class Preparation:
                 stacklevel=4,
             )
         # What is never there is no news either.
-        told = (missing.any(axis=0) | flags_all) & ~standard.is_empty & (not observes)
+        told = (missing.any(axis=0) | fills_gaps) & ~standard.is_empty & (not observes)
         return cls(
             standard,
             impute,
@@ -123,6 +127,9 @@ class Preparation:
             )
         there = ~(np.isnan(rows.values) | self.features.is_empty)
         scaled = np.where(there, self.features.transform(rows.values), 0.0)
+        if self.impute == _LINEAR and not self.observes:
+            scaled = np.where(there, scaled, self.features.transform(interpolate(rows)))
+            scaled = np.nan_to_num(scaled)  # of who has no value, the mean
         gaps = None if rows.dt is None or self.unit is None else rows.dt / self.unit
         even = bool((rows.lengths == rows.lengths[0]).all())
         batch = SequenceBatch(
@@ -134,7 +141,8 @@ class Preparation:
             weight=None if weight is None else self._to_tensor(weight),
         )
         if not self.observes:
-            batch = impute_with_indicators(batch, self.flagged.tolist(), fill=self.impute)
+            fill = IMPUTE_STRATEGIES[1] if self.impute == _LINEAR else self.impute
+            batch = impute_with_indicators(batch, self.flagged.tolist(), fill=fill)
         if rows.lead_times is None or self.unit is None:
             return batch
         ahead = self._to_tensor(rows.pad(rows.lead_times / self.unit))

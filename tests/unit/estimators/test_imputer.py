@@ -139,6 +139,16 @@ def test_tables_are_filled_cell_by_cell():
         imputer.transform(long)
 
 
+def test_the_network_reads_interpolated_values_and_what_was_measured(fitted):
+    X = [np.array([[0.0, 400.0], [np.nan, 500.0], [np.nan, np.nan], [1.5, 450.0]])]
+    rows = fitted._read_rows(X, {"t": [np.array([0.0, 1.0, 2.0, 3.0])]}, reset=False)
+    x = fitted.preparation_.batch(rows).x[0].double().numpy()
+    scaled = fitted.preparation_.features.inverse_transform(x[:, :2])
+    expected = [[0.0, 400.0], [0.5, 500.0], [1.0, 475.0], [1.5, 450.0]]
+    np.testing.assert_allclose(scaled, expected, rtol=1e-5, atol=1e-6)
+    assert x[:, 2:].tolist() == [[1, 1], [0, 1], [0, 0], [1, 1]]
+
+
 @pytest.mark.parametrize("options", [{"model": "gru-d"}, {"hide": "rows"}, {"window": 5}])
 def test_it_learns_with_other_options(options):
     X, t = waves(25)
