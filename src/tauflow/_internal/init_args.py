@@ -40,8 +40,9 @@ def check_settable(instance: Any, name: str, options: Mapping[str, Any] | None) 
     kind = type(instance)
     if kind.__module__.partition(".")[0] == "tauflow":
         raise ArgumentError(
-            f"{kind.__name__}: {name} is fixed when it is built, with {options[name]!r} here, so "
-            f"that setting it would have no effect. Build one with {name}=... instead."
+            f"{kind.__name__}: {name} is fixed when it is built, with {options[name]!r} here. "
+            f"module.replace({name}=...) returns the module with another value and the same "
+            "parameters."
         )
 
 

@@ -1,22 +1,25 @@
 """What a cell is: how a state flows over one gap of time while its input is held."""
 
-import inspect
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least, shape_error
-from tauflow._internal.init_args import CaptureInitArgs, check_settable, format_changed_options
+from tauflow._internal.fixed_options import FixedOptionsModule
+from tauflow._internal.init_args import CaptureInitArgs, format_changed_options
+from tauflow._internal.rebuild import check_rebuildable, rebuild
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.wirings import AbstractWiring
 
 from .contract import check_cell
 from .reinitialise import reinitialised_options
 from .snapshot import find_modification, take_snapshot
+
+_Cell = TypeVar("_Cell", bound="AbstractCell")
 
 
 class _CellMeta(CaptureInitArgs):
@@ -26,11 +29,12 @@ class _CellMeta(CaptureInitArgs):
         """Build the cell, then look at it."""
         cell = super().__call__(*args, **kwargs)
         check_cell(cell)
-        cell._parts_when_built = take_snapshot(cell)
+        cell.fix_options()
+        cell.__dict__["_parts_when_built"] = take_snapshot(cell)
         return cell
 
 
-class AbstractCell(nn.Module, metaclass=_CellMeta):
+class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
     """One recurrent cell: parameters, and a pure ``step``.
 
     A subclass sets the class attributes, makes its parameters in ``__init__``, draws them in
@@ -87,11 +91,6 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
                 f"{hidden_size!r}. Wirings are for LTC, WiredCfC and MixedMemory(core='wired-cfc')."
             )
         self.hidden_size = check_at_least(1, hidden_size=hidden_size)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; of an option that nothing reads any more this is an error."""
-        check_settable(self, name, self.__dict__.get("options"))
-        super().__setattr__(name, value)
 
     @property
     def state_parts(self) -> dict[str, int]:
@@ -185,20 +184,41 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
             ArgumentError: the constructor does not take the input width, or another option, by
                 name.
         """
-        name = type(self).__name__
         if "input_size" not in self.options:
             raise ArgumentError(
-                f"{name} cannot be made for another input width: its constructor "
+                f"{type(self).__name__} cannot be made for another input width: its constructor "
                 "has no argument named input_size. Name it so, or override with_input_size."
             )
-        for argument in inspect.signature(type(self)).parameters.values():
-            if argument.kind in (argument.VAR_POSITIONAL, argument.POSITIONAL_ONLY):
-                raise ArgumentError(
-                    f"{name} cannot be made for another input width: its constructor takes "
-                    f"{argument.name!r} by position only. Take it by name, or override "
-                    "with_input_size."
-                )
+        check_rebuildable(self, "for another input width")
         return type(self)(**{**reinitialised_options(self.options), "input_size": input_size})
+
+    def replace(self: _Cell, **options: Any) -> _Cell:
+        """Return a cell of the same class with other options and copies of the same parameters.
+
+        Parameters keep dtype, device and ``requires_grad``, modules their training mode. For a
+        sequence module there is :meth:`SequenceModule.replace`.
+
+        Args:
+            **options: arguments of the constructor; the others are as this cell was built.
+
+        Raises:
+            OptionError: there is no such option, or the value is not one.
+            ArgumentError: parameters would have other shapes, or parts of the cell were replaced,
+                parametrized or given hooks.
+        """
+        return rebuild(self, self.options, options)
+
+    def _fixed_advice(self, name: str) -> str:
+        """Return what to do instead of setting an option."""
+        if name in self.options and name not in ("input_size", "hidden_size"):
+            return (
+                f"cell.replace({name}=...) returns the cell with another value and the same "
+                "parameters."
+            )
+        return (
+            "cell.replace(**options) returns a cell with other options and the same parameters. "
+            "What a step changes belongs into the state, or into a buffer."
+        )
 
     def _find_modification(self) -> str | None:
         """Return what :func:`~tauflow.cells.snapshot.find_modification` says, errors too."""

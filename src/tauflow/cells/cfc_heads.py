@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.allocation_limit import repeat_counted
 from tauflow._internal.checks import check_at_least, check_bool, check_one_of, check_within
+from tauflow._internal.fixed_options import FixedOptionsMeta, FixedOptionsModule
 from tauflow.errors import ArgumentError
 
 from .activations import Activation, identity
@@ -21,7 +22,7 @@ from .snapshot import read_parameter
 MODES = ("default", "no_gate", "pure")
 
 
-class ClosedFormHeads(nn.Module):
+class ClosedFormHeads(FixedOptionsModule, metaclass=FixedOptionsMeta):
     """Dense heads on features z, and the closed form in time that joins them.
 
     The equations, and what differs from the paper, stand with ``CfCCell``.
@@ -272,7 +273,7 @@ def init_dense_(
         nn.init.zeros_(bias)
 
 
-class Backbone(nn.Module):
+class Backbone(FixedOptionsModule, metaclass=FixedOptionsMeta):
     """Dense layers with activation and dropout, shared by the heads of a CfC cell.
 
     Args:

@@ -135,7 +135,7 @@ class GNODECell(AbstractGatedFlowCell):
         self.flow_solver = FlowSolver(solver, substeps, rtol, atol)
         widths = _layer_widths(hidden_size, layers, units, "layers", "units")
         gate = _layer_widths(hidden_size, gate_layers, gate_units, "gate_layers", "gate_units")
-        self.rows = [widths[1], *gate[1:2]]
+        self.rows = (widths[1], *gate[1:2])
         self.W_x = nn.Parameter(torch.empty(sum(self.rows), input_size))
         self.W_h = nn.Parameter(torch.empty(sum(self.rows), hidden_size))
         self.b = nn.Parameter(torch.empty(sum(self.rows)))
@@ -208,7 +208,7 @@ class GNODECell(AbstractGatedFlowCell):
 
     def packed_parts(self) -> dict[str, tuple[int, ...]]:
         """Return the rows of the first layers of F and G, two networks."""
-        return dict.fromkeys(("W_x", "W_h", "b"), tuple(self.rows))
+        return dict.fromkeys(("W_x", "W_h", "b"), self.rows)
 
     def _terms(self, input_projection: Tensor, W_h: Tensor, *deeper: Tensor) -> Terms:
         """Return what maps a state to G and F."""

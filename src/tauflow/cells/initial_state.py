@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow._internal.checks import check_one_of
+from tauflow._internal.fixed_options import FixedOptionsMeta, FixedOptionsModule
 
 from .init import Generator
 from .weight_schemes import init_bias_, init_weight_
@@ -15,7 +16,7 @@ from .weight_schemes import init_bias_, init_weight_
 INITIAL_STATES = ("zeros", "affine", "learned", "fixed")
 
 
-class InitialState(nn.Module):
+class InitialState(FixedOptionsModule, metaclass=FixedOptionsMeta):
     r"""The state before the first input, :math:`h_0`.
 
     ``"zeros"``: no parameters. ``"affine"``: :math:`h_0 = V x_1 + a` of the first input, with

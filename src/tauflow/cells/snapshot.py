@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from tauflow._internal.checks import is_jit_tracing, shape_error
+from tauflow._internal.fixed_options import list_options
 from tauflow._internal.module_hooks import HOOKS, has_hooks
 from tauflow.errors import ArgumentError, ShapeError
 
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
     from .base import AbstractCell
 
 _PLAIN_TENSOR_TYPES = (nn.Parameter, Tensor)
-_FIXED_ATTRIBUTES = (
-    *("input_size", "hidden_size", "in_features", "out_features", "wiring"),
-    *("form", "mode", "time_bias", "blocks", "elastance"),
-)
-_SOLVER_ATTRIBUTES = ("solver", "substeps", "rtol", "atol")
-"""What a cell with a ``gap`` tells of its solver, which does not follow."""
-
 _HOOKED = "has hooks"
 _STEP_METHODS = {"forward", "step", "hoist", "advance", "readout"}
 
@@ -37,32 +31,29 @@ class ModuleSnapshot(NamedTuple):
         kind: its class.
         children: names of its own parts.
         tensors: its parameters and buffers: name, shape, and whether they are floating.
-        sizes: its attributes on which shapes depend, or that the step does not read.
+        options: names and values of its options; of PyTorch's modules, those without underscore.
     """
 
     path: tuple[str, ...]
     kind: type[nn.Module]
     children: tuple[str, ...]
     tensors: tuple[tuple[str, tuple[int, ...], bool], ...]
-    sizes: tuple[tuple[str, Any], ...]
+    options: tuple[tuple[str, Any], ...]
 
 
 def take_snapshot(cell: nn.Module) -> tuple[ModuleSnapshot, ...]:
     """Return what a cell consists of now, itself first."""
     parts = []
     for dotted, module in cell.named_modules(remove_duplicate=False):
-        own = vars(module)
         tensors = tuple(
             (name, tuple(tensor.shape), tensor.is_floating_point())
             for name, tensor in {**module._parameters, **module._buffers}.items()
             if tensor is not None
             and type(tensor) in _PLAIN_TENSOR_TYPES  # a lazy one has no shape yet
         )
-        sizes = tuple((name, own[name]) for name in _FIXED_ATTRIBUTES if name in own)
-        if "flow_solver" in own:
-            sizes += tuple((name, own.get(name)) for name in _SOLVER_ATTRIBUTES)
         path = tuple(dotted.split(".")) if dotted else ()
-        parts.append(ModuleSnapshot(path, type(module), tuple(module._modules), tensors, sizes))
+        children = tuple(module._modules)
+        parts.append(ModuleSnapshot(path, type(module), children, tensors, _read_options(module)))
     return tuple(parts)
 
 
@@ -76,8 +67,8 @@ def find_modification(cell: "AbstractCell") -> str | None:
         ShapeError: a parameter or buffer has another shape than the cell was built with. Torch
             would broadcast some, which then are another model silently: a bias (N,) become (1,)
             is shared by all neurons, one become (N, 1) differs by sequence where B equals N.
-        ArgumentError: an attribute on which shapes depend has another value, or one that says what
-            the cell's solver is; or a part has hooks that nothing calls.
+        ArgumentError: a part came in the place of one with other options, or has hooks that nothing
+            calls.
     """
     parts: tuple[ModuleSnapshot, ...] | None = cell.__dict__.get("_parts_when_built")
     if parts is None:
@@ -101,7 +92,7 @@ def find_modification(cell: "AbstractCell") -> str | None:
                 )
             if not _is_exact_instance(module, part.kind):
                 continue
-        _check_fixed_attributes(cell, module, part)
+        _check_options(cell, module, part)
         odd = _check_tensors(cell, module, part, present)
         reason = reason or odd
     return reason or _find_mixed_dtype(present)
@@ -144,17 +135,27 @@ def _find_alteration(module: nn.Module, part: ModuleSnapshot) -> str | None:
     return _HOOKED if has_hooks(module) else None
 
 
-def _check_fixed_attributes(cell: nn.Module, module: nn.Module, part: ModuleSnapshot) -> None:
-    own = module.__dict__
-    for name, value in part.sizes:
-        if own.get(name) != value:
-            built = (
-                getattr(own["flow_solver"], name, value) if name in _SOLVER_ATTRIBUTES else value
-            )
+def _read_options(module: nn.Module) -> tuple[tuple[str, Any], ...]:
+    """Return the options of a module; those of ours cannot have changed since it was built."""
+    fixed: tuple[tuple[str, Any], ...] | None = module.__dict__.get("_options_when_built")
+    if fixed is not None:
+        return fixed
+    return tuple(one for one in list_options(module) if not one[0].startswith("_"))
+
+
+def _check_options(cell: nn.Module, module: nn.Module, part: ModuleSnapshot) -> None:
+    """Raise if a part came in the place of one that was built with other options."""
+    now = _read_options(module)
+    if now is part.options or now == part.options:
+        return
+    values, built = dict(now), dict(part.options)
+    for name in {**built, **values}:
+        if values.get(name) != built.get(name):
+            where = _join_path((*part.path, name))
             raise ArgumentError(
-                f"{type(cell).__name__}: {_join_path((*part.path, name))} is {own.get(name)!r}, "
-                "but "
-                f"the cell was built with {built!r}. Build a cell with the new value."
+                f"{type(cell).__name__}: {where} is {values.get(name)!r}, but the cell was built "
+                f"with {built.get(name)!r}. Build a cell with the new value, or with cell.replace("
+                "**options), which keeps its parameters."
             )
 
 

@@ -64,10 +64,10 @@ class WiredCfCCell(AbstractCell):
         self.wiring = wiring
         self.init = check_one_of(("keras", "torch"), init=init)
         self.init_gain = None if init_gain is None else check_within(0.0, 1e6, init_gain=init_gain)
-        self.layer_names: list[str] = []
+        masks = list(_iter_layer_masks(wiring, input_size))
+        self.layer_names = tuple(name for name, _ in masks)
         self.layers = nn.ModuleList()
-        for name, mask in _iter_layer_masks(wiring, input_size):
-            self.layer_names.append(name)
+        for _, mask in masks:
             self.layers.append(
                 ClosedFormHeads(
                     mask.shape[0],

@@ -1,11 +1,12 @@
 """Parameters of a sequence module as they are drawn, and those of torch's that do not fit."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from tauflow._internal.init_args import check_settable
+from tauflow._internal.rebuild import rebuild
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.reinitialise import reset_submodules
 
@@ -13,12 +14,17 @@ from .explain import Explanation, explain_call
 from .inputs import Lengths, PaddedOrPacked, TimeSteps
 from .states import State
 
+_Module = TypeVar("_Module", bound="SequenceModuleBase")
+_SIZES = {"input_size", "hidden_size", "cell"}
+"""Options whose attributes may say something else, such as the neurons of a wiring."""
+
 
 class SequenceModuleBase(nn.Module):
     """What sequence modules have in common: parameters are drawn again, or loaded."""
 
     cells: nn.ModuleList
     projections: nn.ModuleList
+    options: dict[str, Any]
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; of an option of the module or its cell this may be an error."""
@@ -27,6 +33,24 @@ class SequenceModuleBase(nn.Module):
             options = {**getattr(self.cells[0], "options", {}), **options}
         check_settable(self, name, options)
         super().__setattr__(name, value)
+
+    def replace(self: _Module, **options: Any) -> _Module:
+        """Return a module of the same class with other options and copies of the same parameters.
+
+        See :meth:`AbstractCell.replace`; options are those of the module, with those of its cell
+        where it builds its cell itself, as ``tauflow.LTC`` does.
+
+        Args:
+            **options: arguments of the constructor; the others are as this module has them.
+
+        Raises:
+            OptionError: there is no such option, or the value is not one.
+            ArgumentError: parameters would have other shapes, or parts of the module were replaced,
+                parametrized or given hooks.
+        """
+        own = {name: getattr(self, name, value) for name, value in self.options.items()}
+        own |= {name: self.options[name] for name in _SIZES & own.keys()}
+        return rebuild(self, own, options)
 
     def reset_parameters(self) -> None:
         """Draw all parameters again, from the global generator, as when the module was built.

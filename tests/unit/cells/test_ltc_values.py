@@ -163,7 +163,7 @@ def test_ltc_flow_converges_to_the_ode_at_the_order_of_its_solver(solver, order)
     ).y[:, -1]
     errors = []
     for substeps in (16, 32):
-        cell.substeps = substeps
+        cell = cell.replace(substeps=substeps)
         v = cell.step(x[:1], h[:1], torch.ones(1, 1, dtype=torch.float64))[0].detach()
         errors.append(np.abs(v.numpy() - exact).max())
     assert errors[1] < 0.03

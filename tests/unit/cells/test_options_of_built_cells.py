@@ -1,83 +1,196 @@
-"""Options of a built cell are followed everywhere when set, or setting them raises an error."""
+"""Options of a built cell are fixed; ``replace`` returns one with others and the same weights."""
+
+import copy
+import pickle
+from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.utils import parametrizations, prune, weight_norm
 
 import tauflow
-from tauflow.errors import ArgumentError, TauflowError
+from tauflow._internal.fixed_options import FixedOptionsModule
+from tauflow.cells import AbstractCell
+from tauflow.errors import ArgumentError, OptionError
 
 pytestmark = pytest.mark.untyped  # values are of wrong types
 
 X = torch.randn(2, 10, 3, generator=torch.Generator().manual_seed(0))
 DT = torch.rand(2, 10, generator=torch.Generator().manual_seed(1)) + 0.1
 NAMES = sorted(tauflow.cells.MODELS)
-OF_THE_DRAW = {"init", "init_gain", "init_std", "constraint"}
-"""Options that say how parameters are drawn, and kept in range while they are trained."""
+OTHERS = {
+    "lstm": {"append_dt": False},
+    "lem": {"scheme": "forward", "tau": 2.0},
+    "ct-gru": {"decay": "since-previous"},
+    "ct-rnn": {"activation": "relu", "substeps": 5, "damping": 0.5},
+    "ltc": {"solver": "rk4", "time_scale": 2.0},
+    "lrc": {"solver": "hybrid"},
+    "gru-ode": {"solver": "rk4"},
+    "gnode": {"tau": 3.0, "final_activation": "tanh"},
+    "cfc": {"backbone_activation": "relu", "time_sign": 1},
+    "phased-lstm": {"leak": 0.1},
+    "lmu": {"theta": 3.0},
+}
+"""Options that leave the shapes of parameters alone, by cell."""
 
 
-def built(name):
+def built(name, **options):
     torch.manual_seed(0)
     size = tauflow.AutoNCP(7, 2) if name in ("ltc", "wired-cfc") else 4
-    return tauflow.build(name, 3, size)
+    rnn = tauflow.build(name, 3, size, **options)
+    with torch.no_grad():
+        for parameter in rnn.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return rnn
 
 
-def other(value):
-    """Return another value than an option has."""
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int):
-        return value + 1
-    if isinstance(value, float):
-        return 2 * value + 0.25
-    return "euler" if isinstance(value, str) else 1.5
-
-
-def output(rnn, backend):
-    """Return outputs, or the error that is tauflow's."""
-    rnn.backend = backend
-    try:
-        with torch.no_grad():
-            return rnn(X, dt=DT)[0]
-    except TauflowError as error:
-        return type(error)
+def output(rnn):
+    with torch.no_grad():
+        return rnn(X.to(next(rnn.parameters())), dt=DT)[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_option_that_nothing_reads_cannot_be_set(name):
+def test_nothing_that_is_set_on_a_cell_or_its_parts_can_be_set_again(name):
     rnn = built(name)
-    output(rnn, "auto")
-    for option, value in rnn.cell.options.items():
-        if hasattr(rnn.cell, option):
+    before = output(rnn)
+    for part in rnn.cell.modules():
+        if not isinstance(part, FixedOptionsModule):
             continue
-        with pytest.raises(ArgumentError, match=rf"{option} is fixed when it is built, with "):
-            setattr(rnn.cell, option, other(value))
+        for option in {**part.__dict__.get("options", {}), **dict(part._options_when_built)}:
+            with pytest.raises(ArgumentError, match=rf"{option} is fixed when it is built, with "):
+                setattr(part, option, 1.5)
+            if option in vars(part):
+                with pytest.raises(ArgumentError, match=rf"{option} is fixed when it is built"):
+                    delattr(part, option)
+    for option in rnn.cell.options:
         if not hasattr(rnn, option):
-            with pytest.raises(ArgumentError, match=f"{option} is fixed when it is built"):
-                setattr(rnn, option, other(value))
+            with pytest.raises(ArgumentError, match=rf"module.replace\({option}=...\)"):
+                setattr(rnn, option, 1.5)
+    assert torch.equal(output(rnn), before)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_number_that_is_set_is_followed_by_kernels_and_files(name, tmp_path):
-    for option, value in built(name).cell.options.items():
-        rnn = built(name)
-        kept = getattr(rnn.cell, option, None)
-        if type(kept) is not float or option in OF_THE_DRAW:
-            continue
-        output(rnn, "auto")  # from which a kernel might keep something
-        setattr(rnn.cell, option, other(value))
-        fast, slow = output(rnn, "auto"), output(rnn, "reference")
-        if isinstance(slow, type):
-            assert fast is slow, option
-            continue
-        assert torch.allclose(fast, slow, rtol=1e-4, atol=1e-5), option
-        with pytest.raises(ArgumentError, match="not as it was built"):
-            tauflow.save(rnn, tmp_path / "m")
+def test_a_cell_replaced_by_its_like_has_its_parameters_and_none_of_its_memory(name):
+    rnn = built(name).double().eval()
+    first = next(rnn.cell.parameters())
+    first.requires_grad_(False)
+    state = torch.random.get_rng_state()
+    other = rnn.cell.replace()
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(output(tauflow.RNN(other)), output(rnn))
+    assert not other.training
+    for (name_of, one), (_, two) in zip(
+        rnn.cell.named_parameters(), other.named_parameters(), strict=True
+    ):
+        assert one is not two, name_of
+        assert (one.dtype, one.requires_grad) == (two.dtype, two.requires_grad), name_of
+        assert one.data_ptr() != two.data_ptr(), name_of
 
 
-@pytest.mark.parametrize("backend", ["auto", "reference"])
-def test_the_elastance_of_a_built_cell_cannot_change(backend):
-    rnn = tauflow.LRC(3, 4, backend=backend)
-    rnn(X, dt=DT)
-    rnn.cell.elastance = "symmetric"
-    with pytest.raises(ArgumentError, match="elastance is 'symmetric', but the cell was built"):
-        rnn(X, dt=DT)
+@pytest.mark.parametrize(("name", "options"), OTHERS.items(), ids=OTHERS)
+def test_a_replaced_cell_is_the_one_that_is_built_with_these_options(name, options):
+    rnn = built(name)
+    for one, value in options.items():
+        expected = built(name, **{one: value})
+        expected.load_state_dict(dict(rnn.named_parameters()), strict=False)
+        for other in (rnn.replace(**{one: value}), tauflow.RNN(rnn.cell.replace(**{one: value}))):
+            assert torch.equal(output(other), output(expected)), one
+            assert other.cell.options[one] == value
+
+
+def test_what_cannot_be_replaced_says_why():
+    rnn = built("lstm")
+    with pytest.raises(ArgumentError, match=r"parameter W_x would have shape \(16, 4\), but it"):
+        rnn.cell.replace(append_dt=True)
+    with pytest.raises(OptionError, match="LSTMCell has no option 'tau'"):
+        rnn.cell.replace(tau=1.0)
+    with pytest.raises(ArgumentError, match="append_dt must be True or False"):
+        rnn.cell.replace(append_dt="no")
+    rnn.cell.register_forward_hook(lambda *_: None)
+    with pytest.raises(ArgumentError, match="it has hooks, which would be lost"):
+        rnn.cell.replace(forget_bias=1.0)
+    cfc = built("cfc")
+    cfc.cell.backbone.layers[0] = nn.Sequential(cfc.cell.backbone.layers[0])
+    with pytest.raises(ArgumentError, match=r"its cells\.0\.backbone\.layers\.0 is a Sequential"):
+        cfc.replace(time_sign=1)
+
+
+def test_a_stream_an_export_and_a_call_cannot_disagree():
+    rnn = tauflow.LEM(3, 4)
+    stream = rnn.stream(2)
+    with pytest.raises(ArgumentError, match=r"tau is fixed .* cell\.replace\(tau=\.\.\.\)"):
+        rnn.cell.tau = 5.0
+    found = torch.stack([stream.step(X[:, k], DT[:, k]) for k in range(10)], 1)
+    torch.testing.assert_close(found, output(rnn))
+    assert not torch.allclose(output(rnn.replace(tau=5.0)), output(rnn))
+
+
+def test_options_within_options_are_fixed():
+    with pytest.raises(FrozenInstanceError):
+        tauflow.GRUODE(3, 4).cell.flow_solver.substeps = 7
+    with pytest.raises(FrozenInstanceError):
+        tauflow.LTC(3, tauflow.AutoNCP(7, 2)).cell.wiring.units = 7
+    for part, option in (("heads", "mode"), ("backbone", "phi"), ("backbone", "dropout")):
+        with pytest.raises(ArgumentError, match=rf"{option} is fixed .* cell\.replace"):
+            setattr(getattr(tauflow.CfC(3, 4, backbone_units=5).cell, part), option, None)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_tensors_methods_and_what_pytorch_sets_can_be_set():
+    rnn = built("cfc", backbone_units=5)
+    cell, layer = rnn.cell, rnn.cell.backbone.layers[0]
+    cell.train(False).requires_grad_(False).double().float()
+    weight_norm(layer, "weight")
+    prune.l1_unstructured(cell.heads, "weight", 0.5)
+    output(rnn)
+    prune.remove(cell.heads, "weight")
+    parametrizations.orthogonal(cell.heads, "weight")
+    cell.heads.weight = torch.eye(*cell.heads.weight.shape)
+    cell.heads.bias = nn.Parameter(torch.ones_like(cell.heads.bias))
+    cell.heads = cell.heads
+    cell.note = "kept"
+    del cell.note
+    step = cell.step
+    cell.step = lambda *given: step(*given) / 2
+    del cell.step
+    output(rnn)
+    for twin in (copy.copy(cell), copy.deepcopy(cell)):
+        with pytest.raises(ArgumentError, match="init is fixed when it is built"):
+            twin.init = "torch"
+    twin = pickle.loads(pickle.dumps(built("ltc").cell))
+    with pytest.raises(ArgumentError, match="solver is fixed when it is built"):
+        twin.solver = "euler"
+
+
+class Own(AbstractCell):
+    gain = 1.0
+
+    def __init__(self, input_size, hidden_size, slope=1.0):
+        super().__init__(input_size, hidden_size)
+        self.W = nn.Parameter(torch.randn(hidden_size, input_size))
+        self.slope, self.calls = slope, 0
+        self.register_buffer("mean", torch.zeros(hidden_size))
+
+    def step(self, x, h, dt):
+        return h + dt * torch.tanh(self.gain * self.slope * (x @ self.W.T) - h)
+
+
+class Counting(Own):
+    def step(self, x, h, dt):
+        self.calls += 1
+        return super().step(x, h, dt)
+
+
+def test_a_users_cell_is_held_to_the_same():
+    cell = Own(3, 4)
+    for name in ("slope", "calls", "gain", "is_flow"):
+        with pytest.raises(ArgumentError, match=f"Own: {name} is fixed when it is built"):
+            setattr(cell, name, 2.0)
+    cell.mean = torch.ones(4)
+    other = cell.replace(slope=2.0)
+    assert torch.equal(other.W, cell.W)
+    assert torch.equal(other.mean, torch.ones(4))
+    assert not torch.equal(output(tauflow.RNN(other)), output(tauflow.RNN(cell)))
+    with pytest.raises(ArgumentError, match=r"calls is fixed .* into the state, or into a buffer"):
+        tauflow.RNN(Counting(3, 4))(X)

@@ -169,10 +169,6 @@ def test_what_is_no_tensor_is_refused_by_name(tmp_path):
 def test_a_part_changed_after_building_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     changed = model()
-    changed.rnn.cell.substeps = 1
-    with pytest.raises(ArgumentError, match=r"rnn.cells.0.substeps is 1, was 6"):
-        save(changed, path)
-    changed = model()
     changed.rnn.return_sequences = False
     with pytest.raises(ArgumentError, match=r"rnn.return_sequences is False, was True"):
         save(changed, path)

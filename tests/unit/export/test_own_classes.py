@@ -200,6 +200,7 @@ def test_tensors_and_arrays_among_attributes_are_compared(tmp_path, monkeypatch)
     rnn.cell.rates = torch.ones(3)
     with pytest.raises(ArgumentError, match=r"cell.*rates has other entries .*buffer"):
         save(rnn, path)
-    rnn.cell.rates, rnn.cell.kept = torch.linspace(0, 1, 3), [1.0]
+    rnn.cell.rates = torch.linspace(0, 1, 3)
+    rnn.cell.kept.append(1.0)
     with pytest.raises(ArgumentError, match="kept is"):
         save(rnn, path)

@@ -32,7 +32,6 @@ its own. Theorem 1 moreover states the solution of an ODE whose leak pulls towar
 f(-I) shifts the start to A + (v_0 - A) f(-I).
 """
 
-import copy
 import time
 from dataclasses import dataclass
 
@@ -135,8 +134,7 @@ def closed_form(
         )
     pieces = cell.substeps if pieces is None else check_at_least(1, pieces=pieces)
     if substeps is not None:
-        cell = copy.copy(cell)  # shares every parameter
-        cell.substeps = check_at_least(1, substeps=substeps)
+        cell = cell.replace(substeps=substeps)
     start = time.perf_counter()
     run = run_cell("closed_form", cell, x, hx, dt=dt, t=t)
     middle = time.perf_counter()
