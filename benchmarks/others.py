@@ -19,8 +19,6 @@ SHAPES = ((16, 32, 8, 32), (16, 128, 8, 32), (128, 64, 18, 64), (1, 512, 8, 32))
 class Leaky(AbstractCell):
     """The state relaxes to what input and state ask for; the exact flow to a held target."""
 
-    is_pure = True
-
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size)
         self.linear = nn.Linear(input_size + hidden_size, hidden_size)
@@ -34,7 +32,6 @@ class Leaky(AbstractCell):
 class Oscillators(AbstractCell):
     """Coupled FitzHugh-Nagumo oscillators, four Euler steps a sample."""
 
-    is_pure = True
     state_names = ("v", "w")
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
@@ -55,7 +52,6 @@ class Oscillators(AbstractCell):
 class Normalised(AbstractCell):
     """An LSTM with normalised layers, which forgets over a gap."""
 
-    is_pure = True
     state_names = ("h", "c")
 
     def __init__(self, input_size: int, hidden_size: int) -> None:

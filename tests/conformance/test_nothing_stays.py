@@ -66,7 +66,7 @@ def test_of_a_step_that_is_watched_in_every_call(name, monkeypatch):
     watch = trace_cache.capture_step
     calls = 0
 
-    def forgetful(*given: object, with_parameter_graph: bool) -> CapturedStep:
+    def forgetful(*given: object) -> CapturedStep:
         nonlocal calls
         calls += 1
         return watch(*given)._replace(parameter_graph=None)

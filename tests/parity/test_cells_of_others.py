@@ -1,9 +1,10 @@
-"""Cells that users write: those that say that they are pure are recorded, where that is so."""
+"""Cells that users write: their steps are traced where it can be seen that they only compute."""
 
 import random
 import re
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import tauflow
 from tauflow.cells import AbstractCell, AbstractHoistedCell, CfCCell, Hoisted, LTCCell
 from tauflow.errors import ArgumentError, BackendError, ShapeError
 from tauflow.kernels import KernelCall, get_kernels, select_kernel
+from tauflow.kernels.trace import traced_kernel
 from tauflow.kernels.trace.traced_kernel import run_traced
 from tauflow.sequence import reference_loop
 
@@ -25,27 +27,29 @@ INPUTS, NEURONS = 3, 4
 class Leaky(AbstractCell):
     """What users begin with; ``change`` is done to what the step would return."""
 
-    is_pure = True
-
-    def __init__(self, input_size=INPUTS, hidden_size=NEURONS, change=None):
+    def __init__(self, input_size=INPUTS, hidden_size=NEURONS, change=None, gain=1.0, kept=None):
         super().__init__(input_size, hidden_size)
         self.linear = nn.Linear(input_size + hidden_size, hidden_size)
-        self.change = change
-        self.gain = self._hidden_gain = 1.0
-        self.trace, self._calls = [], 0
+        self.change, self.gain, self._kept = change, gain, kept
         self.register_buffer("count", torch.zeros(()))
         self.register_buffer("mean", torch.zeros(hidden_size))
 
     def step(self, x, h, dt):
-        u = self.gain * self._hidden_gain * torch.tanh(self.linear(torch.cat((x, h), 1)))
+        u = self.gain * torch.tanh(self.linear(torch.cat((x, h), 1)))
         after = u + (h - u) * torch.exp(-dt)
         return after if self.change is None else self.change(self, x, h, after)
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
 
 
 class FitzHughNagumo(AbstractCell):
     """Two parts of the state, a cube, and a readout of its own."""
 
-    is_pure = True
     state_names = ("v", "w")
 
     def __init__(self):
@@ -68,8 +72,6 @@ class FitzHughNagumo(AbstractCell):
 class Normalised(AbstractCell):
     """A gated cell with normalised layers, one of them without scales."""
 
-    is_pure = True
-
     def __init__(self):
         super().__init__(INPUTS, NEURONS)
         self.linear = nn.Linear(INPUTS + NEURONS, 2 * NEURONS)
@@ -85,8 +87,6 @@ class Normalised(AbstractCell):
 
 class Products(AbstractCell):
     """Products written as sums over indices, and less usual functions."""
-
-    is_pure = True
 
     def __init__(self):
         super().__init__(INPUTS, NEURONS)
@@ -104,7 +104,6 @@ class Products(AbstractCell):
 class Observing(AbstractCell):
     """Takes the mask of measured features."""
 
-    is_pure = True
     uses_observed = True
 
     def __init__(self):
@@ -120,8 +119,6 @@ class Observing(AbstractCell):
 
 class Hoisting(AbstractHoistedCell):
     """Does for all samples at once what the state does not touch."""
-
-    is_pure = True
 
     def __init__(self):
         super().__init__(INPUTS, NEURONS)
@@ -140,16 +137,12 @@ class Hoisting(AbstractHoistedCell):
 class OtherLTC(LTCCell):
     """A cell of the library with something added to its step."""
 
-    is_pure = True
-
     def step(self, x, h, dt):
         return 0.9 * super().step(x, h, dt) + 0.1 * torch.sin(h)
 
 
 class Free(AbstractCell):
     """Without parameters."""
-
-    is_pure = True
 
     def __init__(self):
         super().__init__(INPUTS, INPUTS)
@@ -235,8 +228,6 @@ def test_slices_that_begin_before_the_first_neuron():
 class Turned(AbstractCell):
     """Multiplies from the left, so that rows are where neurons were."""
 
-    is_pure = True
-
     def __init__(self):
         super().__init__(INPUTS, NEURONS)
         self.linear = nn.Linear(INPUTS + NEURONS, NEURONS)
@@ -280,24 +271,23 @@ def test_plain_steps_are_taken_where_they_are_faster():
 
 
 @pytest.mark.parametrize("learns", [True, False])
-def test_what_is_set_on_a_cell_may_change_between_calls(learns):
-    cell = Leaky()
-    call, seen = call_of(cell, steps=30), []
+def test_cells_of_other_options_have_other_traces(learns):
+    cell, seen = Leaky(), []
     with nullcontext() if learns else torch.no_grad():
-        for cell.gain, cell._hidden_gain in ((1, 1), (2, 1), (2, 3)):
+        for gain in (1, 2.0, 6):
+            call = call_of(cell.replace(gain=gain), steps=30)
             row = select_kernel(call, "auto")
             assert row is not None
             seen.append(row.run(call)[0])
             assert_close([seen[-1]], reference_loop(call)[:1])
-    assert len({float(one.sum().detach()) for one in seen}) == 3
+    with pytest.raises(ArgumentError, match="gain is fixed when it is built"):
+        cell.gain = 3.0
 
 
-def test_a_cell_that_does_not_say_that_it_is_pure_is_stepped():
+def test_a_step_that_reads_what_may_change_is_stepped():
     """Whatever its step does, and however it does it."""
 
     class Noisy(Leaky):
-        is_pure = False
-
         def step(self, x, h, dt):
             return super().step(x, h, dt) + 0.1 * random.random()
 
@@ -308,18 +298,16 @@ def test_a_cell_that_does_not_say_that_it_is_pure_is_stepped():
         y, _ = rnn(torch.zeros(1, 40, INPUTS), torch.zeros(1, NEURONS))
     added = y[0, 1:, 0] - y[0, :-1, 0] * np.exp(-1)
     assert len({round(float(one), 6) for one in added}) > 30
-    with pytest.raises(BackendError, match="does not say is_pure = True"):
+    with pytest.raises(BackendError, match=r"random\.random.* only computes"):
         select_kernel(call_of(rnn.cell), "numba")
 
 
-def counted(cell, x, h, after):
-    cell._calls += 1
-    return after / cell._calls
-
-
-def traced(cell, x, h, after):
-    cell.trace.append(h)
+def appended(cell, x, h, after):
+    SEEN.append(1)
     return after
+
+
+SEEN = []
 
 
 def buffered(cell, x, h, after):
@@ -354,16 +342,17 @@ def hooked(cell, x, h, after):
 
 
 REFUSED = {
-    "a buffer assigned": (assigned, "changes what is set on the cell|detach"),
+    "a buffer assigned": (assigned, "sets the attribute mean"),
     "dropout": (lambda cell, x, h, after: F.dropout(after, 0.5), "draws numbers"),
-    "numbers read": (lambda cell, x, h, after: after * max(x[0].tolist()), "calls tolist"),
-    "a count": (counted, "changes what is set on the cell"),
-    "a list": (traced, "changes what is set on the cell"),
-    "a buffer": (buffered, "changes what lasts longer than a step"),
-    "a mean": (averaged, "changes what is set on the cell|calls _set_grad_enabled"),
-    "numpy": (by_numpy, "calls (numpy|detach)"),
-    "the batch": (lambda cell, x, h, after: after - h.mean(0), "other sequences of the batch"),
-    "a branch": (lambda cell, x, h, after: after if h.sum() > 0 else h + 1, "calls __bool__"),
+    "numbers read": (lambda cell, x, h, after: after * max(x[0].tolist()), "reads tolist"),
+    "a list": (appended, "SEEN, which appended reads, is a list"),
+    "a buffer": (buffered, "sets the attribute count"),
+    "a buffer in place": (lambda cell, x, h, after: after + cell.count.add_(1), "lasts longer"),
+    "a mean": (averaged, "lerp_.* lasts longer|calls _set_grad_enabled"),
+    "numpy": (by_numpy, "reads numpy"),
+    "a branch": (lambda cell, x, h, after: after if h.sum() > 0 else h + 1, "looks at numbers"),
+    "a number": (lambda cell, x, h, after: after * float(cell.linear.bias[0]), "looks at numbers"),
+    "a choice": (lambda cell, x, h, after: after + h[h > 0].sum(), "looks at numbers"),
     "a sort": (lambda cell, x, h, after: after.sort(1)[0], "int64"),
     "wide numbers": (lambda cell, x, h, after: after.double().cumsum(1).float(), "float64"),
     "many products": (
@@ -384,9 +373,10 @@ def test_a_step_that_does_more_than_a_recording_tells_is_taken_every_time(change
         (y.sum() + last.sum()).backward()
         with torch.no_grad():
             again, _ = rnn(x, h)
-        kept = [rnn.cell.count, rnn.cell.mean, torch.tensor(rnn.cell._calls)]
+        kept = [rnn.cell.count, rnn.cell.mean]
         grads = [parameter.grad for parameter in rnn.parameters()]
-        results.append([y, last, again, *grads, *kept, torch.tensor(len(rnn.cell.trace))])
+        results.append([y, last, again, *grads, *kept, torch.tensor(len(SEEN))])
+        SEEN.clear()
         if backend == "auto":
             call = KernelCall(rnn.cell, x, h, torch.ones(4, 30, 1))
             assert re.search(reason, get_kernels(rnn.cell)[0].unsupported_reason(call))
@@ -396,13 +386,56 @@ def test_a_step_that_does_more_than_a_recording_tells_is_taken_every_time(change
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def test_what_a_step_leaves_on_its_cell_once_does_no_harm():
-    def kept(cell, x, h, after):
-        if not hasattr(cell, "_kept"):
-            cell._kept = 0.5
-        return cell._kept * after
+def test_what_looks_at_all_sequences_is_given_all_of_them(monkeypatch):
+    """However many threads there are."""
+    monkeypatch.setattr(traced_kernel, "count_slices", lambda rows: 2)
 
-    call = call_of(Leaky(change=kept))
+    def mixed(cell, x, h, after):
+        return after * len(h) - h.mean(0)
+
+    call = call_of(Leaky(change=mixed), rows=6)
+    row = select_kernel(call, "auto")
+    if row is not None:
+        found = values_and_gradients(row.run, call)
+        assert_close(found, values_and_gradients(reference_loop, call))
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [[1.0], {"a": {"b": {"c": {"d": 1.0}}}}, {1.0}, np.ones(1), Slotted(1.0), (1, [2])],
+    ids=["list", "deep dict", "set", "array", "slots", "list in a tuple"],
+)
+def test_a_cell_that_keeps_what_can_change_in_place_is_stepped(kept):
+    call = call_of(Leaky(kept=kept))
+    assert select_kernel(call, "auto") is None
+    assert "_kept" in get_kernels(call.cell)[0].unsupported_reason(call)
+
+
+class Kind(Enum):
+    SLOW = 0.5
+    FAST = 2.0
+
+
+@dataclass(frozen=True)
+class Rates:
+    slow: float = 0.5
+    kinds: tuple[Kind, ...] = (Kind.SLOW, Kind.FAST)
+
+    @property
+    def total(self):
+        return self.slow + sum(kind.value for kind in self.kinds)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        *(1, 2.5, "name", None, True, (1.0, (2, "x")), Kind.FAST, Rates(), torch.float32),
+        *(torch.tanh, np.float32(2.0), frozenset((1, 2)), range(3), b"x", torch.device("cpu")),
+    ],
+    ids=repr,
+)
+def test_a_cell_that_keeps_what_cannot_change_is_traced(kept):
+    call = call_of(Leaky(kept=kept, change=lambda cell, x, h, after: after * Rates().total))
     row = select_kernel(call, "auto")
     assert row is not None
     assert_close(values_and_gradients(row.run, call), values_and_gradients(reference_loop, call))
@@ -420,8 +453,6 @@ def test_a_gradient_of_ones_own_is_kept(change):
     """Also where it makes no difference to the first samples."""
     call = call_of(Leaky(change=change), steps=30)
     assert select_kernel(call, "auto") is None
-    with torch.no_grad():
-        assert select_kernel(call, "auto") is not None
 
 
 def test_inference_mode_is_as_good():

@@ -49,6 +49,12 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
     torch alone would broadcast some. A part replaced by another module, wrapped or hooked is
     called: such a cell runs by its own step.
 
+    Options, which is all that is set on a cell but tensors and modules, are fixed once it is built;
+    :meth:`replace` makes a cell of other options with the same parameters. The step of a cell of
+    your own is traced, and then runs in compiled loops, where it can be seen that it only computes:
+    its options are immutable (numbers, strings, tuples, enums, frozen dataclasses), and so is what
+    its functions read of classes, closures and globals. Any other runs step by step.
+
     Args:
         input_size: features per time point.
         hidden_size: neurons.
@@ -63,15 +69,6 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
     uses_observed: bool = False
     """Whether ``step`` takes a fourth argument ``observed``, the (B, I) mask of measured features;
     ``None``, its default, where nothing is missing and in the layers above the first."""
-    is_pure: bool = False
-    """Whether a user's ``step`` may be recorded, and run without being called for every sample.
-
-    It then is made of torch's operations, on its arguments and what the cell holds: parameters,
-    buffers, and settings that it reads and does not change. It draws no random numbers, looks at no
-    other sequence of the batch, at no number to decide, at nothing outside of the cell that
-    changes, and leaves the gradients of its operations as they are. The cells of the library need
-    not say so.
-    """
     takes_wiring: bool = False
     """Whether the hidden size may be a wiring."""
     uncalled_submodules: ClassVar[tuple[str, ...]] = ()

@@ -77,7 +77,6 @@ from .trace.cuda_graphs import (
     is_cuda_graph_profitable,
     run_cuda_graph,
 )
-from .trace.custom_cells import CUSTOM_CELL_KERNELS
 from .trace.traced_kernel import is_tracing_profitable, run_traced, traced_unsupported_reason
 
 
@@ -210,6 +209,20 @@ KERNELS: tuple[KernelSpec, ...] = tuple(
 )
 """All rows; each looks at its calls before it serves them."""
 
+_CUSTOM_CELL_KERNELS = (
+    KernelSpec(
+        AbstractCell,  # type: ignore[type-abstract]  # it stands for all of them
+        "numba",
+        traced_unsupported_reason,
+        validate_call(run_traced, "numba"),
+        rtol=1e-5,
+        atol=1e-5,
+        device="cpu",
+        is_profitable=is_tracing_profitable,
+    ),
+)
+"""What serves cells that are not of the catalog."""
+
 BACKENDS: tuple[str, ...] = (
     "auto",
     "reference",
@@ -231,7 +244,7 @@ def get_kernels(cell: AbstractCell) -> tuple[KernelSpec, ...]:
     from one of the catalog or not, is served by its traced step, if at all.
     """
     rows = tuple(row for row in KERNELS if row.cell is type(cell))
-    return rows if rows or is_tracing() or is_builtin_cell(cell) else CUSTOM_CELL_KERNELS
+    return rows if rows or is_tracing() or is_builtin_cell(cell) else _CUSTOM_CELL_KERNELS
 
 
 def is_backend_allowed(backend: str, candidate: str) -> bool:

@@ -142,7 +142,7 @@ CHANGES = {
         r"rnn\.cells\.1\.step, which the class defines, is replaced",
     ),
     "an attribute of the class": (
-        lambda m: setattr(m.rnn.cells[0], "uses_dt", False),
+        lambda m: vars(m.rnn.cells[0]).update(uses_dt=False),
         r"rnn\.cells\.0\.uses_dt, which the class defines, is False on the module",
     ),
     "a class": (replace_class, r"head is a Other, was a Linear"),

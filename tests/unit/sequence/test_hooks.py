@@ -41,8 +41,6 @@ def test_a_hook_on_a_cell_changes_every_step(name):
 
 
 class Decay(AbstractCell):
-    is_pure = True
-
     def __init__(self, input_size, hidden_size):
         super().__init__(input_size, hidden_size)
         self.lin = nn.Linear(input_size + hidden_size, hidden_size)

@@ -25,6 +25,7 @@ from tauflow.kernels.engine.requirements import TRITON
 from tauflow.kernels.gpu.plan import get_dot_precision, launch_options
 from tauflow.kernels.trace import program as codes
 from tauflow.kernels.trace.capture import Graph
+from tauflow.kernels.trace.config_key import make_config_key
 from tauflow.kernels.trace.program import TracingError
 from tauflow.kernels.trace.trace_cache import (
     NotMeasuredError,
@@ -213,7 +214,8 @@ def run_generated(call: KernelCall) -> tuple[Tensor, Tensor]:
 def _prepare(call: KernelCall) -> tuple[TracedStep, list[Tensor]]:
     """Return the recording of a call, and the inputs of a run."""
     split = split_step(call.cell, call.x, call.dt, call.observed)
-    recording, captured = TRACES.find(call, split, ROWS)
+    config = make_config_key(call.cell)
+    recording, captured = TRACES.find(call, config, split, ROWS)
     no_gaps = call.h.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
     return recording, [concat_step_inputs(call, split), call.h, no_gaps, *captured]
 

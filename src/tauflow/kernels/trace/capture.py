@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .program import TracingError
@@ -18,6 +19,9 @@ SHAPE_ONLY_OPS = {
     *(aten.new_zeros, aten.new_ones, aten.new_full),
 }
 """What reads of a tensor no more than its shape."""
+
+
+_READS_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 
 class Slot(NamedTuple):
@@ -151,6 +155,8 @@ class _CaptureMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in function.tags:
             raise TracingError(f"{function} draws numbers")
+        if not _READS_VALUES.isdisjoint(function.tags):
+            raise TracingError(f"{function} looks at numbers")
         if function._schema.is_mutable:
             self._check_mutation(function, args, kwargs)
         out = function(*args, **kwargs)
@@ -327,7 +333,6 @@ def capture_step(
     module: nn.Module,
     fixed: Sequence[Tensor],
     *inputs: Tensor,
-    with_parameter_graph: bool = True,
 ) -> CapturedStep:
     """Take a step, and return what it did.
 
@@ -336,7 +341,6 @@ def capture_step(
         module: whose parameters it reads.
         fixed: what it reads, too, and what is made again for each call.
         *inputs: the state first; none shares memory with another, or with parameters.
-        with_parameter_graph: whether a prelude is wanted.
 
     Raises:
         TracingError: what it does cannot be listed.
@@ -355,12 +359,25 @@ def capture_step(
     result = watcher.get_slot(after)
     slots = tuple(slot for slot, _ in watcher.captured.values())
     met = [tensor for _, tensor in watcher.captured.values()]
-    may_be = with_parameter_graph and _is_re_evaluable(module, own)
+    may_be = _is_re_evaluable(module, own)
     prelude = watcher.parameter_ops.parameter_graph(met) if may_be else None
     if prelude is not None and not _are_equal(prelude.run(module, fixed), met):
         prelude = None
     graph = Graph(tuple(watcher.nodes), slots, result, autograd_graph_signature(after))
     return CapturedStep(graph, met, prelude)
+
+
+class ForbidGradientChanges(TorchFunctionMode):
+    """Refuses what makes gradients others than those of the operations, which are listed."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Call the function, unless it is one of these."""
+        name = getattr(function, "__name__", "")
+        if name in ("detach", "detach_", "_set_grad_enabled"):
+            raise TracingError(f"it calls {name}, of which a list of operations does not tell")
+        return function(*args, **(kwargs or {}))
 
 
 def autograd_graph_signature(tensor: Tensor) -> tuple[tuple[Any, ...], ...]:

@@ -33,6 +33,7 @@ from tauflow.kernels.gpu.graph_loop import run_loop
 from tauflow.kernels.gpu.plan import get_dot_precision
 
 from .capture import Graph
+from .config_key import make_config_key
 from .program import TracingError
 from .trace_cache import (
     TraceCache,
@@ -142,7 +143,8 @@ CUDA_GRAPH_TRACES = TraceCache(_check_capturable)
 def _prepare_inputs(call: KernelCall) -> tuple[TracedStep, list[Tensor]]:
     """Return the recording of a call, and the inputs of a run."""
     split = split_step(call.cell, call.x, call.dt, call.observed)
-    recording, met = CUDA_GRAPH_TRACES.find(call, split, call.h.shape[0])
+    config = make_config_key(call.cell)
+    recording, met = CUDA_GRAPH_TRACES.find(call, config, split, call.h.shape[0])
     no_gaps = call.h.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
     return recording, [concat_step_inputs(call, split), call.h, no_gaps, *met]
 

@@ -8,12 +8,10 @@ they came about. What a backend makes of a recording is its own affair.
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from tauflow.cells.base import AbstractCell
 from tauflow.cells.split_step import SplitStep
 from tauflow.errors import BackendError
 from tauflow.kernels.engine.autograd import run_kernel
@@ -21,23 +19,24 @@ from tauflow.kernels.engine.program import KernelCall, SequenceKernel
 from tauflow.kernels.engine.requirements import check_call
 from tauflow.kernels.engine.torch_state import is_autocast_available
 
-from .attribute_snapshot import AttributeSnapshot, has_user_functions
-from .capture import Graph, ParameterGraph, capture_step, tensor_metadata
+from .capture import (
+    ForbidGradientChanges,
+    Graph,
+    ParameterGraph,
+    capture_step,
+    tensor_metadata,
+)
+from .config_key import ConfigKey, make_config_key
 from .gradient_check import check_gradients
 from .program import TracingError
 
-_MAX_CHANGES, _MIN_UNCHANGED_CALLS = (
-    3,
-    16,
-)  # changes that are recorded again; calls after which none counts
-_MAX_TRACES = 128  # of a cell, for as many numbers of rows
+_MAX_TRACES = 256  # of a backend, for all cells and numbers of rows
 
 
 class TracedStep(NamedTuple):
     """The step of a cell for a number of rows.
 
     Args:
-        settings: of the cell.
         graph: of the step.
         captured_metadata: what it met was like.
         parameter_graph: how to make that without taking the step, if it can be told.
@@ -46,7 +45,6 @@ class TracedStep(NamedTuple):
         dtypes: of these parts.
     """
 
-    settings: AttributeSnapshot
     graph: Graph
     captured_metadata: tuple[Any, ...]
     parameter_graph: ParameterGraph | None
@@ -66,20 +64,6 @@ class TracedStep(NamedTuple):
         return self.graph.run([h, *(part.to(dtype) for part, dtype in parts)], captured)
 
 
-class _ChangeCount(NamedTuple):
-    """How often settings of a cell have changed.
-
-    Args:
-        settings: at the last call.
-        number: of changes, since there were none for a while.
-        unchanged_calls: how many calls there were since the last one.
-    """
-
-    settings: AttributeSnapshot
-    number: int
-    unchanged_calls: int
-
-
 class NotMeasuredError(TracingError):
     """A step can be recorded, but whether that makes it faster has not been measured."""
 
@@ -91,7 +75,7 @@ backend runs; the last argument says what wants gradients, ``None`` if nothing d
 
 
 class TraceCache:
-    """The recordings of a backend.
+    """The traces of a backend, found by all that they depend on.
 
     Args:
         lower: what the backend makes of one.
@@ -99,92 +83,77 @@ class TraceCache:
 
     def __init__(self, lower: LowerStep) -> None:
         self.lower = lower
-        self.traces: WeakKeyDictionary[AbstractCell, dict[Hashable, TracedStep]] = (
-            WeakKeyDictionary()
-        )
-        self._unsupported_reasons: WeakKeyDictionary[
-            AbstractCell, dict[Hashable, tuple[AttributeSnapshot, str | None]]
-        ] = WeakKeyDictionary()
-        self._change_counts: WeakKeyDictionary[AbstractCell, _ChangeCount] = WeakKeyDictionary()
-
-    def has_frequent_changes(self, call: KernelCall) -> bool:
-        """Whether what is set on a call's cell has changed at several calls of late.
-
-        Each change is recorded again, which takes longer than to run a few plain steps.
-        """
-        settings = AttributeSnapshot(call.cell)
-        last = self._change_counts.get(call.cell) or _ChangeCount(settings, 0, 0)
-        if last.settings != settings:
-            last = _ChangeCount(settings, last.number + 1, 0)
-        elif last.unchanged_calls < _MIN_UNCHANGED_CALLS:
-            last = last._replace(unchanged_calls=last.unchanged_calls + 1)
-        else:
-            last = last._replace(number=0)
-        self._change_counts[call.cell] = last
-        return last.number > _MAX_CHANGES
+        self.traces: dict[Hashable, TracedStep] = {}
+        self._unsupported_reasons: dict[Hashable, str | None] = {}
 
     def unsupported_reason(
         self, call: KernelCall, rows: Hashable, prepare_inputs: Callable[[KernelCall], object]
     ) -> str | None:
-        """Return why the step of a call's cell cannot be recorded.
+        """Return why the step of a call's cell cannot be traced.
 
         Args:
             call: the run at hand.
-            rows: how many rows its recordings have.
+            rows: how many rows its traces have.
             prepare_inputs: finds them, or raises.
         """
-        held = self._unsupported_reasons.setdefault(call.cell, {})
-        leaves = (call.x, call.h, call.dt, *call.cell.parameters())
-        learns = torch.is_grad_enabled() and tuple(leaf.requires_grad for leaf in leaves)
-        own = (*call.cell.parameters(), *call.cell.buffers())
-        tensors = tuple((one.dtype, one.device) for one in (call.x, call.h, call.dt, *own))
-        key = rows, learns, call.observed is None, get_autocast_dtype(call.x), tensors
-        settings = AttributeSnapshot(call.cell)
-        if key not in held or held[key][0] != settings:
-            held.pop(key, None)
-            held[key] = settings, _find_untraceable_reason(call, prepare_inputs)
-            _evict_oldest(held)
-        return held[key][1]
+        try:
+            config = make_config_key(call.cell)
+        except TracingError as error:
+            return f"its step cannot be traced: {error}"
+        learns = torch.is_grad_enabled()
+        inputs = call.x, call.h, call.dt
+        given = tuple((one.dtype, one.device, learns and one.requires_grad) for one in inputs)
+        key = config, rows, learns, call.observed is None, given, _get_torch_settings(call.x)
+        if key not in self._unsupported_reasons:
+            self._unsupported_reasons[key] = _find_untraceable_reason(call, config, prepare_inputs)
+            _evict_oldest(self._unsupported_reasons)
+        return self._unsupported_reasons[key]
 
     def find(
-        self, call: KernelCall, split_step: SplitStep, rows: int
+        self, call: KernelCall, config: ConfigKey, split_step: SplitStep, rows: int
     ) -> tuple[TracedStep, list[Tensor]]:
-        """Return the recording of a step, an earlier one if nothing has changed, and what it met.
+        """Return the trace of a step, an earlier one if there is one, and what it met.
+
+        Args:
+            call: the run at hand.
+            config: of its cell.
+            split_step: its step.
+            rows: how many rows the trace has; of what users wrote, which may look at all sequences,
+                as many as the call.
 
         Raises:
             TracingError: there can be none.
         """
         cell, learns = call.cell, torch.is_grad_enabled()
-        settings = AttributeSnapshot(cell)
+        if config.has_user_code and rows != len(call.h):
+            raise TracingError("what users wrote may depend on the number of sequences")
         shapes = tuple(
             (part.shape[2], part.dtype, learns and part.requires_grad) for part in split_step.parts
         )
         like_state = call.h.dtype, call.h.device, learns and call.h.requires_grad
-        key = rows, shapes, like_state, learns, get_autocast_dtype(call.x)
-        held = self.traces.setdefault(cell, {})
-        known, unsure = held.get(key), has_user_functions(cell)
-        sure = known is not None and known.settings == settings and not unsure
-        if known is not None and sure and known.parameter_graph is not None:
+        key = config, rows, shapes, like_state, learns, _get_torch_settings(call.x)
+        known = self.traces.get(key)
+        if known is not None and known.parameter_graph is not None:
             with disable_autocast(call.x):
                 met = known.parameter_graph.run(cell, split_step.fixed)
             if tensor_metadata(met) == known.captured_metadata:
-                held.pop(key, None)
-                held[key] = known  # the last to be dropped
+                self.traces[key] = self.traces.pop(key)  # the last to be dropped
                 return known, met
         with disable_inference_mode():
             given = [_first_rows(call.h, rows)]
             given += [_first_rows(part[:, 0], rows) for part in split_step.parts]
-            with bypass_saved_tensor_hooks(), _disable_autocast_cache(call.x):
-                fixed = split_step.fixed
+            watched = ForbidGradientChanges() if config.has_user_code and learns else nullcontext()
+            with bypass_saved_tensor_hooks(), _disable_autocast_cache(call.x), watched:
                 graph, met, prelude = capture_step(
-                    split_step.advance, cell, fixed, *given, with_parameter_graph=not unsure
+                    split_step.advance, cell, split_step.fixed, *given
                 )
+        if config.has_user_code and make_config_key(cell) != config:
+            raise TracingError("it changes the cell")
         like = tensor_metadata(met)
         if prelude is not None:  # as in every call to come
             with disable_autocast(call.x):
                 met = prelude.run(cell, split_step.fixed)
         if known is not None and known.graph == graph and known.captured_metadata == like:
-            held[key] = known = known._replace(settings=settings, parameter_graph=prelude)
             return known, met
         wants = [True, *(wants for *_, wants in shapes)]
         wants += [learns and one.requires_grad for one in met]
@@ -194,9 +163,14 @@ class TraceCache:
         with bypass_saved_tensor_hooks(), disable_autocast(call.x):
             made = self.lower(graph, given, met, wants if keeps else None)
         widths, dtypes, _ = zip(*shapes, strict=True) if shapes else ((), (), ())
-        held[key] = found = TracedStep(settings, graph, like, prelude, made, widths, dtypes)
-        _evict_oldest(held)
+        self.traces[key] = found = TracedStep(graph, like, prelude, made, widths, dtypes)
+        _evict_oldest(self.traces)
         return found, met
+
+
+def _get_torch_settings(like: Tensor) -> Hashable:
+    """Return what PyTorch's operations depend on beside their arguments."""
+    return get_autocast_dtype(like), torch.get_default_dtype()
 
 
 def _first_rows(tensor: Tensor, rows: int) -> Tensor:
@@ -300,7 +274,7 @@ def bypass_saved_tensor_hooks() -> torch.autograd.graph.saved_tensors_hooks:
 
 
 def _find_untraceable_reason(
-    call: KernelCall, prepare_inputs: Callable[[KernelCall], object]
+    call: KernelCall, config: ConfigKey, prepare_inputs: Callable[[KernelCall], object]
 ) -> str | None:
     check_call(call)
     try:
@@ -309,7 +283,11 @@ def _find_untraceable_reason(
     except NotMeasuredError as error:
         return str(error)
     except TracingError as error:
-        return f"its step cannot be recorded: {error}"
+        return f"its step cannot be traced: {error}"
+    except Exception as error:
+        if not config.has_user_code:
+            raise
+        return f"its step raised {type(error).__name__}: {error}"  # the plain loop says so
     return None
 
 

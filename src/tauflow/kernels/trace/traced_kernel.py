@@ -4,7 +4,7 @@ What a traced step does to the state becomes a tape of instructions for as many 
 has, and so does the backward pass that autograd takes through it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -49,6 +49,7 @@ from tauflow.kernels.engine.workspace import empty
 
 from . import lower
 from .capture import Graph
+from .config_key import make_config_key
 from .trace_cache import TraceCache, TracedStep, concat_step_inputs, run_traced_step
 
 _MIN_STEPS = 8  # which take less time than to find a recording
@@ -106,24 +107,15 @@ class TraceConfig(NamedTuple):
     rows: tuple[int, ...]
 
 
-def traced_unsupported_reason(
-    call: KernelCall, check: Callable[[KernelCall], object] | None = None
-) -> str | None:
-    """Return why the traced step of a cell cannot serve a call.
-
-    Args:
-        call: the run at hand.
-        check: raises if it cannot, however many rows there are; by default it is recorded.
-    """
+def traced_unsupported_reason(call: KernelCall) -> str | None:
+    """Return why the traced step of a cell cannot serve a call."""
     reason = NUMBA.unsupported_reason(replace(call, observed=None))
     if reason is None and is_tracing():
         reason = "a traced step cannot be traced"
     if reason is not None:
         return reason
-    rows = _split_rows(call)
-    return INTERPRETER_TRACES.unsupported_reason(
-        call, len(rows) if check else rows[0], check or _prepare_inputs
-    )
+    rows = _split_rows(call, in_slices=True)
+    return INTERPRETER_TRACES.unsupported_reason(call, rows, _prepare_inputs)
 
 
 def is_tracing_profitable(call: KernelCall) -> bool:
@@ -158,21 +150,22 @@ def run_traced(call: KernelCall) -> tuple[Tensor, Tensor]:
     return run_traced_step(TRACED_KERNEL, "numba", _prepare_inputs, call)
 
 
-def _split_rows(call: KernelCall) -> tuple[int, ...]:
+def _split_rows(call: KernelCall, *, in_slices: bool) -> tuple[int, ...]:
     """Return how many sequences each slice has."""
     count = call.x.shape[0]
-    slices = count_slices(count)
+    slices = count_slices(count) if in_slices else 1
     return tuple(b - a for a, b in pairwise(count * i // slices for i in range(slices + 1)))
 
 
 def _prepare_inputs(call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
     """Return the recordings of a call, and the inputs of a run."""
+    config = make_config_key(call.cell)
     split = split_step(call.cell, call.x, call.dt, call.observed)
     by_rows: dict[int, TracedStep] = {}
     met: list[Tensor] = []
-    dealt = _split_rows(call)
+    dealt = _split_rows(call, in_slices=not config.has_user_code)
     for rows in sorted(set(dealt), reverse=True):
-        by_rows[rows], found = INTERPRETER_TRACES.find(call, split, rows)
+        by_rows[rows], found = INTERPRETER_TRACES.find(call, config, split, rows)
         met += found
     no_gaps = call.x.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
     return TraceConfig(by_rows, dealt), [concat_step_inputs(call, split), call.h, no_gaps, *met]
