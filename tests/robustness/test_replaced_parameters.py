@@ -294,14 +294,18 @@ def test_loops_stay_within_bounds(cell, tmp_path, request, tries):
 
 
 @pytest.mark.parametrize("phi", [torch.sin, torch.relu, lambda u: u.tanh() / 2])
-def test_another_activation_of_a_flow_acts(phi):
-    rnn = tauflow.build("ode-lstm", 3, 4)
-    x, dt = torch.randn(2, 9, 3), torch.rand(2, 9)
-    before = rnn(x, dt=dt)[0]
+def test_another_activation_of_a_flow_is_that_of_another_cell(phi):
+    rnn, x, dt = tauflow.build("ode-lstm", 3, 4), torch.randn(2, 9, 3), torch.rand(2, 9)
     with pytest.raises(ArgumentError, match=r"CTRNNCell: phi is fixed"):
         rnn.cell.flow.phi = phi
-    rnn = rnn.replace(activation=phi)
-    after = rnn(x, dt=dt)[0]
-    rnn.backend = "reference"
-    torch.testing.assert_close(after, rnn(x, dt=dt)[0])
-    assert not torch.allclose(before, after)
+    rnn.cell.flow = rnn.cell.flow.replace(activation=phi)
+    for backend in ("auto", "reference"):
+        rnn.backend = backend
+        with pytest.raises(ArgumentError, match=r"flow\.phi is .*, but the cell was built with"):
+            rnn(x, dt=dt)
+    rnn = tauflow.CTRNN(3, 4)
+    other = rnn.replace(activation=phi)
+    after = other(x, dt=dt)[0]
+    other.backend = "reference"
+    torch.testing.assert_close(after, other(x, dt=dt)[0])
+    assert not torch.allclose(rnn(x, dt=dt)[0], after)
