@@ -386,18 +386,37 @@ def test_a_step_that_does_more_than_a_recording_tells_is_taken_every_time(change
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def test_what_looks_at_all_sequences_is_given_all_of_them(monkeypatch):
+ROWWISE = {
+    "pointwise": (lambda cell, x, h, after: torch.where(h > 0, after, h), True),
+    "sum of neurons": (lambda cell, x, h, after: after - h.sum(1, keepdim=True), True),
+    "softmax of neurons": (lambda cell, x, h, after: after.softmax(1), True),
+    "stack": (lambda cell, x, h, after: torch.stack((after, h), 2).mean(2), True),
+    "product": (lambda cell, x, h, after: (cell.linear.weight[:, :4] @ after.t()).t(), True),
+    "expanded": (lambda cell, x, h, after: after.unsqueeze(1).expand(-1, 2, -1).sum(1), True),
+    "viewed": (lambda cell, x, h, after: after.view(len(h), 2, 2).sum(1).repeat(1, 2), None),
+    "number of rows": (lambda cell, x, h, after: after * len(h), False),
+    "mean of rows": (lambda cell, x, h, after: after - h.mean(0), False),
+    "softmax of rows": (lambda cell, x, h, after: after.softmax(0), False),
+    "sum of all": (lambda cell, x, h, after: after + (h.sum() > 3) * 1.0, False),
+    "product of rows": (lambda cell, x, h, after: after @ h.t() @ after, False),
+    "reshaped": (lambda cell, x, h, after: after.reshape(4, -1).cumsum(1).reshape(-1, 4), False),
+}
+"""What a step may do with its rows, and whether each goes its own way; None if it is not said."""
+
+
+@pytest.mark.parametrize(("change", "apart"), ROWWISE.values(), ids=ROWWISE)
+def test_what_looks_at_all_sequences_is_given_all_of_them(change, apart, monkeypatch):
     """However many threads there are."""
     monkeypatch.setattr(traced_kernel, "count_slices", lambda rows: 2)
-
-    def mixed(cell, x, h, after):
-        return after * len(h) - h.mean(0)
-
-    call = call_of(Leaky(change=mixed), rows=6)
+    call = call_of(Leaky(change=change), rows=6)
     row = select_kernel(call, "auto")
-    if row is not None:
-        found = values_and_gradients(row.run, call)
-        assert_close(found, values_and_gradients(reference_loop, call))
+    if row is None:
+        assert apart is not True
+        return
+    found = values_and_gradients(row.run, call)
+    assert_close(found, values_and_gradients(reference_loop, call))
+    sizes = traced_kernel._prepare_inputs(call)[0].rows
+    assert apart is None or sizes == ((3, 3) if apart else (6,))
 
 
 @pytest.mark.parametrize(
@@ -432,7 +451,7 @@ class Rates:
         *(1, 2.5, "name", None, True, (1.0, (2, "x")), Kind.FAST, Rates(), torch.float32),
         *(torch.tanh, np.float32(2.0), frozenset((1, 2)), range(3), b"x", torch.device("cpu")),
     ],
-    ids=repr,
+    ids=lambda kept: f"{type(kept).__name__}",
 )
 def test_a_cell_that_keeps_what_cannot_change_is_traced(kept):
     call = call_of(Leaky(kept=kept, change=lambda cell, x, h, after: after * Rates().total))

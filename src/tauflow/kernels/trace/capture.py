@@ -60,7 +60,7 @@ class Graph(NamedTuple):
         """Take the step with other tensors of the same shapes."""
         held = dict(zip(self.captured, captured, strict=True))
         held.update((Slot(i), tensor) for i, tensor in enumerate(inputs))
-        _run_nodes(self.nodes, held)
+        run_nodes(self.nodes, held)
         return held[self.result]
 
 
@@ -85,11 +85,11 @@ class ParameterGraph(NamedTuple):
         held = dict(self.constants)
         for slot, name in self.leaves:
             held[slot] = fixed[name] if isinstance(name, int) else attrgetter(name)(module)
-        _run_nodes(self.nodes, held)
+        run_nodes(self.nodes, held)
         return [held[slot] for slot in self.captured]
 
 
-def _run_nodes(nodes: Sequence[Node], values: dict[Slot, Tensor]) -> None:
+def run_nodes(nodes: Sequence[Node], values: dict[Slot, Tensor]) -> None:
     """Do what nodes say with the tensors held, and hold what comes of it."""
 
     def filled(value: Any) -> Any:

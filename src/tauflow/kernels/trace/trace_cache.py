@@ -20,6 +20,7 @@ from tauflow.kernels.engine.requirements import check_call
 from tauflow.kernels.engine.torch_state import is_autocast_available
 
 from .capture import (
+    CapturedStep,
     ForbidGradientChanges,
     Graph,
     ParameterGraph,
@@ -29,6 +30,7 @@ from .capture import (
 from .config_key import ConfigKey, make_config_key
 from .gradient_check import check_gradients
 from .program import TracingError
+from .row_independence import has_independent_rows, have_same_operations
 
 _MAX_TRACES = 256  # of a backend, for all cells and numbers of rows
 
@@ -43,6 +45,7 @@ class TracedStep(NamedTuple):
         lowered: what the backend made of it.
         widths: of the parts of what steps read.
         dtypes: of these parts.
+        has_independent_rows: whether it is known that no sequence depends on others.
     """
 
     graph: Graph
@@ -51,6 +54,7 @@ class TracedStep(NamedTuple):
     lowered: Any
     widths: tuple[int, ...]
     dtypes: tuple[torch.dtype, ...]
+    has_independent_rows: bool
 
     def step(self, h: Tensor, inputs: Tensor, captured: Sequence[Tensor]) -> Tensor:
         """Take the step by torch's operations, as they were recorded.
@@ -110,7 +114,12 @@ class TraceCache:
         return self._unsupported_reasons[key]
 
     def find(
-        self, call: KernelCall, config: ConfigKey, split_step: SplitStep, rows: int
+        self,
+        call: KernelCall,
+        config: ConfigKey,
+        split_step: SplitStep,
+        rows: int,
+        whole: TracedStep | None = None,
     ) -> tuple[TracedStep, list[Tensor]]:
         """Return the trace of a step, an earlier one if there is one, and what it met.
 
@@ -119,19 +128,21 @@ class TraceCache:
             config: of its cell.
             split_step: its step.
             rows: how many rows the trace has; of what users wrote, which may look at all sequences,
-                as many as the call.
+                as many as the call, unless that is known not to be so.
+            whole: the trace for all rows of the call, which shows that.
 
         Raises:
             TracingError: there can be none.
         """
         cell, learns = call.cell, torch.is_grad_enabled()
-        if config.has_user_code and rows != len(call.h):
-            raise TracingError("what users wrote may depend on the number of sequences")
+        count = len(call.h) if config.has_user_code else rows
+        if rows != count and not (whole is not None and whole.has_independent_rows):
+            raise TracingError("what users wrote may depend on other sequences")
         shapes = tuple(
             (part.shape[2], part.dtype, learns and part.requires_grad) for part in split_step.parts
         )
         like_state = call.h.dtype, call.h.device, learns and call.h.requires_grad
-        key = config, rows, shapes, like_state, learns, _get_torch_settings(call.x)
+        key = config, rows, count, shapes, like_state, learns, _get_torch_settings(call.x)
         known = self.traces.get(key)
         if known is not None and known.parameter_graph is not None:
             with disable_autocast(call.x):
@@ -139,16 +150,11 @@ class TraceCache:
             if tensor_metadata(met) == known.captured_metadata:
                 self.traces[key] = self.traces.pop(key)  # the last to be dropped
                 return known, met
-        with disable_inference_mode():
-            given = [_first_rows(call.h, rows)]
-            given += [_first_rows(part[:, 0], rows) for part in split_step.parts]
-            watched = ForbidGradientChanges() if config.has_user_code and learns else nullcontext()
-            with bypass_saved_tensor_hooks(), _disable_autocast_cache(call.x), watched:
-                graph, met, prelude = capture_step(
-                    split_step.advance, cell, split_step.fixed, *given
-                )
-        if config.has_user_code and make_config_key(cell) != config:
-            raise TracingError("it changes the cell")
+        given, (graph, met, prelude) = _capture(call, config, split_step, rows)
+        if rows != count:
+            assert whole is not None
+            if not have_same_operations(graph, whole.graph, (rows, count)):
+                raise TracingError("what users wrote depends on the number of sequences")
         like = tensor_metadata(met)
         if prelude is not None:  # as in every call to come
             with disable_autocast(call.x):
@@ -163,9 +169,38 @@ class TraceCache:
         with bypass_saved_tensor_hooks(), disable_autocast(call.x):
             made = self.lower(graph, given, met, wants if keeps else None)
         widths, dtypes, _ = zip(*shapes, strict=True) if shapes else ((), (), ())
-        self.traces[key] = found = TracedStep(graph, like, prelude, made, widths, dtypes)
+        apart = not config.has_user_code or (
+            rows == count
+            and has_independent_rows(graph, given, met)
+            and _has_same_operations_with_more_rows(graph, call, config, split_step)
+        )
+        self.traces[key] = found = TracedStep(graph, like, prelude, made, widths, dtypes, apart)
         _evict_oldest(self.traces)
         return found, met
+
+
+def _capture(
+    call: KernelCall, config: ConfigKey, split_step: SplitStep, rows: int
+) -> tuple[list[Tensor], CapturedStep]:
+    """Return the first rows of what a step is given, and what it does with them."""
+    learns = torch.is_grad_enabled()
+    with disable_inference_mode():
+        given = [_first_rows(call.h, rows)]
+        given += [_first_rows(part[:, 0], rows) for part in split_step.parts]
+        watched = ForbidGradientChanges() if config.has_user_code and learns else nullcontext()
+        with bypass_saved_tensor_hooks(), _disable_autocast_cache(call.x), watched:
+            captured = capture_step(split_step.advance, call.cell, split_step.fixed, *given)
+    if config.has_user_code and make_config_key(call.cell) != config:
+        raise TracingError("it changes the cell")
+    return given, captured
+
+
+def _has_same_operations_with_more_rows(
+    graph: Graph, call: KernelCall, config: ConfigKey, split_step: SplitStep
+) -> bool:
+    rows = len(call.h)
+    _, (other, _, _) = _capture(call, config, split_step, rows + 1)
+    return have_same_operations(graph, other, (rows, rows + 1))
 
 
 def _get_torch_settings(like: Tensor) -> Hashable:

@@ -114,8 +114,7 @@ def traced_unsupported_reason(call: KernelCall) -> str | None:
         reason = "a traced step cannot be traced"
     if reason is not None:
         return reason
-    rows = _split_rows(call, in_slices=True)
-    return INTERPRETER_TRACES.unsupported_reason(call, rows, _prepare_inputs)
+    return INTERPRETER_TRACES.unsupported_reason(call, _split_rows(call), _prepare_inputs)
 
 
 def is_tracing_profitable(call: KernelCall) -> bool:
@@ -150,10 +149,10 @@ def run_traced(call: KernelCall) -> tuple[Tensor, Tensor]:
     return run_traced_step(TRACED_KERNEL, "numba", _prepare_inputs, call)
 
 
-def _split_rows(call: KernelCall, *, in_slices: bool) -> tuple[int, ...]:
+def _split_rows(call: KernelCall) -> tuple[int, ...]:
     """Return how many sequences each slice has."""
     count = call.x.shape[0]
-    slices = count_slices(count) if in_slices else 1
+    slices = count_slices(count)
     return tuple(b - a for a, b in pairwise(count * i // slices for i in range(slices + 1)))
 
 
@@ -163,9 +162,12 @@ def _prepare_inputs(call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
     split = split_step(call.cell, call.x, call.dt, call.observed)
     by_rows: dict[int, TracedStep] = {}
     met: list[Tensor] = []
-    dealt = _split_rows(call, in_slices=not config.has_user_code)
+    dealt, whole = _split_rows(call), None
+    if config.has_user_code and len(dealt) > 1:
+        whole, _ = INTERPRETER_TRACES.find(call, config, split, len(call.h))
+        dealt = dealt if whole.has_independent_rows else (len(call.h),)
     for rows in sorted(set(dealt), reverse=True):
-        by_rows[rows], found = INTERPRETER_TRACES.find(call, config, split, rows)
+        by_rows[rows], found = INTERPRETER_TRACES.find(call, config, split, rows, whole)
         met += found
     no_gaps = call.x.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
     return TraceConfig(by_rows, dealt), [concat_step_inputs(call, split), call.h, no_gaps, *met]
