@@ -235,13 +235,28 @@ class AnnealedModule(torch.nn.Module):
 @pytest.mark.parametrize("name", ["gnode", "cfc"])
 def test_a_number_that_a_function_of_ones_own_reads_may_change(name, learns):
     option = {"gnode": "activation", "cfc": "backbone_activation"}[name]
-    holder, module = Annealed(), AnnealedModule()
-    for phi in (holder.phi, module, lambda z: torch.tanh(holder.slope * z)):
+    holder, module, slope = Annealed(), AnnealedModule(), 1.0
+    functions = (
+        (holder.phi, False),
+        (lambda z: torch.tanh(holder.slope * z), False),
+        (module, True),
+        (lambda z: torch.tanh(slope * z), True),
+    )
+    for phi, traced in functions:
         call = call_of(name, 3, 9, {option: phi})
-        for holder.slope in (1.0, 4.0):
-            module._slope = holder.slope
+        rnn = tauflow.RNN(call.cell)
+        stream = rnn.stream(3)
+        for slope in (1.0, 4.0):  # noqa: B007  # a function reads it
+            holder.slope = module._slope = slope
             with torch.set_grad_enabled(learns):
-                assert_close(run_traced(call), reference_loop(call))
+                expected = reference_loop(call)
+                if traced:
+                    assert_close(run_traced(call), expected)
+                assert_close(rnn(call.x, call.h, dt=call.dt), expected)
+            stream.reset(call.h.detach())
+            steps = zip(call.x.detach().unbind(1), call.dt.detach().unbind(1), strict=True)
+            outputs = [stream.step(x, dt.squeeze(1)) for x, dt in steps]
+            assert_close([torch.stack(outputs, 1)], [expected[0].detach()])
 
 
 def test_every_cell_has_a_recorded_step_but_those_with_faster_loops():

@@ -25,6 +25,7 @@ from tauflow.kernels.engine.requirements import (
 from tauflow.kernels.ltc import get_layout
 from tauflow.kernels.ltc.kernel import make_solver_arrays, pack_forward_synapses
 from tauflow.kernels.select import is_backend_allowed, select_kernel
+from tauflow.kernels.trace.config_key import make_config_key
 from tauflow.kernels.trace.lower import lower_step
 from tauflow.kernels.trace.program import TracingError
 
@@ -232,6 +233,8 @@ def _make_compiled_engine(call: KernelCall, batch_size: int) -> StepEngine | Non
         if callable(look):
             look()
     try:
+        if make_config_key(cell).has_user_code:
+            return None  # what its functions read may change while the stream runs
         return TracedEngine(cell, batch_size)
     except TracingError:
         return None
