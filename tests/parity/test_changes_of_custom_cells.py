@@ -102,13 +102,14 @@ def why_not(cell: AbstractCell) -> str:
         "part of a sequence": lambda cell, _: cell.parts.__setitem__(1, nn.Sigmoid()),
         "class attribute": lambda cell, _: setattr(type(cell), "gain", 3.0),
         "method of the class": lambda cell, _: setattr(type(cell), "step", other_step),
-        "method of the cell": lambda cell, _: setattr(cell, "step", lambda x, h, dt: h - dt),
+        "method of the cell": lambda cell, _: setattr(
+            cell, "step", lambda x, h, dt: cell.lin(torch.cat([x, h], 1)) - dt
+        ),
         "global": lambda cell, patch: patch.setitem(globals(), "SCALE", 2.0),
         "global of a module": lambda cell, patch: patch.setattr(CONSTANTS, "SCALE", 2.0),
         "function": lambda cell, patch: patch.setitem(globals(), "number", lambda value: 3.0),
         "tensor": lambda cell, _: cell.shift.add_(1.0),
         "another tensor": lambda cell, _: setattr(cell, "shift", torch.ones(6)),
-        "default dtype": lambda cell, _: setattr(cell, "shift", torch.ones(6).double()),
         "double": lambda cell, _: cell.scales.__setitem__(
             "one", nn.Parameter(torch.tensor(0.25, dtype=torch.float64))
         ),

@@ -188,7 +188,7 @@ def test_parameters_are_read_at_every_call(device):
 @pytest.mark.parametrize(
     ("name", "sizes", "reason"),
     [
-        ("lrc", (5, 40), "cannot be recorded"),
+        ("lrc", (5, 40), "cannot be traced"),
         ("lem", (5, 600), "weights"),
     ],
 )

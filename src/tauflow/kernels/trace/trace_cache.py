@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tauflow._internal.fork_safety import make_fork_safe_lock
 from tauflow.cells.split_step import SplitStep
 from tauflow.errors import BackendError
 from tauflow.kernels.engine.autograd import run_kernel
@@ -32,6 +33,7 @@ from .gradient_check import check_gradients
 from .program import TracingError
 from .row_independence import has_independent_rows, have_same_operations
 
+_UNKNOWN = "unknown"
 _MAX_TRACES = 256  # of a backend, for all cells and numbers of rows
 
 
@@ -100,6 +102,7 @@ class TraceCache:
             rows: how many rows its traces have.
             prepare_inputs: finds them, or raises.
         """
+        check_call(call)
         try:
             config = make_config_key(call.cell)
         except TracingError as error:
@@ -108,10 +111,11 @@ class TraceCache:
         inputs = call.x, call.h, call.dt
         given = tuple((one.dtype, one.device, learns and one.requires_grad) for one in inputs)
         key = config, rows, learns, call.observed is None, given, _get_torch_settings(call.x)
-        if key not in self._unsupported_reasons:
-            self._unsupported_reasons[key] = _find_untraceable_reason(call, config, prepare_inputs)
-            _evict_oldest(self._unsupported_reasons)
-        return self._unsupported_reasons[key]
+        reason = self._unsupported_reasons.get(key, _UNKNOWN)
+        if reason is _UNKNOWN:
+            reason = _find_untraceable_reason(call, config, prepare_inputs)
+            _store_latest(self._unsupported_reasons, key, reason)
+        return reason
 
     def find(
         self,
@@ -148,7 +152,7 @@ class TraceCache:
             with disable_autocast(call.x):
                 met = known.parameter_graph.run(cell, split_step.fixed)
             if tensor_metadata(met) == known.captured_metadata:
-                self.traces[key] = self.traces.pop(key)  # the last to be dropped
+                _store_latest(self.traces, key, known)
                 return known, met
         given, (graph, met, prelude) = _capture(call, config, split_step, rows)
         if rows != count:
@@ -174,8 +178,8 @@ class TraceCache:
             and has_independent_rows(graph, given, met)
             and _has_same_operations_with_more_rows(graph, call, config, split_step)
         )
-        self.traces[key] = found = TracedStep(graph, like, prelude, made, widths, dtypes, apart)
-        _evict_oldest(self.traces)
+        found = TracedStep(graph, like, prelude, made, widths, dtypes, apart)
+        _store_latest(self.traces, key, found)
         return found, met
 
 
@@ -235,7 +239,7 @@ def run_traced_step(
     except TracingError as error:
         raise BackendError(
             f"backend {backend!r} cannot serve this call: the step of {type(call.cell).__name__} "
-            f"cannot be recorded: {error}. Use backend='reference'."
+            f"cannot be traced: {error}. Use backend='reference'."
         ) from error
     y, last = run_kernel(kernel, form, call.mask, *inputs)
     return call.cell.readout(y), last
@@ -311,7 +315,6 @@ def bypass_saved_tensor_hooks() -> torch.autograd.graph.saved_tensors_hooks:
 def _find_untraceable_reason(
     call: KernelCall, config: ConfigKey, prepare_inputs: Callable[[KernelCall], object]
 ) -> str | None:
-    check_call(call)
     try:
         with bypass_saved_tensor_hooks():
             prepare_inputs(call)
@@ -326,6 +329,13 @@ def _find_untraceable_reason(
     return None
 
 
-def _evict_oldest(cache: dict[Any, Any]) -> None:
-    if len(cache) > _MAX_TRACES:
-        cache.pop(next(iter(cache)), None)
+_lock = make_fork_safe_lock()
+
+
+def _store_latest(cache: dict[Any, Any], key: Hashable, value: object) -> None:
+    """Hold a value as the last to be dropped."""
+    with _lock:
+        cache.pop(key, None)
+        cache[key] = value
+        if len(cache) > _MAX_TRACES:
+            cache.pop(next(iter(cache)))
