@@ -193,7 +193,7 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
         """Return a cell of the same class with other options and copies of the same parameters.
 
         Parameters keep dtype, device and ``requires_grad``, modules their training mode. For a
-        sequence module there is :meth:`SequenceModule.replace`.
+        sequence module there is ``rnn.replace(**options)``.
 
         Args:
             **options: arguments of the constructor; the others are as this cell was built.
