@@ -14,7 +14,7 @@ from tauflow._internal.sanitize import format_count, format_span
 from .table_options import add_table_options, format_cli_options, resolve_none_roles
 
 if TYPE_CHECKING:
-    from tauflow.data.table.table_profile import TableProfile
+    from tauflow.data.table.role_guess import RoleGuess
 
 _BAR_WIDTH = 40
 
@@ -36,20 +36,19 @@ def inspect(
 
     look = profile_table(file, resolve_none_roles(file, table_options)[0])
     rows = []
-    for one in look.columns:
-        shares = ", ".join(f"{text} {100 * share:.3g} %" for text, share in one.shares)
-        missing = f"{100 * one.missing:.3g} %" if one.missing else ""
-        rows.append((one.name, one.role, one.holds, missing, shares))
+    for name, role, holds, missing, shares in look.columns:
+        told = ", ".join(f"{text} {100 * share:.3g} %" for text, share in shares)
+        rows.append((name, role, holds, f"{100 * missing:.3g} %" if missing else "", told))
     print_table(
         ("column", "role (guessed)", "holds", "missing", "shares of its values"),
         rows,
-        title=f"{file}: {format_count(look.rows, 'row')}",
+        title=f"{file}: {format_count(len(look.guess.table), 'row')}",
         numbers=(3,),
     )
     for reason in look.guess.schema.reasons:
         print_line(reason)
     if look.guess.sequences is not None:
-        _print_sequences(look)
+        _print_sequences(look.guess)
     for note in look.leak_notes:
         print_line(note)
     if look.problem is None:
@@ -63,14 +62,16 @@ def inspect(
         )
 
 
-def _print_sequences(profile: "TableProfile") -> None:
+def _print_sequences(guess: "RoleGuess") -> None:
     """Print how many sequences there are, their gaps, and what becomes of the rows."""
+    from tauflow.data.table.table_profile import measure_sequences
+
     from .output import print_line
 
-    guess = profile.guess
+    lengths, dt, unit = measure_sequences(guess)
     what = "time" if guess.option_values.get("long") else "row"
-    least, middle, most = np.quantile(profile.lengths, (0, 0.5, 1))
-    count = len(profile.lengths)
+    least, middle, most = np.quantile(lengths, (0, 0.5, 1))
+    count = len(lengths)
     spread = format_count(int(most), what)
     if least != most:
         spread = f"{least:,.0f} to {spread}"
@@ -78,10 +79,10 @@ def _print_sequences(profile: "TableProfile") -> None:
     print_line(f"{format_count(count, 'sequence')} of {spread}{median}.")
     for note in guess.notes():
         print_line(note)
-    if profile.dt.size:
-        median = format_span(float(np.median(profile.dt)), profile.unit)
+    if dt.size:
+        median = format_span(float(np.median(dt)), unit)
         print_line(f"Gaps between {what}s, median {median}:")
-        for text, share in _compute_histogram(profile.dt):
+        for text, share in _compute_histogram(dt):
             print_line(
                 f"  {text:>24} {'█' * round(_BAR_WIDTH * share):<{_BAR_WIDTH}} {100 * share:.3g} %"
             )

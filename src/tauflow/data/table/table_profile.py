@@ -1,7 +1,7 @@
 """A look at a table before anything is said of it: what its columns seem to be."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +21,7 @@ from .table import MAX_INTEGER_CLASSES, Floats, Table
 from .target import infer_kind
 from .times import DEFAULT_UNIT, UNITS
 
-
-@dataclass(frozen=True)
-class ColumnSummary:
-    """What a column seems to be.
-
-    Args:
-        name: of the column.
-        holds: words for what is in it.
-        missing: share of its cells without a value.
-        role: id, time, variable, value, target, feature, static, known or left out.
-        shares: of each of its few values, the most frequent first.
-    """
-
-    name: str
-    holds: str
-    missing: float
-    role: str
-    shares: tuple[tuple[str, float], ...]
+Shares = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
@@ -46,24 +29,15 @@ class TableProfile:
     """What a table seems to be.
 
     Args:
-        path: of its file.
-        rows: how many it has.
-        columns: what each seems to be.
         guess: what to say of it, and how many rows go.
-        lengths: rows of each sequence, (N,); of a long table, times.
-        dt: between them, in ``unit``.
-        unit: of the gaps.
+        columns: of each its name, role, words for what it holds, the share of its cells without a
+            value, and of its few values, the most frequent first, the share of each.
         problem: why the table cannot be read so, if it cannot.
         leak_notes: warnings of features that predict the target by themselves.
     """
 
-    path: Path
-    rows: int
-    columns: tuple[ColumnSummary, ...]
     guess: RoleGuess
-    lengths: Floats
-    dt: Floats = field(repr=False)
-    unit: str
+    columns: tuple[tuple[str, str, str, float, Shares], ...]
     problem: str | None = None
     leak_notes: tuple[str, ...] = ()
 
@@ -81,7 +55,7 @@ def profile_table(path: Path, known_options: Mapping[str, Any]) -> TableProfile:
         DataNotFoundError, DataError, ArgumentError: the file is no table.
     """
     guess = guess_roles(path, known_options)
-    sheet, problem = guess.table, guess.problem
+    problem = guess.problem
     labels: Table | None = None
     leaks: Sequence[str] = ()
     if problem is None:
@@ -94,15 +68,12 @@ def profile_table(path: Path, known_options: Mapping[str, Any]) -> TableProfile:
             problem = str(error)
     columns = []
     for one in guess.profiles:
-        role, holds, table = guess.roles[one.name].name, one.holds, sheet
+        role, holds, table = guess.roles[one.name].name, one.holds, guess.table
         if labels is not None and role == "target":
             table, holds = labels, f"{TEXT}, {infer_kind(labels, one.name)[1]} different"
         shares = _compute_value_shares(table, one.name)
-        columns.append(ColumnSummary(one.name, holds, one.missing, role, shares))
-    lengths, gaps, unit = _measure_sequences(guess)
-    return TableProfile(
-        path, len(sheet), tuple(columns), guess, lengths, gaps, unit, problem, tuple(leaks)
-    )
+        columns.append((one.name, role, holds, one.missing, shares))
+    return TableProfile(guess, tuple(columns), problem, tuple(leaks))
 
 
 def _read_text_target(path: Path, guess: RoleGuess) -> Table | None:
@@ -117,7 +88,7 @@ def _read_text_target(path: Path, guess: RoleGuess) -> Table | None:
     )
 
 
-def _measure_sequences(guess: RoleGuess) -> tuple[Floats, Floats, str]:
+def measure_sequences(guess: RoleGuess) -> tuple[Floats, Floats, str]:
     """Return rows of each sequence, the gaps between them, and their unit."""
     sequences, times = guess.sequences, guess.times
     if sequences is None:
@@ -137,7 +108,7 @@ def _choose_unit(hours: float) -> str:
     return max(fitting, key=span.__getitem__, default="milliseconds")
 
 
-def _compute_value_shares(table: Table, name: str, most: int = 10) -> tuple[tuple[str, float], ...]:
+def _compute_value_shares(table: Table, name: str, most: int = 10) -> Shares:
     cells = table.columns[name][~table.find_missing(name)]
     if not isinstance(cells, Categorical):
         cells = Categorical.from_formatted(cells)
