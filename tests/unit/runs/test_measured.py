@@ -31,6 +31,13 @@ def table(share, ids=100, names=("no", "yes"), *, per_step=False):
     return frame
 
 
+def calibration_error(y, probability):
+    """Return the difference of probabilities and outcomes in ten bins, weighted by their sizes."""
+    bins = np.minimum((10 * probability).astype(int), 9)
+    excess = np.bincount(bins, probability.astype(float) - y, 10)
+    return np.abs(excess).sum() / len(y)
+
+
 def data_of(frame, **more):
     return from_table(frame, id="id", time="t", target="y", features=["a"], **more)
 
@@ -77,6 +84,7 @@ def test_training_on_a_table_takes_the_metrics_of_a_run(names, swapped, per_step
                 "auroc": sk.roc_auc_score(y, chance),
                 "average_precision": sk.average_precision_score(y, chance),
                 "brier": sk.brier_score_loss(y, chance),
+                "ece": calibration_error(y, chance),
                 "accuracy": sk.accuracy_score(y, chance > 0.5),
             },
             abs=1e-6,
