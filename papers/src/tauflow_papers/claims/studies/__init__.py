@@ -47,6 +47,7 @@ STUDIES: Registry[Study] = Registry(
         "noise": Study("fits of noise by several learning rates", noise.fit_small_paths, 20.0),
         "parameters": Study("parameters of Table S2", networks.count_parameters, 0.1),
         "speed": Study("CfC beside networks with a solver", speed.compare, 2.0),
+        "three-neurons": Study("a flip-flop of three neurons", memories.train_three, 4.0),
         "tsit5": Study("a flip-flop trained with Tsit5 steps", memories.compare_tsit5, 4.0),
         "wide-memories": Study("flip-flops of 100 neurons", memories.train_wide, 15.0),
     },
