@@ -103,7 +103,10 @@ class LTCEngine:
             memory,
         )
         self._step, self._y = steps.ltc_step, memory.y
-        self._packed = tuple(chain.from_iterable(packed))  # names cost a microsecond each
+        parts = chain.from_iterable(packed)  # names cost a microsecond each
+        self._packed = tuple(
+            part.detach().numpy() if isinstance(part, Tensor) else part for part in parts
+        )
 
     def __call__(self, x: Array, dt: Array, *observed: Array) -> Array:
         """Advance the potentials."""
