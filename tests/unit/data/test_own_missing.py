@@ -1,5 +1,7 @@
 """What means a missing value: the usual words, and those that ``na_values`` names."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas
 import pytest
@@ -13,6 +15,7 @@ from tauflow.data.table.files import read_table
 from tauflow.data.table.na_values import find_missing_markers
 from tauflow.errors import ArgumentError, DataError
 
+FROZEN = Path(__file__).parents[2] / "frozen"
 SAID = {"id": "patient", "time": "hours", "target": "died"}
 WORDS = ["nil", "-", "?", "-999"]
 
@@ -80,18 +83,14 @@ def test_a_predictor_reads_new_tables_likewise(tmp_path):
 
 
 def test_a_predictor_from_before_the_option_loads(tmp_path):
-    data = from_table(visits(), **SAID)
-    model = tauflow.SequenceModel(tauflow.GRU(2, 4, return_sequences=False), 2)
-    predictor = tauflow.Predictor.from_data(model, data)
-    predictor.save(tmp_path / "p.safetensors")
-    kind = "predictor"
-    said = {"error": DataError, "advice": ""}
-    tensors, facts = read_tensor_file(tmp_path / "p.safetensors", kind, **said)
-    del facts["table"]["options"]["na_values"]
-    write_tensor_file(tmp_path / "old.safetensors", kind, tensors, facts)
+    (stored,) = (FROZEN / "trained").rglob("predictor.safetensors")
+    kind, table = "predictor", FROZEN / "visits.csv"
+    tensors, config = read_tensor_file(stored, kind, error=DataError, advice="")
+    del config["table"]["options"]["na_values"]
+    write_tensor_file(tmp_path / "old.safetensors", kind, tensors, config)
     old = tauflow.load_predictor(tmp_path / "old.safetensors")
     assert old.schema.na_values is None
-    assert old.predict(visits()).equals(predictor.predict(visits()))
+    assert old.predict(table).equals(tauflow.load_predictor(stored).predict(table))
 
 
 @pytest.mark.parametrize("word", ["NA", "nan", "NULL", "<NA>"])
