@@ -12,7 +12,7 @@ NOT_NOUNS = frozenset(
         *("depends", "derives", "describes", "does", "draws", "exists", "gets", "gives"),
         *("has", "holds", "is", "its", "keeps", "leaves", "less", "levels"),
         *("loss", "looks", "makes", "masks", "names", "ncps", "needs", "overflows"),
-        *("perhaps", "predicts", "reads", "requires", "runs", "says", "scores", "series"),
+        *("perhaps", "predicts", "reads", "requires", "runs", "says", "scores", "series", "serves"),
         *("solves", "starts", "takes", "this", "times", "waits", "was"),
     )
 )

@@ -2,27 +2,20 @@
 
 import sys
 
-import numpy as np
 from sources import ROOT
 
-from tauflow.data.scaler import StandardScaler
+from tauflow._internal.sanitize import format_count, format_span
 
 sys.path.insert(0, str(ROOT))
 from benchmarks.functions import count_functions
 
 
 def test_it_counts_functions_and_calls_but_no_comprehensions():
-    found = count_functions(lambda: StandardScaler.fit([np.arange(3.0), np.arange(4.0)]))
-    calls = {name: count for (file, name), count in found.items() if file == "data/scaler.py"}
-    assert set(calls) == {
-        "StandardScaler.fit",
-        "_compute_mean_and_std",
-        "_make_weighted_mean",
-        "find_nan",
-        "subtract_exactly",
-    }
-    assert calls["StandardScaler.fit"] == 1
-    assert calls["_compute_mean_and_std"] == 2
-    assert calls["subtract_exactly"] == 4
+    found = count_functions(
+        lambda: [format_span(2, "day"), *(format_count(n, "row") for n in (1, 2))]
+    )
+    file = "_internal/sanitize.py"
+    calls = {name: count for (where, name), count in found.items() if where == file}
+    assert calls == {"format_span": 1, "format_count": 2}
     assert sys.getprofile() is None
     assert set(count_functions(lambda: sum(one for one in (1, 2)))) == set()

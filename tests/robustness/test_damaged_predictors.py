@@ -72,6 +72,7 @@ def test_a_model_that_does_not_fit_its_data_is_refused_when_loaded(name, change,
         tauflow.load_predictor(path)
 
 
+@pytest.mark.filterwarnings("ignore:other values of inputs that were constant:UserWarning")
 @pytest.mark.parametrize("part", PARTS)
 def test_absurd_facts_and_bytes(part, files, tries, tmp_path):
     refused = 0

@@ -122,7 +122,7 @@ def test_targets_of_one_value_need_no_axis_of_their_own(load):
         (IMAGES, {"x": torch.zeros(2, 3, 3, 4, 2)}, r"expected images of the size \(3, 2, 4\)"),
         (OWN, {"y": torch.zeros(2, 3, 4)}, r"expected \(2, 3, 3\) for 3 targets per step, as the"),
         (OWN, {"y": torch.zeros(2, 3)}, r"y has shape \(2, 3\), expected \(2, 3, 3\)"),
-        (BINARY, {"y": torch.zeros(2, 3)}, r"expected \(2, 1\) for 1 targets per sequence"),
+        (BINARY, {"y": torch.zeros(2, 3)}, r"expected \(2, 1\) for 1 target per sequence"),
         (CLASSES, {"y": torch.zeros(2, 3, 1).long()}, r"expected \(2, 3\) for classes per step"),
         (CLASSES, {"y": torch.zeros(2, 3)}, r"y has dtype torch\.float32, expected integers"),
         (CLASSES, {"y": torch.full((2, 3), 3)}, "y holds 3 to 3, expected 0 to 2, as the card"),

@@ -49,7 +49,7 @@ def test_wrong_files_and_options_are_refused(tmp_path, monkeypatch):
     with pytest.raises(DataNotFoundError, match=r"JSI\.txt not found"):
         load_task("person-activity", root=tmp_path / "none", download=False)
     monkeypatch.setattr(person_activity, "ROWS", 164_860)
-    with pytest.raises(DataError, match=r"JSI\.txt has \d+ rows, expected 164860"):
+    with pytest.raises(DataError, match=r"JSI\.txt has [\d,]+ rows, expected 164,860"):
         load()
     written(tmp_path, [row for row in rows if row[0] != "C03"], monkeypatch)
     with pytest.raises(DataError, match="has 24 recordings, expected 25"):

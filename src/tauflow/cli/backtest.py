@@ -77,7 +77,9 @@ def backtest(
     )
     if out is not None:
         write_predictions([found.frame], out)
-        print_line(f"{out}: {len(found.frame)} forecasts")
+        from tauflow._internal.sanitize import format_count
+
+        print_line(f"{out}: {format_count(len(found.frame), 'forecast')}")
     if plot is not None:
         found.plot().savefig(plot, dpi=150)
         print_line(f"Picture: {plot}")

@@ -59,7 +59,7 @@ def _describe_loops() -> str:
     here = f"{platform.system()} {platform.machine()}"
     untried = "" if here == "Linux x86_64" else f"; untried on {here}"
     lanes = find_own_vector_unit().lanes
-    return f"vectors of {lanes} floats; {describe_threads()}{untried}"
+    return f"vectors of {lanes} float32; {describe_threads()}{untried}"
 
 
 def _get_version(name: str) -> str:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow._internal.optional_deps import require
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError
 
 from .backtest_sources import EstimatorSource, PredictorSource, Source
@@ -227,9 +228,10 @@ def _find_cuts(source: Source, origins: int, step: int, by: str) -> list[dict[in
     ]
     if not all(kept):
         raise DataError(
-            f"the rows are too few for {origins} origins {step} rows apart: the first one needs "
-            f"{_MIN_ROWS} rows of a series before it and {source.horizon} after it, and there is "
-            "none with as many. Ask for fewer origins, or a smaller step."
+            f"the rows are too few for {format_count(origins, 'origin')} "
+            f"{format_count(step, 'row')} apart: the first one needs "
+            f"{format_count(_MIN_ROWS, 'row')} of a series before it and {source.horizon} after "
+            "it, and there is none with as many. Ask for fewer origins, or a smaller step."
         )
     return kept
 

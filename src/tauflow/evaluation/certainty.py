@@ -8,6 +8,7 @@ import numpy as np
 from torch import nn
 
 from tauflow._internal.checks import find_type_mismatch
+from tauflow._internal.sanitize import format_count
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError, DataError
 from tauflow.training.score import get_valid_targets
@@ -79,7 +80,11 @@ def check_certainty_options(
     if threshold is not None:
         check_threshold(threshold)
         if card.task == "regress" or (card.task == "classify" and card.target_size != 2):
-            what = "values" if card.task == "regress" else f"{card.target_size} classes"
+            what = (
+                "values"
+                if card.task == "regress"
+                else format_count(card.target_size, "class", "classes")
+            )
             raise ArgumentError(
                 f"threshold={threshold!r} decides between two classes, and the targets of "
                 f"{card.name!r} are {what}. Leave it out."

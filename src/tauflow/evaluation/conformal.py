@@ -76,7 +76,9 @@ class Conformal:
         bases = max(1, len(self.levels) // 2)
         kept = [len(_list_kept_ranks(count)) for count in self.counts]
         if len(self.counts) != outputs or len(self.scores) != bases:
-            raise ValueError(f"scores of {len(self.counts)} outputs, expected {outputs}")
+            raise ValueError(
+                f"scores of {format_count(len(self.counts), 'output')}, expected {outputs}"
+            )
         if any([len(column) for column in base] != kept for base in self.scores):
             raise ValueError("the numbers of scores and their counts disagree")
 

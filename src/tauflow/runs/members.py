@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from tauflow._internal.checks import check_at_least
+from tauflow._internal.sanitize import format_count
 from tauflow._internal.tensor_file import write_atomically
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError
@@ -119,7 +120,7 @@ def train_members(
         record,
         model,
         (
-            f"The mean of {ensemble} networks, seeds {job.seed} to {last}: epochs and learning "
-            f"curves are of the first. Test {job.metric} of each by itself: {each}.",
+            f"The mean of {format_count(ensemble, 'network')}, seeds {job.seed} to {last}: epochs "
+            f"and learning curves are of the first. Test {job.metric} of each by itself: {each}.",
         ),
     )

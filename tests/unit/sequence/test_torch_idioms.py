@@ -64,14 +64,14 @@ def test_a_single_cell_takes_parts_without_the_axis_of_layers():
 @pytest.mark.parametrize(
     ("hx", "error", "match"),
     [
-        ((torch.zeros(2, B, N),), ArgumentError, "hx has 1 parts, but .* LSTMCell has 2: h, c"),
+        ((torch.zeros(2, B, N),), ArgumentError, "hx has 1 part, but .* LSTMCell has 2: h, c"),
         (
             (torch.zeros(2, B, N), torch.zeros(1, B, N)),
             ShapeError,
             r"c of hx has shape \(1, 2, 4\)",
         ),
         ((torch.zeros(2, B, N), None), DtypeError, "hx must be a tensor or a tuple of them"),
-        (torch.zeros(2, B, N), ArgumentError, "hx has 1 parts"),
+        (torch.zeros(2, B, N), ArgumentError, "hx has 1 part"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(hx, error, match):

@@ -91,10 +91,20 @@ def test_latent_models_minimise_their_bound_with_the_weight_of_the_epoch(name):
     theirs.load_state_dict(ours.state_dict())
     recipe = Recipe(lr=0.01, epochs=3, batch_size=4, shuffle=False, select="last")
     drawn, draw = [], torch.randn
+
+    def record(*size, generator=None, **options):
+        found = draw(*size, generator=generator, **options)
+        if generator is None:  # as the model draws; checks of traces have a generator
+            drawn.append(found)
+        return found
+
+    def replay(*size, generator=None, **options):
+        return drawn.pop(0) if generator is None else draw(*size, generator=generator, **options)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "randn", lambda *a, **k: drawn.append(draw(*a, **k)) or drawn[-1])
+        patch.setattr(torch, "randn", record)
         result = fit(ours, data, recipe=recipe, test=None)
-        patch.setattr(torch, "randn", lambda *a, **k: drawn.pop(0))
+        patch.setattr(torch, "randn", replay)
         optimizer = torch.optim.Adam(theirs.parameters(), lr=0.01)
         for epoch, row in enumerate(result.history):
             weight = kl_coefficient(epoch, wait=0, rate=0.5)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tauflow._internal.sanitize import format_count
 from tauflow._internal.tensor_file import write_atomically
 from tauflow.cli.output import print_line, print_table, print_wrapped
 from tauflow_papers.claims.claim import PAPERS, VERDICTS, judge_claims, load_claims
@@ -35,7 +36,7 @@ def print_claims(
         print_line("")
     every = [one for own in judged.values() for one in own]
     counts = (f"{verdict} {count_verdict(every, verdict)}" for verdict in VERDICTS)
-    print_wrapped(f"{len(every)} claims: {', '.join(counts)}.")
+    print_wrapped(f"{format_count(len(every), 'claim')}: {', '.join(counts)}.")
 
 
 def measure_claims(study: str, results: Path) -> None:

@@ -135,7 +135,7 @@ def test_files_that_are_no_specification(case, tmp_path):
         ({"ddof": 7}, "ddof must be from 0 to 1, got 7"),
         ({"published": {"std": float("nan")}}, "std must be a finite number, got nan"),
         ({"published": {"std": 10**400}}, "std must be a finite number, got 1000"),
-        ({"search": {"model": {k: list(range(50)) for k in "ab"}}}, "more than 1000 combinations"),
+        ({"search": {"model": {k: list(range(50)) for k in "ab"}}}, "more than 1,000 combinations"),
     ],
 )
 def test_absurd_values_of_a_specification(changes, message):

@@ -7,7 +7,6 @@ by operations that autograd knows.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -42,7 +41,7 @@ def run_kernel(
         mask: (B, T) bool, false where the state is kept, or ``None``.
         *inputs: see :data:`~tauflow.kernels.engine.program.Inputs`.
     """
-    keep = torch.is_grad_enabled() and any(map(_NEEDS_GRAD, inputs))
+    keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
     if isinstance(kernel, OperatorKernel) and (
         kernel.is_eager_operator or torch.compiler.is_compiling()
     ):
@@ -94,7 +93,6 @@ class _SequenceFunction(torch.autograd.Function):
         return None, None, None, *found
 
 
-_NEEDS_GRAD = attrgetter("requires_grad")
 _apply: Any = super(torch.autograd.Function, _SequenceFunction).apply
 
 

@@ -221,7 +221,6 @@ def check_row_count(where: str, got: int, expected: int) -> None:
     """Raise :class:`DataError` unless a file without a published digest has its known length."""
     if got != expected:
         raise DataError(
-            f"{where} has {format_count(got, 'row')}, expected {expected}: it is cut off or "
-            "another version. "
-            f"{ADVICE}"
+            f"{where} has {format_count(got, 'row')}, expected {expected:,}: it is cut "
+            f"off or another version. {ADVICE}"
         )
