@@ -17,7 +17,7 @@ from tauflow.errors import BackendError
 from tauflow.kernels import KernelCall, get_kernels, select, select_kernel
 from tauflow.kernels.generated import kernel
 from tauflow.kernels.generated.kernel import (
-    Launch,
+    LaunchConfig,
     generated_unsupported_reason,
     run_generated,
     unmeasured_reason,
@@ -100,7 +100,7 @@ def test_it_is_the_step(name, options, masked, device):
 @pytest.mark.parametrize("sizes", [(1, 1), (17, 33), (2, 130)], ids=str)
 @pytest.mark.parametrize("resident", [False, True])
 def test_tiles_of_any_size(name, rows, sizes, resident, device, monkeypatch):
-    monkeypatch.setattr(kernel, "choose_launch", lambda generated: Launch(resident, 8))
+    monkeypatch.setattr(kernel, "choose_launch", lambda generated: LaunchConfig(resident, 8))
     call = call_of(name, rows, 2, masked=True, sizes=sizes)
     call.mask[:, 0] = True  # else a phased LSTM keeps its clock as it was given, a sum of any parts
     expected = in_double(call)

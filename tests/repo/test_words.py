@@ -1,8 +1,10 @@
 """The repository speaks of tauflow alone, in the standard terms of the field."""
 
+import ast
 import re
+from collections import Counter
 
-from sources import ROOT, tracked_text_files
+from sources import ALL_MODULES, ROOT, tracked_text_files
 
 # Split so that this file does not hold what it looks for.
 FORBIDDEN = re.compile(
@@ -58,3 +60,14 @@ def test_private_words_have_been_replaced():
         if (match := PROSE.search(line))
     ]
     assert found == []
+
+
+def test_a_class_name_has_one_meaning():
+    names = Counter(
+        node.name.lstrip("_")
+        for path in ALL_MODULES
+        if "compat" not in path.parts  # which has the names of another library
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []

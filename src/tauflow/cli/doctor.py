@@ -53,13 +53,14 @@ def doctor() -> None:
 
 def _describe_loops() -> str:
     """Return the vectors and threads of compiled loops, and whether anybody has run them here."""
+    from tauflow._internal.sanitize import format_count
     from tauflow.kernels.cpu.binding import describe_threads
     from tauflow.kernels.cpu.tiles import find_own_vector_unit
 
     here = f"{platform.system()} {platform.machine()}"
     untried = "" if here == "Linux x86_64" else f"; untried on {here}"
     lanes = find_own_vector_unit().lanes
-    return f"vectors of {lanes} float32; {describe_threads()}{untried}"
+    return f"vectors of {format_count(lanes, 'float')}; {describe_threads()}{untried}"
 
 
 def _get_version(name: str) -> str:

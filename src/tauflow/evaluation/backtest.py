@@ -12,7 +12,7 @@ from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError
 
-from .backtest_sources import EstimatorSource, PredictorSource, Source
+from .backtest_sources import BacktestSource, EstimatorSource, PredictorSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -186,7 +186,7 @@ def backtest(
     return BacktestResult(pandas.concat(parts, ignore_index=True), interval)
 
 
-def _make_source(model: Any, frame: Any, t: Any) -> Source:
+def _make_source(model: Any, frame: Any, t: Any) -> BacktestSource:
     if hasattr(model, "read_table"):
         return PredictorSource.read(model, frame)
     if hasattr(model, "horizon") and hasattr(model, "fit"):
@@ -196,7 +196,7 @@ def _make_source(model: Any, frame: Any, t: Any) -> Source:
     )
 
 
-def _find_cuts(source: Source, origins: int, step: int, by: str) -> list[dict[int, int]]:
+def _find_cuts(source: BacktestSource, origins: int, step: int, by: str) -> list[dict[int, int]]:
     """Return for each origin how many rows of each series are known, the earliest first.
 
     Raises:
@@ -236,7 +236,9 @@ def _find_cuts(source: Source, origins: int, step: int, by: str) -> list[dict[in
     return kept
 
 
-def _compute_scales(source: Source, first: dict[int, int], season: int) -> dict[int, Floats]:
+def _compute_scales(
+    source: BacktestSource, first: dict[int, int], season: int
+) -> dict[int, Floats]:
     """Return the error of the naive forecast of each series before its first origin, (O,)."""
     scales = {}
     for number, rows in enumerate(source.rows):
@@ -325,7 +327,7 @@ def _forecast_boosting(
 
 
 def _tabulate(
-    source: Source,
+    source: BacktestSource,
     known: list[tuple[int, NDArray[np.int64]]],
     future: list[NDArray[np.int64]],
     model: str,

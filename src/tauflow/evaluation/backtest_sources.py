@@ -16,7 +16,7 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Source(ABC):
+class BacktestSource(ABC):
     """Series, and a model that forecasts them.
 
     Args:
@@ -53,12 +53,12 @@ class Source(ABC):
             interval: share that intervals are to hold; ``None`` for none.
         """
 
-    def fit_again(self, known: list[Rows]) -> "Source":
+    def fit_again(self, known: list[Rows]) -> "BacktestSource":
         """Return the source with a model that was fitted to some rows."""
         raise NotImplementedError
 
 
-class EstimatorSource(Source):
+class EstimatorSource(BacktestSource):
     """A forecaster of :mod:`tauflow.estimators`."""
 
     @classmethod
@@ -138,7 +138,7 @@ class EstimatorSource(Source):
         return replace(self, model=base.clone(self.model).fit(X, **more))
 
 
-class PredictorSource(Source):
+class PredictorSource(BacktestSource):
     """A predictor of a table."""
 
     @classmethod

@@ -1,7 +1,7 @@
 """Cells run over sequences: the one contract of the library."""
 
 from .catalog_rnn import CatalogRNN
-from .explain import Explanation
+from .explain import CallExplanation
 from .layers import SequenceModule
 from .modules import SEQUENCE_MODULES, build
 from .parallel.chunks import Chunks, ParallelReport
@@ -17,7 +17,7 @@ __all__ = [
     "SEQUENCE_MODULES",
     "CatalogRNN",
     "Chunks",
-    "Explanation",
+    "CallExplanation",
     "ParallelReport",
     "SequenceModule",
     "Stream",

@@ -4,7 +4,7 @@
 """Cells run over sequences: the one contract of the library."""
 
 from .catalog_rnn import CatalogRNN
-from .explain import Explanation
+from .explain import CallExplanation
 from .layers import SequenceModule
 from .modules import (
     BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
@@ -18,10 +18,10 @@ from .streaming.stream import Stream
 from .unroll import reference_loop, unroll
 
 __all__ = [
-    "BidirectionalRNN", "CTGRU", "CTLSTM", "CTRNN", "CatalogRNN", "CfC", "Chunks", "CoRNN", "Elman",
-    "EulerGRU", "EulerLSTM", "ExpRNN", "Explanation", "GNODE", "GRU", "GRUD", "GRUODE", "HiPPO",
-    "LEM", "LMU", "LRC", "LSTM", "LTC", "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory",
-    "NeuronalLTC", "ODELSTM", "ParallelReport", "PhasedLSTM", "RNN", "RNNDecay", "RubanovaGRU",
-    "RubanovaODERNN", "SEQUENCE_MODULES", "SequenceModule", "Stream", "UnmaskedGRUD", "WiredCfC",
-    "build", "reference_loop", "unroll",
+    "BidirectionalRNN", "CTGRU", "CTLSTM", "CTRNN", "CallExplanation", "CatalogRNN", "CfC",
+    "Chunks", "CoRNN", "Elman", "EulerGRU", "EulerLSTM", "ExpRNN", "GNODE", "GRU", "GRUD", "GRUODE",
+    "HiPPO", "LEM", "LMU", "LRC", "LSTM", "LTC", "LinearDecayRNN", "LipschitzRNN", "LrcSSM",
+    "MixedMemory", "NeuronalLTC", "ODELSTM", "ParallelReport", "PhasedLSTM", "RNN", "RNNDecay",
+    "RubanovaGRU", "RubanovaODERNN", "SEQUENCE_MODULES", "SequenceModule", "Stream", "UnmaskedGRUD",
+    "WiredCfC", "build", "reference_loop", "unroll",
 ]

@@ -10,7 +10,7 @@ from tauflow._internal.rebuild import rebuild
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.reinitialise import reset_submodules
 
-from .explain import Explanation, explain_call
+from .explain import CallExplanation, explain_call
 from .inputs import Lengths, PaddedOrPacked, TimeSteps
 from .states import State
 
@@ -76,7 +76,7 @@ class SequenceModuleBase(nn.Module):
         mask: Tensor | None = None,
         lengths: Lengths | None = None,
         observed: PaddedOrPacked | None = None,
-    ) -> Explanation:
+    ) -> CallExplanation:
         """Return which kernel serves a call of each cell, and why the others do not.
 
         Nothing is run. Gradients, autocast and what else surrounds the call count as they are now.

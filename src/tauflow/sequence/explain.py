@@ -34,7 +34,7 @@ class KernelExplanation(NamedTuple):
     reason: str
 
 
-class Explanation(NamedTuple):
+class CallExplanation(NamedTuple):
     """How a call runs; printed as a table.
 
     Args:
@@ -63,7 +63,9 @@ class Explanation(NamedTuple):
         return "\n".join([*lines, f"call plan: {plan}"])
 
 
-def explain_call(rnn: Any, x: Any, hx: Any = None, *, dt: Any = None, **others: Any) -> Explanation:
+def explain_call(
+    rnn: Any, x: Any, hx: Any = None, *, dt: Any = None, **others: Any
+) -> CallExplanation:
     """Return how a call of a sequence module would run; see ``SequenceModule.explain``."""
     where = f"{type(rnn).__name__}.explain"
     inputs = prepare_inputs(
@@ -91,7 +93,7 @@ def explain_call(rnn: Any, x: Any, hx: Any = None, *, dt: Any = None, **others: 
     else:
         found = rnn._call_plans.find(rnn, x, hx, dt)
         plan = found if isinstance(found, str) else ""
-    return Explanation(tuple(kernels), plan)
+    return CallExplanation(tuple(kernels), plan)
 
 
 def _explain_cell(name: str, call: KernelCall, backend: str) -> list[KernelExplanation]:

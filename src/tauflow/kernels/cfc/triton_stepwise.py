@@ -83,7 +83,7 @@ class _ForwardSteps(NamedTuple):
     cells: Tensor
 
 
-class ForwardLoop:
+class CfCForwardLoop:
     """The loop forwards."""
 
     is_reversed = False
@@ -244,7 +244,7 @@ class _BackwardSteps(NamedTuple):
     g_dt: Tensor
 
 
-class BackwardLoop:
+class CfCBackwardLoop:
     """The loop backwards."""
 
     is_reversed = True
@@ -392,7 +392,7 @@ class BackwardLoop:
 
 def run_stepwise_forward(core: TritonCore, h: Tensor, results: CfCResults, *, keep: bool) -> None:
     """Run the sequences from states h, (B, N)."""
-    loop = ForwardLoop(core, h, results, keep)
+    loop = CfCForwardLoop(core, h, results, keep)
     run_loop(loop, use_graphs=core.launch_mode == CUDA_GRAPH)
     results.last.copy_(loop.carry.state)
     if core.memory is not None:
@@ -403,7 +403,7 @@ def run_stepwise_backward(
     core: TritonCore, gradients: CfCGradients
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Run the backward pass; return what ``launch_persistent_backward`` does."""
-    loop = BackwardLoop(core, gradients)
+    loop = CfCBackwardLoop(core, gradients)
     run_loop(loop, use_graphs=core.launch_mode == CUDA_GRAPH)
     to_state, to_memory, pulled, *_, g_rate, g_amplitude = loop.carry
     g_h = (to_state + pulled).to(gradients.last.dtype)

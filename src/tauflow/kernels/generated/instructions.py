@@ -150,7 +150,7 @@ class RowSum(NamedTuple):
 Operation = Elementwise | Product | ColumnSum | RowSum
 
 
-class Columns:
+class ColumnLayout:
     """The entries of a tape as operations on columns.
 
     Args:

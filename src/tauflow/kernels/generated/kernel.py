@@ -38,7 +38,7 @@ from tauflow.kernels.trace.trace_cache import (
 from . import values
 from .gradient_sums import check_linear, compute_parameter_gradients
 from .instructions import ROWS
-from .phases import Operand, Phases, split_into_phases
+from .phases import Phases, SumOperand, split_into_phases
 from .source import Sizes, generate_source, list_read_tensors, to_kernel_layout
 from .values import ValueGraph, backward_step, forward_step, matrix_entries
 
@@ -109,7 +109,7 @@ class KernelPair:
         )
 
 
-class Launch(NamedTuple):
+class LaunchConfig(NamedTuple):
     """How the loop is launched.
 
     Args:
@@ -128,7 +128,7 @@ _ROWS_OF_ALL, _WARPS_OF_ALL = 16, 8
 """Steps and warps of a program that takes all steps at once."""
 
 
-def choose_launch(generated: GeneratedKernel) -> Launch:
+def choose_launch(generated: GeneratedKernel) -> LaunchConfig:
     """Return how a loop is launched.
 
     One sequence a program, so that a batch takes as many processors as there are; and as many warps
@@ -136,7 +136,7 @@ def choose_launch(generated: GeneratedKernel) -> Launch:
     """
     weights = generated.weights
     warps = next((warps for warps, most in _WARPS.items() if weights <= most), None)
-    return Launch(False, max(_WARPS)) if warps is None else Launch(True, warps)
+    return LaunchConfig(False, max(_WARPS)) if warps is None else LaunchConfig(True, warps)
 
 
 def _generate_kernel(step: ValueGraph, sizes: Sizes, carried: int, weights: int) -> GeneratedKernel:
@@ -355,7 +355,7 @@ def _sums(generated: GeneratedKernel, tensors: Sequence[Tensor]) -> list[Tensor]
     steps, before, saved, *_ = tensors
     rows = steps.shape[0] * steps.shape[1]
 
-    def columns(operand: Operand) -> Tensor:
+    def columns(operand: SumOperand) -> Tensor:
         if operand.source is None:
             whole, first = saved, 0
         elif operand.source == values.STATE:

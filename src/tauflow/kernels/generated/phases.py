@@ -44,7 +44,7 @@ class PhaseKernel(NamedTuple):
     input_grads: list[StoreTarget]
 
 
-class Operand(NamedTuple):
+class SumOperand(NamedTuple):
     """Columns of a sum over rows.
 
     Args:
@@ -73,7 +73,7 @@ class Phases(NamedTuple):
     loop: PhaseKernel
     after: PhaseKernel
     width: int
-    sums: list[tuple[Operand | None, Operand]]
+    sums: list[tuple[SumOperand | None, SumOperand]]
 
     @property
     def input_grads(self) -> list[StoreTarget]:
@@ -164,15 +164,15 @@ class _PhaseAssigner:
             first += width
         return targets
 
-    def _operand(self, atoms: tuple[Atom, ...]) -> Operand:
+    def _operand(self, atoms: tuple[Atom, ...]) -> SumOperand:
         """Return where columns are to be found, and have them kept if they are nowhere yet."""
         width = sum(atom.width for atom in atoms)
         source = self._given_columns(atoms)
         if source is not None:
-            return Operand(*source, width)
+            return SumOperand(*source, width)
         first = atoms[0].value
         if len(atoms) == 1 and first in self.slots and self.values[first].width == width:
-            return Operand(None, self.slots[first], width)
+            return SumOperand(None, self.slots[first], width)
         start = self.width
         self.width += width
         for atom in atoms:
@@ -181,7 +181,7 @@ class _PhaseAssigner:
             self.kept[self._phase(atom.value) if value.is_per_row else 2].append(target)
             if value.width == atom.width:
                 self.slots.setdefault(atom.value, target.start)
-        return Operand(None, start, width)
+        return SumOperand(None, start, width)
 
     @staticmethod
     def _place(start: int, atoms: tuple[Atom, ...], atom: Atom) -> int:

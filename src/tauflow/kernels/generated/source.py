@@ -72,15 +72,15 @@ class Sizes(NamedTuple):
 
     widths: tuple[int, ...]
     state: int
-    lengths: dict["Source", int]
+    lengths: dict["TensorSource", int]
 
     @property
-    def tensors(self) -> tuple["Source", ...]:
+    def tensors(self) -> tuple["TensorSource", ...]:
         """That are read, in order."""
         return tuple(self.lengths)
 
 
-class Source(NamedTuple):
+class TensorSource(NamedTuple):
     """A tensor as kernels read it.
 
     Args:
@@ -98,16 +98,16 @@ class Source(NamedTuple):
         return f"{of}_turned_{self.turned}" if self.turned else of
 
 
-def list_read_tensors(step: ValueGraph, captured: Sequence[Tensor]) -> dict[Source, int]:
+def list_read_tensors(step: ValueGraph, captured: Sequence[Tensor]) -> dict[TensorSource, int]:
     """Return which of the tensors that a step met its kernels read.
 
     Returns:
         Sources, and of each that is turned how many columns become rows.
     """
-    found: dict[Source, int] = {}
+    found: dict[TensorSource, int] = {}
     for value in step.values:
         if value.code == OUTSIDE:
-            found[Source(value.extra[0], 0)] = 0
+            found[TensorSource(value.extra[0], 0)] = 0
         elif value.code == PRODUCT:
             for number, _, (down, across), _ in value.extra:
                 turned = 0
@@ -116,11 +116,11 @@ def list_read_tensors(step: ValueGraph, captured: Sequence[Tensor]) -> dict[Sour
                         zip(captured[number].stride(), captured[number].shape, strict=True)
                     )
                     turned = sides.get(across, 0) if sides.keys() == {1, across} else 0
-                found[Source(number, across if turned else 0)] = turned
+                found[TensorSource(number, across if turned else 0)] = turned
     return dict(sorted(found.items()))
 
 
-def to_kernel_layout(source: Source, tensor: Tensor) -> Tensor:
+def to_kernel_layout(source: TensorSource, tensor: Tensor) -> Tensor:
     """Return a tensor that the step met as kernels read it."""
     if not source.turned:
         return to_kernel_storage(tensor)
@@ -337,7 +337,8 @@ class _Writer:
         tensor, first, step = value.extra
         tile = self._tile(value.width)
         check = f"{tile} < {value.width}"
-        return f"tl.load({Source(tensor, 0).name} + {first} + {tile} * {step}, {check}, other=0.0)"
+        name = TensorSource(tensor, 0).name
+        return f"tl.load({name} + {first} + {tile} * {step}, {check}, other=0.0)"
 
     def _column_sum(self, value: Value) -> str:
         (arg,) = value.args
@@ -378,9 +379,9 @@ class _Writer:
         tensor, first, (down, across), k = piece
         K, N = next_power_of_two(k), next_power_of_two(n)
         tile = self._tile(n)
-        source = Source(tensor, across if down == 1 else 0)
+        source = TensorSource(tensor, across if down == 1 else 0)
         if source not in self.sizes.lengths:
-            source = Source(tensor, 0)
+            source = TensorSource(tensor, 0)
         if source.turned:
             rows = self.sizes.lengths[source]
             first = first % across * rows + first // across

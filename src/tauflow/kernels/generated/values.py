@@ -19,7 +19,7 @@ from tauflow.kernels.trace.lowering_mode import LoweringMode
 from tauflow.kernels.trace.program import Array, Register, TracingError
 
 from .instructions import (
-    Columns,
+    ColumnLayout,
     ColumnSum,
     Elementwise,
     Instruction,
@@ -121,7 +121,7 @@ def forward_step(graph: Graph, given: Sequence[Tensor], captured: Sequence[Tenso
     """Return the values of a step."""
     tape = InstructionList()
     trace = trace_forward(LoweringMode(tape), graph, given, captured)
-    columns = Columns(tape, [register.buffer for register in trace.given], captured)
+    columns = ColumnLayout(tape, [register.buffer for register in trace.given], captured)
     builder = _Builder(columns, [register.buffer for register in trace.given], None)
     return builder.step(trace.given[0].buffer, [], [])
 
@@ -136,7 +136,7 @@ def backward_step(
     input_grads = [None if register is None else register.buffer for register in trace.pulled]
     regions = [register.buffer for register in trace.given]
     row_regions = [*regions, trace.pull.buffer, *(one for one in input_grads if one is not None)]
-    columns = Columns(tape, row_regions, captured)
+    columns = ColumnLayout(tape, row_regions, captured)
     builder = _Builder(columns, regions, trace.pull.buffer)
     return builder.step(trace.pull.buffer, input_grads, trace.totals)
 
@@ -144,7 +144,7 @@ def backward_step(
 class _Cuts:
     """Where regions are cut."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: ColumnLayout) -> None:
         self.columns = columns
         self.at: dict[int, set[int]] = {}
         while True:
@@ -206,7 +206,7 @@ class _Cuts:
 class _Builder:
     """Makes values of operations on columns."""
 
-    def __init__(self, columns: Columns, given: Sequence[int], pull: int | None) -> None:
+    def __init__(self, columns: ColumnLayout, given: Sequence[int], pull: int | None) -> None:
         self.columns, self.cuts = columns, _Cuts(columns)
         self.values: list[Value] = []
         self.sums: list[Sum] = []

@@ -172,7 +172,7 @@ class StageGradients(NamedTuple):
     grad_F: Array
 
 
-class StepSlice(NamedTuple):
+class FlowStepSlice(NamedTuple):
     """A step of a slice of the batch.
 
     Args:

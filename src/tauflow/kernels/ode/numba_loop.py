@@ -26,7 +26,7 @@ from tauflow.kernels.cpu.math import (
 )
 from tauflow.kernels.cpu.matmul import matmul, transpose
 from tauflow.kernels.engine.activations import ActivationCode
-from tauflow.kernels.ode import FlowContext, FlowRows, StepSlice
+from tauflow.kernels.ode import FlowContext, FlowRows, FlowStepSlice
 
 from .numba_stages import integrate_backward, integrate_forward, integrate_fused_backward
 
@@ -63,11 +63,13 @@ def flow_forward(index, low, high, field, activations, memory, sequence):
             delta[row] = sequence.delta[low + row, t]
             copy(before[row], after[row])
         if memory.recurrent.size > 0:
-            _lstm_forward(memory, to_gates, to_drive, StepSlice(t, low, high), before, drive, after)
+            _lstm_forward(
+                memory, to_gates, to_drive, FlowStepSlice(t, low, high), before, drive, after
+            )
         else:
             for row in range(rows):
                 copy(sequence.drive[low + row, t], drive[row])
-        place = StepSlice(t % activations.at.shape[0], low, high)
+        place = FlowStepSlice(t % activations.at.shape[0], low, high)
         integrate_forward(flow, activations, place, drive, delta, no_bias, F, after)
         for row in range(rows):
             b = low + row
@@ -178,7 +180,7 @@ def flow_backward(index, low, high, field, activations, memory, sequence, deltas
     sums = np.zeros((2, n), f4)
     rows, total = FlowRows(delta, valid, to_delta, sums), deltas.neurons[index]
     for t in range(sequence.delta.shape[1] - 1, -1, -1):
-        place = StepSlice(t, low, high)
+        place = FlowStepSlice(t, low, high)
         _add_output_gradient(sequence, place, rows, own)
         to_delta[:], sums[:] = _ZERO, _ZERO
         carry = own
