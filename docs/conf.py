@@ -78,7 +78,8 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 nitpick_ignore = [  # named where types are checked only
-    ("py:class", name) for name in ("Axes", "Figure", "SubFigure", "DataFrame", "nx.DiGraph")
+    ("py:class", name)
+    for name in ("Axes", "DataFrame", "Explanation", "Figure", "SubFigure", "ndarray", "nx.DiGraph")
 ]
 napoleon_custom_sections = [("Arguments of the sequence module", "params_style")]
 

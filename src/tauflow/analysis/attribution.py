@@ -56,7 +56,7 @@ class Attribution:
 
     @property
     def residuals(self) -> Float[Tensor, " B"]:
-        """What completeness lacks: difference of the outputs less the sum of contributions."""
+        """Differences of the outputs less the sums of contributions, 0 where completeness holds."""
         return self.outputs - self.baseline_outputs - self.values.sum((1, 2))
 
 

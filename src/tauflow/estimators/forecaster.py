@@ -174,11 +174,11 @@ class SequenceForecaster(AbstractIntervalEstimator):
             {given}
 
         Returns:
-            One row per measured value of a target after the first step: ``sequence``, the id of a
-            table or a number; ``step``, from 0; ``feature``; ``value``; its ``forecast`` from the
-            step before; ``score``, their difference by its standard deviation at such a time step;
-            and ``probability``, that of an absolute score as large, by its rank among those of
-            ``calibrate_on``.
+            A frame with one row per measured value of a target after the first step. Its columns
+            are ``sequence``, the id of a table or a number, ``step``, from 0, ``feature``,
+            ``value``, ``forecast`` from the step before, ``score``, their difference divided by its
+            standard deviation at such a time step, and ``probability``, that of an absolute score
+            as large, by its rank among those of ``calibrate_on``.
 
         Raises:
             DataError: a feature has fewer than 20 values to calibrate by.

@@ -193,7 +193,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
 
     @property
     def predict(self) -> NoReturn:
-        """Not there: what is missing is filled by :meth:`transform`."""
+        """Raise an error, as :meth:`transform` fills what is missing."""
         raise AttributeError("SequenceImputer fills values in: call transform.")
 
     # Learning.

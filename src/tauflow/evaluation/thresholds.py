@@ -61,8 +61,8 @@ def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
             share of the positives; or a number, which is returned as it is.
 
     Returns:
-        The threshold, of several that are as good the largest: halfway between the lowest
-        probability that is told positive and the next one below it.
+        The threshold, halfway between the lowest probability that is predicted positive and the
+        next one below it. Of several that are as good it is the largest.
 
     Raises:
         ArgumentError: there is no such rule.

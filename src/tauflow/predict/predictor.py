@@ -295,10 +295,10 @@ class Predictor:
             decimal: see :meth:`predict`.
 
         Returns:
-            One row per measured value that was forecast: id, time, ``feature``, ``value``, its
-            ``forecast`` from the row before, ``score``, their difference by its standard deviation
-            at such a time step, and ``probability``, that of an absolute score as large, by its
-            rank among those of ``calibrate_on``.
+            A frame with one row per measured value that was forecast. Its columns are id, time,
+            ``feature``, ``value``, ``forecast`` from the row before, ``score``, their difference
+            divided by its standard deviation at such a time step, and ``probability``, that of an
+            absolute score as large, by its rank among those of ``calibrate_on``.
 
         Raises:
             ArgumentError: the model does not predict the next row, or knows columns ahead.

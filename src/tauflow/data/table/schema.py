@@ -243,7 +243,7 @@ class Schema(TableOptions):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why columns have the roles that were guessed, other than a feature: a line for each."""
+        """Why columns have the roles that were guessed, other than a feature; a line for each."""
         now, lines = self.roles, []
         guesses = {n: r for n, r in self.guesses.items() if r.name == now.get(n, r.name)}
         for role in dict.fromkeys(one.name for one in guesses.values() if one.name != "feature"):
