@@ -24,8 +24,9 @@ CalibrateOption = Annotated[
 ThresholdOption = Annotated[
     str | None,
     typer.Option(
-        help="When the positive one of two classes is told: f1, youden, cost=5 (a miss costs five "
-        "false alarms), sensitivity=0.9, chosen on the validation part; or a probability.",
+        help="When the positive one of two classes is predicted: f1, youden, cost=5 (a miss "
+        "costs five false alarms), sensitivity=0.9, chosen on the validation part; or a "
+        "probability.",
         rich_help_panel=_PANEL,
     ),
 ]

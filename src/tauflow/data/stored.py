@@ -133,7 +133,8 @@ def open_task(folder: str | Path, *, verify: bool = False) -> TaskData:
     Shuffling reads from all over the files: on a disk without random access write the sequences in
     random order, and train with ``Recipe(shuffle=False)``.
 
-    A data set of one's own gets a name, for :func:`tauflow.data.load_task` and experiments, with::
+    Register your own data set under a name, for :func:`tauflow.data.load_task` and experiments,
+    with::
 
         card = open_task("sensors").card
         register(card, lambda root, download: open_task("sensors"))

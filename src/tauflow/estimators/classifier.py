@@ -99,7 +99,7 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
             if len(self.classes_) != 2:
                 raise ArgumentError(
                     f"threshold={self.threshold!r} decides between two classes, and y holds "
-                    f"{len(self.classes_)}. Leave it out: the most likely class is told."
+                    f"{len(self.classes_)}. Leave it out: the most likely class is predicted."
                 )
         learned = {
             "calibrate": self.calibrate is not None,

@@ -24,8 +24,8 @@ class Certainty:
     """What is known of how sure the answers of a model are.
 
     Args:
-        threshold: from which probability on the positive class is told; ``None``: the most likely
-            class is.
+        threshold: from which probability on the positive class is predicted; ``None``: the most
+            likely class is.
         conformal: how far targets lay from predictions; ``None`` without intervals.
     """
 

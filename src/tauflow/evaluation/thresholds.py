@@ -1,4 +1,4 @@
-"""Decisions between two classes: the probability from which on one is told, and how good it is."""
+"""Decisions between two classes: the threshold of the probability, and how good it is."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _RULES = "'f1', 'youden', {'cost': 5}, {'sensitivity': 0.9} or a probability suc
 
 @dataclass(frozen=True)
 class Threshold:
-    """From which probability on the positive class is told.
+    """From which probability on the positive class is predicted.
 
     Args:
         value: the probability.
@@ -50,7 +50,7 @@ def check_threshold(rule: Any) -> None:
 
 
 def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
-    """Choose the probability from which on the positive class is told.
+    """Choose the probability from which on the positive class is predicted.
 
     Args:
         y: whether each entry is of the positive class, (N,).
@@ -81,7 +81,7 @@ def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
     false_rate, sensitivity, levels = metrics.roc_curve(
         positive, probability, drop_intermediate=False
     )
-    # The first level is infinite: nothing is told positive, which no rule asks for.
+    # The first level is infinite: nothing is predicted positive, which no rule asks for.
     false_rate, sensitivity, levels = false_rate[1:], sensitivity[1:], levels[1:]
     found, alarms = sensitivity * positive.sum(), false_rate * (~positive).sum()
     goodness: Floats
@@ -125,7 +125,7 @@ def score_decisions(
     Args:
         y: whether each entry is of the positive class, (N,).
         probability: of that class, (N,).
-        threshold: the probability from which on it is told.
+        threshold: the probability from which on it is predicted.
         counts: how often each entry counts, (R, N), for R values of each score; by default once.
 
     Returns:

@@ -77,7 +77,7 @@ class Answer:
     Args:
         values: classes, (B,) or (B, T); probabilities of them, or values, (B, O) or (B, T, O).
         extras: what goes with probabilities or values, by name, in their shape.
-        decisions: beside probabilities, the class that is told, (B,) or (B, T).
+        decisions: beside probabilities, the predicted class, (B,) or (B, T).
     """
 
     values: Tensor
@@ -163,7 +163,7 @@ def make_tidy_frame(
         keys: names of the columns in front.
         schema: what is known of the table.
         level: of intervals, if there are any.
-        decisions: of classes, the number of the one that is told, (R,).
+        decisions: of classes, the number of the predicted one, (R,).
     """
     pandas = require("pandas", extra="tables")
     id = [] if schema.id is None else [schema.id]

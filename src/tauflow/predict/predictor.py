@@ -86,8 +86,8 @@ class Predictor:
             calibrate: ``"temperature"`` or ``"isotonic"``: how probabilities are corrected, see
                 :func:`tauflow.evaluation.calibrate`.
             threshold: a probability, or how it is chosen, see
-                :func:`tauflow.evaluation.choose_threshold`: the class ``positive`` is told from
-                that probability on. By default the most likely class is.
+                :func:`tauflow.evaluation.choose_threshold`: the class ``positive`` is predicted
+                from that probability on. By default the most likely class is.
             intervals: whether intervals of values are made, see
                 :class:`tauflow.evaluation.Conformal`.
             positive: number of the class that the threshold is of, 0 or 1.
@@ -136,7 +136,7 @@ class Predictor:
                 members of an ensemble.
             tidy: one row for each id, time and target, and of intervals for each ``quantile``, of
                 which that of the prediction itself is empty; of classes one row for each class,
-                with its probability and whether it is the one that is told. Times are those that
+                with its probability and whether it is the predicted one. Times are those that
                 answers are for, and dates are of pandas.
             lead_time: see :meth:`read_table`.
             delimiter: of the cells of a CSV file; by default that of the training.

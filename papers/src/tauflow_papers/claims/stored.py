@@ -158,7 +158,7 @@ class StoredResults:
         Args:
             figure: its name.
             column: of numbers.
-            by: the column whose values are told apart.
+            by: the column whose values are grouped.
             fixed: what other columns hold in the rows that count.
         """
         path = self.figures_dir / f"{figure}.csv"

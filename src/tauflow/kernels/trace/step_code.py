@@ -116,7 +116,7 @@ def is_pure_builtin(value: Any) -> bool:
 
 @cache
 def _overridable_functions() -> frozenset[Any]:
-    """Return the functions of PyTorch that take tensors, and are told to modes."""
+    """Return the functions of PyTorch that take tensors, and are passed to modes."""
     return frozenset(get_testing_overrides())
 
 

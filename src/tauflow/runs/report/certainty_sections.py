@@ -80,7 +80,7 @@ def _list_decisions(run: TaskRun, clusters: Clusters | None) -> Listing:
         rows.append((name, f"{value:.3f}", shown, f"{part} of {whole}"))
     positive = schema.outputs[threshold.positive]
     caption = (
-        f"Test part. {positive!r} is told from a probability of {threshold.value:.3g} on: "
+        f"Test part. {positive!r} is predicted from a probability of {threshold.value:.3g} on: "
         f"{threshold.rule}. PPV and NPV: shares of {positive!r} and of the other answers that are "
         "right."
     )
