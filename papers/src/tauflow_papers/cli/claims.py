@@ -37,6 +37,12 @@ def print_claims(
     every = [one for own in judged.values() for one in own]
     counts = (f"{verdict} {count_verdict(every, verdict)}" for verdict in VERDICTS)
     print_wrapped(f"{format_count(len(every), 'claim')}: {', '.join(counts)}.")
+    if not any(results.glob("*.jsonl")):
+        print_wrapped(
+            f"{results}/ has no results of tables, without which most claims are not judged. Those "
+            "that come with the source code are read, in its folder, by --results papers/results "
+            "--figures docs/gallery."
+        )
 
 
 def measure_claims(study: str, results: Path) -> None:
