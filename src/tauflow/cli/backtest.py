@@ -5,13 +5,16 @@ from typing import Annotated
 
 import typer
 
+from .new_rows import write_answers
+
 _PICTURES = (".png", ".svg", ".pdf")
 
 
 def backtest(
     run: Annotated[Path, typer.Argument(help="Folder of a run, or a predictor's file.")],
     csv: Annotated[
-        Path, typer.Option("--csv", help="Rows the model was not trained on, .csv or .csv.gz.")
+        Path,
+        typer.Option("--csv", help="Rows the model was not trained on, .csv, .csv.gz or .parquet."),
     ],
     origins: Annotated[int, typer.Option(min=1, help="Times to forecast from.")] = 20,
     step: Annotated[
@@ -29,33 +32,30 @@ def backtest(
         int | None, typer.Option(min=1, help="Rows after which values come again.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="File of all forecasts, .csv or .csv.gz.")
+        Path | None, typer.Option("--out", help="File of all forecasts, .csv, .csv.gz or .parquet.")
     ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Picture, .png, .svg or .pdf.")
     ] = None,
 ) -> None:
     """Forecast from times in the past, and score that beside simple forecasts."""
-    from tauflow._internal.optional_deps import require
-    from tauflow.errors import ArgumentError, DataNotFoundError
+    from tauflow.data.table.files import read_frame
+    from tauflow.data.table.options import TableOptions
+    from tauflow.errors import ArgumentError
     from tauflow.evaluation import backtest as run_backtest
     from tauflow.predict import load_predictor
-    from tauflow.predict.prediction_files import write_predictions
 
     from .certainty_options import parse_percentage
     from .output import print_line, print_table
 
     if plot is not None and plot.suffix.lower() not in _PICTURES:
         raise ArgumentError(f"--plot {plot} must end in {', '.join(_PICTURES)}.")
-    if not csv.is_file():
-        raise DataNotFoundError(f"{csv} does not exist. Give a file of rows, --csv.")
     predictor = load_predictor(run)
     schema = predictor.schema
-    frame = require("pandas", extra="tables").read_csv(
-        csv,
-        sep="," if schema is None or schema.delimiter is None else schema.delimiter,
-        decimal="." if schema is None else schema.decimal,
-        na_values=None if schema is None else list(schema.na_values or ()),
+    said = TableOptions() if schema is None else schema
+    cells = ("id", "time", "time_format", "delimiter", "decimal", "na_values")
+    frame = read_frame(
+        csv, TableOptions(**{name: getattr(said, name) for name in cells}), is_training_data=False
     )
     found = run_backtest(
         predictor,
@@ -76,10 +76,7 @@ def backtest(
         numbers=range(1, scores.shape[1]),
     )
     if out is not None:
-        write_predictions([found.frame], out)
-        from tauflow._internal.sanitize import format_count
-
-        print_line(f"{out}: {format_count(len(found.frame), 'forecast')}")
+        write_answers([found.frame], out, "forecast")
     if plot is not None:
         found.plot().savefig(plot, dpi=150)
         print_line(f"Picture: {plot}")

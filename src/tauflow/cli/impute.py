@@ -5,17 +5,15 @@ from typing import Annotated, Any
 
 import typer
 
+from .new_rows import OutOption, check_output_file, write_answers
+
 
 def impute(
-    table: Annotated[Path, typer.Argument(help="Rows with missing values, .csv or .csv.gz.")],
-    id: Annotated[str, typer.Option("--id", help="Column that says whose row it is.")],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            help="File of the filled table, .csv, .csv.gz or .parquet; - is standard output.",
-        ),
+    table: Annotated[
+        Path, typer.Argument(help="Rows with missing values, .csv, .csv.gz or .parquet.")
     ],
+    id: Annotated[str, typer.Option("--id", help="Column that says whose row it is.")],
+    out: OutOption,
     time: Annotated[
         str | None, typer.Option("--time", help="Column of times, numbers or dates.")
     ] = None,
@@ -35,6 +33,7 @@ def impute(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Of the weights and of what is held out.")] = 0,
     delimiter: Annotated[str, typer.Option(help="Column separator of a CSV file.")] = ",",
+    decimal: Annotated[str, typer.Option(help="Decimal sign of a CSV file.")] = ".",
 ) -> None:
     """Fill the missing numbers of a table from those before and after them, and of other columns.
 
@@ -44,33 +43,21 @@ def impute(
 
     from tauflow._internal.optional_deps import require
     from tauflow._internal.sanitize import format_count
-    from tauflow.errors import ArgumentError
+    from tauflow.data.table.files import read_frame
+    from tauflow.data.table.options import TableOptions
     from tauflow.estimators import SequenceImputer
-    from tauflow.predict.prediction_files import (
-        STANDARD_OUTPUT,
-        check_format_installed,
-        write_predictions,
-    )
 
     from .argument_parsing import split_names
-    from .output import print_line
 
-    check_format_installed(out)
-    if out.exists() and table.exists() and out.samefile(table):
-        raise ArgumentError(f"--out {out} is the file of the rows. Name another one.")
-    pandas = require("pandas", extra="tables")
-    frame = pandas.read_csv(table, sep=delimiter)
-    for role, name in {"--id": id, "--time": time}.items():
-        if name is not None and name not in frame:
-            raise ArgumentError(
-                f"{role} {name}: {table} has no such column. It has {', '.join(frame.columns)}."
-            )
+    check_output_file(out, table, "the rows")
+    said: dict[str, Any] = {"id": id, "time": time}
+    frame = read_frame(table, TableOptions(**said, delimiter=delimiter, decimal=decimal))
     constant = split_names(static or "")
     filled = split_names(features or "") or [
         name for name in frame.select_dtypes("number").columns if name not in (id, time, *constant)
     ]
     part = frame[[id, *([] if time is None else [time]), *filled, *constant]]
-    said: dict[str, Any] = {"id": id, "time": time, "static": constant or None}
+    roles: dict[str, Any] = {**said, "static": constant or None}
     imputer = SequenceImputer(
         model=model, hidden_size=hidden_size, epochs=epochs, random_state=seed, hide=hide
     )
@@ -78,15 +65,13 @@ def impute(
     held = np.random.default_rng(seed).permutation(ids)[: len(ids) // 5]
     if len(held):
         is_held = part[id].isin(held)
-        errors = imputer.fit(part[~is_held], **said).compare(part[is_held])
+        errors = imputer.fit(part[~is_held], **roles).compare(part[is_held])
         names = list(imputer.feature_names_in_)
-        text = (
-            pandas.DataFrame(errors, index=names).dropna().to_string(float_format="{:.4g}".format)
-        )
+        scores = require("pandas", extra="tables").DataFrame(errors, index=names).dropna()
+        text = scores.to_string(float_format="{:.4g}".format)
         held_out = format_count(len(held), "id")
         typer.echo(f"RMSE on hidden values of {held_out} not trained on:\n{text}", err=True)
-    answers = imputer.fit(part, **said).transform(part)
-    rows = write_predictions([frame.assign(**{name: answers[name] for name in filled})], out)
+    answers = imputer.fit(part, **roles).transform(part)
     count = int(frame[filled].isna().to_numpy().sum())
-    if out != STANDARD_OUTPUT:
-        print_line(f"{out}: {format_count(rows, 'row')}, {format_count(count, 'value')} filled")
+    more = f", {format_count(count, 'value')} filled"
+    write_answers([frame.assign(**{name: answers[name] for name in filled})], out, "row", more)

@@ -5,12 +5,21 @@ from typing import Annotated
 
 import typer
 
+from .new_rows import (
+    DecimalOption,
+    DelimiterOption,
+    OutOption,
+    RowsOption,
+    check_output_file,
+    write_answers,
+)
+
 
 def score(
     run: Annotated[
         Path, typer.Argument(help="Folder of a run of next-step prediction, or a predictor's file.")
     ],
-    csv: Annotated[Path, typer.Option("--csv", help="The rows, .csv, .csv.gz or .parquet.")],
+    csv: RowsOption,
     calibrate: Annotated[
         Path | None,
         typer.Option(
@@ -22,39 +31,15 @@ def score(
         float,
         typer.Option(min=0.0, max=1.0, help="Only values at most as probable, such as 0.01."),
     ] = 1.0,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", help="File of the scores, .csv, .csv.gz or .parquet; - is standard output."
-        ),
-    ] = Path("-"),
-    delimiter: Annotated[
-        str | None,
-        typer.Option(help="Column separator of the rows, if not that of the training file."),
-    ] = None,
-    decimal: Annotated[
-        str | None,
-        typer.Option(help="Decimal sign of the rows, if not that of the training file."),
-    ] = None,
+    out: OutOption = Path("-"),
+    delimiter: DelimiterOption = None,
+    decimal: DecimalOption = None,
 ) -> None:
     """Compare each value with its forecast: a standardised residual and its tail probability."""
-    from tauflow._internal.sanitize import format_count
-    from tauflow.errors import ArgumentError
     from tauflow.predict import load_predictor
-    from tauflow.predict.prediction_files import (
-        STANDARD_OUTPUT,
-        check_format_installed,
-        write_predictions,
-    )
 
-    from .output import print_line
-
-    check_format_installed(out)
-    if out.exists() and csv.exists() and out.samefile(csv):
-        raise ArgumentError(f"--out {out} is the file of the rows, --csv. Name another one.")
+    check_output_file(out, csv)
     found = load_predictor(run).score_anomalies(
         csv, calibrate_on=calibrate, delimiter=delimiter, decimal=decimal
     )
-    rows = write_predictions([found[found["probability"] <= below]], out)
-    if out != STANDARD_OUTPUT:
-        print_line(f"{out}: {format_count(rows, 'value')}")
+    write_answers([found[found["probability"] <= below]], out, "value")

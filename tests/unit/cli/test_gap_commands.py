@@ -34,7 +34,8 @@ def test_gaps_are_filled_and_what_was_measured_stays(call, table, tmp_path):
     refused = call(*words, "--out", "visits.csv", code=1).output
     assert "is the file of the rows. Name another one" in refused
     words[3] = "person"
-    assert "has no such column. It has patient" in call(*words, "--out", "x.csv", code=1).output
+    told = call(*words, "--out", "x.csv", code=1).output
+    assert "has no column 'person' (id). Its columns: patient, hours, a, b, by" in told
 
 
 def test_surprises_are_listed(call, table, tmp_path):
@@ -53,3 +54,17 @@ def test_surprises_are_listed(call, table, tmp_path):
     assert float(cells[3]) == pytest.approx(90.0)
     assert float(cells[6]) == pytest.approx(1 / 37)  # larger than all of 12 ids, 3 rows each
     assert re.fullmatch(r"s\.csv: \d+ values?\n", call(*said, "--out", "s.csv").output)
+
+
+def test_ids_stay_as_the_file_writes_them(call, tmp_path):
+    lines = ["patient;hours;a"]
+    for p in range(6):
+        lines += [f"00{p};{hour};{'' if hour == 1 else f'{p + hour},5'}" for hour in range(4)]
+    (tmp_path / "visits.csv").write_text("\n".join(lines) + "\n")
+    words = ["impute", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1]
+    small = ["--model", "gru", "--hidden-size", 2, "--delimiter", ";", "--decimal", ","]
+    call(*words, *small, "--out", "filled.csv")
+    found = pandas.read_csv(tmp_path / "filled.csv", dtype=str)
+    assert found["patient"].tolist() == [f"00{p}" for p in range(6) for _ in range(4)]
+    assert found["a"].notna().all()
+    assert found["a"][0] == "0.5"

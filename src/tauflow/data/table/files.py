@@ -4,7 +4,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError
@@ -17,6 +19,9 @@ from .options import CLASSIFICATION, COMMA, TableOptions
 from .pivot import list_named_columns, pivot_long
 from .sequences import format_names
 from .table import Table, parse_number
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 """How names of files of that format end."""
@@ -90,6 +95,16 @@ def read_table(
     sheet = replace(sheet, is_training_data=is_training_data)
     sheet = mark_missing(_drop_saved_index(sheet, table, options), options)
     return pivot_long(sheet, options, variables, is_strict=is_strict)
+
+
+def read_frame(path: Path, options: TableOptions, *, is_training_data: bool = True) -> "DataFrame":
+    """Return the rows of a file, as :func:`read_table` reads them, as a data frame of pandas."""
+    sheet = read_table(path, options, is_training_data=is_training_data)
+    for role, name in {"id": options.id, "time": options.time}.items():
+        if name is not None:
+            sheet.check_name(name, role)
+    pandas = require("pandas", extra="tables")
+    return pandas.DataFrame({name: np.asarray(cells) for name, cells in sheet.columns.items()})
 
 
 def _drop_saved_index(cells: Table, table: Any, options: TableOptions) -> Table:

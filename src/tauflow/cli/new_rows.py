@@ -1,0 +1,70 @@
+"""Options and output of the commands that read rows and write answers about them."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tauflow.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+RowsOption = Annotated[Path, typer.Option("--csv", help="The new rows, .csv, .csv.gz or .parquet.")]
+OutOption = Annotated[
+    Path,
+    typer.Option(
+        "--out", help="File of the answers, .csv, .csv.gz or .parquet; - is standard output."
+    ),
+]
+LeadTimeOption = Annotated[
+    float | None,
+    typer.Option(help="Forecasts: time from the last row of an id to the one to predict."),
+]
+DelimiterOption = Annotated[
+    str | None,
+    typer.Option(help="Column separator of the new rows, if not that of the training file."),
+]
+DecimalOption = Annotated[
+    str | None,
+    typer.Option(help="Decimal sign of the new rows, if not that of the training file."),
+]
+
+
+def check_output_file(out: Path, rows: Path, what: str = "the new rows, --csv") -> None:
+    """Refuse an output file that would replace the rows, or whose format nothing can write.
+
+    Args:
+        out: the output file.
+        rows: the file that is read.
+        what: to call it in the message.
+
+    Raises:
+        ArgumentError: it is the file of the rows.
+        MissingExtraError: the format needs what is not installed.
+    """
+    from tauflow.predict.prediction_files import check_format_installed
+
+    check_format_installed(out)
+    if out.exists() and rows.exists() and out.samefile(rows):
+        raise ArgumentError(f"--out {out} is the file of {what}. Name another one.")
+
+
+def write_answers(frames: Iterable["DataFrame"], out: Path, singular: str, more: str = "") -> None:
+    """Write frames to a file or standard output, and print how many rows a file got.
+
+    Args:
+        frames: with the same columns.
+        out: the file, ``-`` for standard output.
+        singular: what a row is, such as ``"answer"``.
+        more: to print behind the number of rows.
+    """
+    from tauflow._internal.sanitize import format_count
+    from tauflow.predict.prediction_files import STANDARD_OUTPUT, write_predictions
+
+    from .output import print_line
+
+    rows = write_predictions(frames, out)
+    if out != STANDARD_OUTPUT:
+        print_line(f"{out}: {format_count(rows, singular)}{more}")
