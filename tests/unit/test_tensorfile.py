@@ -8,12 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tauflow._internal.tensor_file import (
-    atomic_write_many,
-    atomic_writer,
-    encode_tensor_file,
-    read_tensor_file,
-)
+from tauflow._internal.atomic_write import atomic_write_many, atomic_writer
+from tauflow._internal.tensor_file import encode_tensor_file, read_tensor_file
 from tauflow.errors import ModelFileError
 
 

@@ -9,8 +9,8 @@ import tauflow
 from tauflow.analysis import saliency_under_noise
 from tauflow.data.registry import load_task
 from tauflow.models import ConvolutionalSequenceModel
+from tauflow.training.evaluation_loop import predict
 from tauflow.training.loop import train
-from tauflow.training.metrics import predict
 from tauflow.training.recipe import Recipe
 
 LAYERS = ((8, 5, 2), (12, 3, 2), (16, 3, 2))

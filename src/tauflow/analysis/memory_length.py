@@ -17,7 +17,7 @@ from tauflow.sequence import SequenceModule
 from tauflow.sequence.inputs import SequenceInputs, prepare_inputs
 from tauflow.sequence.states import State, resolve_initial_states
 from tauflow.training.eval_mode import evaluation_mode
-from tauflow.training.metrics import predict
+from tauflow.training.evaluation_loop import predict
 
 from .unwrap import iter_layer_steps, resolve_observed, unwrap_sequence_module
 

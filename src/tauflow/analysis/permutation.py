@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least
 from tauflow.batch import SequenceBatch
-from tauflow.training.metrics import METRICS, evaluate
+from tauflow.training.evaluation_loop import evaluate
+from tauflow.training.metrics import METRICS
 from tauflow.training.resolve_metric import AnyScore, resolve_metric
 
 

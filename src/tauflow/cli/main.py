@@ -147,7 +147,7 @@ def run(
     from tauflow.runs.report.page import write_comparison, write_run_report
     from tauflow.runs.task import check_models, run_task
     from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE, adapt_recipe
-    from tauflow.training.distributed import join_process_group
+    from tauflow.training.process_group import join_process_group
 
     from .argument_parsing import parse_key_values, split_all_names, split_names
     from .output import print_comparison, print_run, print_wrapped

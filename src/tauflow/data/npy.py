@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tauflow._internal.atomic_write import add_path_to_errors
 from tauflow._internal.checks import format_value
 from tauflow._internal.regular_file import open_regular_file
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.tensor_file import add_path_to_errors, iter_raw_bytes
+from tauflow._internal.tensor_file import iter_raw_bytes
 from tauflow.errors import DataError, DataNotFoundError, DiskFullError, DtypeError
 
 from .store import compute_sha256

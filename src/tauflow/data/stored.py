@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from tauflow._internal.atomic_write import PARTIAL_SUFFIX, fsync_folder, write_atomically
 from tauflow._internal.checks import check_at_least, find_type_mismatch, format_value, shape_error
 from tauflow._internal.json_io import parse_json
 from tauflow._internal.regular_file import open_regular_file
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.tensor_file import PARTIAL_SUFFIX, fsync_folder, write_atomically
 from tauflow.batch import SequenceBatch
 from tauflow.errors import (
     ArgumentError,

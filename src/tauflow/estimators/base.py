@@ -20,7 +20,7 @@ from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
 from tauflow.training import Recipe, TrainingResult, train
 from tauflow.training.eval_mode import evaluation_mode
-from tauflow.training.metrics import predict
+from tauflow.training.evaluation_loop import predict
 
 from .collection import SequenceCollection, read_collection
 from .files import read_estimator, write_estimator

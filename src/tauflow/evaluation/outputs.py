@@ -9,7 +9,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError
 from tauflow.models import Calibrated, Ensemble
 from tauflow.training.eval_mode import evaluation_mode
-from tauflow.training.metrics import predict
+from tauflow.training.evaluation_loop import predict
 
 _BATCH_SIZE = 512
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tauflow._internal.atomic_write import atomic_write_many
 from tauflow._internal.optional_deps import require
-from tauflow._internal.tensor_file import atomic_write_many
 from tauflow.errors import ArgumentError, ExportError
 from tauflow.version import VERSION
 

@@ -14,14 +14,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from tauflow._internal.allocation_limit import limit_allocations
+from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.module_hooks import find_tied_names, tie_tensors
 from tauflow._internal.regular_file import check_file_path
-from tauflow._internal.tensor_file import (
-    encode_tensor_file,
-    hash_tensors,
-    read_tensor_file,
-    write_atomically,
-)
+from tauflow._internal.tensor_file import encode_tensor_file, hash_tensors, read_tensor_file
 from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError, TauflowError
 
 from .config import TIES, from_config, get_config

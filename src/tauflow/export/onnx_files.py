@@ -8,8 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tauflow._internal.atomic_write import atomic_write_many
 from tauflow._internal.checks import check_at_least, check_one_of
-from tauflow._internal.tensor_file import atomic_write_many
 from tauflow.errors import ArgumentError, DataNotFoundError
 
 from .io_schema import IOSchema

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
+from tauflow._internal.atomic_write import atomic_write_many
 from tauflow._internal.json_io import parse_json
 from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.tensor_file import atomic_write_many
 from tauflow.data.card import DatasetCard
 from tauflow.errors import DataNotFoundError, ModelFileError
 

@@ -26,7 +26,7 @@ from tauflow.data.table.transform import NewTable
 from tauflow.errors import ArgumentError
 from tauflow.plotting.palette import report_style
 from tauflow.training.eval_mode import evaluation_mode
-from tauflow.training.metrics import predict
+from tauflow.training.evaluation_loop import predict
 from tauflow.training.resolve_metric import AnyScore
 
 from .predictions import round_to_scale

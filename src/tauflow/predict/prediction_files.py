@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from tauflow._internal.atomic_write import atomic_writer
 from tauflow._internal.optional_deps import require
-from tauflow._internal.tensor_file import atomic_writer
 from tauflow.data.table.files import PARQUET_SUFFIXES
 from tauflow.errors import ArgumentError
 

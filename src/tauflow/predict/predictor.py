@@ -20,7 +20,7 @@ from tauflow.errors import ArgumentError, TauflowError
 from tauflow.evaluation.certainty import Certainty, fit_certainty
 from tauflow.evaluation.thresholds import Rule
 from tauflow.training.eval_mode import evaluation_mode
-from tauflow.training.metrics import predict as predict_batch
+from tauflow.training.evaluation_loop import predict as predict_batch
 from tauflow.training.resolve_metric import AnyScore
 
 from .answer_form import SPREAD, Answer, AnswerForm, compute_extras, make_class_answer

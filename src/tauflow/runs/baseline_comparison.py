@@ -11,8 +11,9 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.errors import MissingExtraError
 from tauflow.training.eval_mode import evaluation_mode
+from tauflow.training.evaluation_loop import predict
 from tauflow.training.metric_choice import SINGLE_CLASS_METRICS, get_positive_class
-from tauflow.training.metrics import METRICS, predict
+from tauflow.training.metrics import METRICS
 
 from .baselines import make_baseline_models
 from .intervals import Clusters, Interval, compute_score_interval, make_clusters

@@ -9,7 +9,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.options import INDICATOR_NAME_FORMAT
 from tauflow.training.class_weights import count_classes
-from tauflow.training.metrics import evaluate
+from tauflow.training.evaluation_loop import evaluate
 from tauflow.training.score import Score
 
 

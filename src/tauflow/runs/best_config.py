@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tauflow._internal.tensor_file import write_atomically
+from tauflow._internal.atomic_write import write_atomically
 from tauflow.data.table.options import TableOptions
 from tauflow.models.spec import ModelSpec
 from tauflow.training.defaults import DEFAULT_RECIPE

@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
+from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.checks import check_seed
-from tauflow._internal.tensor_file import write_atomically
 from tauflow.data.card import TaskData
 from tauflow.data.registry import load_task
 from tauflow.models import AbstractWholeModel, SequenceModel
 from tauflow.models.spec import ModelSpec, build_model
 from tauflow.training.callbacks import AnyCallback
-from tauflow.training.distributed import DistributedContext
 from tauflow.training.loop import train
+from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import Recipe
 
 from . import results

@@ -13,7 +13,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from tauflow._internal.tensor_file import add_path_to_errors
+from tauflow._internal.atomic_write import add_path_to_errors
 from tauflow.errors import NonFiniteError
 
 JOURNAL_FILE = "study.log"

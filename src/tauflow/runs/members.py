@@ -7,17 +7,17 @@ from typing import Any
 
 from torch import nn
 
+from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.checks import check_at_least
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.tensor_file import write_atomically
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError
 from tauflow.evaluation.certainty import check_certainty_options
 from tauflow.evaluation.thresholds import Rule
 from tauflow.models import Ensemble
 from tauflow.models.spread import SPREADS
-from tauflow.training.distributed import DistributedContext
-from tauflow.training.metrics import evaluate
+from tauflow.training.evaluation_loop import evaluate
+from tauflow.training.process_group import DistributedContext
 
 from .job import RECORD_FILE, Job
 from .results import RunRecord

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from tauflow._internal.tensor_file import add_path_to_errors
+from tauflow._internal.atomic_write import add_path_to_errors
 
 from .job import Job, Paths, format_utc_now, load_dataset, make_record_header, train_job
 from .results import FAILED, STOPPED, RunRecord

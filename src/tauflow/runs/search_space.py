@@ -23,9 +23,9 @@ from tauflow.training.argument_checks import (
     check_loss_is_mean,
     check_recipe,
 )
-from tauflow.training.distributed import DistributedContext
 from tauflow.training.lr_schedule import LRSchedule
 from tauflow.training.optim import make_optimizer
+from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import Recipe, check_field_name
 
 from .run_data import RunData

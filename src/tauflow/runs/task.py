@@ -21,9 +21,9 @@ from tauflow.predict import Predictor
 from tauflow.training.callbacks import AnyCallback
 from tauflow.training.class_weights import compute_class_weights
 from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE, disable_validation
-from tauflow.training.distributed import DistributedContext
 from tauflow.training.loggers import log_to
 from tauflow.training.metric_choice import get_positive_class
+from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import Recipe
 
 from .baseline_comparison import TestScores, score_test_split

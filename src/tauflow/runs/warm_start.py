@@ -6,13 +6,13 @@ from pathlib import Path
 
 import torch
 
+from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.json_io import parse_json
-from tauflow._internal.tensor_file import write_atomically
 from tauflow.data.card import TaskData
 from tauflow.errors import CheckpointError
 from tauflow.models.spec import build_model
 from tauflow.training.checkpoint import read_checkpoint
-from tauflow.training.distributed import DistributedContext
+from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import LENGTH_DEPENDENT_SCHEDULES
 from tauflow.training.run_directory import compute_fingerprint, lock_run_directory
 

@@ -2,10 +2,11 @@
 
 from .callbacks import Callback, Training
 from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from .evaluation_loop import evaluate
 from .loggers import log_to
 from .loop import train
 from .losses import LOSSES
-from .metrics import METRICS, evaluate
+from .metrics import METRICS
 from .optim import attach_constraints, clip_gradients, make_optimizer, packed_parts
 from .recipe import Recipe
 from .result import TrainingResult

@@ -8,7 +8,7 @@ from torch import nn
 
 from tauflow.errors import ArgumentError, DtypeError
 
-from .distributed import DistributedContext
+from .process_group import DistributedContext
 from .recipe import Recipe
 from .trainer import preserve_rng_state
 

@@ -31,11 +31,11 @@ from .best_weights import BestWeights
 from .callbacks import AnyCallback, CallbackList
 from .checkpoint import Checkpoint, check_numbers
 from .curriculum import get_stage_length
-from .distributed import DistributedContext
+from .evaluation_loop import evaluate_all
 from .loss_warnings import warn_loss_increase
 from .metric_choice import choose_task_metrics, score_shown_metrics
-from .metrics import evaluate_all
 from .model_options import collect_model_options
+from .process_group import DistributedContext
 from .progress import progress_bar
 from .recipe import Recipe
 from .resolve_metric import AnyScore

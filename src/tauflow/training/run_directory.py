@@ -9,14 +9,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from tauflow._internal.atomic_write import PARTIAL_SUFFIX, add_path_to_errors, write_atomically
 from tauflow._internal.json_io import parse_json
 from tauflow._internal.locks import lock_folder
-from tauflow._internal.tensor_file import (
-    PARTIAL_SUFFIX,
-    add_path_to_errors,
-    hash_tensors,
-    write_atomically,
-)
+from tauflow._internal.tensor_file import hash_tensors
 from tauflow.batch import SequenceBatch
 from tauflow.errors import CheckpointError
 

@@ -15,12 +15,12 @@ from tauflow.errors import DataError, NonFiniteError
 
 from .best_weights import BestWeights
 from .curriculum import get_stage_length, is_stage_start, truncate
+from .data_parallel import compute_distributed_loss, wrap_data_parallel
 from .denormals import flush_denormals
-from .distributed import DistributedContext
-from .distributed_loss import compute_distributed_loss, wrap_distributed_loss
+from .evaluation_loop import can_trim_padding
 from .lr_schedule import LRSchedule
-from .metrics import can_trim_padding
 from .optim import attach_constraints, clip_gradients, l2_penalty, make_optimizer, packed_parts
+from .process_group import DistributedContext
 from .recipe import Recipe
 from .score import Score
 from .time_scale_checks import describe_longest_dt
@@ -58,7 +58,7 @@ class Trainer:
         self.target_device, self.device = device, device or data.x.device
         self.trims_padding = can_trim_padding(model)
         self.allows_multiple_labels = loss.allows_multiple_labels
-        self.loss = wrap_distributed_loss(model, loss, ranks)
+        self.loss = wrap_data_parallel(model, loss, ranks)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.packed_row_counts = packed_parts(model)
         self.averaged: AveragedModel | None = None

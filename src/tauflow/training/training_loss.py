@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError
 
-from .metrics import predict
+from .evaluation_loop import predict
 from .score import Score
 
 

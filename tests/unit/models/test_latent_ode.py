@@ -11,7 +11,7 @@ from latent_examples import array, call, irregular_batch, model
 from tauflow import SequenceBatch
 from tauflow.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
 from tauflow.models import RNNVAE, LatentODE, kl_coefficient
-from tauflow.training.metrics import evaluate
+from tauflow.training.evaluation_loop import evaluate
 
 pytest.importorskip("torchode", reason="the adaptive solvers need the extra 'ode'")
 

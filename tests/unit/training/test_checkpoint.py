@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from tauflow._internal import tensor_file
+from tauflow._internal.atomic_write import add_path_to_errors
 from tauflow.errors import CheckpointError
 from tauflow.training import Checkpoint, checkpoint, read_checkpoint, write_checkpoint
 
@@ -148,7 +149,7 @@ def test_a_write_that_fails_leaves_the_old_file(path, monkeypatch, call):
 
 def test_an_error_of_writing_says_which_file(tmp_path):
     def write(*names):
-        with tensor_file.add_path_to_errors(tmp_path / "log"):
+        with add_path_to_errors(tmp_path / "log"):
             raise OSError(errno.EFBIG, "File too large", *names)
 
     with pytest.raises(OSError, match=r"File too large: '.*log'"):

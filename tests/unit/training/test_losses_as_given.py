@@ -13,8 +13,8 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, CheckpointError
 from tauflow.training import Recipe, Score, evaluate, train
 from tauflow.training.argument_checks import Objectives, check_loss_is_mean
-from tauflow.training.distributed import DistributedContext
 from tauflow.training.losses import LOSSES
+from tauflow.training.process_group import DistributedContext
 from tauflow.training.resolve_metric import resolve_metric
 
 RECIPE = Recipe(lr=0.02, epochs=2, batch_size=8)

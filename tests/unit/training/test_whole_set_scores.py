@@ -13,7 +13,7 @@ from torch import nn
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.training import METRICS, Recipe, Score, evaluate, train
-from tauflow.training.metrics import evaluate_all
+from tauflow.training.evaluation_loop import evaluate_all
 
 SKLEARN = {
     "auroc": sk.roc_auc_score,

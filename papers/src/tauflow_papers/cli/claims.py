@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.tensor_file import write_atomically
 from tauflow.cli.output import print_line, print_table, print_wrapped
 from tauflow_papers.claims.claim import PAPERS, VERDICTS, judge_claims, load_claims
 from tauflow_papers.claims.page import HEADERS, count_verdict, make_cells, make_page

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tauflow._internal.tensor_file import write_atomically
+from tauflow._internal.atomic_write import write_atomically
 
 from .catalog import FIGURES
 from .paper_figure import PaperFigure

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.sanitize import format_markdown_table as markdown_rows
-from tauflow._internal.tensor_file import write_atomically
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.plotting.palette import VERMILION, report_style
 from tauflow.runs.worker_pool import connect_workers, describe_worker_failure

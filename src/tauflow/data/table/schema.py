@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.checks import find_type_mismatch
 from tauflow._internal.json_io import parse_json, to_lists, to_tuples
-from tauflow._internal.tensor_file import write_atomically
 from tauflow.batch import SequenceBatch
 from tauflow.data.imputation import IMPUTE_STRATEGIES
 from tauflow.data.scaler import StandardScaler

@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.sanitize import replace_control_characters
-from tauflow._internal.tensor_file import write_atomically
 from tauflow.runs.results import RunRecord
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tauflow.models.spec import build_model
 from tauflow.runs.job import Job
 from tauflow.training.checkpoint import read_checkpoint, read_tensors
 from tauflow.training.eval_mode import evaluation_mode
-from tauflow.training.metrics import predict
+from tauflow.training.evaluation_loop import predict
 
 _NUM_RANKED_SEQUENCES = 64
 """How many test sequences say which features are predicted worst."""

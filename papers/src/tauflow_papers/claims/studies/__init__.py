@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.registry import Registry
-from tauflow._internal.tensor_file import write_atomically
 from tauflow.runs.results import describe_machine, get_versions
 from tauflow_papers.claims.stored import STUDIES_FOLDER
 

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.json_io import parse_json
-from tauflow._internal.tensor_file import write_atomically
 from tauflow.data.registry import DATASETS, is_available
 from tauflow.errors import DataError
 from tauflow.runs.baselines import score_baselines, score_next_step_baselines

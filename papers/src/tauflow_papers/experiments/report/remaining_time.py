@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.json_io import parse_json
 from tauflow._internal.locks import lock_folder
-from tauflow._internal.tensor_file import write_atomically
 from tauflow.data.registry import DATASETS, is_available
 from tauflow.errors import DataError, TauflowError
 from tauflow.runs import results

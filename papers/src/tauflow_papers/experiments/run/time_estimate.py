@@ -16,7 +16,7 @@ from tauflow.models import AbstractWholeModel, SequenceModel
 from tauflow.runs import results
 from tauflow.runs.job import Job, format_utc_now, load_dataset, train_job, with_epochs
 from tauflow.training.curriculum import truncate
-from tauflow.training.metrics import evaluate_all
+from tauflow.training.evaluation_loop import evaluate_all
 from tauflow.training.recipe import Recipe
 from tauflow_papers.experiments.spec.experiment import Experiment, Row
 

@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError, DistributedError
 
-from .distributed import DistributedContext
+from .process_group import DistributedContext
 from .score import NoValidEntriesError, Score
 from .training_loss import compute_training_loss
 
@@ -48,7 +48,7 @@ class DistributedLoss(nn.Module):
         return torch.stack(zeros).sum(), 0.0
 
 
-def wrap_distributed_loss(model: nn.Module, score: Score, context: DistributedContext) -> nn.Module:
+def wrap_data_parallel(model: nn.Module, score: Score, context: DistributedContext) -> nn.Module:
     """Return what computes the loss of a share, and averages its gradients over all processes."""
     loss = DistributedLoss(model, score, context)
     if not context.is_distributed:
@@ -74,7 +74,7 @@ def compute_distributed_loss(
     they count together.
 
     Args:
-        shared: from :func:`wrap_distributed_loss`.
+        shared: from :func:`wrap_data_parallel`.
         batch: this process's share.
         context: the processes.
         counts: whether the share counts.

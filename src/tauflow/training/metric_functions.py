@@ -1,7 +1,8 @@
-"""Scores of all predictions together: areas, F1, balanced accuracy, R2 and root mean squares.
+"""The functions behind the metrics.
 
-Each takes weights of the N entries, (N,), or several weightings of them at once, (R, N), and
-returns a number, or (R,): resampling the entries is a matter of weights.
+Accuracy and the Brier score give a value per entry. The others are of all N predictions together.
+They take weights of the entries, (N,), or several weightings at once, (R, N), and return a number,
+or (R,): resampling the entries is a matter of weights.
 """
 
 import math
@@ -17,6 +18,37 @@ from tauflow.errors import DataError
 _NUM_BINS = 10
 DatasetMetric = Callable[..., Tensor]
 """Maps predictions (N, O), targets, and weights that may be left out, to a score."""
+
+
+def score_class_accuracy(prediction: Tensor, y: Tensor) -> Tensor:
+    """Return 1 where the largest logit is that of the true class, else 0; NaN if a logit is."""
+    right = (prediction.argmax(-1) == y).to(prediction.dtype)
+    return right.masked_fill(prediction.isnan().any(-1), math.nan)
+
+
+def score_binary_accuracy(prediction: Tensor, y: Tensor) -> Tensor:
+    """Return 1 where the logit is on the side of zero that the target, 0 or 1, says, else 0.
+
+    Where the logit is NaN, so is the result.
+    """
+    right = ((prediction > 0) == (y.view_as(prediction) > 0.5)).to(prediction.dtype)
+    return right.masked_fill(prediction.isnan(), math.nan)
+
+
+def score_brier(prediction: Tensor, y: Tensor) -> Tensor:
+    """Return the squared error of the probabilities of all classes; of two, that of either.
+
+    Its mean is :func:`sklearn.metrics.brier_score_loss`.
+    """
+    classes = prediction.shape[-1]
+    truth = F.one_hot(y.long().clamp(max=classes - 1), classes).to(prediction.dtype)
+    error = (prediction.softmax(-1) - truth).square().sum(-1)
+    return error / 2 if classes == 2 else error
+
+
+def score_binary_brier(prediction: Tensor, y: Tensor) -> Tensor:
+    """Return the squared error of the probability that a single logit stands for."""
+    return (prediction.sigmoid() - y.view_as(prediction).to(prediction.dtype)).square()
 
 
 def area_under_roc(logit: Tensor, positive: Tensor, weight: Tensor | None = None) -> Tensor:
