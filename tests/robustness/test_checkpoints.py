@@ -82,7 +82,9 @@ def test_absurd_descriptions_of_a_run(part, tries, run, tmp_path):
         (tmp_path / "run.json").write_bytes(
             damaged if rng.randrange(2) else mutate_bytes(run["run.json"], rng)
         )
-        survives(lambda: RunDirectory(tmp_path, whole).resume(), f"run folder, seed {seed}")
+        survives(
+            lambda: RunDirectory(tmp_path, whole).read_last_checkpoint(), f"run folder, seed {seed}"
+        )
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -18,13 +18,14 @@ from tauflow.version import VERSION
 
 from . import c_templates as templates
 from .c_check import SAMPLE_COUNT, check_compiled_parity, find_compiler
+from .export_checks import Model
+from .exportable_model import ExportedStep
 from .folders import check_folder_path, create_folder
 from .io_schema import IOSchema, resolve_names
 from .metadata import check_metadata_path, make_metadata, read_metadata
 from .onnx_files import OPSET, ExportResult, get_axes, make_exported
 from .onnx_graph import make_onnx_runner, require_all, to_onnx_graph
 from .parity import TOLERANCES, check_parity, run_model, sample_inputs
-from .program import ExportedStep, Model
 from .torch_program import export_step
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")

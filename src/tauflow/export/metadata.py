@@ -12,9 +12,9 @@ from tauflow.cells import AbstractCell
 from tauflow.errors import ArgumentError, ExportError, ShapeError
 from tauflow.version import VERSION
 
+from .exportable_model import ExportableModel
 from .files import get_file_config
 from .io_schema import IOSchema
-from .program import ExportableModel
 
 FORMAT = "tauflow-export"
 FORMAT_VERSION = 1

@@ -12,11 +12,12 @@ from tauflow._internal.atomic_write import atomic_write_many
 from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.errors import ArgumentError, DataNotFoundError
 
+from .export_checks import Model
+from .exportable_model import ExportableModel, ExportedSequence, ExportedStep
 from .io_schema import IOSchema
 from .metadata import check_metadata_path, make_metadata
 from .onnx_graph import make_onnx_runner, require_all, to_onnx_graph
 from .parity import Parity, check_parity
-from .program import ExportableModel, ExportedSequence, ExportedStep, Model
 from .torch_program import export_sequence, export_step
 
 MODES = ("sequence", "step")

@@ -13,7 +13,7 @@ from tauflow.errors import ExportError
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.inputs import first_sample
 
-from .program import ExportableModel, ExportedStep
+from .exportable_model import ExportableModel, ExportedStep
 
 NamedInputs = dict[str, Tensor]
 RunExported = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]

@@ -9,11 +9,12 @@ import torch
 
 from tauflow._internal.checks import check_one_of
 
+from .export_checks import Model
+from .exportable_model import ExportedSequence, ExportedStep
 from .io_schema import IOSchema
 from .metadata import make_metadata
 from .onnx_files import MODES, ExportResult, check_output_path, make_exported, write_with_metadata
 from .parity import check_parity
-from .program import ExportedSequence, ExportedStep, Model
 from .torch_program import export_sequence, export_step
 
 

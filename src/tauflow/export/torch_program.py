@@ -8,7 +8,14 @@ from torch.export import Dim, ExportedProgram
 
 from tauflow.errors import ArgumentError, ExportError
 
-from .program import _TRACE_SIZES, INPUTS, ExportableModel, ExportedSequence, ExportedStep, Model
+from .export_checks import Model
+from .exportable_model import (
+    _TRACE_SIZES,
+    INPUTS,
+    ExportableModel,
+    ExportedSequence,
+    ExportedStep,
+)
 
 
 def export_sequence(

@@ -1,6 +1,6 @@
 """Fused twins of some cells, and the rule that picks one."""
 
-from .engine.program import KernelCall, KernelSpec
+from .engine.kernel_spec import KernelCall, KernelSpec
 from .engine.workspace import release_memory
 from .select import BACKENDS, KERNELS, get_kernels, select_kernel
 from .streaming import StepEngine, make_step_engine

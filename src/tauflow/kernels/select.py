@@ -36,7 +36,7 @@ from .cfc.kernel import (
     run_wired_cfc,
 )
 from .ct_gru.kernel import ct_gru_unsupported_reason, run_ct_gru
-from .engine.program import KernelCall, KernelFunction, KernelSpec
+from .engine.kernel_spec import KernelCall, KernelFunction, KernelSpec
 from .engine.requirements import is_builtin_cell, require_unmodified, validate_call
 from .generated.kernel import (
     generated_unsupported_reason,

@@ -23,7 +23,7 @@ from .cpu.binding import (
     parallel_for,
 )
 from .engine.autograd import OPERATORS, run_kernel
-from .engine.program import (
+from .engine.kernel_spec import (
     BoolConfigKernel,
     Gradients,
     GradOutputs,

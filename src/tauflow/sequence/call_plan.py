@@ -27,7 +27,7 @@ from tauflow.errors import TauflowError
 from tauflow.kernels import KernelCall, KernelSpec, select_kernel
 from tauflow.kernels.cpu.binding import import_kernels
 from tauflow.kernels.engine.autograd import run_kernel
-from tauflow.kernels.engine.program import KernelFunction, SequenceKernel
+from tauflow.kernels.engine.kernel_spec import KernelFunction, SequenceKernel
 from tauflow.kernels.engine.requirements import is_builtin_cell
 from tauflow.kernels.engine.torch_state import is_followed
 from tauflow.kernels.select import select_for_signature

@@ -13,7 +13,7 @@ from tauflow.cells.contract import call_readout, check_next_state
 from tauflow.cells.split_step import split_step
 from tauflow.errors import ArgumentError
 from tauflow.kernels import KernelCall, select_kernel
-from tauflow.kernels.engine.program import is_under_transform
+from tauflow.kernels.engine.kernel_spec import is_under_transform
 from tauflow.kernels.engine.requirements import (
     check_builtin_call,
     is_builtin_cell,

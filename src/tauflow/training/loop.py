@@ -175,7 +175,7 @@ def train(
         run = Trainer(*what, selection=selection, ranks=ranks, device=to)
         run.loss_module = loss if isinstance(loss, nn.Module) else None
         if directory is not None:
-            _open_run_directory(directory, run, resume=resume)
+            _resume_or_claim(directory, run, resume=resume)
         try:
             _train_epochs(run, splits, measures, directory, progress, told)
         finally:
@@ -346,13 +346,13 @@ def _restore_scalar_dtypes(optimizer: torch.optim.Optimizer, saved: Mapping[int,
                 state[name] = value.to(state[name].device, copy=True)
 
 
-def _open_run_directory(directory: RunDirectory, run: Trainer, *, resume: bool) -> None:
+def _resume_or_claim(directory: RunDirectory, run: Trainer, *, resume: bool) -> None:
     """Claim the directory, or take over the state of the run in it; the first process reads it."""
     ranks, selection = run.ranks, run.selection
     if not resume:
-        ranks.on_rank_zero(directory.start)
+        ranks.on_rank_zero(directory.claim)
         return
-    saved = ranks.on_rank_zero(directory.resume)
+    saved = ranks.on_rank_zero(directory.read_last_checkpoint)
     if saved is None:
         return
     try:

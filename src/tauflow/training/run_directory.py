@@ -45,8 +45,7 @@ class RunDirectory:
     ``run.json`` says what the run is, ``log.jsonl`` has one line per epoch, ``last.safetensors`` is
     the checkpoint and ``best.safetensors`` holds the best weights so far. The checkpoint is written
     before the two that follow from it, so that a run killed in between loses nothing:
-    :meth:`resume` brings them up to date. Who writes has :func:`lock_run_directory` the directory
-    before.
+    :meth:`read_last_checkpoint` brings them up to date. Writers hold :func:`lock_run_directory`.
 
     Args:
         path: the directory.
@@ -60,7 +59,7 @@ class RunDirectory:
         self._run, self._log = path / "run.json", path / "log.jsonl"
         self._last, self._best = path / "last.safetensors", path / "best.safetensors"
 
-    def start(self) -> None:
+    def claim(self) -> None:
         """Claim the directory for a new run.
 
         Raises:
@@ -74,8 +73,8 @@ class RunDirectory:
                 )
         self._write_description()
 
-    def resume(self) -> Checkpoint | None:
-        """Return the checkpoint to continue from, or start if the directory holds no run yet.
+    def read_last_checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint to continue from, or claim a directory that holds no run yet.
 
         A run may be given more epochs than it had, and then goes on: nothing else depends on them.
         It may be evaluated in batches of another size, as after one that did not fit in memory.
@@ -84,7 +83,7 @@ class RunDirectory:
             CheckpointError: the directory holds another run, or a damaged one.
         """
         if not self._run.exists():
-            self.start()
+            self.claim()
             return None
         if self._compare_description():
             self._write_description()

@@ -11,10 +11,10 @@ import torch
 import tauflow
 from tauflow.cells.registry import MODELS
 from tauflow.export import to_c
+from tauflow.export.exportable_model import ExportedSequence, ExportedStep
 from tauflow.export.onnx_files import OPSET, get_axes
 from tauflow.export.onnx_graph import make_onnx_runner, to_onnx_graph
 from tauflow.export.parity import check_parity
-from tauflow.export.program import ExportedSequence, ExportedStep
 from tauflow.export.torch_program import export_sequence, export_step
 
 FEW = ("gru-d", "ode-lstm")

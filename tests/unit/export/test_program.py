@@ -5,8 +5,8 @@ import tauflow
 from tauflow.cells import GNODECell, LTCCell
 from tauflow.errors import ArgumentError, ExportError
 from tauflow.export import program, program_step
+from tauflow.export.exportable_model import ExportedSequence, ExportedStep
 from tauflow.export.parity import check_parity, max_relative_difference
-from tauflow.export.program import ExportedSequence, ExportedStep
 from tauflow.export.torch_program import export_sequence, export_step
 from tauflow.models import SequenceModel, Transformer
 

@@ -13,8 +13,8 @@ import tauflow
 from tauflow.errors import ExportError
 from tauflow.export import IOSchema, to_c, to_onnx, to_program
 from tauflow.export.c_check import find_compiler
+from tauflow.export.exportable_model import ExportedStep
 from tauflow.export.parity import check_parity
-from tauflow.export.program import ExportedStep
 from tauflow.export.torch_program import export_step
 from tauflow.models import SequenceModel
 

@@ -26,7 +26,7 @@ from tauflow.kernels.engine.activations import (
     find_activation_code,
     has_slope_from_value,
 )
-from tauflow.kernels.engine.program import OperatorKernel
+from tauflow.kernels.engine.kernel_spec import OperatorKernel
 
 Array = Any  # numpy arrays of float32, which numba types by itself
 

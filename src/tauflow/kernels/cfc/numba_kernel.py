@@ -19,7 +19,7 @@ from tauflow.kernels.cpu.binding import (
     output_array_or_empty,
     parallel_for,
 )
-from tauflow.kernels.engine.program import (
+from tauflow.kernels.engine.kernel_spec import (
     DT,
     Gradients,
     GradOutputs,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tauflow.cells.cfc_heads import CfCParameters
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
-from tauflow.kernels.engine.program import (
+from tauflow.kernels.engine.kernel_spec import (
     DT,
     Gradients,
     GradOutputs,

@@ -19,7 +19,7 @@ from tauflow.kernels.cpu.binding import (
     parallel_for,
 )
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
-from tauflow.kernels.engine.program import (
+from tauflow.kernels.engine.kernel_spec import (
     DT,
     STATE,
     BoolConfigKernel,

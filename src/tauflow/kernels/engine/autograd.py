@@ -15,7 +15,7 @@ from torch import Tensor
 from tauflow._internal.checks import shape_error
 from tauflow.errors import DtypeError, ShapeError
 
-from .program import (
+from .kernel_spec import (
     DT,
     STATE,
     Gradients,
@@ -39,7 +39,7 @@ def run_kernel(
         kernel: to run.
         config: of the cell.
         mask: (B, T) bool, false where the state is kept, or ``None``.
-        *inputs: see :data:`~tauflow.kernels.engine.program.Inputs`.
+        *inputs: see :data:`~tauflow.kernels.engine.kernel_spec.Inputs`.
     """
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
     if isinstance(kernel, OperatorKernel) and (
@@ -160,7 +160,7 @@ def sequence(
     config: str,
     needs_input_grad: Sequence[bool],
 ) -> list[Tensor]:
-    """Return what a program's :class:`~tauflow.kernels.engine.program.Outputs` hold, in a row.
+    """Return what a program's :class:`~tauflow.kernels.engine.kernel_spec.Outputs` hold, in a row.
 
     Args:
         inputs: of the run.

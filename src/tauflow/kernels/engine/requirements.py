@@ -20,7 +20,7 @@ from tauflow.cells.registry import MODELS
 from tauflow.cells.snapshot import find_modification
 from tauflow.errors import BackendError, DtypeError
 
-from .program import KernelCall, KernelFunction, KernelSpec
+from .kernel_spec import KernelCall, KernelFunction, KernelSpec
 from .torch_state import (
     assume_constant_result,
     has_storage,

@@ -10,7 +10,7 @@ from torch import Tensor
 from tauflow._internal.checks import is_tracing
 from tauflow.cells.split_step import split_step
 from tauflow.kernels.engine.autograd import use_device
-from tauflow.kernels.engine.program import (
+from tauflow.kernels.engine.kernel_spec import (
     STATE,
     Gradients,
     GradOutputs,

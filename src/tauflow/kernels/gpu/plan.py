@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from tauflow.kernels.engine.program import KernelCall
+from tauflow.kernels.engine.kernel_spec import KernelCall
 from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
 from tauflow.kernels.engine.torch_state import assume_constant_result
 

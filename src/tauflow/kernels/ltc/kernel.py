@@ -22,7 +22,7 @@ from tauflow.kernels.cpu.binding import (
     to_numpy,
 )
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
-from tauflow.kernels.engine.program import (
+from tauflow.kernels.engine.kernel_spec import (
     DT,
     STATE,
     Gradients,

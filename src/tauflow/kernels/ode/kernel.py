@@ -17,7 +17,7 @@ from tauflow.kernels.engine.activations import (
     find_activation_code,
     has_slope_from_value,
 )
-from tauflow.kernels.engine.program import (
+from tauflow.kernels.engine.kernel_spec import (
     KernelCall,
     OperatorKernel,
 )

@@ -24,7 +24,7 @@ from tauflow.kernels.engine.activations import (
     find_activation_code,
 )
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
-from tauflow.kernels.engine.program import (
+from tauflow.kernels.engine.kernel_spec import (
     DT,
     Gradients,
     GradOutputs,

@@ -15,7 +15,7 @@ from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract import call_readout, check_next_state
 from tauflow.cells.ltc import LTCCell
 from tauflow.kernels.cpu.binding import import_kernels
-from tauflow.kernels.engine.program import KernelCall
+from tauflow.kernels.engine.kernel_spec import KernelCall
 from tauflow.kernels.engine.requirements import (
     NUMBA,
     check_builtin_call,

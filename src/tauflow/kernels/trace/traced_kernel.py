@@ -33,7 +33,7 @@ from tauflow.kernels.cpu.binding import (
     log_compilation,
     parallel_for,
 )
-from tauflow.kernels.engine.program import (
+from tauflow.kernels.engine.kernel_spec import (
     STATE,
     Gradients,
     GradOutputs,

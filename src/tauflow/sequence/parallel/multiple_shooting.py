@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tauflow.kernels import KernelCall
-from tauflow.kernels.engine.program import is_under_transform
+from tauflow.kernels.engine.kernel_spec import is_under_transform
 from tauflow.sequence.legacy_parametrizations import ComputedParameters
 
 from .adjoint import (

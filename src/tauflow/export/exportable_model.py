@@ -16,51 +16,18 @@ from tauflow.sequence.legacy_parametrizations import (
     recompute_parameters,
     remove_legacy_parametrizations,
 )
-from tauflow.sequence.streaming.parts import find_extra_behaviour, has_active_dropout
 from tauflow.sequence.time_steps import reverse_dt
-from tauflow.solvers import FlowSolver
 
-from .files import find_non_tensor
+from .export_checks import Model, check_exportable, check_exported_state
 from .head_width import compute_head_width
 from .scaling import IOScaling
-from .scan import ScannedCell, SteppedCell
 from .sparse import to_sparse
+from .traced_cell import ScannedCell, SteppedCell
 
-Model = SequenceModule | SequenceModel
 INPUTS = ("x", "dt", "mask", "observed", "h_in")
 """Names of what a program takes, in order; some are left out."""
 _TRACE_SIZES = {"B": 3, "T": 5}
 """Sizes to trace with: none that tracers specialise on."""
-
-
-def unwrap_sequence_module(model: Model) -> SequenceModule:
-    """Return the sequence module of a model.
-
-    Raises:
-        ExportError: it has none, or one that cannot leave Python, and why.
-    """
-    body = model.rnn if isinstance(model, SequenceModel) else model
-    if not isinstance(body, SequenceModule):
-        advice = " Wrap it: tauflow.RNN(cell)." if isinstance(body, AbstractCell) else ""
-        raise ExportError(
-            f"{type(body).__name__} is no sequence module, and only those, with or without a head "
-            f"of tauflow.models.SequenceModel, become programs.{advice}"
-        )
-    if has_active_dropout(model):
-        raise ExportError("a program has no dropout. Call model.eval() first.")
-    for whole in (model, body):
-        if reason := find_extra_behaviour(whole):
-            words = f"{type(whole).__name__} has {reason}, which a program would leave out"
-            raise ExportError(f"{words}. Move it into a part, such as the head.")
-    for part in body.modules():
-        for name, solver in vars(part).items():
-            if isinstance(solver, FlowSolver) and not solver.has_fixed_steps:
-                raise ExportError(
-                    f"{type(part).__name__} solves with {solver.solver!r} ({name}), whose number "
-                    "of steps depends on the data; a program has a fixed one. Build the model with "
-                    "solver='rk4' and enough substeps, and load the same weights."
-                )
-    return body
 
 
 class ExportableModel(nn.Module):
@@ -90,7 +57,7 @@ class ExportableModel(nn.Module):
     ) -> None:
         super().__init__()
         self.is_folded = is_folded
-        cell = unwrap_sequence_module(model).cell
+        cell = check_exportable(model).cell
         if observed and not cell.uses_observed:
             raise missing_features_error("export", cell)
         self.observed = cell.uses_observed if observed is None else observed
@@ -104,17 +71,7 @@ class ExportableModel(nn.Module):
             self.model
         )  # as tracers take no parameter that a hook puts there
         self.model.requires_grad_(False).eval()
-        state = self.model.state_dict()
-        if other := find_non_tensor(state):
-            raise ExportError(
-                f"{type(model).__name__}: {other}. No graph can be made of that: export the "
-                "model before it is quantised, and quantise the graph."
-            )
-        for name, tensor in state.items():
-            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-                raise ExportError(
-                    f"{name} holds a number that is not finite. Train the model again."
-                )
+        check_exported_state(self.model)
         self.scaling = IOScaling(scaling, self.like) if scaling else None
         self.output_size = self._compute_output_size(
             (1, 1) if self.sequence_module.return_sequences else (1,)
@@ -135,7 +92,8 @@ class ExportableModel(nn.Module):
     @property
     def sequence_module(self) -> SequenceModule:
         """The sequence module."""
-        return unwrap_sequence_module(self.model)
+        model = self.model
+        return cast(SequenceModule, model.rnn if isinstance(model, SequenceModel) else model)
 
     @property
     def input_size(self) -> int:

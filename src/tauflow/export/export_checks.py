@@ -1,0 +1,64 @@
+"""Which models can be exported, and why others cannot: adaptive solvers, dropout, hooks."""
+
+from torch import nn
+
+from tauflow.cells import AbstractCell
+from tauflow.errors import ExportError
+from tauflow.models import SequenceModel
+from tauflow.sequence import SequenceModule
+from tauflow.sequence.streaming.parts import find_extra_behaviour, has_active_dropout
+from tauflow.solvers import FlowSolver
+
+from .files import find_non_tensor
+
+Model = SequenceModule | SequenceModel
+
+
+def check_exportable(model: Model) -> SequenceModule:
+    """Return the sequence module of a model that can be exported.
+
+    Raises:
+        ExportError: it has no sequence module, active dropout, behaviour beside that of its parts,
+            or a solver whose number of steps depends on the data.
+    """
+    body = model.rnn if isinstance(model, SequenceModel) else model
+    if not isinstance(body, SequenceModule):
+        advice = " Wrap it: tauflow.RNN(cell)." if isinstance(body, AbstractCell) else ""
+        raise ExportError(
+            f"{type(body).__name__} is no sequence module, and only those, with or without a head "
+            f"of tauflow.models.SequenceModel, become programs.{advice}"
+        )
+    if has_active_dropout(model):
+        raise ExportError("a program has no dropout. Call model.eval() first.")
+    for module in (model, body):
+        if reason := find_extra_behaviour(module):
+            raise ExportError(
+                f"{type(module).__name__} has {reason}, which a program would leave out. Move it "
+                "into a part, such as the head."
+            )
+    for part in body.modules():
+        for name, solver in vars(part).items():
+            if isinstance(solver, FlowSolver) and not solver.has_fixed_steps:
+                raise ExportError(
+                    f"{type(part).__name__} solves with {solver.solver!r} ({name}), whose number "
+                    "of steps depends on the data; a program has a fixed one. Build the model with "
+                    "solver='rk4' and enough substeps, and load the same weights."
+                )
+    return body
+
+
+def check_exported_state(model: nn.Module) -> None:
+    """Refuse a state dict with something else than tensors, or with numbers that are not finite.
+
+    Raises:
+        ExportError: it has one, and what to do.
+    """
+    state = model.state_dict()
+    if other := find_non_tensor(state):
+        raise ExportError(
+            f"{type(model).__name__}: {other}. No graph can be made of that: export the model "
+            "before it is quantised, and quantise the graph."
+        )
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ExportError(f"{name} holds a number that is not finite. Train the model again.")
