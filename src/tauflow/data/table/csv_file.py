@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -12,7 +13,8 @@ from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError
 
-from .csv_pandas import find_row_lines, read_typed_columns
+from .categorical import Column
+from .csv_pandas import find_row_lines, has_few_integers, is_exact, read_typed_columns
 from .file_content import (
     MAX_LINE_BYTES,
     InMemoryFile,
@@ -21,8 +23,8 @@ from .file_content import (
     read_content,
     read_line,
 )
-from .from_frame import check_unique, strip_texts
-from .table import MAX_SHOWN_LENGTH, Table
+from .from_frame import MANY_COLUMNS, check_unique, strip_texts
+from .table import MAX_SHOWN_LENGTH, MISSING_TEXTS, Table
 
 _NAMED_DELIMITERS = {"\\t": "\t", "tab": "\t"}
 _UTF8_BOM = b"\xef\xbb\xbf"  # with which UTF-8 may begin
@@ -72,7 +74,8 @@ def read_csv_table(
         start = len(_UTF8_BOM) if stream.read(len(_UTF8_BOM)) == _UTF8_BOM else 0
         header, number = _read_header(stream, start, delimiter)
         start = stream.tell()
-        rows = find_row_lines(stream, len(header), delimiter)
+        is_wide = len(header) > MANY_COLUMNS  # of which a frame of pandas takes seconds to make
+        rows = None if is_wide else find_row_lines(stream, len(header), delimiter)
         if rows is not None and any(header):
             _check_header(path, header, delimiter)
             # Where commas are both, those in quotation may be neither: cells are needed as written.
@@ -95,9 +98,18 @@ def read_csv_table(
                 typed = dict(zip(header, columns, strict=True))
                 return Table(str(path), typed, rows, original_text=written, untyped=True)
         stream.seek(0)
-        return _read_with_csv_module(
-            path, read_content(path, stream).removeprefix(_UTF8_BOM), delimiter
-        )
+        content = read_content(path, stream).removeprefix(_UTF8_BOM)
+    table, cells = _read_with_csv_module(path, content, delimiter)
+    absent = MISSING_TEXTS.union(na_values)
+
+    def parse(name: str, texts: Sequence[str]) -> Column:
+        known = [None if one in absent else one for one in texts]
+        if name in names or decimal != ".":  # decimal commas are read later, in columns of text
+            return strip_texts(known)
+        found = _parse_numbers(known)
+        return strip_texts(known) if name in labels and has_few_integers(found) else found
+
+    return replace(table, columns={name: parse(name, texts) for name, texts in cells})
 
 
 def _read_header(stream: IO[bytes], start: int, delimiter: str) -> tuple[list[str], int]:
@@ -117,8 +129,27 @@ def _parse_line(line: bytes, delimiter: str) -> list[str]:
     return [cell.strip() for cell in cells]
 
 
-def _read_with_csv_module(path: Path | InMemoryFile, content: bytes, delimiter: str) -> Table:
-    """Read a file of text cells, and refuse what is no table, by row."""
+def _parse_numbers(cells: Sequence[str | None]) -> Column:
+    """Return cells as numbers, NaN for ``None``, if double precision holds all their digits."""
+    text = "".join(cell for cell in cells if cell is not None)
+    if "_" in text or not text.isascii():  # which Python reads as parts of numbers
+        return strip_texts(cells)
+    try:
+        if None not in cells and not any(sign in text for sign in ".eE"):
+            return np.array(cells, np.int64)
+    except (OverflowError, ValueError):
+        pass
+    try:
+        numbers = np.array(["nan" if one is None else one for one in cells], np.float64)
+    except ValueError:
+        return strip_texts(cells)
+    return numbers if is_exact(numbers) else strip_texts(cells)
+
+
+def _read_with_csv_module(
+    path: Path | InMemoryFile, content: bytes, delimiter: str
+) -> tuple[Table, Iterator[tuple[str, Sequence[str]]]]:
+    """Return a table without columns, and the name and cells of each; refuse what is no table."""
     try:
         lines = list(io.StringIO(content.decode(), newline=""))
     except UnicodeDecodeError as error:
@@ -144,12 +175,15 @@ def _read_with_csv_module(path: Path | InMemoryFile, content: bytes, delimiter: 
                 "quotation marks."
             )
         _check_quotes(path, number, lines[firsts[number - 1] : firsts[number]], header, delimiter)
-    cells = [row for _, row in filled[1:]]
-    columns = {
-        name: strip_texts([row[place] for row in cells]) for place, name in enumerate(header)
-    }
     numbers = np.array([number for number, _ in filled[1:]], np.int64)
-    return Table(str(path), columns, numbers, untyped=True)
+
+    def written(row: int, column: str) -> str:
+        number = int(numbers[row])
+        cells = next(csv.reader(lines[firsts[number - 1] : firsts[number]], delimiter=delimiter))
+        return cells[header.index(column)].strip()
+
+    cells = zip(header, zip(*(row for _, row in filled[1:]), strict=True), strict=True)
+    return Table(str(path), {}, numbers, original_text=written, untyped=True), cells
 
 
 def _parse_rows(

@@ -150,7 +150,7 @@ def read_typed_columns(
     try:
         found = parsed(text, range(width))
         again = {place for place, column in found.items() if column is None}
-        again |= {place for place in labels if _has_few_integers(found[place])}
+        again |= {place for place in labels if has_few_integers(found[place])}
         found |= parsed(again, sorted(again)) if again - set(text) else {}
     except (ValueError, OverflowError):
         return None
@@ -244,10 +244,10 @@ class _ColumnBuilder:
         assert isinstance(cells, np.ndarray)
         wider = np.promote_types(self.values.dtype, cells.dtype)
         if wider != self.values.dtype:
-            self.is_certain = _is_exact(self.values[: self.count])
+            self.is_certain = is_exact(self.values[: self.count])
             self.values = self.values.astype(wider)
         if wider.kind == "f":
-            self.is_certain &= _is_exact(cells)
+            self.is_certain &= is_exact(cells)
         self.values[self.count : self.count + len(cells)] = cells
         self.count += len(cells)
 
@@ -258,7 +258,7 @@ class _ColumnBuilder:
         return self.values if self.places is None else Categorical(list(self.places), self.values)
 
 
-def _has_few_integers(cells: Column | None) -> bool:
+def has_few_integers(cells: Column | None) -> bool:
     """Whether cells were read as whole numbers, few of which differ; some may be missing."""
     if cells is None or isinstance(cells, Categorical):
         return False
@@ -266,7 +266,7 @@ def _has_few_integers(cells: Column | None) -> bool:
     return len(different) <= MAX_INTEGER_CLASSES and bool((different % 1 == 0).all())
 
 
-def _is_exact(numbers: NDArray[Any]) -> bool:
+def is_exact(numbers: NDArray[Any]) -> bool:
     """Whether double precision holds all digits that numbers may have had."""
     return not (np.abs(numbers) >= MAX_EXACT_INTEGER).any()
 

@@ -15,7 +15,7 @@ from tauflow.errors import ArgumentError, DataError
 from .categorical import Categorical, Column
 from .table import MAX_SHOWN_LENGTH, Table
 
-_MANY_COLUMNS = 1000
+MANY_COLUMNS = 1000
 """With more columns, those of numbers are taken out of a frame of pandas together."""
 
 
@@ -42,7 +42,7 @@ def table_from_frame(table: Any) -> Table:
     check_unique("the table", [str(name) for name in names])
     columns: dict[str, Column] = {}
     marked, numbers = set(categorical), {}
-    if hasattr(table, "dtypes") and len(names) > _MANY_COLUMNS:
+    if hasattr(table, "dtypes") and len(names) > MANY_COLUMNS:
         numbers = select_number_columns(table)
     for name in names:
         values = numbers[name] if name in numbers else table[name]
