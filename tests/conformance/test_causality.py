@@ -14,7 +14,7 @@ from tauflow.models.registry import get_model_info
 STEP = 3
 """From here on everything is changed."""
 STEPPED = [name for name in whole_models.NAMES if not whole_models.answers_once(name)]
-AHEAD = [name for name in STEPPED if whole_models.kind(name).reads_ahead]
+AHEAD = [name for name in STEPPED if not whole_models.kind(name).is_causal]
 
 
 def with_another_future(
@@ -59,8 +59,8 @@ def test_no_cell_sees_the_future(name):
 
 @pytest.mark.parametrize("name", ["ltc", "gru"])
 def test_a_cell_run_both_ways_looks_ahead(name):
-    assert get_model_info(name).looks_ahead({"bidirectional": True})
-    assert not get_model_info(name).looks_ahead({})
+    assert not get_model_info(name).is_causal({"bidirectional": True})
+    assert get_model_info(name).is_causal({})
     rnn = variants.model(name, bidirectional=True)
     y, changed = with_another_future(rnn, observed=False)
     assert (changed[:, :STEP] - y[:, :STEP]).abs().amax(dim=(1, 2)).min() > 1e-6
@@ -80,7 +80,7 @@ def test_a_marked_model_feels_the_future(name):
 
 def test_no_model_goes_untested():
     """One that is not marked has an output for every step, which is tested above."""
-    unmarked = [name for name in WHOLE_MODELS if not get_model_info(name).looks_ahead({})]
+    unmarked = [name for name in WHOLE_MODELS if get_model_info(name).is_causal({})]
     assert set(unmarked) <= {name for name in STEPPED if name not in AHEAD}
     assert set(MODELS) <= set(variants.NAMES)
-    assert not any(get_model_info(name).looks_ahead({}) for name in MODELS)
+    assert all(get_model_info(name).is_causal({}) for name in MODELS)

@@ -16,7 +16,7 @@ from tauflow.sequence.inputs import SequenceInputs, infer_observed
 def unwrap_sequence_module(where: str, model: Any) -> Any:
     """Return the sequence module of a model around one, and anything else as it is.
 
-    Whole models (:class:`tauflow.models.AbstractWholeModel`) are known by their ``reads_ahead``, as
+    Whole models (:class:`tauflow.models.AbstractWholeModel`) are known by their ``is_causal``, as
     this folder does not import theirs. One that makes its answer of a sequence module, sample by
     sample, is a model around it, such as a convolutional one.
 
@@ -30,12 +30,12 @@ def unwrap_sequence_module(where: str, model: Any) -> Any:
     """
     if isinstance(model, AbstractCell | SequenceModule):
         return model
-    body, ahead = getattr(model, "rnn", None), getattr(model, "reads_ahead", None)
-    if isinstance(body, SequenceModule) and not ahead:
+    body, is_causal = getattr(model, "rnn", None), getattr(model, "is_causal", None)
+    if isinstance(body, SequenceModule) and is_causal is not False:
         return body
-    if ahead is not None:
+    if is_causal is not None:
         raise _no_recurrent_state_error(where, model, body)
-    return unwrap_sequence_module(where, body) if hasattr(body, "reads_ahead") else model
+    return unwrap_sequence_module(where, body) if hasattr(body, "is_causal") else model
 
 
 def _no_recurrent_state_error(where: str, whole: object, inner: object) -> ArgumentError:

@@ -11,7 +11,7 @@ import typer
 from .latex_to_text import latex_to_text
 
 _CAUSAL = "Causal: its output depends only on the current and earlier samples."
-_NON_CAUSAL = "Looks ahead: its output depends on later samples too."
+_NON_CAUSAL = "Non-causal: its output depends on later samples too."
 _MATH = re.compile(r"^\.\. math::\s*\n((?:[ ]+.*\n?|\n)*)", re.MULTILINE)
 # A line that is not put together with the one before: of arguments, lists, and sources.
 _ITEM = re.compile(r"\s+\w[\w, ]*: |\s*[-*] |[A-Z][\w ]{0,30}:( |$)")
@@ -31,13 +31,13 @@ def print_model_info(model: str) -> None:
 
     from .output import get_line_width, print_line, print_table, print_wrapped
 
-    source, ahead = get_model_entry(model), get_model_info(model).looks_ahead({})
+    source, is_causal = get_model_entry(model), get_model_info(model).is_causal({})
     own = source.cell if isinstance(source, ModelEntry) else source.model
     width = get_line_width() or 80
     print_wrapped(f"{source.title} ({model}): {source.paper or 'in no paper'}\n", width=width)
     for indent, text in _iter_paragraphs(inspect.getdoc(own) or ""):
         print_wrapped(text, indent, f"{indent}    " if indent else "", width)
-    print_wrapped(_NON_CAUSAL if ahead else _CAUSAL, width=width)
+    print_wrapped(_CAUSAL if is_causal else _NON_CAUSAL, width=width)
     rows = list(_list_options(own, source.options))
     if rows:
         print_line("")

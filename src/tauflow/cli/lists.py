@@ -15,7 +15,6 @@ _INPUTS, _NEURONS = 18, 64
 _ABBREVIATIONS = {
     "missing features": "missing",
     "one output per sequence": "one output",
-    "looks ahead": "ahead",
 }
 _DATA_LEGEND = """\
 by option: an option of the loader decides. A data set that is not on this machine is fetched by \
@@ -23,7 +22,7 @@ by option: an option of the loader decides. A data set that is not on this machi
 _LEGEND = """\
 I: input features. N: neurons, or latent dimensions. takes: with default options; missing: \
 features marked by observed; wiring: in place of N; one output: per sequence, none per step; \
-ahead: outputs depend on later samples too, which is true of no other model.
+non-causal: outputs depend on later samples too, which is true of no other model.
 A cell is built with tauflow.build(name, I, N), a whole model with \
 tauflow.models.WHOLE_MODELS[name].build(I, N); 'tauflow run --model name' trains either."""
 

@@ -52,7 +52,8 @@ class DatasetCard:
             ``folder`` they do as well as ``files``; they have no address to download from.
         vocabulary: number of token ids, for data whose x holds an id per step, (B, T, 1) of
             integers, and is to be embedded; 0 for features.
-        looks_ahead: options of the loader with the value that makes inputs of later samples too.
+        noncausal_options: options of the loader with the value that makes inputs of later samples
+            too.
         notes: what a reader of results must know: known leaks, and where paper and code disagree.
     """
 
@@ -79,7 +80,7 @@ class DatasetCard:
     files: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     repacked: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     vocabulary: int = 0
-    looks_ahead: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    noncausal_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

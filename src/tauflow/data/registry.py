@@ -103,7 +103,7 @@ def has_noncausal_inputs(name: str, options: Mapping[str, Any]) -> bool:
     """
     defaults = {key: p.default for key, p in inspect.signature(_LOADERS[name]).parameters.items()}
     given = {**defaults, **options}
-    return any(given.get(key) == value for key, value in DATASETS[name].looks_ahead.items())
+    return any(given.get(key) == value for key, value in DATASETS[name].noncausal_options.items())
 
 
 def is_available(name: str, root: str | Path | None = None) -> bool:

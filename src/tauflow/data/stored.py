@@ -327,6 +327,10 @@ def _count_sequences(parts: Mapping[str, Any]) -> tuple[int, int, int]:
     return train, valid, test
 
 
+_OLD_FIELDS = {"looks_ahead": "noncausal_options"}
+"""Names of fields in files of older versions."""
+
+
 def card_to_dict(card: DatasetCard) -> dict[str, Any]:
     """Return the fields of a card as JSON gives them back: NumPy's numbers become Python's."""
     facts = {field.name: getattr(card, field.name) for field in fields(card)}
@@ -344,7 +348,8 @@ def _to_json_value(value: object) -> Any:
 def card_from_dict(fields_by_name: Mapping[str, Any]) -> DatasetCard:
     """Return the card that :func:`card_to_dict` described; ``TypeError`` if they describe none."""
     values: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in fields_by_name.items()
+        _OLD_FIELDS.get(k, k): tuple(v) if isinstance(v, list) else v
+        for k, v in fields_by_name.items()
     }
     if wrong := find_type_mismatch(DatasetCard.__init__, values):
         raise TypeError(wrong)

@@ -359,7 +359,9 @@ class AbstractSequenceEstimator(EstimatorParameters):
         # A copy, as a mapping of the caller's own may be changed afterwards.
         self._built = {name: copy_option(getattr(self, name)) for name in self._network_params}
         preparation = self.preparation_
-        options = resolve_options(self.model, self._built["options"], self._fills_gaps)
+        options = resolve_options(
+            self.model, self._built["options"], is_causal=not self._fills_gaps
+        )
         spec = ModelSpec(self.model, self.hidden_size, spread=self._spread, options=options)
         module = build_network(
             set_horizon(spec, lambda: preparation.batch(rows)),

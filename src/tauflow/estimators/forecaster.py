@@ -92,7 +92,7 @@ class SequenceForecaster(AbstractIntervalEstimator):
         check_at_least(1, horizon=self.horizon)
         if self.window is not None:
             check_at_least(2, window=self.window)
-        if get_model_info(self.model).looks_ahead(self.options or {}):
+        if not get_model_info(self.model).is_causal(self.options or {}):
             raise ArgumentError(
                 f"model={self.model!r} with these options reads what it is to forecast. Choose one "
                 "that goes forwards in time only."

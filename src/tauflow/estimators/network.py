@@ -22,13 +22,13 @@ RECIPE_PARAMETERS = ("epochs", "lr", "batch_size", "patience")
 
 
 def resolve_options(
-    model: str, options: Mapping[str, Any] | None, reads_ahead: bool
+    model: str, options: Mapping[str, Any] | None, *, is_causal: bool
 ) -> dict[str, Any]:
-    """Return the options of a model; one that is to read ahead is bidirectional, unless it does."""
-    found = dict(options or {})
-    if reads_ahead and not get_model_info(model).looks_ahead(found):
-        found = {"bidirectional": True, **found}
-    return found
+    """Return the options of a model; one that need not be causal is bidirectional if it can be."""
+    options = dict(options or {})
+    if not is_causal and get_model_info(model).is_causal(options):
+        options = {"bidirectional": True, **options}
+    return options
 
 
 def build_network(

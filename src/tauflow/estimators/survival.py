@@ -94,7 +94,7 @@ class SequenceSurvival(AbstractSequenceEstimator):
         """
         check_one_of(HEADS, head=self.head)
         check_at_least(1, intervals=self.intervals)
-        if get_model_info(self.model).looks_ahead(self.options or {}):
+        if not get_model_info(self.model).is_causal(self.options or {}):
             raise ArgumentError(
                 f"model={self.model!r} with these options reads later samples than those at which "
                 "it predicts. Choose one that goes forwards in time only."

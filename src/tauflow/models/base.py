@@ -27,9 +27,9 @@ class AbstractWholeModel(nn.Module, metaclass=CaptureInitArgs):
     """Whether its input size is (channels, height, width) and not a number."""
     has_per_step_output: ClassVar[bool] = False
     """Whether it can give an output for every step, or only one per sequence."""
-    reads_ahead: ClassVar[bool] = False
-    """Whether what it makes of a sample depends on later ones too. A model that answers once per
-    sequence makes nothing of a sample by itself, and reads ahead."""
+    is_causal: ClassVar[bool] = True
+    """Whether the output at a step depends on the samples up to that step only. A model with one
+    output per sequence has none at a step, and is not causal."""
     has_horizon: ClassVar[bool] = False
     """Whether it looks at times from 0 to its ``horizon``, an option, which is to be that of the
     data."""

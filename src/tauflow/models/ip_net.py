@@ -80,7 +80,7 @@ class IPNet(ConstantBufferMixin, AbstractStatelessModel):
 
     paper: ClassVar[str] = "Shukla & Marlin 2019, Interpolation-prediction networks"
     uses_observed: ClassVar[bool] = True
-    reads_ahead: ClassVar[bool] = True
+    is_causal: ClassVar[bool] = False
     has_horizon: ClassVar[bool] = True
 
     means: Tensor

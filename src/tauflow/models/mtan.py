@@ -58,7 +58,7 @@ class MTAN(AbstractStatelessModel):
 
     paper: ClassVar[str] = "Shukla & Marlin 2021, Multi-time attention networks"
     uses_observed: ClassVar[bool] = True
-    reads_ahead: ClassVar[bool] = True
+    is_causal: ClassVar[bool] = False
     has_horizon: ClassVar[bool] = True
 
     def __init__(

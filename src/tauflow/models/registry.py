@@ -149,8 +149,8 @@ class ModelInfo:
         inputs: ``"features"`` or ``"images"``; ``"observed"``: which features are missing;
             ``"wiring"``: a description of one in place of a number of neurons.
         outputs: ``"every step"``, if not one per sequence only; ``"targets"``: it predicts by
-            itself, and no readout goes on top; ``"ahead"``: what it makes of a sample depends on
-            later ones too.
+            itself, and no readout goes on top; ``"noncausal"``: its outputs depend on later samples
+            too.
         title: name in the papers.
         source: where the model was published.
     """
@@ -162,9 +162,9 @@ class ModelInfo:
     title: str
     source: str
 
-    def looks_ahead(self, options: Mapping[str, Any]) -> bool:
-        """Whether, built with these options, it makes use of later samples than a step's own."""
-        return "ahead" in self.outputs or bool(options.get("bidirectional"))
+    def is_causal(self, options: Mapping[str, Any]) -> bool:
+        """Whether, built with these options, no output depends on later samples than its own."""
+        return "noncausal" not in self.outputs and not options.get("bidirectional")
 
 
 def _true_names(**facts: bool) -> frozenset[str]:
@@ -185,7 +185,7 @@ def _info_from_whole_model(entry: WholeModelEntry) -> ModelInfo:
         features=not kind.takes_images, images=kind.takes_images, observed=kind.uses_observed
     )
     answers = _true_names(
-        every_step=kind.has_per_step_output, targets=kind.has_head, ahead=kind.reads_ahead
+        every_step=kind.has_per_step_output, targets=kind.has_head, noncausal=not kind.is_causal
     )
     return ModelInfo(entry.name, entry.build, reads, answers, entry.title, entry.paper)
 

@@ -59,7 +59,7 @@ class SeFT(AbstractStatelessModel):
 
     paper: ClassVar[str] = "Horn et al. 2020, Set functions for time series"
     uses_observed: ClassVar[bool] = True
-    reads_ahead: ClassVar[bool] = True
+    is_causal: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ def _summarise(
         "missing features": model.uses_observed,
         "wiring": getattr(model, "takes_wiring", False),
         "one output per sequence": "every step" not in answers,
-        "looks ahead": "ahead" in answers,
+        "non-causal": "noncausal" in answers,
     }
     takes = tuple(word for word, holds in words.items() if holds)
     return ModelSummary(entry.name, entry.title, entry.paper, count_parameters(model), takes)

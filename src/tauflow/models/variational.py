@@ -135,7 +135,7 @@ class AbstractLatentModel(AbstractStatelessModel):
     uses_observed: ClassVar[bool] = True
     uses_absolute_times: ClassVar[bool] = False
     has_per_step_output: ClassVar[bool] = True
-    reads_ahead: ClassVar[bool] = True
+    is_causal: ClassVar[bool] = False
     has_head: ClassVar[bool] = True
     encoder: nn.Module
 

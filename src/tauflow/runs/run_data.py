@@ -156,8 +156,8 @@ def _check_causality(spec: ModelSpec, data: TaskData) -> None:
     Raises:
         ArgumentError: the task is next-step prediction, and the model reads whole sequences.
     """
-    ahead = get_model_info(spec.cell).looks_ahead(spec.options)
-    if data.card.forecast and data.card.per_step and ahead:
+    is_causal = get_model_info(spec.cell).is_causal(spec.options)
+    if data.card.forecast and data.card.per_step and not is_causal:
         told = " with bidirectional=true" if spec.options.get("bidirectional") else ""
         raise ArgumentError(
             f"{spec.cell!r}{told} reads a sequence to its end before it answers, and would see the "

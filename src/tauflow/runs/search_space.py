@@ -156,13 +156,13 @@ def check_search_space(
             these data.
         DataError: the data are not finite, or do not suit the loss or the metric.
     """
-    ahead, built = get_model_info(spec.cell).looks_ahead, None
+    is_causal, built = get_model_info(spec.cell).is_causal, None
     for settings in _iter_corner_settings(space, "model."):
         with _name_settings_in_errors(settings):
             model, _ = apply_settings(settings, spec, recipe)
             with torch.random.fork_rng(devices=[]):
                 one = build_model(model, run_data.data.card)
-            if ahead(model.options) and not ahead(spec.options):
+            if is_causal(spec.options) and not is_causal(model.options):
                 read(model)
         built = built or one
     assert built is not None  # without anything to try of the model, it is built as it is

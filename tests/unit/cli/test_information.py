@@ -75,9 +75,9 @@ def test_info_says_that_there_is_no_folder_of_results(call, tmp_path):
     assert "not run" not in said
 
 
-def test_info_says_whether_a_model_looks_ahead(call):
+def test_info_says_whether_a_model_is_causal(call):
     assert "Causal: " in call("info", "transformer").output
-    assert "Looks ahead: " in call("info", "latent-ode-ode").output
+    assert "Non-causal: " in call("info", "latent-ode-ode").output
 
 
 def test_info_says_that_a_model_is_in_no_paper(call, monkeypatch):

@@ -39,8 +39,8 @@ def test_what_they_take():
     assert takes["augmented-lstm"] == ("gaps",)
     assert takes["ltc"] == takes["wired-cfc"] == ("gaps", "wiring")
     assert takes["gru-d"] == ("gaps", "missing features")
-    assert takes["latent-ode-ode"] == ("gaps", "missing features", "looks ahead")
-    assert takes["seft"] == ("gaps", "missing features", "one output per sequence", "looks ahead")
+    assert takes["latent-ode-ode"] == ("gaps", "missing features", "non-causal")
+    assert takes["seft"] == ("gaps", "missing features", "one output per sequence", "non-causal")
     assert takes["convolutional"] == ("images of 3 × 72 × 128", "gaps")
 
 

@@ -98,7 +98,7 @@ def test_what_an_experiment_must_know_is_what_the_built_model_says(name):
         model = built(name)[0]
         assert ("images" in entry.inputs) == isinstance(model.input_size, tuple)
         assert ("targets" in entry.outputs) == model.has_head
-        assert ("ahead" in entry.outputs) == model.reads_ahead
+        assert ("noncausal" in entry.outputs) != model.is_causal
     else:
         model = MODELS[name].build(3, H)
         assert isinstance(entry.build(3, H, return_sequences=False), SequenceModule)

@@ -29,7 +29,7 @@ from tauflow_papers.experiments.report.summary_page import (
     make_summary_page,
     write_results_summary,
 )
-from tauflow_papers.experiments.report.table import format_row_title, looks_ahead
+from tauflow_papers.experiments.report.table import format_row_title, is_causal
 from tauflow_papers.experiments.report.variation_results import (
     describe_variations,
     is_at_search_boundary,
@@ -497,15 +497,15 @@ def test_rows_that_look_ahead_say_so():
     assert all("(looks ahead)" in format_row_title(row) for row in spline)
     assert not any("(looks ahead)" in format_row_title(row) for row in kept)
     by_default = load_experiment("gnode-table-4")  # splines are its data set's default
-    assert all(looks_ahead(row) for row in by_default.rows)
-    by_model = {row.name: looks_ahead(row) for row in load_experiment("cfc-table-5").rows}
-    assert by_model["latent-ode-ode/observed"]
-    assert by_model["seft/observed"]
-    assert not by_model["cfc"]
+    assert not any(is_causal(row) for row in by_default.rows)
+    by_model = {row.name: is_causal(row) for row in load_experiment("cfc-table-5").rows}
+    assert not by_model["latent-ode-ode/observed"]
+    assert not by_model["seft/observed"]
+    assert by_model["cfc"]
     both_ways = TINY.replace('cell = "gru"', 'cell = "gru", bidirectional = true')
     (row, *_) = experiment_from_dict(tomllib.loads(both_ways), "tiny").rows
-    assert looks_ahead(row)
-    assert not looks_ahead(tiny().rows[0])
+    assert not is_causal(row)
+    assert is_causal(tiny().rows[0])
 
 
 def test_the_same_results_give_the_same_bytes_and_need_nothing_else(folder, surveyed):

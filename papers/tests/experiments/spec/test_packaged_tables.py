@@ -10,7 +10,7 @@ from tauflow.models import DRIVING_MODELS, driving_model, get_model_entry
 from tauflow.models.registry import WHOLE_MODELS, get_model_info
 from tauflow.training import LOSSES, METRICS
 from tauflow_papers.experiments import list_experiments, load_experiment, parameter_counts
-from tauflow_papers.experiments.report.table import looks_ahead
+from tauflow_papers.experiments.report.table import is_causal
 from tauflow_papers.experiments.spec.experiment import READY
 
 TABLES = {
@@ -190,7 +190,7 @@ def test_every_causal_network_has_the_same_budget():
     experiment = load_experiment("one-budget")
     networks = {row.model.cell for row in experiment.rows}
     for row in experiment.rows:
-        assert not looks_ahead(row)
+        assert is_causal(row)
         assert row.recipe == experiment.row(f"lstm/{row.part.name}").recipe
         assert [one.recipe.lr for one in row.search] == [0.001, 0.004, 0.016]
         assert (row.model.hidden_size, row.model.options) == (64, {})
@@ -201,6 +201,6 @@ def test_every_causal_network_has_the_same_budget():
         *("gru-d-unmasked", "gru-d-rubanova", "rnn-decay-rubanova", "ode-rnn-rubanova"),
         *("rnn-impute", "hippo-lagt"),
     }
-    causal = {name for name in [*MODELS, *WHOLE_MODELS] if not get_model_info(name).looks_ahead({})}
+    causal = {name for name in [*MODELS, *WHOLE_MODELS] if get_model_info(name).is_causal({})}
     assert networks | variants == causal
     assert not networks & variants

@@ -55,7 +55,7 @@ CHARACTER_TRAJECTORIES = DatasetCard(
         "96683b925e23f3e1c2225787912262edb052e0f9/data/"
     ),
     files=read_checksums("tauflow_papers.datasets.real", "character_trajectories"),
-    looks_ahead={"fill": "spline"},
+    noncausal_options={"fill": "spline"},
     notes=(
         "Features: time 0 to 181, then the velocity of the pen in x and y and the change of its "
         "force, each of these standardised with mean and deviation of the training part; "

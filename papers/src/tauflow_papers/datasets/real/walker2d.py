@@ -54,7 +54,7 @@ WALKER2D = DatasetCard(
         "59f6e01fd4809331f6dd3ddf0f8bf5890c9e71a7/data/walker/"
     ),
     files=read_checksums("tauflow_papers.datasets.real", "walker2d"),
-    looks_ahead={"fill": "spline"},
+    noncausal_options={"fill": "spline"},
     notes=(
         "Each frame is kept with probability 0.9 (the authors' seed 891374, one stream over the "
         "training, validation and test parts); windows of 64 kept frames, 16 apart. Not scaled.",

@@ -49,7 +49,7 @@ class Candidate(NamedTuple):
     def title(self) -> str:
         """What it is called, without its task, and whether it looks ahead."""
         row = self.entry.row
-        return f"{row.title} (looks ahead)" if table.looks_ahead(row) else row.title
+        return row.title if table.is_causal(row) else f"{row.title} (looks ahead)"
 
 
 def rank_candidates(one: TableSummary) -> dict[str, list[Candidate]]:
@@ -115,7 +115,7 @@ def _describe_terms(found: ResultsSummary) -> str:
     """Say on which terms the networks of comparisons met."""
     rows = [row for one in found.comparisons for row in one.experiment.rows if row.model]
     budgets = sorted({max(1, len(row.search)) for row in rows})
-    causal = "networks" if any(map(table.looks_ahead, rows)) else "causal networks"
+    causal = "causal networks" if all(map(table.is_causal, rows)) else "networks"
     if len(budgets) == 1:
         return f"{causal} that had the same budget for choosing settings"
     return (

@@ -135,7 +135,7 @@ def tabulate_tasks(found: ResultsSummary) -> SummaryTable:
     tasks: dict[str, list[tuple[TableSummary, RowSummary]]] = {}
     for one in found.published:
         for entry in one.measured:
-            if not table.looks_ahead(entry.row):
+            if table.is_causal(entry.row):
                 tasks.setdefault(_get_task_name(entry.row), []).append((one, entry))
     rows = [
         _format_best(task, entries) for task, entries in sorted(tasks.items()) if len(entries) > 1

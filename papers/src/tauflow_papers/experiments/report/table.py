@@ -230,17 +230,17 @@ def _format_acceptance(row: Row, ours: float) -> str:
 def format_row_title(row: Row) -> str:
     """Return the row's title with its part, and whether it looks ahead."""
     name = f"{row.title}, {row.part.name}" if row.part.name else row.title
-    return f"{name} (looks ahead)" if looks_ahead(row) else name
+    return name if is_causal(row) else f"{name} (looks ahead)"
 
 
-def looks_ahead(row: Row) -> bool:
-    """Whether a row's inputs, or its network, make use of later samples than a step's own."""
+def is_causal(row: Row) -> bool:
+    """Whether neither a row's inputs nor its network use later samples than a step's own."""
     data, model = row.part.dataset, row.model
     if data in DATASETS and registry.has_noncausal_inputs(data, row.part.options):
-        return True
-    if model is None or not (model.cell in MODELS or model.cell in WHOLE_MODELS):
         return False
-    return get_model_info(model.cell).looks_ahead(model.options)
+    if model is None or not (model.cell in MODELS or model.cell in WHOLE_MODELS):
+        return True
+    return get_model_info(model.cell).is_causal(model.options)
 
 
 def make_lines(grid: Grid) -> list[TableLine]:
@@ -285,4 +285,4 @@ def make_caption(grid: Grid) -> str:
         f"Test {_describe_metrics(grid)}: mean ± standard deviation (runs). "
         f"Our deviation is the {kind}'s (ddof {ddof}). "
         "Δ / σ is our mean minus the published one, in published deviations."
-    ) + f" {LOOKS_AHEAD_NOTE}" * any(map(looks_ahead, grid.experiment.rows))
+    ) + f" {LOOKS_AHEAD_NOTE}" * (not all(map(is_causal, grid.experiment.rows)))
