@@ -50,17 +50,17 @@ def ltc_cases():
     for rows, neurons in ((4, 32), (4, 128), (1, 1024)):
         size = f"B {rows} N {neurons}"
         flags = {"MASKED": True, "SLOPES": True}
-        plan = StepPlan.of(rows, neurons, backward=False).launch_arguments()
+        plan = StepPlan.choose(rows, neurons, backward=False).launch_arguments()
         forward, backward = ltc_loop.ltc_forward, ltc_loop.ltc_backward
         yield f"ltc_forward {size}", forward, {**plan, **flags, "KEEP": True}, ("h", "out"), None
-        plan = StepPlan.of(rows, neurons, backward=True).launch_arguments()
+        plan = StepPlan.choose(rows, neurons, backward=True).launch_arguments()
         yield f"ltc_backward {size}", backward, {**plan, **flags}, ("g_out",), None
     for sources, targets in ((1, 1), (3, 17), (64, 64)):
         size = f"S {sources} N {targets}"
-        plan = RowPlan.of(sources, targets).launch_arguments()
+        plan = RowPlan.choose(sources, targets).launch_arguments()
         yield f"conduct {size}", ltc_loop.synaptic_currents, plan, (), None
         yield f"sources_backward {size}", ltc_loop.sources_backward, plan, (), None
-        plan = RowPlan.of(sources, targets, sums=True).launch_arguments()
+        plan = RowPlan.choose(sources, targets, sums=True).launch_arguments()
         yield (
             f"weights_backward {size}",
             ltc_loop.weights_backward,
@@ -82,7 +82,7 @@ def cfc_cases(capability):
     ]
     for half, size, layers, mode, mixed in sizes if capability >= 90 else sizes[:1]:
         heads, memory = 1 if mode == 2 else 4, {"memory": mixed > 0, "reads_state": mixed == 1}
-        plan = CorePlan.of(layers, heads, size, size, **memory)
+        plan = CorePlan.choose(layers, heads, size, size, **memory)
         precision = "ieee" if half else "tf32x3"
         bound = plan.shared_bytes(torch.bfloat16 if half else torch.float32, precision)
         flags = {**plan.launch_arguments(), **CLOSED_FORM, **OUTER, "MODE": mode, "LAYERS": layers}
@@ -103,7 +103,7 @@ def flow_cases(capability):
     for half, size in ((False, 32), (True, 128), (False, 128)):
         if size > 32 and capability < 90:
             continue
-        plan, dtype = CorePlan.of(0, 1, size, 0), torch.bfloat16 if half else torch.float32
+        plan, dtype = CorePlan.choose(0, 1, size, 0), torch.bfloat16 if half else torch.float32
         precision = "ieee" if half else "tf32x3"
         bound = plan.shared_bytes(dtype, precision)
         phi = {name: CLOSED_FORM[name] for name in ("PHI", "SCALE", "RATE", "MASKED")}

@@ -86,7 +86,11 @@ def test_closed_forms_in_triton(form):
     from tauflow.kernels.cfc.triton_pointwise import heads_backward, heads_forward
 
     given, expected = example(form)
-    B, width, code = len(given["heads"]), (1 if form.is_pure_mode else 4) * N, CfCCode.of(form)
+    B, width, code = (
+        len(given["heads"]),
+        (1 if form.is_pure_mode else 4) * N,
+        CfCCode.from_config(form),
+    )
     values, deltas = torch.zeros(2, B, width)
     values[:, : heads_of(form) * N] = given["heads"]
     rate, amplitude = (given.get(name, torch.empty(0)) for name in ("rate", "amplitude"))

@@ -114,7 +114,7 @@ def test_surroundings_that_are_refused(name, value, reason, monkeypatch):
 @pytest.mark.parametrize("rows", [1, 2, 8])
 @pytest.mark.parametrize("backward", [False, True])
 def test_tiles_hold_every_neuron_and_stay_small(neurons, rows, backward):
-    plan = StepPlan.of(rows, neurons, backward=backward)
+    plan = StepPlan.choose(rows, neurons, backward=backward)
     assert 1 <= plan.rows <= rows
     assert plan.width >= neurons
     assert plan.width % plan.block == 0
@@ -162,7 +162,7 @@ def test_wide_closed_forms_run_step_by_step(options, reason):
 @pytest.mark.parametrize("layers", [0, 1, 2, 3])
 @pytest.mark.parametrize("memory", [None, "input", "state"])
 def test_weights_are_counted_in_whole_tiles(size, layers, memory):
-    plan = CorePlan.of(
+    plan = CorePlan.choose(
         layers, 4, size, size, memory=memory is not None, reads_state=memory == "input"
     )
     tile = max(16, next_power_of_two(size))

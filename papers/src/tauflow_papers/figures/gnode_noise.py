@@ -52,7 +52,7 @@ class _NoiseStudy:
         )
         self.path: Tensor = data.train.y[0]
 
-    def of(self, name: str, **changes: Any) -> Options:
+    def make_options(self, name: str, **changes: Any) -> Options:
         """Return the options of a network by its name in the paper."""
         cells = {"RNN": "elman-euler", "mGRU": "mgru", "GRU": "gru-euler"}
         options: Options = {"network": cells.get(name, name.lower()), "hidden_size": self.neurons}
@@ -66,7 +66,7 @@ class _NoiseStudy:
         with self.job.timed(f"fits of {name}"):
             return {
                 f"{name}, τ = {tau:g} s": fit_noise(
-                    path=self.path, **self.of(name), tau=tau, **training
+                    path=self.path, **self.make_options(name), tau=tau, **training
                 )
                 for tau in taus
             }
@@ -102,8 +102,8 @@ def _figure_3(job: FigureJob) -> FigureResult:
     noise, taus, sizes = _NoiseStudy(job), _choose_taus(job), _choose_sizes(job)
     fits = noise.fits("gnODE", taus)
     networks = _make_networks_by_size(noise, "gnODE", sizes[:2])
-    five = {name: noise.of(name) for name in _NETWORK_NAMES}
-    free = {name: noise.of(name, hidden_size=None) for name in _NETWORK_NAMES}
+    five = {name: noise.make_options(name) for name in _NETWORK_NAMES}
+    free = {name: noise.make_options(name, hidden_size=None) for name in _NETWORK_NAMES}
     shown: Panels = {
         "B  gnODE": (
             _TAU_LABEL,
@@ -173,7 +173,7 @@ def _figure_13(job: FigureJob) -> FigureResult:
     noise, taus, sizes = _NoiseStudy(job), _choose_taus(job), _choose_sizes(job)
     shown: Panels = {}
     for size in sizes:
-        five = {name: noise.of(name, hidden_size=size) for name in _NETWORK_NAMES}
+        five = {name: noise.make_options(name, hidden_size=size) for name in _NETWORK_NAMES}
         shown[f"N = {size}"] = (_TAU_LABEL, noise.sweep(five, "tau", taus[:: len(taus) - 1]))
     return _make_noise_result(
         _make_plot_function(shown, noise, columns=3, numbered=True), shown, {}, noise
@@ -186,7 +186,9 @@ def _figure_14(job: FigureJob) -> FigureResult:
     for name in ("nODE", "gnODE"):
         for tau in job.choose("tau", full=(1.0, 3.0, 10.0, 30.0), small=(1.0,)):
             networks = {
-                f"{layers - 1} hidden": noise.of(name, hidden_size=None, layers=layers, tau=tau)
+                f"{layers - 1} hidden": noise.make_options(
+                    name, hidden_size=None, layers=layers, tau=tau
+                )
                 for layers in (2, 3)
             }
             rows = noise.sweep(networks, "hidden_size", sizes[:2])
@@ -200,7 +202,8 @@ def _make_networks_by_size(
     noise: _NoiseStudy, name: str, sizes: Sequence[int], **options: Any
 ) -> dict[str, Options]:
     return {
-        f"N = {size}": noise.of(name, hidden_size=size, units=None, **options) for size in sizes
+        f"N = {size}": noise.make_options(name, hidden_size=size, units=None, **options)
+        for size in sizes
     }
 
 

@@ -86,7 +86,7 @@ class CfCCode(NamedTuple):
     time_bias: bool
 
     @classmethod
-    def of(cls, config: CfCConfig) -> "CfCCode":
+    def from_config(cls, config: CfCConfig) -> "CfCCode":
         """Return a form in numbers."""
         outer = find_activation_code(config.outer) if config.layers else ActivationCode(IDENTITY)
         phi = ActivationCode(IDENTITY) if config.is_pure_mode else find_activation_code(config.phi)
@@ -99,7 +99,7 @@ class CfCCode(NamedTuple):
 @cache
 def pack_code(config: CfCConfig) -> ConstantArgument:
     """Return a form's code as an array, which costs Python far less to pass than nested tuples."""
-    layers, outer, mode, phi, sign, time_bias = CfCCode.of(config)
+    layers, outer, mode, phi, sign, time_bias = CfCCode.from_config(config)
     code = np.array([layers, *outer, mode, *phi, sign, time_bias], np.float32)
     return ConstantArgument(code)
 
@@ -245,7 +245,7 @@ class CoreActivations(NamedTuple):
         return CfCActivations(*self)
 
     @classmethod
-    def of(cls, config: CfCConfig, tensors: Sequence[Tensor]) -> "CoreActivations":
+    def from_tensors(cls, config: CfCConfig, tensors: Sequence[Tensor]) -> "CoreActivations":
         """Return the activations of which these are the tensors that do not share memory."""
         first, deep, slopes, *heads = tensors
         return cls(first, deep, slopes, heads[0] if config.layers else first)
@@ -302,7 +302,7 @@ def allocate_preactivation_grads(
 
 @cache
 def _has_slope_from_value(config: CfCConfig) -> bool:
-    return has_slope_from_value(CfCCode.of(config).outer)
+    return has_slope_from_value(CfCCode.from_config(config).outer)
 
 
 def compute_core_gradients(

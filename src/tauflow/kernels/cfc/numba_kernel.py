@@ -108,7 +108,7 @@ class NumbaCfC(CfCKernel):
         core, memory, _ = split_config(config)
         packed, own = CfCParameters(*parameters[:8]), count_input_columns(config, x)
         (rows, states, *others), N, last = out.saved_tensors, out.y.shape[2], dt.shape[1]
-        tape = CoreActivations.of(core, others[3 * memory :])
+        tape = CoreActivations.from_tensors(core, others[3 * memory :])
         if own:
             torch.mm(rows, packed.first[:, :own].T, out=get_first_layer_rows(tape, packed))
         states[0] = h[:, :N]
@@ -146,7 +146,7 @@ class NumbaCfC(CfCKernel):
         (B, T, _), N, values = (
             dt.shape,
             states.shape[2],
-            CoreActivations.of(core, others[3 * memory :]),
+            CoreActivations.from_tensors(core, others[3 * memory :]),
         )
         to_last = initial_grad_state(grad_outputs.last, h)
         to_h, to_c = to_last, None

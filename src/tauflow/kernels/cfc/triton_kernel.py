@@ -129,7 +129,7 @@ class TritonCfC(CfCKernel):
             self.launch_mode,
             packed,
             packed.first[:, count_input_columns(config, x) :].contiguous(),
-            CoreActivations.of(core, values),
+            CoreActivations.from_tensors(core, values),
             dt.squeeze(-1).contiguous(),
             None if mask is None else mask.contiguous().view(torch.uint8),
             beside,

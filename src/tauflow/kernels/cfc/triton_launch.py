@@ -73,7 +73,7 @@ class TritonCore:
 
     def head_constants(self) -> dict[str, Any]:
         """Return the constants of kernels that join heads."""
-        code = CfCCode.of(self.form)
+        code = CfCCode.from_config(self.form)
         phi = code.phi
         return {
             "MODE": code.mode,
@@ -87,7 +87,7 @@ class TritonCore:
 
     def backbone(self) -> tuple[int, float, float]:
         """Return the backbone's activation as constants."""
-        phi = CfCCode.of(self.form).outer
+        phi = CfCCode.from_config(self.form).outer
         return int(phi.code), float(phi.scale), float(phi.rate)
 
     def layers(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class TritonCore:
 
     def _plan(self) -> CorePlan:
         memory = self.memory
-        return CorePlan.of(
+        return CorePlan.choose(
             self.form.layers,
             self.rows // self.neurons,
             self.neurons,

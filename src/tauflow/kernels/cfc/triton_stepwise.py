@@ -36,7 +36,7 @@ class StepWeights(NamedTuple):
     gates: Tensor
 
     @classmethod
-    def of(cls, core: TritonCore) -> "StepWeights":
+    def from_core(cls, core: TritonCore) -> "StepWeights":
         """Return the weights of a core."""
         gates = core.dt.new_empty(0) if core.memory is None else core.memory.weights
         return cls(core.recurrent, *core.parameters[2:], gates)
@@ -96,7 +96,7 @@ class CfCForwardLoop:
         self.writes: Sequence[str] = (
             ("out", "first", *layers, "gates", "cells") if keep else ("out",)
         )
-        self.fixed = StepWeights.of(core)
+        self.fixed = StepWeights.from_core(core)
         state = h.to(torch.float32, copy=True)
         kind = core.activations.first.dtype
         operand = state if kind is torch.float32 else state.to(kind)
@@ -258,7 +258,7 @@ class CfCBackwardLoop:
         )
         layers = ("grad_deep", "grad_first") if core.form.layers else ()
         self.writes: Sequence[str] = ("grad_heads", *layers, "grad_gates", "g_dt")
-        self.fixed = StepWeights.of(core)
+        self.fixed = StepWeights.from_core(core)
         B, N, like = core.activations.first.shape[1], core.neurons, core.activations.first
         self.carry = _BackwardCarry(
             gradients.last.to(torch.float32, copy=True),

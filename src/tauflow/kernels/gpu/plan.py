@@ -44,7 +44,7 @@ class CorePlan:
     reads_state: bool = False
 
     @classmethod
-    def of(
+    def choose(
         cls,
         layers: int,
         heads: int,
@@ -135,7 +135,7 @@ def persistent_unsupported_reason(
         return f"its weights stay on the chip with at most {MAX_LAYERS} backbone layers"
     if memory and not layers:
         return "beside a memory its weights stay on the chip with a backbone only"
-    plan = CorePlan.of(layers, heads, neurons, units, memory=memory, reads_state=reads_state)
+    plan = CorePlan.choose(layers, heads, neurons, units, memory=memory, reads_state=reads_state)
     precision = get_dot_precision(dtype)
     needed, there = plan.shared_bytes(dtype, precision), _get_shared_memory(device)
     if needed <= there:

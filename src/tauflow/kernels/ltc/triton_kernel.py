@@ -103,7 +103,7 @@ class TritonLTC(LTCKernel):
 
         u, h, gap, weights_x, weights, leak, C, *_ = inputs
         (B, T, _), N, delta = u.shape, h.shape[1], get_substep_lengths(config, gap)
-        plan = StepPlan.of(choose_batch_tile(B, h.device, StepPlan.MAX_ROWS), N, backward=False)
+        plan = StepPlan.choose(choose_batch_tile(B, h.device, StepPlan.MAX_ROWS), N, backward=False)
         drive_x, conductance_x = compute_sensory_sums(u, make_forward_weights(weights_x), leak)
         ltc_forward[(-(-B // plan.rows),)](
             drive_x,
@@ -145,7 +145,7 @@ class TritonLTC(LTCKernel):
         (B, T, _), N, delta = u.shape, h.shape[1], get_substep_lengths(config, gap)
         to_h, (to_drive_x, to_conductance_x) = h.new_empty(B, N), u.new_empty(2, B, T, N)
         to_delta = u.new_empty(B if len(slopes) else 0, T)
-        plan = StepPlan.of(choose_batch_tile(B, u.device, StepPlan.MAX_ROWS), N, backward=True)
+        plan = StepPlan.choose(choose_batch_tile(B, u.device, StepPlan.MAX_ROWS), N, backward=True)
         programs, one_block = -(-B // plan.rows), plan.block == plan.width
         to_C, to_weights = u.new_empty(programs, N), u.new_empty(programs * one_block, 4, N, N)
         to_drives = u.new_empty(0 if one_block else B, T * config.substeps + 1, N)

@@ -46,7 +46,7 @@ class StepPlan:
     warps: int
 
     @classmethod
-    def of(cls, rows: int, neurons: int, *, backward: bool) -> "StepPlan":
+    def choose(cls, rows: int, neurons: int, *, backward: bool) -> "StepPlan":
         """Return the plan for a tile of ``rows`` sequences."""
         width = max(16, next_power_of_two(neurons))
         if width <= MAX_ONE_BLOCK_WIDTH:
@@ -77,7 +77,7 @@ class RowPlan:
     warps: int = 4
 
     @classmethod
-    def of(cls, sources: int, targets: int, *, sums: bool = False) -> "RowPlan":
+    def choose(cls, sources: int, targets: int, *, sums: bool = False) -> "RowPlan":
         """Return the plan; ``sums`` if each synapse is summed over rows."""
         if sums:
             tile = cls(1, min(16, next_power_of_two(sources)), min(32, next_power_of_two(targets)))
@@ -129,7 +129,7 @@ def compute_sensory_sums(u: Tensor, weights: Tensor, leak: Tensor) -> tuple[Tens
 
     (B, T, D), N = u.shape, leak.shape[1]
     drive, conductance = u.new_empty(2, B, T, N)
-    plan = RowPlan.of(D, N)
+    plan = RowPlan.choose(D, N)
     synaptic_currents[(-(-B * T // plan.rows), -(-N // plan.targets))](
         u.contiguous(),
         weights,
@@ -152,7 +152,7 @@ def compute_source_gradients(
 
     (M, S), N = z.shape, weights.shape[2]
     g_z = torch.empty_like(z, memory_format=torch.contiguous_format)
-    plan = RowPlan.of(S, N)
+    plan = RowPlan.choose(S, N)
     sources_backward[(-(-M // plan.rows), -(-S // plan.sources))](
         z.contiguous(),
         make_backward_weights(weights),
@@ -174,7 +174,7 @@ def compute_weight_gradients(
     from .triton_loop import weights_backward
 
     (M, S), N = z.shape, weights.shape[2]
-    plan = RowPlan.of(S, N, sums=True)
+    plan = RowPlan.choose(S, N, sums=True)
     tiles = (-(-S // plan.sources), -(-N // plan.targets))
     count, chunk = choose_chunks(M, tiles[0] * tiles[1], plan.rows, z.device)
     g_weights = z.new_empty(count, 4, S, N)

@@ -166,7 +166,10 @@ def _make_constants(
     config: CTRNNConfig, factor: torch.dtype, mask: Tensor | None, neurons: int
 ) -> dict[str, Any]:
     """Return what the kernels are compiled for."""
-    code, plan = find_activation_code(config.phi), CorePlan.of(0, 1, neurons, 0).launch_arguments()
+    code, plan = (
+        find_activation_code(config.phi),
+        CorePlan.choose(0, 1, neurons, 0).launch_arguments(),
+    )
     assert code is not None
     return {
         "PHI": int(code.code),
