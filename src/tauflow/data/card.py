@@ -43,6 +43,10 @@ class DatasetCard:
         horizon: of a forecast with one answer per sequence, how many rows after it that is for: the
             values of the first row come first; 0 for others.
         season: of a forecast, rows after which values come again; 0 if none is known.
+        query_targets: of forecasts at times that are asked for, which inputs are forecast, by
+            number. Sequences then end in queries, which the last input marks, see
+            :class:`tauflow.models.ForecastModel`; ``()`` for others.
+        query_horizon: longest time from the last sample to a query, in the unit of the gaps.
         image_size: (channels, height, width) of inputs that are images; ``None`` for features.
         folder: folder of the files under the data directory; empty for generated data.
         base_url: address that, with a file's name appended, serves that file; ends in a slash.
@@ -74,6 +78,8 @@ class DatasetCard:
     forecast: bool = False
     horizon: int = 0
     season: int = 0
+    query_targets: tuple[int, ...] = ()
+    query_horizon: float = 1.0
     image_size: tuple[int, int, int] | None = None
     folder: str = ""
     base_url: str = ""

@@ -5,6 +5,7 @@ from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .driving import DRIVING_MODELS, driving_model
 from .embedding import TokenEmbedding
 from .ensemble import Calibrated, Ensemble
+from .forecast import ForecastHead, ForecastModel
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
 from .mtan import MTAN
@@ -25,6 +26,8 @@ __all__ = [
     "ConvolutionalHead",
     "ConvolutionalSequenceModel",
     "Ensemble",
+    "ForecastHead",
+    "ForecastModel",
     "IPNet",
     "LatentODE",
     "LatentPaths",

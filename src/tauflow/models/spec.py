@@ -8,10 +8,12 @@ from typing import Any
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError, OptionError
+from tauflow.sequence import SequenceModule
 from tauflow.training.time_scale_checks import find_latest_time
 from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 from .base import AbstractWholeModel
+from .forecast import ForecastModel
 from .registry import WHOLE_MODELS, ModelInfo, build_convolutional, get_model_info
 from .sequence_model import SequenceModel
 
@@ -76,12 +78,15 @@ def set_horizon(spec: ModelSpec, train: Callable[[], SequenceBatch]) -> ModelSpe
     return replace(spec, options={**spec.options, "horizon": latest}) if latest > 0 else spec
 
 
-def build_model(spec: ModelSpec, card: DatasetCard) -> SequenceModel | AbstractWholeModel:
+def build_model(
+    spec: ModelSpec, card: DatasetCard
+) -> SequenceModel | ForecastModel | AbstractWholeModel:
     """Build a model whose input and output fit a data set.
 
     It answers at every step if the data has a target at every step, else once per sequence. Tokens
     are embedded; images pass through the convolutional head of the driving networks. A model that
-    predicts by itself comes as it is, all others with a linear readout.
+    predicts by itself comes as it is, all others with a linear readout. Where sequences end in
+    queries, a :class:`ForecastModel` answers these.
 
     Raises:
         UnknownNameError: there is no such model.
@@ -98,6 +103,8 @@ def build_model(spec: ModelSpec, card: DatasetCard) -> SequenceModel | AbstractW
     if card.image_size is not None:
         return _build_image_model(entry, spec, card)
     _check_model_fits_data(entry, card)
+    if card.query_targets:
+        return _build_forecast_model(entry, spec, card)
     if "targets" in entry.outputs:
         if spec.head_init != "torch":
             raise OptionError(
@@ -120,6 +127,25 @@ def build_model(spec: ModelSpec, card: DatasetCard) -> SequenceModel | AbstractW
         embedding_dropout=spec.embedding_dropout,
         spread=spec.spread,
     )
+
+
+def _build_forecast_model(entry: ModelInfo, spec: ModelSpec, card: DatasetCard) -> ForecastModel:
+    """Build a cell that answers queries."""
+    options = dict(spec.options)
+    if "wiring" not in entry.inputs or not entry.is_causal(options):
+        raise ArgumentError(
+            f"a forecast at any time is a step of a cell from its last state, and {spec.cell!r} "
+            "with these options has none that it can go on from. Choose a cell, such as 'cfc' or "
+            "'gru-d', that goes forwards in time."
+        )
+    if spec.head_init != "torch":
+        raise OptionError("forecasts at any time have a head of their own; leave head_init out.")
+    features = card.input_size - 1
+    width = features if "observed" in entry.inputs else 2 * features
+    size = _resolve_hidden_size(spec, options)
+    rnn = entry.build(width, size, **options, return_sequences=False)
+    assert isinstance(rnn, SequenceModule), "a cell is one"
+    return ForecastModel(rnn, card.query_targets, horizon=card.query_horizon, spread=spec.spread)
 
 
 def _check_spread(entry: ModelInfo, spec: ModelSpec, card: DatasetCard) -> None:

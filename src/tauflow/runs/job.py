@@ -15,7 +15,7 @@ from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.checks import check_seed
 from tauflow.data.card import TaskData
 from tauflow.data.registry import load_task
-from tauflow.models import AbstractWholeModel, SequenceModel
+from tauflow.models import AbstractWholeModel, ForecastModel, SequenceModel
 from tauflow.models.spec import ModelSpec, build_model
 from tauflow.training.callbacks import AnyCallback
 from tauflow.training.loop import train
@@ -201,7 +201,7 @@ def train_job(
     callbacks: Iterable[AnyCallback] = (),
     device: str | None = None,
     score_test: bool = True,
-) -> tuple[RunRecord, SequenceModel | AbstractWholeModel]:
+) -> tuple[RunRecord, SequenceModel | ForecastModel | AbstractWholeModel]:
     """Train the job's model.
 
     Args:

@@ -12,7 +12,7 @@ import torch
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.errors import NonFiniteError
-from tauflow.models import AbstractWholeModel, SequenceModel
+from tauflow.models import AbstractWholeModel, ForecastModel, SequenceModel
 from tauflow.runs import results
 from tauflow.runs.job import Job, format_utc_now, load_dataset, train_job, with_epochs
 from tauflow.training.curriculum import truncate
@@ -157,7 +157,7 @@ def _sample_sequences(data: SequenceBatch, count: int) -> SequenceBatch:
 
 def _time_training(
     job: Job, data: TaskData, few: SequenceBatch
-) -> tuple[SequenceModel | AbstractWholeModel, float]:
+) -> tuple[SequenceModel | ForecastModel | AbstractWholeModel, float]:
     """Train for an epoch on a few sequences, twice; return the model and the second's seconds.
 
     The first time compiles what is not compiled yet. Of the recipe stays what costs time.
@@ -169,7 +169,9 @@ def _time_training(
     return model, record.seconds or 0.0
 
 
-def _time_evaluation(model: SequenceModel | AbstractWholeModel, part: SequenceBatch) -> float:
+def _time_evaluation(
+    model: SequenceModel | ForecastModel | AbstractWholeModel, part: SequenceBatch
+) -> float:
     """Return the seconds of an evaluation of a part, from some of its sequences."""
     some = _sample_sequences(part, NUM_TIMED_SEQUENCES)
     evaluate_all(model, some, metrics=())  # without gradients other loops may run

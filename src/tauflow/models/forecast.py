@@ -1,0 +1,387 @@
+"""Forecasts of any variable at any time, by one step of a cell from its last state."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tauflow._internal.checks import check_at_least, check_positive, check_within, shape_error
+from tauflow._internal.init_args import CaptureInitArgs
+from tauflow._internal.sanitize import format_count
+from tauflow.batch import SequenceBatch
+from tauflow.cells.reinitialise import reset_submodules
+from tauflow.errors import ArgumentError, DataError
+from tauflow.sequence import SequenceModule
+from tauflow.training.score import PredictionLoss
+
+from .spread import QUANTILE_LEVELS, build_spread_head
+
+_HARMONICS = 4
+"""Sines and cosines of the lead time; the longest wave takes two horizons."""
+
+
+class _Queries(NamedTuple):
+    """The Q queries of a batch, each with what is known of its sequence.
+
+    Args:
+        sequence: which sequence each belongs to, (Q,).
+        step: which of its steps it is, (Q,).
+        features: what the readout reads, (Q, W).
+        prediction: (Q, O).
+    """
+
+    sequence: Tensor
+    step: Tensor
+    features: Tensor
+    prediction: Tensor
+
+    def scatter(self, values: Tensor, size: torch.Size) -> Tensor:
+        """Return values of queries, (Q, ...), at their steps, (B, T, ...), and zeros elsewhere."""
+        whole = values.new_zeros(*size, *values.shape[1:])
+        return whole.index_put((self.sequence, self.step), values)
+
+
+class ForecastHead(nn.Module):
+    r"""Readout of a forecast: :math:`y = g \, l + (1 - g) \, a` with a learned gate g.
+
+    l is the last value of each target, 0 (the mean) before the first one. The gate and a follow
+    from a hidden layer on the cell's output at the time asked for, the last value of every feature,
+    whether it has one, how old that is, and the lead time.
+
+    Args:
+        input_size: width of the cell's output.
+        features: F.
+        targets: features to forecast, by number.
+        horizon: longest lead time.
+        width: of the hidden layer.
+        dropout: on the hidden layer.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        features: int,
+        targets: Sequence[int],
+        *,
+        horizon: float,
+        width: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.targets, self.horizon = tuple(targets), horizon
+        times = 2 + 2 * _HARMONICS
+        self.hidden = nn.Linear(input_size + 3 * features + times, width)
+        self.dropout = nn.Dropout(dropout)
+        self.readout = nn.Linear(width, 2 * len(self.targets))
+
+    def forward(
+        self, h: Tensor, last: Tensor, has_last: Tensor, age: Tensor, lead_time: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the hidden layer, (Q, W), and forecasts, (Q, O).
+
+        Args:
+            h: output of the cell at the time asked for, (Q, N).
+            last: last value of each feature, (Q, F), 0 if it has none.
+            has_last: whether it has one, (Q, F).
+            age: time since then, (Q, F).
+            lead_time: time since the last sample, (Q, 1).
+        """
+        phase = lead_time * (math.pi / self.horizon)
+        waves = phase * torch.arange(1, _HARMONICS + 1, device=h.device, dtype=h.dtype)
+        times = [lead_time / self.horizon, lead_time.log1p(), waves.sin(), waves.cos()]
+        read = torch.cat([h, last, has_last.to(h.dtype), age.log1p(), *times], -1)
+        features = self.dropout(self.hidden(read).relu())
+        answer, gate = self.readout(features).chunk(2, -1)
+        gate = gate.sigmoid()
+        return features, gate * last[:, list(self.targets)] + (1 - gate) * answer
+
+
+class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
+    """Forecast any feature at any time after the last sample, with any cell.
+
+    The state after the last sample takes one step over the time to each query, in which nothing is
+    observed but features that are known in advance; a :class:`ForecastHead` reads the result. All
+    queries are answered side by side, and none changes another one.
+
+    A sequence (B, T, F + 1) holds its samples and then its queries, in any order; the last input is
+    1 at a query and 0 at a sample, and ``dt`` counts on from row to row. So it is trained and
+    evaluated as models with a target at every step are; :meth:`forecast` takes queries apart from
+    samples. Values should have a mean of 0 each, which stands for a value that never was measured.
+    Inside, each feature is divided by its root mean square over the samples seen in training.
+
+    Args:
+        rnn: with ``return_sequences=False``, unidirectional. One that takes ``observed`` has F
+            inputs; others have 2 F, the last value of each feature and whether it was measured.
+        targets: features to forecast, O of them, by number.
+        horizon: longest lead time to be trained on, in the unit of ``dt``.
+        width: of the hidden layer of the head.
+        dropout: on that layer.
+        spread: ``"quantile"`` or ``"gaussian"``, see :class:`SequenceModel`.
+
+    Raises:
+        ArgumentError: the module returns sequences or is bidirectional, or there is no such target.
+    """
+
+    options: dict[str, Any]
+
+    def __init__(
+        self,
+        rnn: SequenceModule,
+        targets: Sequence[int],
+        *,
+        horizon: float = 1.0,
+        width: int = 128,
+        dropout: float = 0.1,
+        spread: str | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(rnn, SequenceModule):
+            raise ArgumentError(
+                f"rnn must be a sequence module such as tauflow.CfC, got {type(rnn).__name__}: a "
+                "forecast at any time needs a state that can take a step."
+            )
+        if rnn.return_sequences or rnn.bidirectional:
+            raise ArgumentError(
+                "a forecast follows from the last state of a sequence. Build the module with "
+                "return_sequences=False and bidirectional=False."
+            )
+        self.rnn = rnn
+        size = rnn.input_size
+        if not rnn.uses_observed and size % 2:
+            raise ArgumentError(
+                f"{type(rnn).__name__} has {format_count(size, 'input')}, expected 2 for each "
+                "feature: the last value, and whether it was measured."
+            )
+        self.features = size if rnn.uses_observed else size // 2
+        self.targets = tuple(targets)
+        if not self.targets or not all(0 <= one < self.features for one in self.targets):
+            raise ArgumentError(
+                f"targets={list(targets)}: expected numbers of the "
+                f"{format_count(self.features, 'feature')}, from 0 on."
+            )
+        self.head = ForecastHead(
+            rnn.output_size,
+            self.features,
+            self.targets,
+            horizon=check_positive(horizon=horizon),
+            width=check_at_least(1, width=width),
+            dropout=check_within(0.0, 1.0, dropout=dropout),
+        )
+        self.spread = None
+        if spread is not None:
+            self.spread = build_spread_head(spread, width, len(self.targets))
+        self.mean_square: Tensor
+        self.value_count: Tensor
+        for name in ("mean_square", "value_count"):
+            self.register_buffer(name, torch.zeros(self.features))
+
+    @property
+    def uses_observed(self) -> bool:
+        """Whether the model takes the (B, T, F + 1) mask of measured features: it does."""
+        return True
+
+    @property
+    def ignores_padding(self) -> bool:
+        """Whether masked steps at the ends of sequences change nothing, as the body says."""
+        return self.rnn.ignores_padding
+
+    @property
+    def quantile_levels(self) -> tuple[float, ...]:
+        """The levels of :meth:`quantiles`; ``()`` without a head of the spread."""
+        return () if self.spread is None else QUANTILE_LEVELS
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again, from the global generator."""
+        reset_submodules(self)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        dt: Tensor | None = None,
+        mask: Tensor | None = None,
+        observed: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Answer the queries of sequences.
+
+        Args:
+            x: samples and then queries, (B, T, F + 1), with a last input that says which is which.
+            dt: time since the row before, (B, T); by default 1.
+            mask: which rows are there, (B, T).
+            observed: which inputs were measured, (B, T, F + 1). At a query only what is known in
+                advance is. By default all is at samples, and nothing at queries.
+
+        Returns:
+            Forecasts, (B, T, O), zero at samples; and the state after the last sample.
+
+        Raises:
+            ShapeError: x has another width.
+            DataError: a sample follows a query.
+        """
+        queries, h = self._answer(x, dt, mask, observed)
+        return queries.scatter(queries.prediction, x.shape[:2]), h
+
+    def forecast(
+        self,
+        x: Tensor,
+        at: Tensor,
+        *,
+        dt: Tensor | None = None,
+        mask: Tensor | None = None,
+        observed: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Tensor:
+        """Return forecasts, (B, Q, O), at times after the last samples.
+
+        Args:
+            x: samples, (B, T, F).
+            at: times since the last sample, (Q,) or (B, Q), in any order.
+            dt: time since the sample before, (B, T); by default 1.
+            mask: which samples are there, (B, T).
+            observed: which features were measured, (B, T, F); by default all.
+            known: features known in advance at these times, (B, Q, F), NaN for the others.
+
+        Raises:
+            ArgumentError: a time is negative or not finite.
+        """
+        at = at.to(x).expand(len(x), -1) if at.ndim < 2 else at.to(x)
+        if not bool((at.isfinite() & (at >= 0)).all()):
+            raise ArgumentError("forecast: times must be finite and 0 or more.")
+        seen = torch.ones_like(x, dtype=torch.bool) if observed is None else observed
+        if known is None:
+            known = x.new_full((*at.shape, x.shape[-1]), torch.nan)
+        there = seen.new_ones(x.shape[:2]) if mask is None else mask
+        gaps = x.new_ones(x.shape[:2]) if dt is None else dt.to(x)
+        rows = torch.cat([x, known.nan_to_num()], 1)
+        is_query = torch.cat([torch.zeros_like(gaps), torch.ones_like(at)], 1)
+        prediction, _ = self(
+            torch.cat([rows, is_query.unsqueeze(-1)], -1),
+            dt=torch.cat([gaps, at.diff(prepend=at.new_zeros(len(at), 1))], 1),
+            mask=torch.cat([there, there.new_ones(at.shape)], 1),
+            observed=torch.cat(
+                [torch.cat([seen, ~known.isnan()], 1), seen.new_ones(*is_query.shape, 1)], -1
+            ),
+        )
+        answers: Tensor = prediction[:, x.shape[1] :]
+        return answers
+
+    def quantiles(self, x: Tensor, **times_and_masks: Any) -> Tensor:
+        """Return the quantiles of the targets, (B, T, O, Q), increasing; zero at samples.
+
+        Args:
+            x: as for :meth:`forward`.
+            **times_and_masks: likewise.
+
+        Raises:
+            ArgumentError: the model was built without ``spread``.
+        """
+        if self.spread is None:
+            raise ArgumentError(
+                "this ForecastModel learned no quantiles. Build it with spread='quantile' or "
+                "'gaussian', and train it."
+            )
+        given = [times_and_masks.get(name) for name in ("dt", "mask", "observed")]
+        found, _ = self._answer(x, *given)
+        return found.scatter(self.spread.quantiles(found.features, found.prediction), x.shape[:2])
+
+    def training_loss(
+        self, batch: SequenceBatch, prediction_loss: PredictionLoss, *, epoch: int
+    ) -> Tensor:
+        """Return the loss of the forecasts, and of their spread.
+
+        Args:
+            batch: inputs and targets.
+            prediction_loss: of predictions.
+            epoch: finished epochs.
+        """
+        found, _ = self._answer(batch.x, batch.dt, batch.mask, batch.observed)
+        size = batch.x.shape[:2]
+        prediction = found.scatter(found.prediction, size)
+        loss = prediction_loss(prediction, batch)
+        if self.spread is None:
+            return loss
+        return loss + self.spread.loss(found.scatter(found.features, size), prediction, batch)
+
+    def _answer(
+        self, x: Tensor, dt: Tensor | None, mask: Tensor | None, observed: Tensor | None
+    ) -> tuple[_Queries, Tensor]:
+        """Return the queries with their answers, and the state after the last sample."""
+        if x.ndim != 3 or x.shape[-1] != self.features + 1:
+            raise shape_error(
+                "ForecastModel",
+                "x",
+                x,
+                f"(B, T, {self.features + 1})",
+                "The last input says which rows are queries.",
+            )
+        there = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+        is_query = (x[..., -1] > 0) & there
+        is_sample = there & ~is_query
+        if bool((is_sample[:, 1:] & is_query.cumsum(1)[:, :-1].bool()).any()):
+            raise DataError("ForecastModel: a sample follows a query. Put queries at the end.")
+        seen = (
+            is_sample.unsqueeze(-1) if observed is None else observed[..., :-1] & there[..., None]
+        )
+        values = x[..., :-1].masked_fill(~seen, 0.0)
+        seen = seen.expand_as(values)
+        scale = self._update_scale(values, seen)
+        values = values / scale
+        gaps = torch.ones_like(x[..., 0]) if dt is None else dt.to(x)
+        # Differences of long times need more digits than the times themselves.
+        wide = torch.float32 if x.device.type == "mps" else torch.float64
+        clock = gaps.masked_fill(~there, 0.0).cumsum(1, dtype=wide)
+
+        steps = torch.arange(x.shape[1], device=x.device)
+        latest = torch.where(seen & is_sample[..., None], steps[:, None], -1).cummax(1).values
+        length = max(1, int((is_sample * (steps + 1)).amax()))
+        h = self._read(values, seen, latest, gaps, is_sample, length)
+
+        b, j = is_query.nonzero(as_tuple=True)
+        end = (is_sample * steps).amax(1)
+        lead_time = (clock[b, j] - clock[b, end[b]]).to(x.dtype).unsqueeze(-1)
+        place = latest[:, -1]
+        last = values.gather(1, place.clamp(min=0)[:, None])[:, 0].masked_fill(place < 0, 0.0)
+        age = (clock[b, j][:, None] - clock.gather(1, place.clamp(min=0))[b]).to(x.dtype)
+        known, has_last = seen[b, j], place[b] >= 0
+        last = torch.where(known, values[b, j], last[b])
+        age = age.masked_fill(known | ~has_last, 0.0)
+        if self.rnn.uses_observed:
+            output, _ = self.rnn.step(values[b, j], h[b], lead_time, observed=known)
+        else:
+            inputs = torch.cat([last, known.to(last.dtype)], -1)
+            output, _ = self.rnn.step(inputs, h[b], lead_time)
+        features, prediction = self.head(output, last, has_last | known, age, lead_time)
+        return _Queries(b, j, features, prediction * scale[list(self.targets)]), h
+
+    def _update_scale(self, values: Tensor, seen: Tensor) -> Tensor:
+        """Return the root mean square of each feature in training, (F,); 1 of none and of zeros."""
+        if self.training:
+            with torch.no_grad():
+                count = seen.sum((0, 1)).to(self.value_count)
+                self.value_count += count
+                error = values.square().sum((0, 1)).to(self.mean_square) - count * self.mean_square
+                self.mean_square += error / self.value_count.clamp(min=1)
+        scale = torch.where(self.mean_square > 0, self.mean_square.sqrt(), 1.0)
+        return scale.to(values.dtype)
+
+    def _read(
+        self,
+        values: Tensor,
+        seen: Tensor,
+        latest: Tensor,
+        gaps: Tensor,
+        is_sample: Tensor,
+        length: int,
+    ) -> Tensor:
+        """Return the state after the samples, which end before a step, (B, S)."""
+        values, seen, latest = values[:, :length], seen[:, :length], latest[:, :length]
+        gaps, mask = gaps[:, :length], is_sample[:, :length]
+        h: Tensor
+        if self.rnn.uses_observed:
+            _, h = self.rnn(values, dt=gaps, mask=mask, observed=seen)
+            return h
+        filled = values.gather(1, latest.clamp(min=0)).masked_fill(latest < 0, 0.0)
+        _, h = self.rnn(torch.cat([filled, seen.to(values.dtype)], -1), dt=gaps, mask=mask)
+        return h
