@@ -24,6 +24,7 @@ TINY = {  # constants at the top of each script, and the numbers that are put in
     "ncp_steering": {"EPOCHS": 1, "DRIVES": 8},
     "own_cell": {"EPOCHS": 1, "SEQUENCES": 32},
     "pendulum_control": {"EPOCHS": 1, "DRIVES": 40},
+    "perceptual_decision": {"EPOCHS": 1, "TRIALS": 32, "NEURONS": 8, "REPEATS": 4},
     "power_forecast": {"EPOCHS": 1, "HOURS": 1500},
 }
 NEEDS = {"microcontroller": "emx_onnx_cgen", "power_forecast": "pandas"}
@@ -60,9 +61,9 @@ def test_it_runs_and_draws(name, tmp_path, monkeypatch, capsys):
 
 def test_the_pages_count_the_examples():
     assert EXAMPLES.keys() == TINY.keys()
-    assert len(EXAMPLES) == 11
+    assert len(EXAMPLES) == 12
     for page in ("examples/README.rst", "docs/index.md"):
-        assert "eleven scripts" in (ROOT / page).read_text(encoding="utf-8").lower()
+        assert "twelve scripts" in (ROOT / page).read_text(encoding="utf-8").lower()
 
 
 def example_class(name, class_name):

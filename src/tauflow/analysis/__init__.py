@@ -1,9 +1,13 @@
-"""Look at networks: flows, fixed points, gradients, saliency, memory; and plot them."""
+"""Look at networks: flows, fixed points, similarity, gradients, saliency, memory; and plot them."""
 
 from .attribution import (
     Attribution,
     integrated_gradients,
     occlusion,
+)
+from .dynamical_similarity import (
+    DynamicalSimilarity,
+    dynamical_similarity,
 )
 from .fixed_points import (
     KIM_2023,
@@ -27,6 +31,11 @@ from .flow_field import (
 from .gradient_flow import (
     GradientFlow,
     gradient_flow,
+)
+from .interventions import (
+    Perturbation,
+    lesion,
+    perturb,
 )
 from .lyapunov import (
     lyapunov_exponents,
@@ -65,6 +74,11 @@ from .projection import (
     output_projection,
     principal_components,
 )
+from .representations import (
+    linear_cka,
+    participation_ratio,
+    procrustes_distance,
+)
 from .residuals import (
     ResidualDistribution,
 )
@@ -78,11 +92,13 @@ from .saliency import (
 __all__ = [
     "KIM_2023",
     "Attribution",
+    "DynamicalSimilarity",
     "FixedPoints",
     "Flow",
     "FlowField",
     "GradientFlow",
     "MemoryLength",
+    "Perturbation",
     "PrincipalComponents",
     "Projection",
     "Quartiles",
@@ -94,16 +110,21 @@ __all__ = [
     "Trajectories",
     "abscissa_quartiles",
     "as_flow",
+    "dynamical_similarity",
     "find_fixed_points",
     "find_roots",
     "flow_field",
     "gradient_flow",
     "integrated_gradients",
+    "lesion",
+    "linear_cka",
     "lyapunov_exponents",
     "memory_length",
     "occlusion",
     "output_projection",
+    "participation_ratio",
     "permutation_importance",
+    "perturb",
     "plot_abscissas",
     "plot_attributions",
     "plot_explained_variance",
@@ -114,6 +135,7 @@ __all__ = [
     "plot_trajectories",
     "plot_wiring",
     "principal_components",
+    "procrustes_distance",
     "saliency_under_noise",
     "simulate",
     "visited_states",

@@ -89,6 +89,7 @@ class ODELSTMCell(AbstractPureCell):
     """
 
     paper: ClassVar[str] = "Lechner & Hasani 2020, Learning long-term dependencies"
+    state_names = ("h", "c")  # the output state and the memory
     uncalled_submodules = ("flow",)
 
     def __init__(
@@ -125,11 +126,6 @@ class ODELSTMCell(AbstractPureCell):
             self.W_1, self.W_2 = (nn.Parameter(torch.empty(N, N)) for _ in range(2))
             self.b_1, self.b_2 = (nn.Parameter(torch.empty(N)) for _ in range(2))
         self.reset_parameters()
-
-    @property
-    def state_parts(self) -> dict[str, int]:
-        """The output state h and the memory c."""
-        return {"h": self.hidden_size, "c": self.hidden_size}
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw W_x Glorot uniform, W_h orthogonal, b = 0; in the torch form, all as torch does."""
