@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import tauflow
-from tauflow.cells import AbstractCell, AbstractHoistedCell, CfCCell, Hoisted, LTCCell
+from tauflow.cells import AbstractCell, CfCCell, LTCCell, Precomputed
 from tauflow.errors import ArgumentError, BackendError, ShapeError
 from tauflow.kernels import KernelCall, get_kernels, select_kernel
 from tauflow.kernels.trace import traced_kernel
@@ -117,7 +117,7 @@ class Observing(AbstractCell):
         return torch.lerp(h, torch.tanh(u), torch.sigmoid(dt))
 
 
-class Hoisting(AbstractHoistedCell):
+class Precomputing(AbstractCell):
     """Does for all samples at once what the state does not touch."""
 
     def __init__(self):
@@ -127,10 +127,10 @@ class Hoisting(AbstractHoistedCell):
             nn.Parameter(torch.randn(NEURONS, NEURONS)),
         )
 
-    def hoist(self, x, dt):
-        return Hoisted((self.inward(x), torch.exp(-dt)), (0.5 * self.W.T,))
+    def precompute(self, x, dt):
+        return Precomputed((self.inward(x), torch.exp(-dt)), (0.5 * self.W.T,))
 
-    def advance(self, h, u, decay, inner):
+    def update(self, h, u, decay, inner):
         return decay * h + torch.tanh(u + h @ inner)
 
 
@@ -152,7 +152,7 @@ class Free(AbstractCell):
 
 
 CELLS = [
-    *(Leaky, FitzHughNagumo, Normalised, Products, Observing, Hoisting, Free),
+    *(Leaky, FitzHughNagumo, Normalised, Products, Observing, Precomputing, Free),
     lambda: OtherLTC(INPUTS, NEURONS),
 ]
 

@@ -97,14 +97,9 @@ def test_forms_survive_as_words(family):
         if spec.cell.__name__ not in FAMILIES[family]:
             continue
         call = example(spec, 2, 2, 4, **options)
-        form, tensors, x, dt = (
-            call.cell.static_config(),
-            call.cell.packed_parameters(),
-            call.x,
-            call.dt,
-        )
-        if hasattr(call.cell, "hoist"):
-            x, dt = call.cell.hoist(form, x, dt, *tensors)
+        form = call.cell.static_config()
+        (x, dt), tensors = call.cell.precompute(call.x, call.dt)
+        tensors = tensors or call.cell.packed_parameters()
         again = runs.decode(runs.encode(form))
         found, expected = (
             engine.run_reference_steps(runs, one, None, x, call.h, dt, *tensors)[0]

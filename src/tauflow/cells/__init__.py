@@ -1,7 +1,7 @@
 """The cells: the mathematics of each model, once."""
 
 from .activations import ACTIVATIONS
-from .base import AbstractCell, AbstractHoistedCell, Hoisted
+from .base import AbstractCell, Precomputed
 from .ltc import LTC_VARIANTS
 from .registry import CELLS, MODELS, ModelEntry
 
@@ -13,8 +13,7 @@ __all__ = [
     "LTC_VARIANTS",
     "MODELS",
     "AbstractCell",
-    "AbstractHoistedCell",
-    "Hoisted",
+    "Precomputed",
     "ModelEntry",
     *(cell.__name__ for cell in CELLS),
 ]

@@ -4,7 +4,7 @@
 """The cells: the mathematics of each model, once."""
 
 from .activations import ACTIVATIONS
-from .base import AbstractCell, AbstractHoistedCell, Hoisted
+from .base import AbstractCell, Precomputed
 from .bidirectional_rnn import BidirectionalRNNCell
 from .cfc import CfCCell
 from .cornn import CoRNNCell
@@ -35,11 +35,11 @@ from .rubanova_ode import RubanovaODERNNCell
 from .wired_cfc import WiredCfCCell
 
 __all__ = [
-    "ACTIVATIONS", "AbstractCell", "AbstractHoistedCell", "BidirectionalRNNCell", "CTGRUCell",
-    "CTLSTMCell", "CTRNNCell", "CfCCell", "CoRNNCell", "ElmanCell", "EulerGRUCell", "EulerLSTMCell",
-    "ExpRNNCell", "GNODECell", "GRUCell", "GRUDCell", "GRUODECell", "HiPPOCell", "Hoisted",
-    "LEMCell", "LMUCell", "LRCCell", "LSTMCell", "LTCCell", "LTC_VARIANTS", "LinearDecayRNNCell",
-    "LipschitzRNNCell", "LrcSSMCell", "MODELS", "MixedMemoryCell", "ModelEntry", "NeuronalLTCCell",
-    "ODELSTMCell", "PhasedLSTMCell", "RNNDecayCell", "RubanovaGRUCell", "RubanovaODERNNCell",
-    "UnmaskedGRUDCell", "WiredCfCCell",
+    "ACTIVATIONS", "AbstractCell", "BidirectionalRNNCell", "CTGRUCell", "CTLSTMCell", "CTRNNCell",
+    "CfCCell", "CoRNNCell", "ElmanCell", "EulerGRUCell", "EulerLSTMCell", "ExpRNNCell", "GNODECell",
+    "GRUCell", "GRUDCell", "GRUODECell", "HiPPOCell", "LEMCell", "LMUCell", "LRCCell", "LSTMCell",
+    "LTCCell", "LTC_VARIANTS", "LinearDecayRNNCell", "LipschitzRNNCell", "LrcSSMCell", "MODELS",
+    "MixedMemoryCell", "ModelEntry", "NeuronalLTCCell", "ODELSTMCell", "PhasedLSTMCell",
+    "Precomputed", "RNNDecayCell", "RubanovaGRUCell", "RubanovaODERNNCell", "UnmaskedGRUDCell",
+    "WiredCfCCell",
 ]

@@ -1,7 +1,7 @@
 """What a cell is: how a state flows over one gap of time while its input is held."""
 
 import math
-from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_at_least, shape_error
 from tauflow._internal.fixed_options import FixedOptionsModule
 from tauflow._internal.init_args import CaptureInitArgs, format_changed_options
+from tauflow._internal.module_hooks import has_hooks
 from tauflow._internal.rebuild import check_rebuildable, rebuild
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.wirings import AbstractWiring
@@ -22,13 +23,22 @@ from .snapshot import find_modification, take_snapshot
 _Cell = TypeVar("_Cell", bound="AbstractCell")
 
 
+class Precomputed(NamedTuple):
+    """What a step needs and the state does not touch, computed ahead of the loop over time."""
+
+    per_step: tuple[Tensor, ...] = ()
+    """Tensors ``(*batch, K)`` with the leading axes of the input, one entry for every step."""
+    fixed: tuple[Tensor, ...] = ()
+    """Tensors made of parameters alone, the same for every step."""
+
+
 class _CellMeta(CaptureInitArgs):
     """Also look at the cell, and record what it consists of, for ``changes``."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Build the cell, then look at it."""
         cell = super().__call__(*args, **kwargs)
-        check_cell(cell)
+        check_cell(cell, AbstractCell)
         cell.fix_options()
         cell.__dict__["_parts_when_built"] = take_snapshot(cell)
         return cell
@@ -38,8 +48,11 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
     """One recurrent cell: parameters, and a pure ``step``.
 
     A subclass sets the class attributes, makes its parameters in ``__init__``, draws them in
-    :meth:`reset_parameters` and advances its state in :meth:`step`. It never loops over time, never
-    masks and never chooses a backend: :mod:`tauflow.sequence` does that once for every cell.
+    :meth:`reset_parameters` and says how its state advances: in :meth:`step`, or in two methods of
+    which the step is made, :meth:`precompute`, which runs once for all steps of a sequence (input
+    projections, decay factors, matrices made of parameters), and :meth:`update`, which runs step by
+    step. It never loops over time, never masks and never chooses a backend:
+    :mod:`tauflow.sequence` does that once for every cell.
 
     The state is one tensor (B, S) with named parts (:attr:`state_parts`), so that solvers, kernels
     and analyses treat every cell alike.
@@ -113,11 +126,38 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
             if callable(reset := getattr(part, "reset_parameters", None)):
                 reset()
 
-    @abstractmethod
+    def precompute(self, *args: Any, **kwargs: Any) -> Precomputed:
+        """Return what :meth:`update` needs apart from the state; by default what it is given.
+
+        A subclass takes the inputs x, ``(*batch, I)``, the gaps dt, ``(*batch, 1)``, and with
+        ``uses_observed`` which features were measured, ``(*batch, I)`` or ``None``, by default
+        ``None``. It is called once for all steps of a sequence.
+        """
+        return Precomputed(args)
+
+    def update(self, *args: Any, **kwargs: Any) -> Float[Tensor, "B S"]:
+        """Advance the state h, (B, S): ``update(h, *per_step, *fixed)``.
+
+        A subclass names what it takes: the state, one step of each tensor that :meth:`precompute`
+        returned per step, and the fixed ones.
+        """
+        raise NotImplementedError
+
     def step(
-        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+        self,
+        x: Float[Tensor, "B I"],
+        h: Float[Tensor, "B S"],
+        dt: Float[Tensor, "B 1"],
+        *observed: Any,
+        **named: Any,
     ) -> Float[Tensor, "B S"]:
-        """Advance the state by ``dt``, holding ``x``."""
+        """Advance the state by ``dt``, holding ``x``: :meth:`precompute`, then :meth:`update`.
+
+        A subclass that overrides it takes x, h and dt, and with ``uses_observed`` a fourth argument
+        ``observed``, by default ``None``.
+        """
+        per_step, fixed = self.precompute(x, dt, *observed, **named)
+        return self.update(h, *per_step, *fixed)
 
     def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
         """Return the factors in [0, 1] that gates put on the velocity; ones by default.
@@ -251,95 +291,39 @@ def first_parameter(module: nn.Module) -> Tensor | None:
     return None
 
 
-class Hoisted(NamedTuple):
-    """What a step needs and the state does not touch, computed ahead of the loop over time."""
+class StepSequence(NamedTuple):
+    """The steps of a cell over sequences.
 
-    per_step: tuple[Tensor, ...] = ()
-    """Tensors ``(*batch, K)`` with the leading axes of the input, one entry for every step."""
+    Args:
+        per_step: what they read, each (B, T, K).
+        update: the step, ``update(h, *one_step_of_each)``.
+        fixed: tensors that it reads, made of parameters for this call.
+    """
+
+    per_step: tuple[Tensor, ...]
+    update: Callable[..., Tensor]
     fixed: tuple[Tensor, ...] = ()
-    """Tensors made of parameters alone, the same for every step."""
 
 
-class AbstractHoistedCell(AbstractCell):
-    """A cell whose step splits into a part without the state, and the rest.
+def precompute_steps(
+    cell: AbstractCell, x: Tensor, dt: Tensor, observed: Tensor | None = None
+) -> StepSequence:
+    """Return the steps of a sequence, with what the state does not touch computed.
 
-    A subclass writes :meth:`hoist`, which runs once for all steps of a sequence (input projections,
-    decay factors, matrices made of parameters), and :meth:`advance`, which runs step by step. The
-    step itself is one after the other, so that the mathematics still stands once.
+    A step that a user wrote, for a class or for one cell, is called as it is. A cell with hooks is
+    itself called for every sample, which calls them.
+
+    Args:
+        cell: whose steps they are.
+        x: inputs, (B, T, I).
+        dt: gaps, (B, T, 1).
+        observed: (B, T, I) bool, or ``None``.
     """
-
-    @abstractmethod
-    def hoist(self, *args: Any, **kwargs: Any) -> Hoisted:
-        """Return what the step needs apart from the state, for any leading axes.
-
-        A subclass takes the inputs x, ``(*batch, I)``, the gaps dt, ``(*batch, 1)``, and with
-        ``uses_observed`` which features were measured, ``(*batch, I)`` or ``None``.
-        """
-
-    @abstractmethod
-    def advance(self, *args: Any, **kwargs: Any) -> Float[Tensor, "B S"]:
-        """Advance the state h, (B, S): ``advance(h, *per_step, *fixed)``.
-
-        A subclass names what it takes: the state, one step of each hoisted tensor, the fixed ones.
-        """
-
-    def step(
-        self,
-        x: Float[Tensor, "B I"],
-        h: Float[Tensor, "B S"],
-        dt: Float[Tensor, "B 1"],
-        observed: Bool[Tensor, "B I"] | None = None,
-    ) -> Float[Tensor, "B S"]:
-        """Advance the state by ``dt``, holding ``x``."""
-        hoisted = self.hoist(x, dt) if observed is None else self.hoist(x, dt, observed)
-        return self.advance(h, *hoisted.per_step, *hoisted.fixed)
-
-
-class AbstractPureCell(AbstractCell):
-    """A cell whose step is a pure function of a form and of tensors, which everything calls.
-
-    A subclass says what it is (:meth:`static_config`), what it reads (:meth:`packed_parameters`),
-    what its input and gaps come to before the state is known (:meth:`hoist`, for all steps at once)
-    and how the state takes one step (:meth:`advance`). The cell's own step, the reference loop, the
-    derivatives of fused kernels and the packing of streams are made of these, so that the
-    mathematics stands once.
-    """
-
-    @abstractmethod
-    def static_config(self) -> Any:
-        """Return all about the cell that is not a tensor, frozen and hashable."""
-
-    @abstractmethod
-    def packed_parameters(self) -> tuple[Tensor, ...]:
-        """Return the parameters, packed by operations that carry their gradients."""
-
-    @staticmethod
-    @abstractmethod
-    def hoist(config: Any, x: Tensor, dt: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what steps read of inputs and gaps, ``(*batch, K)`` and ``(*batch, 1)``.
-
-        Args:
-            config: of the cell.
-            x: inputs, ``(*batch, I)``.
-            dt: gaps, ``(*batch, 1)``.
-            *tensors: of the cell.
-        """
-
-    @staticmethod
-    @abstractmethod
-    def advance(config: Any, h: Tensor, step: tuple[Tensor, Tensor], *tensors: Tensor) -> Tensor:
-        """Return the state after one step, (B, S).
-
-        Args:
-            config: of the cell.
-            h: state before it, (B, S).
-            step: what :meth:`hoist` made of its input and gap.
-            *tensors: of the cell.
-        """
-
-    def step(
-        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
-    ) -> Float[Tensor, "B S"]:
-        """Advance the state by ``dt``, holding ``x``."""
-        form, tensors = self.static_config(), self.packed_parameters()
-        return self.advance(form, h, self.hoist(form, x, dt, *tensors), *tensors)
+    given = (x, dt) if observed is None else (x, dt, observed)
+    if has_hooks(cell):
+        return StepSequence(given, lambda h, x, dt, *seen: cell(x, h, dt, *seen))
+    # which the compiler of torch 2.8 knows, not vars()
+    if "step" in cell.__dict__ or type(cell).step is not AbstractCell.step:
+        return StepSequence(given, lambda h, x, dt, *seen: cell.step(x, h, dt, *seen))
+    per_step, fixed = cell.precompute(*given)
+    return StepSequence(per_step, lambda h, *inputs: cell.update(h, *inputs, *fixed), fixed)

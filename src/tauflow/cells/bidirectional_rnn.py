@@ -8,13 +8,13 @@ from torch import Tensor
 
 from tauflow._internal.checks import check_finite
 
-from .base import AbstractHoistedCell, Hoisted
+from .base import AbstractCell, Precomputed
 from .ct_rnn import CTRNNCell
 from .gated import LSTMCell, lstm_update
 from .init import Generator
 
 
-class BidirectionalRNNCell(AbstractHoistedCell):
+class BidirectionalRNNCell(AbstractCell):
     r"""An LSTM and a CT-RNN, each of which reads the other's last state.
 
     .. math::
@@ -74,7 +74,9 @@ class BidirectionalRNNCell(AbstractHoistedCell):
         """Return that of the CT-RNN."""
         return self.ct_rnn.max_stable_dt()
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return what both take from the input, the gap, and the weights of [h; q] as one."""
         D, N = self.input_size, self.hidden_size
         of_x, of_q, of_dt = self.lstm.W_x.split([D, N, 1], dim=1)
@@ -89,9 +91,10 @@ class BidirectionalRNNCell(AbstractHoistedCell):
             ]
         )
         drives = torch.cat([gates, drive], dim=-1)
-        return Hoisted((drives, dt), (of_state.T.contiguous(), *self.ct_rnn.packed_parameters()))
+        flow = self.ct_rnn.packed_parameters()
+        return Precomputed((drives, dt), (of_state.T.contiguous(), *flow))
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         inputs: Float[Tensor, "B G"],
@@ -104,8 +107,7 @@ class BidirectionalRNNCell(AbstractHoistedCell):
         outputs, c = h.split([2 * N, N], dim=-1)
         gates, drive = torch.addmm(inputs, outputs, W_state_T).split([4 * N, N], dim=-1)
         c, h_lstm = lstm_update(gates, c)
-        form = self.ct_rnn.static_config()
-        q = self.ct_rnn.advance(form, outputs[:, N:], (drive, dt), *flow)
+        q = self.ct_rnn.update(outputs[:, N:], drive, dt, *flow)
         return torch.cat([h_lstm, q, c], dim=-1)
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch H"]:

@@ -10,12 +10,12 @@ from torch import Tensor
 from tauflow._internal.checks import check_one_of, check_within
 
 from .activations import Activation
-from .base import AbstractPureCell
-from .cfc_heads import Backbone, CfCConfig, ClosedFormHeads, cfc_step
+from .base import AbstractCell
+from .cfc_heads import Backbone, CfCConfig, ClosedFormHeads
 from .init import Generator
 
 
-class CfCCell(AbstractPureCell):
+class CfCCell(AbstractCell):
     r"""Closed-form continuous-time cell.
 
     A backbone of dense layers reads [x; h]; heads on its features z give the next state in closed
@@ -128,16 +128,3 @@ class CfCCell(AbstractPureCell):
     def packed_parameters(self) -> tuple[Tensor, ...]:
         """Return the :class:`~tauflow.cells.cfc_heads.CfCParameters`."""
         return self.heads.packed_parameters(self.backbone)
-
-    @staticmethod
-    def hoist(config: CfCConfig, x: Tensor, dt: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        """Return input and gap as they are."""
-        return x, dt
-
-    @staticmethod
-    def advance(
-        config: CfCConfig, h: Tensor, step: tuple[Tensor, Tensor], *tensors: Tensor
-    ) -> Tensor:
-        """Return the state after one step of the parts as they were built."""
-        x, dt = step
-        return cfc_step(config, torch.cat([x, h], dim=-1), dt, *tensors)

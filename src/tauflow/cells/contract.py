@@ -18,11 +18,16 @@ if TYPE_CHECKING:
     from .base import AbstractCell
 
 
-def check_cell(cell: "AbstractCell") -> None:
+def check_cell(cell: "AbstractCell", base: "type[AbstractCell]") -> None:
     """Raise unless a cell that was just built names its state and takes what it will be given.
 
+    Args:
+        cell: the cell.
+        base: the class of all cells.
+
     Raises:
-        ArgumentError: parts of the state have one name, or a method does not take its arguments.
+        ArgumentError: parts of the state have one name, it has no step, or a method does not take
+            its arguments.
     """
     where, names = type(cell).__name__, cell.state_names
     if isinstance(names, str) or len(set(names)) != len(names):
@@ -31,10 +36,9 @@ def check_cell(cell: "AbstractCell") -> None:
             "part of the state, such as ('h', 'c') or ('h',)."
         )
     calls: list[tuple[str, ...]] = [("step", "x", "h", "dt")]
-    if hasattr(cell, "hoist") and not hasattr(
-        cell, "static_config"
-    ):  # of a form it takes other things
-        calls.append(("hoist", "x", "dt"))
+    _check_step(type(cell), base)
+    if type(cell).step is base.step:
+        calls = [("precompute", "x", "dt")]
     for method, *arguments in calls:
         if cell.uses_observed:
             _check_call(cell, method, *arguments, "observed")
@@ -42,6 +46,23 @@ def check_cell(cell: "AbstractCell") -> None:
             _check_call(cell, method, *arguments, advice=advice)
         else:
             _check_call(cell, method, *arguments)
+
+
+def _check_step(kind: "type[AbstractCell]", base: "type[AbstractCell]") -> None:
+    """Raise unless a class of cells has a step, and calls what it has."""
+    if kind.step is base.step and kind.update is base.update:
+        raise ArgumentError(
+            f"{kind.__name__} has no step. Write step(x, h, dt), or update(h, x, dt) if part of it "
+            "is to be computed for all steps at once by precompute(x, dt)."
+        )
+    of_step, of_update = (
+        next(one for one in kind.__mro__ if name in vars(one)) for name in ("step", "update")
+    )
+    if of_step is not base and of_update is not of_step and issubclass(of_update, of_step):
+        raise ArgumentError(
+            f"{kind.__name__}.update would never be called: the step of {of_step.__name__} does "
+            "not call it. Override step."
+        )
 
 
 def _check_call(
@@ -61,7 +82,7 @@ def _check_call(
     except TypeError:
         given = [*arguments, *(f"{name}={name}" for name in named)]
         where, called = f"{type(cell).__name__}.{method}", f"{method}({', '.join(given)})"
-        masked = cell.uses_observed and method in ("step", "hoist")
+        masked = cell.uses_observed and method in ("step", "precompute")
         with_what = " of a cell with uses_observed=True" if masked else ""
         raise ArgumentError(
             f"{where} has the arguments {signature}, but the method{with_what} is called as "

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_bool, check_positive, check_within
 
-from .base import Hoisted
+from .base import Precomputed
 from .init import Generator, torch_uniform_
 from .time_feature import AbstractTimeFeatureCell
 
@@ -78,11 +78,13 @@ class CoRNNCell(AbstractTimeFeatureCell):
         torch_uniform_(self.b, self.feature_size, generator)
         torch_uniform_(self.W_h, 2 * self.hidden_size, generator)
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the input's share of the force, ``(*batch, N)``."""
-        return Hoisted((self.features(x, dt) @ self.W_x.T + self.b,))
+        return Precomputed((self.features(x, dt) @ self.W_x.T + self.b,))
 
-    def advance(
+    def update(
         self, h: Float[Tensor, "B S"], input_projection: Float[Tensor, "B N"]
     ) -> Float[Tensor, "B S"]:
         """Return [y; z] after a new input."""

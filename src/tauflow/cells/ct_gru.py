@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least, check_one_of
 
-from .base import AbstractHoistedCell, Hoisted
+from .base import AbstractCell, Precomputed
 from .init import Generator, joint_glorot_
 
 
-class CTGRUCell(AbstractHoistedCell):
+class CTGRUCell(AbstractCell):
     r"""Continuous-time gated recurrent unit.
 
     Every neuron holds M memories :math:`H_k` that decay with the fixed time constants
@@ -109,16 +109,18 @@ class CTGRUCell(AbstractHoistedCell):
         ln_tau = self._log_tau(self.b).repeat_interleave(self.hidden_size).repeat(2)
         return torch.cat([b_gates - ln_tau, b_q])
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the input's share of the gates and of q, the decay factors, and the weights.
 
         The gates' share already has ln tau_k taken off.
         """
         sizes = [len(self.W_h), self.hidden_size]
         gates, q = (x @ self.W_x.T + self.shifted_bias()).split(sizes, dim=-1)
-        return Hoisted((gates, q, self.decay_factors(dt)), (self.W_h.T, self.W_q.T))
+        return Precomputed((gates, q, self.decay_factors(dt)), (self.W_h.T, self.W_q.T))
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         gates_x: Float[Tensor, "B G"],

@@ -9,13 +9,13 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_one_of
 
-from .base import AbstractHoistedCell, Hoisted
+from .base import AbstractCell, Precomputed
 from .init import Generator
 
 _FORMS = ("paper", "released")
 
 
-class CTLSTMCell(AbstractHoistedCell):
+class CTLSTMCell(AbstractCell):
     r"""Continuous-time LSTM: between events the memory decays towards a target of its own.
 
     With i, f, i_bar, f_bar, o (sigmoid), z (tanh) and the rate d (softplus) the seven blocks, in
@@ -76,11 +76,13 @@ class CTLSTMCell(AbstractHoistedCell):
         nn.init.orthogonal_(self.W_h, generator=generator)
         nn.init.zeros_(self.b)
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the blocks' share of the input, ``(*batch, 7 N)``, and the gap."""
-        return Hoisted((x @ self.W_x.T + self.b, dt))
+        return Precomputed((x @ self.W_x.T + self.b, dt))
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         input_projection: Float[Tensor, "B G"],

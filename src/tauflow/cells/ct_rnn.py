@@ -12,7 +12,7 @@ from tauflow.errors import ArgumentError
 from tauflow.solvers import TABLEAUS, FlowSolver, integrate
 
 from .activations import Activation, get_activation
-from .base import AbstractPureCell
+from .base import AbstractCell, Precomputed
 from .init import Generator, joint_glorot_
 from .snapshot import read_parameter
 
@@ -27,7 +27,7 @@ class CTRNNConfig(NamedTuple):
     clip: float | None
 
 
-class CTRNNCell(AbstractPureCell):
+class CTRNNCell(AbstractCell):
     r"""Continuous-time recurrent network (CT-RNN); without damping, ODE-RNN or neural ODE.
 
     .. math::
@@ -138,48 +138,60 @@ class CTRNNCell(AbstractPureCell):
         """Return activation, damping and solver."""
         return CTRNNConfig(self.phi, self.damping, self.flow_solver, self.step_size, self.clip)
 
-    def packed_parameters(self) -> tuple[Tensor, ...]:
-        """Return W_x, b, W_h and, if it is trained, s."""
+    def input_parameters(self) -> tuple[Tensor, Tensor]:
+        """Return W_x and b."""
         N = self.hidden_size
-        W_x, b = read_parameter(self, "W_x", N, self.input_size), read_parameter(self, "b", N)
+        return read_parameter(self, "W_x", N, self.input_size), read_parameter(self, "b", N)
+
+    def packed_parameters(self) -> tuple[Tensor, ...]:
+        """Return W_h and, if it is trained, s."""
+        N = self.hidden_size
         scale = () if self.s is None else (read_parameter(self, "s", N),)
-        return W_x, b, read_parameter(self, "W_h", N, N), *scale
+        return read_parameter(self, "W_h", N, N), *scale
 
-    @staticmethod
-    def hoist(
-        config: CTRNNConfig,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        *tensors: Tensor,
-    ) -> tuple[Float[Tensor, "*batch N"], Float[Tensor, "*batch 1"]]:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the input's share of the argument of phi, and the time to cover."""
-        W_x, b, *_ = tensors
-        length, substeps = config.step_size, config.flow_solver.substeps
-        return x @ W_x.T + b, dt if length is None else torch.full_like(dt, substeps * length)
+        W_x, b = self.input_parameters()
+        length, substeps = self.step_size, self.flow_solver.substeps
+        span = dt if length is None else torch.full_like(dt, substeps * length)
+        return Precomputed((x @ W_x.T + b, span), self.packed_parameters())
 
-    @staticmethod
-    def advance(
-        config: CTRNNConfig,
+    def update(
+        self,
         h: Float[Tensor, "B S"],
-        step: tuple[Float[Tensor, "B S"], Float[Tensor, "B 1"]],
-        *tensors: Tensor,
+        drive: Float[Tensor, "B S"],
+        span: Float[Tensor, "B 1"],
+        *fixed: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Integrate over the time to cover, holding the input."""
-        (drive, span), (_, _, W_h, *scale) = step, tensors
-        W_h_T = W_h.T
+        return ct_rnn_update(self.static_config(), h, drive, span, *fixed)
 
-        def field(at: Tensor) -> Tensor:
-            f = config.phi(torch.addmm(drive, at, W_h_T))
-            f = scale[0] * f if scale else f
-            return torch.sub(f, at, alpha=config.damping) if config.damping else f
 
-        if config.clip is None:
-            return config.flow_solver.integrate(field, h, span)
-        tableau, substeps = TABLEAUS[config.flow_solver.solver], config.flow_solver.substeps
-        for _ in range(substeps):
-            after = integrate(field, h, span / substeps, tableau=tableau, substeps=1)
-            h = after.clamp(-config.clip, config.clip)
-        return h
+def ct_rnn_update(
+    config: CTRNNConfig,
+    h: Float[Tensor, "B S"],
+    drive: Float[Tensor, "B S"],
+    span: Float[Tensor, "B 1"],
+    W_h: Float[Tensor, "S S"],
+    *scale: Float[Tensor, " S"],
+) -> Float[Tensor, "B S"]:
+    """Return the state after the time to cover, given the input's share of the argument of phi."""
+    W_h_T = W_h.T
+
+    def field(at: Tensor) -> Tensor:
+        f = config.phi(torch.addmm(drive, at, W_h_T))
+        f = scale[0] * f if scale else f
+        return torch.sub(f, at, alpha=config.damping) if config.damping else f
+
+    if config.clip is None:
+        return config.flow_solver.integrate(field, h, span)
+    tableau, substeps = TABLEAUS[config.flow_solver.solver], config.flow_solver.substeps
+    for _ in range(substeps):
+        after = integrate(field, h, span / substeps, tableau=tableau, substeps=1)
+        h = after.clamp(-config.clip, config.clip)
+    return h
 
 
 _activation = get_activation  # the constructor's argument of the same name hides it

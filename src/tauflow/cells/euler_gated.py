@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from tauflow.solvers import FlowSolver
 from tauflow.solvers.semi_implicit import Pair
 
-from .base import Hoisted
+from .base import Precomputed
 from .gated_flow import AbstractPackedFlowCell, integrate_gated_flow, lerp
 
 
@@ -76,16 +76,18 @@ class EulerGRUCell(AbstractPackedFlowCell):
         )
         self.flow_solver = FlowSolver(solver, substeps, rtol, atol)
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the gap in time constants, the input's share of z and r, and of n; the weights."""
         gates = 2 * self.hidden_size
         drive = F.linear(x, self.W_x, self.b)
-        return Hoisted(
+        return Precomputed(
             (dt / self.tau, drive[..., :gates], drive[..., gates:]),
             (self.W_h[:gates].T, self.W_h[gates:].T),
         )
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         scaled_dt: Float[Tensor, "B 1"],
@@ -101,7 +103,7 @@ class EulerGRUCell(AbstractPackedFlowCell):
 
     def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
         """Return z."""
-        (_, *drives), weights = self.hoist(x, torch.ones_like(x[..., :1]))
+        (_, *drives), weights = self.precompute(x, torch.ones_like(x[..., :1]))
         return _gru_terms(*drives, *weights)(h)[0]
 
 
@@ -173,12 +175,14 @@ class EulerLSTMCell(AbstractPackedFlowCell):
             init=init,
         )
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return a step in time constants, the input's share of the gates; the weight."""
         alpha = dt / (self.tau * self.substeps)
-        return Hoisted((alpha, F.linear(x, self.W_x, self.b)), (self.W_h.T,))
+        return Precomputed((alpha, F.linear(x, self.W_x, self.b)), (self.W_h.T,))
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         alpha: Float[Tensor, "B 1"],

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_one_of
 from tauflow.solvers.matrix_exponential import matrix_exponential
 
-from .base import Hoisted
+from .base import Precomputed
 from .init import Generator
 from .precision import ConstantBufferMixin, matmul_without_autocast
 from .time_feature import AbstractTimeFeatureCell
@@ -101,11 +101,13 @@ class ExpRNNCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         rotation: Tensor = flow(wide).to(matrix.dtype)
         return rotation
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the input's share, ``(*batch, N)``, and Q transposed."""
-        return Hoisted((self.features(x, dt) @ self.W_x.T,), (self.Q.T, self.b))
+        return Precomputed((self.features(x, dt) @ self.W_x.T,), (self.Q.T, self.b))
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         input_projection: Float[Tensor, "B N"],

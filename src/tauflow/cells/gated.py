@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_finite, check_one_of
 
-from .base import Hoisted
+from .base import Precomputed
 from .init import Generator, torch_uniform_
 from .time_feature import AbstractTimeFeatureCell
 
@@ -62,9 +62,11 @@ class AbstractGatedCell(AbstractTimeFeatureCell):
             if name.startswith("b"):
                 nn.init.zeros_(tensor)
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the gates' share of the input, ``(*batch, gates * N)``."""
-        return Hoisted((self.features(x, dt) @ self.W_x.T + self.input_bias(),))
+        return Precomputed((self.features(x, dt) @ self.W_x.T + self.input_bias(),))
 
     def input_bias(self) -> Float[Tensor, " G"]:
         """Return what is added to the gates' share of the input."""
@@ -130,7 +132,7 @@ class LSTMCell(AbstractGatedCell):
         """Return b with the constant added to the forget gate's block."""
         return shift_forget_gate(self.b, self.forget_bias)
 
-    def advance(self, h: Float[Tensor, "B S"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B S"]:
+    def update(self, h: Float[Tensor, "B S"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B S"]:
         """Return [h; c] after a new input."""
         h, c = h.split(self.hidden_size, dim=-1)
         c, h = lstm_update(gates + h @ self.W_h.T, c)
@@ -174,7 +176,7 @@ class GRUCell(AbstractGatedCell):
         self.b_h = nn.Parameter(torch.empty(3 * hidden_size))
         self.reset_parameters()
 
-    def advance(self, h: Float[Tensor, "B S"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B S"]:
+    def update(self, h: Float[Tensor, "B S"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B S"]:
         """Return the state after a new input."""
         return gru_update(gates, h @ self.W_h.T + self.b_h, h)
 
@@ -185,7 +187,7 @@ class GRUCell(AbstractGatedCell):
         dt: Float[Tensor, "B 1"] | None = None,
     ) -> Float[Tensor, "B S"]:
         """Return 1 - z; where the gap is a feature, that of ``dt``, by default 1."""
-        (gates,), _ = self.hoist(x, torch.ones_like(x[..., :1]) if dt is None else dt)
+        (gates,), _ = self.precompute(x, torch.ones_like(x[..., :1]) if dt is None else dt)
         z = (gates + h @ self.W_h.T + self.b_h).chunk(3, dim=-1)[1]
         return torch.sigmoid(-z)
 
@@ -214,6 +216,6 @@ class ElmanCell(AbstractGatedCell):
         super().__init__(input_size, hidden_size, append_dt=append_dt, init=init)
         self.reset_parameters()
 
-    def advance(self, h: Float[Tensor, "B S"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B S"]:
+    def update(self, h: Float[Tensor, "B S"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B S"]:
         """Return the state after a new input."""
         return torch.tanh(gates + h @ self.W_h.T)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_at_least, check_one_of, check_within
 from tauflow.solvers import FlowSolver
 
-from .base import AbstractHoistedCell
+from .base import AbstractCell
 from .init import Generator
 from .initial_state import InitialState
 from .weight_schemes import SCHEMES, init_bias_, init_weight_
@@ -19,7 +19,7 @@ GateAndField = tuple[Tensor | None, Tensor]
 Terms = Callable[[Tensor], GateAndField]
 
 
-class AbstractGatedFlowCell(AbstractHoistedCell):
+class AbstractGatedFlowCell(AbstractCell):
     """Base of the cells that step a gated flow by dt / tau.
 
     Args:

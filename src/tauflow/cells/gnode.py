@@ -15,7 +15,7 @@ from tauflow.solvers import FlowSolver
 
 from .activations import ACTIVATIONS, Activation, lecun_tanh
 from .activations import get_activation as find_activation
-from .base import Hoisted
+from .base import Precomputed
 from .gated_flow import AbstractGatedFlowCell, GateAndField, Terms, integrate_gated_flow
 from .init import Generator
 from .weight_schemes import (
@@ -178,16 +178,18 @@ class GNODECell(AbstractGatedFlowCell):
             )
         return slopes[self.phi_a]
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the gap in time constants, the first layers' share of the input; the weights."""
         networks = ((self.W_F, self.b_F), (self.W_G, self.b_G))  # torch 2.8's compiler takes
         deeper = [(W[i], b[i]) for W, b in networks for i in range(len(W))]  # no list of them apart
-        return Hoisted(
+        return Precomputed(
             (dt / self.tau, F.linear(x, self.W_x, self.b)),
             (self.W_h.T, *(tensor for layer in deeper for tensor in layer)),
         )
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         scaled_dt: Float[Tensor, "B 1"],
@@ -202,7 +204,7 @@ class GNODECell(AbstractGatedFlowCell):
 
     def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
         """Return G(h, x)."""
-        (_, drive), weights = self.hoist(x, torch.ones_like(x[..., :1]))
+        (_, drive), weights = self.precompute(x, torch.ones_like(x[..., :1]))
         G, _ = self._terms(drive, *weights)(h)
         return torch.ones_like(h) if G is None else G
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from .base import AbstractCell, AbstractHoistedCell, Hoisted
+from .base import AbstractCell, Precomputed
 from .init import Generator, glorot_blocks_, joint_glorot_
 from .missing_features import make_feature_means, resize_feature_options, zero_missing
 from .precision import ConstantBufferMixin
@@ -34,24 +34,24 @@ def reset_before_gru_update(
 
 
 def decay_and_update(
-    config: bool, h: Tensor, step: tuple[Tensor, Tensor], U_zr: Tensor, U_n: Tensor
+    config: bool, h: Tensor, gates: Tensor, decay: Tensor, U_zr: Tensor, U_n: Tensor
 ) -> Tensor:
     """Return the state after a decay and a GRU's update.
 
     Args:
         config: whether the gate z keeps the old state, instead of letting in the new one.
         h: the state, (B, N).
-        step: the input's share of z, r and n, (B, 3 N), and the factor of decay, (B, N).
+        gates: the input's share of z, r and n, (B, 3 N).
+        decay: the factor of decay, (B, N).
         U_zr: recurrent weights of z and r, (2 N, N).
         U_n: recurrent weights of n, (N, N).
     """
-    gates, decay = step
     h = decay * h
     z, rest, n = reset_before_gru_update(gates, h, U_zr, U_n)
     return z * h + rest * n if config else rest * h + z * n
 
 
-class GRUDCell(ConstantBufferMixin, AbstractHoistedCell):
+class GRUDCell(ConstantBufferMixin, AbstractCell):
     r"""GRU-D: inputs decay towards their mean and the state towards 0 while nothing is observed.
 
     With the mask m of the observed features, and the time delta since each was last observed:
@@ -135,22 +135,22 @@ class GRUDCell(ConstantBufferMixin, AbstractHoistedCell):
         """Return a like cell; one of another width gets means of 0 unless they are one number."""
         return type(self)(**resize_feature_options(self.options, input_size))
 
-    def hoist(
+    def precompute(
         self,
         x: Float[Tensor, "*batch I"],
         dt: Float[Tensor, "*batch 1"],
         observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    ) -> Precomputed:
         """Return x with 0 where it is missing, what is missing, gaps and the mask's share."""
         x, missing = zero_missing(x, observed)
         # One product for the rates of the D inputs and of the N states.
         rates = torch.cat([torch.diag_embed(self.w_x), self.W_delta])
-        return Hoisted(
+        return Precomputed(
             (x, missing, dt, (1 - missing) @ self.V.T + self.b),
             (rates, torch.cat([self.b_x, self.b_delta]), self.x_mean.to(x.dtype)),
         )
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         x: Float[Tensor, "B I"],
@@ -165,8 +165,9 @@ class GRUDCell(ConstantBufferMixin, AbstractHoistedCell):
         D, N = self.input_size, self.hidden_size
         h, x_last, age = h.split([N, D, D], dim=-1)
         delta, seen, waited = self.decay(x, missing, dt, x_last, age)
-        step = self.impute(x, missing, gates, rates, bias, x_mean, delta, x_last)
-        return torch.cat([decay_and_update(False, h, step, self.U_zr, self.U_n), seen, waited], -1)
+        filled = self.impute(x, missing, gates, rates, bias, x_mean, delta, x_last)
+        h = decay_and_update(False, h, *filled, self.U_zr, self.U_n)
+        return torch.cat([h, seen, waited], dim=-1)
 
     @staticmethod
     def decay(
@@ -194,7 +195,7 @@ class GRUDCell(ConstantBufferMixin, AbstractHoistedCell):
         return gates + filled @ self.W.T, gamma_h
 
 
-class UnmaskedGRUDCell(AbstractHoistedCell):
+class UnmaskedGRUDCell(AbstractCell):
     r"""GRU-D as the ODE-LSTM and CfC papers ran it: the state decays, and nothing is missing.
 
     .. math::
@@ -239,13 +240,15 @@ class UnmaskedGRUDCell(AbstractHoistedCell):
         self.b.zero_()
         self.b_delta.zero_()
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the gates' share of the input, and the factor of decay."""
         decay = torch.exp(-torch.relu(self.w_delta * dt + self.b_delta))
-        return Hoisted((x @ self.W.T + self.b, decay))
+        return Precomputed((x @ self.W.T + self.b, decay))
 
-    def advance(
+    def update(
         self, h: Float[Tensor, "B N"], gates: Float[Tensor, "B G"], decay: Float[Tensor, "B N"]
     ) -> Float[Tensor, "B N"]:
         """Return the state after the gap and the new input."""
-        return decay_and_update(True, h, (gates, decay), self.U_zr, self.U_n)
+        return decay_and_update(True, h, gates, decay, self.U_zr, self.U_n)

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_one_of
 from tauflow.solvers import FlowSolver
 
-from .base import AbstractHoistedCell, Hoisted
+from .base import AbstractCell, Precomputed
 from .init import Generator, glorot_blocks_, joint_glorot_
 
 
-class GRUODECell(AbstractHoistedCell):
+class GRUODECell(AbstractCell):
     r"""Gated recurrent unit in continuous time.
 
     .. math::
@@ -101,13 +101,15 @@ class GRUODECell(AbstractHoistedCell):
         """Return what the largest rate allows, where z = 0."""
         return self.flow_solver.max_stable_dt_rate
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the input's share of the gates and of g, the gap, and the recurrent weights."""
         drive = x @ self.W_x.T + self.b
         gates, g = drive.split([self.gates * self.hidden_size, self.hidden_size], dim=-1)
-        return Hoisted((gates, g, dt), (self.W_h.T, self.W_g.T))
+        return Precomputed((gates, g, dt), (self.W_h.T, self.W_g.T))
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         gates_x: Float[Tensor, "B G"],
@@ -128,7 +130,7 @@ class GRUODECell(AbstractHoistedCell):
 
     def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
         """Return 1 - z."""
-        (gates_x, _, _), (W_h_T, _) = self.hoist(x, torch.ones_like(x[..., :1]))
+        (gates_x, _, _), (W_h_T, _) = self.precompute(x, torch.ones_like(x[..., :1]))
         return 1 - self._gates(gates_x, h, W_h_T)[-1]
 
     def _gates(self, gates_x: Tensor, h: Tensor, W_h_T: Tensor) -> tuple[Tensor, ...]:

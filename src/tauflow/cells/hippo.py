@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from tauflow._internal.checks import check_at_least, check_bool, check_one_of, check_positive
 from tauflow.errors import ArgumentError
 
-from .base import Hoisted
+from .base import Precomputed
 from .gated_flow import lerp
 from .init import Generator, torch_uniform_
 from .polynomial_memory import discretise_zero_order_hold, laguerre_matrices, scaled_legendre_step
@@ -144,16 +144,18 @@ class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
             parts["t" if self.timestamped else "k"] = 1
         return parts
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the input's share of candidate, gate and memory, and the weights on the state."""
         features, width = self.features(x, dt), self.feature_size
         if self.measure == "lagt":
             weight, bias = self._joint_weight()
-            return Hoisted((features @ weight[:, :width].T + bias,), (weight[:, width:].T,))
+            return Precomputed((features @ weight[:, :width].T + bias,), (weight[:, width:].T,))
         u = (features @ self.w[:width]).unsqueeze(-1) + self.b_u
         drive = features @ self.W_x.T + self.b
         clock = (dt,) if self.timestamped else ()
-        return Hoisted((drive, u, *clock), (self.w[width:].unsqueeze(-1), self.W_m.T))
+        return Precomputed((drive, u, *clock), (self.w[width:].unsqueeze(-1), self.W_m.T))
 
     def _joint_weight(self) -> tuple[Float[Tensor, "K J"], Float[Tensor, " K"]]:
         """Return the map from [x; h; m] to candidate, gate (before tanh and sigma) and new m."""
@@ -163,7 +165,7 @@ class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         shift = self.B * self.b_u
         return torch.cat([gates, memory]), torch.cat([self.b + self.W_m @ shift, shift])
 
-    def advance(
+    def update(
         self, h: Float[Tensor, "B S"], input_projection: Float[Tensor, "B K"], *rest: Tensor
     ) -> Float[Tensor, "B S"]:
         """Return the state after a new input."""
@@ -179,7 +181,7 @@ class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         dt: Float[Tensor, "B 1"] | None = None,
     ) -> Float[Tensor, "B S"]:
         """Return g, at a gap of ``dt``, by default 1, and 1 for the memory and its clock."""
-        per_step, fixed = self.hoist(x, torch.ones_like(x[..., :1]) if dt is None else dt)
+        per_step, fixed = self.precompute(x, torch.ones_like(x[..., :1]) if dt is None else dt)
         gates, *_ = self._update_memory(h, *per_step, *fixed)
         gate = torch.sigmoid(gates.chunk(2, dim=-1)[1])
         return torch.cat([gate, torch.ones_like(h[..., self.hidden_size :])], dim=-1)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_one_of
 
-from .base import Hoisted
+from .base import Precomputed
 from .gated_flow import AbstractPackedFlowCell, lerp
 from .init import Generator, torch_uniform_
 from .weight_schemes import SCHEMES
@@ -91,16 +91,18 @@ class LEMCell(AbstractPackedFlowCell):
         else:
             super().reset_parameters(generator)
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return a step in time constants, the input's share of what y drives and z drives."""
         of_y = 3 * self.hidden_size
         drive = F.linear(x, self.W_x, self.b)
-        return Hoisted(
+        return Precomputed(
             (dt / (self.tau * self.substeps), drive[..., :of_y], drive[..., of_y:]),
             (self.W_h[:of_y].T, self.W_h[of_y:].T),
         )
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         alpha: Float[Tensor, "B 1"],

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_finite, check_one_of, check_positive, check_within
 from tauflow.solvers import TABLEAUS, integrate
 
-from .base import Hoisted
+from .base import Precomputed
 from .init import Generator, torch_uniform_
 from .time_feature import AbstractTimeFeatureCell
 
@@ -90,13 +90,15 @@ class LipschitzRNNCell(AbstractTimeFeatureCell):
         eye = torch.eye(self.hidden_size, dtype=square.dtype, device=square.device)
         return self.beta * skew + (1 - self.beta) * symmetric - self.gamma * eye
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the input's share, ``(*batch, N)``, the step, and [alpha A; W] transposed."""
         drive = self.features(x, dt) @ self.W_x.T + self.b
         both = torch.cat([self.alpha * self.constrain(self.B), self.constrain(self.C)])
-        return Hoisted((drive, torch.full_like(dt, self.eps)), (both.T,))
+        return Precomputed((drive, torch.full_like(dt, self.eps)), (both.T,))
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         input_projection: Float[Tensor, "B N"],

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_bool, check_one_of, check_within
 
-from .base import Hoisted
+from .base import Precomputed
 from .init import Generator, glorot_truncated_
 from .polynomial_memory import discretise_euler, discretise_zero_order_hold, legendre_matrices
 from .precision import ConstantBufferMixin, matmul_without_autocast
@@ -132,11 +132,13 @@ class LMUCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         """The hidden state h and the memory m."""
         return {"h": self.hidden_size, "m": self.order}
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the input's share of the new h (before tanh) and m, and the weight on [h; m]."""
         width = self.feature_size
         joint = self._joint_weight()
-        return Hoisted((self.features(x, dt) @ joint[:, :width].T,), (joint[:, width:].T,))
+        return Precomputed((self.features(x, dt) @ joint[:, :width].T,), (joint[:, width:].T,))
 
     def _joint_weight(self) -> Float[Tensor, "S K"]:
         """Return the matrix from [x; h; m] to the new h (before tanh) and m."""
@@ -151,7 +153,7 @@ class LMUCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         hidden = torch.cat([W_x, self.W_h, zeros(N, P)], dim=1) + self.W_m @ memory
         return torch.cat([hidden, memory])
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         input_projection: Float[Tensor, "B S"],

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_one_of
 
-from .base import AbstractPureCell
+from .base import AbstractCell, Precomputed
 from .init import Generator, inverse_softplus_, joint_glorot_
 
 SOLVERS = ("explicit", "hybrid")
@@ -25,7 +25,7 @@ class LRCConfig(NamedTuple):
     substeps: int
 
 
-class LRCCell(AbstractPureCell):
+class LRCCell(AbstractCell):
     r"""Liquid-resistance liquid-capacitance cell, and without elastance the saturated LTC (STC).
 
     Every synapse from j to i has a slope sigma, a midpoint mu, and two weights, w of the
@@ -143,51 +143,56 @@ class LRCCell(AbstractPureCell):
         shift = () if self.s is None else (F.softplus(self.s),)
         return self.W_x, self.b, self.W_h, *shift
 
-    @staticmethod
-    def hoist(
-        config: LRCConfig,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        *tensors: Tensor,
-    ) -> tuple[Float[Tensor, "*batch K"], Float[Tensor, "*batch 1"]]:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the inputs, beside them their share of q if there is one, and the gaps.
 
         Synapses of the inputs are left to the step: for all steps at once they would take D N
         numbers each.
         """
-        gate = tensors[3:5]
-        return torch.cat((x, F.linear(x, *gate)), dim=-1) if gate else x, dt
+        fixed = self.packed_parameters()
+        gate = fixed[3:5]
+        read = torch.cat((x, F.linear(x, *gate)), dim=-1) if gate else x
+        return Precomputed((read, dt), fixed)
 
-    @staticmethod
-    def advance(
-        config: LRCConfig,
+    def update(
+        self,
         h: Float[Tensor, "B S"],
-        step: tuple[Float[Tensor, "B K"], Float[Tensor, "B 1"]],
-        *tensors: Tensor,
+        read: Float[Tensor, "B K"],
+        dt: Float[Tensor, "B 1"],
+        *fixed: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Advance the states over the gap, holding the input."""
-        (read, dt), (of_x, of_h, (g, e), *gate) = step, tensors
-        D = of_x.shape[1]
-        x, drive = read[..., :D], read[..., D:]
-        f_x, u_x = _synaptic_sums(x, *of_x.unbind())
-        f_x, u_x = f_x + g, u_x + g
-        for _ in range(config.substeps):
-            f, u = _synaptic_sums(h, *of_h.unbind())
-            rate, aim = torch.sigmoid(f_x + f), e * torch.tanh(u_x + u)
-            delta = dt / config.substeps
-            if gate:
-                delta = _compute_elastance(drive, h, *gate[2:]) * delta
-            if config.solver == "hybrid":
-                h = (h + delta * aim) / (1 + delta * rate)
-            else:
-                h = h + delta * (aim - rate * h)
-        return h
+        return lrc_update(self.static_config(), h, read, dt, *fixed)
 
     def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
         """Return the elastance."""
         if not (gate := self._gate_tensors()):
             return torch.ones_like(h)
         return _compute_elastance(F.linear(x, *gate[:2]), h, *gate[2:])
+
+
+def lrc_update(
+    config: LRCConfig, h: Tensor, read: Tensor, dt: Tensor, *fixed: Tensor
+) -> Float[Tensor, "B S"]:
+    """Return the states after the gap, given what :meth:`LRCCell.precompute` returns."""
+    of_x, of_h, (g, e), *gate = fixed
+    D = of_x.shape[1]
+    x, drive = read[..., :D], read[..., D:]
+    f_x, u_x = _synaptic_sums(x, *of_x.unbind())
+    f_x, u_x = f_x + g, u_x + g
+    for _ in range(config.substeps):
+        f, u = _synaptic_sums(h, *of_h.unbind())
+        rate, aim = torch.sigmoid(f_x + f), e * torch.tanh(u_x + u)
+        delta = dt / config.substeps
+        if gate:
+            delta = _compute_elastance(drive, h, *gate[2:]) * delta
+        if config.solver == "hybrid":
+            h = (h + delta * aim) / (1 + delta * rate)
+        else:
+            h = h + delta * (aim - rate * h)
+    return h
 
 
 def _compute_elastance(

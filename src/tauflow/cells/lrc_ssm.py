@@ -9,11 +9,11 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least
 
-from .base import AbstractHoistedCell, Hoisted
+from .base import AbstractCell, Precomputed
 from .init import Generator, torch_uniform_
 
 
-class LrcSSMCell(AbstractHoistedCell):
+class LrcSSMCell(AbstractCell):
     r"""Diagonal liquid-resistance liquid-capacitance cell, the core of an LrcSSM.
 
     Each neuron's recurrent synapse reads its own state alone, so that the Jacobian of a step is
@@ -68,7 +68,9 @@ class LrcSSMCell(AbstractHoistedCell):
         """Return what the largest rate, 1, allows."""
         return 2.0 * self.substeps
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return what the inputs add to f, z and epsilon, and the gaps."""
         active = torch.sigmoid(F.linear(x, self.W, self.d))
         drives = (
@@ -76,9 +78,9 @@ class LrcSSMCell(AbstractHoistedCell):
             self.k_u * active + self.g,
             F.linear(x, self.W_eps, self.v),
         )
-        return Hoisted((torch.cat(drives, dim=-1), dt / self.substeps))
+        return Precomputed((torch.cat(drives, dim=-1), dt / self.substeps))
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         input_terms: Float[Tensor, "B G"],

@@ -1,7 +1,6 @@
 """The liquid time-constant cell with conductance-based synapses: the LTC of every experiment."""
 
 import math
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -14,7 +13,7 @@ from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
 from tauflow.solvers.semi_implicit import Pair
 from tauflow.wirings import AbstractWiring, as_wiring, build_synapses
 
-from .base import AbstractPureCell
+from .base import AbstractCell, Precomputed
 from .constraints import project_parameters
 from .init import Generator, inverse_softplus_, random_signs_
 
@@ -53,11 +52,9 @@ class LTCConfig(NamedTuple):
 
     solver: str
     substeps: int
-    time_scale: float
-    dt_offset: float
 
 
-class LTCCell(AbstractPureCell):
+class LTCCell(AbstractCell):
     r"""Liquid time-constant cell, conductance form.
 
     Each synapse from j to i has a maximal conductance w, a slope sigma, a midpoint mu and a
@@ -226,11 +223,11 @@ class LTCCell(AbstractPureCell):
         return parameter if self.constraint in _RANGES else F.softplus(parameter)
 
     def static_config(self) -> LTCConfig:
-        """Return solver and scale of time."""
-        return LTCConfig(self.solver, self.substeps, self.time_scale, self.dt_offset)
+        """Return the solver."""
+        return LTCConfig(self.solver, self.substeps)
 
     def packed_parameters(self, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
-        """Return weights (4, D, N) and (4, N, N), leak (2, N), C (N,), and the input's map.
+        """Return weights (4, D, N) and (4, N, N), leak (2, N) and C (N,).
 
         Weights are sigma, mu, w and E of every synapse, w being 0 where there is none; leak is
         g_l V_l and g_l, with epsilon added for the fused solver.
@@ -238,10 +235,13 @@ class LTCCell(AbstractPureCell):
         Args:
             dtype: to compute them in, if not their own.
         """
-        own = partial(_cast_existing, dtype)
-        w_x, mu_x, sigma_x, E_x = own(self.w_x, self.mu_x, self.sigma_x, self.E_x)
-        w, mu, sigma, E = own(self.w, self.mu, self.sigma, self.E)
-        g_l, V_l, C = own(self.g_l, self.V_l, self.C)
+        own: list[Tensor] = [
+            *(self.w_x, self.mu_x, self.sigma_x, self.E_x, self.w, self.mu, self.sigma, self.E),
+            *(self.g_l, self.V_l, self.C),
+        ]
+        w_x, mu_x, sigma_x, E_x, w, mu, sigma, E, g_l, V_l, C = (
+            own if dtype is None else [parameter.to(dtype) for parameter in own]
+        )
         g_l = self.constrain(g_l)
         held = g_l + self.epsilon if self.solver == "fused" else g_l
         return (
@@ -249,44 +249,58 @@ class LTCCell(AbstractPureCell):
             torch.stack((sigma, mu, self.constrain(w) * self.synapses, E)),
             torch.stack((g_l * V_l, held)),
             self.constrain(C),
-            *own(self.a_in, self.b_in),
         )
 
-    @staticmethod
-    def hoist(
-        config: LTCConfig,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        *tensors: Tensor,
+    def map_input(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
     ) -> tuple[Float[Tensor, "*batch I"], Float[Tensor, "*batch 1"]]:
         """Return the mapped input, and the time to cover."""
-        return _apply_affine(x, *tensors[4:]), config.time_scale * dt + config.dt_offset
+        return _apply_affine(x, self.a_in, self.b_in), self.time_scale * dt + self.dt_offset
 
-    @staticmethod
-    def advance(
-        config: LTCConfig,
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
+        """Return the mapped input, and the time to cover; synapses and neurons."""
+        return Precomputed(self.map_input(x, dt), self.packed_parameters())
+
+    def update(
+        self,
         h: Float[Tensor, "B S"],
-        step: tuple[Float[Tensor, "B I"], Float[Tensor, "B 1"]],
-        *tensors: Tensor,
+        u: Float[Tensor, "B I"],
+        span: Float[Tensor, "B 1"],
+        *fixed: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Advance the potentials over the time to cover, holding the input."""
-        (u, gap), (weights_x, weights, leak, C, *_) = step, tensors
-        # The input is held over the gap, so its synapses conduct the same in every sub-step.
-        drive_x, conductance_x = synaptic_currents(u, *weights_x.unbind())
-        drive_x, conductance_x = drive_x + leak[0], conductance_x + leak[1]
-        recurrent = weights.unbind()
-
-        def terms(v: Tensor) -> Pair:
-            drive, conductance = synaptic_currents(v, *recurrent)
-            return drive_x + drive, conductance_x + conductance
-
-        return integrate_semilinear(
-            terms, h, gap, solver=config.solver, substeps=config.substeps, capacity=C
-        )
+        return ltc_update(self.static_config(), h, u, span, *fixed)
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch M"]:
         """Return the mapped potentials of the motor neurons."""
         return _apply_affine(h[..., : self.output_size], self.a_out, self.b_out)
+
+
+def ltc_update(
+    config: LTCConfig,
+    v: Float[Tensor, "B S"],
+    u: Float[Tensor, "B I"],
+    span: Float[Tensor, "B 1"],
+    weights_x: Float[Tensor, "4 I S"],
+    weights: Float[Tensor, "4 S S"],
+    leak: Float[Tensor, "2 S"],
+    C: Float[Tensor, " S"],
+) -> Float[Tensor, "B S"]:
+    """Return the potentials after the time to cover, holding the mapped input."""
+    # The input is held over the gap, so its synapses conduct the same in every sub-step.
+    drive_x, conductance_x = synaptic_currents(u, *weights_x.unbind())
+    drive_x, conductance_x = drive_x + leak[0], conductance_x + leak[1]
+    recurrent = weights.unbind()
+
+    def terms(v: Tensor) -> Pair:
+        drive, conductance = synaptic_currents(v, *recurrent)
+        return drive_x + drive, conductance_x + conductance
+
+    return integrate_semilinear(
+        terms, v, span, solver=config.solver, substeps=config.substeps, capacity=C
+    )
 
 
 def synaptic_currents(
@@ -295,12 +309,6 @@ def synaptic_currents(
     """Return the summed conductance x reversal and conductance of sources z, (B, N) each."""
     g = w * torch.sigmoid(sigma * (z.unsqueeze(-1) - mu))  # (B, sources, N)
     return (g * E).sum(-2), g.sum(-2)
-
-
-def _cast_existing(dtype: torch.dtype | None, *parameters: Tensor | None) -> list[Tensor]:
-    """Return the parameters that there are, of a dtype if one is given."""
-    present = [parameter for parameter in parameters if parameter is not None]
-    return present if dtype is None else [parameter.to(dtype) for parameter in present]
 
 
 def _make_map_parameters(kind: str, size: int) -> tuple[nn.Parameter | None, nn.Parameter | None]:

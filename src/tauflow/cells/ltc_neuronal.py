@@ -13,7 +13,7 @@ from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
 from tauflow.solvers.semi_implicit import Pair
 
 from .activations import Activation, get_activation
-from .base import AbstractPureCell
+from .base import AbstractCell, Precomputed
 from .init import Generator, inverse_softplus_
 
 
@@ -25,7 +25,7 @@ class NeuronalLTCConfig(NamedTuple):
     substeps: int
 
 
-class NeuronalLTCCell(AbstractPureCell):
+class NeuronalLTCCell(AbstractCell):
     r"""Liquid time-constant cell, neuronal form.
 
     .. math::
@@ -102,36 +102,39 @@ class NeuronalLTCCell(AbstractPureCell):
         """Return activation and solver."""
         return NeuronalLTCConfig(self.phi, self.solver, self.substeps)
 
-    def packed_parameters(self) -> tuple[Tensor, ...]:
-        """Return W_x, b, W_h, A and 1 / tau."""
-        return self.W_x, self.b, self.W_h, self.A, 1 / self.tau
-
-    @staticmethod
-    def hoist(
-        config: NeuronalLTCConfig,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        *tensors: Tensor,
-    ) -> tuple[Float[Tensor, "*batch N"], Float[Tensor, "*batch 1"]]:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the input's share of the argument of phi, and the gap (in the unit of tau)."""
-        W_x, b, *_ = tensors
-        return x @ W_x.T + b, dt
+        return Precomputed((x @ self.W_x.T + self.b, dt), (self.W_h, self.A, 1 / self.tau))
 
-    @staticmethod
-    def advance(
-        config: NeuronalLTCConfig,
+    def update(
+        self,
         h: Float[Tensor, "B S"],
-        step: tuple[Float[Tensor, "B S"], Float[Tensor, "B 1"]],
-        *tensors: Tensor,
+        drive: Float[Tensor, "B S"],
+        dt: Float[Tensor, "B 1"],
+        *fixed: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Advance the state over the gap, holding the input."""
-        (drive, dt), (_, _, W_h, A, leak) = step, tensors
+        return neuronal_ltc_update(self.static_config(), h, drive, dt, *fixed)
 
-        def terms(h: Tensor) -> Pair:
-            f = config.phi(drive + h @ W_h.T)
-            return f * A, leak + f
 
-        return integrate_semilinear(terms, h, dt, solver=config.solver, substeps=config.substeps)
+def neuronal_ltc_update(
+    config: NeuronalLTCConfig,
+    h: Float[Tensor, "B S"],
+    drive: Float[Tensor, "B S"],
+    dt: Float[Tensor, "B 1"],
+    W_h: Float[Tensor, "S S"],
+    A: Float[Tensor, " S"],
+    leak: Float[Tensor, " S"],
+) -> Float[Tensor, "B S"]:
+    """Return the state after the gap, given the input's share of the argument of phi."""
+
+    def terms(h: Tensor) -> Pair:
+        f = config.phi(drive + h @ W_h.T)
+        return f * A, leak + f
+
+    return integrate_semilinear(terms, h, dt, solver=config.solver, substeps=config.substeps)
 
 
 _activation = get_activation  # the constructor's argument of the same name hides it

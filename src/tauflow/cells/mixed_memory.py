@@ -140,17 +140,6 @@ class MixedMemoryCell(AbstractCell):
             shift_forget_gate(self.b, self.forget_bias),
         )
 
-    @staticmethod
-    def advance(
-        config: "MixedMemoryConfig", h: Tensor, step: tuple[Tensor, Tensor], *tensors: Tensor
-    ) -> Tensor:
-        """Return [v; c] after one step of a closed-form core."""
-        (x, dt), (*core, W_x, W_h, b), (v, c) = step, tensors, h.chunk(2, dim=-1)
-        c, u = lstm_update(F.linear(x, W_x, b) + F.linear(v, W_h), c)
-        read = [u, v] if config.reads_state else [x, u]
-        v = cfc_step(config.core, torch.cat(read, dim=-1), dt, *core)
-        return torch.cat([v, c], dim=-1)
-
     def max_stable_dt(self) -> float:
         """Return that of the core."""
         return self.core.max_stable_dt()
@@ -158,3 +147,14 @@ class MixedMemoryCell(AbstractCell):
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch H"]:
         """Return the core's output."""
         return self.core.readout(h[..., : self.core.state_size])
+
+
+def mixed_memory_update(
+    config: MixedMemoryConfig, h: Tensor, x: Tensor, dt: Tensor, *tensors: Tensor
+) -> Tensor:
+    """Return [v; c] after one step of a memory and a closed-form core, as they were built."""
+    (*core, W_x, W_h, b), (v, c) = tensors, h.chunk(2, dim=-1)
+    c, u = lstm_update(F.linear(x, W_x, b) + F.linear(v, W_h), c)
+    read = [u, v] if config.reads_state else [x, u]
+    v = cfc_step(config.core, torch.cat(read, dim=-1), dt, *core)
+    return torch.cat([v, c], dim=-1)

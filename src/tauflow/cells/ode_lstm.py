@@ -1,7 +1,6 @@
 """ODE-LSTM: a gated memory whose output state flows in continuous time."""
 
 import math
-from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -11,8 +10,8 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_finite, check_one_of
 from tauflow.solvers import FlowSolver
 
-from .base import AbstractPureCell
-from .ct_rnn import CTRNNCell, CTRNNConfig
+from .base import AbstractCell, Precomputed
+from .ct_rnn import CTRNNCell, CTRNNConfig, ct_rnn_update
 from .gated import lstm_update, shift_forget_gate
 from .init import Generator, torch_uniform_
 
@@ -31,15 +30,15 @@ class ODELSTMConfig(NamedTuple):
 
     Args:
         flow: the flow's form.
-        step_flow: steps the flow with an input, as :meth:`CTRNNCell.advance` does; ``None`` where
-            the flow has two layers and no input.
+        flow_reads_input: whether the flow is a CT-RNN that reads u; else it has two layers and no
+            input.
     """
 
     flow: CTRNNConfig
-    step_flow: Callable[..., Tensor] | None
+    flow_reads_input: bool
 
 
-class ODELSTMCell(AbstractPureCell):
+class ODELSTMCell(AbstractCell):
     r"""ODE-LSTM: an LSTM memory c, untouched by time, and an output state h that flows.
 
     With i, f, g, o the four blocks of W_x x + W_h h + b:
@@ -143,49 +142,53 @@ class ODELSTMCell(AbstractPureCell):
         return self.flow.max_stable_dt() if self.form == "tensorflow" else math.inf
 
     def static_config(self) -> ODELSTMConfig:
-        """Return which of the published forms it is, and its flow, which that may step itself."""
+        """Return which of the published forms it is, and its flow."""
         if self.form == "tensorflow":
-            return ODELSTMConfig(self.flow.static_config(), self.flow.advance)
-        return ODELSTMConfig(CTRNNConfig(torch.tanh, 0.0, self.flow_solver, None, None), None)
+            return ODELSTMConfig(self.flow.static_config(), True)
+        return ODELSTMConfig(CTRNNConfig(torch.tanh, 0.0, self.flow_solver, None, None), False)
 
-    def packed_parameters(self) -> tuple[Tensor, ...]:
-        """Return W_x, the gates' biases and W_h, then the flow's tensors or W_1, b_1, W_2, b_2."""
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
+        """Return the gates' share of the input, and the gap; W_h and the flow's parameters."""
         b = self.b + self.b_h if self.form == "torch" else self.b
-        own = self.W_x, shift_forget_gate(b, self.forget_bias), self.W_h
+        gates = x @ self.W_x.T + shift_forget_gate(b, self.forget_bias)
         if self.form == "tensorflow":
-            return *own, *self.flow.packed_parameters()
-        return *own, self.W_1, self.b_1, self.W_2, self.b_2
+            flow = *self.flow.input_parameters(), *self.flow.packed_parameters()
+        else:
+            flow = self.W_1, self.b_1, self.W_2, self.b_2
+        return Precomputed((gates, dt), (self.W_h, *flow))
 
-    @staticmethod
-    def hoist(
-        config: ODELSTMConfig,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        *tensors: Tensor,
-    ) -> tuple[Float[Tensor, "*batch G"], Float[Tensor, "*batch 1"]]:
-        """Return the gates' share of the input, and the gap."""
-        W_x, b, *_ = tensors
-        return x @ W_x.T + b, dt
-
-    @staticmethod
-    def advance(
-        config: ODELSTMConfig,
+    def update(
+        self,
         h: Float[Tensor, "B S"],
-        step: tuple[Float[Tensor, "B G"], Float[Tensor, "B 1"]],
-        *tensors: Tensor,
+        gates: Float[Tensor, "B G"],
+        dt: Float[Tensor, "B 1"],
+        *fixed: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Return [h; c] after ``dt``, given the new input."""
-        (gates, dt), (_, _, W_h, *flow) = step, tensors
-        h, c = h.chunk(2, dim=-1)
-        c, u = lstm_update(torch.addmm(gates, h, W_h.T), c)
-        if config.step_flow is not None:
-            W_u, b_u, *_ = flow
-            h = config.step_flow(config.flow, h, (torch.addmm(b_u, u, W_u.T), dt), *flow)
-            return torch.cat([h, c], dim=-1)
-        W_1, b_1, W_2, b_2 = flow
+        return ode_lstm_update(self.static_config(), h, gates, dt, *fixed)
 
-        def field(at: Tensor) -> Tensor:
-            return torch.addmm(b_2, torch.tanh(torch.addmm(b_1, at, W_1.T)), W_2.T)
 
-        h = config.flow.flow_solver.integrate(field, u, dt)
+def ode_lstm_update(
+    config: ODELSTMConfig,
+    h: Float[Tensor, "B S"],
+    gates: Float[Tensor, "B G"],
+    dt: Float[Tensor, "B 1"],
+    W_h: Float[Tensor, "G N"],
+    *flow: Tensor,
+) -> Float[Tensor, "B S"]:
+    """Return [h; c] after ``dt``, given the gates' share of the input."""
+    h, c = h.chunk(2, dim=-1)
+    c, u = lstm_update(torch.addmm(gates, h, W_h.T), c)
+    if config.flow_reads_input:
+        W_u, b_u, *own = flow
+        h = ct_rnn_update(config.flow, h, torch.addmm(b_u, u, W_u.T), dt, *own)
         return torch.cat([h, c], dim=-1)
+    W_1, b_1, W_2, b_2 = flow
+
+    def field(at: Tensor) -> Tensor:
+        return torch.addmm(b_2, torch.tanh(torch.addmm(b_1, at, W_1.T)), W_2.T)
+
+    h = config.flow.flow_solver.integrate(field, u, dt)
+    return torch.cat([h, c], dim=-1)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from tauflow._internal.checks import check_finite, check_one_of, check_within
 from tauflow.errors import ArgumentError
 
-from .base import AbstractHoistedCell, Hoisted
+from .base import AbstractCell, Precomputed
 from .gated import lstm_update, shift_forget_gate
 from .init import Generator
 from .precision import to_double
@@ -21,7 +21,7 @@ _MAX_LOG_PERIOD = 3.0
 _CLOCK_PARTS = 4
 
 
-class PhasedLSTMCell(AbstractHoistedCell):
+class PhasedLSTMCell(AbstractCell):
     r"""LSTM with a time gate k for each neuron, open for a share r of a cycle of length tau.
 
     With [c~; h~] the step of an LSTM (forget bias b_f) from [c; h]:
@@ -144,14 +144,16 @@ class PhasedLSTMCell(AbstractHoistedCell):
         closing = torch.where(phase < r, 2 - 2 * phase / r, self.leak * phase)
         return torch.where(phase < r / 2, rising, closing)
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the blocks' share of the input, and the gap, as released already as k."""
         drive = x @ self.W_x.T + shift_forget_gate(self.b, self.forget_bias)
         if self.form == "released":
-            return Hoisted((drive, self.time_gate(dt)))
-        return Hoisted((drive, dt), self._cycle_parameters())
+            return Precomputed((drive, self.time_gate(dt)))
+        return Precomputed((drive, dt), self._cycle_parameters())
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         input_projection: Float[Tensor, "B G"],

@@ -11,13 +11,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .base import AbstractHoistedCell, Hoisted
+from .base import AbstractCell, Precomputed
 from .init import Generator, inverse_softplus_, joint_glorot_
 
 _INITIAL_RATE = 0.1
 
 
-class RNNDecayCell(AbstractHoistedCell):
+class RNNDecayCell(AbstractCell):
     r"""Elman network whose state decays exponentially over the gap before each sample.
 
     .. math::
@@ -63,11 +63,13 @@ class RNNDecayCell(AbstractHoistedCell):
         self.b.zero_()
         inverse_softplus_(self.raw_tau.fill_(_INITIAL_RATE))
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the input's share and the factor of decay, ``(*batch, N)`` each."""
-        return Hoisted((x @ self.W_x.T + self.b, torch.exp(-self.tau * dt)))
+        return Precomputed((x @ self.W_x.T + self.b, torch.exp(-self.tau * dt)))
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B N"],
         input_projection: Float[Tensor, "B N"],
@@ -77,7 +79,7 @@ class RNNDecayCell(AbstractHoistedCell):
         return torch.tanh(input_projection + (h * decay) @ self.W_h.T)
 
 
-class LinearDecayRNNCell(AbstractHoistedCell):
+class LinearDecayRNNCell(AbstractCell):
     r"""The "RNN-Decay" of the ODE-LSTM and CfC papers' tables: a linear drift after two layers.
 
     .. math::
@@ -116,11 +118,13 @@ class LinearDecayRNNCell(AbstractHoistedCell):
         self.b_2.zero_()
         self.tau.fill_(_INITIAL_RATE)
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
         """Return the input's share and the drift, ``(*batch, N)`` each."""
-        return Hoisted((x @ self.W_x.T + self.b_1, self.b_2 - self.tau * dt))
+        return Precomputed((x @ self.W_x.T + self.b_1, self.b_2 - self.tau * dt))
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B N"],
         input_projection: Float[Tensor, "B N"],

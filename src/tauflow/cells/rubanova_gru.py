@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_bool
 from tauflow.errors import ArgumentError
 
-from .base import AbstractCell, AbstractHoistedCell, Hoisted
+from .base import AbstractCell, Precomputed
 from .gated import gru_update
 from .init import Generator, torch_uniform_
 from .missing_features import make_feature_means, resize_feature_options, zero_missing
@@ -25,7 +25,7 @@ def exponential_decay(rate: Tensor) -> Tensor:
     return torch.exp(-rate.clamp(0.0, _MAX_EXPONENT))
 
 
-class RubanovaGRUCell(ConstantBufferMixin, AbstractHoistedCell):
+class RubanovaGRUCell(ConstantBufferMixin, AbstractCell):
     r"""GRU on data and mask; the gap is a feature, or lets the state or missing inputs decay.
 
     The two options make the four baselines: neither RNN-Delta-t, ``impute`` RNN-impute, ``decay``
@@ -139,12 +139,12 @@ class RubanovaGRUCell(ConstantBufferMixin, AbstractHoistedCell):
         """Return a like cell; one of another width gets means of 0 unless they are one number."""
         return type(self)(**resize_feature_options(self.options, input_size))
 
-    def hoist(
+    def precompute(
         self,
         x: Float[Tensor, "*batch I"],
         dt: Float[Tensor, "*batch 1"],
         observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    ) -> Precomputed:
         """Return x (0 where missing), what is missing, if not all, gap and gates' share."""
         D = self.input_size
         x, missing = zero_missing(x, observed)
@@ -153,9 +153,11 @@ class RubanovaGRUCell(ConstantBufferMixin, AbstractHoistedCell):
             gates = (1 - missing) @ self.W_x[:, D : 2 * D].T + self.b
         else:
             gates = torch.cat([x, 1 - missing], dim=-1) @ self.W_x[:, : 2 * D].T + self.b
-        return Hoisted((x, missing, known, dt, gates), (self.W_x[:, :D].T, self.W_x[:, 2 * D :].T))
+        return Precomputed(
+            (x, missing, known, dt, gates), (self.W_x[:, :D].T, self.W_x[:, 2 * D :].T)
+        )
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         x: Float[Tensor, "B I"],

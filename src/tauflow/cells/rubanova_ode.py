@@ -11,7 +11,7 @@ from tauflow._internal.allocation_limit import repeat_counted
 from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.solvers import TABLEAUS, SolverNames, integrate
 
-from .base import AbstractHoistedCell, Hoisted
+from .base import AbstractCell, Precomputed
 from .init import Generator
 from .missing_features import zero_missing
 
@@ -19,7 +19,7 @@ _WEIGHT_STD = 0.1
 _SOLVERS = SolverNames()
 
 
-class RubanovaODERNNCell(AbstractHoistedCell):
+class RubanovaODERNNCell(AbstractCell):
     r"""ODE-RNN: the mean y follows a neural ODE over the gap, then a gated unit reads the sample.
 
     With the mask m of the observed features, and MLPs of one hidden layer of tanh units:
@@ -101,18 +101,18 @@ class RubanovaODERNNCell(AbstractHoistedCell):
             else:
                 nn.init.zeros_(tensor)
 
-    def hoist(
+    def precompute(
         self,
         x: Float[Tensor, "*batch I"],
         dt: Float[Tensor, "*batch 1"],
         observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    ) -> Precomputed:
         """Return the hidden layers' share of the sample, whether there is one, and the gap."""
         x, missing = zero_missing(x, observed)
         known = (missing == 0).any(dim=-1, keepdim=True)
-        return Hoisted((torch.cat([x, 1 - missing], dim=-1) @ self.W_x.T + self.b, known, dt))
+        return Precomputed((torch.cat([x, 1 - missing], dim=-1) @ self.W_x.T + self.b, known, dt))
 
-    def advance(
+    def update(
         self,
         h: Float[Tensor, "B S"],
         input_projection: Float[Tensor, "B G"],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PLAIN_TENSOR_TYPES = (nn.Parameter, Tensor)
 _HOOKED = "has hooks"
-_STEP_METHODS = {"forward", "step", "hoist", "advance", "readout"}
+_STEP_METHODS = {"forward", "step", "precompute", "update", "readout"}
 
 
 class ModuleSnapshot(NamedTuple):

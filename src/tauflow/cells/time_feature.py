@@ -6,10 +6,10 @@ from torch import Tensor
 
 from tauflow._internal.checks import check_bool
 
-from .base import AbstractHoistedCell
+from .base import AbstractCell
 
 
-class AbstractTimeFeatureCell(AbstractHoistedCell):
+class AbstractTimeFeatureCell(AbstractCell):
     """A discrete cell that feels a gap only if it is appended to the input.
 
     Args:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from tauflow.cells.base import AbstractHoistedCell, Hoisted
+from tauflow.cells.base import AbstractCell, Precomputed
 from tauflow.cells.phased_lstm import PhasedLSTMCell, phased_update, read_clock, split_rounding
 from tauflow.cells.precision import to_double
 
@@ -24,7 +24,7 @@ from .generated.kernel import generated_unsupported_reason, run_generated, unmea
 from .trace.traced_kernel import run_traced, traced_unsupported_reason
 
 
-class _ProxyCell(AbstractHoistedCell):
+class _ProxyCell(AbstractCell):
     """The step between [h; c] of a phased LSTM whose gates are known, which it reads."""
 
     paper = PhasedLSTMCell.paper
@@ -36,12 +36,12 @@ class _ProxyCell(AbstractHoistedCell):
         super().__init__(5 * hidden_size, hidden_size)
         self.register_parameter("W_h", None)
 
-    def hoist(self, x: Tensor, dt: Tensor) -> Hoisted:
+    def precompute(self, x: Tensor, dt: Tensor) -> Precomputed:
         """Return the input's share of the blocks, and k."""
         N = self.hidden_size
-        return Hoisted((x[..., : 4 * N], x[..., 4 * N :]), (self.W_h.T,))
+        return Precomputed((x[..., : 4 * N], x[..., 4 * N :]), (self.W_h.T,))
 
-    def advance(self, h: Tensor, input_projection: Tensor, k: Tensor, W_h_T: Tensor) -> Tensor:
+    def update(self, h: Tensor, input_projection: Tensor, k: Tensor, W_h_T: Tensor) -> Tensor:
         """Return [h; c] after a new input."""
         return phased_update(h, input_projection, k, W_h_T)
 
@@ -117,7 +117,7 @@ def _unsupported_reason(
 def _run(call: KernelCall, run: KernelFunction) -> tuple[Tensor, Tensor]:
     cell, N = call.cell, call.cell.hidden_size
     assert isinstance(cell, PhasedLSTMCell)
-    drive, dt = cell.hoist(call.x, call.dt).per_step
+    drive, dt = cell.precompute(call.x, call.dt).per_step
     gaps = to_double(dt if call.mask is None else dt.masked_fill(~call.mask.unsqueeze(-1), 0.0))
     start = read_clock(call.h[:, 2 * N :]).unsqueeze(1)
     t = torch.cat([start, gaps], dim=1).cumsum(1)[:, 1:]

@@ -211,7 +211,7 @@ KERNELS: tuple[KernelSpec, ...] = tuple(
 
 _CUSTOM_CELL_KERNELS = (
     KernelSpec(
-        AbstractCell,  # type: ignore[type-abstract]  # it stands for all of them
+        AbstractCell,  # it stands for all of them
         "numba",
         traced_unsupported_reason,
         validate_call(run_traced, "numba"),

@@ -281,7 +281,7 @@ def run_gru_d(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run a :class:`GRUDCell`: what was seen last, and when, needs no state, and comes first."""
     cell, observed = call.cell, () if call.observed is None else (call.observed,)
     assert isinstance(cell, GRUDCell)
-    (x, missing, dt, gates), (rates, bias, x_mean) = cell.hoist(call.x, call.dt, *observed)
+    (x, missing, dt, gates), (rates, bias, x_mean) = cell.precompute(call.x, call.dt, *observed)
     if call.mask is not None:  # at no sample nothing is seen, and no time passes
         skipped = ~call.mask.unsqueeze(-1)
         missing, x = missing.masked_fill(skipped, 1.0), x.masked_fill(skipped, 0.0)
@@ -303,7 +303,7 @@ def run_unmasked_gru_d(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run an :class:`UnmaskedGRUDCell`."""
     cell = call.cell
     assert isinstance(cell, UnmaskedGRUDCell)
-    gates, decay = cell.hoist(call.x, call.dt).per_step
+    gates, decay = cell.precompute(call.x, call.dt).per_step
     return run_kernel(_NUMBA_GRU_D, True, call.mask, gates, call.h, decay, cell.U_zr, cell.U_n)
 
 
@@ -322,7 +322,7 @@ class NumbaGRUD(BoolConfigKernel):
     """
 
     name = "flow/decay"
-    advance = staticmethod(decay_and_update)
+    update = staticmethod(decay_and_update)
 
     def allocate(self, config: bool, inputs: Inputs, needs_input_grad: NeedsInputGrad) -> Outputs:
         """Return memory for what :meth:`forward` writes."""

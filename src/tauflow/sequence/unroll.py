@@ -8,9 +8,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from tauflow._internal.checks import is_tracing
-from tauflow.cells.base import AbstractCell
+from tauflow.cells.base import AbstractCell, precompute_steps
 from tauflow.cells.contract import call_readout, check_next_state
-from tauflow.cells.split_step import split_step
 from tauflow.errors import ArgumentError
 from tauflow.kernels import KernelCall, select_kernel
 from tauflow.kernels.engine.kernel_spec import is_under_transform
@@ -108,11 +107,11 @@ def reference_loop(
 def run_steps(call: KernelCall) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B S"]]:
     """Step the cell through time; :func:`reference_loop` checks the call before."""
     h, states, changes = call.h, [], _state_version(call)
-    parts, advance, _ = split_step(call.cell, call.x, call.dt, call.observed)
+    per_step, update, _ = precompute_steps(call.cell, call.x, call.dt, call.observed)
     # unbind, for the gradient of an index would be a full-sized tensor for every step
-    columns = [part.unbind(1) for part in parts]
+    columns = [part.unbind(1) for part in per_step]
     for step in range(call.x.shape[1]):
-        after = check_next_state(call.cell, h, advance(h, *(column[step] for column in columns)))
+        after = check_next_state(call.cell, h, update(h, *(column[step] for column in columns)))
         h = after if call.mask is None else torch.where(call.mask[:, step, None], after, h)
         states.append(h)
     if changes != _state_version(call):

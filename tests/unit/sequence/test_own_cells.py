@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 import tauflow
-from tauflow.cells import AbstractCell
-from tauflow.cells.base import AbstractHoistedCell, Hoisted
+from tauflow.cells import AbstractCell, CfCCell, Precomputed
 from tauflow.errors import ArgumentError, DtypeError, ShapeError
 
 untyped = pytest.mark.untyped  # the checker of annotations would refuse wrong returns first
@@ -112,23 +111,32 @@ def test_parts_of_a_state_have_names_of_their_own():
             type("Own", (Mine,), {"state_names": names})(3, 4)
 
 
-class Hoisting(AbstractHoistedCell):
+class Precomputing(AbstractCell):
     """Splits its step, and forgot what is observed where it counts."""
 
     uses_observed = True
 
-    def hoist(self, x, dt):
-        return Hoisted((x, dt))
+    def precompute(self, x, dt):
+        return Precomputed((x, dt))
 
-    def advance(self, h, x, dt):
+    def update(self, h, x, dt):
         return h
+
+
+def test_a_cell_has_a_step_that_calls_what_is_written():
+    with pytest.raises(ArgumentError, match=r"Own has no step. Write step\(x, h, dt\), or update"):
+        type("Own", (AbstractCell,), {})(3, 4)
+    with pytest.raises(ArgumentError, match=r"Own.update would never be called: the step of CfC"):
+        type("Own", (CfCCell,), {"update": lambda self, h, x, dt: h})(3, 4)
 
 
 def test_a_cell_that_models_what_is_missing_can_be_told():
     with pytest.raises(ArgumentError, match=r"Own.step has the .* step\(x, h, dt, observed\)"):
         type("Own", (Mine,), {"uses_observed": True})(3, 4)
-    with pytest.raises(ArgumentError, match=r"Hoisting.hoist has .* hoist\(x, dt, observed\)"):
-        Hoisting(3, 4)
+    with pytest.raises(
+        ArgumentError, match=r"Precomputing.precompute has .* precompute\(x, dt, observed\)"
+    ):
+        Precomputing(3, 4)
     with pytest.raises(ArgumentError, match=r"Own.step has the .* called as step\(x, h, dt\)"):
         with_method("step", lambda self, x, h: h)
 
@@ -142,8 +150,8 @@ def test_a_cell_that_models_what_is_missing_may_be_told_nothing():
     with pytest.raises(ArgumentError, match=r"called as step\(x, h, dt\)\..*observed=None"):
         type("Own", (Mine,), {"uses_observed": True, "step": step})(3, 4)
 
-    def hoist(self, x, dt, observed):
-        return Hoisted((x, dt))
+    def precompute(self, x, dt, observed):
+        return Precomputed((x, dt))
 
-    with pytest.raises(ArgumentError, match=r"called as hoist\(x, dt\)\..*observed=None"):
-        type("Own", (Hoisting,), {"hoist": hoist})(3, 4)
+    with pytest.raises(ArgumentError, match=r"called as precompute\(x, dt\)\..*observed=None"):
+        type("Own", (Precomputing,), {"precompute": precompute})(3, 4)

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tauflow.cells.cfc import CfCCell
-from tauflow.cells.cfc_heads import MODES, CfCConfig, CfCParameters
-from tauflow.cells.mixed_memory import MixedMemoryCell, MixedMemoryConfig
+from tauflow.cells.cfc_heads import MODES, CfCConfig, CfCParameters, cfc_step
+from tauflow.cells.mixed_memory import MixedMemoryConfig, mixed_memory_update
 from tauflow.kernels.cpu.binding import ConstantArgument, input_array
 from tauflow.kernels.engine.activations import (
     IDENTITY,
@@ -39,11 +38,13 @@ class CfCKernel(OperatorKernel):
     """What all programs for the closed form have in common."""
 
     @staticmethod
-    def advance(config: KernelConfig, *arguments: Any) -> Tensor:
+    def update(
+        config: KernelConfig, h: Tensor, x: Tensor, dt: Tensor, *parameters: Tensor
+    ) -> Tensor:
         """Take one step of the cell."""
         if isinstance(config, MixedMemoryConfig):
-            return MixedMemoryCell.advance(config, *arguments)
-        return CfCCell.advance(config, *arguments)
+            return mixed_memory_update(config, h, x, dt, *parameters)
+        return cfc_step(config, torch.cat([x, h], dim=-1), dt, *parameters)
 
     @staticmethod
     def encode(config: KernelConfig) -> list[str]:

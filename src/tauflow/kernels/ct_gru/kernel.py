@@ -76,16 +76,17 @@ class NumbaCTGRU(BoolConfigKernel):
     saves_x = True
 
     @staticmethod
-    def advance(
+    def update(
         config: bool,
         h: Tensor,
-        step: tuple[Tensor, Tensor],
+        x: Tensor,
+        left: Tensor,
         W_x: Tensor,
         W_h: Tensor,
         W_q: Tensor,
     ) -> Tensor:
         """Take a step of the cell, beside whose memories their sums stand."""
-        (x, left), N = step, len(W_q)
+        N = len(W_q)
         gates, q = F.linear(x, W_x).split([len(W_h), N], dim=-1)
         H = multiscale_update(config, h[:, N:], gates, q, left, W_h.T, W_q.T)
         return torch.cat([H.unflatten(-1, (-1, N)).sum(-2), H], dim=-1)

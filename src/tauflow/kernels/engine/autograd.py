@@ -374,7 +374,7 @@ def run_reference_steps(
     # unbind, for the gradient of an index would be a full-sized tensor for every step
     outputs = []
     for t, step in enumerate(zip(x.unbind(1), dt.unbind(1), strict=True)):
-        after = kernel.advance(config, h, step, *parameters)
+        after = kernel.update(config, h, *step, *parameters)
         h = after if mask is None else torch.where(mask[:, t, None], after, h)
         outputs.append(h)
     y = torch.stack(outputs, dim=1)

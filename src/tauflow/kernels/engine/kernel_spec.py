@@ -93,7 +93,7 @@ class KernelSpec:
 
 Inputs = Sequence[Tensor]
 """What is read at every step (B, T, I), the state before the first one (B, S), gaps (B, T, 1), and
-parameters: what the cell's ``advance`` takes, in the order of :data:`X` and the following."""
+parameters: what the kernel's ``update`` takes, in the order of :data:`X` and the following."""
 
 X, STATE, DT = range(3)
 
@@ -133,8 +133,8 @@ class SequenceKernel:
 
     name: str
     """Family and backend."""
-    advance: Callable[..., Tensor]
-    """The cells' own step, ``advance(form, h, (x, dt), *parameters)``, of which derivatives are
+    update: Callable[..., Tensor]
+    """The cells' own step, ``update(config, h, x, dt, *parameters)``, of which derivatives are
     taken where the program's own backward pass does not serve."""
     saves_x: ClassVar[bool] = False
     """Whether the tape begins with a copy of what steps read, as rows (T B, I)."""

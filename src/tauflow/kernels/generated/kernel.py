@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.checks import is_tracing
-from tauflow.cells.split_step import split_step
+from tauflow.cells.base import precompute_steps
 from tauflow.kernels.engine.autograd import use_device
 from tauflow.kernels.engine.kernel_spec import (
     STATE,
@@ -213,11 +213,11 @@ def run_generated(call: KernelCall) -> tuple[Tensor, Tensor]:
 
 def _prepare(call: KernelCall) -> tuple[TracedStep, list[Tensor]]:
     """Return the recording of a call, and the inputs of a run."""
-    split = split_step(call.cell, call.x, call.dt, call.observed)
+    steps = precompute_steps(call.cell, call.x, call.dt, call.observed)
     config = make_config_key(call.cell)
-    recording, captured = TRACES.find(call, config, split, ROWS)
+    recording, captured = TRACES.find(call, config, steps, ROWS)
     no_gaps = call.h.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
-    return recording, [concat_step_inputs(call, split), call.h, no_gaps, *captured]
+    return recording, [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
 
 
 def _prepare_if_measured(call: KernelCall) -> None:
@@ -232,11 +232,11 @@ class GeneratedSequenceKernel(SequenceKernel):
     name = "generated/triton"
 
     @staticmethod
-    def advance(
-        form: TracedStep, h: Tensor, step: tuple[Tensor, Tensor], *captured: Tensor
+    def update(
+        form: TracedStep, h: Tensor, inputs: Tensor, no_gaps: Tensor, *captured: Tensor
     ) -> Tensor:
         """Take a step by torch's operations, as they were recorded."""
-        return form.step(h, step[0], captured)
+        return form.step(h, inputs, captured)
 
     def allocate(self, form: TracedStep, inputs: Inputs, needs_grad: NeedsInputGrad) -> Outputs:
         """Return memory for what :meth:`forward` writes."""

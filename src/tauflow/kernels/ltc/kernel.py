@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tauflow.cells.ltc import LTCCell, LTCConfig
+from tauflow.cells.ltc import LTCCell, LTCConfig, ltc_update
 from tauflow.kernels import ltc as layout
 from tauflow.kernels.cpu.binding import (
     count_slices,
@@ -52,14 +52,13 @@ def run_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run an :class:`LTCCell`."""
     cell = call.cell
     assert isinstance(cell, LTCCell)
-    form, tensors = cell.static_config(), cell.packed_parameters()
-    u, gap = cell.hoist(form, call.x, call.dt, *tensors)
+    config, ((u, gap), tensors) = cell.static_config(), cell.precompute(call.x, call.dt)
     if torch.compiler.is_compiling():
         tensors = *tensors, cell.synapses_x, cell.synapses
-        states, last = run_kernel(NUMBA_LTC, form, call.mask, u, call.h, gap, *tensors)
+        states, last = run_kernel(NUMBA_LTC, config, call.mask, u, call.h, gap, *tensors)
         return cell.readout(states), last
     program = NumbaLTC(layout.get_layout(cell, "synapses_x"), layout.get_layout(cell, "synapses"))
-    states, last = run_kernel(program, form, call.mask, u, call.h, gap, *tensors)
+    states, last = run_kernel(program, config, call.mask, u, call.h, gap, *tensors)
     y = cell.readout(states)
     # without a map it is a view of the states, which are kept, and the caller may change the result
     return y.clone() if y.requires_grad and cell.output_mapping == "none" else y, last
@@ -114,7 +113,7 @@ def _load_kernels() -> Any:
 class LTCKernel(OperatorKernel):
     """What the programs for the LTC have in common."""
 
-    advance = staticmethod(LTCCell.advance)
+    update = staticmethod(ltc_update)
 
     @staticmethod
     def encode(config: LTCConfig) -> list[str]:
@@ -123,8 +122,8 @@ class LTCKernel(OperatorKernel):
 
     @staticmethod
     def decode(words: Sequence[str]) -> LTCConfig:
-        """Return the form that :meth:`encode` wrote; the gap was scaled before."""
-        return LTCConfig(words[0], int(words[1]), 1.0, 0.0)
+        """Return the form that :meth:`encode` wrote."""
+        return LTCConfig(words[0], int(words[1]))
 
 
 class NumbaLTC(LTCKernel):

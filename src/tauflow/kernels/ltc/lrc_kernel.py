@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tauflow.cells.lrc import LRCCell, LRCConfig
+from tauflow.cells.lrc import LRCCell, LRCConfig, lrc_update
 from tauflow.kernels import ltc as layout
 from tauflow.kernels.cpu.binding import (
     count_slices,
@@ -49,9 +49,8 @@ def run_lrc(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run an :class:`LRCCell`."""
     cell = call.cell
     assert isinstance(cell, LRCCell)
-    form, tensors = cell.static_config(), cell.packed_parameters()
-    x, dt = cell.hoist(form, call.x, call.dt, *tensors)
-    states, last = run_kernel(NUMBA_LRC, form, call.mask, x, call.h, dt, *tensors)
+    (x, dt), tensors = cell.precompute(call.x, call.dt)
+    states, last = run_kernel(NUMBA_LRC, cell.static_config(), call.mask, x, call.h, dt, *tensors)
     # of states that are kept, and the caller may change the result
     return states.clone() if states.requires_grad else states, last
 
@@ -73,7 +72,7 @@ class NumbaLRC(OperatorKernel):
 
     name = "saturated/numba"
     needs_y = True
-    advance = staticmethod(LRCCell.advance)
+    update = staticmethod(lrc_update)
 
     @staticmethod
     def encode(config: LRCConfig) -> list[str]:

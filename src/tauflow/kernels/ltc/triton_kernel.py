@@ -56,10 +56,10 @@ def run_triton_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run an :class:`LTCCell` with the fused solver."""
     cell = call.cell
     assert isinstance(cell, LTCCell)
-    form, tensors = cell.static_config(), cell.packed_parameters(torch.float32)
-    u, gap = cell.hoist(form, call.x.float(), call.dt.float(), *tensors)
+    tensors = cell.packed_parameters(torch.float32)
+    u, gap = cell.map_input(call.x.float(), call.dt.float())
     h = call.h.to(torch.promote_types(call.x.dtype, cell.w.dtype))
-    states, last = run_kernel(TRITON_LTC, form, call.mask, u, h, gap, *tensors)
+    states, last = run_kernel(TRITON_LTC, cell.static_config(), call.mask, u, h, gap, *tensors)
     return cell.readout(states), last
 
 

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tauflow.cells.activations import Activation
-from tauflow.cells.ct_rnn import CTRNNCell, CTRNNConfig
-from tauflow.cells.ltc_neuronal import NeuronalLTCCell, NeuronalLTCConfig
-from tauflow.cells.ode_lstm import ODELSTMCell, ODELSTMConfig
+from tauflow.cells.ct_rnn import CTRNNCell, CTRNNConfig, ct_rnn_update
+from tauflow.cells.ltc_neuronal import NeuronalLTCCell, NeuronalLTCConfig, neuronal_ltc_update
+from tauflow.cells.ode_lstm import ODELSTMCell, ODELSTMConfig, ode_lstm_update
 from tauflow.kernels.engine.activations import (
     decode_activation,
     encode_activation,
@@ -109,7 +109,7 @@ class ParametersByRole(NamedTuple):
 
 
 class FlowSettings(NamedTuple):
-    """What the loops take of a form, and the role of each parameter, if they read it."""
+    """What the loops take of a form, and the role of each parameter."""
 
     phi: Activation
     damping: float
@@ -117,9 +117,6 @@ class FlowSettings(NamedTuple):
     substeps: int
     clip: float | None
     roles: tuple[str, ...]
-
-
-_HOISTED_ROLES = ("", "")  # W_x and b
 
 
 def get_flow_settings(config: FlowConfig) -> FlowSettings:
@@ -134,21 +131,21 @@ def get_flow_settings(config: FlowConfig) -> FlowSettings:
 
 
 def _ct_rnn_settings(config: CTRNNConfig) -> FlowSettings:
-    roles = (*_HOISTED_ROLES, "W_1", "scale")
+    roles = ("W_1", "scale")
     gap = config.flow_solver
     return FlowSettings(config.phi, config.damping, gap.solver, gap.substeps, config.clip, roles)
 
 
 def _ode_lstm_settings(config: ODELSTMConfig) -> FlowSettings:
-    if config.step_flow is not None:
+    if config.flow_reads_input:
         roles: tuple[str, ...] = ("recurrent", "drive", "drive_bias", "W_1", "scale")
     else:
         roles = ("recurrent", "W_1", "drive_bias", "W_2", "b_2")
-    return _ct_rnn_settings(config.flow)._replace(roles=_HOISTED_ROLES + roles)
+    return _ct_rnn_settings(config.flow)._replace(roles=roles)
 
 
 def _neuronal_settings(config: NeuronalLTCConfig) -> FlowSettings:
-    roles = (*_HOISTED_ROLES, "W_1", "scale", "leak")
+    roles = ("W_1", "scale", "leak")
     return FlowSettings(config.phi, 0.0, config.solver, config.substeps, None, roles)
 
 
@@ -156,13 +153,13 @@ class FlowKernel(OperatorKernel):
     """What all programs for flows have in common."""
 
     @staticmethod
-    def advance(config: FlowConfig, *arguments: Any) -> Tensor:
+    def update(config: FlowConfig, *arguments: Tensor) -> Tensor:
         """Take one step of the cell."""
         if isinstance(config, ODELSTMConfig):
-            return ODELSTMCell.advance(config, *arguments)
+            return ode_lstm_update(config, *arguments)
         if isinstance(config, NeuronalLTCConfig):
-            return NeuronalLTCCell.advance(config, *arguments)
-        return CTRNNCell.advance(config, *arguments)
+            return neuronal_ltc_update(config, *arguments)
+        return ct_rnn_update(config, *arguments)
 
     @staticmethod
     def encode(config: FlowConfig) -> list[str]:
@@ -176,7 +173,7 @@ class FlowKernel(OperatorKernel):
             ]
         kind = "flow"
         if isinstance(config, ODELSTMConfig):
-            kind = "layers" if config.step_flow is None else "follow"
+            kind = "follow" if config.flow_reads_input else "layers"
             config = config.flow
         floats = [config.damping] if config.clip is None else [config.damping, config.clip]
         gap, phi = config.flow_solver, str(encode_activation(config.phi))
@@ -195,4 +192,4 @@ class FlowKernel(OperatorKernel):
         flow = CTRNNConfig(phi, damping, FlowSolver(solver, int(substeps)), None, clip)
         if kind == "flow":
             return flow
-        return ODELSTMConfig(flow, CTRNNCell.advance if kind == "follow" else None)
+        return ODELSTMConfig(flow, kind == "follow")

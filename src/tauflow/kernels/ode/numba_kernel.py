@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tauflow.cells.base import AbstractPureCell
+from tauflow.cells.ct_rnn import CTRNNCell
+from tauflow.cells.ltc_neuronal import NeuronalLTCCell
+from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.kernels import ode as arrays
 from tauflow.kernels.cpu.binding import (
     count_slices,
@@ -197,7 +199,6 @@ class NumbaFlow(FlowKernel):
         )
         rows, first, second = _flatten_rows(to_drive), *to_neurons.sum(0).to(h.dtype)
         found = {
-            "": None,
             "W_1": _flatten_rows(to_z).T @ _flatten_rows(at),
             "scale": first,
             "leak": second,
@@ -237,7 +238,6 @@ NUMBA_FLOW = OPERATORS[NumbaFlow.name] = NumbaFlow()
 def run_flow(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run a CT-RNN, an ODE-LSTM or a fused neuronal LTC."""
     cell = call.cell
-    assert isinstance(cell, AbstractPureCell)
-    form, tensors = cell.static_config(), cell.packed_parameters()
-    x, dt = cell.hoist(form, call.x, call.dt, *tensors)
-    return run_kernel(NUMBA_FLOW, form, call.mask, x, call.h, dt, *tensors)
+    assert isinstance(cell, CTRNNCell | ODELSTMCell | NeuronalLTCCell)
+    (x, dt), parameters = cell.precompute(call.x, call.dt)
+    return run_kernel(NUMBA_FLOW, cell.static_config(), call.mask, x, call.h, dt, *parameters)

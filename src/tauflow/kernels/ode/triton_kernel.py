@@ -28,18 +28,16 @@ def run_triton_flow(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run a :class:`CTRNNCell`."""
     cell, factor = call.cell, get_matmul_dtype(call)
     assert isinstance(cell, CTRNNCell)
-    form, tensors = cell.static_config(), cell.packed_parameters()
-    x, dt = cell.hoist(form, call.x, call.dt, *tensors)
-    scale = torch.ones_like(cell.b) if cell.s is None else tensors[3]
+    (x, dt), (W_h, *scales) = cell.precompute(call.x, call.dt)
+    scale = scales[0] if scales else torch.ones_like(cell.b)
     return run_kernel(
         TRITON_FLOW,
-        form,
+        cell.static_config(),
         call.mask,
         x.to(factor),
         call.h.to(torch.promote_types(call.x.dtype, cell.W_h.dtype)),
         dt.float(),
-        *tensors[:2],
-        tensors[2].to(factor),
+        W_h.to(factor),
         scale.float(),
     )
 
@@ -79,7 +77,7 @@ class TritonFlow(FlowKernel):
         """Run all steps."""
         from .triton_loop import flow_forward
 
-        x, h, dt, _, _, W, scale = inputs
+        x, h, dt, W, scale = inputs
         B, T, N = x.shape
         coefficients, *evaluations = _make_coefficients(config.flow_solver)
         delta = (dt / config.flow_solver.substeps).squeeze(-1).contiguous()
@@ -115,7 +113,7 @@ class TritonFlow(FlowKernel):
         """Return the gradients of the inputs."""
         from .triton_loop import flow_backward
 
-        x, _, dt, _, _, W, scale = inputs
+        x, _, dt, W, scale = inputs
         (B, T, N), (at, f) = x.shape, saved_tensors
         coefficients, *evaluations = _make_coefficients(config.flow_solver)
         delta = (dt / config.flow_solver.substeps).squeeze(-1).contiguous()
@@ -150,7 +148,7 @@ class TritonFlow(FlowKernel):
         )
         to_W = to_z.view(-1, N).T @ at.view(-1, N)
         to_dt = (to_delta / config.flow_solver.substeps).unsqueeze(-1) if gaps else None
-        return [to_x, to_h, to_dt, None, None, to_W, to_scale.sum(0)]
+        return [to_x, to_h, to_dt, to_W, to_scale.sum(0)]
 
 
 def _make_coefficients(flow_solver: FlowSolver) -> tuple[list[float], int, int]:

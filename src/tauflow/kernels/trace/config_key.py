@@ -29,10 +29,10 @@ _NO_OPTIONS = {*vars(nn.Module()), "options", "_options_when_built", "_parts_whe
 _NOT_OF_STEPS = {
     *("__init__", "__new__", "__init_subclass__", "__repr__", "__hash__", "__getnewargs__"),
     *("__setattr__", "__delattr__", "__getstate__", "__setstate__", "__reduce__", "__replace__"),
-    *("reset_parameters", "extra_repr", "initial_state", "readout", "update_gate", "hoist"),
+    *("reset_parameters", "extra_repr", "initial_state", "readout", "update_gate", "precompute"),
     *("max_stable_dt", "time_constant", "has_time_unit", "with_input_size", "replace", "_abc_impl"),
 }
-"""Methods that no trace of a step consists of; ``hoist`` and ``readout`` are called each time."""
+"""Methods that no trace of a step consists of, unless a function reads them by name."""
 
 _TRUSTED = ("torch", "tauflow")
 _STANDARD = ("builtins", "abc", "typing", "enum", "collections.abc")
@@ -114,7 +114,7 @@ class _KeyMaker:
         for kind in tuple(self._classes):
             of_library = [base for base in kind.__mro__ if _is_trusted(base)]
             for name, value in tuple(vars(kind).items()):
-                if name in _NOT_OF_STEPS:
+                if name in _NOT_OF_STEPS and name not in self._names:
                     continue
                 special = name.startswith("__") and isinstance(value, FunctionType)
                 inherited = not name.startswith("__") and any(hasattr(b, name) for b in of_library)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.checks import is_tracing
-from tauflow.cells.split_step import split_step
+from tauflow.cells.base import precompute_steps
 from tauflow.kernels.engine.autograd import use_device
 from tauflow.kernels.engine.kernel_spec import (
     DT,
@@ -142,11 +142,11 @@ CUDA_GRAPH_TRACES = TraceCache(_check_capturable)
 
 def _prepare_inputs(call: KernelCall) -> tuple[TracedStep, list[Tensor]]:
     """Return the recording of a call, and the inputs of a run."""
-    split = split_step(call.cell, call.x, call.dt, call.observed)
+    steps = precompute_steps(call.cell, call.x, call.dt, call.observed)
     config = make_config_key(call.cell)
-    recording, met = CUDA_GRAPH_TRACES.find(call, config, split, call.h.shape[0])
+    recording, met = CUDA_GRAPH_TRACES.find(call, config, steps, call.h.shape[0])
     no_gaps = call.h.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
-    return recording, [concat_step_inputs(call, split), call.h, no_gaps, *met]
+    return recording, [concat_step_inputs(call, steps), call.h, no_gaps, *met]
 
 
 class TensorTuple(tuple[Tensor, ...]):
@@ -296,8 +296,8 @@ class CUDAGraphKernel(SequenceKernel):
     name = "recorded/graph"
 
     @staticmethod
-    def advance(
-        config: TracedStep, h: Tensor, step: tuple[Tensor, Tensor], *captured: Tensor
+    def update(
+        config: TracedStep, h: Tensor, inputs: Tensor, no_gaps: Tensor, *captured: Tensor
     ) -> Tensor:
         """Take a step by torch's operations, as they were recorded."""
         own = (
@@ -305,7 +305,7 @@ class CUDAGraphKernel(SequenceKernel):
             for m, (_, _, dtype, _) in zip(captured, config.captured_metadata, strict=True)
         )
         with disable_autocast(h):
-            return config.step(h, step[0], list(own))
+            return config.step(h, inputs, list(own))
 
     def allocate(
         self, config: TracedStep, inputs: Inputs, needs_input_grad: NeedsInputGrad

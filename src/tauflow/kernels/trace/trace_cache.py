@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.fork_safety import make_fork_safe_lock
-from tauflow.cells.split_step import SplitStep
+from tauflow.cells.base import StepSequence
 from tauflow.errors import BackendError
 from tauflow.kernels.engine.autograd import run_kernel
 from tauflow.kernels.engine.kernel_spec import KernelCall, SequenceKernel
@@ -121,7 +121,7 @@ class TraceCache:
         self,
         call: KernelCall,
         config: ConfigKey,
-        split_step: SplitStep,
+        steps: StepSequence,
         rows: int,
         whole: TracedStep | None = None,
     ) -> tuple[TracedStep, list[Tensor]]:
@@ -130,7 +130,7 @@ class TraceCache:
         Args:
             call: the run at hand.
             config: of its cell.
-            split_step: its step.
+            steps: its steps.
             rows: how many rows the trace has; of what users wrote, which may look at all sequences,
                 as many as the call, unless that is known not to be so.
             whole: the trace for all rows of the call, which shows that.
@@ -143,18 +143,18 @@ class TraceCache:
         if rows != count and not (whole is not None and whole.has_independent_rows):
             raise TracingError("what users wrote may depend on other sequences")
         shapes = tuple(
-            (part.shape[2], part.dtype, learns and part.requires_grad) for part in split_step.parts
+            (part.shape[2], part.dtype, learns and part.requires_grad) for part in steps.per_step
         )
         like_state = call.h.dtype, call.h.device, learns and call.h.requires_grad
         key = config, rows, count, shapes, like_state, learns, _get_torch_settings(call.x)
         known = self.traces.get(key)
         if known is not None and known.parameter_graph is not None:
             with disable_autocast(call.x):
-                met = known.parameter_graph.run(cell, split_step.fixed)
+                met = known.parameter_graph.run(cell, steps.fixed)
             if tensor_metadata(met) == known.captured_metadata:
                 _store_latest(self.traces, key, known)
                 return known, met
-        given, (graph, met, prelude) = _capture(call, config, split_step, rows)
+        given, (graph, met, prelude) = _capture(call, config, steps, rows)
         if rows != count:
             assert whole is not None
             if not have_same_operations(graph, whole.graph, (rows, count)):
@@ -162,21 +162,21 @@ class TraceCache:
         like = tensor_metadata(met)
         if prelude is not None:  # as in every call to come
             with disable_autocast(call.x):
-                met = prelude.run(cell, split_step.fixed)
+                met = prelude.run(cell, steps.fixed)
         if known is not None and known.graph == graph and known.captured_metadata == like:
             return known, met
         wants = [True, *(wants for *_, wants in shapes)]
         wants += [learns and one.requires_grad for one in met]
         keeps = learns and (any(wants[1:]) or call.h.requires_grad)
         if keeps:
-            _check_traced_gradients(call, split_step, graph, given, met)
+            _check_traced_gradients(call, steps, graph, given, met)
         with bypass_saved_tensor_hooks(), disable_autocast(call.x):
             made = self.lower(graph, given, met, wants if keeps else None)
         widths, dtypes, _ = zip(*shapes, strict=True) if shapes else ((), (), ())
         apart = not config.has_user_code or (
             rows == count
             and has_independent_rows(graph, given, met)
-            and _has_same_operations_with_more_rows(graph, call, config, split_step)
+            and _has_same_operations_with_more_rows(graph, call, config, steps)
         )
         found = TracedStep(graph, like, prelude, made, widths, dtypes, apart)
         _store_latest(self.traces, key, found)
@@ -184,26 +184,26 @@ class TraceCache:
 
 
 def _capture(
-    call: KernelCall, config: ConfigKey, split_step: SplitStep, rows: int
+    call: KernelCall, config: ConfigKey, steps: StepSequence, rows: int
 ) -> tuple[list[Tensor], CapturedStep]:
     """Return the first rows of what a step is given, and what it does with them."""
     learns = torch.is_grad_enabled()
     with disable_inference_mode():
         given = [_first_rows(call.h, rows)]
-        given += [_first_rows(part[:, 0], rows) for part in split_step.parts]
+        given += [_first_rows(part[:, 0], rows) for part in steps.per_step]
         watched = ForbidGradientChanges() if config.has_user_code and learns else nullcontext()
         with bypass_saved_tensor_hooks(), _disable_autocast_cache(call.x), watched:
-            captured = capture_step(split_step.advance, call.cell, split_step.fixed, *given)
+            captured = capture_step(steps.update, call.cell, steps.fixed, *given)
     if config.has_user_code and make_config_key(call.cell) != config:
         raise TracingError("it changes the cell")
     return given, captured
 
 
 def _has_same_operations_with_more_rows(
-    graph: Graph, call: KernelCall, config: ConfigKey, split_step: SplitStep
+    graph: Graph, call: KernelCall, config: ConfigKey, steps: StepSequence
 ) -> bool:
     rows = len(call.h)
-    _, (other, _, _) = _capture(call, config, split_step, rows + 1)
+    _, (other, _, _) = _capture(call, config, steps, rows + 1)
     return have_same_operations(graph, other, (rows, rows + 1))
 
 
@@ -247,7 +247,7 @@ def run_traced_step(
 
 def _check_traced_gradients(
     call: KernelCall,
-    split_step: SplitStep,
+    steps: StepSequence,
     graph: Graph,
     inputs: Sequence[Tensor],
     captured: Sequence[Tensor],
@@ -256,7 +256,7 @@ def _check_traced_gradients(
 
     def eager(*arguments: Tensor) -> Tensor:
         with _disable_autocast_cache(call.x):
-            return split_step.advance(*arguments)
+            return steps.update(*arguments)
 
     def traced(*arguments: Tensor) -> Tensor:
         with disable_autocast(call.x):
@@ -266,10 +266,10 @@ def _check_traced_gradients(
         check_gradients(eager, traced, call.cell, inputs)
 
 
-def concat_step_inputs(call: KernelCall, split_step: SplitStep) -> Tensor:
+def concat_step_inputs(call: KernelCall, steps: StepSequence) -> Tensor:
     """Return what the steps of a call read side by side, (B, T, F), in the dtype of its state."""
     nothing = call.h.new_empty(*call.dt.shape[:2], 0)
-    return torch.cat([nothing, *(part.to(nothing.dtype) for part in split_step.parts)], dim=-1)
+    return torch.cat([nothing, *(part.to(nothing.dtype) for part in steps.per_step)], dim=-1)
 
 
 def get_autocast_dtype(like: Tensor) -> torch.dtype | None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.checks import is_tracing
-from tauflow.cells.base import AbstractCell
+from tauflow.cells.base import AbstractCell, precompute_steps
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import LSTMCell
@@ -23,7 +23,6 @@ from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.ode_lstm import ODELSTMCell
-from tauflow.cells.split_step import split_step
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.kernels.cpu.binding import (
     count_slices,
@@ -159,18 +158,18 @@ def _split_rows(call: KernelCall) -> tuple[int, ...]:
 def _prepare_inputs(call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
     """Return the recordings of a call, and the inputs of a run."""
     config = make_config_key(call.cell)
-    split = split_step(call.cell, call.x, call.dt, call.observed)
+    steps = precompute_steps(call.cell, call.x, call.dt, call.observed)
     by_rows: dict[int, TracedStep] = {}
     met: list[Tensor] = []
     dealt, whole = _split_rows(call), None
     if config.has_user_code and len(dealt) > 1:
-        whole, _ = INTERPRETER_TRACES.find(call, config, split, len(call.h))
+        whole, _ = INTERPRETER_TRACES.find(call, config, steps, len(call.h))
         dealt = dealt if whole.has_independent_rows else (len(call.h),)
     for rows in sorted(set(dealt), reverse=True):
-        by_rows[rows], found = INTERPRETER_TRACES.find(call, config, split, rows, whole)
+        by_rows[rows], found = INTERPRETER_TRACES.find(call, config, steps, rows, whole)
         met += found
     no_gaps = call.x.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
-    return TraceConfig(by_rows, dealt), [concat_step_inputs(call, split), call.h, no_gaps, *met]
+    return TraceConfig(by_rows, dealt), [concat_step_inputs(call, steps), call.h, no_gaps, *met]
 
 
 @cache
@@ -196,15 +195,15 @@ class TracedKernel(SequenceKernel):
     name = "recorded/numba"
 
     @staticmethod
-    def advance(
-        config: TraceConfig, h: Tensor, step: tuple[Tensor, Tensor], *captured: Tensor
+    def update(
+        config: TraceConfig, h: Tensor, inputs: Tensor, no_gaps: Tensor, *captured: Tensor
     ) -> Tensor:
         """Take the steps of all slices by torch's operations, as they were recorded."""
         after, first = [], 0
         for rows, own, _ in _split_by_slice(config, captured):
             recording = config.by_rows[rows]
             own_rows = slice(first, first + rows)
-            after.append(recording.step(h[own_rows], step[0][own_rows], own))
+            after.append(recording.step(h[own_rows], inputs[own_rows], own))
             first += rows
         return torch.cat(after)
 

@@ -104,9 +104,8 @@ def _find_fastest_rate(model: SequenceModel) -> float:
 def _reaches_end(model: SequenceModel, x: Tensor) -> bool:
     """Return whether adaptive steps solve the first sample of a sequence."""
     cell = _get_cell(model)
-    config, tensors = cell.static_config(), cell.packed_parameters()
-    weights_x, weights, leak, capacity = tensors[:4]
-    u, gap = cell.hoist(config, x, torch.ones(len(x), 1, dtype=x.dtype), *tensors)
+    (u, gap), fixed = cell.precompute(x, torch.ones(len(x), 1, dtype=x.dtype))
+    weights_x, weights, leak, capacity = fixed
     drive_x, conductance_x = synaptic_currents(u, *weights_x.unbind())
 
     def field(v: Tensor) -> Tensor:
