@@ -105,10 +105,18 @@ def run(
         ),
     ] = None,
     model: Annotated[
-        str, typer.Option(help="A model; see 'tauflow models'. Or several to compare: a,b,c.")
+        str,
+        typer.Option(
+            help="A model; see 'tauflow models'. Or several to compare: a,b,c. Or auto: tries five "
+            "networks and boosting, and joins the best by their validation scores."
+        ),
     ] = "cfc",
+    time_limit: Annotated[
+        str | None, typer.Option(help="Of the training with --model auto, such as 5min.")
+    ] = None,
     hidden_size: Annotated[
-        int | None, typer.Option(min=1, help="Neurons, or latent dimensions; by default 32.")
+        int | None,
+        typer.Option(min=1, help="Neurons, or latent dimensions; by default 32, of auto 64."),
     ] = None,
     epochs: EpochsOption = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
@@ -144,12 +152,14 @@ def run(
 
     from tauflow.runs.job import say_nothing
     from tauflow.runs.members import CertaintyOptions
+    from tauflow.runs.portfolio import AUTO
     from tauflow.runs.report.page import write_comparison, write_run_report
-    from tauflow.runs.task import check_models, run_task
-    from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE, adapt_recipe
+    from tauflow.runs.task import check_models
+    from tauflow.training.defaults import adapt_recipe
     from tauflow.training.process_group import join_process_group
 
     from .argument_parsing import parse_key_values, split_all_names, split_names
+    from .auto import choose_training
     from .output import print_comparison, print_run, print_wrapped
     from .table_options import resolve_source
 
@@ -158,15 +168,16 @@ def run(
         settings, own, epochs=epochs, lr=lr, batch_size=batch_size
     )
     options = {**read_config_table(config, "options"), **parse_key_values(option or [])}
-    size = DEFAULT_HIDDEN_SIZE if hidden_size is None else hidden_size
+    run_model, default_recipe, default_size = choose_training(model, time_limit)
+    size = default_size if hidden_size is None else hidden_size
     with join_process_group() as ranks:
         source = resolve_source(task, csv, table_options)
         train = partial(
-            run_task,
+            run_model,
             source,
             hidden_size=size,
             options=options,
-            recipe=adapt_recipe(DEFAULT_RECIPE, {**own, **said_of_recipe}),
+            recipe=adapt_recipe(default_recipe, {**own, **said_of_recipe}),
             seed=seed,
             resume=resume,
             runs_dir=runs,
@@ -177,7 +188,8 @@ def run(
             say=print_wrapped if ranks.is_main else say_nothing,
         )
         names = split_names(model) or [model]
-        check_models(source, names, hidden_size=size, options=options)
+        if names != [AUTO]:
+            check_models(source, names, hidden_size=size, options=options)
         trained = [train(name) for name in names]
         if ranks.is_main:
             for one in trained:

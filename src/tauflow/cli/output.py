@@ -16,6 +16,7 @@ from tauflow._internal.sanitize import replace_control_characters
 from tauflow.runs.report import metric_format, score_table
 from tauflow.runs.report.page import RUN_HEADERS, make_run_cells
 from tauflow.runs.report.table_sections import make_predict_command
+from tauflow.runs.report.trial_section import list_trials
 from tauflow.runs.results import RunRecord
 from tauflow.runs.task import TaskRun
 from tauflow.runs.time_limits import format_duration
@@ -113,6 +114,9 @@ def print_run(run: TaskRun) -> None:
         print_record(run.record, run.baselines)
     else:
         _print_scores([run])
+    for tried in list_trials(run):
+        numbers = range(1, len(tried.headers))
+        print_table(tried.headers, tried.rows, title=tried.title, numbers=numbers)
     for remark in run.notes:
         print_wrapped(remark)
     print_line(f"Run:    {run.directory}")

@@ -14,18 +14,20 @@ from tauflow._internal.registry import Registry
 from tauflow.cells import ACTIVATIONS
 from tauflow.cells.registry import CELLS, MODELS
 from tauflow.errors import ArgumentError, ModelFileError, OptionError, UnknownNameError
-from tauflow.models import WHOLE_MODELS, Calibrated, Ensemble, ForecastModel, SequenceModel
+from tauflow.models import (
+    WHOLE_MODELS,
+    BoostedTrees,
+    Calibrated,
+    Ensemble,
+    ForecastModel,
+    ImputedInputs,
+    SequenceModel,
+)
 from tauflow.sequence import RNN, SEQUENCE_MODULES
 from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
-_BUILTIN_CLASSES: list[type[nn.Module]] = [
-    *CELLS,
-    *SEQUENCE_MODULES,
-    RNN,
-    SequenceModel,
-    ForecastModel,
-]
-_BUILTIN_CLASSES += (Calibrated, Ensemble)
+_BUILTIN_CLASSES: list[type[nn.Module]] = [*CELLS, *SEQUENCE_MODULES, RNN, SequenceModel]
+_BUILTIN_CLASSES += (BoostedTrees, Calibrated, Ensemble, ForecastModel, ImputedInputs)
 _BUILTIN_CLASSES += (entry.model for entry in WHOLE_MODELS.values())
 
 CLASSES: Registry[type[nn.Module]] = Registry(

@@ -1,10 +1,11 @@
 """Models made of sequence modules, and models that are more than a cell."""
 
 from .base import AbstractWholeModel
+from .boosted_trees import BoostedTrees
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .driving import DRIVING_MODELS, driving_model
 from .embedding import TokenEmbedding
-from .ensemble import Calibrated, Ensemble
+from .ensemble import Calibrated, Ensemble, ImputedInputs
 from .forecast import ForecastHead, ForecastModel
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
@@ -22,6 +23,7 @@ __all__ = [
     "RNNVAE",
     "WHOLE_MODELS",
     "AbstractWholeModel",
+    "BoostedTrees",
     "Calibrated",
     "ConvolutionalHead",
     "ConvolutionalSequenceModel",
@@ -29,6 +31,7 @@ __all__ = [
     "ForecastHead",
     "ForecastModel",
     "IPNet",
+    "ImputedInputs",
     "LatentODE",
     "LatentPaths",
     "ModelSummary",

@@ -10,7 +10,10 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_one_of, check_positive
 from tauflow._internal.init_args import CaptureInitArgs
+from tauflow._internal.sanitize import format_count
+from tauflow.batch import SequenceBatch
 from tauflow.data.card import TASKS
+from tauflow.data.imputation import impute_with_indicators
 from tauflow.errors import ArgumentError
 
 _MIN_PROBABILITY = 1e-12  # a probability of 0 has no logarithm
@@ -54,17 +57,33 @@ class Ensemble(AbstractModelWrapper):
     Args:
         members: the models, each called as ``prediction, state = model(x, dt=..., mask=...)``.
         task: ``"regress"``, ``"classify"`` (a logit per class) or ``"binary"`` (one logit).
+        weights: how much each member counts, above 0; by default all count alike. They are divided
+            by their sum.
 
     Raises:
-        ArgumentError: there are no members.
+        ArgumentError: there are no members, or not one weight above 0 for each.
     """
 
-    def __init__(self, members: Sequence[nn.Module], task: str = "regress") -> None:
+    def __init__(
+        self,
+        members: Sequence[nn.Module],
+        task: str = "regress",
+        *,
+        weights: Sequence[float] | None = None,
+    ) -> None:
         super().__init__()
         if not len(members):
             raise ArgumentError("an Ensemble needs at least one member, got none.")
         self.members = nn.ModuleList(members)
         self.task = check_one_of(TASKS, task=task)
+        self.weights = None if weights is None else tuple(map(float, weights))
+        if self.weights is not None and (
+            len(self.weights) != len(members) or not all(0 < w < math.inf for w in self.weights)
+        ):
+            raise ArgumentError(
+                "weights must be one number above 0 for each of "
+                f"{format_count(len(members), 'member')}, got {weights!r}."
+            )
 
     @property
     def wrapped_models(self) -> Sequence[nn.Module]:
@@ -81,18 +100,76 @@ class Ensemble(AbstractModelWrapper):
 
     def average(self, predictions: Tensor) -> Tensor:
         """Return the mean of predictions of members, (M, ..., O)."""
-        if self.task == "regress":
-            return predictions.mean(0)
-        count = math.log(len(predictions))
-        if self.task == "classify":
-            return predictions.log_softmax(-1).logsumexp(0) - count
-        log_yes, log_no = (F.logsigmoid(s * predictions).logsumexp(0) for s in (1, -1))
-        return log_yes - log_no
+        return average_predictions(predictions, self.task, self.weights)
 
     def quantiles(self, x: Tensor, **times_and_masks: Any) -> Tensor:
         """Return the mean of the members' quantiles, (..., O, Q)."""
         found = [member.quantiles(x, **times_and_masks) for member in self.members]  # type: ignore[operator]
-        return torch.stack(found).mean(0)
+        return average_predictions(torch.stack(found), "regress", self.weights)
+
+
+def average_predictions(
+    predictions: Tensor, task: str, weights: Sequence[float] | None = None
+) -> Tensor:
+    """Return the mean prediction: of values as they are, of classes by their probabilities.
+
+    Args:
+        predictions: of M models, (M, ..., O).
+        task: as of :class:`Ensemble`.
+        weights: how much each model counts; by default all count alike.
+    """
+    if weights is None:
+        share = torch.full((len(predictions),), 1 / len(predictions), dtype=torch.float64)
+    else:
+        share = torch.tensor(weights, dtype=torch.float64)
+        share = share / share.sum()
+    share = share.to(predictions).view(-1, *[1] * (predictions.ndim - 1))
+    if task == "regress":
+        return (predictions * share).sum(0)
+    log_share = share.log()
+    if task == "classify":
+        return (predictions.log_softmax(-1) + log_share).logsumexp(0)
+    log_yes, log_no = ((F.logsigmoid(s * predictions) + log_share).logsumexp(0) for s in (1, -1))
+    return log_yes - log_no
+
+
+class ImputedInputs(AbstractModelWrapper):
+    """A model that takes no ``observed``, where batches say what was measured.
+
+    Missing values become the last ones of their sequence, and further inputs say what was measured,
+    as :func:`~tauflow.data.imputation.impute_with_indicators` does to a table before training.
+
+    Args:
+        model: the model, trained on such inputs.
+        flagged: numbers of the features that get an input more.
+    """
+
+    def __init__(self, model: nn.Module, flagged: Sequence[int]) -> None:
+        super().__init__()
+        self.model, self.flagged = model, tuple(flagged)
+
+    @property
+    def wrapped_models(self) -> Sequence[nn.Module]:
+        """The model."""
+        return [self.model]
+
+    @property
+    def uses_observed(self) -> bool:
+        """True: the wrapper takes the (B, T, I) mask of measured features."""
+        return True
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        dt: Tensor | None = None,
+        mask: Tensor | None = None,
+        observed: Tensor | None = None,
+    ) -> tuple[Tensor, None]:
+        """Return the prediction of the model, (B, T, O) or (B, O), and no state."""
+        batch = SequenceBatch(x, x.new_zeros(len(x)), dt, mask, observed)
+        filled = impute_with_indicators(batch, self.flagged)
+        return self.model(filled.x, dt=dt, mask=mask)[0], None
 
 
 class Calibrated(AbstractModelWrapper):

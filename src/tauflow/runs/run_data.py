@@ -56,6 +56,20 @@ class RunData:
     requested_metrics: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
 
+    def adapt_to_model(self, spec: ModelSpec) -> "RunData":
+        """Return the same for another model, which takes missing values in its own way."""
+        if self.data.schema is None:
+            return self
+        return replace(self, data=add_needed_indicators(self.as_read.data, spec))
+
+    @property
+    def as_read(self) -> "RunData":
+        """The same with batches that say what was measured, as the table was read."""
+        if self.data.schema is None:
+            return self
+        card = replace(self.baseline_data.card, metric=self.data.card.metric)
+        return replace(self, data=replace(self.baseline_data, card=card))
+
     def make_job(self, spec: ModelSpec, recipe: Recipe, seed: int) -> Job:
         """Return the job of training a model on these data, whose times it is to span."""
         spec = set_horizon(spec, lambda: self.data.train)

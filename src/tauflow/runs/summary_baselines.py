@@ -46,6 +46,30 @@ def fit_summary_baselines(data: TaskData) -> list[tuple[str, Tensor]]:
         MissingExtraError: scikit-learn is not installed.
     """
     families = _make_families(data.card.task)
+    features, y, known, drawn = select_training_rows(data)
+    models = {
+        f"{name}{drawn}": [
+            fit_target(make(), features[there], values[there])
+            for values, there in zip(y.T, known.T, strict=False)
+        ]
+        for name, make in families.items()
+    }
+    return list(_predict(data, models).items())
+
+
+def select_training_rows(
+    data: TaskData, *, with_season: bool = True
+) -> tuple[Floats, NDArray[Any], NDArray[np.bool_], str]:
+    """Return what models of the training part's rows are fitted on.
+
+    Args:
+        data: a table's task.
+        with_season: whether values of a season ago are features, if there is a season.
+
+    Returns:
+        Features (N, K), targets (N, O), or (N, 1) of classes, which of these are known, and a text
+        that says of how many rows a part was drawn, if it was.
+    """
     rows = _select_rows(data.train, per_step=data.card.per_step)
     limit = _MAX_ROWS
     if data.card.task == "regress":
@@ -57,18 +81,11 @@ def fit_summary_baselines(data: TaskData) -> list[tuple[str, Tensor]]:
         few = torch.zeros(total, dtype=torch.bool)
         few[places] = True
         rows = rows.masked_scatter(rows, few)
-    features = _compute_features(data, data.train, rows)
+    features = _compute_features(data, data.train, rows, with_season=with_season)
     y, known = _select_targets(data.train, rows, per_step=data.card.per_step)
     if data.card.task == "classify":
         y = y[:, :1].astype(np.int64)
-    models = {
-        f"{name}{drawn}": [
-            _fit(make(), features[there], values[there])
-            for values, there in zip(y.T, known.T, strict=False)
-        ]
-        for name, make in families.items()
-    }
-    return list(_predict(data, models).items())
+    return features, y, known, drawn
 
 
 def get_summary_baseline_names(task: str) -> tuple[str, str]:
@@ -78,14 +95,8 @@ def get_summary_baseline_names(task: str) -> tuple[str, str]:
 
 def _make_families(task: str) -> dict[str, Callable[[], Any]]:
     """Return how to make each model, by name."""
-    ensemble = require("sklearn.ensemble", extra="sklearn")
     linear = require("sklearn.linear_model", extra="sklearn")
     is_classes = task == "classify"
-    boosting = (
-        ensemble.HistGradientBoostingClassifier
-        if is_classes
-        else ensemble.HistGradientBoostingRegressor
-    )
 
     def make_linear_model() -> Any:
         from sklearn.impute import SimpleImputer
@@ -95,32 +106,44 @@ def _make_families(task: str) -> dict[str, Callable[[], Any]]:
         model = linear.LogisticRegression(max_iter=1000) if is_classes else linear.Ridge()
         return make_pipeline(SimpleImputer(), StandardScaler(), model)
 
-    makers = (lambda: boosting(random_state=0), make_linear_model)
+    makers = (lambda: make_boosting(task), make_linear_model)
     return dict(zip(get_summary_baseline_names(task), makers, strict=True))
 
 
-class _FittedModel(NamedTuple):
+def make_boosting(task: str) -> Any:
+    """Return gradient boosting as it is fitted for a task, with seed 0.
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
+    """
+    ensemble = require("sklearn.ensemble", extra="sklearn")
+    if task == "classify":
+        return ensemble.HistGradientBoostingClassifier(random_state=0)
+    return ensemble.HistGradientBoostingRegressor(random_state=0)
+
+
+class FittedModel(NamedTuple):
     """A fitted model, ``None`` where there was nothing to fit, and the columns that it is given."""
 
     model: Any
     columns: NDArray[np.bool_]
 
 
-def _fit(model: Any, features: Floats, y: NDArray[Any]) -> _FittedModel:
+def fit_target(model: Any, features: Floats, y: NDArray[Any]) -> FittedModel:
     """Fit a model of one target on the features that vary where the target is known."""
     columns = _find_varying_columns(features)
     if not columns.any():
-        return _FittedModel(None, columns)
+        return FittedModel(None, columns)
     if y.dtype == np.int64 and len(np.unique(y)) < 2:  # a rare class, none of which was drawn
         from sklearn.dummy import DummyClassifier
 
         model = DummyClassifier()
     with warnings.catch_warnings():  # logistic regression that has not converged is near enough
         warnings.filterwarnings("ignore", category=UserWarning, module="sklearn")
-        return _FittedModel(model.fit(features[:, columns], y), columns)
+        return FittedModel(model.fit(features[:, columns], y), columns)
 
 
-def _predict(data: TaskData, models: dict[str, list[_FittedModel]]) -> dict[str, Tensor]:
+def _predict(data: TaskData, models: dict[str, list[FittedModel]]) -> dict[str, Tensor]:
     """Return what fitted models predict of the test part."""
     lead = data.test.x.shape[: 2 if data.card.per_step else 1]
     shape = (*lead, data.card.target_size)
@@ -137,7 +160,7 @@ def _predict(data: TaskData, models: dict[str, list[_FittedModel]]) -> dict[str,
     return found
 
 
-def _predict_rows(models: list[_FittedModel], features: Floats, card: DatasetCard) -> Floats:
+def _predict_rows(models: list[FittedModel], features: Floats, card: DatasetCard) -> Floats:
     """Return what fitted models predict of features, (N, O)."""
     answer = np.zeros((len(features), card.target_size))
     for place, (model, columns) in enumerate(models):
@@ -172,10 +195,12 @@ def _select_targets(
     return y.numpy(), known.numpy()
 
 
-def _compute_features(data: TaskData, batch: SequenceBatch, rows: Tensor) -> Floats:
+def _compute_features(
+    data: TaskData, batch: SequenceBatch, rows: Tensor, *, with_season: bool = True
+) -> Floats:
     """Return the features of chosen steps, (N, K)."""
     found = compute_summary_features(batch, where=rows).values
-    if not (data.card.forecast and data.card.season):
+    if not (with_season and data.card.forecast and data.card.season):
         return found
     again, _ = make_seasonal_naive(data, data.card.season)(
         batch.x, mask=batch.mask, observed=batch.observed

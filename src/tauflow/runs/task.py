@@ -30,8 +30,9 @@ from .baseline_comparison import TestScores, score_test_split
 from .baselines import score_baselines
 from .job import Job, Say, parse_run_number, say_nothing, train_job
 from .members import CertaintyOptions, get_ensemble_directory, train_members
+from .portfolio import Trial
 from .results import RunRecord
-from .run_data import CsvFile, add_needed_indicators, load_run_data, load_table_file
+from .run_data import CsvFile, RunData, add_needed_indicators, load_run_data, load_table_file
 from .warm_start import warm_start_from_shorter_run
 
 REPORT_FILE = "report.html"
@@ -49,6 +50,7 @@ class TaskRun:
         notes: what else to say of the result.
         scores: on the test part, by all metrics that are shown; of tables.
         certainty: a threshold and intervals, learned from the validation part.
+        trials: models that were tried, of ``model="auto"``.
         data: what was trained on.
         model: the trained model.
     """
@@ -59,6 +61,7 @@ class TaskRun:
     notes: tuple[str, ...] = ()
     scores: TestScores | None = None
     certainty: Certainty = field(default_factory=Certainty, repr=False)
+    trials: tuple[Trial, ...] = ()
     data: TaskData = field(kw_only=True, repr=False, compare=False)
     model: nn.Module = field(kw_only=True, repr=False, compare=False)
 
@@ -171,6 +174,27 @@ def run_task(
             )
 
         record, trained, notes = train_members(job, data, certainty.ensemble, directory, train_one)
+    run = finish_run(record, trained, found, directory, certainty)
+    return replace(run, notes=(*notes, *_describe_class_weights(recipe, data), *run.notes))
+
+
+def finish_run(
+    record: RunRecord,
+    trained: nn.Module,
+    found: RunData,
+    directory: Path,
+    certainty: CertaintyOptions,
+) -> TaskRun:
+    """Learn how sure a trained model is, score it beside baselines, and write the predictor.
+
+    Args:
+        record: of the training.
+        trained: the model.
+        found: the data, which the model takes as they are there.
+        directory: of the run.
+        certainty: what to learn of the validation part.
+    """
+    data, is_main = found.data, DistributedContext.current().is_main
     trained, learned = fit_certainty(
         *(trained, data),
         calibrate=certainty.calibrate,
@@ -178,15 +202,13 @@ def run_task(
         intervals=certainty.makes_intervals(data),
         positive=get_positive_class(data),
     )
-    if data.schema is None or not ranks.is_main:
-        scores, trivial = None, score_baselines(found.baseline_data, card.metric)
+    if data.schema is None or not is_main:
+        scores, trivial = None, score_baselines(found.baseline_data, data.card.metric)
     else:
         scores = score_test_split(trained, data, found.baseline_data, found.shown, record.row)
         trivial = [(one.name, one.monitored_score) for one in scores.baselines]
-    notes = (*notes, *_describe_class_weights(recipe, data))
-    run = TaskRun(record, trivial, directory, notes, scores, learned, data=data, model=trained)
-    lost = _save_predictor(run) if ranks.is_main else ()
-    return replace(run, notes=(*run.notes, *lost))
+    run = TaskRun(record, trivial, directory, (), scores, learned, data=data, model=trained)
+    return replace(run, notes=_save_predictor(run)) if is_main else run
 
 
 def check_models(

@@ -164,3 +164,16 @@ def test_how_to_continue_is_a_command():
     assert get_continue_command(["reproduce", "ltc-table-6"]).endswith(
         "tauflow reproduce ltc-table-6"
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (("--model", "cfc", "--time-limit", "5min"), "--time-limit goes with --model auto"),
+        (("--model", "gru,auto"), "auto makes a comparison of its own"),
+        (("--model", "auto", "--time-limit", "soon"), "is not a time span"),
+        (("--model", "auto", "--option", "solver=rk4"), "cannot be given"),
+    ],
+)
+def test_automatic_choice_refuses_what_it_cannot_do(call, arguments, match):
+    assert match in " ".join(call("run", "pendulum", *arguments, code=1).stderr.split())

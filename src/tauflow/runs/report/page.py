@@ -8,7 +8,7 @@ from typing import Any
 from tauflow._internal.sanitize import format_count
 from tauflow.analysis.memory_length import memory_length
 from tauflow.data.table.schema import Schema
-from tauflow.models.registry import get_model_info
+from tauflow.runs.portfolio import get_title
 from tauflow.runs.results import RunRecord
 from tauflow.runs.task import TaskRun
 from tauflow.runs.time_limits import format_duration
@@ -31,6 +31,7 @@ from .table_sections import (
     list_worst_ids,
     make_predict_command,
 )
+from .trial_section import list_trials
 
 RUN_HEADERS = ("model", "validation", "test", "parameters")
 
@@ -124,7 +125,7 @@ def write_run_report(run: TaskRun) -> Path:
         curves = replace(curves, caption=f"{curves.caption} Errors are of scaled targets.")
     page = make_run_page(
         record,
-        title=f"{get_model_info(record.row).title} on {card.title}",
+        title=f"{get_title(record.row)} on {card.title}",
         source=f"Data: {card.source}",
         baselines=run.baselines,
         pictures=[
@@ -133,7 +134,7 @@ def write_run_report(run: TaskRun) -> Path:
         ],
         notes=(*run.notes, *(card.notes if run.data.schema is not None else ())),
     )
-    page = replace(page, tiles=[*page.tiles, *_make_memory_tiles(run)])
+    page = replace(page, tiles=[*page.tiles, *_make_memory_tiles(run)], listings=list_trials(run))
     if run.data.schema is not None:
         page = _add_scores(_add_table_sections(page, run, run.data.schema), [run])
     return write_page(page, run.report)
@@ -151,6 +152,7 @@ def _add_table_sections(page: Page, run: TaskRun, schema: Schema) -> Page:
         ],
         understood=describe_columns(run.data),
         listings=[
+            *page.listings,
             *list_certainty(run),
             *list_target_errors(found, run.data),
             *list_worst_ids(found, run.data),
@@ -198,8 +200,7 @@ def write_comparison(runs: Sequence[TaskRun]) -> Path:
     records, card, metric = [run.record for run in runs], first.data.card, first.record.metric
     level, name = _find_best_baseline(first.baselines, metric)
     page = Page(
-        title=f"{', '.join(get_model_info(record.row).title for record in records)} "
-        f"on {card.title}",
+        title=f"{', '.join(get_title(record.row) for record in records)} on {card.title}",
         source=f"Data: {card.source}",
         headers=RUN_HEADERS,
         rows=[

@@ -1,0 +1,184 @@
+"""Gradient boosted trees on summary features, as a module that a model file can hold."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tauflow._internal.checks import check_at_least, check_bool
+from tauflow._internal.init_args import CaptureInitArgs
+from tauflow.batch import SequenceBatch
+from tauflow.data.summary_features import compute_summary_features
+from tauflow.errors import ArgumentError
+
+NO_CHILD = -1
+"""Child of a leaf."""
+_FIELDS = {
+    "feature": torch.int64,
+    "threshold": torch.float64,
+    "missing_left": torch.bool,
+    "left": torch.int64,
+    "right": torch.int64,
+    "value": torch.float64,
+}
+
+
+class BoostedTrees(nn.Module, metaclass=CaptureInitArgs):
+    r"""The sum of regression trees on summary features of each sequence.
+
+    .. math::
+        f_o = b_o + \sum_{k:\, o_k = o} \mathrm{tree}_k(s)
+
+    with s the :func:`~tauflow.data.summary_features.compute_summary_features` of the steps so far,
+    and o_k the output of tree k. At a node a tree goes left if the feature is at most the
+    threshold; if the feature is missing, it goes where training has said. The module is not trained
+    by gradients: ``tauflow.runs.boosting`` fits it by scikit-learn's histogram gradient boosting
+    (Ke et al. 2017, "LightGBM: A Highly Efficient Gradient Boosting Decision Tree").
+
+    Args:
+        input_size: features I.
+        output_size: values, or logits of classes, O.
+        trees: number of trees.
+        nodes: number of their nodes.
+        depth: largest number of decisions from a root to a leaf.
+        per_step: whether each step is answered, by what came until then, rather than the sequence.
+    """
+
+    uses_observed = True
+    ignores_padding = True
+    options: dict[str, Any]
+    feature: Tensor
+    threshold: Tensor
+    missing_left: Tensor
+    left: Tensor
+    right: Tensor
+    value: Tensor
+    root: Tensor
+    output: Tensor
+    baseline: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        trees: int,
+        nodes: int,
+        depth: int,
+        per_step: bool = False,
+    ) -> None:
+        super().__init__()
+        self.input_size = check_at_least(1, input_size=input_size)
+        self.output_size = check_at_least(1, output_size=output_size)
+        self.depth = check_at_least(0, depth=depth)
+        self.per_step = check_bool(per_step=per_step)
+        check_at_least(0, trees=trees)
+        check_at_least(0, nodes=nodes)
+        for name, dtype in _FIELDS.items():
+            self.register_buffer(name, torch.zeros(nodes, dtype=dtype))
+        self.register_buffer("root", torch.zeros(trees, dtype=torch.int64))
+        self.register_buffer("output", torch.zeros(trees, dtype=torch.int64))
+        self.register_buffer("baseline", torch.zeros(output_size, dtype=torch.float64))
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        dt: Tensor | None = None,
+        mask: Tensor | None = None,
+        observed: Tensor | None = None,
+    ) -> tuple[Tensor, None]:
+        """Return the predictions, (B, T, O) or (B, O), and no state.
+
+        Args:
+            x: (B, T, I).
+            dt: time since the previous step, (B, T); by default 1.
+            mask: (B, T), false at padding.
+            observed: (B, T, I), which values were measured; by default all.
+
+        Raises:
+            ShapeError: x has other axes, or the others do not fit it.
+        """
+        batch = SequenceBatch(x, x.new_zeros(len(x)), dt, mask, observed)
+        where = batch.valid if self.per_step else None
+        features = torch.from_numpy(compute_summary_features(batch, where=where).values)
+        answer = self.predict_features(features.to(self.baseline.device)).to(x.dtype)
+        if where is None:
+            return answer, None
+        padded = answer.new_zeros(*x.shape[:2], self.output_size)
+        padded[where] = answer
+        return padded, None
+
+    def predict_features(self, features: Tensor) -> Tensor:
+        """Return the predictions for summary features, (N, O) for (N, 8 * I + 3)."""
+        answer = self.baseline.expand(len(features), -1).clone()
+        if not len(self.root):
+            return answer
+        at = self.root.expand(len(features), -1)  # (N, trees)
+        for _ in range(self.depth):
+            value = features.gather(1, self.feature[at])
+            goes_left = torch.where(
+                value.isnan(), self.missing_left[at], value <= self.threshold[at]
+            )
+            child = torch.where(goes_left, self.left[at], self.right[at])
+            at = torch.where(child == NO_CHILD, at, child)
+        return answer.index_add_(1, self.output, self.value[at])
+
+
+def join_trees(
+    input_size: int,
+    baseline: Sequence[float],
+    trees: Sequence[tuple[int, dict[str, np.ndarray[Any, Any]]]],
+    *,
+    per_step: bool,
+) -> BoostedTrees:
+    """Return the module of trees.
+
+    Args:
+        input_size: features I of the sequences.
+        baseline: what each output begins with.
+        trees: output, and arrays of the nodes of each: ``feature``, ``threshold``,
+            ``missing_left``, ``left``, ``right`` and ``value``; the first node is the root, and
+            leaves have :data:`NO_CHILD` for children.
+        per_step: see :class:`BoostedTrees`.
+
+    Raises:
+        ArgumentError: a tree names an output, a feature or a child that is not there.
+    """
+    sizes = [len(nodes["value"]) for _, nodes in trees]
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    module = BoostedTrees(
+        input_size,
+        len(baseline),
+        trees=len(trees),
+        nodes=int(starts[-1]),
+        depth=max((_measure_depth(nodes) for _, nodes in trees), default=0),
+        per_step=per_step,
+    )
+    module.baseline.copy_(torch.as_tensor(baseline, dtype=torch.float64))
+    columns = 8 * input_size + 3
+    for number, ((output, nodes), start) in enumerate(zip(trees, starts, strict=False)):
+        part = slice(int(start), int(start) + sizes[number])
+        inner = nodes["left"] != NO_CHILD
+        if not 0 <= output < len(baseline) or (nodes["feature"][inner] >= columns).any():
+            raise ArgumentError(f"tree {number} has an output or a feature that is not there.")
+        module.root[number], module.output[number] = int(start), output
+        for name in _FIELDS:
+            values = nodes[name]
+            if name in ("left", "right"):
+                values = np.where(inner, values + start, NO_CHILD)
+            getattr(module, name)[part] = torch.from_numpy(np.ascontiguousarray(values))
+    return module.eval()
+
+
+def _measure_depth(nodes: dict[str, np.ndarray[Any, Any]]) -> int:
+    """Return how many decisions the longest path of a tree takes; children follow their parents."""
+    depth = np.zeros(len(nodes["value"]), np.int64)
+    for parent in np.flatnonzero(nodes["left"] != NO_CHILD):
+        for child in (nodes["left"][parent], nodes["right"][parent]):
+            if not parent < child < len(depth):
+                raise ArgumentError("a child of a tree's node must come after it.")
+            depth[child] = depth[parent] + 1
+    return int(depth.max(initial=0))

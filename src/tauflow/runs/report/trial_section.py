@@ -1,0 +1,42 @@
+"""The models that ``model="auto"`` has tried, as a small table."""
+
+from tauflow.runs.task import TaskRun
+from tauflow.runs.time_limits import format_duration
+
+from .metric_format import format_metric_name, format_parameter_count, format_score
+from .table_sections import Listing
+
+
+def list_trials(run: TaskRun) -> list[Listing]:
+    """Return a table of the models that were tried, those that were chosen first; if there are."""
+    if not run.trials:
+        return []
+    metric = run.record.metric
+    criterion = run.record.config["recipe"]["select_by"] or metric
+    found = sorted(run.trials, key=lambda one: (-one.share, -one.epochs))
+    rows = [
+        [
+            one.name,
+            str(one.epochs) if one.epochs else "–",
+            format_score(one.valid, criterion),
+            format_score(one.test, metric),
+            format_parameter_count(one.parameters) if one.parameters else "–",
+            format_duration(one.seconds),
+            f"{one.share:.0%}" if one.share else "–",
+        ]
+        for one in found
+    ]
+    headers = (
+        "model",
+        "epochs",
+        f"validation {format_metric_name(criterion)}",
+        f"test {format_metric_name(metric)}",
+        "parameters",
+        "time",
+        "share",
+    )
+    caption = (
+        "Share: of the answer, chosen greedily by the validation score of the mean. The test part "
+        "chose nothing. Networks with fewer epochs were left behind by successive halving."
+    )
+    return [Listing("What was tried", headers, rows, caption)]
