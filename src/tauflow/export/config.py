@@ -21,6 +21,7 @@ from tauflow.models import (
     Ensemble,
     ForecastModel,
     ImputedInputs,
+    NeuralHawkes,
     SequenceModel,
 )
 from tauflow.sequence import RNN, SEQUENCE_MODULES
@@ -28,6 +29,7 @@ from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 _BUILTIN_CLASSES: list[type[nn.Module]] = [*CELLS, *SEQUENCE_MODULES, RNN, SequenceModel]
 _BUILTIN_CLASSES += (BoostedTrees, Calibrated, Ensemble, ForecastModel, ImputedInputs)
+_BUILTIN_CLASSES += (NeuralHawkes,)
 _BUILTIN_CLASSES += (entry.model for entry in WHOLE_MODELS.values())
 
 CLASSES: Registry[type[nn.Module]] = Registry(

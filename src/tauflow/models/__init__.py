@@ -10,6 +10,7 @@ from .forecast import ForecastHead, ForecastModel
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
 from .mtan import MTAN
+from .neural_hawkes import NeuralHawkes, NextEvent
 from .registry import WHOLE_MODELS, WholeModelEntry, get_model_entry
 from .seft import SeFT
 from .sequence_model import SequenceModel
@@ -35,6 +36,8 @@ __all__ = [
     "LatentODE",
     "LatentPaths",
     "ModelSummary",
+    "NeuralHawkes",
+    "NextEvent",
     "SeFT",
     "SequenceModel",
     "TokenEmbedding",
