@@ -32,7 +32,17 @@ INTEGERS = {"B", "T", "N", "K", "M", "S", "U", "W", "R", "t", "E", "STAGES", "ch
 FLOATS = {"damping", *(f"A_{i}" for i in (1, 2, 3)), *(f"B_{i}" for i in range(4))}
 CLOSED_FORM = {"SIGN": -1.0, "TIME_BIAS": True, "PHI": 0, "SCALE": 1.0, "RATE": 1.0, "MASKED": True}
 OUTER = {"OUTER": 0, "OUTER_SCALE": 1.7159, "OUTER_RATE": 0.666}
-SINGLE = ("rate", "amplitude", "dt", "cells", "state", "memory", "to_state", "to_memory", "g_dt")
+SINGLE = (
+    "rate",
+    "amplitude",
+    "dt",
+    "cells",
+    "state",
+    "memory",
+    "grad_state",
+    "grad_memory",
+    "grad_dt",
+)
 """Arguments of the closed forms that are float32 whatever is multiplied."""
 
 
@@ -54,7 +64,7 @@ def ltc_cases():
         forward, backward = ltc_loop.ltc_forward, ltc_loop.ltc_backward
         yield f"ltc_forward {size}", forward, {**plan, **flags, "KEEP": True}, ("h", "out"), None
         plan = StepPlan.choose(rows, neurons, backward=True).launch_arguments()
-        yield f"ltc_backward {size}", backward, {**plan, **flags}, ("g_out",), None
+        yield f"ltc_backward {size}", backward, {**plan, **flags}, ("grad_out",), None
     for sources, targets in ((1, 1), (3, 17), (64, 64)):
         size = f"S {sources} N {targets}"
         plan = RowPlan.choose(sources, targets).launch_arguments()
@@ -111,7 +121,7 @@ def flow_cases(capability):
         del flags["UNITS"]
         for kernel, flag, halves in (
             (loops.flow_forward, "KEEP", ("drive", "weights", "out", "at", "f")),
-            (loops.flow_backward, "GAPS", ("weights", "at", "f", "to_z", "g_drive")),
+            (loops.flow_backward, "GAPS", ("weights", "at", "f", "grad_z", "grad_drive")),
         ):
             name = f"{kernel.__name__} N {size} {precision}"
             yield name, kernel, {**flags, flag: True}, halves if half else (), bound
@@ -127,7 +137,7 @@ def step_cases():
     yield "heads_backward", steps.heads_backward, {**closed, "GAPS": True}, ("heads",), None
     memory = {"READS_STATE": True, "MASKED": True, **block}
     yield "lstm_cell_forward", steps.lstm_cell_forward, memory, ("gates", "source"), None
-    yield "lstm_cell_backward", steps.lstm_cell_backward, memory, ("gates", "to_gates"), None
+    yield "lstm_cell_backward", steps.lstm_cell_backward, memory, ("gates", "grad_gates"), None
 
 
 def generated_cases():

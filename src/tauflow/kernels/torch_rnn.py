@@ -374,21 +374,21 @@ class NumbaGRUD(BoolConfigKernel):
         """Return the gradients of the inputs."""
         _, h, decay, *_ = inputs
         _, gates, faded, reset = saved_tensors
-        N, to_h = h.shape[1], initial_grad_state(grad_outputs.last, h)
-        to_gates, to_decay = torch.empty_like(gates), torch.empty(decay.shape)
+        N, grad_h = h.shape[1], initial_grad_state(grad_outputs.last, h)
+        grad_gates, grad_decay = torch.empty_like(gates), torch.empty(decay.shape)
         parallel_for(
             _load_kernels().gru_d_backward,
             len(h),
             *self._pack_arguments(
                 config, mask, inputs, saved_tensors, input_array_or_empty(grad_outputs.y, 3)
             ),
-            (to_gates, to_decay, to_h),
+            (grad_gates, grad_decay, grad_h),
         )
-        rows = to_gates.view(-1, 3 * N)
+        rows = grad_gates.view(-1, 3 * N)
         return [
-            to_gates.transpose(0, 1),
-            to_h,
-            to_decay,
+            grad_gates.transpose(0, 1),
+            grad_h,
+            grad_decay,
             rows[:, : 2 * N].T @ faded.view(-1, N),
             rows[:, 2 * N :].T @ reset.view(-1, N),
         ]

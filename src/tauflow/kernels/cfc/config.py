@@ -328,22 +328,22 @@ def compute_core_gradients(
         get_first_layer_rows(preactivation_grads, parameters),
         flatten_steps(preactivation_grads.heads)[:, : parameters.heads_bias.shape[0]],
     )
-    to_first, column = torch.empty_like(parameters.first), 0
+    grad_first, column = torch.empty_like(parameters.first), 0
     for part in source:
         width = part.shape[1]
-        torch.mm(first.T, part, out=to_first[:, column : column + width])
+        torch.mm(first.T, part, out=grad_first[:, column : column + width])
         column += width
-    to_first_bias, to_heads_bias = biases or [rows.sum(0) for rows in (first, heads)]
+    grad_first_bias, grad_heads_bias = biases or [rows.sum(0) for rows in (first, heads)]
     if not config.layers:
-        return [to_first, None, None, None, None, to_heads_bias]
+        return [grad_first, None, None, None, None, grad_heads_bias]
     values = [activations.first, *activations.deep]
-    to_deep = to_deep_bias = None
+    grad_deep = grad_deep_bias = None
     if config.layers > 1:
         below = zip(preactivation_grads.deep, values, strict=False)
-        to_deep = torch.stack([flatten_steps(delta).T @ flatten_steps(z) for delta, z in below])
-        to_deep_bias = preactivation_grads.deep.sum((1, 2))
-    to_heads = heads.T @ flatten_steps(values[-1])
-    return [to_first, to_first_bias, to_deep, to_deep_bias, to_heads, to_heads_bias]
+        grad_deep = torch.stack([flatten_steps(delta).T @ flatten_steps(z) for delta, z in below])
+        grad_deep_bias = preactivation_grads.deep.sum((1, 2))
+    grad_heads = heads.T @ flatten_steps(values[-1])
+    return [grad_first, grad_first_bias, grad_deep, grad_deep_bias, grad_heads, grad_heads_bias]
 
 
 def get_first_layer_rows(

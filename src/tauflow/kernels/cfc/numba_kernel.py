@@ -148,14 +148,14 @@ class NumbaCfC(CfCKernel):
             states.shape[2],
             CoreActivations.from_tensors(core, others[3 * memory :]),
         )
-        to_last = initial_grad_state(grad_outputs.last, h)
-        to_h, to_c = to_last, None
+        grad_last = initial_grad_state(grad_outputs.last, h)
+        grad_h, grad_c = grad_last, None
         if memory:
-            to_h, to_c = (part.contiguous() for part in to_last.split(N, dim=1))
+            grad_h, grad_c = (part.contiguous() for part in grad_last.split(N, dim=1))
         in_place = self._can_overwrite and not is_graph_retained()
         deltas = allocate_preactivation_grads(core, values, empty, in_place=in_place)
-        to_gates = torch.empty_like(others[0]) if memory else None
-        to_dt = dt.new_zeros(B, T) if needs_input_grad[DT] else None
+        grad_gates = torch.empty_like(others[0]) if memory else None
+        grad_dt = dt.new_zeros(B, T) if needs_input_grad[DT] else None
         vectors = (packed.rate, packed.amplitude, packed.first_bias, packed.heads_bias)
         slices = count_slices(B)
         sums = [dt.new_zeros(slices, vector.shape[0]) for vector in vectors]
@@ -172,39 +172,41 @@ class NumbaCfC(CfCKernel):
                     deltas.first,
                     deltas.deep,
                     deltas.heads,
-                    output_array_or_empty(to_gates, 3),
+                    output_array_or_empty(grad_gates, 3),
                 ),
             ),
             arrays.CfCGradCarry(
-                to_h,
-                output_array_or_empty(to_c),
-                output_array_or_empty(to_dt),
+                grad_h,
+                output_array_or_empty(grad_c),
+                output_array_or_empty(grad_dt),
                 *sums,
             ),
         )
         source, before = [rows, flatten_steps(states[:T])], flatten_steps(states[:T])
         if memory:
             source = [flatten_steps(others[2])] if reads_state else [rows, flatten_steps(others[2])]
-        to_rows = (
+        grad_rows = (
             get_first_layer_rows(deltas, packed) @ packed.first[:, :own]
             if own and needs_input_grad[X]
             else None
         )
-        to_memory: list[Tensor | None] = []
-        if to_gates is not None:
-            gates, W_x = flatten_steps(to_gates), parameters[8]
+        grad_memory: list[Tensor | None] = []
+        if grad_gates is not None:
+            gates, W_x = flatten_steps(grad_gates), parameters[8]
             if needs_input_grad[X]:
-                to_rows = gates @ W_x if to_rows is None else to_rows.addmm_(gates, W_x)
-            to_memory = [gates.T @ rows, gates.T @ before, gates.sum(0)]
-        to_rate, to_amplitude, *biases = [part.sum(0) if part.numel() else None for part in sums]
+                grad_rows = gates @ W_x if grad_rows is None else grad_rows.addmm_(gates, W_x)
+            grad_memory = [gates.T @ rows, gates.T @ before, gates.sum(0)]
+        grad_rate, grad_amplitude, *biases = [
+            part.sum(0) if part.numel() else None for part in sums
+        ]
         return [
-            None if to_rows is None else to_rows.view(T, B, -1).transpose(0, 1),
-            to_h if to_c is None else torch.cat([to_h, to_c], dim=1),
-            None if to_dt is None else to_dt.unsqueeze(-1),
+            None if grad_rows is None else grad_rows.view(T, B, -1).transpose(0, 1),
+            grad_h if grad_c is None else torch.cat([grad_h, grad_c], dim=1),
+            None if grad_dt is None else grad_dt.unsqueeze(-1),
             *compute_core_gradients(core, values, deltas, packed, source, biases),
-            to_rate,
-            to_amplitude,
-            *to_memory,
+            grad_rate,
+            grad_amplitude,
+            *grad_memory,
         ]
 
 

@@ -158,7 +158,7 @@ def cfc_forward(index, low, high, packed_code, weights, activations, memory, seq
         weights, activations, memory, sequence: see :mod:`.config`.
     """
     core = CoreArrays(unpack_code(packed_code), _transpose_weights(weights), activations)
-    to_gates, states = transpose(memory.recurrent), sequence.states
+    grad_gates, states = transpose(memory.recurrent), sequence.states
     remembers = memory.recurrent.size > 0
     for t in range(sequence.out.shape[1]):
         place = StepSlice(t, low, high)
@@ -167,7 +167,7 @@ def cfc_forward(index, low, high, packed_code, weights, activations, memory, seq
         if remembers:
             source = memory.source[t % memory.source.shape[0]]
             accumulate = source.shape[1] == before.shape[1]
-            _lstm_forward(memory, to_gates, place, before, source)
+            _lstm_forward(memory, grad_gates, place, before, source)
         core_forward(core, place, source, accumulate, sequence.dt, after)
         for b in range(low, high):
             if sequence.valid.size > 0 and not sequence.valid[b, t]:
@@ -194,19 +194,19 @@ def _transpose_weights(weights):
 
 
 @inline
-def _lstm_forward(memory, to_gates, place, h, source):
+def _lstm_forward(memory, grad_gates, place, h, source):
     """Advance the memory, and write what the core's first layer reads.
 
     Args:
         memory, place: of the run.
-        to_gates: (N, 4 N), the memory's weights transposed.
+        grad_gates: (N, 4 N), the memory's weights transposed.
         h: (B, N), the state before the step.
         source: (B, R), written.
     """
     t, low, high = place
     n, gates, count = h.shape[1], memory.gates[t], memory.c.shape[0]
     c_before, c_after = memory.c[t % count], memory.c[(t + 1) % count]
-    matmul(h[low:high], to_gates, gates[low:high], True)
+    matmul(h[low:high], grad_gates, gates[low:high], True)
     for b in range(low, high):
         lstm_cell_forward(gates[b], memory.bias, c_before[b], c_after[b], source[b, :n])
         if source.shape[1] > n:
@@ -249,8 +249,8 @@ def cfc_backward(
                 add(carry[b], sequence.out[b, t])
             if masked:
                 copy(carry[b], kept[b - low])
-        to_source = shown if remembers else carry
-        _core_backward(core, deltas, place, sequence, grad_carry, own, biases, to_source)
+        grad_source = shown if remembers else carry
+        _core_backward(core, deltas, place, sequence, grad_carry, own, biases, grad_source)
         add_and_reset(grad_carry.heads_bias[mine], biases[0])
         add_and_reset(grad_carry.first_bias[mine], biases[1])
         if remembers:

@@ -42,14 +42,14 @@ def cfc_gate_backward(code, weights, values, dt, valid, gradient, delta, grad_pa
         grad_parameters: gradients of rate and amplitude, (N,) each, added to.
     """
     rate, amplitude = weights.rate, weights.amplitude
-    to_rate, to_amplitude = grad_parameters
+    grad_rate, grad_amplitude = grad_parameters
     for row in range(dt.size):
         if valid.size > 0 and not valid[row]:
             delta[row] = f4(0.0)
         elif code.mode == PURE:
             _pure_backward(
-                values[row], dt[row], rate, amplitude, gradient[row], delta[row], to_rate,
-                to_amplitude,
+                values[row], dt[row], rate, amplitude, gradient[row], delta[row], grad_rate,
+                grad_amplitude,
             )  # fmt: skip
         else:
             _gated_backward(code, values[row], dt[row], gradient[row], delta[row])
@@ -60,15 +60,15 @@ def dt_gradients(code, weights, values, dt, valid, gradient, grad_dt):
     """Write the gradients of some rows' gaps; to be asked for before :func:`cfc_gate_backward`."""
     rate, amplitude, n = weights.rate, weights.amplitude, gradient.shape[1]
     for row in range(dt.size):
-        own, pull = values[row], gradient[row]
+        own, grad = values[row], gradient[row]
         if valid.size > 0 and not valid[row]:
             grad_dt[row] = f4(0.0)
         elif code.mode == PURE:
-            grad_dt[row] = _pure_dt_gradient(own, pull, dt[row], rate, amplitude)
+            grad_dt[row] = _pure_dt_gradient(own, grad, dt[row], rate, amplitude)
         else:
             g, h, gate, time = own[:n], own[n : 2 * n], own[2 * n : 3 * n], own[3 * n :]
             blends = code.mode == DEFAULT
-            grad_dt[row] = code.sign * _gated_dt_gradient(g, h, gate, time, pull, blends)
+            grad_dt[row] = code.sign * _gated_dt_gradient(g, h, gate, time, grad, blends)
 
 
 @inline
@@ -109,10 +109,10 @@ def _gated_forward(code, heads, dt, bias, after):
 @inline
 def _pure_backward(r, dt, rate, amplitude, gradient, delta, grad_rate, grad_amplitude):
     for j in range(gradient.size):
-        value, pull = r[j], gradient[j]
+        value, grad = r[j], gradient[j]
         decay = exp(-dt * (rate[j] + abs(value)))
-        fallen = pull * amplitude[j] * decay
-        grad_amplitude[j] += pull * (f4(1.0) - decay * value)
+        fallen = grad * amplitude[j] * decay
+        grad_amplitude[j] += grad * (f4(1.0) - decay * value)
         grad_rate[j] += fallen * value * dt
         delta[j] = fallen * abs(value) * dt - fallen  # dt |r| alone may be infinite
 
@@ -136,17 +136,22 @@ def _gated_backward(code, values, dt, gradient, delta):
     n = gradient.size
     elapsed, blends, phi = code.sign * dt, code.mode == DEFAULT, code.phi
     g, h, gate = values[:n], values[n : 2 * n], values[2 * n : 3 * n]
-    to_g, to_h, to_a, to_b = delta[:n], delta[n : 2 * n], delta[2 * n : 3 * n], delta[3 * n :]
+    grad_g, grad_h, grad_a, grad_b = (
+        delta[:n],
+        delta[n : 2 * n],
+        delta[2 * n : 3 * n],
+        delta[3 * n :],
+    )
     for j in range(n):
-        left, right, p, pull = g[j], h[j], gate[j], gradient[j]
+        left, right, p, grad = g[j], h[j], gate[j], gradient[j]
         # chosen, not multiplied: 0 times an infinite value would be NaN
         apart = right - left if blends else right
         rest = f4(1.0) - p if blends else f4(1.0)
-        turn = pull * apart * (p - p * p)
-        to_g[j] = pull * rest * quadratic_slope(phi, left)
-        to_h[j] = pull * p * quadratic_slope(phi, right)
-        to_a[j] = turn * elapsed
-        to_b[j] = turn
+        turn = grad * apart * (p - p * p)
+        grad_g[j] = grad * rest * quadratic_slope(phi, left)
+        grad_h[j] = grad * p * quadratic_slope(phi, right)
+        grad_a[j] = turn * elapsed
+        grad_b[j] = turn
 
 
 @inline(math=FAST_SUMS)

@@ -36,9 +36,9 @@ def load_slope(
 
 
 @triton.jit
-def activation_backward(to_value, slope, deltas, at, live):
+def activation_backward(grad_value, slope, deltas, at, live):
     """Return and write the gradient before the activation of a layer."""
-    delta = tl.where(live, to_value * slope, 0.0)
+    delta = tl.where(live, grad_value * slope, 0.0)
     tl.store(deltas + at, delta.to(deltas.dtype.element_ty), live)
     return delta
 
@@ -56,22 +56,22 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
     amplitude,  # (N,)
     dt,  # (B, T)
     mask,  # (B, T) where MASKED
-    g_out,  # (B, T, N)
-    g_last,  # (B, N)
-    g_h,  # (B, N)
-    g_dt,  # (B, T) where GAPS
-    g_rate,  # (programs, N) in the pure form
-    g_amplitude,  # (programs, N) in the pure form
-    to_first,  # (T, B, F)
-    to_deep,  # (L - 1, T, B, U)
-    to_heads,  # (T, B, W); the first layer's where LAYERS is 0
+    grad_out,  # (B, T, N)
+    grad_last,  # (B, N)
+    grad_h,  # (B, N)
+    grad_dt,  # (B, T) where GAPS
+    grad_rate,  # (programs, N) in the pure form
+    grad_amplitude,  # (programs, N) in the pure form
+    grad_first,  # (T, B, F)
+    grad_deep,  # (L - 1, T, B, U)
+    grad_heads,  # (T, B, W); the first layer's where LAYERS is 0
     gates,  # (T, B, 4 N) where MIXED: i, f, g, o
     cells,  # (T, B, N) where MIXED
     gate_weights,  # (4 N, N) where MIXED
     c,  # (B, N) where MIXED
-    g_last_c,  # (B, N) where MIXED
-    g_c,  # (B, N) where MIXED
-    to_gates,  # (T, B, 4 N) where MIXED
+    grad_last_c,  # (B, N) where MIXED
+    grad_c,  # (B, N) where MIXED
+    grad_gates,  # (T, B, 4 N) where MIXED
     B,
     T,
     N,
@@ -119,14 +119,14 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
         w_third = load_matrix(deep_weights + U * U, U, 1, U, U, UNITS, UNITS)
     if MODE == PURE:
         decay, height = load_vector(rate, N, WIDTH), load_vector(amplitude, N, WIDTH)
-        to_decay = tl.zeros((ROWS, WIDTH), tl.float32)
-        to_height = tl.zeros((ROWS, WIDTH), tl.float32)
+        grad_decay = tl.zeros((ROWS, WIDTH), tl.float32)
+        grad_height = tl.zeros((ROWS, WIDTH), tl.float32)
     if MIXED > 0:
         w_in = load_matrix(gate_weights, N, 1, N, N, WIDTH, WIDTH)
         w_forget = load_matrix(gate_weights + N * N, N, 1, N, N, WIDTH, WIDTH)
         w_cell = load_matrix(gate_weights + 2 * N * N, N, 1, N, N, WIDTH, WIDTH)
         w_out = load_matrix(gate_weights + 3 * N * N, N, 1, N, N, WIDTH, WIDTH)
-        to_memory = tl.load(g_last_c + row * N + column, real, other=0.0).to(tl.float32)
+        grad_memory = tl.load(grad_last_c + row * N + column, real, other=0.0).to(tl.float32)
     if MIXED == 1:
         w_u = load_matrix(recurrent, 2 * N, 1, U, N, UNITS, WIDTH)
     depth = T.to(tl.int64) * B * U
@@ -134,10 +134,10 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
     at, gap = (end * B + row) * U + unit, row * T + end
     head, place = (end * B + row) * W + column, gap * N + column
     gate, cell = (end * B + row) * 4 * N + column, (end * B + row) * N + column
-    to_state = tl.load(g_last + row * N + column, real, other=0.0).to(tl.float32)
+    grad_state = tl.load(grad_last + row * N + column, real, other=0.0).to(tl.float32)
     for step in range(T):
         # All that a step reads is asked for at once, before it writes.
-        to_state += tl.load(g_out + place, real, other=0.0).to(tl.float32)
+        grad_state += tl.load(grad_out + place, real, other=0.0).to(tl.float32)
         d = tl.load(dt + gap, row < B, other=0.0)
         valid = real
         if MASKED:
@@ -174,71 +174,71 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
             memory = tl.load(cells + cell - back, real, other=0.0)
             if step + 1 == T:  # the memory before the first step lies elsewhere
                 memory = tl.load(c + row * N + column, real, other=0.0).to(tl.float32)
-        to_after = tl.where(valid, to_state, 0.0)
-        kind = to_heads.dtype.element_ty
-        to_z = tl.zeros((ROWS, UNITS), tl.float32)
+        grad_after = tl.where(valid, grad_state, 0.0)
+        kind = grad_heads.dtype.element_ty
+        grad_z = tl.zeros((ROWS, UNITS), tl.float32)
         if MODE == PURE:
-            to_g, to_gap, part, other = pure_backward(to_after, g, decay, height, d)
-            to_decay += part
-            to_height += other
+            grad_g, grad_gap, part, other = pure_backward(grad_after, g, decay, height, d)
+            grad_decay += part
+            grad_height += other
         else:
-            to_g, to_e, to_a, to_b, to_gap = gated_backward(
-                to_after, g, e, p, t_a, d, MODE, SIGN, PHI, SCALE, RATE
+            grad_g, grad_e, grad_a, grad_b, grad_gap = gated_backward(
+                grad_after, g, e, p, t_a, d, MODE, SIGN, PHI, SCALE, RATE
             )
-            tl.store(to_heads + head + N, to_e.to(kind), real)
-            tl.store(to_heads + head + 2 * N, to_a.to(kind), real)
-            to_z = matmul_add(to_e, w_h, to_z, PRECISION)
-            to_z = matmul_add(to_a, w_a, to_z, PRECISION)
+            tl.store(grad_heads + head + N, grad_e.to(kind), real)
+            tl.store(grad_heads + head + 2 * N, grad_a.to(kind), real)
+            grad_z = matmul_add(grad_e, w_h, grad_z, PRECISION)
+            grad_z = matmul_add(grad_a, w_a, grad_z, PRECISION)
             if TIME_BIAS:
-                tl.store(to_heads + head + 3 * N, to_b.to(kind), real)
-                to_z = matmul_add(to_b, w_b, to_z, PRECISION)
-        tl.store(to_heads + head, to_g.to(kind), real)
-        to_z = matmul_add(to_g, w_g, to_z, PRECISION)
+                tl.store(grad_heads + head + 3 * N, grad_b.to(kind), real)
+                grad_z = matmul_add(grad_b, w_b, grad_z, PRECISION)
+        tl.store(grad_heads + head, grad_g.to(kind), real)
+        grad_z = matmul_add(grad_g, w_g, grad_z, PRECISION)
         if GAPS:
-            tl.store(g_dt + gap, tl.sum(to_gap, 1)[:, None], row < B)
+            tl.store(grad_dt + gap, tl.sum(grad_gap, 1)[:, None], row < B)
         if LAYERS > 2:
-            to_z = activation_backward(to_z, slope_3, to_deep + depth, at, live)
-            to_z = matmul_add(to_z, w_third, tl.zeros((ROWS, UNITS), tl.float32), PRECISION)
+            grad_z = activation_backward(grad_z, slope_3, grad_deep + depth, at, live)
+            grad_z = matmul_add(grad_z, w_third, tl.zeros((ROWS, UNITS), tl.float32), PRECISION)
         if LAYERS > 1:
-            to_z = activation_backward(to_z, slope_2, to_deep, at, live)
-            to_z = matmul_add(to_z, w_second, tl.zeros((ROWS, UNITS), tl.float32), PRECISION)
+            grad_z = activation_backward(grad_z, slope_2, grad_deep, at, live)
+            grad_z = matmul_add(grad_z, w_second, tl.zeros((ROWS, UNITS), tl.float32), PRECISION)
         if LAYERS > 0:
-            delta = activation_backward(to_z, slope, to_first, at, live)
-            to_z = matmul_add(delta, w_first, tl.zeros((ROWS, WIDTH), tl.float32), PRECISION)
+            delta = activation_backward(grad_z, slope, grad_first, at, live)
+            grad_z = matmul_add(delta, w_first, tl.zeros((ROWS, WIDTH), tl.float32), PRECISION)
         if MIXED > 0:
-            to_u = to_z
+            grad_u = grad_z
             if MIXED == 1:
-                to_u = matmul_add(delta, w_u, tl.zeros((ROWS, WIDTH), tl.float32), PRECISION)
+                grad_u = matmul_add(delta, w_u, tl.zeros((ROWS, WIDTH), tl.float32), PRECISION)
             else:
-                to_z = tl.zeros((ROWS, WIDTH), tl.float32)
+                grad_z = tl.zeros((ROWS, WIDTH), tl.float32)
             bent = tanh(fresh)
-            to_fresh = tl.where(valid, to_memory, 0.0) + to_u * o * (1.0 - bent * bent)
-            to_i = to_fresh * m * i * (1.0 - i)
-            to_f = to_fresh * memory * f * (1.0 - f)
-            to_m = to_fresh * i * (1.0 - m * m)
-            to_o = to_u * bent * o * (1.0 - o)
-            to_memory = to_fresh * f + tl.where(valid, 0.0, to_memory)
-            kept = to_gates.dtype.element_ty
-            tl.store(to_gates + gate, to_i.to(kept), real)
-            tl.store(to_gates + gate + N, to_f.to(kept), real)
-            tl.store(to_gates + gate + 2 * N, to_m.to(kept), real)
-            tl.store(to_gates + gate + 3 * N, to_o.to(kept), real)
-            to_z = matmul_add(to_i, w_in, to_z, PRECISION)
-            to_z = matmul_add(to_f, w_forget, to_z, PRECISION)
-            to_z = matmul_add(to_m, w_cell, to_z, PRECISION)
-            to_z = matmul_add(to_o, w_out, to_z, PRECISION)
+            grad_fresh = tl.where(valid, grad_memory, 0.0) + grad_u * o * (1.0 - bent * bent)
+            grad_i = grad_fresh * m * i * (1.0 - i)
+            grad_f = grad_fresh * memory * f * (1.0 - f)
+            grad_m = grad_fresh * i * (1.0 - m * m)
+            grad_o = grad_u * bent * o * (1.0 - o)
+            grad_memory = grad_fresh * f + tl.where(valid, 0.0, grad_memory)
+            kept = grad_gates.dtype.element_ty
+            tl.store(grad_gates + gate, grad_i.to(kept), real)
+            tl.store(grad_gates + gate + N, grad_f.to(kept), real)
+            tl.store(grad_gates + gate + 2 * N, grad_m.to(kept), real)
+            tl.store(grad_gates + gate + 3 * N, grad_o.to(kept), real)
+            grad_z = matmul_add(grad_i, w_in, grad_z, PRECISION)
+            grad_z = matmul_add(grad_f, w_forget, grad_z, PRECISION)
+            grad_z = matmul_add(grad_m, w_cell, grad_z, PRECISION)
+            grad_z = matmul_add(grad_o, w_out, grad_z, PRECISION)
             gate -= 4 * B * N
             cell -= B * N
         # Where a step is not valid, nothing was pulled, and the state's own gradient goes on.
-        to_state = to_z + tl.where(valid, 0.0, to_state)
+        grad_state = grad_z + tl.where(valid, 0.0, grad_state)
         at -= B * U
         head -= B * W
         place -= N
         gap -= 1
-    tl.store(g_h + row * N + column, to_state.to(g_h.dtype.element_ty), real)
+    tl.store(grad_h + row * N + column, grad_state.to(grad_h.dtype.element_ty), real)
     if MIXED > 0:
-        tl.store(g_c + row * N + column, to_memory.to(g_c.dtype.element_ty), real)
+        tl.store(grad_c + row * N + column, grad_memory.to(grad_c.dtype.element_ty), real)
     if MODE == PURE:
         j, inside = tl.arange(0, WIDTH), tl.arange(0, WIDTH) < N
-        tl.store(g_rate + program * N + j, tl.sum(to_decay, 0), inside)
-        tl.store(g_amplitude + program * N + j, tl.sum(to_height, 0), inside)
+        tl.store(grad_rate + program * N + j, tl.sum(grad_decay, 0), inside)
+        tl.store(grad_amplitude + program * N + j, tl.sum(grad_height, 0), inside)

@@ -193,36 +193,36 @@ class TritonCfC(CfCKernel):
         assert grad_outputs.y is not None
         assert grad_outputs.last is not None
         deltas = allocate_preactivation_grads(closed, core.activations, x.new_empty)
-        to_gates = torch.empty_like(saved_tensors[-2])
-        to_dt = core.dt.new_empty(B if needs_input_grad[DT] else 0, T)
+        grad_gates = torch.empty_like(saved_tensors[-2])
+        grad_dt = core.dt.new_empty(B if needs_input_grad[DT] else 0, T)
         last = grad_outputs.last[:, :N].contiguous(), grad_outputs.last[:, N:].contiguous()
-        to_core = CfCGradients(grad_outputs.y.contiguous(), *last, deltas, to_gates, to_dt)
+        grad_core = CfCGradients(grad_outputs.y.contiguous(), *last, deltas, grad_gates, grad_dt)
         way_back = (
             launch_persistent_backward if self.launch_mode == PERSISTENT else run_stepwise_backward
         )
-        to_h, to_c, *to_pure = way_back(core, to_core)
+        grad_h, grad_c, *grad_pure = way_back(core, grad_core)
         rows = flatten_time_first(x)
         start = h[:, :N].to(x.dtype).unsqueeze(0)
         before = flatten_steps(torch.cat([start, y.transpose(0, 1)[:-1].to(x.dtype)]))
-        source, to_rows, to_memory = [rows, before], None, []
+        source, grad_rows, grad_memory = [rows, before], None, []
         if core.memory is not None:
             u = flatten_steps(saved_tensors[-2])[:, 3 * N :] * flatten_steps(
                 saved_tensors[-1]
             ).tanh().to(x.dtype)
             source = [u, before] if reads_state else [rows, u]
-            pulled, W_x = flatten_steps(to_gates), parameters[8]
-            to_memory = [pulled.T @ rows, pulled.T @ before, pulled.sum(0)]
-            to_rows = pulled @ W_x if needs_input_grad[X] else None
+            pulled, W_x = flatten_steps(grad_gates), parameters[8]
+            grad_memory = [pulled.T @ rows, pulled.T @ before, pulled.sum(0)]
+            grad_rows = pulled @ W_x if needs_input_grad[X] else None
         if needs_input_grad[X] and own:
-            to_own = get_first_layer_rows(deltas, packed) @ packed.first[:, :own]
-            to_rows = to_own if to_rows is None else to_rows + to_own
+            grad_own = get_first_layer_rows(deltas, packed) @ packed.first[:, :own]
+            grad_rows = grad_own if grad_rows is None else grad_rows + grad_own
         return [
-            None if to_rows is None else to_rows.view(T, B, -1).transpose(0, 1),
-            torch.cat([to_h, to_c], dim=1) if memory else to_h,
-            to_dt.unsqueeze(-1) if needs_input_grad[DT] else None,
+            None if grad_rows is None else grad_rows.view(T, B, -1).transpose(0, 1),
+            torch.cat([grad_h, grad_c], dim=1) if memory else grad_h,
+            grad_dt.unsqueeze(-1) if needs_input_grad[DT] else None,
             *compute_core_gradients(closed, core.activations, deltas, packed, source),
-            *(part.sum(0) if closed.is_pure_mode else None for part in to_pure),
-            *to_memory,
+            *(part.sum(0) if closed.is_pure_mode else None for part in grad_pure),
+            *grad_memory,
         ]
 
 

@@ -196,8 +196,8 @@ def launch_persistent_backward(
     parameters, (T, B, _), N = core.parameters, core.activations.first.shape, core.neurons
     gates, cells, weights, start = _get_lstm_tensors(core)
     programs = -(-B // ROWS)
-    g_h, g_c = torch.empty_like(gradients.last), torch.empty_like(gradients.last_c)
-    g_rate, g_amplitude = core.dt.new_empty(2, programs if core.form.is_pure_mode else 0, N)
+    grad_h, grad_c = torch.empty_like(gradients.last), torch.empty_like(gradients.last_c)
+    grad_rate, grad_amplitude = core.dt.new_empty(2, programs if core.form.is_pure_mode else 0, N)
     cfc_backward[(programs,)](
         *core.activations,
         core.recurrent,
@@ -209,17 +209,17 @@ def launch_persistent_backward(
         core.dt if core.mask is None else core.mask,
         gradients.out,
         gradients.last,
-        g_h,
+        grad_h,
         gradients.dt,
-        g_rate,
-        g_amplitude,
+        grad_rate,
+        grad_amplitude,
         *gradients.deltas,
         gates,
         cells,
         weights,
         start,
         gradients.last_c,
-        g_c,
+        grad_c,
         gradients.gates,
         B,
         T,
@@ -229,4 +229,4 @@ def launch_persistent_backward(
         GAPS=len(gradients.dt) > 0,
         **core.layers(),
     )
-    return g_h, g_c, g_rate, g_amplitude
+    return grad_h, grad_c, grad_rate, grad_amplitude

@@ -27,7 +27,7 @@ def gated_forward(g, h, t_a, t_b, dt, MODE: tl.constexpr, SIGN: tl.constexpr):
 
 @triton.jit
 def gated_backward(
-    g_after,
+    grad_after,
     g,
     h,
     p,
@@ -40,12 +40,12 @@ def gated_backward(
     RATE: tl.constexpr,
 ):
     """Return the gradients of the four heads before phi, and that of the gap, per neuron."""
-    g_p = g_after * h if MODE == NO_GATE else g_after * (h - g)
-    g_exponent = g_p * p * (1.0 - p)
-    to_g = g_after if MODE == NO_GATE else g_after * (1.0 - p)
-    to_g = to_g * slope_from_value(g, PHI, SCALE, RATE)
-    to_h = g_after * p * slope_from_value(h, PHI, SCALE, RATE)
-    return to_g, to_h, SIGN * dt * g_exponent, g_exponent, SIGN * t_a * g_exponent
+    grad_p = grad_after * h if MODE == NO_GATE else grad_after * (h - g)
+    grad_exponent = grad_p * p * (1.0 - p)
+    grad_g = grad_after if MODE == NO_GATE else grad_after * (1.0 - p)
+    grad_g = grad_g * slope_from_value(g, PHI, SCALE, RATE)
+    grad_h = grad_after * p * slope_from_value(h, PHI, SCALE, RATE)
+    return grad_g, grad_h, SIGN * dt * grad_exponent, grad_exponent, SIGN * t_a * grad_exponent
 
 
 @triton.jit
@@ -56,13 +56,13 @@ def pure_forward(r, rate, amplitude, dt):
 
 
 @triton.jit
-def pure_backward(g_after, r, rate, amplitude, dt):
+def pure_backward(grad_after, r, rate, amplitude, dt):
     """Return the gradients of the head, of the gap, and of rate and amplitude, per neuron."""
     size = tl.abs(r)
     decay = tl.exp2(-1.4426950408889634 * dt * (rate + size))
-    pulled = g_after * amplitude * decay
-    to_gap = pulled * r * (rate + size)
-    return -pulled * (1.0 - dt * size), to_gap, pulled * dt * r, g_after * (1.0 - decay * r)
+    scaled = grad_after * amplitude * decay
+    grad_gap = scaled * r * (rate + size)
+    return -scaled * (1.0 - dt * size), grad_gap, scaled * dt * r, grad_after * (1.0 - decay * r)
 
 
 @triton.jit
@@ -87,7 +87,7 @@ def layer_forward(
 
 @triton.jit
 def layer_backward(
-    to_values,  # (size,)
+    grad_values,  # (size,)
     values,  # (size,), or the slopes where SLOPES
     deltas,  # (size,)
     size,
@@ -99,11 +99,11 @@ def layer_backward(
 ):
     """Return the gradient before the activation of a layer."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    pulled = tl.load(to_values + at, at < size, other=0.0).to(tl.float32)
+    grad = tl.load(grad_values + at, at < size, other=0.0).to(tl.float32)
     slope = tl.load(values + at, at < size, other=0.0).to(tl.float32)
     if not SLOPES:
         slope = slope_from_value(slope, PHI, SCALE, RATE)
-    tl.store(deltas + at, (pulled * slope).to(deltas.dtype.element_ty), at < size)
+    tl.store(deltas + at, (grad * slope).to(deltas.dtype.element_ty), at < size)
 
 
 @triton.jit(do_not_specialize=["t", "T"])
@@ -170,13 +170,13 @@ def heads_backward(
     amplitude,  # (N,)
     dt,  # (B, T)
     mask,  # (B, T) where MASKED
-    g_out,  # (B, T, N)
-    to_state,  # (B, N) float32; without valid rows on return
+    grad_out,  # (B, T, N)
+    grad_state,  # (B, N) float32; without valid rows on return
     grad_recurrent,  # (B, N): what the products of the step after give
-    to_heads,  # (B, W)
-    g_dt,  # (B, T) where GAPS
-    g_rate,  # (B, N) in the pure form, added to
-    g_amplitude,  # (B, N) in the pure form, added to
+    grad_heads,  # (B, W)
+    grad_dt,  # (B, T) where GAPS
+    grad_rate,  # (B, N) in the pure form, added to
+    grad_amplitude,  # (B, N) in the pure form, added to
     t,
     T,
     B,
@@ -195,45 +195,51 @@ def heads_backward(
     """Return the gradients before the heads of one step."""
     row = tl.program_id(0).to(tl.int64)
     d = tl.load(dt + row * T + t)
-    kind = to_heads.dtype.element_ty
-    to_gaps = tl.zeros((BLOCK,), tl.float32)
+    kind = grad_heads.dtype.element_ty
+    grad_gaps = tl.zeros((BLOCK,), tl.float32)
     for first in range(0, N, BLOCK):
         column = first + tl.arange(0, BLOCK)
         inside = column < N
-        head, delta, place = heads + row * W + column, to_heads + row * W + column, row * N + column
-        pull = tl.load(to_state + place, inside, other=0.0)
-        pull += tl.load(grad_recurrent + place, inside, other=0.0).to(tl.float32)
-        pull += tl.load(g_out + (row * T + t) * N + column, inside, other=0.0).to(tl.float32)
-        rest = tl.zeros_like(pull)
+        head, delta, place = (
+            heads + row * W + column,
+            grad_heads + row * W + column,
+            row * N + column,
+        )
+        grad_after = tl.load(grad_state + place, inside, other=0.0)
+        grad_after += tl.load(grad_recurrent + place, inside, other=0.0).to(tl.float32)
+        grad_after += tl.load(grad_out + (row * T + t) * N + column, inside, other=0.0).to(
+            tl.float32
+        )
+        rest = tl.zeros_like(grad_after)
         if MASKED:
             valid = tl.load(mask + row * T + t) != 0
-            rest = tl.where(valid, 0.0, pull)
-            pull = tl.where(valid, pull, 0.0)
-        tl.store(to_state + place, rest, inside)
+            rest = tl.where(valid, 0.0, grad_after)
+            grad_after = tl.where(valid, grad_after, 0.0)
+        tl.store(grad_state + place, rest, inside)
         g = tl.load(head, inside, other=0.0).to(tl.float32)
         if MODE == PURE:
             decay = tl.load(rate + column, inside, other=0.0).to(tl.float32)
             height = tl.load(amplitude + column, inside, other=0.0).to(tl.float32)
-            to_g, to_gap, part, other = pure_backward(pull, g, decay, height, d)
-            part += tl.load(g_rate + place, inside, other=0.0)
-            other += tl.load(g_amplitude + place, inside, other=0.0)
-            tl.store(g_rate + place, part, inside)
-            tl.store(g_amplitude + place, other, inside)
+            grad_g, grad_gap, part, other = pure_backward(grad_after, g, decay, height, d)
+            part += tl.load(grad_rate + place, inside, other=0.0)
+            other += tl.load(grad_amplitude + place, inside, other=0.0)
+            tl.store(grad_rate + place, part, inside)
+            tl.store(grad_amplitude + place, other, inside)
         else:
             e = tl.load(head + N, inside, other=0.0).to(tl.float32)
             p = tl.load(head + 2 * N, inside, other=0.0).to(tl.float32)
             t_a = tl.load(head + 3 * N, inside, other=0.0).to(tl.float32)
-            to_g, to_e, to_a, to_b, to_gap = gated_backward(
-                pull, g, e, p, t_a, d, MODE, SIGN, PHI, SCALE, RATE
+            grad_g, grad_e, grad_a, grad_b, grad_gap = gated_backward(
+                grad_after, g, e, p, t_a, d, MODE, SIGN, PHI, SCALE, RATE
             )
-            tl.store(delta + N, to_e.to(kind), inside)
-            tl.store(delta + 2 * N, to_a.to(kind), inside)
+            tl.store(delta + N, grad_e.to(kind), inside)
+            tl.store(delta + 2 * N, grad_a.to(kind), inside)
             if TIME_BIAS:
-                tl.store(delta + 3 * N, to_b.to(kind), inside)
-        tl.store(delta, to_g.to(kind), inside)
-        to_gaps += tl.where(inside, to_gap, 0.0)
+                tl.store(delta + 3 * N, grad_b.to(kind), inside)
+        tl.store(delta, grad_g.to(kind), inside)
+        grad_gaps += tl.where(inside, grad_gap, 0.0)
     if GAPS:
-        tl.store(g_dt + row * T + t, tl.sum(to_gaps, 0))
+        tl.store(grad_dt + row * T + t, tl.sum(grad_gaps, 0))
 
 
 @triton.jit(do_not_specialize=["t", "T"])
@@ -285,10 +291,10 @@ def lstm_cell_backward(
     cells,  # (B, N) float32
     before,  # (B, N): the memory before the step
     mask,  # (B, T) where MASKED
-    to_source,  # (B, R): gradient of what the core read: u, and v after it where READS_STATE
-    to_memory,  # (B, N) float32, in place
-    to_gates,  # (B, 4 N)
-    to_state,  # (B, N) float32, added to where READS_STATE
+    grad_source,  # (B, R): gradient of what the core read: u, and v after it where READS_STATE
+    grad_memory,  # (B, N) float32, in place
+    grad_gates,  # (B, 4 N)
+    grad_state,  # (B, N) float32, added to where READS_STATE
     t,
     T,
     N,
@@ -301,7 +307,7 @@ def lstm_cell_backward(
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < N
-    gate, delta = gates + row * 4 * N + column, to_gates + row * 4 * N + column
+    gate, delta = gates + row * 4 * N + column, grad_gates + row * 4 * N + column
     place = row * N + column
     i = tl.load(gate, inside, other=0.0).to(tl.float32)
     f = tl.load(gate + N, inside, other=0.0).to(tl.float32)
@@ -309,21 +315,21 @@ def lstm_cell_backward(
     o = tl.load(gate + 3 * N, inside, other=0.0).to(tl.float32)
     c = tl.load(before + place, inside, other=0.0).to(tl.float32)
     bent = tanh(tl.load(cells + place, inside, other=0.0))
-    to_u = tl.load(to_source + row * R + column, inside, other=0.0).to(tl.float32)
+    grad_u = tl.load(grad_source + row * R + column, inside, other=0.0).to(tl.float32)
     if READS_STATE:
-        to_v = tl.load(to_source + row * R + N + column, inside, other=0.0).to(tl.float32)
-        to_v += tl.load(to_state + place, inside, other=0.0)
-        tl.store(to_state + place, to_v, inside)
-    pull = tl.load(to_memory + place, inside, other=0.0)
-    rest = tl.zeros_like(pull)
+        grad_v = tl.load(grad_source + row * R + N + column, inside, other=0.0).to(tl.float32)
+        grad_v += tl.load(grad_state + place, inside, other=0.0)
+        tl.store(grad_state + place, grad_v, inside)
+    grad_after = tl.load(grad_memory + place, inside, other=0.0)
+    rest = tl.zeros_like(grad_after)
     if MASKED:
         valid = tl.load(mask + row * T + t) != 0
-        rest = tl.where(valid, 0.0, pull)
-        pull = tl.where(valid, pull, 0.0)
-    pull += to_u * o * (1.0 - bent * bent)
-    kind = to_gates.dtype.element_ty
-    tl.store(delta, (pull * g * i * (1.0 - i)).to(kind), inside)
-    tl.store(delta + N, (pull * c * f * (1.0 - f)).to(kind), inside)
-    tl.store(delta + 2 * N, (pull * i * (1.0 - g * g)).to(kind), inside)
-    tl.store(delta + 3 * N, (to_u * bent * o * (1.0 - o)).to(kind), inside)
-    tl.store(to_memory + place, pull * f + rest, inside)
+        rest = tl.where(valid, 0.0, grad_after)
+        grad_after = tl.where(valid, grad_after, 0.0)
+    grad_after += grad_u * o * (1.0 - bent * bent)
+    kind = grad_gates.dtype.element_ty
+    tl.store(delta, (grad_after * g * i * (1.0 - i)).to(kind), inside)
+    tl.store(delta + N, (grad_after * c * f * (1.0 - f)).to(kind), inside)
+    tl.store(delta + 2 * N, (grad_after * i * (1.0 - g * g)).to(kind), inside)
+    tl.store(delta + 3 * N, (grad_u * bent * o * (1.0 - o)).to(kind), inside)
+    tl.store(grad_memory + place, grad_after * f + rest, inside)

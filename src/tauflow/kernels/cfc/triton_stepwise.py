@@ -208,8 +208,8 @@ class _BackwardCarry(NamedTuple):
         grad_recurrent: what the products of the step give of the state's gradient, (B, N).
         grad_z: gradient of a layer's values, (B, U).
         grad_source: of what the first layer reads, (B, R).
-        g_rate: of the pure form's parameters, per sequence, (B, N), or empty.
-        g_amplitude: the same.
+        grad_rate: of the pure form's parameters, per sequence, (B, N), or empty.
+        grad_amplitude: the same.
     """
 
     grad_state: Tensor
@@ -217,8 +217,8 @@ class _BackwardCarry(NamedTuple):
     grad_recurrent: Tensor
     grad_z: Tensor
     grad_source: Tensor
-    g_rate: Tensor
-    g_amplitude: Tensor
+    grad_rate: Tensor
+    grad_amplitude: Tensor
 
 
 class _BackwardSteps(NamedTuple):
@@ -241,7 +241,7 @@ class _BackwardSteps(NamedTuple):
     grad_deep: Tensor
     grad_heads: Tensor
     grad_gates: Tensor
-    g_dt: Tensor
+    grad_dt: Tensor
 
 
 class CfCBackwardLoop:
@@ -257,7 +257,7 @@ class CfCBackwardLoop:
             ("backward", *make_loop_key(core)),
         )
         layers = ("grad_deep", "grad_first") if core.form.layers else ()
-        self.writes: Sequence[str] = ("grad_heads", *layers, "grad_gates", "g_dt")
+        self.writes: Sequence[str] = ("grad_heads", *layers, "grad_gates", "grad_dt")
         self.fixed = StepWeights.from_core(core)
         B, N, like = core.activations.first.shape[1], core.neurons, core.activations.first
         self.carry = _BackwardCarry(
@@ -272,8 +272,8 @@ class CfCBackwardLoop:
         gates = cells = start = core.dt.new_empty(0)
         if core.memory is not None:
             gates, cells, start = core.memory.gates, core.memory.cells, core.memory.start.float()
-        pulls = (gradients.out, *gradients.deltas, gradients.gates, gradients.dt)
-        self.whole = _BackwardSteps(*core.activations, core.dt, mask, gates, cells, start, *pulls)
+        grads = (gradients.out, *gradients.deltas, gradients.gates, gradients.dt)
+        self.whole = _BackwardSteps(*core.activations, core.dt, mask, gates, cells, start, *grads)
 
     def part(self, first: int, last: int) -> _BackwardSteps:
         """Return the tensors of some steps."""
@@ -288,19 +288,19 @@ class CfCBackwardLoop:
     def run(self, fixed: StepWeights, carry: _BackwardCarry, steps: _BackwardSteps) -> None:
         """Launch some steps."""
         core = self.core
-        to_z, source = carry.grad_z, carry.grad_source
+        grad_z, source = carry.grad_z, carry.grad_source
         for t in reversed(range(len(steps.first))):
             self._heads_backward(fixed, carry, steps, t)
             delta = steps.grad_heads[t, :, : core.rows]
             if core.form.layers:
-                torch.mm(delta, fixed.heads, out=to_z)
+                torch.mm(delta, fixed.heads, out=grad_z)
                 for layer in reversed(range(core.form.layers - 1)):
                     values = steps.deep[layer, t]
                     delta = steps.grad_deep[layer, t]
-                    self._layer_backward(to_z, values, steps, layer + 1, t, delta)
-                    torch.mm(delta, fixed.deep[layer], out=to_z)
+                    self._layer_backward(grad_z, values, steps, layer + 1, t, delta)
+                    torch.mm(delta, fixed.deep[layer], out=grad_z)
                 delta = steps.grad_first[t]
-                self._layer_backward(to_z, steps.first[t], steps, 0, t, delta)
+                self._layer_backward(grad_z, steps.first[t], steps, 0, t, delta)
             torch.mm(
                 delta, fixed.recurrent, out=carry.grad_recurrent if core.memory is None else source
             )
@@ -323,16 +323,16 @@ class CfCBackwardLoop:
             carry.grad_state,
             carry.grad_recurrent,
             steps.grad_heads[t],
-            steps.g_dt,
-            carry.g_rate,
-            carry.g_amplitude,
+            steps.grad_dt,
+            carry.grad_rate,
+            carry.grad_amplitude,
             t,
             steps.dt.stride(0),
             B,
             N,
             steps.heads.shape[2],
             **self.core.head_constants(),
-            GAPS=len(steps.g_dt) > 0,
+            GAPS=len(steps.grad_dt) > 0,
             BLOCK=NEURONS_PER_PROGRAM,
             **launch_options(4),
         )
@@ -405,6 +405,6 @@ def run_stepwise_backward(
     """Run the backward pass; return what ``launch_persistent_backward`` does."""
     loop = CfCBackwardLoop(core, gradients)
     run_loop(loop, use_graphs=core.launch_mode == CUDA_GRAPH)
-    to_state, to_memory, pulled, *_, g_rate, g_amplitude = loop.carry
-    g_h = (to_state + pulled).to(gradients.last.dtype)
-    return g_h, to_memory.to(gradients.last_c.dtype), g_rate, g_amplitude
+    grad_state, grad_memory, grad_recurrent, *_, grad_rate, grad_amplitude = loop.carry
+    grad_h = (grad_state + grad_recurrent).to(gradients.last.dtype)
+    return grad_h, grad_memory.to(gradients.last_c.dtype), grad_rate, grad_amplitude

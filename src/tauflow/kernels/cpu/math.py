@@ -234,16 +234,21 @@ def lstm_cell_backward(gates, before, after, grad_u, grad_c, delta):
     """
     n = after.size
     i, f, g, o = gates[:n], gates[n : 2 * n], gates[2 * n : 3 * n], gates[3 * n :]
-    to_i, to_f, to_g, to_o = delta[:n], delta[n : 2 * n], delta[2 * n : 3 * n], delta[3 * n :]
+    grad_i, grad_f, grad_g, grad_o = (
+        delta[:n],
+        delta[n : 2 * n],
+        delta[2 * n : 3 * n],
+        delta[3 * n :],
+    )
     for j in range(n):
         shown = tanh(after[j])
-        pull = grad_c[j] + grad_u[j] * o[j] * (f4(1.0) - shown * shown)
-        grad_c[j] = pull * f[j]
+        grad = grad_c[j] + grad_u[j] * o[j] * (f4(1.0) - shown * shown)
+        grad_c[j] = grad * f[j]
         left, right = i[j], g[j]
-        to_o[j] = grad_u[j] * shown * (o[j] - o[j] * o[j])
-        to_f[j] = pull * before[j] * (f[j] - f[j] * f[j])
-        to_i[j] = pull * right * (left - left * left)
-        to_g[j] = pull * left * (f4(1.0) - right * right)
+        grad_o[j] = grad_u[j] * shown * (o[j] - o[j] * o[j])
+        grad_f[j] = grad * before[j] * (f[j] - f[j] * f[j])
+        grad_i[j] = grad * right * (left - left * left)
+        grad_g[j] = grad * left * (f4(1.0) - right * right)
 
 
 @inline

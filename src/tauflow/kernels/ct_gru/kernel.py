@@ -153,29 +153,29 @@ class NumbaCTGRU(BoolConfigKernel):
         _, h, left, W_x, W_h, W_q = inputs
         rows, _, read, sums, chosen = saved_tensors
         (B, T, M), N, G = left.shape, len(W_q), len(W_h)
-        to_h = initial_grad_state(grad_outputs.last, h)
-        to_memories = to_h[:, N:] + to_h[:, :N].repeat(1, M)
-        to_read = empty(*read.shape)
-        to_left = left.new_empty((B, T, M) if needs_input_grad[DT] else (0, 0, 0))
+        grad_h = initial_grad_state(grad_outputs.last, h)
+        grad_memories = grad_h[:, N:] + grad_h[:, :N].repeat(1, M)
+        grad_read = empty(*read.shape)
+        grad_left = left.new_empty((B, T, M) if needs_input_grad[DT] else (0, 0, 0))
         parallel_for(
             _load_kernels().ct_gru_backward,
             B,
             *self._pack_arguments(
                 config, mask, inputs, saved_tensors, input_array_or_empty(grad_outputs.y, 3)
             ),
-            arrays.CTGRUGradients(to_read, to_left, to_memories),
+            arrays.CTGRUGradients(grad_read, grad_left, grad_memories),
         )
-        flat = to_read.view(T * B, -1)
+        flat = grad_read.view(T * B, -1)
         # One product for both, and this way round, which is twice as fast.
-        to_W = torch.cat([sums.view(T * B, N), rows], dim=1).T @ flat
+        grad_W = torch.cat([sums.view(T * B, N), rows], dim=1).T @ flat
         return [
             (flat @ W_x).view(T, B, -1).transpose(0, 1) if needs_input_grad[X] else None,
-            torch.cat([to_h.new_zeros(B, N), to_memories], dim=1)
+            torch.cat([grad_h.new_zeros(B, N), grad_memories], dim=1)
             if needs_input_grad[STATE]
             else None,
-            to_left if needs_input_grad[DT] else None,
-            to_W[N:].T,
-            to_W[:N, :G].T,
+            grad_left if needs_input_grad[DT] else None,
+            grad_W[N:].T,
+            grad_W[:N, :G].T,
             flat[:, G:].T @ chosen.view(T * B, N),
         ]
 

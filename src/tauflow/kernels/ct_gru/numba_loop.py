@@ -164,18 +164,18 @@ def _update_traces_backward(decayed_traces, shares, z, q, grad_traces, grad_z, g
     n = q.shape[0]
     grad_q[:], dots[:] = _ZERO, _ZERO
     for k in range(decayed_traces.shape[0]):
-        found_k, shares_k, pull_k = decayed_traces[k], shares[k], grad_traces[k]
+        found_k, shares_k, grad_k = decayed_traces[k], shares[k], grad_traces[k]
         for j in range(n):
-            part = shares_k[j] * pull_k[j]
+            part = shares_k[j] * grad_k[j]
             grad_q[j] += part
             dots[j] += part * (q[j] - found_k[j])
     for k in range(decayed_traces.shape[0]):
-        found_k, shares_k, pull_k = decayed_traces[k], shares[k], grad_traces[k]
-        z_k, to_z_k = z[k * n : (k + 1) * n], grad_z[k * n : (k + 1) * n]
+        found_k, shares_k, grad_k = decayed_traces[k], shares[k], grad_traces[k]
+        z_k, grad_z_k = z[k * n : (k + 1) * n], grad_z[k * n : (k + 1) * n]
         for j in range(n):
-            apart = pull_k[j] * (q[j] - found_k[j]) - dots[j]
-            to_z_k[j] = -_TWO * z_k[j] * shares_k[j] * apart
-            pull_k[j] *= _ONE - shares_k[j]
+            apart = grad_k[j] * (q[j] - found_k[j]) - dots[j]
+            grad_z_k[j] = -_TWO * z_k[j] * shares_k[j] * apart
+            grad_k[j] *= _ONE - shares_k[j]
     for j in range(n):
         grad_q[j] *= _ONE - q[j] * q[j]
 
@@ -185,12 +185,12 @@ def _retrieve_backward(decayed_traces, shares, z, retrieved, grad_retrieved, gra
     """Take the gradient of what was read back to the memories, adding, and to z."""
     n = retrieved.shape[0]
     for k in range(decayed_traces.shape[0]):
-        found_k, shares_k, pull_k = decayed_traces[k], shares[k], grad_traces[k]
-        z_k, to_z_k = z[k * n : (k + 1) * n], grad_z[k * n : (k + 1) * n]
+        found_k, shares_k, grad_k = decayed_traces[k], shares[k], grad_traces[k]
+        z_k, grad_z_k = z[k * n : (k + 1) * n], grad_z[k * n : (k + 1) * n]
         for j in range(n):
             part = shares_k[j] * grad_retrieved[j]
-            pull_k[j] += part
-            to_z_k[j] = -_TWO * z_k[j] * part * (found_k[j] - retrieved[j])
+            grad_k[j] += part
+            grad_z_k[j] = -_TWO * z_k[j] * part * (found_k[j] - retrieved[j])
 
 
 @inline
@@ -212,14 +212,14 @@ def _decay_backward(factors, at, part, grad_traces, grad_factors):
         grad_factors: (M,), receives the gradient of the factors; empty if not wanted.
     """
     for k in range(grad_traces.shape[0]):
-        pull_k, factor = grad_traces[k], factors[k]
+        grad_k, factor = grad_traces[k], factors[k]
         if grad_factors.size > 0:
             at_k, total = at[k], _ZERO
-            for j in range(pull_k.shape[0]):
-                total += (pull_k[j] + part[j]) * at_k[j]
+            for j in range(grad_k.shape[0]):
+                total += (grad_k[j] + part[j]) * at_k[j]
             grad_factors[k] = total
-        for j in range(pull_k.shape[0]):
-            pull_k[j] = factor * (pull_k[j] + part[j])
+        for j in range(grad_k.shape[0]):
+            grad_k[j] = factor * (grad_k[j] + part[j])
 
 
 @inline
@@ -245,51 +245,55 @@ def ct_gru_backward(  # noqa: C901 - an inner loop, which calls would slow
     """
     rows, n, scales = high - low, weights.W_q.shape[0], sequence.decay_factors.shape[2]
     width, wanted = scales * n, deltas.decay_factors.size > 0
-    pull = deltas.traces[low:high].reshape(rows, scales, n)
+    grad = deltas.traces[low:high].reshape(rows, scales, n)
     found, after = np.empty((rows, scales, n), f4), np.empty((scales, n), f4)
-    fresh, pulled = np.empty((rows, n), f4), np.empty((rows, n), f4)
+    fresh, grad_source = np.empty((rows, n), f4), np.empty((rows, n), f4)
     shares, least, total = np.empty((scales, n), f4), np.empty(n, f4), np.empty(n, f4)
     nothing, no_left = np.zeros(n, f4), np.empty(0, f4)
     for t in range(sequence.decay_factors.shape[1] - 1, -1, -1):
         read, delta = activations.read[t, low:high], deltas.read[t, low:high]
         for row in range(rows):
             b = low + row
-            to_left = deltas.decay_factors[b, t] if wanted else no_left
-            to_out = sequence.out[b, t] if sequence.out.size > 0 else nothing
+            grad_left = deltas.decay_factors[b, t] if wanted else no_left
+            grad_out = sequence.out[b, t] if sequence.out.size > 0 else nothing
             if not _is_valid(sequence, b, t):
-                delta[row], fresh[row], to_left[:] = _ZERO, _ZERO, _ZERO
-                _add_to_all_scales(pull[row], to_out)
+                delta[row], fresh[row], grad_left[:] = _ZERO, _ZERO, _ZERO
+                _add_to_all_scales(grad[row], grad_out)
                 continue
             z, q = read[row, width : 2 * width], read[row, 2 * width :]
             _decay_traces(sequence, b, t, activations.traces[t, b], found[row])
             _softmax_over_scales(z, shares, least, total)
             if sequence.decays_first:
-                _add_to_all_scales(pull[row], to_out)
+                _add_to_all_scales(grad[row], grad_out)
             else:
                 if wanted:
                     _mix_traces(found[row], shares, q, after)
-                _decay_backward(sequence.decay_factors[b, t], after, to_out, pull[row], to_left)
-            to_z = delta[row, width : 2 * width]
-            _update_traces_backward(found[row], shares, z, q, pull[row], to_z, fresh[row], total)
+                _decay_backward(sequence.decay_factors[b, t], after, grad_out, grad[row], grad_left)
+            grad_z = delta[row, width : 2 * width]
+            _update_traces_backward(found[row], shares, z, q, grad[row], grad_z, fresh[row], total)
             copy(fresh[row], delta[row, 2 * width :])
-        matmul(fresh, weights.W_q, pulled, False)
+        matmul(fresh, weights.W_q, grad_source, False)
         for row in range(rows):
             if _is_valid(sequence, low + row, t):
-                z, to_z, chosen = (
+                z, grad_z, chosen = (
                     read[row, :width],
                     delta[row, :width],
                     activations.retrieved[t, low + row],
                 )
                 _softmax_over_scales(z, shares, least, total)
-                _retrieve_backward(found[row], shares, z, chosen, pulled[row], pull[row], to_z)
-        matmul(delta, weights.W_h, pulled, False)
+                _retrieve_backward(
+                    found[row], shares, z, chosen, grad_source[row], grad[row], grad_z
+                )
+        matmul(delta, weights.W_h, grad_source, False)
         for row in range(rows):
             b = low + row
             if not _is_valid(sequence, b, t):
                 continue
             if sequence.decays_first:
                 at = activations.traces[t, b].reshape(scales, n)
-                to_left = deltas.decay_factors[b, t] if wanted else no_left
-                _decay_backward(sequence.decay_factors[b, t], at, pulled[row], pull[row], to_left)
+                grad_left = deltas.decay_factors[b, t] if wanted else no_left
+                _decay_backward(
+                    sequence.decay_factors[b, t], at, grad_source[row], grad[row], grad_left
+                )
             else:
-                _add_to_all_scales(pull[row], pulled[row])
+                _add_to_all_scales(grad[row], grad_source[row])

@@ -130,7 +130,7 @@ class LTCGradOutputs(NamedTuple):
     """Potentials after each step (B, T, N), and the incoming gradients of them, or none."""
 
     out: Array
-    g_out: Array
+    grad_out: Array
 
 
 class LTCGradients(NamedTuple):

@@ -197,21 +197,21 @@ class NumbaLTC(LTCKernel):
         states, kept, slopes = saved_tensors
         (B, T, N), slices = states.shape, count_slices(states.shape[0])
         sensory, recurrent = self._get_layouts(inputs)
-        to_h, to_gap = initial_grad_state(grad_outputs.last, h), h.new_empty(B, T)
-        to_u = torch.empty_like(u, memory_format=torch.contiguous_format)
+        grad_h, grad_gap = initial_grad_state(grad_outputs.last, h), h.new_empty(B, T)
+        grad_u = torch.empty_like(u, memory_format=torch.contiguous_format)
         sides = [
             _pack_backward_synapses(weights_x, sensory),
             _pack_backward_synapses(weights, recurrent),
         ]
         sums = [np.zeros((slices, *side.weights.shape), np.float32) for side in sides]
-        to_neurons = h.new_zeros(slices, 3, N)
+        grad_neurons = h.new_zeros(slices, 3, N)
         gradients = layout.LTCGradients(
-            to_h,
-            to_u,
-            to_gap,
+            grad_h,
+            grad_u,
+            grad_gap,
             sums[0],
             sums[1],
-            to_neurons,
+            grad_neurons,
         )
         parallel_for(
             _load_kernels().ltc_backward,
@@ -223,15 +223,15 @@ class NumbaLTC(LTCKernel):
             layout.LTCGradOutputs(input_array(states), input_array_or_empty(grad_outputs.y, 3)),
             gradients,
         )
-        to_neuron = to_neurons.sum(0)
+        grad_neuron = grad_neurons.sum(0)
         return [
-            to_u,
-            to_h,
-            (to_gap / config.substeps).unsqueeze(-1) if needs_input_grad[DT] else None,
+            grad_u,
+            grad_h,
+            (grad_gap / config.substeps).unsqueeze(-1) if needs_input_grad[DT] else None,
             _sum_gradients(sums[0], weights_x, sensory),
             _sum_gradients(sums[1], weights, recurrent),
-            to_neuron[:2],
-            to_neuron[2],
+            grad_neuron[:2],
+            grad_neuron[2],
             *(None for _ in maps),
         ]
 
@@ -253,8 +253,8 @@ def _pack_backward_synapses(weights: Tensor, order: layout.SynapseLayout) -> lay
 def _sum_gradients(sums: Any, weights: Tensor, order: layout.SynapseLayout) -> Tensor:
     """Add the gradients of all slices up, and apply the factors that the loops leave out."""
     sigma, _, w, _ = to_numpy(layout.to_packed_order(weights, order.backward_index))
-    to_sigma, to_mu, to_w, to_E = sums.sum(0)
-    found = _stack_rows((-w * to_sigma, -w * sigma * to_mu, to_w, w * to_E))
+    grad_sigma, grad_mu, grad_w, grad_E = sums.sum(0)
+    found = _stack_rows((-w * grad_sigma, -w * sigma * grad_mu, grad_w, w * grad_E))
     return layout.from_packed_order(torch.from_numpy(found), order.backward_index, weights)
 
 

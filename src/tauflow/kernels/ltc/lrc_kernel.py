@@ -130,20 +130,20 @@ class NumbaLRC(OperatorKernel):
         _, h, _, of_x, of_h, _, *gate = inputs
         states, kept = saved_tensors
         (B, T, N), slices = states.shape, count_slices(states.shape[0])
-        to_h, to_gap = initial_grad_state(grad_outputs.last, h), h.new_empty(B, T)
-        to_u = h.new_empty(B, T, of_x.shape[1])
+        grad_h, grad_gap = initial_grad_state(grad_outputs.last, h), h.new_empty(B, T)
+        grad_u = h.new_empty(B, T, of_x.shape[1])
         sides = [_pack_synapses(of_x), _pack_synapses(of_h)]
         sums = [np.zeros((slices, *side.weights.shape), np.float32) for side in sides]
-        to_neurons = h.new_zeros(slices, 3, N)
-        to_q = h.new_empty(B, T, config.substeps, N) if gate else None
+        grad_neurons = h.new_zeros(slices, 3, N)
+        grad_q = h.new_empty(B, T, config.substeps, N) if gate else None
         gradients = layout.LRCGradients(
-            to_h,
-            to_u,
-            to_gap,
+            grad_h,
+            grad_u,
+            grad_gap,
             sums[0],
             sums[1],
-            to_neurons,
-            output_array_or_empty(to_q, 4),
+            grad_neurons,
+            output_array_or_empty(grad_q, 4),
         )
         parallel_for(
             _load_kernels().lrc_backward,
@@ -155,20 +155,20 @@ class NumbaLRC(OperatorKernel):
             layout.LTCGradOutputs(input_array(states), input_array_or_empty(grad_outputs.y, 3)),
             gradients,
         )
-        to_neuron = to_neurons.sum(0)
+        grad_neuron = grad_neurons.sum(0)
         found: list[Tensor | None] = [
-            to_u,
-            to_h,
-            to_gap.unsqueeze(-1) if needs_input_grad[DT] else None,
+            grad_u,
+            grad_h,
+            grad_gap.unsqueeze(-1) if needs_input_grad[DT] else None,
             _sum_gradients(sums[0], of_x),
             _sum_gradients(sums[1], of_h),
-            to_neuron[:2],
+            grad_neuron[:2],
         ]
-        if to_q is None:
+        if grad_q is None:
             return found
-        found[X] = torch.cat((to_u, to_q.sum(2)), dim=-1)
-        to_W = to_q.view(-1, N).T @ kept[0].view(-1, N)
-        return [*found, None, None, to_W, *(to_neuron[2] for _ in gate[3:])]
+        found[X] = torch.cat((grad_u, grad_q.sum(2)), dim=-1)
+        grad_W = grad_q.view(-1, N).T @ kept[0].view(-1, N)
+        return [*found, None, None, grad_W, *(grad_neuron[2] for _ in gate[3:])]
 
 
 def _make_inputs(config: LRCConfig, mask: Tensor | None, inputs: Inputs) -> layout.SynapseInputs:

@@ -192,88 +192,88 @@ def _step_backward(method, samples, activations, potentials, index, row, sums):
     Returns:
         The gradient of the sub-step's length, 0 if it is not wanted.
     """
-    (n, t, e), (v, after), (g_v, g_drive, g_conductance, g_C) = index, potentials, sums
+    (n, t, e), (v, after), (grad_v, grad_drive, grad_conductance, grad_C) = index, potentials, sums
     kept, delta, C = activations.evaluations, samples.delta[n, t], method.C
-    g_delta = (
-        dot(g_v[row], activations.slopes[n, t, e]) if activations.slopes.shape[0] > 0 else _ZERO
+    grad_delta = (
+        dot(grad_v[row], activations.slopes[n, t, e]) if activations.slopes.shape[0] > 0 else _ZERO
     )
     if method.a.size > 0:
-        own = g_v[row], g_drive[row], g_conductance[row], g_C
+        own = grad_v[row], grad_drive[row], grad_conductance[row], grad_C
         _exponential_step_backward(v[row], kept[1, n, t, e], after[row], delta, C, own)
-        return g_delta
+        return grad_delta
     for j in range(C.shape[0]):  # without slices, of which numba counts every one
-        g_n = g_v[row, j] * kept[1, n, t, e, j]
-        g_m = -g_n * after[row, j]
-        g_C[j] += g_n * v[row, j] + g_m
-        g_drive[row, j] = delta * g_n
-        g_conductance[row, j] = delta * g_m
-        g_v[row, j] = g_n * C[j]
-    return g_delta
+        grad_n = grad_v[row, j] * kept[1, n, t, e, j]
+        grad_m = -grad_n * after[row, j]
+        grad_C[j] += grad_n * v[row, j] + grad_m
+        grad_drive[row, j] = delta * grad_n
+        grad_conductance[row, j] = delta * grad_m
+        grad_v[row, j] = grad_n * C[j]
+    return grad_delta
 
 
 @inline
 def _exponential_step_backward(v, conductance, after, delta, C, gradients):
     """Take the gradient after an exponential sub-step back; ``own`` as for its caller."""
-    g_v, g_drive, g_conductance, g_C = gradients
+    grad_v, grad_drive, grad_conductance, grad_C = gradients
     for j in range(v.shape[0]):
         share = delta / C[j]
         r = share * conductance[j]
         e, phi, bend = relaxation_factors(r)
         left = e * v[j]
         sent = after[j] - left
-        g_r = g_v[j] * (sent * bend - left)
-        g_drive[j] = g_v[j] * share * phi
-        g_conductance[j] = share * g_r
-        g_C[j] -= (g_v[j] * sent + r * g_r) / C[j]
-        g_v[j] *= e
+        grad_r = grad_v[j] * (sent * bend - left)
+        grad_drive[j] = grad_v[j] * share * phi
+        grad_conductance[j] = share * grad_r
+        grad_C[j] -= (grad_v[j] * sent + r * grad_r) / C[j]
+        grad_v[j] *= e
 
 
 @inline
-def _stage_gradient(g_v, a, b, i, g_at, row, e):
+def _stage_gradient(grad_v, a, b, i, grad_at, row, e):
     """Write the gradient of delta k_i, given those of the step's end and of later stages."""
-    for j in range(g_v.shape[0]):
-        e[j] = b[i] * g_v[j]
+    for j in range(grad_v.shape[0]):
+        e[j] = b[i] * grad_v[j]
     for later in range(i + 1, b.shape[0]):
         if a[later, i] != _ZERO:
-            add_scaled(e, a[later, i], g_at[later, row])
+            add_scaled(e, a[later, i], grad_at[later, row])
 
 
 @inline
-def _stage_backward(method, samples, activations, index, gradients, g_at, row, e):
+def _stage_backward(method, samples, activations, index, gradients, grad_at, row, e):
     """Take the gradients of a step's end and of later stages back to a stage, but for synapses.
 
     Args:
         method, samples, activations, index, gradients: as for :func:`_step_backward`; the stage's
-            part of the gradient of v goes to ``g_at``.
-        g_at: (stages, 4, N), gradients of the stages' potentials.
+            part of the gradient of v goes to ``grad_at``.
+        grad_at: (stages, 4, N), gradients of the stages' potentials.
         row: of the block.
         e: (N,), memory.
 
     Returns:
         The gradient of the sub-step's length.
     """
-    (n, t, number), (g_v, g_drive, g_conductance, g_C) = index, gradients
+    (n, t, number), (grad_v, grad_drive, grad_conductance, grad_C) = index, gradients
     at, conductance = (
         activations.evaluations[0, n, t, number],
         activations.evaluations[1, n, t, number],
     )
     slope, delta, C = activations.slopes[n, t, number], samples.delta[n, t], method.C
     i = number % method.b.size
-    _stage_gradient(g_v, method.a, method.b, i, g_at, row, e)
+    _stage_gradient(grad_v, method.a, method.b, i, grad_at, row, e)
     for j in range(e.shape[0]):
         g = delta * e[j] / C[j]
-        g_drive[j] = g
-        g_conductance[j] = -g * at[j]
-        g_C[j] -= g * slope[j]
-        g_at[i, row, j] = -g * conductance[j]
+        grad_drive[j] = g
+        grad_conductance[j] = -g * at[j]
+        grad_C[j] -= g * slope[j]
+        grad_at[i, row, j] = -g * conductance[j]
     return dot(e, slope)
 
 
 @inline
-def _add_stages(rows, g_v, g_at):
+def _add_stages(rows, grad_v, grad_at):
     """Add the gradients of all stages to that of the step's start."""
-    for i in range(g_at.shape[0]):
-        add_rows(rows, g_v, g_at[i])
+    for i in range(grad_at.shape[0]):
+        add_rows(rows, grad_v, grad_at[i])
 
 
 @inline
@@ -294,10 +294,10 @@ def add_and_copy(total, part, at, after):
 
 
 @inline
-def _add_to_leak(rows, g_neuron, g_drive, g_conductance):
+def _add_to_leak(rows, grad_neuron, grad_drive, grad_conductance):
     for row in range(rows):
-        add(g_neuron[0], g_drive[row])
-        add(g_neuron[1], g_conductance[row])
+        add(grad_neuron[0], grad_drive[row])
+        add(grad_neuron[1], grad_conductance[row])
 
 
 @inline
@@ -309,18 +309,25 @@ def add_and_reset_all(totals, parts):
 
 
 @inline
-def _rows_backward(method, samples, activations, potentials, block, valid, sums, g_at, g_delta):
+def _rows_backward(
+    method, samples, activations, potentials, block, valid, sums, grad_at, grad_delta
+):
     """Take the gradients of a block of sequences back through one evaluation."""
-    (first, rows, t, e), (g_v, g_drive, g_conductance, g_C) = block, sums
+    (first, rows, t, e), (grad_v, grad_drive, grad_conductance, grad_C) = block, sums
     for row in range(rows):
         if valid[row]:
             place = first + row, t, e
             if method.b.size == 0:
                 found = _step_backward(method, samples, activations, potentials, place, row, sums)
             else:
-                own, work = (g_v[row], g_drive[row], g_conductance[row], g_C), potentials[1][0]
-                found = _stage_backward(method, samples, activations, place, own, g_at, row, work)
-            g_delta[first + row, t] += found
+                own, work = (
+                    (grad_v[row], grad_drive[row], grad_conductance[row], grad_C),
+                    potentials[1][0],
+                )
+                found = _stage_backward(
+                    method, samples, activations, place, own, grad_at, row, work
+                )
+            grad_delta[first + row, t] += found
 
 
 @kernel
@@ -336,37 +343,40 @@ def ltc_backward(  # noqa: C901 - as above
         sensory, recurrent: in the order of the backward pass.
     """
     u = samples.u
-    g_weights_x, g_weights = gradients.sensory[index], gradients.recurrent[index]
+    grad_weights_x, grad_weights = gradients.sensory[index], gradients.recurrent[index]
     substeps, fused, stages = method.substeps, method.b.size == 0, max(1, method.b.size)
     N, T, D = method.C.shape[0], u.shape[1], u.shape[2]
-    g_own_x, g_own = np.zeros_like(g_weights_x), np.zeros_like(g_weights)
-    g_sums_x, g_sums = np.zeros_like(g_weights_x), np.zeros_like(g_weights)
-    g_neuron, g_sums_neuron = np.zeros((3, N), f4), np.zeros((3, N), f4)
+    grad_own_x, grad_own = np.zeros_like(grad_weights_x), np.zeros_like(grad_weights)
+    grad_sums_x, grad_sums = np.zeros_like(grad_weights_x), np.zeros_like(grad_weights)
+    grad_neuron, grad_sums_neuron = np.zeros((3, N), f4), np.zeros((3, N), f4)
     steps_per_sum = max(1, TERMS_PER_SUM // (substeps * stages))
-    g_v, at, after = np.empty((4, N), f4), np.empty((4, N), f4), np.empty((4, N), f4)
-    g_at = np.empty((stages, 4, N), f4)
-    g_drive, g_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
-    g_input_drive, g_input_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
-    u_t, g_u_t, valid = np.empty((4, D), f4), np.empty((4, D), f4), np.empty(4, np.bool_)
+    grad_v, at, after = np.empty((4, N), f4), np.empty((4, N), f4), np.empty((4, N), f4)
+    grad_at = np.empty((stages, 4, N), f4)
+    grad_drive, grad_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
+    grad_input_drive, grad_input_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
+    u_t, grad_u_t, valid = np.empty((4, D), f4), np.empty((4, D), f4), np.empty(4, np.bool_)
     for first in range(low, high, 4):
         rows = min(4, high - first)
-        copy_rows(rows, gradients.h[first:], g_v)
+        copy_rows(rows, gradients.h[first:], grad_v)
         for t in range(T - 1, -1, -1):
-            if grad_outputs.g_out.size > 0:
-                add_rows(rows, g_v, grad_outputs.g_out[first:, t])
-            g_input_drive[:], g_input_conductance[:], g_u_t[:] = _ZERO, _ZERO, _ZERO
+            if grad_outputs.grad_out.size > 0:
+                add_rows(rows, grad_v, grad_outputs.grad_out[first:, t])
+            grad_input_drive[:], grad_input_conductance[:], grad_u_t[:] = _ZERO, _ZERO, _ZERO
             gradients.delta[first : first + rows, t] = _ZERO
             if mark_valid_rows(samples.mask, first, rows, t, valid):
                 copy_rows(rows, grad_outputs.out[first:, t], after)
                 for e in range(substeps * stages - 1, -1, -1):
                     i = e % stages
-                    g_i = g_v if fused else g_at[i]
+                    grad_i = grad_v if fused else grad_at[i]
                     load_potentials(activations.evaluations, first, rows, t, e, at)
                     if rows < 4 or samples.mask.shape[1] > 0:
-                        g_drive[:], g_conductance[:] = _ZERO, _ZERO
+                        grad_drive[:], grad_conductance[:] = _ZERO, _ZERO
                     if not fused:
-                        g_at[i] = _ZERO
-                    block, sums = (first, rows, t, e), (g_v, g_drive, g_conductance, g_neuron[2])
+                        grad_at[i] = _ZERO
+                    block, sums = (
+                        (first, rows, t, e),
+                        (grad_v, grad_drive, grad_conductance, grad_neuron[2]),
+                    )
                     _rows_backward(
                         method,
                         samples,
@@ -375,25 +385,33 @@ def ltc_backward(  # noqa: C901 - as above
                         block,
                         valid,
                         sums,
-                        g_at,
+                        grad_at,
                         gradients.delta,
                     )
-                    add_and_copy(g_input_drive, g_drive, at, after)
-                    add_and_copy(g_input_conductance, g_conductance, at, after)
+                    add_and_copy(grad_input_drive, grad_drive, at, after)
+                    add_and_copy(grad_input_conductance, grad_conductance, at, after)
                     synaptic_currents_backward(
-                        rows, at, recurrent, g_drive, g_conductance, g_i, g_own
+                        rows, at, recurrent, grad_drive, grad_conductance, grad_i, grad_own
                     )
                     if i == 0 and not fused:
-                        _add_stages(rows, g_v, g_at)
+                        _add_stages(rows, grad_v, grad_at)
                 copy_rows(rows, u[first:, t], u_t)
                 synaptic_currents_backward(
-                    rows, u_t, sensory, g_input_drive, g_input_conductance, g_u_t, g_own_x
+                    rows,
+                    u_t,
+                    sensory,
+                    grad_input_drive,
+                    grad_input_conductance,
+                    grad_u_t,
+                    grad_own_x,
                 )
-                _add_to_leak(rows, g_neuron, g_input_drive, g_input_conductance)
-            copy_rows(rows, g_u_t, gradients.u[first:, t])
+                _add_to_leak(rows, grad_neuron, grad_input_drive, grad_input_conductance)
+            copy_rows(rows, grad_u_t, gradients.u[first:, t])
             if t % steps_per_sum == 0:
-                add_and_reset_all((g_sums_x, g_sums, g_sums_neuron), (g_own_x, g_own, g_neuron))
+                add_and_reset_all(
+                    (grad_sums_x, grad_sums, grad_sums_neuron), (grad_own_x, grad_own, grad_neuron)
+                )
             if t % SUMS_PER_SUM == 0:
-                whole = g_weights_x, g_weights, gradients.neurons[index]
-                add_and_reset_all(whole, (g_sums_x, g_sums, g_sums_neuron))
-        copy_rows(rows, g_v, gradients.h[first:])
+                whole = grad_weights_x, grad_weights, gradients.neurons[index]
+                add_and_reset_all(whole, (grad_sums_x, grad_sums, grad_sums_neuron))
+        copy_rows(rows, grad_v, gradients.h[first:])

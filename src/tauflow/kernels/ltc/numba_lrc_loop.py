@@ -107,7 +107,7 @@ def lrc_forward(  # noqa: C901 - an inner loop, which calls would slow
     g, e = method.neurons[0], method.neurons[1]
     v, q = np.zeros((4, N), f4), np.zeros((4, N), f4)
     input_f, input_u = np.empty((4, N), f4), np.empty((4, N), f4)
-    to_f, to_u = np.empty((4, N), f4), np.empty((4, N), f4)
+    grad_f, grad_u = np.empty((4, N), f4), np.empty((4, N), f4)
     length, after = np.empty(N, f4), np.empty(N, f4)
     valid, u_t = np.empty(4, np.bool_), np.empty((4, u.shape[2]), f4)
     for first in range(low, high, 4):
@@ -121,9 +121,9 @@ def lrc_forward(  # noqa: C901 - an inner loop, which calls would slow
                     copy(g, input_u[row])
                 synaptic_currents(rows, u_t, sensory, input_u, input_f)
                 for sub in range(substeps):
-                    copy_rows(rows, input_f, to_f)
-                    copy_rows(rows, input_u, to_u)
-                    synaptic_currents(rows, v, recurrent, to_u, to_f)
+                    copy_rows(rows, input_f, grad_f)
+                    copy_rows(rows, input_u, grad_u)
+                    synaptic_currents(rows, v, recurrent, grad_u, grad_f)
                     if liquid:
                         copy_rows(rows, method.drive[first:, t], q)
                         _matmul_add_four(v, method.W, q)
@@ -134,12 +134,14 @@ def lrc_forward(  # noqa: C901 - an inner loop, which calls would slow
                     for row in range(rows):
                         delta = deltas[first + row, t]
                         _elastance_lengths(q[row], method.s, delta, liquid, length)
-                        _lrc_step(v[row], to_f[row], to_u[row], e, length, method.implicit, after)
+                        _lrc_step(
+                            v[row], grad_f[row], grad_u[row], e, length, method.implicit, after
+                        )
                         if valid[row]:
                             copy(after, v[row])
                     if keeps:
-                        copy_rows(rows, to_f, evaluations[1, first:, t, sub])
-                        copy_rows(rows, to_u, evaluations[2, first:, t, sub])
+                        copy_rows(rows, grad_f, evaluations[1, first:, t, sub])
+                        copy_rows(rows, grad_u, evaluations[2, first:, t, sub])
             elif keeps:  # and multiplied by gradients of 0
                 evaluations[0, first : first + rows, t] = _ZERO
             copy_rows(rows, v, out[first:, t])
@@ -160,7 +162,7 @@ def _lrc_step_backward(row, method, has_elastance, delta, gradients):
     Returns:
         The gradient of the sub-step's length.
     """
-    (h, r, a, q, after), (g_h, g_f, g_u, g_q, g_neuron), s = row, gradients, method.s
+    (h, r, a, q, after), (grad_h, grad_f, grad_u, grad_q, grad_neuron), s = row, gradients, method.s
     e, total, symmetric = method.neurons[1], _ZERO, s.shape[0] > 0
     for j in range(h.shape[0]):
         elastance, slope, shift = _ONE, _ZERO, _ZERO
@@ -173,28 +175,28 @@ def _lrc_step_backward(row, method, has_elastance, delta, gradients):
             elastance = sigmoid(q[j])
             slope = elastance - elastance * elastance
         length = delta * elastance
-        pull, kept, at = g_h[j], _ONE - length * r[j], h[j]
+        grad_next, kept, at = grad_h[j], _ONE - length * r[j], h[j]
         if method.implicit:
-            pull /= _ONE + length * r[j]
+            grad_next /= _ONE + length * r[j]
             kept, at = _ONE, after[j]
-        g_a = length * pull
-        g_length = pull * (e[j] * a[j] - r[j] * at)
-        g_f[j] = -g_a * at * (r[j] - r[j] * r[j])
-        g_u[j] = g_a * e[j] * (_ONE - a[j] * a[j])
-        g_neuron[1, j] += g_a * a[j]
-        total += g_length * elastance
-        g_q[j] = g_length * delta * slope
+        grad_a = length * grad_next
+        grad_length = grad_next * (e[j] * a[j] - r[j] * at)
+        grad_f[j] = -grad_a * at * (r[j] - r[j] * r[j])
+        grad_u[j] = grad_a * e[j] * (_ONE - a[j] * a[j])
+        grad_neuron[1, j] += grad_a * a[j]
+        total += grad_length * elastance
+        grad_q[j] = grad_length * delta * slope
         if symmetric:
-            g_neuron[2, j] += g_length * delta * shift
-        g_h[j] = pull * kept
+            grad_neuron[2, j] += grad_length * delta * shift
+        grad_h[j] = grad_next * kept
     return total
 
 
 @inline
-def _add_to_neurons(rows, g_neuron, g_f, g_u):
+def _add_to_neurons(rows, grad_neuron, grad_f, grad_u):
     for row in range(rows):
-        for j in range(g_f.shape[1]):
-            g_neuron[0, j] += g_f[row, j] + g_u[row, j]
+        for j in range(grad_f.shape[1]):
+            grad_neuron[0, j] += grad_f[row, j] + grad_u[row, j]
 
 
 @kernel
@@ -216,30 +218,30 @@ def lrc_backward(  # noqa: C901 - as above
     liquid, D, masked = method.drive.shape[0] > 0, u.shape[2], samples.mask.shape[1] > 0
     share = _ONE / f4(substeps)
     last = evaluations.shape[0] - 1  # of q, or of what is there in its place and is not looked at
-    g_weights_x, g_weights = gradients.sensory[index], gradients.recurrent[index]
-    g_own_x, g_own = np.zeros_like(g_weights_x), np.zeros_like(g_weights)
-    g_sums_x, g_sums = np.zeros_like(g_weights_x), np.zeros_like(g_weights)
-    g_neuron, g_sums_neuron = np.zeros((3, N), f4), np.zeros((3, N), f4)
+    grad_weights_x, grad_weights = gradients.sensory[index], gradients.recurrent[index]
+    grad_own_x, grad_own = np.zeros_like(grad_weights_x), np.zeros_like(grad_weights)
+    grad_sums_x, grad_sums = np.zeros_like(grad_weights_x), np.zeros_like(grad_weights)
+    grad_neuron, grad_sums_neuron = np.zeros((3, N), f4), np.zeros((3, N), f4)
     steps_per_sum = max(1, TERMS_PER_SUM // substeps)
-    g_v, at, after = np.zeros((4, N), f4), np.empty((4, N), f4), np.empty((4, N), f4)
-    g_f, g_u = np.zeros((4, N), f4), np.zeros((4, N), f4)
-    g_q = np.zeros((4, N), f4)
-    g_input_f, g_input_u = np.empty((4, N), f4), np.empty((4, N), f4)
-    u_t, g_u_t, valid = np.empty((4, D), f4), np.empty((4, D), f4), np.empty(4, np.bool_)
+    grad_v, at, after = np.zeros((4, N), f4), np.empty((4, N), f4), np.empty((4, N), f4)
+    grad_f, grad_u = np.zeros((4, N), f4), np.zeros((4, N), f4)
+    grad_q = np.zeros((4, N), f4)
+    grad_input_f, grad_input_u = np.empty((4, N), f4), np.empty((4, N), f4)
+    u_t, grad_u_t, valid = np.empty((4, D), f4), np.empty((4, D), f4), np.empty(4, np.bool_)
     for first in range(low, high, 4):
         rows = min(4, high - first)
-        copy_rows(rows, gradients.h[first:], g_v)
+        copy_rows(rows, gradients.h[first:], grad_v)
         for t in range(T - 1, -1, -1):
-            if grad_outputs.g_out.size > 0:
-                add_rows(rows, g_v, grad_outputs.g_out[first:, t])
-            g_input_f[:], g_input_u[:], g_u_t[:] = _ZERO, _ZERO, _ZERO
+            if grad_outputs.grad_out.size > 0:
+                add_rows(rows, grad_v, grad_outputs.grad_out[first:, t])
+            grad_input_f[:], grad_input_u[:], grad_u_t[:] = _ZERO, _ZERO, _ZERO
             gradients.delta[first : first + rows, t] = _ZERO
             if mark_valid_rows(samples.mask, first, rows, t, valid):
                 copy_rows(rows, grad_outputs.out[first:, t], after)
                 for sub in range(substeps - 1, -1, -1):
                     load_potentials(evaluations, first, rows, t, sub, at)
                     if rows < 4 or masked:
-                        g_f[:], g_u[:], g_q[:] = _ZERO, _ZERO, _ZERO
+                        grad_f[:], grad_u[:], grad_q[:] = _ZERO, _ZERO, _ZERO
                     for row in range(rows):
                         if valid[row]:
                             n = first + row
@@ -250,26 +252,38 @@ def lrc_backward(  # noqa: C901 - as above
                                 evaluations[last, n, t, sub],
                                 after[row],
                             )
-                            own_gradients = g_v[row], g_f[row], g_u[row], g_q[row], g_neuron
-                            g_length = _lrc_step_backward(
+                            own_gradients = (
+                                grad_v[row],
+                                grad_f[row],
+                                grad_u[row],
+                                grad_q[row],
+                                grad_neuron,
+                            )
+                            grad_length = _lrc_step_backward(
                                 own, method, liquid, samples.delta[n, t], own_gradients
                             )
-                            gradients.delta[n, t] += g_length * share
-                    add_and_copy(g_input_f, g_f, at, after)
-                    add_and_copy(g_input_u, g_u, at, after)
-                    weighted_currents_backward(rows, at, recurrent, g_u, g_f, g_v, g_own)
+                            gradients.delta[n, t] += grad_length * share
+                    add_and_copy(grad_input_f, grad_f, at, after)
+                    add_and_copy(grad_input_u, grad_u, at, after)
+                    weighted_currents_backward(
+                        rows, at, recurrent, grad_u, grad_f, grad_v, grad_own
+                    )
                     if liquid:
-                        _matmul_add_four(g_q, method.W, g_v)
-                        copy_rows(rows, g_q, gradients.q[first:, t, sub])
+                        _matmul_add_four(grad_q, method.W, grad_v)
+                        copy_rows(rows, grad_q, gradients.q[first:, t, sub])
                 copy_rows(rows, u[first:, t], u_t)
-                weighted_currents_backward(rows, u_t, sensory, g_input_u, g_input_f, g_u_t, g_own_x)
-                _add_to_neurons(rows, g_neuron, g_input_f, g_input_u)
+                weighted_currents_backward(
+                    rows, u_t, sensory, grad_input_u, grad_input_f, grad_u_t, grad_own_x
+                )
+                _add_to_neurons(rows, grad_neuron, grad_input_f, grad_input_u)
             elif liquid:
                 gradients.q[first : first + rows, t] = _ZERO
-            copy_rows(rows, g_u_t, gradients.u[first:, t])
+            copy_rows(rows, grad_u_t, gradients.u[first:, t])
             if t % steps_per_sum == 0:
-                add_and_reset_all((g_sums_x, g_sums, g_sums_neuron), (g_own_x, g_own, g_neuron))
+                add_and_reset_all(
+                    (grad_sums_x, grad_sums, grad_sums_neuron), (grad_own_x, grad_own, grad_neuron)
+                )
             if t % SUMS_PER_SUM == 0:
-                whole = g_weights_x, g_weights, gradients.neurons[index]
-                add_and_reset_all(whole, (g_sums_x, g_sums, g_sums_neuron))
-        copy_rows(rows, g_v, gradients.h[first:])
+                whole = grad_weights_x, grad_weights, gradients.neurons[index]
+                add_and_reset_all(whole, (grad_sums_x, grad_sums, grad_sums_neuron))
+        copy_rows(rows, grad_v, gradients.h[first:])

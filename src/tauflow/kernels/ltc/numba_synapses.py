@@ -146,11 +146,11 @@ def synaptic_currents(rows, u, side, drive, conductance):
 
 
 @inline  # not in any order: E would be factored out, and the sum for w become a difference
-def _conductance_gradients(z, slope, E, g_drive, g_conductance):
+def _conductance_gradients(z, slope, E, grad_drive, grad_conductance):
     """Return a synapse's gradients of sigma (u - mu), w and E, the first and last divided by w."""
     s = sigmoid2(z)
-    pull = (E * g_drive + g_conductance) * s
-    return pull - pull * s, pull, g_drive * s
+    scaled = (E * grad_drive + grad_conductance) * s
+    return scaled - scaled * s, scaled, grad_drive * s
 
 
 @inline
@@ -160,11 +160,11 @@ def _conductance_source_factor(a, slope):
 
 
 @inline
-def _weight_gradients(z, w, k, g_drive, g_conductance):
+def _weight_gradients(z, w, k, grad_drive, grad_conductance):
     """Return a synapse's gradients of sigma (u - mu), w and k."""
     s = sigmoid2(z)
-    pull = (k * g_drive + w * g_conductance) * s
-    return pull - pull * s, g_conductance * s, g_drive * s
+    scaled = (k * grad_drive + w * grad_conductance) * s
+    return scaled - scaled * s, grad_conductance * s, grad_drive * s
 
 
 @inline
@@ -185,16 +185,21 @@ def _make_backward(name, gradients, source_factor):  # noqa: C901 - four functio
     """
 
     @inline(math=FAST_SUMS, name=name)
-    def backward_four(u, weights, g_drive, g_conductance, g_u, g_weights):
-        """Add the gradients of four rows to ``g_u`` (4, S) and ``g_weights``, dense."""
-        N = g_drive.shape[1]
+    def backward_four(u, weights, grad_drive, grad_conductance, grad_u, grad_weights):
+        """Add the gradients of four rows to ``grad_u`` (4, S) and ``grad_weights``, dense."""
+        N = grad_drive.shape[1]
         a, mu, third, fourth = weights[0], weights[1], weights[2], weights[3]
-        g_sigma, g_mu, g_third, g_fourth = g_weights[0], g_weights[1], g_weights[2], g_weights[3]
+        grad_sigma, grad_mu, grad_third, grad_fourth = (
+            grad_weights[0],
+            grad_weights[1],
+            grad_weights[2],
+            grad_weights[3],
+        )
         u0, u1, u2, u3 = u[0], u[1], u[2], u[3]
-        g_u0, g_u1, g_u2, g_u3 = g_u[0], g_u[1], g_u[2], g_u[3]
-        drive0, drive1, drive2, drive3 = g_drive[0], g_drive[1], g_drive[2], g_drive[3]
-        total0, total1 = g_conductance[0], g_conductance[1]
-        total2, total3 = g_conductance[2], g_conductance[3]
+        grad_u0, grad_u1, grad_u2, grad_u3 = grad_u[0], grad_u[1], grad_u[2], grad_u[3]
+        drive0, drive1, drive2, drive3 = grad_drive[0], grad_drive[1], grad_drive[2], grad_drive[3]
+        total0, total1 = grad_conductance[0], grad_conductance[1]
+        total2, total3 = grad_conductance[2], grad_conductance[3]
         for i in range(u.shape[1]):
             first = np.uintp(i * N)
             u0_i, u1_i, u2_i, u3_i = u0[i], u1[i], u2[i], u3[i]
@@ -212,41 +217,53 @@ def _make_backward(name, gradients, source_factor):  # noqa: C901 - four functio
                 sum1 += q1 * factor
                 sum2 += q2 * factor
                 sum3 += q3 * factor
-                g_fourth[k] += e0 + e1 + e2 + e3
-                g_third[k] += p0 + p1 + p2 + p3
-                g_mu[k] += q0 + q1 + q2 + q3
-                g_sigma[k] += q0 * gap0 + q1 * gap1 + q2 * gap2 + q3 * gap3
-            g_u0[i] += sum0
-            g_u1[i] += sum1
-            g_u2[i] += sum2
-            g_u3[i] += sum3
+                grad_fourth[k] += e0 + e1 + e2 + e3
+                grad_third[k] += p0 + p1 + p2 + p3
+                grad_mu[k] += q0 + q1 + q2 + q3
+                grad_sigma[k] += q0 * gap0 + q1 * gap1 + q2 * gap2 + q3 * gap3
+            grad_u0[i] += sum0
+            grad_u1[i] += sum1
+            grad_u2[i] += sum2
+            grad_u3[i] += sum3
 
     @inline(math=FAST_SUMS, name=name)
-    def backward_one(u, weights, g_drive, g_conductance, g_u, g_weights):
-        """Add the gradients of one row to ``g_u`` (S,) and ``g_weights``, dense."""
-        N = g_drive.shape[0]
+    def backward_one(u, weights, grad_drive, grad_conductance, grad_u, grad_weights):
+        """Add the gradients of one row to ``grad_u`` (S,) and ``grad_weights``, dense."""
+        N = grad_drive.shape[0]
         a, mu, third, fourth = weights[0], weights[1], weights[2], weights[3]
-        g_sigma, g_mu, g_third, g_fourth = g_weights[0], g_weights[1], g_weights[2], g_weights[3]
+        grad_sigma, grad_mu, grad_third, grad_fourth = (
+            grad_weights[0],
+            grad_weights[1],
+            grad_weights[2],
+            grad_weights[3],
+        )
         for i in range(u.shape[0]):
             first, u_i, total = np.uintp(i * N), u[i], _ZERO
             for j in range(N):
                 k = first + np.uintp(j)
                 gap = mu[k] - u_i
-                q, p, e = gradients(a[k] * gap, third[k], fourth[k], g_drive[j], g_conductance[j])
-                g_fourth[k] += e
-                g_third[k] += p
-                g_mu[k] += q
-                g_sigma[k] += q * gap
+                q, p, e = gradients(
+                    a[k] * gap, third[k], fourth[k], grad_drive[j], grad_conductance[j]
+                )
+                grad_fourth[k] += e
+                grad_third[k] += p
+                grad_mu[k] += q
+                grad_sigma[k] += q * gap
                 total += q * source_factor(a[k], third[k])
-            g_u[i] += total
+            grad_u[i] += total
 
     @inline(name=name)
-    def backward_packed(u, side, g_drive, g_conductance, g_u, g_weights):
+    def backward_packed(u, side, grad_drive, grad_conductance, grad_u, grad_weights):
         """Do what ``backward_one`` does, with the weights packed by source."""
         weights, starts, counts, target, position = side
         S = u.shape[0]
         a, mu, third, fourth = weights[0], weights[1], weights[2], weights[3]
-        g_sigma, g_mu, g_third, g_fourth = g_weights[0], g_weights[1], g_weights[2], g_weights[3]
+        grad_sigma, grad_mu, grad_third, grad_fourth = (
+            grad_weights[0],
+            grad_weights[1],
+            grad_weights[2],
+            grad_weights[3],
+        )
         work = _zero_vectors(4, S)  # in the packed order
         sources, sums, drives, totals = work[0], work[1], work[2], work[3]
         for i in range(S):
@@ -254,33 +271,33 @@ def _make_backward(name, gradients, source_factor):  # noqa: C901 - four functio
         for rank in range(counts.shape[0]):
             first, count = np.uintp(starts[rank]), np.intp(counts[rank])
             width = np.intp(starts[rank + 1]) - np.intp(first)
-            _gather(g_drive, target, first, count, width, drives)
-            _gather(g_conductance, target, first, count, width, totals)
+            _gather(grad_drive, target, first, count, width, drives)
+            _gather(grad_conductance, target, first, count, width, totals)
             for i in range(width):
                 k = first + np.uintp(i)
                 gap = mu[k] - sources[i]
                 q, p, e = gradients(a[k] * gap, third[k], fourth[k], drives[i], totals[i])
-                g_fourth[k] += e
-                g_third[k] += p
-                g_mu[k] += q
-                g_sigma[k] += q * gap
+                grad_fourth[k] += e
+                grad_third[k] += p
+                grad_mu[k] += q
+                grad_sigma[k] += q * gap
                 sums[i] += q * source_factor(a[k], third[k])
         for i in range(S):
-            g_u[i] += sums[position[i]]
+            grad_u[i] += sums[position[i]]
 
     @inline(name=name)
-    def backward(rows, u, side, g_drive, g_conductance, g_u, g_weights):
+    def backward(rows, u, side, grad_drive, grad_conductance, grad_u, grad_weights):
         """Add the gradients of ``rows`` <= 4 rows; the rest of the arrays is left alone."""
         packed = side.starts.shape[0] > 0
         if rows == 4 and not packed:
-            backward_four(u, side.weights, g_drive, g_conductance, g_u, g_weights)
+            backward_four(u, side.weights, grad_drive, grad_conductance, grad_u, grad_weights)
         else:
             for row in range(rows):
-                g_rows = g_drive[row], g_conductance[row], g_u[row]
+                grad_rows = grad_drive[row], grad_conductance[row], grad_u[row]
                 if packed:
-                    backward_packed(u[row], side, *g_rows, g_weights)
+                    backward_packed(u[row], side, *grad_rows, grad_weights)
                 else:
-                    backward_one(u[row], side.weights, *g_rows, g_weights)
+                    backward_one(u[row], side.weights, *grad_rows, grad_weights)
 
     return backward
 

@@ -143,12 +143,12 @@ class TritonLTC(LTCKernel):
         assert grad_outputs.y is not None
         assert grad_outputs.last is not None
         (B, T, _), N, delta = u.shape, h.shape[1], get_substep_lengths(config, gap)
-        to_h, (to_drive_x, to_conductance_x) = h.new_empty(B, N), u.new_empty(2, B, T, N)
-        to_delta = u.new_empty(B if len(slopes) else 0, T)
+        grad_h, (grad_drive_x, grad_conductance_x) = h.new_empty(B, N), u.new_empty(2, B, T, N)
+        grad_delta = u.new_empty(B if len(slopes) else 0, T)
         plan = StepPlan.choose(choose_batch_tile(B, u.device, StepPlan.MAX_ROWS), N, backward=True)
         programs, one_block = -(-B // plan.rows), plan.block == plan.width
-        to_C, to_weights = u.new_empty(programs, N), u.new_empty(programs * one_block, 4, N, N)
-        to_drives = u.new_empty(0 if one_block else B, T * config.substeps + 1, N)
+        grad_C, grad_weights = u.new_empty(programs, N), u.new_empty(programs * one_block, 4, N, N)
+        grad_drives = u.new_empty(0 if one_block else B, T * config.substeps + 1, N)
         ltc_backward[(programs,)](
             delta,
             to_mask_bytes(mask, delta),
@@ -159,13 +159,13 @@ class TritonLTC(LTCKernel):
             slopes,
             grad_outputs.y.contiguous(),
             grad_outputs.last.contiguous(),
-            to_h,
-            to_drive_x,
-            to_conductance_x,
-            to_delta,
-            to_C,
-            to_weights,
-            to_drives,
+            grad_h,
+            grad_drive_x,
+            grad_conductance_x,
+            grad_delta,
+            grad_C,
+            grad_weights,
+            grad_drives,
             B,
             T,
             N,
@@ -175,21 +175,21 @@ class TritonLTC(LTCKernel):
             **plan.launch_arguments(),
         )
         if one_block:
-            sums = to_weights.sum(0).transpose(1, 2)
+            sums = grad_weights.sum(0).transpose(1, 2)
         else:
             sums = compute_weight_gradients(
-                potentials.flatten(0, 1), weights, to_drives.flatten(0, 1), None
+                potentials.flatten(0, 1), weights, grad_drives.flatten(0, 1), None
             )
-        sent = (to_drive_x.flatten(0, 1), to_conductance_x.flatten(0, 1))
+        sent = (grad_drive_x.flatten(0, 1), grad_conductance_x.flatten(0, 1))
         sensory = u.flatten(0, 1), weights_x, *sent
         return [
             compute_source_gradients(*sensory).view(u.shape) if needs_input_grad[X] else None,
-            to_h,
-            (to_delta / config.substeps).unsqueeze(-1) if len(slopes) else None,
+            grad_h,
+            (grad_delta / config.substeps).unsqueeze(-1) if len(slopes) else None,
             apply_factors(compute_weight_gradients(*sensory), weights_x),
             apply_factors(sums, weights),
             torch.stack([sum_of.sum(0) for sum_of in sent]),
-            to_C.sum(0),
+            grad_C.sum(0),
             *(None for _ in maps),
         ]
 

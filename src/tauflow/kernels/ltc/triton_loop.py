@@ -81,9 +81,9 @@ def synaptic_currents(
 def sources_backward(
     z,  # (M, S)
     weights,  # (4, S, N)
-    g_drive,  # (M, N)
-    g_conductance,  # (M, N)
-    g_z,  # (M, S)
+    grad_drive,  # (M, N)
+    grad_conductance,  # (M, N)
+    grad_z,  # (M, S)
     M,
     S,
     N,
@@ -98,27 +98,27 @@ def sources_backward(
     rows = row[:, None, None]
     inside = (rows < M) & (i < S)
     z_i = tl.load(z + rows * S + i, inside, other=0.0).to(tl.float32)
-    pulls = tl.zeros((ROWS, SOURCES, TARGETS), tl.float32)
+    grad_terms = tl.zeros((ROWS, SOURCES, TARGETS), tl.float32)
     for first in range(0, N, TARGETS):
         j = (first + tl.arange(0, TARGETS))[None, None, :]
         a, mu, w_sigma, E = load_weights(weights, i * N + j, (i < S) & (j < N), S * N)
         here = (rows < M) & (j < N)
-        g_D = tl.load(g_drive + rows * N + j, here, other=0.0)
-        g_G = tl.load(g_conductance + rows * N + j, here, other=0.0)
+        grad_D = tl.load(grad_drive + rows * N + j, here, other=0.0)
+        grad_G = tl.load(grad_conductance + rows * N + j, here, other=0.0)
         s = sigmoid2(a * (mu - z_i))
-        pulls += w_sigma * (s * (1.0 - s) * (g_G + E * g_D))
+        grad_terms += w_sigma * (s * (1.0 - s) * (grad_G + E * grad_D))
     at = row[:, None] * S + source[None, :]
     both = (row[:, None] < M) & (source[None, :] < S)
-    tl.store(g_z + at, tl.sum(pulls, 2).to(g_z.dtype.element_ty), both)
+    tl.store(grad_z + at, tl.sum(grad_terms, 2).to(grad_z.dtype.element_ty), both)
 
 
 @triton.jit(do_not_specialize=["M", "chunk"])
 def weights_backward(
     z,  # (M, S)
     weights,  # (4, S, N)
-    g_drive,  # (M, N)
-    g_conductance,  # (M, N); where AFTER, -g_drive times the next row of z instead
-    g_weights,  # (chunks, 4, S, N)
+    grad_drive,  # (M, N)
+    grad_conductance,  # (M, N); where AFTER, -grad_drive times the next row of z instead
+    grad_weights,  # (chunks, 4, S, N)
     M,
     S,
     N,
@@ -135,31 +135,31 @@ def weights_backward(
     a, mu, _, E = load_weights(weights, i * N + j, inside, S * N)
     begin = tl.program_id(2).to(tl.int64) * chunk
     end = tl.minimum(begin + chunk, M)
-    g_sigma = tl.zeros((ROWS, SOURCES, TARGETS), tl.float32)
-    g_mu = tl.zeros((ROWS, SOURCES, TARGETS), tl.float32)
-    g_w = tl.zeros((ROWS, SOURCES, TARGETS), tl.float32)
-    g_E = tl.zeros((ROWS, SOURCES, TARGETS), tl.float32)
+    grad_sigma = tl.zeros((ROWS, SOURCES, TARGETS), tl.float32)
+    grad_mu = tl.zeros((ROWS, SOURCES, TARGETS), tl.float32)
+    grad_w = tl.zeros((ROWS, SOURCES, TARGETS), tl.float32)
+    grad_E = tl.zeros((ROWS, SOURCES, TARGETS), tl.float32)
     for first in range(begin, end, ROWS):
         row = (first + tl.arange(0, ROWS))[:, None, None]
         here = (row < end) & (j < N)
-        g_D = tl.load(g_drive + row * N + j, here, other=0.0)
+        grad_D = tl.load(grad_drive + row * N + j, here, other=0.0)
         if AFTER:
-            g_G = -g_D * tl.load(z + (row + 1) * N + j, here & (row + 1 < M), other=0.0)
+            grad_G = -grad_D * tl.load(z + (row + 1) * N + j, here & (row + 1 < M), other=0.0)
         else:
-            g_G = tl.load(g_conductance + row * N + j, here, other=0.0)
+            grad_G = tl.load(grad_conductance + row * N + j, here, other=0.0)
         z_i = tl.load(z + row * S + i, (row < end) & (i < S), other=0.0).to(tl.float32)
         s = sigmoid2(a * (mu - z_i))
-        p = g_G + E * g_D
+        p = grad_G + E * grad_D
         q = s * (1.0 - s) * p
-        g_sigma += q * (z_i - mu)
-        g_mu += q
-        g_w += s * p
-        g_E += s * g_D
-    at = g_weights + tl.program_id(2).to(tl.int64) * 4 * S * N + i * N + j
-    tl.store(at, tl.sum(g_sigma, 0)[None], inside)
-    tl.store(at + S * N, tl.sum(g_mu, 0)[None], inside)
-    tl.store(at + 2 * S * N, tl.sum(g_w, 0)[None], inside)
-    tl.store(at + 3 * S * N, tl.sum(g_E, 0)[None], inside)
+        grad_sigma += q * (z_i - mu)
+        grad_mu += q
+        grad_w += s * p
+        grad_E += s * grad_D
+    at = grad_weights + tl.program_id(2).to(tl.int64) * 4 * S * N + i * N + j
+    tl.store(at, tl.sum(grad_sigma, 0)[None], inside)
+    tl.store(at + S * N, tl.sum(grad_mu, 0)[None], inside)
+    tl.store(at + 2 * S * N, tl.sum(grad_w, 0)[None], inside)
+    tl.store(at + 3 * S * N, tl.sum(grad_E, 0)[None], inside)
 
 
 @triton.jit
@@ -276,15 +276,15 @@ def ltc_backward(
     potentials,  # (B, T K + 1, N)
     reciprocals,  # (B, T K, N)
     slopes,  # (B, T K, N) where SLOPES
-    g_out,  # (B, T, N)
-    g_last,  # (B, N)
-    g_h,  # (B, N)
-    g_drive_x,  # (B, T, N)
-    g_conductance_x,  # (B, T, N)
-    g_delta,  # (B, T) where SLOPES
-    g_C,  # (programs, N)
-    g_weights,  # (programs, 4, N, N) where one block holds all synapses, targets by sources
-    g_drives,  # else (B, T K + 1, N): gradients of the sums over synapses
+    grad_out,  # (B, T, N)
+    grad_last,  # (B, N)
+    grad_h,  # (B, N)
+    grad_drive_x,  # (B, T, N)
+    grad_conductance_x,  # (B, T, N)
+    grad_delta,  # (B, T) where SLOPES
+    grad_C,  # (programs, N)
+    grad_weights,  # (programs, 4, N, N) where one block holds all synapses, targets by sources
+    grad_drives,  # else (B, T K + 1, N): gradients of the sums over synapses
     B,
     T,
     N,
@@ -306,33 +306,33 @@ def ltc_backward(
     substep = (step[:, None] + 1) * K * N - N + column[None, :]
     taped = substep + row[:, None] * N
     capacity = tl.load(C + column, inside, other=1.0)[None, :]
-    g_v = tl.load(g_last + row[:, None] * N + column[None, :], real, other=0.0).to(tl.float32)
-    g_capacity = tl.zeros((ROWS, WIDTH), tl.float32)
+    grad_v = tl.load(grad_last + row[:, None] * N + column[None, :], real, other=0.0).to(tl.float32)
+    grad_capacity = tl.zeros((ROWS, WIDTH), tl.float32)
     if BLOCK == WIDTH:
         a, mu, w_sigma, E = _load_block(weights, 0, N, BLOCK, WIDTH)
-        g_sigma = tl.zeros((1, BLOCK, WIDTH), tl.float32)
-        g_mu = tl.zeros((1, BLOCK, WIDTH), tl.float32)
-        g_w = tl.zeros((1, BLOCK, WIDTH), tl.float32)
-        g_E = tl.zeros((1, BLOCK, WIDTH), tl.float32)
+        grad_sigma = tl.zeros((1, BLOCK, WIDTH), tl.float32)
+        grad_mu = tl.zeros((1, BLOCK, WIDTH), tl.float32)
+        grad_w = tl.zeros((1, BLOCK, WIDTH), tl.float32)
+        grad_E = tl.zeros((1, BLOCK, WIDTH), tl.float32)
     else:
-        tl.store(g_drives + taped + N, tl.zeros((ROWS, WIDTH), tl.float32), real)
+        tl.store(grad_drives + taped + N, tl.zeros((ROWS, WIDTH), tl.float32), real)
     after = tl.load(potentials + taped + N, real, other=0.0)
     ahead_v = tl.load(potentials + taped, real, other=0.0)
     ahead_reciprocal = tl.load(reciprocals + substep, real, other=0.0)
-    ahead_g = tl.load(g_out + at, real, other=0.0)
+    ahead_g = tl.load(grad_out + at, real, other=0.0)
     ahead_delta = tl.load(delta + step, row < B, other=0.0)
     for t in range(T):
-        g_v += ahead_g.to(tl.float32)
+        grad_v += ahead_g.to(tl.float32)
         d = ahead_delta[:, None]
         valid = real
         if MASKED:
             valid = real & (tl.load(mask + step, row < B, other=0)[:, None] != 0)
         more = (t + 1 < T).to(tl.int32)
-        ahead_g = tl.load(g_out + at - more * N, real, other=0.0)
+        ahead_g = tl.load(grad_out + at - more * N, real, other=0.0)
         ahead_delta = tl.load(delta + step - more, row < B, other=0.0)
-        g_input_drive = tl.zeros((ROWS, WIDTH), tl.float32)
-        g_input_conductance = tl.zeros((ROWS, WIDTH), tl.float32)
-        g_gap = tl.zeros((ROWS, WIDTH), tl.float32)
+        grad_input_drive = tl.zeros((ROWS, WIDTH), tl.float32)
+        grad_input_conductance = tl.zeros((ROWS, WIDTH), tl.float32)
+        grad_gap = tl.zeros((ROWS, WIDTH), tl.float32)
         for k in range(K):
             v, reciprocal = ahead_v, ahead_reciprocal
             back = N * ((t + 1 < T) | (k + 1 < K)).to(tl.int32)
@@ -340,51 +340,51 @@ def ltc_backward(
             ahead_reciprocal = tl.load(reciprocals + substep - back, real, other=0.0)
             if SLOPES:
                 slope = tl.load(slopes + substep, real, other=0.0)
-                g_gap += tl.where(valid, g_v * slope, 0.0)
-            g_n = tl.where(valid, g_v * reciprocal, 0.0)
-            g_m = -g_n * after
-            g_capacity += g_n * v + g_m
-            g_drive = d * g_n
-            g_conductance = d * g_m
-            g_input_drive += g_drive
-            g_input_conductance += g_conductance
-            g_v = tl.where(valid, g_n * capacity, g_v)
+                grad_gap += tl.where(valid, grad_v * slope, 0.0)
+            grad_n = tl.where(valid, grad_v * reciprocal, 0.0)
+            grad_m = -grad_n * after
+            grad_capacity += grad_n * v + grad_m
+            grad_drive = d * grad_n
+            grad_conductance = d * grad_m
+            grad_input_drive += grad_drive
+            grad_input_conductance += grad_conductance
+            grad_v = tl.where(valid, grad_n * capacity, grad_v)
             if BLOCK == WIDTH:
                 s = sigmoid2(a * (mu - v[:, None, :]))
-                p = g_conductance[:, :, None] + E * g_drive[:, :, None]
+                p = grad_conductance[:, :, None] + E * grad_drive[:, :, None]
                 q = s * (1.0 - s) * p
-                g_v += tl.sum(w_sigma * q, 1)
-                g_sigma += tl.sum(q * (v[:, None, :] - mu), 0)[None]
-                g_mu += tl.sum(q, 0)[None]
-                g_w += tl.sum(s * p, 0)[None]
-                g_E += tl.sum(s * g_drive[:, :, None], 0)[None]
+                grad_v += tl.sum(w_sigma * q, 1)
+                grad_sigma += tl.sum(q * (v[:, None, :] - mu), 0)[None]
+                grad_mu += tl.sum(q, 0)[None]
+                grad_w += tl.sum(s * p, 0)[None]
+                grad_E += tl.sum(s * grad_drive[:, :, None], 0)[None]
             else:
-                tl.store(g_drives + taped, g_drive, real)
-                pulls = tl.zeros((ROWS, BLOCK, WIDTH), tl.float32)
+                tl.store(grad_drives + taped, grad_drive, real)
+                grad_terms = tl.zeros((ROWS, BLOCK, WIDTH), tl.float32)
                 for first in range(0, N, BLOCK):
                     a, mu, w_sigma, E = _load_block(weights, first, N, BLOCK, WIDTH)
-                    g_D = _gather_columns(g_drive, first, ROWS, BLOCK)[:, :, None]
-                    g_G = _gather_columns(g_conductance, first, ROWS, BLOCK)[:, :, None]
+                    grad_D = _gather_columns(grad_drive, first, ROWS, BLOCK)[:, :, None]
+                    grad_G = _gather_columns(grad_conductance, first, ROWS, BLOCK)[:, :, None]
                     s = sigmoid2(a * (mu - v[:, None, :]))
-                    pulls += w_sigma * (s * (1.0 - s) * (g_G + E * g_D))
-                g_v += tl.sum(pulls, 1)
+                    grad_terms += w_sigma * (s * (1.0 - s) * (grad_G + E * grad_D))
+                grad_v += tl.sum(grad_terms, 1)
             after = v
             taped -= N
             substep -= N
-        tl.store(g_drive_x + at, g_input_drive, real)
-        tl.store(g_conductance_x + at, g_input_conductance, real)
+        tl.store(grad_drive_x + at, grad_input_drive, real)
+        tl.store(grad_conductance_x + at, grad_input_conductance, real)
         if SLOPES:
-            tl.store(g_delta + step, tl.sum(g_gap, 1), row < B)
+            tl.store(grad_delta + step, tl.sum(grad_gap, 1), row < B)
         at -= N
         step -= 1
-    tl.store(g_h + row[:, None] * N + column[None, :], g_v.to(g_h.dtype.element_ty), real)
-    tl.store(g_C + program * N + column, tl.sum(g_capacity, 0), inside)
+    tl.store(grad_h + row[:, None] * N + column[None, :], grad_v.to(grad_h.dtype.element_ty), real)
+    tl.store(grad_C + program * N + column, tl.sum(grad_capacity, 0), inside)
     if BLOCK == WIDTH:
         j = tl.arange(0, BLOCK)[None, :, None]
         i = column[None, None, :]
-        here = g_weights + program * 4 * N * N + j * N + i
+        here = grad_weights + program * 4 * N * N + j * N + i
         both = (j < N) & (i < N)
-        tl.store(here, g_sigma, both)
-        tl.store(here + N * N, g_mu, both)
-        tl.store(here + 2 * N * N, g_w, both)
-        tl.store(here + 3 * N * N, g_E, both)
+        tl.store(here, grad_sigma, both)
+        tl.store(here + N * N, grad_mu, both)
+        tl.store(here + 2 * N * N, grad_w, both)
+        tl.store(here + 3 * N * N, grad_E, both)

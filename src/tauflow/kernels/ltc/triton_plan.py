@@ -119,8 +119,8 @@ def make_backward_weights(weights: Tensor) -> Tensor:
 def apply_factors(sums: Tensor, weights: Tensor) -> Tensor:
     """Apply the factors that the kernels leave out."""
     sigma, _, w, _ = weights
-    g_sigma, g_mu, g_w, g_E = sums
-    return torch.stack((w * g_sigma, -w * sigma * g_mu, g_w, w * g_E))
+    grad_sigma, grad_mu, grad_w, grad_E = sums
+    return torch.stack((w * grad_sigma, -w * sigma * grad_mu, grad_w, w * grad_E))
 
 
 def compute_sensory_sums(u: Tensor, weights: Tensor, leak: Tensor) -> tuple[Tensor, Tensor]:
@@ -145,30 +145,30 @@ def compute_sensory_sums(u: Tensor, weights: Tensor, leak: Tensor) -> tuple[Tens
 
 
 def compute_source_gradients(
-    z: Tensor, weights: Tensor, g_drive: Tensor, g_conductance: Tensor
+    z: Tensor, weights: Tensor, grad_drive: Tensor, grad_conductance: Tensor
 ) -> Tensor:
     """Return the gradient of the sources z, (M, S)."""
     from .triton_loop import sources_backward
 
     (M, S), N = z.shape, weights.shape[2]
-    g_z = torch.empty_like(z, memory_format=torch.contiguous_format)
+    grad_z = torch.empty_like(z, memory_format=torch.contiguous_format)
     plan = RowPlan.choose(S, N)
     sources_backward[(-(-M // plan.rows), -(-S // plan.sources))](
         z.contiguous(),
         make_backward_weights(weights),
-        g_drive,
-        g_conductance,
-        g_z,
+        grad_drive,
+        grad_conductance,
+        grad_z,
         M,
         S,
         N,
         **plan.launch_arguments(),
     )
-    return g_z
+    return grad_z
 
 
 def compute_weight_gradients(
-    z: Tensor, weights: Tensor, g_drive: Tensor, g_conductance: Tensor | None
+    z: Tensor, weights: Tensor, grad_drive: Tensor, grad_conductance: Tensor | None
 ) -> Tensor:
     """Return the sums for the gradients of weights, (4, S, N)."""
     from .triton_loop import weights_backward
@@ -177,19 +177,19 @@ def compute_weight_gradients(
     plan = RowPlan.choose(S, N, sums=True)
     tiles = (-(-S // plan.sources), -(-N // plan.targets))
     count, chunk = choose_chunks(M, tiles[0] * tiles[1], plan.rows, z.device)
-    g_weights = z.new_empty(count, 4, S, N)
+    grad_weights = z.new_empty(count, 4, S, N)
     grid = (*tiles, count)
     weights_backward[grid](
         z.contiguous(),
         make_backward_weights(weights),
-        g_drive,
-        g_drive if g_conductance is None else g_conductance,
-        g_weights,
+        grad_drive,
+        grad_drive if grad_conductance is None else grad_conductance,
+        grad_weights,
         M,
         S,
         N,
         chunk,
-        AFTER=g_conductance is None,
+        AFTER=grad_conductance is None,
         **plan.launch_arguments(),
     )
-    return g_weights.sum(0)
+    return grad_weights.sum(0)

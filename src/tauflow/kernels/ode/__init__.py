@@ -126,14 +126,14 @@ class FlowContext(NamedTuple):
     Args:
         phi: the activation.
         field: its :class:`FlowParameters`.
-        to_phi: (N, H), W_1 transposed; going back, anything.
-        to_field: (H, N), W_2 transposed.
+        grad_phi: (N, H), W_1 transposed; going back, anything.
+        grad_field: (H, N), W_2 transposed.
     """
 
     phi: Array
     field: Array
-    to_phi: Array
-    to_field: Array
+    grad_phi: Array
+    grad_field: Array
 
 
 class FlowRows(NamedTuple):

@@ -169,24 +169,24 @@ class NumbaFlow(FlowKernel):
         own = _group_by_role(settings, parameters)
         states, at, f, *memory = saved_tensors
         (B, T, _), N = dt.shape, states.shape[2]
-        to_last = initial_grad_state(grad_outputs.last, h)
-        to_z, to_F = empty(*f.shape), empty(*at.shape) if own.W_2 is not None else None
-        to_neurons = h.new_zeros(count_slices(B), 2, N, dtype=torch.float64)  # over all steps
-        to_dt = h.new_zeros(B, T) if needs_input_grad[DT] else None
-        to_drive = h.new_empty(T, B, f.shape[-1])
-        to_gates = torch.empty_like(memory[0]) if memory else None
-        to_h, to_c = to_last, None
+        grad_last = initial_grad_state(grad_outputs.last, h)
+        grad_z, grad_F = empty(*f.shape), empty(*at.shape) if own.W_2 is not None else None
+        grad_neurons = h.new_zeros(count_slices(B), 2, N, dtype=torch.float64)  # over all steps
+        grad_dt = h.new_zeros(B, T) if needs_input_grad[DT] else None
+        grad_drive = h.new_empty(T, B, f.shape[-1])
+        grad_gates = torch.empty_like(memory[0]) if memory else None
+        grad_h, grad_c = grad_last, None
         if memory:
-            to_h, to_c = (part.contiguous() for part in to_last.split(N, dim=1))
+            grad_h, grad_c = (part.contiguous() for part in grad_last.split(N, dim=1))
         deltas = arrays.FlowGradients(
-            to_z,
-            output_array_or_empty(to_F, 4),
-            to_neurons,
-            output_array_or_empty(to_dt),
-            to_drive,
-            output_array_or_empty(to_gates, 3),
-            to_h,
-            output_array_or_empty(to_c),
+            grad_z,
+            output_array_or_empty(grad_F, 4),
+            grad_neurons,
+            output_array_or_empty(grad_dt),
+            grad_drive,
+            output_array_or_empty(grad_gates, 3),
+            grad_h,
+            output_array_or_empty(grad_c),
         )
         parallel_for(
             _load_kernels().flow_backward,
@@ -197,26 +197,26 @@ class NumbaFlow(FlowKernel):
             ),
             deltas,
         )
-        rows, first, second = _flatten_rows(to_drive), *to_neurons.sum(0).to(h.dtype)
+        rows, first, second = _flatten_rows(grad_drive), *grad_neurons.sum(0).to(h.dtype)
         found = {
-            "W_1": _flatten_rows(to_z).T @ _flatten_rows(at),
+            "W_1": _flatten_rows(grad_z).T @ _flatten_rows(at),
             "scale": first,
             "leak": second,
             "drive_bias": rows.sum(0) if memory else None,
         }
-        if to_F is not None:
+        if grad_F is not None:
             found |= {
-                "W_2": _flatten_rows(to_F).T @ _flatten_rows(f),
-                "b_2": _flatten_rows(to_F).sum(0),
+                "W_2": _flatten_rows(grad_F).T @ _flatten_rows(f),
+                "b_2": _flatten_rows(grad_F).sum(0),
             }
-        if to_gates is not None:
-            found["recurrent"] = _flatten_rows(to_gates).T @ _flatten_rows(states[:-1])
+        if grad_gates is not None:
+            found["recurrent"] = _flatten_rows(grad_gates).T @ _flatten_rows(states[:-1])
             found["drive"] = None if own.drive is None else rows.T @ _flatten_rows(memory[2])
-        to_x = to_drive if to_gates is None else to_gates
+        grad_x = grad_drive if grad_gates is None else grad_gates
         return [
-            to_x.transpose(0, 1),
-            to_h if to_c is None else torch.cat([to_h, to_c], dim=1),
-            None if to_dt is None else (to_dt / settings.substeps).unsqueeze(-1),
+            grad_x.transpose(0, 1),
+            grad_h if grad_c is None else torch.cat([grad_h, grad_c], dim=1),
+            None if grad_dt is None else (grad_dt / settings.substeps).unsqueeze(-1),
             *(found[role] for role in settings.roles[: len(parameters)]),
         ]
 

@@ -34,10 +34,10 @@ _ZERO = f4(0.0)
 
 
 @inline
-def _make_context(field, to_phi):
+def _make_context(field, grad_phi):
     n = field.numbers
     phi = ActivationCode(int(n[0]), n[1], n[2], n[3], n[4], n[5])
-    return FlowContext(phi, field, to_phi, transpose(field.W_2))
+    return FlowContext(phi, field, grad_phi, transpose(field.W_2))
 
 
 @kernel
@@ -52,7 +52,7 @@ def flow_forward(index, low, high, field, activations, memory, sequence):
     """
     flow = _make_context(field, transpose(field.W_1))
     rows, states = high - low, sequence.states
-    to_gates, to_drive = transpose(memory.recurrent), transpose(memory.drive)
+    grad_gates, grad_drive = transpose(memory.recurrent), transpose(memory.drive)
     width, n = field.W_1.shape
     no_bias, F = np.zeros(width, f4), np.empty((field.b.size, rows, n), f4)
     drive, delta = np.empty((rows, width), f4), np.empty(rows, f4)
@@ -64,7 +64,7 @@ def flow_forward(index, low, high, field, activations, memory, sequence):
             copy(before[row], after[row])
         if memory.recurrent.size > 0:
             _lstm_forward(
-                memory, to_gates, to_drive, FlowStepSlice(t, low, high), before, drive, after
+                memory, grad_gates, grad_drive, FlowStepSlice(t, low, high), before, drive, after
             )
         else:
             for row in range(rows):
@@ -81,13 +81,13 @@ def flow_forward(index, low, high, field, activations, memory, sequence):
 
 
 @inline
-def _lstm_forward(memory, to_gates, to_drive, place, h, drive, start):
+def _lstm_forward(memory, grad_gates, grad_drive, place, h, drive, start):
     """Advance the memory, and let the flow see it.
 
     Args:
         memory: the memory.
-        to_gates: (N, 4 N), its weights transposed.
-        to_drive: (N, H), those of the flow's input transposed.
+        grad_gates: (N, 4 N), its weights transposed.
+        grad_drive: (N, H), those of the flow's input transposed.
         place: step and slice.
         h: (rows, N), the state before the step.
         drive: (rows, H), receives the flow's input.
@@ -95,7 +95,7 @@ def _lstm_forward(memory, to_gates, to_drive, place, h, drive, start):
     """
     t, low, high = place
     n, shown = h.shape[1], memory.u[t, low:high]
-    matmul(h, to_gates, memory.gates[t, low:high], True)
+    matmul(h, grad_gates, memory.gates[t, low:high], True)
     no_bias = np.zeros(4 * n, f4)
     for b in range(low, high):
         lstm_cell_forward(memory.gates[t, b], no_bias, memory.c[t, b], memory.c[t + 1, b],
@@ -103,7 +103,7 @@ def _lstm_forward(memory, to_gates, to_drive, place, h, drive, start):
     for row in range(high - low):
         copy(memory.drive_bias, drive[row])
     if memory.drive.size > 0:
-        matmul(shown, to_drive, drive, True)
+        matmul(shown, grad_drive, drive, True)
     else:
         copy_rows(high - low, shown, start)
 
@@ -176,13 +176,13 @@ def flow_backward(index, low, high, field, activations, memory, sequence, deltas
     e, F, shown = (np.empty((field.b.size, count, n), f4), np.empty((count, n), f4),
                    np.empty((count, n), f4))  # fmt: skip
     own, valid, delta = deltas.h[low:high], np.ones(count, np.bool_), np.empty(count, f4)
-    to_delta = np.zeros(count if deltas.delta.size > 0 else 0, f4)
+    grad_delta = np.zeros(count if deltas.delta.size > 0 else 0, f4)
     sums = np.zeros((2, n), f4)
-    rows, total = FlowRows(delta, valid, to_delta, sums), deltas.neurons[index]
+    rows, total = FlowRows(delta, valid, grad_delta, sums), deltas.neurons[index]
     for t in range(sequence.delta.shape[1] - 1, -1, -1):
         place = FlowStepSlice(t, low, high)
         _add_output_gradient(sequence, place, rows, own)
-        to_delta[:], sums[:] = _ZERO, _ZERO
+        grad_delta[:], sums[:] = _ZERO, _ZERO
         carry = own
         if memory.recurrent.size > 0:
             copy_rows(count, own, shown)
@@ -192,8 +192,8 @@ def flow_backward(index, low, high, field, activations, memory, sequence, deltas
             integrate_fused_backward(flow, activations, deltas, place, rows, after, carry)
         else:
             integrate_backward(flow, activations, deltas, place, rows, e, F, carry)
-        for row in range(to_delta.size):
-            deltas.delta[low + row, t] = to_delta[row]
+        for row in range(grad_delta.size):
+            deltas.delta[low + row, t] = grad_delta[row]
         for i in range(2):  # sums of sums round less than one long sum
             add(total[i], sums[i])
         _sum_evaluations(deltas.z[t], low, high, deltas.drive[t, low:high])
@@ -278,34 +278,34 @@ def gru_d_backward(index, low, high, weights, activations, sequence, deltas):
             the last state (B, N), which becomes that of the first.
     """
     keeps, U_zr, U_n = weights
-    to_gates, to_factors, to_h = deltas
-    carry, n, rows = to_h[low:high], U_n.shape[0], high - low
-    fresh, pulled = np.empty((rows, n), f4), np.empty((rows, n), f4)
+    grad_gates, grad_factors, grad_h = deltas
+    carry, n, rows = grad_h[low:high], U_n.shape[0], high - low
+    fresh, grad_reset = np.empty((rows, n), f4), np.empty((rows, n), f4)
     for t in range(sequence.drive.shape[1] - 1, -1, -1):
-        faded, gates, delta = activations.decayed[t, low:high], activations.gates[t], to_gates[t]
+        faded, gates, delta = activations.decayed[t, low:high], activations.gates[t], grad_gates[t]
         for row in range(rows):
             b = low + row
             if sequence.out.size > 0:
                 add(carry[row], sequence.out[b, t])
             if sequence.mask.shape[1] > 0 and not sequence.mask[b, t]:
-                delta[b], fresh[row], to_factors[b, t] = _ZERO, _ZERO, _ZERO
+                delta[b], fresh[row], grad_factors[b, t] = _ZERO, _ZERO, _ZERO
             else:
                 _gru_d_update_backward(
                     keeps, gates[b], faded[row], carry[row], delta[b], fresh[row]
                 )
-        matmul(fresh, U_n, pulled, False)
+        matmul(fresh, U_n, grad_reset, False)
         for row in range(rows):
             _gru_d_reset_backward(
-                gates[low + row], faded[row], pulled[row], delta[low + row], carry[row]
+                gates[low + row], faded[row], grad_reset[row], delta[low + row], carry[row]
             )
         matmul(delta[low:high], U_zr, carry, True)
         before = sequence.states[t, low:high]
         for row in range(rows):
             b = low + row
             if sequence.mask.shape[1] == 0 or sequence.mask[b, t]:
-                factor, to_factor = sequence.drive[b, t], to_factors[b, t]
+                factor, grad_factor = sequence.drive[b, t], grad_factors[b, t]
                 for j in range(n):
-                    to_factor[j] = carry[row, j] * before[row, j]
+                    grad_factor[j] = carry[row, j] * before[row, j]
                     carry[row, j] *= factor[j]
 
 
@@ -313,23 +313,23 @@ def gru_d_backward(index, low, high, weights, activations, sequence, deltas):
 def _gru_d_update_backward(z_keeps_state, gates, decayed, grad_state, delta, grad_candidate):
     """Turn ``carry`` into the direct part of the gradient of the faded state."""
     size = decayed.size
-    z, new, to_z, to_new = gates[:size], gates[2 * size :], delta[:size], delta[2 * size :]
+    z, new, grad_z, grad_new = gates[:size], gates[2 * size :], delta[:size], delta[2 * size :]
     for j in range(size):
         share = z[j] if z_keeps_state else f4(1.0) - z[j]
         rest = f4(1.0) - z[j] if z_keeps_state else z[j]
         apart = decayed[j] - new[j] if z_keeps_state else new[j] - decayed[j]
-        pull, slope = grad_state[j], z[j] - z[j] * z[j]
-        to_z[j] = pull * apart * slope
-        grad_candidate[j] = pull * rest * (f4(1.0) - new[j] * new[j])
-        to_new[j] = grad_candidate[j]
-        grad_state[j] = pull * share
+        grad, slope = grad_state[j], z[j] - z[j] * z[j]
+        grad_z[j] = grad * apart * slope
+        grad_candidate[j] = grad * rest * (f4(1.0) - new[j] * new[j])
+        grad_new[j] = grad_candidate[j]
+        grad_state[j] = grad * share
 
 
 @inline
 def _gru_d_reset_backward(gates, decayed, grad_reset, delta, grad_state):
-    """Take the gradient of the reset state, ``pulled``, back to the gate r and the faded state."""
+    """Take the gradient of the reset state back to the gate r and the faded state."""
     size = decayed.size
-    r, to_r = gates[size : 2 * size], delta[size : 2 * size]
+    r, grad_r = gates[size : 2 * size], delta[size : 2 * size]
     for j in range(size):
-        to_r[j] = grad_reset[j] * decayed[j] * (r[j] - r[j] * r[j])
+        grad_r[j] = grad_reset[j] * decayed[j] * (r[j] - r[j] * r[j])
         grad_state[j] += grad_reset[j] * r[j]

@@ -45,16 +45,16 @@ def _damp(damping, value):
 
 
 @inline
-def _evaluate_phi(phi, to_phi, drive, no_bias, at, f):
+def _evaluate_phi(phi, grad_phi, drive, no_bias, at, f):
     """Write the values of phi at ``at`` (rows, N) to ``f`` (rows, H)."""
     copy_rows(at.shape[0], drive, f)
-    matmul(at, to_phi, f, True)
+    matmul(at, grad_phi, f, True)
     for row in range(at.shape[0]):
         activate(phi, f[row], no_bias, f[row], False)
 
 
 @inline
-def _evaluate_field(field, to_field, at, f, F):
+def _evaluate_field(field, grad_field, at, f, F):
     """Write the field's values, given those of phi."""
     neurons = at.shape[1]
     damping, b_2, scale = field.numbers[6], field.b_2, field.scale
@@ -62,7 +62,7 @@ def _evaluate_field(field, to_field, at, f, F):
         for row in range(at.shape[0]):
             for j in range(neurons):
                 F[row, j] = b_2[j] - _damp(damping, at[row, j])
-        matmul(f, to_field, F, True)
+        matmul(f, grad_field, F, True)
     else:
         for row in range(at.shape[0]):
             for j in range(neurons):
@@ -124,19 +124,19 @@ def integrate_forward(flow, activations, place, drive, delta, no_bias, F, h):
     """
     t, low, high = place
     # once: every array of a nested tuple is counted where it is taken out
-    phi, field, to_phi, to_field = flow
+    phi, field, grad_phi, grad_field = flow
     fused = field.leak.size > 0
     a, b, A, leak, clip = field.a, field.b, field.scale, field.leak, field.numbers[7]
     stages = b.size
     for n in range(field.substeps * stages):
         i, at, f = n % stages, activations.at[t, n, low:high], activations.f[t, n, low:high]
         _start_stage(a, i, delta, h, F, at)
-        _evaluate_phi(phi, to_phi, drive, no_bias, at, f)
+        _evaluate_phi(phi, grad_phi, drive, no_bias, at, f)
         if fused:
             for row in range(high - low):
                 _fused_step(A, leak, delta[row], f[row], h[row])
         else:
-            _evaluate_field(field, to_field, at, f, F[i])
+            _evaluate_field(field, grad_field, at, f, F[i])
             if i == stages - 1:
                 _finish_substep(b, clip, delta, F, h)
 
@@ -160,7 +160,7 @@ def _clip_backward(flow, activations, place, k, rows, end, F, carry):
     for i in range(field.b.size):
         _evaluate_field(
             field,
-            flow.to_field,
+            flow.grad_field,
             activations.at[t, first + i, low:high],
             activations.f[t, first + i, low:high],
             F,
@@ -204,11 +204,11 @@ def _stage_backward(flow, rows, stage, carry):
 
     ``e`` becomes the gradient of the state; ``carry`` gets it added.
     """
-    phi, field, _, to_field = flow
+    phi, field, _, grad_field = flow
     at, f, e = stage.at, stage.f, stage.e
     damping, neurons = field.numbers[6], at.shape[1]
     if rows.grad_delta.size > 0:
-        _evaluate_field(field, to_field, at, f, stage.F)
+        _evaluate_field(field, grad_field, at, f, stage.F)
     _field_backward(field, rows, stage)
     if field.W_2.size > 0:
         matmul(e, field.W_2, stage.grad_z, False)
@@ -245,10 +245,15 @@ def integrate_backward(flow, activations, deltas, place, rows, e, F, carry):
                 add_scaled(e[i, row], field.b[i], carry[row])
         for i in range(stages - 1, -1, -1):
             n = k * stages + i
-            own, to_z = e[i], deltas.z[t, n, low:high]
-            to_F = deltas.F[t, n, low:high] if field.W_2.size > 0 else own
+            own, grad_z = e[i], deltas.z[t, n, low:high]
+            grad_F = deltas.F[t, n, low:high] if field.W_2.size > 0 else own
             stage = StageGradients(
-                activations.at[t, n, low:high], activations.f[t, n, low:high], F, own, to_z, to_F
+                activations.at[t, n, low:high],
+                activations.f[t, n, low:high],
+                F,
+                own,
+                grad_z,
+                grad_F,
             )
             _stage_backward(flow, rows, stage, carry)
             for j in range(i):
@@ -260,16 +265,16 @@ def integrate_backward(flow, activations, deltas, place, rows, e, F, carry):
 @inline(math=FAST_SUMS)
 def _fused_step_backward(A, leak, delta, h, f, after, g, grad_z, neurons):
     """Turn ``g`` into its direct part before a fused sub-step; return the gradient of delta."""
-    to_A, to_leak, to_delta = neurons[0], neurons[1], _ZERO
+    grad_A, grad_leak, grad_delta = neurons[0], neurons[1], _ZERO
     for j in range(h.shape[0]):
-        g_n = g[j] / (_ONE + delta * (leak[j] + f[j]))
-        g_m = -g_n * after[j]
-        grad_z[j] = delta * (g_n * A[j] + g_m)
-        to_A[j] += delta * (g_n * f[j])
-        to_leak[j] += delta * g_m
-        g[j] = g_n
-        to_delta += g_n * (f[j] * A[j]) + g_m * (leak[j] + f[j])
-    return to_delta
+        grad_n = g[j] / (_ONE + delta * (leak[j] + f[j]))
+        grad_m = -grad_n * after[j]
+        grad_z[j] = delta * (grad_n * A[j] + grad_m)
+        grad_A[j] += delta * (grad_n * f[j])
+        grad_leak[j] += delta * grad_m
+        g[j] = grad_n
+        grad_delta += grad_n * (f[j] * A[j]) + grad_m * (leak[j] + f[j])
+    return grad_delta
 
 
 @inline
@@ -288,10 +293,10 @@ def integrate_fused_backward(flow, activations, deltas, place, rows, after, carr
         for row in range(carry.shape[0]):
             z[row] = _ZERO
             if rows.valid[row]:
-                to_delta = _fused_step_backward(
+                grad_delta = _fused_step_backward(
                     A, leak, delta[row], at[row], f[row], end[row], carry[row], z[row], sums
                 )
                 if rows.grad_delta.size > 0:
-                    rows.grad_delta[row] += to_delta
+                    rows.grad_delta[row] += grad_delta
                 multiply_by_slope(phi, z[row], f[row], f[row])
         matmul(z, field.W_1, carry, True)

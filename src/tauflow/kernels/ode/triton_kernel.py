@@ -120,9 +120,9 @@ class TritonFlow(FlowKernel):
         assert grad_outputs.y is not None
         assert grad_outputs.last is not None
         programs, gaps = -(-B // ROWS), needs_input_grad[DT]
-        to_x, to_h = torch.empty_like(x), grad_outputs.last.new_empty(B, N)
-        to_delta = delta.new_empty(B if gaps else 0, T)
-        to_scale, to_z = scale.new_empty(programs, N), torch.empty_like(at)
+        grad_x, grad_h = torch.empty_like(x), grad_outputs.last.new_empty(B, N)
+        grad_delta = delta.new_empty(B if gaps else 0, T)
+        grad_scale, grad_z = scale.new_empty(programs, N), torch.empty_like(at)
         flow_backward[(programs,)](
             delta,
             delta if mask is None else mask.contiguous().view(torch.uint8),
@@ -132,11 +132,11 @@ class TritonFlow(FlowKernel):
             f,
             grad_outputs.y.contiguous(),
             grad_outputs.last.contiguous(),
-            to_h,
-            to_x,
-            to_delta,
-            to_scale,
-            to_z,
+            grad_h,
+            grad_x,
+            grad_delta,
+            grad_scale,
+            grad_z,
             config.damping,
             *coefficients,
             B,
@@ -146,9 +146,9 @@ class TritonFlow(FlowKernel):
             GAPS=gaps,
             **_make_constants(config, x.dtype, mask, N),
         )
-        to_W = to_z.view(-1, N).T @ at.view(-1, N)
-        to_dt = (to_delta / config.flow_solver.substeps).unsqueeze(-1) if gaps else None
-        return [to_x, to_h, to_dt, to_W, to_scale.sum(0)]
+        grad_W = grad_z.view(-1, N).T @ at.view(-1, N)
+        grad_dt = (grad_delta / config.flow_solver.substeps).unsqueeze(-1) if gaps else None
+        return [grad_x, grad_h, grad_dt, grad_W, grad_scale.sum(0)]
 
 
 def _make_coefficients(flow_solver: FlowSolver) -> tuple[list[float], int, int]:

@@ -134,7 +134,7 @@ def stage_backward(
     damping,
     at,
     f,
-    to_z,
+    grad_z,
     place,
     real,
     PHI: tl.constexpr,
@@ -149,11 +149,11 @@ def stage_backward(
     """
     h = tl.load(at + place, real, other=0.0).to(tl.float32)
     value = tl.load(f + place, real, other=0.0).to(tl.float32)
-    pulled = d * e
-    z = pulled * scale * slope_from_value(value, PHI, SCALE, RATE)
-    tl.store(to_z + place, z.to(to_z.dtype.element_ty), real)
-    back = matmul_add(z, weights, -damping * pulled, PRECISION)
-    return back, e * (scale * value - damping * h), pulled * value, z
+    scaled = d * e
+    z = scaled * scale * slope_from_value(value, PHI, SCALE, RATE)
+    tl.store(grad_z + place, z.to(grad_z.dtype.element_ty), real)
+    back = matmul_add(z, weights, -damping * scaled, PRECISION)
+    return back, e * (scale * value - damping * h), scaled * value, z
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED_ARGUMENTS)
@@ -164,13 +164,13 @@ def flow_backward(
     scale,  # (N,)
     at,  # (B, T E, N)
     f,  # (B, T E, N)
-    g_out,  # (B, T, N)
-    g_last,  # (B, N)
-    g_h,  # (B, N)
-    g_drive,  # (B, T, N)
-    g_delta,  # (B, T) where GAPS
-    g_scale,  # (programs, N)
-    to_z,  # (B, T E, N): gradients of phi's arguments
+    grad_out,  # (B, T, N)
+    grad_last,  # (B, N)
+    grad_h,  # (B, N)
+    grad_drive,  # (B, T, N)
+    grad_delta,  # (B, T) where GAPS
+    grad_scale,  # (programs, N)
+    grad_z,  # (B, T E, N): gradients of phi's arguments
     damping,
     A_1,  # what stages take of the field's value in the stage before
     A_2,
@@ -199,43 +199,43 @@ def flow_backward(
     column = tl.arange(0, WIDTH)[None, :]
     real = (row < B) & (column < N)
     w, s = load_matrix(weights, N, 1, N, N, WIDTH, WIDTH), load_vector(scale, N, WIDTH)
-    g = tl.load(g_last + row * N + column, real, other=0.0).to(tl.float32)
-    to_scale = tl.zeros((ROWS, WIDTH), tl.float32)
+    g = tl.load(grad_last + row * N + column, real, other=0.0).to(tl.float32)
+    scale_sum = tl.zeros((ROWS, WIDTH), tl.float32)
     gap = row * T + T - 1
     place = gap * N + column
     stage = (gap + 1) * E * N - N + column
     for _ in range(T):
-        g += tl.load(g_out + place, real, other=0.0).to(tl.float32)
+        g += tl.load(grad_out + place, real, other=0.0).to(tl.float32)
         d = tl.load(delta + gap, row < B, other=0.0)
         valid = real
         if MASKED:
             valid = real & (tl.load(mask + gap, row < B, other=0) != 0)
-        rest, pull = tl.where(valid, 0.0, g), tl.where(valid, g, 0.0)
-        to_drive = tl.zeros((ROWS, WIDTH), tl.float32)
-        to_gap = tl.zeros((ROWS, WIDTH), tl.float32)
-        whole, back = pull, tl.zeros((ROWS, WIDTH), tl.float32)
+        rest, grad_after = tl.where(valid, 0.0, g), tl.where(valid, g, 0.0)
+        drive_sum = tl.zeros((ROWS, WIDTH), tl.float32)
+        grad_gap = tl.zeros((ROWS, WIDTH), tl.float32)
+        whole, back = grad_after, tl.zeros((ROWS, WIDTH), tl.float32)
         for n in range(E):
             # Each stage, the last one first, adds to the gradient of the state before the sub-step,
             # and pulls at the field's value in the stage before it.
             i = STAGES - 1 - n % STAGES
             is_last = i == STAGES - 1
-            whole = tl.where(is_last, pull, whole)
+            whole = tl.where(is_last, grad_after, whole)
             e = tl.where(is_last, 0.0, select_coefficient(i + 1, 0.0, A_1, A_2, A_3) * back)
             e += select_coefficient(i, B_0, B_1, B_2, B_3) * whole
             back, part, other, z = stage_backward(
-                e, d, w, s, damping, at, f, to_z, stage, real, PHI, SCALE, RATE, PRECISION
+                e, d, w, s, damping, at, f, grad_z, stage, real, PHI, SCALE, RATE, PRECISION
             )
-            pull += back
-            to_gap += part
-            to_scale += other
-            to_drive += z
+            grad_after += back
+            grad_gap += part
+            scale_sum += other
+            drive_sum += z
             stage -= N
-        g = pull + rest
-        tl.store(g_drive + place, to_drive.to(g_drive.dtype.element_ty), real)
+        g = grad_after + rest
+        tl.store(grad_drive + place, drive_sum.to(grad_drive.dtype.element_ty), real)
         if GAPS:
-            tl.store(g_delta + gap, tl.sum(to_gap, 1)[:, None], row < B)
+            tl.store(grad_delta + gap, tl.sum(grad_gap, 1)[:, None], row < B)
         place -= N
         gap -= 1
-    tl.store(g_h + row * N + column, g.to(g_h.dtype.element_ty), real)
+    tl.store(grad_h + row * N + column, g.to(grad_h.dtype.element_ty), real)
     j = tl.arange(0, WIDTH)
-    tl.store(g_scale + program * N + j, tl.sum(to_scale, 0), j < N)
+    tl.store(grad_scale + program * N + j, tl.sum(scale_sum, 0), j < N)

@@ -98,19 +98,19 @@ class ChunkRun:
         """Return the gradients of the starts, and of x, dt and the parameters."""
         others = [t for t in (self.leaves.x, self.leaves.dt) if t.requires_grad]
         outputs = [(self.ends, grad_ends)] + ([] if grad_y is None else [(self.y, grad_y)])
-        to_starts, *found = torch.autograd.grad(
+        grad_starts, *found = torch.autograd.grad(
             [output for output, _ in outputs],
             [self.starts, *others, *parameters],
             [pull for _, pull in outputs],
             retain_graph=True,
             allow_unused=True,
         )
-        missing = torch.zeros_like(self.starts) if to_starts is None else to_starts
+        missing = torch.zeros_like(self.starts) if grad_starts is None else grad_starts
         given = iter(found)
-        to_x, to_dt = (
+        grad_x, grad_dt = (
             next(given) if t.requires_grad else None for t in (self.leaves.x, self.leaves.dt)
         )
-        return missing, [to_x, to_dt, *given]
+        return missing, [grad_x, grad_dt, *given]
 
 
 @dataclass(frozen=True)
@@ -171,15 +171,15 @@ class ChunkedFunction(torch.autograd.Function):
             found = _solve_adjoint(problem, tape, inputs[3:], wants, grad_outputs)
         if found is None:
             return None, None, *_sequential_gradients(problem, inputs, wants, grad_outputs)
-        to_x, to_h, to_dt, *to_parameters = found
+        grad_x, grad_h, grad_dt, *grad_parameters = found
         whole = problem.cut.count * problem.cut.length
         return (
             None,
             None,
-            _pad_gradient(to_x, inputs[0], whole),
-            to_h,
-            _pad_gradient(to_dt, inputs[2], whole),
-            *to_parameters,
+            _pad_gradient(grad_x, inputs[0], whole),
+            grad_h,
+            _pad_gradient(grad_dt, inputs[2], whole),
+            *grad_parameters,
         )
 
 
@@ -212,32 +212,32 @@ def _solve_adjoint(
     The pass is linear in what is pulled, so that a sweep that finds other adjoint states at the
     seams than it was given adds the gradients of the difference.
     """
-    cut, (to_y, to_last) = context.cut, grad_outputs
-    if to_y is not None:
-        to_y = to_y.unflatten(1, (cut.count, cut.length)).flatten(0, 1)
-    to_ends = torch.zeros_like(chunk_run.ends)
-    if to_last is not None:
-        to_ends[:, -1] = to_last
-    guess = _adjoint_burn_in(context, chunk_run, to_y)
-    to_ends[:, :-1] = guess
-    to_starts, total = chunk_run.gradients(parameters, to_y, to_ends)
-    change, before, sweeps = to_starts[:, 1:] - guess, None, 1
-    eps = torch.finfo(to_starts.dtype).eps
-    scale, limit = _adjoint_scale(to_starts, eps), cut.tolerance * eps
+    cut, (grad_y, grad_last) = context.cut, grad_outputs
+    if grad_y is not None:
+        grad_y = grad_y.unflatten(1, (cut.count, cut.length)).flatten(0, 1)
+    grad_ends = torch.zeros_like(chunk_run.ends)
+    if grad_last is not None:
+        grad_ends[:, -1] = grad_last
+    guess = _adjoint_burn_in(context, chunk_run, grad_y)
+    grad_ends[:, :-1] = guess
+    grad_starts, total = chunk_run.gradients(parameters, grad_y, grad_ends)
+    change, before, sweeps = grad_starts[:, 1:] - guess, None, 1
+    eps = torch.finfo(grad_starts.dtype).eps
+    scale, limit = _adjoint_scale(grad_starts, eps), cut.tolerance * eps
     while not (size := float((change.abs() / scale).max())) <= limit:  # NaN is not: step by step
         if not is_convergence_expected(size, before, limit, cut.max_iterations - sweeps):
             return None
-        to_ends = torch.zeros_like(chunk_run.ends)
-        to_ends[:, :-1] = change
-        more, extra = chunk_run.gradients(parameters, None, to_ends)
-        to_starts = to_starts + more
+        grad_ends = torch.zeros_like(chunk_run.ends)
+        grad_ends[:, :-1] = change
+        more, extra = chunk_run.gradients(parameters, None, grad_ends)
+        grad_starts = grad_starts + more
         total = [_add_optional(a, b) for a, b in zip(total, extra, strict=True)]
         change, before, sweeps = more[:, 1:], size, sweeps + 1
     report = context.memory.report
     if report is not None:
         context.memory.report = replace(report, adjoint_iterations=sweeps)
-    to_x, to_dt, *to_parameters = total
-    return [to_x, to_starts[:, 0] if needs_input_grad[1] else None, to_dt, *to_parameters]
+    grad_x, grad_dt, *grad_parameters = total
+    return [grad_x, grad_starts[:, 0] if needs_input_grad[1] else None, grad_dt, *grad_parameters]
 
 
 def _adjoint_scale(grad_starts: Tensor, eps: float) -> Tensor:
@@ -267,8 +267,8 @@ def _adjoint_burn_in(context: ChunkContext, chunk_run: ChunkRun, grad_y: Tensor 
         leaf = starts.flatten(0, 1).requires_grad_()
         window = chunk_run.leaves.window(context.call, slice(1, None), steps, cut.count)
         y, _ = context.run(replace(window, h=leaf))
-    pulls = grad_y.unflatten(0, (batch, cut.count))[:, 1:, steps].flatten(0, 1)
-    guess: Tensor | None = torch.autograd.grad(y, leaf, pulls, allow_unused=True)[0]
+    grads = grad_y.unflatten(0, (batch, cut.count))[:, 1:, steps].flatten(0, 1)
+    guess: Tensor | None = torch.autograd.grad(y, leaf, grads, allow_unused=True)[0]
     return torch.zeros_like(starts) if guess is None else guess.view_as(starts)
 
 
