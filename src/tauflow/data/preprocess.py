@@ -119,7 +119,7 @@ def drop_frames(steps: int, keep: float, rng: np.random.RandomState) -> NDArray[
     Args:
         steps: number of steps.
         keep: probability to keep a step.
-        rng: source of chance.
+        rng: source of random numbers.
 
     Returns:
         Kept positions, increasing.

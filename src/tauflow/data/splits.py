@@ -74,7 +74,7 @@ def stratified_split(
 def _allocate_draws(counts: Indices, draws: int, rng: np.random.RandomState) -> Indices:
     """Return how many of ``draws`` each class gets: rounded down, the rest by remainder.
 
-    Among classes with the same remainder chance decides.
+    Among classes with the same remainder the choice is random.
     """
     exact = counts / counts.sum() * draws
     shares = np.floor(exact)

@@ -235,7 +235,7 @@ class AbstractLatentModel(AbstractStatelessModel):
             lengths: valid steps of each sequence, (B,).
             observed: (B, T, D) bool, which features were measured; by default all.
             samples: how many; by default the model's number. 0 takes the posterior's mean.
-            generator: source of chance; by default torch's global one.
+            generator: source of random numbers; by default torch's global one.
         """
         where = f"{type(self).__name__}.infer"
         inputs, _ = self._prepare(
@@ -244,7 +244,7 @@ class AbstractLatentModel(AbstractStatelessModel):
         return self._infer_paths(Observations.from_inputs(inputs), samples, generator)
 
     def encode(self, inputs: SequenceInputs, times: Tensor) -> Tensor:
-        """Predict from the posterior's mean: without chance, in training too.
+        """Predict from the posterior's mean: without sampling, in training too.
 
         Returns:
             The logits, (B, C), or (B, T, C) with ``per_step``; without a head the reconstruction,
@@ -269,7 +269,7 @@ class AbstractLatentModel(AbstractStatelessModel):
                 or, with ``classes=1``, 0 and 1 as floating-point numbers.
             kl_weight: weight of the divergence, e.g. :func:`kl_coefficient` of the epoch.
             samples: how many; by default the model's number. 0 takes the posterior's mean.
-            generator: source of chance; by default torch's global one.
+            generator: source of random numbers; by default torch's global one.
             prediction_loss: of the head's logits, by default the cross entropy; another one makes
                 of the head what that loss compares with the targets.
 
@@ -328,7 +328,7 @@ class AbstractLatentModel(AbstractStatelessModel):
         Args:
             elapsed: times since the first state, (B, T), 0 or more, not decreasing along a row, in
                 the model's dtype; one path per row.
-            generator: source of chance; by default torch's global one.
+            generator: source of random numbers; by default torch's global one.
 
         Returns:
             The states, (B, T, N), and their decoded means, (B, T, D).

@@ -74,8 +74,8 @@ def train(
     A model that learns from more than the error of its predictions has a method
     ``training_loss(batch, prediction_loss, *, epoch)``. It returns the number to minimise, computed
     as it likes: ``prediction_loss(prediction, batch)`` is the loss named here, ``epoch`` the number
-    of finished epochs, and chance comes from torch's global generator. Evaluation knows nothing of
-    it: metrics compare the model's predictions with the targets.
+    of finished epochs, and random numbers come from torch's global generator. Evaluation knows
+    nothing of it: metrics compare the model's predictions with the targets.
 
     In an initialised process group (``torchrun``), every process calls this alike, with the same
     data. Each step's ``recipe.batch_size`` sequences are shared out, and so is evaluation;

@@ -23,16 +23,16 @@ Floats = NDArray[np.float64]
 
 
 def compute_confusion_matrix(
-    truth: NDArray[np.int64], guess: NDArray[np.int64], classes: int
+    truth: NDArray[np.int64], predicted: NDArray[np.int64], classes: int
 ) -> NDArray[np.int64]:
-    """Return how often each class, (C, C), was taken for each: truth in rows."""
-    return np.bincount(truth * classes + guess, minlength=classes**2).reshape(classes, classes)
+    """Return the confusion matrix, (C, C): true classes in rows, predicted ones in columns."""
+    return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
 
 def compute_roc_curve(score: Floats, positive: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Return shares of false and of true positives at every threshold, from none to all.
 
-    Entries with one chance are taken together, so that their order decides nothing.
+    Entries with equal scores are taken together, so that their order decides nothing.
     """
     order = np.argsort(-score, kind="stable")
     last = np.append(np.diff(score[order]) != 0, True)
@@ -43,7 +43,7 @@ def compute_roc_curve(score: Floats, positive: NDArray[np.bool_]) -> tuple[Float
 def compute_calibration_curve(
     probability: Floats, outcome: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
-    """Return the mean chance and the share that happened, of groups of equally many entries."""
+    """Return mean predicted probability and observed frequency of groups of equal size."""
     order = np.array_split(
         np.argsort(probability, kind="stable"),
         max(1, min(_MAX_DOTS, len(probability) // _MIN_ENTRIES_PER_DOT)),
@@ -57,22 +57,25 @@ def compute_calibration_curve(
 def plot_classes(
     predictions: SamplePredictions, names: tuple[str, ...], threshold: Threshold | None = None
 ) -> list[ReportPlot]:
-    """Draw what a model makes of the classes of the test part, told by a threshold if given."""
+    """Draw confusion matrix, ROC curves and calibration curve of the test part.
+
+    Args:
+        predictions: of the test part.
+        names: of the classes.
+        threshold: that decides which class is predicted; by default the most likely one is.
+    """
     probabilities, truth = predictions.predicted.double().numpy(), predictions.truth.numpy()
     with report_figure((9.6, 3.4)) as canvas:
         left, middle, right = canvas.subplots(1, 3, gridspec_kw={"wspace": 0.08})
-        told = probabilities.argmax(1)
-        if threshold is not None:
-            above = probabilities[:, threshold.positive] >= threshold.value
-            told = np.where(above, threshold.positive, 1 - threshold.positive)
-        _plot_confusion(left, compute_confusion_matrix(truth, told, len(names)), names)
+        predicted = predictions.choose_classes(threshold).numpy()
+        _plot_confusion(left, compute_confusion_matrix(truth, predicted, len(names)), names)
         _plot_roc(middle, probabilities, truth, names)
         _plot_calibration(right, probabilities, truth, names)
         uri = to_data_uri(canvas)
     caption = (
-        "Test part. Left: how often each class was taken for each. Middle: true against false "
-        "positives at every threshold, with the area under the curve. Right: where the model says "
-        "70 %, it should happen in 70 % of the cases; each dot stands for as many."
+        "Test part. Left: confusion matrix. Middle: ROC curves, with the area under each. Right: "
+        "calibration curve, whose diagonal is perfect calibration. Each dot stands for equally "
+        "many cases."
     )
     return [ReportPlot("Classes", caption, uri)]
 
@@ -81,7 +84,7 @@ def _plot_confusion(axes: "Axes", counts: NDArray[np.int64], names: tuple[str, .
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axes.grid(visible=False)
-    axes.set(title="confusion", xlabel="predicted", ylabel="truth")
+    axes.set(title="confusion matrix", xlabel="predicted class", ylabel="true class")
     if len(names) > _MAX_WRITTEN_CLASSES:
         return
     ticks, labels = range(len(names)), [replace_control_characters(name) for name in names]
@@ -110,7 +113,7 @@ def _plot_roc(
             label=replace_control_characters(f"{names[place]}: {area:.3f}"),
         )
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
-    axes.set(title="ROC", xlabel="false positives", ylabel="true positives", aspect="equal")
+    axes.set(title="ROC", xlabel="false positive rate", ylabel="true positive rate", aspect="equal")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25))
 
@@ -119,12 +122,14 @@ def _plot_calibration(
     axes: "Axes", probabilities: Floats, truth: NDArray[np.int64], names: tuple[str, ...]
 ) -> None:
     two = len(names) == 2
-    chance = probabilities[:, 1] if two else probabilities.max(1)
-    said, happened = compute_calibration_curve(
-        chance, truth == 1 if two else truth == probabilities.argmax(1)
+    probability = probabilities[:, 1] if two else probabilities.max(1)
+    mean, frequency = compute_calibration_curve(
+        probability, truth == 1 if two else truth == probabilities.argmax(1)
     )
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
-    axes.plot(said, happened, "o-", color=BLUE, markersize=4)
+    axes.plot(mean, frequency, "o-", color=BLUE, markersize=4)
     of = replace_control_characters(repr(names[1])) if two else "the predicted class"
-    axes.set(title="calibration", xlabel=f"chance given to {of}", ylabel="share that it was")
+    axes.set(
+        title="calibration", xlabel=f"predicted probability of {of}", ylabel="observed frequency"
+    )
     axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal")

@@ -155,7 +155,7 @@ def _add_table_sections(page: Page, run: TaskRun, schema: Schema) -> Page:
             *page.listings,
             *list_certainty(run),
             *list_target_errors(found, run.data),
-            *list_worst_ids(found, run.data),
+            *list_worst_ids(found, run.data, run.certainty.threshold),
         ],
         command=make_predict_command(run),
         needed=describe_needed_columns(run.data),

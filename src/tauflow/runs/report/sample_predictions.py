@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from tauflow.data.card import TaskData
 from tauflow.evaluation.outputs import collect_outputs
+from tauflow.evaluation.thresholds import Threshold
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +23,13 @@ class SamplePredictions:
     predicted: Tensor
     truth: Tensor
     sequence_index: Tensor
+
+    def choose_classes(self, threshold: Threshold | None) -> Tensor:
+        """Return the predicted classes, (N,): by a threshold, or by default the most likely."""
+        if threshold is None:
+            return self.predicted.argmax(1)
+        above = self.predicted[:, threshold.positive] >= threshold.value
+        return torch.where(above, threshold.positive, 1 - threshold.positive)
 
 
 def predict_samples(model: nn.Module, data: TaskData) -> SamplePredictions:

@@ -11,6 +11,7 @@ from tauflow._internal.sanitize import format_count
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
 from tauflow.data.table.schema import Schema
+from tauflow.evaluation.thresholds import Threshold
 from tauflow.export.files import PREDICTOR
 from tauflow.runs.baselines import compute_missing_season_share, make_seasonal_naive
 from tauflow.runs.task import TaskRun
@@ -183,10 +184,13 @@ def _compute_repetition_error(rows: int, predictions: SamplePredictions, data: T
     return (again - predictions.truth).square().nanmean(0).sqrt()
 
 
-def list_worst_ids(predictions: SamplePredictions, data: TaskData) -> list[Listing]:
+def list_worst_ids(
+    predictions: SamplePredictions, data: TaskData, threshold: Threshold | None = None
+) -> list[Listing]:
     """List the ids of the test part that are predicted worst; of classes, those with errors.
 
-    An id that was cut into windows is listed once, and a single one not at all.
+    An id that was cut into windows is listed once, and a single one not at all. A threshold
+    decides which class is predicted; without one the most likely one is.
     """
     schema = data.schema
     assert schema is not None
@@ -198,12 +202,12 @@ def list_worst_ids(predictions: SamplePredictions, data: TaskData) -> list[Listi
     if schema.y_scale is None:
         each = predictions.predicted.gather(1, predictions.truth.unsqueeze(1)).squeeze(1)
         scores = _average_by_sequence(each, owners, len(ids))
-        wrong = predictions.predicted.argmax(1) != predictions.truth
+        wrong = predictions.choose_classes(threshold) != predictions.truth
         scores[_average_by_sequence(wrong.double(), owners, len(ids)) == 0] = torch.nan
         order = scores.argsort()
-        headers = ("id", "chance given to the truth")
-        caption = "Test ids with a wrong answer; first the one whose true class was held for least "
-        caption += "likely, on average over its rows." if data.card.per_step else "likely."
+        headers = ("id", "probability of the true class")
+        caption = "Test ids with a wrong answer, by the predicted probability of the true class"
+        caption += ", on average over its rows." if data.card.per_step else "."
     else:
         scaled = (predictions.predicted - predictions.truth) / schema.y_scale
         scores = _average_by_sequence(scaled.square().nanmean(1), owners, len(ids)).sqrt()

@@ -14,6 +14,7 @@ import torch
 import tauflow
 from tauflow.analysis import MemoryLength
 from tauflow.data import TableOptions, from_table
+from tauflow.evaluation.thresholds import Threshold
 from tauflow.runs.report import page as pages
 from tauflow.runs.report.page import write_comparison, write_run_report
 from tauflow.runs.report.sample_predictions import SamplePredictions
@@ -150,6 +151,18 @@ def test_ids_that_were_told_right_are_not_among_the_worst():
         SamplePredictions(probabilities, torch.ones(len(owners)).long(), owners), data
     )
     assert "on average over its rows" in listing.caption
+
+
+def test_a_threshold_decides_which_ids_are_wrong():
+    data = from_table(visits(), id="patient", target="died")
+    ids, truth = data.schema.ids["test"], data.test.y
+    found = SamplePredictions(
+        torch.tensor([0.7, 0.3]).expand(len(ids), 2), truth, torch.arange(len(ids))
+    )
+    of_class = {n: [ids[k] for k in range(len(ids)) if truth[k] == n] for n in (0, 1)}
+    for threshold, wrong in ((None, 1), (Threshold(0.2, 1, "0.2"), 0)):
+        (listing,) = list_worst_ids(found, data, threshold)
+        assert sorted(row[0] for row in listing.rows) == sorted(map(str, of_class[wrong]))
 
 
 def test_a_memory_that_did_not_end_is_as_long_as_its_sequence(monkeypatch):

@@ -94,7 +94,7 @@ class OrnsteinUhlenbeckProcess:
             steps: number of samples T.
             size: number of dimensions D.
             interval: time between samples, in seconds.
-            rng: source of chance.
+            rng: source of random numbers.
             start: every dimension at time 0; by default drawn from the stationary law.
 
         Returns:
