@@ -6,7 +6,7 @@ import re
 import pytest
 from sources import ROOT
 
-from tauflow_papers.figures import FIGURES, gallery_page
+from tauflow_papers.figures import FIGURES, gallery_pages
 
 GALLERY = ROOT / "docs" / "gallery"
 MOST_BYTES = 5_000_000
@@ -22,17 +22,18 @@ def test_the_gallery_is_small():
     assert max(sizes.values()) < 400_000, max(sizes, key=sizes.get)
 
 
-def test_the_page_is_that_of_its_files():
-    page = (GALLERY / "README.md").read_text(encoding="utf-8")
-    assert page == gallery_page(GALLERY), "run tauflow figure --page --out docs/gallery"
-    for link in re.findall(r"\]\(([^#)]+)\)", page):
-        assert (GALLERY / link).is_file(), link
+def test_the_pages_are_those_of_its_files():
+    for name, text in gallery_pages(GALLERY).items():
+        page = (GALLERY / name).read_text(encoding="utf-8")
+        assert page == text, "run tauflow figure --page --out docs/gallery"
+        for link in re.findall(r"\]\(([^#)]+)(?:#[^)]*)?\)", page):
+            assert (GALLERY / link).is_file(), link
 
 
 def test_every_file_belongs_to_a_figure_at_full_size():
     records = sorted(GALLERY.glob("*.json"))
     assert records
-    known = {"README.md"}
+    known = set(gallery_pages(GALLERY))
     for path in records:
         record = json.loads(path.read_text(encoding="utf-8"))
         assert record["figure"] in FIGURES

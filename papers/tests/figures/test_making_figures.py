@@ -19,7 +19,7 @@ from tauflow_papers.figures import (
     FigureResult,
     FigureTable,
     find_figure,
-    gallery_page,
+    gallery_pages,
     make_figure,
     write_gallery,
 )
@@ -147,20 +147,24 @@ def test_dense_lines_become_pixels_and_log_axes_plain_numbers():
 
 
 @pytest.mark.slow
-def test_the_page_lists_all_figures(tmp_path):
-    empty = gallery_page(tmp_path)
+def test_the_pages_list_all_figures(tmp_path):
+    empty = gallery_pages(tmp_path)
+    index, sections = empty.pop("README.md"), "".join(empty.values())
     for name, entry in FIGURES.items():
-        assert f'<a id="{name}"></a>' in empty
-        assert entry.caption in empty
-        assert f"tauflow figure {name} --out" in empty
-    assert "![" not in empty
+        assert f'<a id="{name}"></a>' in sections
+        assert entry.caption in sections
+        assert f"tauflow figure {name} --out" in sections
+        assert index.count(f".md#{name})") == 1
+    assert "![" not in index + sections
     made = make_figure(CHEAP, tmp_path, size="small")
-    page = write_gallery(tmp_path).read_text(encoding="utf-8")
-    assert f"![{FIGURES[CHEAP].title}]({CHEAP}.png)" in page
+    thumbnail = f"![{FIGURES[CHEAP].title}]({CHEAP}.png)"
+    assert thumbnail in write_gallery(tmp_path).read_text(encoding="utf-8")
+    page = (tmp_path / "cfc.md").read_text(encoding="utf-8")
+    assert thumbnail in page
     assert f"`{CHEAP}`, size small, seed 0" in page
     assert f"tauflow figure {CHEAP} --out" not in page
     links = re.findall(r"\]\(([^#)]+)\)", page)
-    assert set(links) == {path.name for path in made.files}
+    assert set(links) == {path.name for path in made.files} | {"README.md"}
 
 
 def test_the_record_says_how_to_repeat_it():

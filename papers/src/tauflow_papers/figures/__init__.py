@@ -1,7 +1,7 @@
 """Figures of the papers, made again: ``tauflow figure``."""
 
 from .catalog import FIGURES, find_figure
-from .gallery import gallery_page, write_gallery
+from .gallery import gallery_pages, write_gallery
 from .make_figures import FORMATS, MadeFigure, make_figure
 from .paper_figure import SIZES, FigureJob, FigureResult, FigureTable, PaperFigure
 
@@ -15,7 +15,7 @@ __all__ = [
     "MadeFigure",
     "PaperFigure",
     "find_figure",
-    "gallery_page",
+    "gallery_pages",
     "make_figure",
     "write_gallery",
 ]

@@ -1,7 +1,6 @@
 """A page in Markdown that shows every figure, beside what was written for it."""
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from tauflow._internal.atomic_write import write_atomically
 from .catalog import FIGURES
 from .paper_figure import PaperFigure
 
-PAGE = "README.md"
+INDEX = "README.md"
 _PAPERS = {
     "ltc": "Liquid time-constant networks",
     "cfc": "Closed-form continuous-time networks",
@@ -19,49 +18,95 @@ _PAPERS = {
     "gnode": "Gated neural ODEs",
 }
 _OTHER_PAPERS = "Others"
+_QUESTIONS = {
+    "What does a network remember, and how?": (
+        *("gnode-figure-2", "gnode-figure-6", "gnode-figure-7", "gnode-figure-9"),
+        *("gnode-figure-10", "gnode-capacity"),
+    ),
+    "What can a network express?": (
+        *("ltc-theorem-3", "gnode-figure-3", "gnode-figure-11", "gnode-figure-12"),
+        *("gnode-figure-13", "gnode-figure-14"),
+    ),
+    "How long are latent trajectories?": (
+        *("ltc-figure-1", "ltc-figure-3", "ltc-figure-4", "ltc-figure-5", "ltc-theorems-4-5"),
+    ),
+    "When are dynamics slow or chaotic, and when do gradients vanish?": (
+        *("gnode-figure-4", "gnode-figure-5", "ode-lstm-figure-1", "ode-lstm-figure-3"),
+    ),
+    "How accurate are solvers, gradients and closed forms?": (
+        *("ltc-figure-2", "ltc-table-1", "ltc-table-2-depth", "ltc-theorems-1-2"),
+        *("cfc-figure-3", "cfc-closed-form-half-cheetah"),
+    ),
+    "Where does a network look?": ("cfc-figure-5",),
+}
+_OTHER_QUESTIONS = "Others"
+_COLUMNS = 4
 _DATA_SUFFIXES = ("svg", "pdf", "npz", "csv", "json")
 _HEAD = """\
 # Gallery
 
-Figures and tables of the papers, made again by `tauflow figure`. Nothing here is copied: every
-picture was computed, and the numbers that it shows lie beside it, with the settings and versions
-(JSON). `tauflow figure` lists the names, `tauflow figure NAME --out DIR` makes one, with
-`--size small` in seconds, and `tauflow figure all --out docs/gallery --page` makes this folder.
+Figures and tables of the papers, computed again with `tauflow figure`. The plotted numbers, the
+settings and the versions are stored with each picture. `tauflow figure` lists the names, and
+`tauflow figure NAME --out DIR` makes one (`--size small` takes seconds).
 
-This page is written by `tauflow figure --page --out docs/gallery`; do not edit it.
+<!-- written by `tauflow figure --page --out docs/gallery`; do not edit -->
 """
 
 
-def gallery_page(directory: str | Path) -> str:
-    """Return a page on all figures with the files of a directory, in Markdown.
+def gallery_pages(directory: str | Path) -> dict[str, str]:
+    """Return the pages on all figures with the files of a directory, in Markdown, by file name.
 
-    A figure without files there is listed with the command that makes it.
+    An index of small pictures by question, and a page per paper. A figure without files in the
+    directory is listed with the command that makes it.
     """
     folder = Path(directory)
-    papers: dict[str, list[PaperFigure]] = {
-        title: [] for title in (*_PAPERS.values(), _OTHER_PAPERS)
-    }
+    papers: dict[str, list[PaperFigure]] = {}
     for entry in sorted(FIGURES.values(), key=_make_sort_key):
-        papers[get_paper_title(entry)].append(entry)
-    papers = {title: entries for title, entries in papers.items() if entries}
-    parts = [_HEAD]
-    for paper, entries in papers.items():
-        parts.append(f"- {paper}")
-        parts += [
-            f"  - [{entry.title}](#{entry.name}): {_get_figure_number(entry)}" for entry in entries
-        ]
-    for paper, entries in papers.items():
-        parts.append(f"\n## {paper}\n")
-        parts += [_make_section(entry, folder) for entry in entries]
-    return "\n".join(parts).rstrip() + "\n"
+        papers.setdefault(_get_page_name(entry), []).append(entry)
+    pages = {INDEX: _make_index(folder)}
+    for name, entries in papers.items():
+        head = f"# {get_paper_title(entries[0])}\n\nAll figures: [gallery]({INDEX}).\n"
+        parts = [head, *(_make_section(entry, folder) for entry in entries)]
+        pages[name] = "\n".join(parts).rstrip() + "\n"
+    return pages
 
 
 def write_gallery(directory: str | Path) -> Path:
-    """Write the page of a directory of figures, and return its path."""
+    """Write the pages of a directory of figures, and return the path of the index."""
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / PAGE, gallery_page(folder).encode())
-    return folder / PAGE
+    for name, text in gallery_pages(folder).items():
+        write_atomically(folder / name, text.encode())
+    return folder / INDEX
+
+
+def _make_index(folder: Path) -> str:
+    questions = {question: list(names) for question, names in _QUESTIONS.items()}
+    known = {name for names in _QUESTIONS.values() for name in names}
+    if others := [name for name in FIGURES if name not in known]:
+        questions[_OTHER_QUESTIONS] = others
+    parts = [_HEAD]
+    for question, names in questions.items():
+        cells = [_make_thumbnail(FIGURES[name], folder) for name in names]
+        cells += [""] * (-len(cells) % _COLUMNS)
+        rows = [cells[i : i + _COLUMNS] for i in range(0, len(cells), _COLUMNS)]
+        table = [[""] * _COLUMNS, ["---"] * _COLUMNS, *rows]
+        parts.append(f"## {question}\n")
+        parts.append("\n".join(f"| {' | '.join(row)} |" for row in table) + "\n")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _make_thumbnail(entry: PaperFigure, folder: Path) -> str:
+    target = f"{_get_page_name(entry)}#{entry.name}"
+    link = f"[{entry.title}]({target})"
+    if not (folder / f"{entry.name}.png").is_file():
+        return link
+    return f"[![{entry.title}]({entry.name}.png)]({target}) {link}"
+
+
+def _get_page_name(entry: PaperFigure) -> str:
+    prefix = next((p for p in _PAPERS if entry.name.startswith(f"{p}-")), "others")
+    return f"{prefix}.md"
 
 
 def get_paper_title(entry: PaperFigure) -> str:
@@ -72,12 +117,6 @@ def get_paper_title(entry: PaperFigure) -> str:
     return _OTHER_PAPERS
 
 
-def _get_figure_number(entry: PaperFigure) -> str:
-    """Return the figure's place in the paper."""
-    place = re.search(r"(2020 draft|Figure|Table|Theorem|Section|Algorithm).*", entry.source)
-    return entry.source if place is None else place[0]
-
-
 def _make_sort_key(entry: PaperFigure) -> list[tuple[int, str]]:
     """Return a key that sorts figure 10 behind figure 9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in entry.name.split("-")]
@@ -85,7 +124,7 @@ def _make_sort_key(entry: PaperFigure) -> list[tuple[int, str]]:
 
 def _make_section(entry: PaperFigure, folder: Path) -> str:
     record = _read_metadata(entry, folder)
-    lines = [f'<a id="{entry.name}"></a>\n### {entry.title}\n', f"{entry.source}.\n"]
+    lines = [f'<a id="{entry.name}"></a>\n## {entry.title}\n', f"{entry.source}.\n"]
     if (folder / f"{entry.name}.png").is_file():
         lines.append(f"![{entry.title}]({entry.name}.png)\n")
     lines.append(f"{entry.caption}\n")
