@@ -12,37 +12,51 @@ from sphinx.pycode import ModuleAnalyzer
 
 import tauflow
 
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+from class_pages import describe_classes
+from derived_pages import hide_compilation, write_llms, write_notebook, write_published
+from pictures import write_matplotlibrc
+
 project = "tauflow"
 author = "The tauflow developers"
-project_copyright = author
-release = tauflow.__version__
+project_copyright = f"2026, {author}"
+release = version = tauflow.__version__
 
 extensions = [
+    "mathml",  # of docs/_ext, as the two modules above
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "gallery/[!R]*.md", "examples/*.ipynb"]
+html_math_renderer = "mathml"
+exclude_patterns = [
+    "_build",
+    "examples/*.ipynb",
+    "notebooks",
+    *(f"gallery/{path.stem}.md" for path in Path(__file__).parent.glob("gallery/*.json")),
+]
 templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme = "pydata_sphinx_theme"
 html_title = "tauflow"
 html_theme_options = {
-    "logo": {"text": "tauflow"},
+    "logo": {"text": f"tauflow {release}"},
     "navigation_with_keys": False,
     "show_nav_level": 1,
     "show_toc_level": 2,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "pygments_light_style": "tango",
     "pygments_dark_style": "monokai",
     "footer_start": ["copyright"],
     "footer_end": [],
 }
 html_sidebars = {"start": [], "index": []}
+copybutton_exclude = ".linenos, .gp, .go"
 html_copy_source = False
 html_show_sourcelink = False
 
@@ -56,13 +70,19 @@ nb_execution_in_temp = True
 nb_merge_streams = True
 nb_output_stderr = "show"
 
-# Scripts to start from, with their text. To run them too and show what they draw, which takes some
-# minutes: sphinx-build -D plot_gallery=1.
+# Pictures of pages and examples in the style of the library's own.
+write_matplotlibrc(Path(__file__).parent / "_build" / "matplotlibrc")
+
+# Examples run when the site is built, which takes some minutes; those that have not changed since
+# the last build are not run again.
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "examples",
     "filename_pattern": r"\.py$",
-    "plot_gallery": "False",
+    "plot_gallery": "True",
+    "reset_modules": ("matplotlib", "pictures.set_style"),
+    "image_scrapers": ("matplotlib",),
+    "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
@@ -74,6 +94,7 @@ maximum_signature_line_length = 80
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autosummary_generate = True
+autosummary_context = {"classes": describe_classes()}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
@@ -86,23 +107,24 @@ napoleon_custom_sections = [("Arguments of the sequence module", "params_style")
 NOTEBOOK = "---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n"
 
 
-TAKEN_IN = {"published": "papers/results/REPORT.md", "changelog": "CHANGELOG.md"}
-
-
 def read_page(app, docname, source):
     """Make the blocks of Python of a page run, and the anchors of the gallery known.
 
     On GitHub pages are read as they are, and some lead to a file of the repository that the site
-    takes in. Those of docs/adding write files, which a test does.
+    takes in. Those of docs/adding write files, so that a test runs them instead.
     """
     text = source[0]
-    if docname in TAKEN_IN:
-        text = (Path(app.srcdir).parent / TAKEN_IN[docname]).read_text(encoding="utf-8")
-        text = re.sub(r"\[([^\]]*)\]\((?!https?:|docs/)[^)]*\)", r"\1", text).replace(
-            "](docs/", "]("
-        )
+    if docname == "changelog":
+        text = (Path(app.srcdir).parent / "CHANGELOG.md").read_text(encoding="utf-8")
+        text = text.replace("](docs/", "](")
+    text = text.replace("](../examples/README.rst)", "](examples/index.rst)")
+    if docname == "published":
+        text = app.overview
+    if docname == "gallery/README":
+        text += "\n```{toctree}\n:hidden:\n\nltc\ncfc\node-lstm\ngnode\n```\n"
     text = re.sub(r'^<a id="(.*?)"></a>$', r"(\1)=", text, flags=re.MULTILINE)
-    if "/" not in docname and "\n```python\n" in text:
+    if "/" not in docname.removeprefix("tutorials/") and "\n```python\n" in text:
+        text = write_notebook(app, docname, text)
         text = NOTEBOOK + text.replace("\n```python\n", "\n```{code-cell} python\n")
     source[0] = text
 
@@ -168,6 +190,9 @@ def describe_data(app, what, name, value, options, lines):
 
 def setup(app):
     """Connect what is above."""
+    app.connect("builder-inited", write_published, priority=400)
     app.connect("source-read", read_page)
+    app.connect("doctree-read", hide_compilation)
     app.connect("missing-reference", resolve)
+    app.connect("build-finished", write_llms)
     app.connect("autodoc-process-docstring", describe_data)

@@ -28,6 +28,21 @@ HEADER = "\n".join(
     ]
 )
 API = ROOT / "docs" / "api"
+GROUPS = {
+    "Liquid time constants": ("LTC", "NeuronalLTC", "LRC", "LrcSSM"),
+    "Closed form": ("CfC", "MixedMemory", "WiredCfC"),
+    "Differential equations": (
+        *("ODELSTM", "CTRNN", "GRUODE", "GNODE", "RubanovaODERNN", "LEM", "EulerGRU", "EulerLSTM"),
+    ),
+    "Decay between samples, missing values": (
+        *("GRUD", "UnmaskedGRUD", "RNNDecay", "LinearDecayRNN", "RubanovaGRU", "CTLSTM"),
+    ),
+    "Several time scales, oscillations, memories": (
+        *("CTGRU", "PhasedLSTM", "HiPPO", "LMU", "CoRNN", "LipschitzRNN", "ExpRNN"),
+    ),
+    "Discrete time": ("LSTM", "GRU", "Elman", "BidirectionalRNN"),
+}
+"""Sequence modules by family, the most used first; the cells have the same names and ``Cell``."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -98,11 +113,15 @@ def documented_models() -> str:
     return _page_with("models", ROOT / "docs" / "models.md", tables)
 
 
-def listed(what: str, page: str, names: Iterable[str]) -> str:
-    """Return a page of the reference, with the names that the catalog brings."""
-    lines = ["```{eval-rst}", ".. autosummary::", "   :toctree: generated", ""]
-    text = "\n".join([*lines, *(f"   {name}" for name in sorted(names)), "```"])
-    return _page_with(what, API / page, text)
+def listed(what: str, page: str, pattern: str) -> str:
+    """Return a page of the reference with the names that the catalog brings, by family."""
+    assert sorted(sum(GROUPS.values(), ())) == sorted(m.__name__ for m in SEQUENCE_MODULES)
+    parts = []
+    for family, names in GROUPS.items():
+        lines = [f"### {family}\n", "```{eval-rst}", ".. autosummary::", "   :toctree: generated"]
+        lines += ["   :nosignatures:", "", *(f"   {pattern.format(name)}" for name in names), "```"]
+        parts.append("\n".join(lines))
+    return _page_with(what, API / page, "\n\n".join(parts))
 
 
 def _argument(parameter: inspect.Parameter, imports: set[tuple[str, str]]) -> str:
@@ -158,12 +177,8 @@ WRITTEN: dict[Path, Callable[[], str]] = {
         PACKAGE, {m.__name__: "tauflow.sequence" for m in SEQUENCE_MODULES}
     ),
     ROOT / "docs" / "models.md": documented_models,
-    API / "sequence.md": lambda: listed(
-        "modules", "sequence.md", (f"tauflow.{m.__name__}" for m in SEQUENCE_MODULES)
-    ),
-    API / "cells.md": lambda: listed(
-        "cells", "cells.md", (f"tauflow.cells.{c.__name__}" for c in CELLS)
-    ),
+    API / "sequence.md": lambda: listed("modules", "sequence.md", "tauflow.{}"),
+    API / "cells.md": lambda: listed("cells", "cells.md", "tauflow.cells.{}Cell"),
 }
 
 if __name__ == "__main__":

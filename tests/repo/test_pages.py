@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import plot_models
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 CODE = {
     page.name: blocks
     for page in PAGES
@@ -44,7 +45,9 @@ def links(page):
     return re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8"))
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *TUTORIALS, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
+)
 def test_links_lead_somewhere(page):
     for target in links(page):
         assert (page.parent / target).exists(), target
@@ -153,7 +156,7 @@ def test_the_workflow_runs_what_contributors_run():
 
 def test_the_changelog_of_a_release_is_short():
     changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    unreleased = changes.partition("## [Unreleased]")[2].partition("\n## [")[0]
+    unreleased = re.search(r"^## \[\S+\] - unreleased\n(.*?)^## \[", changes, re.M | re.S)[1]
     entries = re.findall(r"^- ", unreleased, re.M)
     assert 0 < len(entries) <= 60
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", changes)

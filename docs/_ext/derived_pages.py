@@ -1,0 +1,102 @@
+"""Pages made when the site is built: published numbers by paper, and notebooks of pages."""
+
+import re
+from pathlib import Path
+
+import nbformat
+from docutils import nodes
+
+REPORT = "papers/results/REPORT.md"
+PAPERS = {
+    "ltc": "Liquid time-constant networks",
+    "cfc": "Closed-form continuous-time networks",
+    "ode-lstm": "ODE-LSTM",
+    "gnode": "Gated neural ODEs",
+    "one-budget": "One budget for every network",
+}
+CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# The note of a first compilation names a folder of the machine that builds the site.
+NOT_SHOWN = re.compile(r"^[cC]ompiling the .*\n?", re.MULTILINE)
+
+
+def write_published(app):
+    """Split the report of results: a page per paper in docs/published, an overview before them."""
+    folder = Path(app.srcdir) / "published"
+    folder.mkdir(exist_ok=True)
+    text = (Path(app.srcdir).parent / REPORT).read_text(encoding="utf-8")
+    text = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text)
+    overview, *tables = re.split(r"^(?=## [a-z-]+(?:-table|-figure|-budget)\b)", text, flags=re.M)
+    pages = {
+        paper: [table for table in tables if table.startswith(f"## {paper}")] for paper in PAPERS
+    }
+    assert sum(map(len, pages.values())) == len(tables)
+    for paper, found in pages.items():
+        _write(folder / f"{paper}.md", f"# {PAPERS[paper]}\n\n" + "".join(found))
+    links = [
+        f"- [{PAPERS[paper]}](published/{paper}.md): "
+        + ", ".join(f"`{table[3:].split(':')[0].strip()}`" for table in found)
+        for paper, found in pages.items()
+    ]
+    first, rest = overview.split("\n\n", 1)
+    names = "\n".join(f"published/{paper}" for paper in PAPERS)
+    tree = f"```{{toctree}}\n:hidden:\n\n{names}\n```\n"
+    app.overview = f"{first}\n\n" + "\n".join(links) + f"\n\n{rest}\n{tree}"
+
+
+def write_notebook(app, docname, text):
+    """Write a page with code as a notebook too; return the page with a link to it."""
+    name = f"{docname.replace('/', '-')}.ipynb"
+    pieces = CODE.split(re.sub(r"\]\((?!https?:)[^)#]*?(\w[\w-]*)\.md[^)]*\)", r"](\1.html)", text))
+    cells = [
+        (nbformat.v4.new_code_cell if number % 2 else nbformat.v4.new_markdown_cell)(piece.strip())
+        for number, piece in enumerate(pieces)
+        if piece.strip()
+    ]
+    for number, cell in enumerate(cells):  # else a random one, which changes with every build
+        cell["id"] = f"cell-{number}"
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    folder = Path(app.srcdir) / "notebooks"
+    folder.mkdir(exist_ok=True)
+    _write(folder / name, nbformat.writes(notebook) + "\n")
+    link = f"{{download}}`Download this page as a notebook </notebooks/{name}>`"
+    title = re.search(r"^# .*\n", text, re.MULTILINE)
+    return f"{text[: title.end()]}\n{link}\n{text[title.end() :]}"
+
+
+def hide_compilation(app, doctree):
+    """Drop the note that kernels are compiled from the outputs of a page."""
+    for block in doctree.findall(nodes.literal_block):
+        if block.children and NOT_SHOWN.search(block.astext()):
+            block.children[:] = [nodes.Text(NOT_SHOWN.sub("", block.astext()))]
+
+
+def write_llms(app, error):
+    """Write llms.txt, an overview of the pages for language models: title, address, first words."""
+    if error is not None or app.builder.format != "html":
+        return
+    env = app.env
+    lines = ["# tauflow", "", f"> {_first_words(env, 'index', 400)}", "", "## Pages", ""]
+    for name in sorted(env.found_docs):
+        if not name.startswith(("api/generated/", "published/", "gallery/", "index")):
+            title, words = env.titles[name].astext(), _first_words(env, name, 160)
+            lines.append(f"- [{title}]({name}.html): {words}")
+    lines += ["", "## Reference", ""]
+    for name in sorted(n for n in env.found_docs if n.startswith("api/generated/")):
+        lines.append(f"- [{name.removeprefix('api/generated/')}]({name}.html)")
+    _write(Path(app.outdir) / "llms.txt", "\n".join(lines) + "\n")
+
+
+def _first_words(env, name, length):
+    """Return the beginning of a page's first paragraph of text."""
+    for paragraph in env.get_doctree(name).findall(nodes.paragraph):
+        text = " ".join(paragraph.astext().split())
+        if text and not text.startswith("Download this page"):
+            return text if len(text) <= length else text[:length].rsplit(" ", 1)[0] + " ..."
+    return ""
+
+
+def _write(path, text):
+    """Write a file if it has changed, so that only then its page is built again."""
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
