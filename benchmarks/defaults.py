@@ -195,8 +195,8 @@ def _grouped(table: pandas.DataFrame, id: str, time: str, features: Sequence[str
     return groups, X, [rows[time].to_numpy(np.float64) for rows in groups]
 
 
-def physionet(data: Path, models: Sequence[str]) -> tuple[str, dict[str, list[Scores]]]:
-    """Death in hospital, of the first 1,000 stays of PhysioNet 2012, set A, by their number."""
+def load_physionet(data: Path) -> Sequences:
+    """Return the first 1,000 stays of PhysioNet 2012, set A, by number, and who died there."""
     frames = []
     with tarfile.open(data / "physionet2012/set-a.tar.xz") as archive:
         for member in archive:
@@ -224,7 +224,12 @@ def physionet(data: Path, models: Sequence[str]) -> tuple[str, dict[str, list[Sc
     y = outcomes["In-hospital_death"].loc[np.unique(table["stay"])].to_numpy()
     folds = list(StratifiedKFold(5, shuffle=True, random_state=0).split(y, y))
     title = f"PhysioNet 2012: death in hospital, {len(y)} stays, {y.sum()} died, five folds"
-    return _compared(Sequences(title, X, t, y, folds, _of_two, {"base rate": _base_rate}), models)
+    return Sequences(title, X, t, y, folds, _of_two, {"base rate": _base_rate})
+
+
+def physionet(data: Path, models: Sequence[str]) -> tuple[str, dict[str, list[Scores]]]:
+    """Death in hospital, with PhysioNet 2012."""
+    return _compared(load_physionet(data), models)
 
 
 def characters(data: Path, models: Sequence[str]) -> tuple[str, dict[str, list[Scores]]]:
