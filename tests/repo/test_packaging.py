@@ -4,6 +4,7 @@ import ast
 import re
 from importlib.metadata import packages_distributions
 
+import licences
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -54,6 +55,8 @@ def test_the_version_has_one_home():
     assert f"tauflow=={PROJECT['version']}" in papers["project"]["dependencies"]
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[{re.escape(PROJECT['version'])}\]", changes, re.MULTILINE)
+    for name, line in {"CITATION.cff": "version: {}", "codemeta.json": '"version": "{}"'}.items():
+        assert line.format(PROJECT["version"]) in (ROOT / name).read_text(encoding="utf-8")
 
 
 def test_types_tables_and_templates_go_into_the_wheel():
@@ -109,3 +112,22 @@ def test_an_extra_brings_what_its_error_promises():
     for module, extra in asked:
         names = {canonicalize_name(name) for name in providers.get(module, [module])}
         assert names & brought[extra], f"extra {extra!r} does not bring {module}"
+
+
+def test_the_page_on_licences_lists_what_users_install():
+    rows = re.findall(r"^\| ([\w-]+) \| .* \| (.*) \|$", licences.PAGE.read_text("utf-8"), re.M)
+    assert {name for name, _ in rows[2:]} == set(licences.required())
+    assert all(re.search("Apache|BSD|MIT|PSF|Python", licence) for _, licence in rows[2:])
+
+
+def test_the_conda_recipe_has_the_version_and_dependencies_of_the_package():
+    recipe = (ROOT / "packaging" / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    assert f'version: "{PROJECT["version"]}"' in recipe
+    run = re.search(r"^  run:\n(.*?)\n\n", recipe, re.M | re.S)[1]
+    listed = dict(re.findall(r"- ([\w-]+) >=([\d.]+)", run))
+    renamed = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+    wanted = {
+        renamed.get(r.name, r.name): str(r.specifier).removeprefix(">=")
+        for r in map(Requirement, PROJECT["dependencies"])
+    }
+    assert listed == wanted
