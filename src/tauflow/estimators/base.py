@@ -13,28 +13,24 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from tauflow._internal.checks import check_one_of
 from tauflow.batch import SequenceBatch
+from tauflow.data.scaler import StandardScaler
 from tauflow.data.table.from_frame import table_from_frame
+from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError, DataError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
-from tauflow.training import Recipe, TrainingResult, train
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
 
 from .collection import SequenceCollection, read_collection
-from .files import read_estimator, write_estimator
+from .files import read_estimator, upgrade_state, write_estimator
 from .input_kwargs import with_input_kwargs
 from .members import fit_members
-from .network import (
-    RECIPE_PARAMETERS,
-    build_network,
-    build_recipe,
-    resolve_options,
-    select_device,
-)
+from .network import build_network, resolve_options, select_device
 from .parameters import EstimatorParameters
-from .preparation import DTYPES, Preparation
+from .preparation import DTYPES, fit_schema, list_columns, make_batch, warn_ignored_values
 from .ragged import Floats, RaggedSequences
 from .reading import is_table, read_rows
 from .state import check_option_types, check_params_match, copy_option, restore_on_failure
@@ -56,8 +52,20 @@ if TYPE_CHECKING:
 _PREDICT_BATCH_SIZE = 512  # sequences of a forward pass that predicts
 
 
+class _Learned:
+    """Types of what ``fit`` learns, which are no parameters.
+
+    Args:
+        schema_: how X is read, scaled and imputed.
+        _built: parameters that the network was built with.
+    """
+
+    schema_: Schema
+    _built: dict[str, Any]
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class AbstractSequenceEstimator(EstimatorParameters):
+class AbstractSequenceEstimator(EstimatorParameters, _Learned):
     """Base of the estimators: reading data, training and running the network."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -95,7 +103,8 @@ class AbstractSequenceEstimator(EstimatorParameters):
             X: (B, I), one step per sequence; (B, T, I); a list of (T_i, I), arrays or data frames;
                 a data frame with one row per sample, with ``id``; or a
                 :class:`SequenceCollection` of any of these. Data frames are of pandas,
-                Polars or Arrow, and their columns are told by their names. NaN is a missing value.
+                Polars or Arrow, and their columns are told by their names; text is a category, with
+                an input for each. NaN is a missing value.
             y: one target per sequence; of a data frame also one per row, all alike in a sequence,
                 or the name of their column. One per id is a Series of pandas whose index holds the
                 ids, in any order, or else in the order in which ids first occur.
@@ -299,34 +308,6 @@ class AbstractSequenceEstimator(EstimatorParameters):
         self.result_ = fit_members(self, learned, held, again, seed, goes_on=goes_on)
         self._calibrate(held)
 
-    def _train(
-        self,
-        training: WeightedSequences,
-        validation: WeightedSequences | None,
-        task: LearningTask,
-        seed: int,
-        refit_recipe: Any = None,
-    ) -> tuple[TrainingResult, Recipe]:
-        """Train, by the recipe of the parameters or once more by another one, which is returned."""
-        valid = None if validation is None else self._make_batch(*validation)
-        own = {name: getattr(self, name) for name in RECIPE_PARAMETERS}
-        recipe = refit_recipe or build_recipe(
-            self.recipe, own, task, has_validation=valid is not None
-        )
-        result = train(
-            self.module_,
-            train=self._make_batch(*training),
-            valid=valid,
-            loss=task.loss,
-            metric=task.metric,
-            recipe=recipe,
-            seed=seed,
-            device=select_device(self.device),
-            progress=bool(self.verbose),
-            callbacks=() if refit_recipe else self.callbacks or (),
-        )
-        return result, recipe
-
     def _split_validation(
         self, sequences: WeightedSequences, share: float | str, random: np.random.RandomState
     ) -> tuple[WeightedSequences, WeightedSequences | None]:
@@ -344,29 +325,29 @@ class AbstractSequenceEstimator(EstimatorParameters):
         seed: int,
     ) -> None:
         """Learn the scaling, and draw a network."""
+        check_one_of(DTYPES, dtype=self.dtype)
         entry = get_model_info(self.model)
         counts = np.ones(len(rows)) if weight is None else weight
-        self.preparation_ = Preparation.fit(
+        self.schema_ = fit_schema(
+            self.schema_,
             rows,
             counts,
             impute=self.impute,
             observes="observed" in entry.inputs,
             fills_gaps=self._fills_gaps,
             time_unit=self.time_unit,
-            dtype=self.dtype,
         )
         self._fit_target_scaler(targets, counts)
         # A copy, as a mapping of the caller's own may be changed afterwards.
         self._built = {name: copy_option(getattr(self, name)) for name in self._network_params}
-        preparation = self.preparation_
         options = resolve_options(
             self.model, self._built["options"], is_causal=not self._fills_gaps
         )
         spec = ModelSpec(self.model, self.hidden_size, spread=self._spread, options=options)
         module = build_network(
-            set_horizon(spec, lambda: preparation.batch(rows)),
+            set_horizon(spec, lambda: self._to_batch(rows)),
             task,
-            input_size=self.preparation_.input_size,
+            input_size=len(self.schema_.inputs),
             backend=self.backend,
             seed=seed,
         )
@@ -384,7 +365,19 @@ class AbstractSequenceEstimator(EstimatorParameters):
     def _make_batch(
         self, rows: RaggedSequences, targets: NDArray[Any], weight: Floats | None = None
     ) -> Any:
-        return self.preparation_.batch(rows, self._scale_targets(targets), weight)
+        return self._to_batch(rows, self._scale_targets(targets), weight)
+
+    def _to_batch(
+        self, rows: RaggedSequences, y: NDArray[Any] | None = None, weight: Floats | None = None
+    ) -> SequenceBatch:
+        """Return a batch of sequences, by default with zeros as targets, to predict."""
+        return make_batch(self.schema_, rows, y, weight, DTYPES[self._built["dtype"]])
+
+    @property
+    def _feature_scaler(self) -> StandardScaler:
+        """Means and scales of the columns of rows."""
+        scaler, count = self.schema_.input_scaler, len(list_columns(self.schema_))
+        return StandardScaler(scaler.mean[:count], scaler.scale[:count])
 
     # Predicting.
 
@@ -402,15 +395,19 @@ class AbstractSequenceEstimator(EstimatorParameters):
     ) -> NDArray[Any]:
         """Return what a function makes of the network and batches, one entry per answer."""
         device = select_device(self.device)
-        self.preparation_.warn_ignored_values(rows)
+        warn_ignored_values(self.schema_, rows)
         self.module_.to(device)
         found = []
         with evaluation_mode(self.module_), torch.no_grad():
             for piece in rows.iter_batches(_PREDICT_BATCH_SIZE):
-                batch = self.preparation_.batch(piece).to(device)
+                batch = self._to_batch(piece).to(device)
                 outputs = run(self.module_, batch).cpu().numpy()
                 found.append(outputs[piece.valid] if self._is_per_step else outputs)
         return np.concatenate(found)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over a state; that of an earlier version has no schema."""
+        super().__setstate__(upgrade_state(state))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled, with the network where every machine can read it."""

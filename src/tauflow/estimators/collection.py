@@ -10,11 +10,14 @@ from sklearn.utils.validation import validate_data
 
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
+from tauflow.data.table.inputs import CATEGORY_NAME_FORMAT
+from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError, DataError
 
 from .input_kwargs import with_input_kwargs
+from .preparation import list_columns
 from .ragged import RaggedSequences
-from .reading import get_fitted_columns, get_fitted_names, read_rows, store_feature_names
+from .reading import get_fitted_names, name_features, read_rows, store_feature_names
 from .targets import align_to_sequences
 
 if TYPE_CHECKING:
@@ -41,9 +44,9 @@ class SequenceCollection:
     def __init__(self, X: Any, *, layout: str = "BTI", **kwargs: "Unpack[InputKwargs]") -> None:
         reader = BaseEstimator()
         rows = read_rows(reader, X, layout=layout, is_series_2d=False, reset=True, **kwargs)
-        names = getattr(reader, "feature_names_in_", None)
+        names = rows.names or getattr(reader, "feature_names_in_", None)
         self._rows = replace(rows, names=None if names is None else tuple(names))
-        self._columns = get_fitted_columns(reader)
+        self._schema = reader.schema_
 
     @property
     def ids(self) -> NDArray[Any] | None:
@@ -62,7 +65,7 @@ class SequenceCollection:
         """Return some of the sequences, given by numbers, booleans or a slice."""
         which = np.atleast_1d(np.arange(len(self))[places])
         part = object.__new__(SequenceCollection)
-        part._rows, part._columns = self._rows.select(which), self._columns
+        part._rows, part._schema = self._rows.select(which), self._schema
         return part
 
     def __array__(self, *args: Any, **options: Any) -> Any:
@@ -117,12 +120,34 @@ def read_collection(
     rows = replace(X._rows, source=None)
     if rows.names is None:
         validate_data(estimator, rows.values, reset=reset, ensure_all_finite="allow-nan")
-    elif (fitted := get_fitted_names(estimator, reset=reset)) is None:
-        store_feature_names(estimator, rows.names)
+    elif get_fitted_names(estimator, reset=reset) is None:
+        store_feature_names(estimator, X._schema.features or ())
     else:
-        places = [rows.names.index(check_one_of(rows.names, feature=name)) for name in fitted]
-        rows = replace(rows, values=rows.values[:, places], names=tuple(fitted))
+        rows = _select_columns(rows, X._schema, estimator.schema_)
     if reset:
         estimator._one_step = False
-        estimator._columns = X._columns
+        estimator.schema_ = name_features(estimator, X._schema)
     return rows
+
+
+def _select_columns(rows: RaggedSequences, own: Schema, fitted: Schema) -> RaggedSequences:
+    """Return rows with the columns of a fitted schema; categories that they lack are 0 in all.
+
+    Raises:
+        DataError: a row holds a category that the schema does not know.
+        UnknownNameError: a feature is not there.
+    """
+    assert rows.names is not None
+    names, columns = list_columns(fitted), dict(zip(rows.names, rows.values.T, strict=True))
+    for feature in fitted.features or ():
+        check_one_of(own.features or (), feature=feature)
+        texts = dict(own.categories).get(feature, ())
+        for text in set(texts) - set(dict(fitted.categories).get(feature, ())):
+            if columns[CATEGORY_NAME_FORMAT.format(feature, text)].any():
+                raise DataError(
+                    f"column {feature!r} holds {text!r}, a category that the table of the training "
+                    "had not. Correct it, or leave the cell empty."
+                )
+    lacking = np.zeros(len(rows.values))
+    values = np.stack([columns.get(name, lacking) for name in names], axis=1)
+    return replace(rows, values=values, names=tuple(names))

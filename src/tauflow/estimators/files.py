@@ -16,6 +16,7 @@ from tauflow._internal.init_args import to_python_number
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.data.scaler import StandardScaler
+from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError, ModelFileError, TauflowError
 from tauflow.evaluation.conformal import Conformal
 from tauflow.export.files import build_module, collect_tensors, get_file_config
@@ -29,12 +30,11 @@ VERSION = 1
 _ADVICE = "Copy it again from its source, or fit and save the estimator again."
 _CLASSES: dict[str, type[Any]] = {
     "Conformal": Conformal,
-    "Preparation": Preparation,
+    "Preparation": Preparation,  # of files of earlier versions
     "Recipe": Recipe,
     "Standard": StandardScaler,
 }
 _CLASS_NAMES = {kind: name for name, kind in _CLASSES.items()}
-_SAVED_FIELDS = {"is_constant": "held"}  # names in files that are other ones in the classes
 _UNSAVED_PARAMETERS = ("callbacks", "random_state")  # of a training to come, and no plain values
 K = TypeVar("K")
 
@@ -86,16 +86,31 @@ def read_estimator(kind: type[K], path: str | Path) -> K:
         )
     try:
         estimator = kind(**{k: _from_json_value(value) for k, value in facts["parameters"].items()})
-        for name, value in facts["learned"].items():
+        for name in facts["learned"]:
             if hasattr(kind, name):
                 raise ValueError(f"{name} is not learned")
-            setattr(estimator, name, _from_json_value(value))
+        learned = {name: _from_json_value(value) for name, value in facts["learned"].items()}
+        vars(estimator).update(upgrade_state(learned))
         model = facts["model"]
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         why = error if isinstance(error, TauflowError) else repr(error)
         raise ModelFileError(f"{path} is damaged ({why}). {_ADVICE}") from error
     estimator.module_ = build_module(path, tensors, model).eval()  # type: ignore[attr-defined]
     return estimator
+
+
+def upgrade_state(state: dict[str, Any]) -> dict[str, Any]:
+    """Return what an estimator has learned, with a schema for what earlier versions kept."""
+    if "preparation_" not in state:
+        return state
+    kept = {k: v for k, v in state.items() if k not in ("preparation_", "_columns")}
+    columns, old = state.get("_columns", {}), state["preparation_"]
+    if isinstance(columns, tuple):  # before others than id and time were known
+        columns = dict(zip(("id", "time"), columns, strict=False))
+    said = {name: value for name, value in columns.items() if value is not None}
+    names = state.get("feature_names_in_", range(len(old.features.mean)))
+    schema = Schema(**{"variables": (), **said}, features=tuple(map(str, names)))
+    return {**kept, "schema_": old.complete(schema)}
 
 
 def _to_json_value(name: str, value: Any) -> Any:
@@ -115,11 +130,10 @@ def _to_json_value(name: str, value: Any) -> Any:
                 [_to_json_value(name, k), _to_json_value(name, v)] for k, v in value.items()
             ]
         }
+    if isinstance(value, Schema):
+        return {"Schema": _to_json_value(name, value.to_dict())}
     if type(value) in _CLASS_NAMES:
-        own = {
-            _SAVED_FIELDS.get(field.name, field.name): getattr(value, field.name)
-            for field in fields(value)
-        }
+        own = {field.name: getattr(value, field.name) for field in fields(value)}
         return {_CLASS_NAMES[type(value)]: _to_json_value(name, own)}
     raise ArgumentError(
         f"{name} holds {value!r} ({type(value).__name__}), which no file of an estimator can. Keep "
@@ -141,7 +155,10 @@ def _from_json_value(value: Any) -> Any:
         return tuple(_from_json_value(content))
     if kind == "mapping":
         return {_from_json_value(k): _from_json_value(v) for k, v in content}
-    known, given = _CLASSES[kind], _from_json_value(content)
+    given = _from_json_value(content)
+    if kind == "Schema":
+        return Schema.from_dict(given)
+    known = _CLASSES[kind]
     if wrong := find_type_mismatch(known.__init__, given):
         raise TypeError(wrong)
     return known(**given)

@@ -25,8 +25,8 @@ from .base import AbstractSequenceEstimator
 from .forecast_targets import compute_lead_times, compute_typical_dt, take_future_samples
 from .input_kwargs import with_input_kwargs
 from .intervals import AbstractIntervalEstimator, as_answer
+from .preparation import has_lead_times, list_number_columns
 from .ragged import Floats, Indices, RaggedSequences
-from .reading import get_fitted_columns
 from .targets import (
     AUTO,
     LearningTask,
@@ -124,7 +124,7 @@ class SequenceForecaster(AbstractIntervalEstimator):
         """
         check_is_fitted(self)
         rows = self._read_rows(X, kwargs, reset=False)
-        if lead_time is not None and not self.preparation_.ahead:
+        if lead_time is not None and not self._has_lead_times:
             raise ArgumentError(
                 "the gaps of the training data were all the same, so that a forecast is for the "
                 "next samples. Leave lead_time out."
@@ -222,25 +222,21 @@ class SequenceForecaster(AbstractIntervalEstimator):
         return not bool(np.isnan(after).all())
 
     def _resolve_target_features(self) -> Indices:
-        names = getattr(self, "feature_names_in_", np.empty(0, object)).tolist()
-        if self.targets is None:
-            static = [names.index(one) for one in get_fitted_columns(self).get("static", ())]
-            return np.delete(np.arange(self.n_features_in_), static)
+        """Return which columns of rows are forecast; categories are none that can be."""
+        names, numbers = list(self.schema_.features or ()), list_number_columns(self.schema_)
         given: Any = self.targets
+        if given is None:
+            given = [name for name in numbers if name not in (self.schema_.static or ())]
         given = [given] if isinstance(given, str | int) else list(given)
         if any(isinstance(one, bool | np.bool_) for one in given):
             given = self._mask_to_indices(given)
-        found = []
-        for one in given:
-            if isinstance(one, str):
-                found.append(names.index(check_one_of(names, targets=one)))
-            elif 0 <= one < self.n_features_in_:
-                found.append(int(one))
-            else:
-                raise ArgumentError(
-                    f"targets holds {one}, and X has the features 0 to {self.n_features_in_ - 1}."
-                )
-        return np.array(found, np.int64)
+        wrong = next((n for n in given if not (isinstance(n, str) or 0 <= n < len(names))), None)
+        if wrong is not None:
+            raise ArgumentError(
+                f"targets holds {wrong}, and X has the features 0 to {len(names) - 1}."
+            )
+        chosen = [one if isinstance(one, str) else names[one] for one in given]
+        return np.array([numbers.index(check_one_of(numbers, targets=n)) for n in chosen], np.int64)
 
     def _mask_to_indices(self, mask: list[Any]) -> list[int]:
         """Return the features that a mask marks."""
@@ -331,9 +327,14 @@ class SequenceForecaster(AbstractIntervalEstimator):
         some = np.flatnonzero(np.bincount(rows.sequence_index, ~np.isnan(y).all(axis=1)) > 0)
         y = y[np.isin(rows.sequence_index, some)]
         rows, weight = rows.select(some), None if weight is None else weight[some]
-        batch: SequenceBatch = self.preparation_.batch(rows, weight=weight)
+        batch = self._to_batch(rows, weight=weight)
         filled = torch.from_numpy(rows.pad(np.nan_to_num(y))).to(batch.x.dtype)
         return replace(batch, y=filled, y_mask=torch.from_numpy(rows.pad(~np.isnan(y))))
+
+    @property
+    def _has_lead_times(self) -> bool:
+        """Whether the network is told how far ahead each sample to forecast is."""
+        return has_lead_times(self.schema_)
 
     @property
     def _fitted_horizon(self) -> int:
@@ -344,7 +345,7 @@ class SequenceForecaster(AbstractIntervalEstimator):
     @property
     def _target_scaler(self) -> StandardScaler:
         """That of the features to forecast."""
-        features, chosen = self.preparation_.features, self.target_features_
+        features, chosen = self._feature_scaler, self.target_features_
         return StandardScaler(features.mean[chosen], features.scale[chosen]).replace_zero_scale()
 
     def _decode_outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
@@ -367,7 +368,7 @@ class SequenceForecaster(AbstractIntervalEstimator):
         if lead_time is None:
             lead_time = self._typical * np.arange(1, horizon + 1)
         lead_time = _check_lead_time(lead_time)
-        if lead_time.dtype.kind == "m" and not self.preparation_.dated:
+        if lead_time.dtype.kind == "m" and not self.schema_.dated:
             raise TimeError(
                 "ahead holds durations, and the times that the network learned from were numbers, "
                 "in a unit that nobody said. Give numbers in that unit."

@@ -21,8 +21,9 @@ from .base import AbstractSequenceEstimator
 from .collection import SequenceCollection
 from .gaps import HIDDEN, carry_forward, hide_values, interpolate
 from .input_kwargs import with_input_kwargs
+from .preparation import list_columns, list_number_columns
 from .ragged import Floats, RaggedSequences
-from .reading import get_fitted_columns, is_table
+from .reading import is_table
 from .targets import LearningTask
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
             {given}
         """
         rows, hidden = self._read_hidden(X, kwargs)
-        visible, mean = _without(rows, hidden), self.preparation_.features.mean
+        visible, mean = _without(rows, hidden), self._feature_scaler.mean
         last = carry_forward(visible)
         found = {
             "imputer": np.full(rows.values.shape, np.nan),
@@ -218,18 +219,18 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
 
     @property
     def _target_features(self) -> NDArray[np.int64]:
-        """Features that are filled: all that are not static, and have values in training."""
-        names = getattr(self, "feature_names_in_", np.empty(0, object)).tolist()
-        static = [names.index(one) for one in get_fitted_columns(self).get("static", ())]
-        empty = np.flatnonzero(self.preparation_.features.is_empty)
-        chosen: NDArray[np.int64] = np.setdiff1d(np.arange(self.n_features_in_), [*static, *empty])
+        """Columns of rows that are filled: numbers, not static, that have values in training."""
+        numbers, static = list_number_columns(self.schema_), self.schema_.static or ()
+        fixed = [place for place, name in enumerate(numbers) if name in static]
+        empty = np.flatnonzero(self._feature_scaler.is_empty)
+        chosen: NDArray[np.int64] = np.setdiff1d(np.arange(len(numbers)), [*fixed, *empty])
         return chosen
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         return y
 
     def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
-        return LearningTask("regress", self.n_features_in_, "mse", "mse", per_step=True)
+        return LearningTask("regress", len(list_columns(self.schema_)), "mse", "mse", per_step=True)
 
     def _make_batch(
         self, rows: RaggedSequences, targets: NDArray[Any], weight: Floats | None = None
@@ -250,9 +251,9 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         hidden = hidden[np.isin(rows.sequence_index, some)]
         rows = rows.select(some)
         visible = _without(rows, hidden)
-        scaler = self.preparation_.features
+        scaler = self._feature_scaler
         missed = (rows.values - self._interpolate(visible)) / scaler.divisor
-        batch: SequenceBatch = self.preparation_.batch(visible)
+        batch = self._to_batch(visible)
         y = torch.from_numpy(rows.pad(np.where(hidden, missed, 0.0))).to(batch.x.dtype)
         return replace(batch, y=y, y_mask=torch.from_numpy(rows.pad(hidden)))
 
@@ -261,11 +262,11 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
     def _interpolate(self, rows: RaggedSequences) -> Floats:
         """Return linear interpolation, (R, I), or the mean of the training part."""
         found = interpolate(rows)
-        return np.where(np.isnan(found), self.preparation_.features.mean, found)
+        return np.where(np.isnan(found), self._feature_scaler.mean, found)
 
     def _estimate(self, rows: RaggedSequences) -> Floats:
         """Return estimates of the features that are filled, (R, F)."""
-        chosen, scaler = self._target_features, self.preparation_.features
+        chosen, scaler = self._target_features, self._feature_scaler
         base = self._interpolate(rows)[:, chosen]
         estimates: Floats = base + self._run_network(rows)[:, chosen] * scaler.scale[chosen]
         return estimates

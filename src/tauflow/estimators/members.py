@@ -7,11 +7,11 @@ from torch import nn
 
 from tauflow._internal.checks import check_at_least
 from tauflow.models.ensemble import Ensemble, list_members
-from tauflow.training import TrainingResult
+from tauflow.training import Recipe, TrainingResult, train
 
-from .network import build_refit_recipe
+from .network import RECIPE_PARAMETERS, build_recipe, build_refit_recipe, select_device
 from .state import copy_network
-from .targets import WeightedSequences
+from .targets import LearningTask, WeightedSequences
 
 
 def fit_members(
@@ -64,13 +64,41 @@ def _fit_member(
         estimator._initialise(*learned, task, seed)
     else:
         estimator.module_ = copy_network(start)
-    result: TrainingResult
-    result, recipe = estimator._train(learned, held, task, seed)
+    result, recipe = _train(estimator, learned, held, task, seed)
     again = None if whole is None else build_refit_recipe(recipe, result.best_epoch)
     if whole is not None and again is not None:
         with warnings.catch_warnings():  # which have been given
             warnings.simplefilter("ignore", UserWarning)
             task = estimator._make_task(whole.targets, whole.weight)
             estimator._initialise(*whole, task, seed)
-            estimator._train(whole, None, task, seed, again)
+            _train(estimator, whole, None, task, seed, again)
     return result
+
+
+def _train(
+    estimator: Any,
+    training: WeightedSequences,
+    validation: WeightedSequences | None,
+    task: LearningTask,
+    seed: int,
+    refit_recipe: Recipe | None = None,
+) -> tuple[TrainingResult, Recipe]:
+    """Train, by the recipe of the parameters or once more by another one, which is returned."""
+    valid = None if validation is None else estimator._make_batch(*validation)
+    own = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
+    recipe = refit_recipe or build_recipe(
+        estimator.recipe, own, task, has_validation=valid is not None
+    )
+    result = train(
+        estimator.module_,
+        train=estimator._make_batch(*training),
+        valid=valid,
+        loss=task.loss,
+        metric=task.metric,
+        recipe=recipe,
+        seed=seed,
+        device=select_device(estimator.device),
+        progress=bool(estimator.verbose),
+        callbacks=() if refit_recipe else estimator.callbacks or (),
+    )
+    return result, recipe

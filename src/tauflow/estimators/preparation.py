@@ -1,4 +1,4 @@
-"""What an estimator learns of its inputs before any network sees them."""
+"""Schemas that are fitted to rows of sequences, and batches of rows by them."""
 
 import warnings
 from dataclasses import dataclass, replace
@@ -12,168 +12,181 @@ from tauflow._internal.checks import check_one_of, check_positive
 from tauflow.batch import SequenceBatch
 from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
 from tauflow.data.scaler import StandardScaler
+from tauflow.data.table.inputs import CATEGORY_NAME_FORMAT
+from tauflow.data.table.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
+from tauflow.data.table.schema import Schema
 from tauflow.data.table.sequences import format_names
+from tauflow.data.table.transform import list_indicator_features
 from tauflow.errors import ArgumentError, TimeError
 
 from .gaps import interpolate
-from .ragged import Floats, Indices, RaggedSequences
+from .ragged import Floats, RaggedSequences
 
 _LINEAR = "linear"
+"""What stands for a missing value of an imputer: interpolation, of who has no value the mean."""
+_NO_TIMES = "row"
+"""The unit of sequences without times."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-@dataclass(frozen=True)
-class Preparation:
-    """From rows to a batch, by what the training part was like.
+def fit_schema(
+    schema: Schema,
+    rows: RaggedSequences,
+    weight: Floats,
+    *,
+    impute: str,
+    observes: bool,
+    fills_gaps: bool = False,
+    time_unit: float | str,
+) -> Schema:
+    """Return the schema with what is learned of a training part.
 
     Args:
-        features: their standard. One that was never measured counts as missing ever after, and one
-            that was constant is 0, as nothing was learned of other values.
-        impute: what stands for a missing value: ``"mean"`` or ``"last"``, of the same sequence; or
-            ``"linear"``, from those before and after it.
+        schema: by which the rows were read.
+        rows: the training part.
+        weight: of each sequence, (N,).
+        impute: what stands for a missing value, of :data:`IMPUTE_STRATEGIES`.
         observes: whether the model is told what is missing by a mask of its own.
-        flagged: features with a further input that says whether they were measured, (F,).
-        unit: the gap that is 1 for the model; ``None`` of sequences without times.
-        dated: whether times were dates.
-        dtype: of the model, by its name.
-        ahead: how many inputs more say when the rows are that are to be forecast.
+        fills_gaps: whether any feature may have a gap, which is then interpolated.
+        time_unit: ``"auto"``: the median gap within sequences is 1; or the gap that is.
+
+    Warns:
+        UserWarning: a feature was never measured: later values of it are ignored.
     """
-
-    features: StandardScaler
-    impute: str
-    observes: bool
-    flagged: Indices
-    unit: float | None
-    dated: bool
-    dtype: str
-    ahead: int
-
-    @classmethod
-    def fit(
-        cls,
-        rows: RaggedSequences,
-        weight: Floats,
-        *,
-        impute: str,
-        observes: bool,
-        fills_gaps: bool = False,
-        time_unit: float | str,
-        dtype: str,
-    ) -> "Preparation":
-        """Learn it.
-
-        Args:
-            rows: the training part.
-            weight: of each sequence, (N,).
-            impute: see above.
-            observes: see above.
-            fills_gaps: whether any feature may have a gap, which is then interpolated.
-            time_unit: ``"auto"``: the median gap within sequences is 1; or the gap that is.
-            dtype: of the model.
-
-        Warns:
-            UserWarning: a feature was never measured: later values of it are ignored.
-        """
-        check_one_of(IMPUTE_STRATEGIES, impute=impute)
-        impute = _LINEAR if fills_gaps else impute
-        missing = np.isnan(rows.values)
-        standard = StandardScaler.fit(rows.values.T, np.repeat(weight, rows.lengths))
-        if standard.is_empty.any():
-            warnings.warn(
-                "features without a value in the training part, of which nothing is learned: "
-                f"{_format_features(rows, standard.is_empty)}. Values of them are ignored.",
-                UserWarning,
-                stacklevel=4,
-            )
-        # What is never there is no news either.
-        told = (missing.any(axis=0) | fills_gaps) & ~standard.is_empty & (not observes)
-        return cls(
-            standard,
-            impute,
-            observes,
-            np.flatnonzero(told),
-            None if rows.dt is None else _resolve_time_unit(rows, weight, time_unit),
-            rows.dated,
-            check_one_of(DTYPES, dtype=dtype),
-            0 if rows.lead_times is None else rows.lead_times.shape[1],
+    check_one_of(IMPUTE_STRATEGIES, impute=impute)
+    missing = np.isnan(rows.values)
+    found = StandardScaler.fit(rows.values.T, np.repeat(weight, rows.lengths))
+    if found.is_empty.any():
+        warnings.warn(
+            "features without a value in the training part, of which nothing is learned: "
+            f"{_format_features(schema, found.is_empty)}. Values of them are ignored.",
+            UserWarning,
+            stacklevel=4,
         )
+    # What is never there is no news either.
+    told = (missing.any(axis=0) | fills_gaps) & ~found.is_empty & (not observes)
+    mean, scale = found.mean.copy(), found.scale.copy()
+    texts = slice(len(list_number_columns(schema)), None)  # 1 and 0 stay, unless all are the same
+    mean[texts] = np.where(found.is_constant[texts], found.mean[texts], 0.0)
+    scale[texts] = np.where(found.is_constant[texts], 0.0, 1.0)
+    return Preparation(
+        features=StandardScaler(mean, scale),
+        impute=_LINEAR if fills_gaps else impute,
+        observes=observes,
+        flagged=np.flatnonzero(told),
+        unit=None if rows.dt is None else _resolve_time_unit(rows, weight, time_unit),
+        dated=rows.dated,
+        ahead=0 if rows.lead_times is None else rows.lead_times.shape[1],
+    ).complete(schema)
 
-    @property
-    def input_size(self) -> int:
-        """Inputs of the model."""
-        return len(self.features.mean) + len(self.flagged) + self.ahead
 
-    def batch(
-        self, rows: RaggedSequences, y: NDArray[Any] | None = None, weight: Floats | None = None
-    ) -> SequenceBatch:
-        """Return a batch.
+def make_batch(
+    schema: Schema,
+    rows: RaggedSequences,
+    y: NDArray[Any] | None,
+    weight: Floats | None,
+    dtype: torch.dtype,
+) -> SequenceBatch:
+    """Return a batch.
 
-        Args:
-            rows: the sequences.
-            y: targets, as training takes them; by default zeros, to predict.
-            weight: of each sequence.
-        """
-        if (rows.dt is None) != (self.unit is None):
-            had, has = ("no times", "times") if self.unit is None else ("times", "none")
-            raise ArgumentError(
-                f"the estimator was fitted to sequences with {had}, and these have {has}. Give dt "
-                "or t (time of a table) each time, or never."
-            )
-        if rows.dated is not self.dated:
-            had, has = ("dates", "numbers") if self.dated else ("numbers", "dates")
-            raise TimeError(
-                f"the estimator was fitted to times that are {had}, and these are {has}, perhaps "
-                f"in another unit. Give {had}: dates count in seconds."
-            )
-        there = ~(np.isnan(rows.values) | self.features.is_empty)
-        scaled = np.where(there, self.features.transform(rows.values), 0.0)
-        if self.impute == _LINEAR and not self.observes:
-            scaled = np.where(there, scaled, self.features.transform(interpolate(rows)))
-            scaled = np.nan_to_num(scaled)  # of who has no value, the mean
-        gaps = None if rows.dt is None or self.unit is None else rows.dt / self.unit
-        even = bool((rows.lengths == rows.lengths[0]).all())
-        batch = SequenceBatch(
-            self._to_tensor(rows.pad(scaled)),
-            torch.zeros(len(rows)) if y is None else self._to_tensor(y),
-            dt=None if gaps is None else self._to_tensor(rows.pad(gaps)),
-            mask=None if even else torch.from_numpy(rows.valid),
-            observed=None if there.all() else torch.from_numpy(rows.pad(there)),
-            weight=None if weight is None else self._to_tensor(weight),
-        )
-        if not self.observes:
-            fill = IMPUTE_STRATEGIES[1] if self.impute == _LINEAR else self.impute
-            batch = impute_with_indicators(batch, self.flagged.tolist(), fill=fill)
-        if rows.lead_times is None or self.unit is None:
-            return batch
-        ahead = self._to_tensor(rows.pad(rows.lead_times / self.unit))
-        observed = batch.observed
-        if observed is not None:
-            known = batch.valid.unsqueeze(-1).expand_as(ahead)
-            observed = torch.cat([observed, known], dim=-1)
-        return replace(batch, x=torch.cat([batch.x, ahead], dim=-1), observed=observed)
+    Args:
+        schema: from :func:`fit_schema`.
+        rows: the sequences.
+        y: targets, as training takes them; ``None`` for zeros, to predict.
+        weight: of each sequence; ``None`` if they all count alike.
+        dtype: of the model.
+    """
+    _check_times(schema, rows)
 
-    def warn_ignored_values(self, rows: RaggedSequences) -> None:
-        """Warn of values that were never measured in training, or constant and are not now."""
-        standard = self.features
-        other = ~np.isnan(rows.values) & (rows.values != standard.mean) & standard.is_constant
-        if other.any():
-            warnings.warn(
-                "values are ignored of features that were constant, or never measured, in "
-                f"training: {_format_features(rows, other.any(axis=0))}.",
-                UserWarning,
-                stacklevel=4,
-            )
-
-    def _to_tensor(self, array: NDArray[Any]) -> torch.Tensor:
+    def to_tensor(array: NDArray[Any]) -> torch.Tensor:
         tensor = torch.from_numpy(array)
-        return tensor.to(DTYPES[self.dtype]) if tensor.is_floating_point() else tensor
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
-
-def _format_features(rows: RaggedSequences, which: NDArray[np.bool_]) -> str:
-    """Return names, or numbers, of some features, (F,), for a message."""
-    return format_names(
-        [rows.names[n] if rows.names else str(n) for n in np.flatnonzero(which)], 12
+    standard, count = schema.input_scaler, rows.values.shape[1]
+    there = ~(np.isnan(rows.values) | standard.is_empty[:count])
+    scaled = np.where(there, standard.transform(rows.values), 0.0)
+    if schema.fill == _LINEAR and not schema.observed:
+        scaled = np.where(there, scaled, standard.transform(interpolate(rows)))
+        scaled = np.nan_to_num(scaled)
+    even = bool((rows.lengths == rows.lengths[0]).all())
+    batch = SequenceBatch(
+        to_tensor(rows.pad(scaled)),
+        torch.zeros(len(rows)) if y is None else to_tensor(y),
+        dt=None if rows.dt is None else to_tensor(rows.pad(rows.dt / schema.gap)),
+        mask=None if even else torch.from_numpy(rows.valid),
+        observed=None if there.all() else torch.from_numpy(rows.pad(there)),
+        weight=None if weight is None else to_tensor(weight),
     )
+    if not schema.observed:
+        fill = IMPUTE_STRATEGIES[1] if schema.fill == _LINEAR else schema.fill
+        batch = impute_with_indicators(batch, list_indicator_features(schema, count), fill=fill)
+    if rows.lead_times is None:
+        return batch
+    ahead = to_tensor(rows.pad(rows.lead_times / schema.gap))
+    observed = batch.observed
+    if observed is not None:
+        known = batch.valid.unsqueeze(-1).expand_as(ahead)
+        observed = torch.cat([observed, known], dim=-1)
+    return replace(batch, x=torch.cat([batch.x, ahead], dim=-1), observed=observed)
+
+
+def _check_times(schema: Schema, rows: RaggedSequences) -> None:
+    """Refuse times where the training had none, and dates where it had numbers; or the reverse."""
+    is_timed = schema.unit != _NO_TIMES
+    if (rows.dt is None) == is_timed:
+        had, has = ("times", "none") if is_timed else ("no times", "times")
+        raise ArgumentError(
+            f"the estimator was fitted to sequences with {had}, and these have {has}. Give dt "
+            "or t (time of a table) each time, or never."
+        )
+    if rows.dated is not schema.dated:
+        had, has = ("dates", "numbers") if schema.dated else ("numbers", "dates")
+        raise TimeError(
+            f"the estimator was fitted to times that are {had}, and these are {has}, perhaps "
+            f"in another unit. Give {had}: dates count in seconds."
+        )
+
+
+def warn_ignored_values(schema: Schema, rows: RaggedSequences) -> None:
+    """Warn of values that were never measured in training, or constant and are not now."""
+    standard, count = schema.input_scaler, rows.values.shape[1]
+    other = ~np.isnan(rows.values) & (rows.values != standard.mean[:count])
+    other &= standard.is_constant[:count]
+    if other.any():
+        warnings.warn(
+            "values are ignored of features that were constant, or never measured, in "
+            f"training: {_format_features(schema, other.any(axis=0))}.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def list_number_columns(schema: Schema) -> list[str]:
+    """Return the features that are numbers, in the order of the columns of rows."""
+    texts = dict(schema.categories)
+    return [name for name in schema.features or () if name not in texts]
+
+
+def list_columns(schema: Schema) -> list[str]:
+    """Return the names of the columns of rows: numbers, and one for each category."""
+    format_name = CATEGORY_NAME_FORMAT.format
+    of_texts = [format_name(name, text) for name, texts in schema.categories for text in texts]
+    return [*list_number_columns(schema), *of_texts]
+
+
+def has_lead_times(schema: Schema) -> bool:
+    """Whether inputs say how far ahead rows to forecast are."""
+    return _name_lead_times(1)[0] in schema.inputs
+
+
+def _name_lead_times(count: int) -> list[str]:
+    return [FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, step) for step in range(1, count + 1)]
+
+
+def _format_features(schema: Schema, which: NDArray[np.bool_]) -> str:
+    """Return names, or numbers, of some columns of rows, (F,), for a message."""
+    columns = list_columns(schema)
+    return format_names([columns[place] for place in np.flatnonzero(which)], 12)
 
 
 def _resolve_time_unit(rows: RaggedSequences, weight: Floats, time_unit: float | str) -> float:
@@ -190,3 +203,47 @@ def _resolve_time_unit(rows: RaggedSequences, weight: Floats, time_unit: float |
     # The mean of the two in the middle, as of so many gaps without weights.
     middle = [np.searchsorted(counted, counted[-1] / 2, side) for side in ("left", "right")]
     return float(rows.dt[order[middle]].mean())
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a schema learns of rows, as files of earlier versions hold it.
+
+    Args:
+        features: means and scales of the columns of rows.
+        impute: what stands for a missing value.
+        observes: whether the model is told what is missing by a mask of its own.
+        flagged: columns with a further input that says whether they were measured, (F,).
+        unit: the gap that is 1 for the model; ``None`` of sequences without times.
+        dated: whether times were dates.
+        ahead: how many inputs more say when the rows are that are to be forecast.
+        dtype: of the model; it is a parameter of the estimator.
+    """
+
+    features: StandardScaler
+    impute: str
+    observes: bool
+    flagged: Any
+    unit: float | None
+    dated: bool
+    ahead: int
+    dtype: str = ""
+
+    def complete(self, schema: Schema) -> Schema:
+        """Return a schema, which names the features, with what was learned."""
+        columns, unit = list_columns(schema), _NO_TIMES
+        more = [INDICATOR_NAME_FORMAT.format(columns[int(place)]) for place in self.flagged]
+        more += _name_lead_times(self.ahead)
+        if self.unit is not None:
+            unit = "seconds" if self.dated else f"unit of {schema.time or 'the times'!r}"
+        return replace(
+            schema,
+            inputs=(*columns, *more),
+            x_mean=torch.from_numpy(np.append(self.features.mean, np.zeros(len(more)))),
+            x_scale=torch.from_numpy(np.append(self.features.scale, np.ones(len(more)))),
+            dated=self.dated,
+            unit=unit,
+            gap=1.0 if self.unit is None else self.unit,
+            fill=self.impute,
+            observed=self.observes,
+        )

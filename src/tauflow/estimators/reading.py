@@ -9,15 +9,19 @@ from sklearn.utils.validation import validate_data
 
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
-from tauflow.data.table.from_frame import table_from_frame
-from tauflow.data.table.options import TableOptions
+from tauflow.data.table.from_frame import concat_tables, table_from_frame
+from tauflow.data.table.inputs import build_inputs
+from tauflow.data.table.options import DUPLICATES
 from tauflow.data.table.pivot import pivot_long
+from tauflow.data.table.schema import Schema
 from tauflow.data.table.sequences import get_ids, group_into_sequences
+from tauflow.data.table.table import Table
 from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError, ShapeError
 
 from .arrays import to_array, to_features
 from .input_kwargs import TABLE_KWARGS
+from .preparation import list_columns
 from .ragged import Floats, Indices, RaggedSequences, SourceTable
 from .targets import reduce_to_ids
 from .times import add_times
@@ -140,19 +144,17 @@ def _drop_target_column(frame: Any, target: str | None) -> Any:
     return frame.select(kept) if hasattr(frame, "select") else frame[kept]  # pandas has no select
 
 
-def _read_frames(
-    X: Sequence[Any], layout: str, features: Sequence[str] | None
-) -> tuple[Floats, Indices, Sequence[str]]:
-    """Return the rows of data frames, (R, I), how many each has, and which columns they are.
+def _concat_frames(X: Sequence[Any], layout: str, features: Sequence[str] | None) -> Table:
+    """Return the rows of data frames, with their columns in any order, as one table.
 
     Args:
-        X: the frames, with their columns in any order.
+        X: the frames.
         layout: of arrays; of frames only ``"BTI"`` makes sense.
         features: columns to take; by default all of the first, which are then those of the others.
 
     Raises:
         ArgumentError: something is no data frame, or time is said to be the last axis.
-        DataError: a frame has other columns than the first, or no rows, or a cell is no number.
+        DataError: a frame has other columns than the first, or no rows.
         UnknownNameError: a frame lacks a feature.
     """
     if layout != LAYOUTS[0]:
@@ -161,7 +163,7 @@ def _read_frames(
             "it out."
         )
     names = _list_columns(X[0]) if features is None else features
-    parts = []
+    sheets = []
     for number, frame in enumerate(X):
         if not hasattr(frame, "columns"):
             raise ArgumentError(
@@ -176,9 +178,10 @@ def _read_frames(
                 f"{', '.join(names)}. Give all sequences the same ones, NaN where they were not "
                 "measured."
             )
-        columns = [sheet.numbers(sheet.check_name(name, "feature")) for name in names]
-        parts.append(np.stack(columns, axis=1))
-    return np.concatenate(parts), np.array([len(part) for part in parts]), names
+        for name in names:
+            sheet.check_name(name, "feature")
+        sheets.append(sheet)
+    return concat_tables(sheets, names)
 
 
 def _check_lengths(lengths: Any, count: int, steps: int) -> Indices:
@@ -199,44 +202,39 @@ def _check_lengths(lengths: Any, count: int, steps: int) -> Indices:
 
 
 def read_table_rows(
-    X: Any,
-    columns: Mapping[str, Any],
-    *,
-    features: Sequence[str] | None,
-    variables: Sequence[str] | None,
-    target: str | None,
-) -> RaggedSequences:
-    """Return the sequences of a table; ids in the order of their rows.
+    X: Any, schema: Schema, *, target: str | None
+) -> tuple[RaggedSequences, Schema]:
+    """Return the sequences of a table, ids in the order of their rows, and the schema read by.
 
     Args:
         X: a data frame, or a mapping of names to columns.
-        columns: those of :data:`~tauflow.estimators.input_kwargs.TABLE_KWARGS` that are given, as
-            :class:`TableOptions` takes them. Dates count in seconds; without times rows are one
-            step apart.
-        features: columns of the features; by default all others.
-        variables: of a table of one variable per row, those that an earlier one had.
+        schema: its roles; features by default are all other columns, and categories, where features
+            are not named, are those of the table. Dates count in seconds; without times rows are
+            one step apart.
         target: column that is no feature, with one value per id.
 
     Raises:
         ArgumentError, UnknownNameError: there is no such column, or option.
         DataError, TimeError: a cell does not hold what it should, or times run backwards.
     """
-    id, time = columns["id"], columns.get("time")
+    id, time, features = schema.id, schema.time, schema.features
     table = replace(table_from_frame(X), is_training_data=False)
     for role, column in {"id": id, "time": time}.items():
         if column is not None:
             table.check_name(column, role)
-    used = None if features is None else [*features, *([] if target is None else [target])]
+    assert id is not None
     owners = get_ids(table, id)[1]
-    sheet = pivot_long(table, TableOptions(**columns, features=used), variables)
+    used = None if features is None else [*features, *([] if target is None else [target])]
+    sheet = pivot_long(table, replace(schema, features=used), schema.variables or None)
     if target is not None:
         sheet.check_name(target, "target")
     if features is None:
-        features = [name for name in sheet.columns if name not in (id, time, target)]
-    names = [sheet.check_name(name, "feature") for name in features]
-    if not names:
+        features = tuple(name for name in sheet.columns if name not in (id, time, target))
+    if not features:
         raise DataError("the table has no features beside its ids, times and target.")
-    times = None if time is None else read_times(sheet, time, "seconds")
+    times = None
+    if time is not None:
+        times = read_times(sheet, time, "seconds", skip_date_check=schema.is_fitted)
     found = group_into_sequences(sheet, id, time, times, sort=False)
     ids = np.asarray(X[id])[np.unique(owners, return_index=True)[1]]
     of_ids = None
@@ -244,17 +242,28 @@ def read_table_rows(
         values = np.asarray(sheet.columns[target])[found.rows]
         numbers = sheet.row_numbers[found.rows]
         of_ids = reduce_to_ids("y", values, found.sequence_index, ids, numbers)
-    return RaggedSequences(
-        np.stack([sheet.numbers(name) for name in names], axis=1)[found.rows],
+    values, schema = _read_values(sheet, schema, features)
+    rows = RaggedSequences(
+        values[found.rows],
         found.lengths,
         None if time is None else found.dt(),
         times is not None and times.dated,
         ids=ids,
         source=SourceTable(id, owners, getattr(X, "index", None)),
         target=of_ids,
-        names=tuple(names),
-        variables=sheet.variables,
+        names=tuple(list_columns(schema)),
     )
+    return rows, replace(schema, variables=sheet.variables)
+
+
+def _read_values(table: Table, schema: Schema, features: Sequence[str]) -> tuple[Floats, Schema]:
+    """Return the values of features, (R, I), and the schema with these and their categories."""
+    known = None if schema.features is None else schema.categories
+    inputs = build_inputs(table, tuple(features), known)
+    values = np.stack(inputs.columns, axis=1, dtype=np.float64, casting="unsafe")
+    held = schema.dtypes or {n: d for n, d in table.describe_dtypes().items() if n in features}
+    found = replace(schema, features=tuple(features), categories=inputs.categories, dtypes=held)
+    return values, found
 
 
 def read_rows(
@@ -289,25 +298,28 @@ def read_rows(
         ArgumentError, DataError, ShapeError, TimeError, UnknownNameError: X is no such thing.
     """
     columns = {name: value for name, value in table.items() if value is not None}
+    schema = Schema() if reset else estimator.schema_
     if not reset and is_table(X):
-        columns = get_fitted_columns(estimator) | columns
-    variables = columns.pop("variables", None)
+        columns = get_table_options(schema) | columns
     if "id" in columns:
         arrays = {"dt": dt, "t": t, "lengths": lengths}
         _check_kind(X, arrays, columns["id"])
         names = get_fitted_names(estimator, reset=reset)
         if names is not None and "static" in columns:
             columns["static"] = [c for c in columns["static"] if c in (*names, target)] or None
-        rows = read_table_rows(X, columns, features=names, variables=variables, target=target)
-        if reset:
-            store_feature_names(estimator, rows.names or ())
-            columns["variables"] = rows.variables or None
+        # Columns may be named differently from the training.
+        rows, schema = read_table_rows(X, replace(schema, **columns), target=target)
     elif columns:
         name, value = next(iter(columns.items()))
         raise ArgumentError(f"{name}={value!r} is for a table with ids; give id= too.")
     elif _are_frames(X):
-        rows = _validate_frames(estimator, X, lengths, layout=layout, reset=reset)
-        rows = add_times(rows, dt=dt, t=t)
+        if lengths is not None:
+            raise ArgumentError("lengths are for padded arrays; those of a list say their own.")
+        fitted = get_fitted_names(estimator, reset=reset)
+        sheet = _concat_frames(X, layout, fitted)
+        values, schema = _read_values(sheet, schema, list(sheet.columns))
+        counts, names = np.array([len(one) for one in X]), tuple(list_columns(schema))
+        rows = add_times(RaggedSequences(values, counts, names=names), dt=dt, t=t)
     else:
         X = _drop_target_column(X, target)
         rows = _validate_arrays(
@@ -315,21 +327,24 @@ def read_rows(
         )
         rows = add_times(rows, dt=dt, t=t)
     if reset:
+        if schema.features is not None:
+            store_feature_names(estimator, schema.features)
+        estimator.schema_ = name_features(estimator, schema)
         estimator._one_step = rows.steps == 1
-        estimator._columns = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in columns.items()
-            if value is not None
-        }
     return rows
 
 
-def get_fitted_columns(estimator: Any) -> dict[str, Any]:
-    """Return the table arguments that ``fit`` was given, and the variables of a long table."""
-    columns = estimator._columns
-    if isinstance(columns, tuple):  # of estimators saved before others than id and time were known
-        columns = dict(zip(TABLE_KWARGS, columns, strict=False))
-    return {name: value for name, value in columns.items() if value is not None}
+def get_table_options(schema: Schema) -> dict[str, Any]:
+    """Return what is said of the columns of a table, as methods of estimators take it."""
+    said = {name: getattr(schema, name) for name in TABLE_KWARGS}
+    return {k: v for k, v in said.items() if v not in (None, DUPLICATES[0])}
+
+
+def name_features(estimator: Any, schema: Schema) -> Schema:
+    """Return the schema with names of features; those of arrays are numbers from 0."""
+    numbered = map(str, range(estimator.n_features_in_))
+    names = getattr(estimator, "feature_names_in_", numbered)
+    return replace(schema, features=schema.features or tuple(names))
 
 
 def _check_kind(X: Any, arrays: dict[str, Any], id: str) -> None:
@@ -365,18 +380,6 @@ def _validate_arrays(
             "and X[:, None] if it is one step of each of several."
         )
     return RaggedSequences(values, np.ones(len(values), np.int64), steps=steps)
-
-
-def _validate_frames(
-    estimator: Any, X: Sequence[Any], lengths: Any, *, layout: str, reset: bool
-) -> RaggedSequences:
-    if lengths is not None:
-        raise ArgumentError("lengths are for padded arrays; those of a list say their own.")
-    fitted = get_fitted_names(estimator, reset=reset)
-    values, counts, names = _read_frames(X, layout, fitted)
-    if reset:
-        store_feature_names(estimator, names)
-    return RaggedSequences(values, counts, names=tuple(names))
 
 
 def get_fitted_names(estimator: Any, *, reset: bool) -> Sequence[str] | None:

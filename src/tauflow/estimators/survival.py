@@ -275,7 +275,7 @@ class SequenceSurvival(AbstractSequenceEstimator):
         inside = np.isin(rows.sequence_index, some)
         remaining, events, there = remaining[inside], events[inside], there[inside]
         rows, weight = rows.select(some), None if weight is None else weight[some]
-        batch: SequenceBatch = self.preparation_.batch(rows, weight=weight)
+        batch = self._to_batch(rows, weight=weight)
         y = self._head.encode(np.where(there, remaining, self.unit_), events)
         padded = torch.from_numpy(rows.pad(y)).to(batch.x.dtype)
         return replace(batch, y=padded, y_mask=torch.from_numpy(rows.pad(there)))

@@ -70,15 +70,15 @@ class EstimatorSource(BacktestSource):
             return cls._read_array(model, np.asarray(data, float), t)
         if t is not None:
             raise ArgumentError("t is for arrays; a data frame has a column of times.")
-        columns = dict(model._columns)
-        if columns.get("long") is not None or not hasattr(data, "iloc"):
+        schema = model.schema_
+        if schema.long is not None or not hasattr(data, "iloc"):
             raise ArgumentError(
                 "backtest takes a data frame of pandas with a column for each feature. Pivot a "
                 "long table, or convert it with to_pandas()."
             )
-        names = [model.feature_names_in_[n] for n in model.target_features_]
+        names = [schema.inputs[n] for n in model.target_features_]
         values = data[names].to_numpy(np.float64, na_value=np.nan)
-        series = _read_series(data, columns.get("id"), columns.get("time"))
+        series = _read_series(data, schema.id, schema.time)
         return cls(
             model=model,
             data=data,
@@ -121,7 +121,7 @@ class EstimatorSource(BacktestSource):
     ) -> tuple[Floats, ...]:
         """Return forecasts for the times at which rows came."""
         X, more = self._select(known)
-        if self.model.preparation_.ahead:
+        if self.model._has_lead_times:
             last = np.array([self.times[rows[-1]] for rows in known])
             lead_time = np.stack([self.times[rows] for rows in future]) - last[:, None]
             more["lead_time"] = lead_time
@@ -134,7 +134,9 @@ class EstimatorSource(BacktestSource):
         base: Any = require("sklearn.base", extra="sklearn")
         X, more = self._select(known)
         if not isinstance(self.data, tuple):
-            more = {name: v for name, v in dict(self.model._columns).items() if v is not None}
+            schema = self.model.schema_
+            more = {"id": schema.id, "time": schema.time, "static": schema.static}
+            more["duplicates"] = None if schema.id is None else schema.duplicates
         return replace(self, model=base.clone(self.model).fit(X, **more))
 
 

@@ -105,7 +105,7 @@ def test_estimators_have_the_last_value_of_the_sequence(form):
         t = [part["day"].to_numpy() for part in parts]
         classifier.fit(X, y, t=t)
         rows = classifier._read_rows(X, {"t": t}, reset=False)
-    batch = classifier.preparation_.batch(rows)
+    batch = classifier._to_batch(rows)
     seen = np.concatenate([x[:n] for x, n in zip(batch.x, rows.lengths, strict=True)])
     whole = table[FEATURES]
     np.testing.assert_allclose(seen, expected(table, whole.mean(), whole.std(ddof=0)), atol=1e-9)

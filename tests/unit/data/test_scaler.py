@@ -102,7 +102,7 @@ def test_a_constant_column_is_exactly_0(name):
     np.testing.assert_array_equal(unpadded(data)["0"][:, 1], column[:5].astype(float))
     X = np.stack([DRAWN, column.astype(float)], -1).reshape(80, 5, 2)
     fitted = classifier().fit(X, np.arange(80) % 2, sample_weight=0.3 + np.arange(80) % 3)
-    assert not fitted.preparation_.batch(fitted._read_rows(X, {}, reset=False)).x[..., 1].any()
+    assert not fitted._to_batch(fitted._read_rows(X, {}, reset=False)).x[..., 1].any()
 
 
 @pytest.mark.parametrize("name", [name for name in VARYING if name not in ("tiny", "huge")])
@@ -220,7 +220,7 @@ def test_a_standard_that_an_earlier_version_saved_is_read_and_used_as_it_was(tmp
     X[..., 1] = 7.5
     fitted = classifier().fit(X, np.arange(40) % 2)
     # As 1 stood for the deviation of constants, and 0 and 1 for what was never measured.
-    fitted.preparation_.features.scale[1] = 1.0
+    fitted.schema_.x_scale[1] = 1.0
     fitted.save(tmp_path / "e.safetensors")
     loaded = SequenceClassifier.load(tmp_path / "e.safetensors")
     other = X.copy()

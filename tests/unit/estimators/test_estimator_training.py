@@ -83,7 +83,7 @@ def test_the_unit_of_time_is_the_median_gap_and_is_kept():
     X, t, y, _ = sequences()
     gaps = np.concatenate([np.diff(one) for one in t])
     fitted = SequenceClassifier(**WHOLE).fit(X, y, t=t)
-    assert fitted.preparation_.unit == np.median(gaps)
+    assert fitted.schema_.gap == np.median(gaps)
     slower = [10 * one for one in t]
     fixed = SequenceClassifier(**WHOLE, time_unit=float(np.median(gaps))).fit(X, y, t=t)
     np.testing.assert_array_equal(
@@ -118,9 +118,9 @@ def test_warm_start_goes_on_with_what_was_learned():
     X, t, y, _ = sequences()
     settings = {**SMALL, "batch_size": 1000}
     twice = SequenceClassifier(**settings, warm_start=True).fit(X, y, t=t)
-    loss, preparation = twice.result_.history[0]["train_loss"], twice.preparation_
+    loss, schema = twice.result_.history[0]["train_loss"], twice.schema_
     twice.fit([x + 100 for x in X], y, t=t)
-    assert twice.preparation_ is preparation
+    assert twice.schema_ is schema
     twice.fit(X, y, t=t)
     assert twice.result_.history[0]["train_loss"] != loss
     with pytest.raises(DataError, match="class 'left', which the estimator was not fitted to"):
@@ -324,6 +324,6 @@ def test_one_weight_is_that_of_every_sequence():
 def test_padding_says_nothing_of_the_scale():
     X, _, y, _ = sequences()
     array, lengths = padded(X, fill=1e6)
-    found = SequenceClassifier(**WHOLE).fit(array, y, lengths=lengths).preparation_.features
+    found = SequenceClassifier(**WHOLE).fit(array, y, lengths=lengths)._feature_scaler
     np.testing.assert_allclose(found.mean, np.concatenate(X).mean(0))
     np.testing.assert_allclose(found.scale, np.concatenate(X).std(0))

@@ -198,7 +198,7 @@ def test_dates_count_in_seconds_in_tables_and_arrays():
     dates = [np.datetime64("2024-05-31", "ms") + (1000 * one).astype("m8[ms]") for one in t]
     arrays = SequenceClassifier(**SMALL).fit(X, y, t=dates)
     table = SequenceClassifier(**SMALL).fit(frame(X, dates, y), "target", id="who", time="at")
-    assert table.preparation_.unit == pytest.approx(arrays.preparation_.unit)
+    assert table.schema_.gap == pytest.approx(arrays.schema_.gap)
     np.testing.assert_allclose(
         table.predict_proba(frame(X, dates, y)), arrays.predict_proba(X, t=dates), atol=1e-6
     )
@@ -239,7 +239,7 @@ def test_dates_with_time_zones_are_those_in_utc(how):
     dates = [np.datetime64("2024-10-26T20:00", "ms") + one for one in hours]
     expected = SequenceClassifier(**SMALL).fit(X, y, t=dates)
     found = SequenceClassifier(**SMALL).fit(X, y, t=AS_DATES[how](dates))
-    assert found.preparation_.unit == expected.preparation_.unit
+    assert found.schema_.gap == expected.schema_.gap
     np.testing.assert_array_equal(
         found.predict_proba(X, t=AS_DATES[how](dates)), expected.predict_proba(X, t=dates)
     )
@@ -271,7 +271,7 @@ def test_dates_that_are_objects_keep_their_nanoseconds():
     start = pd.Timestamp("2024-10-26 01:00", tz="Asia/Kolkata")
     t = [[start, start + pd.Timedelta(place, "ns")] for place in (1001, 1001)]
     fitted = SequenceRegressor(**SMALL).fit(X, [0.0, 1.0], t=t)
-    assert fitted.preparation_.unit == pytest.approx(1001e-9)
+    assert fitted.schema_.gap == pytest.approx(1001e-9)
     far = datetime.datetime(1, 1, 1, tzinfo=datetime.timezone.utc)
     with pytest.raises(TimeError, match=r"t holds 0001-01-01T00.* too far from 1970 to stand besi"):
         fitted.predict(X, t=[[far, t[0][1]], t[1]])

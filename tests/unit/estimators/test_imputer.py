@@ -142,8 +142,8 @@ def test_tables_are_filled_cell_by_cell():
 def test_the_network_reads_interpolated_values_and_what_was_measured(fitted):
     X = [np.array([[0.0, 400.0], [np.nan, 500.0], [np.nan, np.nan], [1.5, 450.0]])]
     rows = fitted._read_rows(X, {"t": [np.array([0.0, 1.0, 2.0, 3.0])]}, reset=False)
-    x = fitted.preparation_.batch(rows).x[0].double().numpy()
-    scaled = fitted.preparation_.features.inverse_transform(x[:, :2])
+    x = fitted._to_batch(rows).x[0].double().numpy()
+    scaled = fitted._feature_scaler.inverse_transform(x[:, :2])
     expected = [[0.0, 400.0], [0.5, 500.0], [1.0, 475.0], [1.5, 450.0]]
     np.testing.assert_allclose(scaled, expected, rtol=1e-5, atol=1e-6)
     assert x[:, 2:].tolist() == [[1, 1], [0, 1], [0, 0], [1, 1]]

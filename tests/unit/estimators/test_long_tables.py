@@ -7,6 +7,7 @@ from irregular_samples import SMALL, sequences
 
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
+from tauflow.estimators.preparation import Preparation
 
 COLUMNS = {"id": "stay", "time": "hours", "long": ("variable", "value"), "static": ("Age",)}
 WIDE = {"id": "stay", "time": "hours"}
@@ -177,10 +178,16 @@ def test_estimators_saved_by_earlier_versions_know_id_and_time(tmp_path):
     wide = pivoted(table)
     fitted = SequenceClassifier(**SMALL).fit(wide, y, **WIDE)
     expected = fitted.predict_proba(wide)
-    fitted._columns = ("stay", "hours")  # as they were kept
+    fitted_scaler = fitted._feature_scaler
+    schema = vars(fitted).pop("schema_")  # for which they had
+    fitted._columns = ("stay", "hours")
+    fitted.preparation_ = Preparation(
+        *(fitted_scaler, schema.fill, schema.observed, np.arange(3), schema.gap, False, 0)
+    )
     fitted.save(tmp_path / "old.safetensors")
     loaded = SequenceClassifier.load(tmp_path / "old.safetensors")
     np.testing.assert_array_equal(loaded.predict_proba(wide), expected)
+    assert loaded.schema_.inputs == schema.inputs
 
 
 @pytest.mark.parametrize(

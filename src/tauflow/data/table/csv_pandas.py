@@ -31,23 +31,18 @@ def find_row_lines(stream: IO[bytes], width: int, delimiter: str) -> Indices | N
     if delimiter not in _USUAL_DELIMITERS or width < 2:
         return None
     numbers, lines = [np.zeros(0, np.int64)], 1
-    others = bytes(set(range(256)) - {_NEWLINE, ord(delimiter)})
-    row = delimiter.encode() * (width - 1) + b"\n"
     for block in _iter_blocks(stream):
         odd = b"\0" in block or (b"\r" in block and block.count(b"\r") != block.count(b"\r\n"))
-        if odd or not _is_text(block):
+        counts = None if odd or not _is_text(block) else _count_delimiters(block, delimiter)
+        if counts is None:
             return None
-        signs = block.translate(None, others)
-        count = len(signs) // width
-        if _QUOTE not in block and signs == row * count and _has_short_lines(block):
-            rows = np.arange(count)
-        else:
-            found = _find_block_rows(block, width, delimiter)
-            if found is None:
+        is_row = counts == width - 1
+        if not is_row.all():
+            texts = block.split(b"\n")
+            if any(texts[place].strip() for place in np.flatnonzero(~is_row).tolist()):
                 return None
-            rows, count = found
-        numbers.append(rows + lines)
-        lines += count
+        numbers.append(np.flatnonzero(is_row) + lines)
+        lines += len(counts)
     rows = np.concatenate(numbers)
     return rows if rows.size else None
 
@@ -74,48 +69,25 @@ def _is_text(block: bytes) -> bool:
         return False
 
 
-def _has_short_lines(block: bytes) -> bool:
-    """Whether a line ends in every half of the longest that Python's own reader takes."""
-    half = csv.field_size_limit() // 2
-    return all(block.find(b"\n", k, k + half) >= 0 for k in range(0, len(block), half))
+def _count_delimiters(block: bytes, delimiter: str) -> Indices | None:
+    """Return how many delimiters each line of a block has outside of quotations.
 
-
-def _find_block_rows(block: bytes, width: int, delimiter: str) -> tuple[Indices, int] | None:
-    """Return which lines of a block are rows, from 0, if all others are empty, and their number."""
-    array = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(array == _NEWLINE)
-    if not ends.size or ends[-1] != len(array) - 1:
-        ends = np.append(ends, len(array))
-    counts = _count_delimiters(array, ends, ord(delimiter))
-    if counts is None:
-        return None
-    for place in np.flatnonzero(counts != width - 1).tolist():
-        begin = ends[place - 1] + 1 if place else 0
-        if block[begin : ends[place]].strip():
-            return None
-    return np.flatnonzero(counts == width - 1), len(ends)
-
-
-def _count_delimiters(block: NDArray[np.uint8], ends: Indices, delimiter: int) -> Indices | None:
-    """Return how many delimiters each line has outside of quotations.
-
-    ``None`` if a cell is too long, or a quotation mark neither begins nor ends a cell of the line,
-    nor stands twice within it.
+    ``None`` if a line is longer than Python's own reader takes cells, or a quotation mark neither
+    begins nor ends a cell of the line, nor stands twice within it.
     """
-    places = np.flatnonzero(block == delimiter)
-    marks = np.flatnonzero(block == _QUOTE)
+    signs = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(signs == _NEWLINE)
+    if np.diff(ends, prepend=-1).max() > csv.field_size_limit():
+        return None
+    places, marks = np.flatnonzero(signs == ord(delimiter)), np.flatnonzero(signs == _QUOTE)
     if marks.size:
-        beside = np.concatenate([[_NEWLINE], block, [_NEWLINE]])
+        beside = np.concatenate([[_NEWLINE], signs, [_NEWLINE]])
         before, after = beside[marks[::2]], beside[marks[1::2] + 2]
-        plain = np.isin(before, (_NEWLINE, _QUOTE, delimiter)).all()
-        plain &= np.isin(after, (_NEWLINE, _RETURN, _QUOTE, delimiter)).all()
+        plain = np.isin(before, (_NEWLINE, _QUOTE, ord(delimiter))).all()
+        plain &= np.isin(after, (_NEWLINE, _RETURN, _QUOTE, ord(delimiter))).all()
         if not plain or (np.searchsorted(marks, ends) % 2).any():
             return None
         places = places[np.searchsorted(marks, places) % 2 == 0]
-    if np.diff(ends, prepend=-1).max() > csv.field_size_limit():  # of many cells, or of a long one
-        cuts = np.sort(np.concatenate([places, ends]))
-        if np.diff(cuts, prepend=-1).max() > csv.field_size_limit():
-            return None
     return np.diff(np.searchsorted(places, ends), prepend=0)
 
 

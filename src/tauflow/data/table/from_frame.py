@@ -3,6 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,26 @@ def table_from_frame(table: Any) -> Table:
         categorical=frozenset(marked),
         levels=levels,
         time_zones=zones,
+    )
+
+
+def concat_tables(tables: Sequence[Table], names: Sequence[str]) -> Table:
+    """Return the rows of several tables, with some of their columns, one after the other."""
+    columns: dict[str, Column] = {}
+    for name in names:
+        cells = [one.columns[name] for one in tables]
+        if any(isinstance(one, Categorical) for one in cells):
+            columns[name] = Categorical.from_values(
+                [cell for one in cells for cell in one.tolist()]
+            )
+        else:
+            columns[name] = np.concatenate(cells)
+    return replace(
+        tables[0],
+        columns=columns,
+        row_numbers=np.concatenate([one.row_numbers for one in tables]),
+        categorical=frozenset[str]().union(*(one.categorical for one in tables)),
+        parts=tuple(one.where for one in tables for _ in range(len(one))),
     )
 
 

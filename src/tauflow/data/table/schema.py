@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -162,9 +162,7 @@ class Schema(TableOptions):
 
     def fit(self, table: Any, *, missing: str = "observed") -> "Schema":
         """Return the schema, fitted to the training part of a table; see :meth:`load`."""
-        fitted = self.load(table, missing=missing).schema
-        assert fitted is not None
-        return fitted
+        return cast("Schema", self.load(table, missing=missing).schema)
 
     def transform(
         self,
@@ -208,6 +206,11 @@ class Schema(TableOptions):
     def is_class(self) -> bool:
         """Whether classes are predicted; of a fitted schema."""
         return self.y_scale is None
+
+    @property
+    def input_scaler(self) -> StandardScaler:
+        """Means and scales of the inputs."""
+        return StandardScaler(self.x_mean.numpy(), self.x_scale.numpy())
 
     @property
     def target_scaler(self) -> StandardScaler | None:
@@ -276,8 +279,8 @@ class Schema(TableOptions):
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         cells = ([c.ljust(w) for c, w in zip(line, widths, strict=True)] for line in lines)
         rows = ["  ".join(line).rstrip() for line in cells]
-        state = "fitted" if self.is_fitted else "not fitted"
-        return "\n".join([f"Schema, {state}", *rows, *self._describe_rest(), *self.reasons])
+        title = f"Schema, {'' if self.is_fitted else 'not '}fitted"
+        return "\n".join([title, *rows, *self._describe_rest(), *self.reasons])
 
     def _describe_rest(self) -> list[str]:
         told = []
@@ -292,14 +295,13 @@ class Schema(TableOptions):
         elif self.time is not None:
             unit = "the median gap" if self.time_unit == AUTO else str(self.time_unit)
             told.append(f"Times: a gap of 1 is {unit}.")
-        if self.na_values:
-            told.append(f"Missing: empty cells, NA, NaN, null, {format_names(self.na_values, 12)}.")
+        if texts := self.na_values:
+            told.append(f"Missing: empty cells, NA, NaN, null, {format_names(texts, 12)}.")
         if self.has_explicit_split:
             told.append("Split: as given.")
-        else:
-            shares = ", ".join(f"{share:g}" for share in self.split)
+        elif self.task is not None or not self.is_fitted:  # an estimator splits by itself
             how = "by time" if self.split_by == BY_TIME else f"by id, seed {self.split_seed}"
-            told.append(f"Split: {shares}, {how}.")
+            told.append(f"Split: {', '.join(f'{share:g}' for share in self.split)}, {how}.")
         return told
 
     def __eq__(self, other: object) -> bool:
@@ -320,10 +322,8 @@ class Schema(TableOptions):
             ArgumentError: the targets are classes.
         """
         if self.y_mean is None or self.y_scale is None:
-            raise ArgumentError(
-                "unscale: the targets are classes, which have no scale. Take the largest logit: "
-                "outputs[prediction.argmax(-1)]."
-            )
+            told = "outputs[prediction.argmax(-1)]"
+            raise ArgumentError(f"the targets are classes, without a scale; take {told}.")
         return _inverse_transform(y, self.y_mean, self.y_scale)
 
     def unscale_inputs(self, x: Tensor) -> Tensor:

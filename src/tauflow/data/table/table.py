@@ -64,6 +64,7 @@ class Table:
         merged_count: how many rows, or values of a long table, were merged into others of the same
             time.
         notes: what a reader must know of how the cells were read.
+        parts: of several tables as one, what to call that of each row.
     """
 
     where: str
@@ -79,6 +80,7 @@ class Table:
     is_training_data: bool = True
     merged_count: int = 0
     notes: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.row_numbers)
@@ -123,7 +125,8 @@ class Table:
 
     def describe_cell(self, row: int, column: str) -> str:
         """Return the words for a cell."""
-        return f"{self.where}, {self.describe_row(row)}{self.row_number_suffix}, column {column!r}"
+        where = self.parts[row] if self.parts else self.where
+        return f"{where}, {self.describe_row(row)}{self.row_number_suffix}, column {column!r}"
 
     def format_value(self, row: int, column: str) -> str:
         """Return what is in a cell, as it was written."""

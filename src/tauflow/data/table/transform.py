@@ -14,7 +14,6 @@ from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
-from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError, TimeError
 
 from .files import read_table
@@ -226,7 +225,7 @@ def read_new_table(
         sequences = _select_rows_to_predict_from(sheet, schema, whole)
     else:
         sequences = target.sequences
-    standard = StandardScaler(schema.x_mean.numpy(), schema.x_scale.numpy())
+    standard = schema.input_scaler
     warn_constant_inputs(standard, inputs.columns, inputs.names, stacklevel=3)
     x, there = scale_inputs(standard, inputs.columns, inputs.names, dtype)
     count = len(inputs.columns)
@@ -344,17 +343,20 @@ def _compute_lead_times(sequences: Sequences, after_last: float | None) -> Float
     return found
 
 
+def list_indicator_features(schema: Schema, count: int) -> tuple[int, ...]:
+    """Return which of the first inputs, ``count``, a later one says of whether they are there."""
+    more = set(schema.inputs[count:])
+    names = map(INDICATOR_NAME_FORMAT.format, schema.inputs[:count])
+    return tuple(place for place, name in enumerate(names) if name in more)
+
+
 def _find_indicator_features(schema: Schema, observed: Bools) -> tuple[int, ...]:
     """Return which of the inputs, of those that are there, (R, I), have one that says so."""
-    count = observed.shape[1]
-    names, more = schema.inputs[:count], set(schema.inputs[count:])
-    flagged = tuple(
-        place for place in range(count) if INDICATOR_NAME_FORMAT.format(names[place]) in more
-    )
+    flagged = list_indicator_features(schema, observed.shape[1])
     silent = np.setdiff1d(np.flatnonzero(~observed.all(axis=0)), flagged)
     if silent.size:
         raise ArgumentError(
-            f"feature {names[silent[0]]!r} has missing values, and in the other table it had none, "
-            "so that the model has no input that says so. Fill them in."
+            f"feature {schema.inputs[silent[0]]!r} has missing values, and in the other table it "
+            "had none, so that the model has no input that says so. Fill them in."
         )
     return flagged
