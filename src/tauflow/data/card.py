@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
@@ -14,7 +14,9 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError
 
 from .loaders import make_data_loader
-from .table.schema import Schema
+
+if TYPE_CHECKING:
+    from .table.schema import Schema
 
 TASKS = ("regress", "classify", "binary")
 
@@ -135,7 +137,7 @@ class TaskData:
     train: SequenceBatch
     valid: SequenceBatch | None
     test: SequenceBatch
-    schema: Schema | None = field(default=None, kw_only=True)
+    schema: "Schema | None" = field(default=None, kw_only=True)
 
     @property
     def sizes(self) -> tuple[int, int, int]:

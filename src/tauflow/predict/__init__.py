@@ -1,6 +1,6 @@
 """A trained model with what belongs to it: roles of columns, units, scales, names of classes."""
 
-from .files import load_predictor
+from .loading import load_predictor
 from .predictor import Predictor
 
 __all__ = ["Predictor", "load_predictor"]

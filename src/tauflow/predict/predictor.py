@@ -25,6 +25,7 @@ from tauflow.training.resolve_metric import AnyScore
 
 from .answer_form import SPREAD, Answer, AnswerForm, compute_extras, make_class_answer
 from .predictions import make_prediction_frame
+from .saving import save_predictor
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -351,8 +352,6 @@ class Predictor:
         Raises:
             ArgumentError: a part of the model is not tauflow's, see :func:`tauflow.save`.
         """
-        from .files import save_predictor
-
         save_predictor(self, Path(path))
 
     def _predict(

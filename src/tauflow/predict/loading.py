@@ -1,15 +1,10 @@
-"""The file of a predictor: weights, how to build the model, and what is known of the data.
-
-It is a tensor file, see :mod:`tauflow._internal.tensor_file`: nothing in it is pickled.
-"""
+"""Predictors read from their files, and checked against what the files say of the data."""
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,42 +12,23 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
+from tauflow._internal.tensor_file import read_tensor_file
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard
 from tauflow.data.imputation import IMPUTE_STRATEGIES
-from tauflow.data.stored import card_from_dict, card_to_dict
-from tauflow.data.table.options import DEFAULT_SPLIT
+from tauflow.data.stored import card_from_dict
 from tauflow.data.table.schema import Schema
 from tauflow.data.table.times import UNITS
 from tauflow.errors import DataNotFoundError, ModelFileError, TauflowError
 from tauflow.evaluation.certainty import Certainty
-from tauflow.export.files import PREDICTOR, build_module, collect_tensors, get_file_config
+from tauflow.export.files import PREDICTOR, build_module
 from tauflow.sequence import SequenceModule
 
 from .predictions import get_classes
 from .predictor import Predictor
+from .saving import KIND, VERSION
 
-KIND = "predictor"
-VERSION, PLAIN_VERSION = 3, 2
-"""Of what the facts of the file mean; a newer one is refused. Version 3 has a threshold or
-intervals, which an older tauflow would leave out of its answers."""
 _ADVICE = "Copy it again from its source, or train again."
-
-
-def save_predictor(predictor: Predictor, path: Path) -> None:
-    """Write a predictor; see :meth:`Predictor.save`."""
-    has_certainty = predictor.certainty != Certainty()
-    facts = {
-        "version": VERSION if has_certainty else PLAIN_VERSION,
-        "model": get_file_config(predictor.model),
-        "card": card_to_dict(predictor.card),
-        "table": None if predictor.schema is None else _to_dict(predictor.schema),
-        "observed": predictor.observed,
-    }
-    if has_certainty:
-        facts["certainty"] = predictor.certainty.to_dict()
-    write_tensor_file(path, KIND, collect_tensors(predictor.model), facts)
 
 
 def load_predictor(path: str | Path) -> Predictor:
@@ -148,13 +124,6 @@ def _use_reference_backend(model: nn.Module) -> Iterator[None]:
     finally:
         for part, backend in zip(modules, backends, strict=True):
             part.backend = backend
-
-
-def _to_dict(schema: Schema) -> dict[str, Any]:
-    """Return a schema as JSON can hold it; of the ids none, as they are people."""
-    if isinstance(schema.split, Mapping):
-        schema = replace(schema, split=DEFAULT_SPLIT)
-    return replace(schema, guesses={}).to_dict()  # whose reasons may name cells
 
 
 def _check_agreement(card: DatasetCard, schema: Schema) -> None:
