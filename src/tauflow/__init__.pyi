@@ -9,9 +9,9 @@ from tauflow.models import LatentODE, RNNVAE, SequenceModel
 from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import (
     BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
-    GRU, GRUD, GRUODE, HiPPO, LEM, LMU, LRC, LSTM, LTC, LinearDecayRNN, LipschitzRNN, LrcSSM,
-    MixedMemory, NeuronalLTC, ODELSTM, PhasedLSTM, RNN, RNNDecay, RubanovaGRU, RubanovaODERNN,
-    UnmaskedGRUD, WiredCfC, build,
+    GRU, GRUD, GRUODE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC, LinOSS, LinearDecayRNN, LipschitzRNN,
+    LrcSSM, MixedMemory, NeuronalLTC, ODELSTM, PhasedLSTM, RNN, RNNDecay, RubanovaGRU,
+    RubanovaODERNN, S5, UnmaskedGRUD, WiredCfC, build,
 )
 from tauflow.training import Recipe, attach_constraints, train
 from tauflow.wirings import AutoNCP, ExplicitWiring, FullyConnected, NCP, RandomSparse
@@ -21,9 +21,10 @@ __version__: str
 __all__ = [
     "AutoNCP", "BidirectionalRNN", "CTGRU", "CTLSTM", "CTRNN", "CfC", "CoRNN", "Elman", "EulerGRU",
     "EulerLSTM", "ExpRNN", "ExplicitWiring", "FullyConnected", "GNODE", "GRU", "GRUD", "GRUODE",
-    "HiPPO", "LEM", "LMU", "LRC", "LSTM", "LTC", "LatentODE", "LinearDecayRNN", "LipschitzRNN",
-    "LrcSSM", "MixedMemory", "NCP", "NeuronalLTC", "ODELSTM", "PhasedLSTM", "Predictor", "RNN",
-    "RNNDecay", "RNNVAE", "RandomSparse", "Recipe", "RubanovaGRU", "RubanovaODERNN",
-    "SequenceBatch", "SequenceModel", "UnmaskedGRUD", "WiredCfC", "attach_constraints", "build",
-    "from_ncps", "from_torch", "load", "load_predictor", "save", "train",
+    "HiPPO", "LEM", "LMU", "LRC", "LRU", "LSTM", "LTC", "LatentODE", "LinOSS", "LinearDecayRNN",
+    "LipschitzRNN", "LrcSSM", "MixedMemory", "NCP", "NeuronalLTC", "ODELSTM", "PhasedLSTM",
+    "Predictor", "RNN", "RNNDecay", "RNNVAE", "RandomSparse", "Recipe", "RubanovaGRU",
+    "RubanovaODERNN", "S5", "SequenceBatch", "SequenceModel", "UnmaskedGRUD", "WiredCfC",
+    "attach_constraints", "build", "from_ncps", "from_torch", "load", "load_predictor", "save",
+    "train",
 ]

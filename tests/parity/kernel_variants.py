@@ -11,13 +11,16 @@ from tauflow.cells import (
     GRUCell,
     GRUDCell,
     GRUODECell,
+    LinOSSCell,
     LRCCell,
+    LRUCell,
     LSTMCell,
     LTCCell,
     MixedMemoryCell,
     NeuronalLTCCell,
     ODELSTMCell,
     PhasedLSTMCell,
+    S5Cell,
     UnmaskedGRUDCell,
     WiredCfCCell,
 )
@@ -104,6 +107,9 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
         {"backbone_layers": 2, "backbone_units": 6, "form": "state", "mode": "no_gate"},
         {"backbone_layers": 2, "backbone_units": 6, "backbone_activation": "silu"},
     ],
+    LRUCell: [{}, {"r_min": 0.5, "r_max": 0.9}],
+    S5Cell: [{}, {"step_max": 1.0}],
+    LinOSSCell: [{}],
     WiredCfCCell: [{}, {"mode": "no_gate"}, {"mode": "pure"}, {"time_bias": False}],
 }
 

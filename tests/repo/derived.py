@@ -40,6 +40,7 @@ GROUPS = {
     "Several time scales, oscillations, memories": (
         *("CTGRU", "PhasedLSTM", "HiPPO", "LMU", "CoRNN", "LipschitzRNN", "ExpRNN"),
     ),
+    "Linear state spaces, by one scan": ("LRU", "S5", "LinOSS"),
     "Discrete time": ("LSTM", "GRU", "Elman", "BidirectionalRNN"),
 }
 """Sequence modules by family, the most used first; the cells have the same names and ``Cell``."""

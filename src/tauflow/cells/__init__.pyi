@@ -19,10 +19,12 @@ from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .gru_ode import GRUODECell
 from .hippo import HiPPOCell
 from .lem import LEMCell
+from .linoss import LinOSSCell
 from .lipschitz_rnn import LipschitzRNNCell
 from .lmu import LMUCell
 from .lrc import LRCCell
 from .lrc_ssm import LrcSSMCell
+from .lru import LRUCell
 from .ltc import LTCCell, LTC_VARIANTS
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -32,14 +34,15 @@ from .registry import CELLS, MODELS, ModelEntry
 from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
 from .rubanova_gru import RubanovaGRUCell
 from .rubanova_ode import RubanovaODERNNCell
+from .s5 import S5Cell
 from .wired_cfc import WiredCfCCell
 
 __all__ = [
     "ACTIVATIONS", "AbstractCell", "BidirectionalRNNCell", "CTGRUCell", "CTLSTMCell", "CTRNNCell",
     "CfCCell", "CoRNNCell", "ElmanCell", "EulerGRUCell", "EulerLSTMCell", "ExpRNNCell", "GNODECell",
-    "GRUCell", "GRUDCell", "GRUODECell", "HiPPOCell", "LEMCell", "LMUCell", "LRCCell", "LSTMCell",
-    "LTCCell", "LTC_VARIANTS", "LinearDecayRNNCell", "LipschitzRNNCell", "LrcSSMCell", "MODELS",
-    "MixedMemoryCell", "ModelEntry", "NeuronalLTCCell", "ODELSTMCell", "PhasedLSTMCell",
-    "Precomputed", "RNNDecayCell", "RubanovaGRUCell", "RubanovaODERNNCell", "UnmaskedGRUDCell",
-    "WiredCfCCell",
+    "GRUCell", "GRUDCell", "GRUODECell", "HiPPOCell", "LEMCell", "LMUCell", "LRCCell", "LRUCell",
+    "LSTMCell", "LTCCell", "LTC_VARIANTS", "LinOSSCell", "LinearDecayRNNCell", "LipschitzRNNCell",
+    "LrcSSMCell", "MODELS", "MixedMemoryCell", "ModelEntry", "NeuronalLTCCell", "ODELSTMCell",
+    "PhasedLSTMCell", "Precomputed", "RNNDecayCell", "RubanovaGRUCell", "RubanovaODERNNCell",
+    "S5Cell", "UnmaskedGRUDCell", "WiredCfCCell",
 ]

@@ -21,10 +21,12 @@ from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .gru_ode import GRUODECell
 from .hippo import HiPPOCell
 from .lem import LEMCell
+from .linoss import LinOSSCell
 from .lipschitz_rnn import LipschitzRNNCell
 from .lmu import LMUCell
 from .lrc import LRCCell
 from .lrc_ssm import LrcSSMCell
+from .lru import LRUCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -34,6 +36,7 @@ from .phased_lstm import PhasedLSTMCell
 from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
 from .rubanova_gru import RubanovaGRUCell
 from .rubanova_ode import RubanovaODERNNCell
+from .s5 import S5Cell
 from .wired_cfc import WiredCfCCell
 
 
@@ -197,6 +200,9 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("hippo-legs", "HiPPO-LegS", HiPPOCell),
             ModelEntry("hippo-lagt", "HiPPO-LagT", HiPPOCell, {"measure": "lagt"}),
             ModelEntry("exprnn", "expRNN", ExpRNNCell),
+            ModelEntry("lru", "LRU", LRUCell, tune={"r_min": (0.0, 0.5, 0.9)}),
+            ModelEntry("s5", "S5", S5Cell, tune={"step_max": (0.1, 0.3, 1.0)}),
+            ModelEntry("linoss", "LinOSS", LinOSSCell),
         )
     },
 )

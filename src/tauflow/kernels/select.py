@@ -13,13 +13,16 @@ from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.gnode import GNODECell
 from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
 from tauflow.cells.lem import LEMCell
+from tauflow.cells.linoss import LinOSSCell
 from tauflow.cells.lrc import LRCCell
+from tauflow.cells.lru import LRUCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.phased_lstm import PhasedLSTMCell
 from tauflow.cells.registry import MODELS
+from tauflow.cells.s5 import S5Cell
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.errors import BackendError
 
@@ -62,6 +65,12 @@ from .phased_lstm import (
     run_phased_generated,
     run_phased_lstm,
 )
+from .scan.kernel import (
+    numba_scan_unsupported_reason,
+    run_numba_scan,
+    run_torch_scan,
+    torch_scan_unsupported_reason,
+)
 from .torch_rnn import (
     gated_unsupported_reason,
     gru_d_unsupported_reason,
@@ -87,6 +96,10 @@ def _make_triton_spec(
 ) -> KernelSpec:
     return KernelSpec(cell, "triton", unsupported_reason, run, rtol=1e-5, atol=1e-5, device="cuda")
 
+
+_DIAGONAL_CELLS = (LRUCell, S5Cell, LinOSSCell)
+_UNTRACED_CELLS = (LTCCell, LRCCell, CTGRUCell, *_DIAGONAL_CELLS)
+"""Those whose own loops are faster, whatever the size."""
 
 _CELL_KERNELS = (
     KernelSpec(LSTMCell, "torch", lstm_unsupported_reason, run_lstm, rtol=1e-5, atol=1e-6),
@@ -146,6 +159,14 @@ _CELL_KERNELS = (
         WiredCfCCell, "numba", cfc_numba_unsupported_reason, run_wired_cfc, rtol=1e-5, atol=1e-5
     ),
     _make_triton_spec(WiredCfCCell, cfc_stepwise_unsupported_reason, run_triton_wired_cfc),
+    *(
+        KernelSpec(cell, backend, unsupported_reason, run, rtol=1e-5, atol=1e-5)
+        for cell in _DIAGONAL_CELLS
+        for backend, unsupported_reason, run in (
+            ("numba", numba_scan_unsupported_reason, run_numba_scan),
+            ("torch", torch_scan_unsupported_reason, run_torch_scan),
+        )
+    ),
 )
 
 _TRACED_KERNELS = tuple(
@@ -161,7 +182,7 @@ _TRACED_KERNELS = tuple(
         is_static=False,
     )
     for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
-    if cell not in (LTCCell, LRCCell, CTGRUCell)  # whose own loops are faster, whatever the size
+    if cell not in _UNTRACED_CELLS
 )
 
 _CUDA_GRAPH_KERNELS = tuple(

@@ -8,9 +8,9 @@ from .explain import CallExplanation
 from .layers import SequenceModule
 from .modules import (
     BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
-    GRU, GRUD, GRUODE, HiPPO, LEM, LMU, LRC, LSTM, LTC, LinearDecayRNN, LipschitzRNN, LrcSSM,
-    MixedMemory, NeuronalLTC, ODELSTM, PhasedLSTM, RNNDecay, RubanovaGRU, RubanovaODERNN,
-    SEQUENCE_MODULES, UnmaskedGRUD, WiredCfC, build,
+    GRU, GRUD, GRUODE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC, LinOSS, LinearDecayRNN, LipschitzRNN,
+    LrcSSM, MixedMemory, NeuronalLTC, ODELSTM, PhasedLSTM, RNNDecay, RubanovaGRU, RubanovaODERNN,
+    S5, SEQUENCE_MODULES, UnmaskedGRUD, WiredCfC, build,
 )
 from .parallel.chunks import Chunks, ParallelReport
 from .rnn import RNN
@@ -20,8 +20,8 @@ from .unroll import reference_loop, unroll
 __all__ = [
     "BidirectionalRNN", "CTGRU", "CTLSTM", "CTRNN", "CallExplanation", "CatalogRNN", "CfC",
     "Chunks", "CoRNN", "Elman", "EulerGRU", "EulerLSTM", "ExpRNN", "GNODE", "GRU", "GRUD", "GRUODE",
-    "HiPPO", "LEM", "LMU", "LRC", "LSTM", "LTC", "LinearDecayRNN", "LipschitzRNN", "LrcSSM",
-    "MixedMemory", "NeuronalLTC", "ODELSTM", "ParallelReport", "PhasedLSTM", "RNN", "RNNDecay",
-    "RubanovaGRU", "RubanovaODERNN", "SEQUENCE_MODULES", "SequenceModule", "Stream", "UnmaskedGRUD",
-    "WiredCfC", "build", "reference_loop", "unroll",
+    "HiPPO", "LEM", "LMU", "LRC", "LRU", "LSTM", "LTC", "LinOSS", "LinearDecayRNN", "LipschitzRNN",
+    "LrcSSM", "MixedMemory", "NeuronalLTC", "ODELSTM", "ParallelReport", "PhasedLSTM", "RNN",
+    "RNNDecay", "RubanovaGRU", "RubanovaODERNN", "S5", "SEQUENCE_MODULES", "SequenceModule",
+    "Stream", "UnmaskedGRUD", "WiredCfC", "build", "reference_loop", "unroll",
 ]

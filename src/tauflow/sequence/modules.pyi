@@ -431,3 +431,40 @@ class ExpRNN(CatalogRNN):
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
     ) -> None: ...
+
+class LRU(CatalogRNN):
+    """Linear recurrent unit: a stable complex diagonal recurrence, and a gated readout.
+
+    Over sequences; for the options see tauflow.cells.LRUCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, r_min: float = 0.0, r_max: float = 1.0,
+        max_phase: float = 6.283185307179586, glu: bool = True, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
+class S5(CatalogRNN):
+    """Simplified state space layer: a linear ODE in its eigenbasis, and a gated readout.
+
+    Over sequences; for the options see tauflow.cells.S5Cell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, step_min: float = 0.001, step_max: float = 0.1,
+        glu: bool = True, num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None, batch_first: bool = True,
+    ) -> None: ...
+
+class LinOSS(CatalogRNN):
+    """Linear oscillatory state-space cell: forced harmonic oscillators, and a gated readout.
+
+    Over sequences; for the options see tauflow.cells.LinOSSCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, glu: bool = True, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...

@@ -174,6 +174,15 @@ CUDA_GRAPH = BackendRequirements(
     supports_autocast=True,
     mixed_dtype_message="compute in float32 or float64, with all tensors alike",
 )
+TORCH_SCAN = BackendRequirements(
+    "torch",
+    (torch.float32, torch.float64),
+    "compute in float32 or float64",
+    _device_unsupported_reason,
+    is_traceable=True,
+    supports_autocast=True,
+    mixed_dtype_message="compute in float32 or float64, with all tensors alike",
+)
 STORAGE_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """What inputs, states and parameters of Triton kernels may be stored in; sums are in float32."""
 

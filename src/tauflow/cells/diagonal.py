@@ -1,0 +1,113 @@
+"""The base of cells whose state is a linear recurrence that mixes no two entries."""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tauflow._internal.checks import check_bool
+
+from .base import AbstractCell, Precomputed
+from .init import Generator, torch_uniform_
+
+
+def complex_multiply(a: Tensor, b: Tensor) -> Tensor:
+    """Return the product of complex numbers, (..., 2 N) each: real parts, then imaginary ones."""
+    (a_re, a_im), (b_re, b_im) = a.chunk(2, dim=-1), b.chunk(2, dim=-1)
+    return torch.cat([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], dim=-1)
+
+
+class AbstractDiagonalCell(AbstractCell):
+    r"""A cell with a complex state z that takes a linear step, neuron by neuron.
+
+    .. math::
+        z' = a \odot z + b
+
+    where a and b, complex (B, N), depend on the input and the time step alone, so that a sequence
+    is one scan. The state is [Re z; Im z; u], (B, 2 N + D); u is the input of the last sample,
+    which the readout takes past the memory:
+
+    .. math::
+        y = \mathrm{Re}(C z) + D u
+
+    Linear cells on top of each other are linear. What a cell emits therefore passes
+    a gated linear unit, the layer's nonlinearity, unless ``glu=False``.
+
+    A subclass makes a and b in :meth:`coefficients`, and C in :meth:`output_weight`.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: complex states N, and outputs.
+        glu: whether the output passes a gated linear unit.
+    """
+
+    state_part_names: ClassVar[tuple[str, str]] = ("real", "imaginary")
+    """Names of the halves of z."""
+    gates_are_square: ClassVar[bool] = True
+    """Whether the GLU has a weight for its values, too, and not for its gates alone."""
+
+    D: nn.Parameter
+
+    def __init__(self, input_size: int, hidden_size: int, *, glu: bool = True) -> None:
+        super().__init__(input_size, hidden_size)
+        self.glu = check_bool(glu=glu)
+        N = hidden_size
+        self.D = nn.Parameter(torch.empty(N, input_size))
+        rows = 2 * N if self.gates_are_square else N
+        self.W_glu = nn.Parameter(torch.empty(rows, N)) if glu else None
+        self.b_glu = nn.Parameter(torch.empty(rows)) if glu else None
+
+    @property
+    def state_parts(self) -> dict[str, int]:
+        """The halves of the complex state, and the last input."""
+        return {**dict.fromkeys(self.state_part_names, self.hidden_size), "u": self.input_size}
+
+    @abstractmethod
+    def coefficients(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> tuple[Float[Tensor, "*batch Z"], Float[Tensor, "*batch Z"]]:
+        """Return a and b, (..., 2 N) each: real parts, then imaginary ones."""
+
+    @abstractmethod
+    def output_weight(self) -> Float[Tensor, "N Z"]:
+        """Return what Re(C z) multiplies [Re z; Im z] by, (N, 2 N)."""
+
+    def precompute(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Precomputed:
+        """Return a, b and the input."""
+        return Precomputed((*self.coefficients(x, dt), x))
+
+    def update(
+        self,
+        h: Float[Tensor, "B S"],
+        a: Float[Tensor, "B Z"],
+        b: Float[Tensor, "B Z"],
+        x: Float[Tensor, "B I"],
+    ) -> Float[Tensor, "B S"]:
+        """Return the state after the linear step, and the input."""
+        z = complex_multiply(a, h[..., : 2 * self.hidden_size]) + b
+        return torch.cat([z, x], dim=-1)
+
+    def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch N"]:
+        """Return the output of the layer."""
+        z, u = h.split([2 * self.hidden_size, self.input_size], dim=-1)
+        y: Tensor = z @ self.output_weight().T + u @ self.D.T
+        if self.W_glu is None or self.b_glu is None:
+            return y
+        y = F.gelu(y)
+        gates = F.linear(y, self.W_glu, self.b_glu)
+        if not self.gates_are_square:
+            return y * torch.sigmoid(gates)
+        values, gates = gates.chunk(2, dim=-1)
+        return values * torch.sigmoid(gates)
+
+    def _reset_readout(self, generator: Generator) -> None:
+        """Draw what passes the memory, and the GLU."""
+        torch_uniform_(self.D, self.input_size, generator)
+        for tensor in (self.W_glu, self.b_glu):
+            if tensor is not None:
+                torch_uniform_(tensor, self.hidden_size, generator)
