@@ -18,7 +18,7 @@ endif
 # The shell may forbid it, and then every child of the suite compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test full lint types kernels-1 kernels-2 unit quick robustness docs install clean
+.PHONY: demo test full lint types kernels-1 kernels-2 unit quick robustness library docs install clean
 
 demo: $(INSTALLED)
 	$(BIN)/tauflow run pendulum
@@ -72,6 +72,15 @@ robustness: export OMP_NUM_THREADS := 1
 robustness: install
 	$(PYTEST) --full tests/robustness tests/unit/export/test_every_cell.py
 
+# The library alone: its wheel, in an environment without tauflow-papers, passes its own tests.
+LIBRARY := .venv-library
+library: export OMP_NUM_THREADS := 1
+library:
+	$(PYTHON) -m venv --clear $(LIBRARY)
+	$(LIBRARY)/bin/python -m pip wheel --quiet --no-deps --wheel-dir $(LIBRARY)/dist .
+	$(LIBRARY)/bin/python -m pip install --quiet -c constraints.txt "$$(echo $(LIBRARY)/dist/*.whl)[dev]"
+	$(LIBRARY)/bin/python -m pytest -q -n 2 --dist worksteal $(ALL) tests --ignore tests/repo
+
 # The site, in docs/_build/html: runs the code of every page, needs no network once it is set up.
 docs: export OMP_NUM_THREADS := 1
 docs: $(INSTALLED_DOCS) $(KERNELS)  # else pages would show that they are compiled
@@ -96,4 +105,4 @@ $(INSTALLED_DOCS): $(INSTALLED_DEV)
 	touch $@
 
 clean:
-	rm -rf $(VENV) docs/_build docs/api/generated docs/examples .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LIBRARY) docs/_build docs/api/generated docs/examples .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Neural networks whose state flows in continuous time, for PyTorch."""
+"""Continuous-time recurrent neural networks for PyTorch."""
 
 from ._internal import import_path as _import_path  # noqa: F401  # before what could be shadowed
 

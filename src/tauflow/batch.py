@@ -1,4 +1,4 @@
-"""The one container that data sets produce, and that training consumes."""
+"""Batches of sequences, as data sets return them and training takes them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace

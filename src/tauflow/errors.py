@@ -1,7 +1,7 @@
-"""Every error that tauflow raises on purpose.
+"""Exceptions that tauflow raises.
 
-Each class also inherits the closest builtin, so that ``except ValueError`` keeps working, and each
-message says what was wrong, what was expected and what to do.
+Each class also inherits the closest builtin, so that ``except ValueError`` works. Each message says
+what was wrong, what was expected and what to do.
 """
 
 

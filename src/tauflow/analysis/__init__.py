@@ -1,4 +1,4 @@
-"""Look at networks: flows, fixed points, similarity, gradients, saliency, memory; and plot them."""
+"""Analysis of trained networks: fixed points, stability, gradients, saliency, memory; and plots."""
 
 from .attribution import (
     Attribution,

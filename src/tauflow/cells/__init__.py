@@ -1,4 +1,4 @@
-"""The cells: the mathematics of each model, once."""
+"""Cells: one time step of each model, with its equations and source."""
 
 from .activations import ACTIVATIONS
 from .base import AbstractCell, Precomputed

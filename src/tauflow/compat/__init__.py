@@ -1,3 +1,3 @@
-"""Other libraries' names and signatures on tauflow's modules, to be imported in their place."""
+"""Interfaces of other libraries, implemented by tauflow's modules."""
 
 __all__: list[str] = []

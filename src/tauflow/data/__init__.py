@@ -1,4 +1,4 @@
-"""Data sets: cards, loaders, and the store where their files live; tables of your own."""
+"""Data: data sets by name, their loaders and files, and tables of your own."""
 
 from .card import DatasetCard, TaskData
 from .registry import DATASETS, fetch_dataset, is_available, load_task, register

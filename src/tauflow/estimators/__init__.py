@@ -1,4 +1,4 @@
-"""Estimators in the manner of scikit-learn: ``fit``, ``predict``, ``score`` for sequences."""
+"""Estimators with the interface of scikit-learn: ``fit``, ``predict`` and ``score``."""
 
 from . import require_sklearn as _needs  # noqa: F401  # says what is missing before anything reaches for it
 

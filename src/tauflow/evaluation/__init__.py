@@ -1,4 +1,4 @@
-"""How sure predictions are: calibration, decision thresholds, intervals, back-tests."""
+"""Evaluation: calibration, decision thresholds, prediction intervals, backtests."""
 
 from .backtest import BacktestResult, backtest
 from .calibration import calibrate

@@ -1,4 +1,4 @@
-"""Models on disk, weights from elsewhere, and models that leave Python."""
+"""Export: model files, ``torch.export`` programs, ONNX and C; weights of other libraries."""
 
 from .c_files import to_c
 from .config import CLASSES, from_config, get_config

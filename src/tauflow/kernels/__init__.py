@@ -1,4 +1,4 @@
-"""Fused twins of some cells, and the rule that picks one."""
+"""Compiled kernels of cells, and the rule that selects one."""
 
 from .engine.kernel_spec import KernelCall, KernelSpec
 from .engine.workspace import release_memory

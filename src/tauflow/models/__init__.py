@@ -1,4 +1,4 @@
-"""Models made of sequence modules, and models that are more than a cell."""
+"""Models: a sequence module with a head, and architectures that are not a cell."""
 
 from .base import AbstractWholeModel
 from .boosted_trees import BoostedTrees

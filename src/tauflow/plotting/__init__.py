@@ -1,1 +1,1 @@
-"""How every picture looks: colours, axes, legends."""
+"""Style of plots: colours, axes, legends."""

@@ -1,4 +1,4 @@
-"""A trained model with what belongs to it: roles of columns, units, scales, names of classes."""
+"""Predictors: a trained model with the schema, units, scales and classes of its data."""
 
 from .loading import load_predictor
 from .predictor import Predictor

@@ -1,4 +1,4 @@
-"""Cells run over sequences: the one contract of the library."""
+"""Sequence modules: a cell applied to every step of a batch of sequences."""
 
 from .catalog_rnn import CatalogRNN
 from .explain import CallExplanation

@@ -1,4 +1,4 @@
-"""Solvers for one gap of time: explicit tables, the semi-implicit fused step, adaptive steps."""
+"""ODE solvers for one time step: explicit Runge-Kutta, semi-implicit Euler, adaptive."""
 
 from .adaptive import ADAPTIVE_METHODS, integrate_adaptive, integrate_path, solver_statistics
 from .explicit import EULER, HEUN, MIDPOINT, RK4, TABLEAUS, ButcherTableau, integrate

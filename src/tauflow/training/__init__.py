@@ -1,4 +1,4 @@
-"""Training: a recipe, a loop that can be killed and resumed, losses and metrics by name."""
+"""Training: recipes, a loop that can be resumed, losses and metrics by name."""
 
 from .callbacks import Callback, Training
 from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint

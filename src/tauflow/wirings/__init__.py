@@ -1,4 +1,4 @@
-"""Who may synapse onto whom: immutable descriptions of sparse and layered networks."""
+"""Wirings: which neurons have synapses onto which, in sparse and layered networks."""
 
 from .base import AbstractWiring, Synapses
 from .explicit import ExplicitWiring

@@ -1,4 +1,4 @@
-"""The interface of ``ncps`` on tauflow: import ``tauflow.compat.ncps`` in place of ``ncps``."""
+"""The interface of ``ncps``: import ``tauflow.compat.ncps`` in place of ``ncps``."""
 
 from . import torch, wirings
 from .torch import LTC, CfC, CfCCell, LTCCell, WiredCfCCell
