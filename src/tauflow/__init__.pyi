@@ -1,7 +1,7 @@
 # Written by `python tests/repo/derived.py` from the catalog of cells.
 # ruff: noqa
 # fmt: off
-"""Neural networks whose state flows in continuous time, for PyTorch."""
+"""Continuous-time recurrent neural networks for PyTorch."""
 
 from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, from_torch, load, save

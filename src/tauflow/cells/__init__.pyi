@@ -1,7 +1,7 @@
 # Written by `python tests/repo/derived.py` from the catalog of cells.
 # ruff: noqa
 # fmt: off
-"""The cells: the mathematics of each model, once."""
+"""Cells: one time step of each model, with its equations and source."""
 
 from .activations import ACTIVATIONS
 from .base import AbstractCell, Precomputed

@@ -1,7 +1,7 @@
 # Written by `python tests/repo/derived.py` from the catalog of cells.
 # ruff: noqa
 # fmt: off
-"""Cells run over sequences: the one contract of the library."""
+"""Sequence modules: a cell applied to every step of a batch of sequences."""
 
 from .catalog_rnn import CatalogRNN
 from .explain import CallExplanation
