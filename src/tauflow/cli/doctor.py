@@ -18,6 +18,7 @@ _OPTIONAL_PACKAGES = {
     "tune": ("optuna",),
     "parquet": ("pyarrow",),
     "hub": ("huggingface-hub",),
+    "sb3": ("sb3-contrib", "gymnasium"),
     "scipy": ("scipy",),
     "gpu": ("triton",),
 }
