@@ -333,7 +333,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
             rows,
             counts,
             impute=self.impute,
-            observes="observed" in entry.inputs,
+            observes=bool(task.query_targets) or "observed" in entry.inputs,
             fills_gaps=self._fills_gaps,
             time_unit=self.time_unit,
         )

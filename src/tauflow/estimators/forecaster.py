@@ -2,31 +2,35 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow._internal.checks import check_at_least
 from tauflow._internal.sanitize import format_count
 from tauflow.analysis.residuals import ForecastRows, score_rows
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
-from tauflow.errors import ArgumentError, DataError, TimeError
+from tauflow.errors import ArgumentError, DataError
 from tauflow.models.registry import get_model_info
 from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
 
-from .arrays import to_array
 from .base import AbstractSequenceEstimator
-from .forecast_targets import compute_lead_times, compute_typical_dt, take_future_samples
+from .forecast_queries import check_any_query, with_times
+from .forecast_targets import (
+    add_lead_times,
+    compute_typical_dt,
+    score_known,
+    take_future_samples,
+)
 from .input_kwargs import with_input_kwargs
-from .intervals import AbstractIntervalEstimator, as_answer
-from .preparation import has_lead_times, list_number_columns
-from .ragged import Floats, Indices, RaggedSequences
+from .intervals import as_answer
+from .preparation import has_lead_times, resolve_time_unit
+from .query_forecasts import AbstractQueryForecaster
+from .ragged import Floats, RaggedSequences
 from .targets import (
     AUTO,
     LearningTask,
@@ -34,7 +38,6 @@ from .targets import (
     check_validation_fraction,
     unpack_validation,
 )
-from .times import to_seconds
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -44,11 +47,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceForecaster(AbstractIntervalEstimator):
+class SequenceForecaster(AbstractQueryForecaster):
     """Forecast the next samples of a sequence, each with a readout of its own.
 
     Trained at every step of every sequence to give the ``horizon`` samples after it; those that are
     missing do not count. Where gaps differ, the network is told how far ahead each of them is.
+    With ``max_lead_time`` it forecasts at any time instead: it is trained on all samples within
+    that time after origins that move over the sequences, see :class:`tauflow.models.ForecastModel`.
 
     An array of two axes is one series here, (T, I), and its forecast has no axis for several.
 
@@ -57,18 +62,31 @@ class SequenceForecaster(AbstractIntervalEstimator):
         targets: features to forecast, one or several, by name or number, or a mask of all of
             them; by default all that are not static. The others are inputs.
         window: longest piece of a sequence to train on; longer ones are cut, each piece starting
-            again. By default none is: one long series then makes one step of an epoch.
+            again. By default none is: one long series then makes one step of an epoch. With
+            ``max_lead_time``: samples before a forecast that are read, 256 by default.
+        max_lead_time: longest time after the last sample that is forecast, in the unit of the
+            times, or such as ``"24h"`` where these are dates; the times are given to ``predict``.
+        known: features whose later values are known in advance, such as planned doses; with
+            ``max_lead_time``. Rows of X after the last sample hold them, and nothing else but
+            static features.
+        origin_step: rows between the origins that are trained on; with ``max_lead_time``. By
+            default a quarter of the rows within that time, in the median.
         {shared}
     """
 
     horizon: int = 1
     targets: Sequence[int | str] | Sequence[bool] | int | str | None = None
     window: int | None = None
+    max_lead_time: float | str | None = None
+    known: Sequence[int | str] | None = None
+    origin_step: int | None = None
 
     _network_params: ClassVar[tuple[str, ...]] = (
         *AbstractSequenceEstimator._network_params,
         "horizon",
         "targets",
+        "max_lead_time",
+        "known",
     )
     _is_per_step: ClassVar[bool] = True
     _is_series_2d: ClassVar[bool] = True
@@ -90,6 +108,18 @@ class SequenceForecaster(AbstractIntervalEstimator):
             {given}
         """
         check_at_least(1, horizon=self.horizon)
+        if self.origin_step is not None:
+            check_at_least(1, origin_step=self.origin_step)
+        if self.max_lead_time is not None and self.horizon != 1:
+            raise ArgumentError(
+                "max_lead_time is for forecasts at any time, and horizon for the next samples. "
+                "Give one of them."
+            )
+        if self.max_lead_time is None and (self.known or self.origin_step):
+            raise ArgumentError(
+                "known and origin_step are for forecasts at any time. Give max_lead_time too, the "
+                "longest time after the last sample."
+            )
         if self.window is not None:
             check_at_least(2, window=self.window)
         if not get_model_info(self.model).is_causal(self.options or {}):
@@ -104,6 +134,7 @@ class SequenceForecaster(AbstractIntervalEstimator):
         self,
         X: Any,
         *,
+        at: Any = None,
         lead_time: Any = None,
         interval: float | None = None,
         return_std: bool = False,
@@ -113,6 +144,10 @@ class SequenceForecaster(AbstractIntervalEstimator):
 
         Args:
             X: as for :meth:`fit`.
+            at: of a forecaster with ``max_lead_time``: times after the last sample, (Q,) or (B, Q),
+                in any order, as numbers in the unit of the times, durations, or texts such as
+                ``"24h"``; (B, Q, O) is returned. Or a data frame with the columns of ids and times
+                of X; then a row for each of its rows, (Q, O).
             lead_time: how long after the last sample each forecast is for, (H,) or (B, H), in the
                 unit of the times, where gaps differ; by default 1 to H times the median gap.
             interval: such as 0.9: returns ``(forecasts, low, high)``, ends of intervals that hold
@@ -124,6 +159,12 @@ class SequenceForecaster(AbstractIntervalEstimator):
         """
         check_is_fitted(self)
         rows = self._read_rows(X, kwargs, reset=False)
+        if self._longest is not None or at is not None:
+            found = self._answer_queries(rows, at, lead_time, interval, return_std)[1:]
+            if not hasattr(at, "columns"):
+                found = [one.reshape(len(rows), -1, one.shape[-1]) for one in found]
+                found = [one[0] for one in found] if rows.is_single else found
+            return as_answer(found)
         if lead_time is not None and not self._has_lead_times:
             raise ArgumentError(
                 "the gaps of the training data were all the same, so that a forecast is for the "
@@ -146,19 +187,12 @@ class SequenceForecaster(AbstractIntervalEstimator):
         """
         check_is_fitted(self)
         rows = self._read_rows(X, kwargs, reset=False)
+        if self._longest is not None:
+            return self._score_queries(rows, self._longest)
         outputs = self._run_network(self._add_lead_times(rows, self._fitted_horizon))
         found = self._decode_outputs(outputs)
         true = take_future_samples(rows, self._fitted_horizon)[..., self.target_features_]
-        scores = []
-        for values, answers in zip(
-            true.reshape(len(true), -1).T, found.reshape(len(found), -1).T, strict=True
-        ):
-            known = ~np.isnan(values)
-            if known.sum() > 1:
-                scores.append(r2_score(values[known], answers[known]))
-        if not scores:
-            raise DataError("nothing to score: no sample of X follows another.")
-        return float(np.mean(scores))
+        return score_known(true.reshape(len(true), -1), found.reshape(len(found), -1))
 
     @with_input_kwargs
     def score_anomalies(
@@ -197,6 +231,11 @@ class SequenceForecaster(AbstractIntervalEstimator):
         return score_rows(keys, names, found, calibration)
 
     def _forecast_each_row(self, rows: RaggedSequences) -> ForecastRows:
+        if self._longest is not None:
+            raise ArgumentError(
+                "score_anomalies compares each sample with the forecast from the one before. Use a "
+                "forecaster without max_lead_time."
+            )
         outputs = self._run_network(self._add_lead_times(rows, self._fitted_horizon))
         following = self._decode_outputs(outputs)[:, 0]
         gaps = np.ones(len(following)) if rows.dt is None else rows.dt
@@ -208,8 +247,10 @@ class SequenceForecaster(AbstractIntervalEstimator):
     ) -> tuple[RaggedSequences, NDArray[Any]]:
         rows = self._read_rows(X, kwargs, reset=reset)
         if reset:
-            self.target_features_ = self._resolve_target_features()
-        if not self._has_targets(rows):
+            self._resolve_features(dated=rows.dated)
+        if self._longest is not None:
+            check_any_query(self._plan_training(rows, self._longest), self._longest)
+        elif not self._has_targets(rows):
             raise DataError(
                 "nothing to learn: no sample follows another one (a sequence of one sample has no "
                 "next). Give sequences of several samples."
@@ -218,42 +259,18 @@ class SequenceForecaster(AbstractIntervalEstimator):
 
     def _has_targets(self, rows: RaggedSequences) -> bool:
         """Whether there is anything to forecast."""
+        if self._longest is not None:
+            return len(self._plan_training(rows, self._longest)) > 0
         after = take_future_samples(rows, self.horizon)[..., self.target_features_]
         return not bool(np.isnan(after).all())
-
-    def _resolve_target_features(self) -> Indices:
-        """Return which columns of rows are forecast; categories are none that can be."""
-        names, numbers = list(self.schema_.features or ()), list_number_columns(self.schema_)
-        given: Any = self.targets
-        if given is None:
-            given = [name for name in numbers if name not in (self.schema_.static or ())]
-        given = [given] if isinstance(given, str | int) else list(given)
-        if any(isinstance(one, bool | np.bool_) for one in given):
-            given = self._mask_to_indices(given)
-        wrong = next((n for n in given if not (isinstance(n, str) or 0 <= n < len(names))), None)
-        if wrong is not None:
-            raise ArgumentError(
-                f"targets holds {wrong}, and X has the features 0 to {len(names) - 1}."
-            )
-        chosen = [one if isinstance(one, str) else names[one] for one in given]
-        return np.array([numbers.index(check_one_of(numbers, targets=n)) for n in chosen], np.int64)
-
-    def _mask_to_indices(self, mask: list[Any]) -> list[int]:
-        """Return the features that a mask marks."""
-        if len(mask) != self.n_features_in_ or np.asarray(mask).dtype != np.bool_:
-            raise ArgumentError(
-                f"targets={mask} is no mask of the {format_count(self.n_features_in_, 'feature')} "
-                "of X. Give one "
-                "boolean for each of them, or names, or numbers."
-            )
-        return [place for place, marked in enumerate(mask) if marked]
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         return y
 
     def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
         outputs = self.horizon * len(self.target_features_)
-        return LearningTask("regress", outputs, "mse", "mse", per_step=True)
+        asked = () if self._longest is None else tuple(self.target_features_.tolist())
+        return LearningTask("regress", outputs, "mse", "mse", per_step=True, query_targets=asked)
 
     def _split_validation(
         self, sequences: WeightedSequences, share: float | str, random: np.random.RandomState
@@ -304,7 +321,12 @@ class SequenceForecaster(AbstractIntervalEstimator):
         task: LearningTask,
         seed: int,
     ) -> None:
-        self._typical = compute_typical_dt(rows)
+        self._typical = None if self._longest is not None else compute_typical_dt(rows)
+        if self._longest is not None:
+            rows = with_times(rows)
+            counts = np.ones(len(rows)) if weight is None else weight
+            unit = resolve_time_unit(rows, counts, self.time_unit)
+            task = replace(task, query_horizon=self._longest / unit)
         super()._initialise(self._add_lead_times(rows, self.horizon), targets, weight, task, seed)
         if self._target_scaler.is_empty.any():
             number = int(self.target_features_[np.argmax(self._target_scaler.is_empty)])
@@ -316,12 +338,14 @@ class SequenceForecaster(AbstractIntervalEstimator):
     def _make_batch(
         self, rows: RaggedSequences, targets: NDArray[Any], weight: Floats | None = None
     ) -> SequenceBatch:
-        y = self._target_scaler.transform(
-            take_future_samples(rows, self.horizon)[..., self.target_features_]
-        )
+        if self._longest is not None:
+            rows, after = self._make_training_windows(rows, self._longest)
+        else:
+            after = take_future_samples(rows, self.horizon)[..., self.target_features_]
+        y = self._target_scaler.transform(after)
         y = y.reshape(len(y), -1)
         rows = self._add_lead_times(rows, self.horizon)
-        if self.window is not None:
+        if self.window is not None and self._longest is None:
             rows, of = rows.cut_to_size(self.window)
             weight = None if weight is None else weight[of]
         some = np.flatnonzero(np.bincount(rows.sequence_index, ~np.isnan(y).all(axis=1)) > 0)
@@ -367,33 +391,4 @@ class SequenceForecaster(AbstractIntervalEstimator):
             return rows
         if lead_time is None:
             lead_time = self._typical * np.arange(1, horizon + 1)
-        lead_time = _check_lead_time(lead_time)
-        if lead_time.dtype.kind == "m" and not self.schema_.dated:
-            raise TimeError(
-                "ahead holds durations, and the times that the network learned from were numbers, "
-                "in a unit that nobody said. Give numbers in that unit."
-            )
-        further = to_seconds(lead_time)
-        try:
-            further = np.broadcast_to(further, (len(rows), horizon))
-        except ValueError as error:
-            raise TimeError(
-                f"lead_time has shape {further.shape}, expected (H,) or (B, H) = "
-                f"{(len(rows), horizon)}."
-            ) from error
-        if not (np.isfinite(further).all() and (np.diff(further, prepend=0.0) > 0).all()):
-            raise TimeError("lead_time must be above 0 and increase from forecast to forecast.")
-        return replace(rows, lead_times=compute_lead_times(rows, further))
-
-
-def _check_lead_time(lead_time: Any) -> NDArray[Any]:
-    """Return times ahead as an array; lists of durations, of which NumPy makes objects, too."""
-    array = to_array(lead_time)
-    if array.dtype.kind == "O" and all(isinstance(one, timedelta) for one in array.ravel()):
-        array = array.astype("timedelta64[us]")
-    if array.dtype.kind not in "iufm":
-        raise TimeError(
-            f"ahead holds {array.dtype}, expected numbers in the unit of the times, or durations "
-            "such as numpy.timedelta64 or pandas.Timedelta."
-        )
-    return array
+        return add_lead_times(rows, horizon, lead_time)

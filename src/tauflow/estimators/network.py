@@ -56,7 +56,7 @@ def build_network(
         name="the data",
         title="The data",
         task=task.kind,
-        input_size=input_size,
+        input_size=input_size + bool(task.query_targets),  # which says what is a query
         target_size=task.outputs,
         time_unit="",
         sizes=(0, 0, 0),
@@ -66,6 +66,8 @@ def build_network(
         loss=str(getattr(task.loss, "name", task.loss)),
         metric=str(getattr(task.metric, "name", task.metric)),
         per_step=task.per_step,
+        query_targets=task.query_targets,
+        query_horizon=task.query_horizon,
     )
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

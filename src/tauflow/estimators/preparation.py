@@ -74,7 +74,7 @@ def fit_schema(
         impute=_LINEAR if fills_gaps else impute,
         observes=observes,
         flagged=np.flatnonzero(told),
-        unit=None if rows.dt is None else _resolve_time_unit(rows, weight, time_unit),
+        unit=None if rows.dt is None else resolve_time_unit(rows, weight, time_unit),
         dated=rows.dated,
         ahead=0 if rows.lead_times is None else rows.lead_times.shape[1],
     ).complete(schema)
@@ -120,14 +120,21 @@ def make_batch(
     if not schema.observed:
         fill = IMPUTE_STRATEGIES[1] if schema.fill == _LINEAR else schema.fill
         batch = impute_with_indicators(batch, list_indicator_features(schema, count), fill=fill)
-    if rows.lead_times is None:
-        return batch
-    ahead = to_tensor(rows.pad(rows.lead_times / schema.gap))
+    if rows.lead_times is not None:
+        batch = _append_inputs(batch, to_tensor(rows.pad(rows.lead_times / schema.gap)))
+    if rows.is_query is not None:
+        marks = rows.is_query[:, None].astype(np.float64)
+        batch = _append_inputs(batch, to_tensor(rows.pad(marks)))
+    return batch
+
+
+def _append_inputs(batch: SequenceBatch, more: torch.Tensor) -> SequenceBatch:
+    """Return a batch with further inputs, (B, T, K), which are always known."""
     observed = batch.observed
     if observed is not None:
-        known = batch.valid.unsqueeze(-1).expand_as(ahead)
+        known = batch.valid.unsqueeze(-1).expand_as(more)
         observed = torch.cat([observed, known], dim=-1)
-    return replace(batch, x=torch.cat([batch.x, ahead], dim=-1), observed=observed)
+    return replace(batch, x=torch.cat([batch.x, more], dim=-1), observed=observed)
 
 
 def _check_times(schema: Schema, rows: RaggedSequences) -> None:
@@ -189,7 +196,8 @@ def _format_features(schema: Schema, which: NDArray[np.bool_]) -> str:
     return format_names([columns[place] for place in np.flatnonzero(which)], 12)
 
 
-def _resolve_time_unit(rows: RaggedSequences, weight: Floats, time_unit: float | str) -> float:
+def resolve_time_unit(rows: RaggedSequences, weight: Floats, time_unit: float | str) -> float:
+    """Return the gap that is 1 for the model: the median one, or as asked for."""
     if time_unit != "auto":
         if isinstance(time_unit, str):
             raise ArgumentError(f"time_unit must be 'auto' or a number, got {time_unit!r}.")

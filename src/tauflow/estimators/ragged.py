@@ -44,6 +44,8 @@ class RaggedSequences:
         variables: of a table of one variable per row.
         is_single: whether they are one sequence that came without an axis for several.
         lead_times: time from each row to the ones that are to be forecast, (R, H).
+        times: of the rows of a table, as the table has them, (R,); ``None`` without.
+        is_query: which rows ask for a forecast at their time, and are no samples, (R,).
     """
 
     values: Floats
@@ -58,6 +60,8 @@ class RaggedSequences:
     variables: tuple[str, ...] = ()
     is_single: bool = False
     lead_times: Floats | None = None
+    times: NDArray[Any] | None = None
+    is_query: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -99,6 +103,8 @@ class RaggedSequences:
             source=None,
             target=None if self.target is None else self.target[indices],
             lead_times=None if self.lead_times is None else self.lead_times[rows],
+            times=None if self.times is None else self.times[rows],
+            is_query=None if self.is_query is None else self.is_query[rows],
         )
 
     def cut_to_size(self, size: int) -> tuple["RaggedSequences", Indices]:

@@ -252,6 +252,7 @@ def read_table_rows(
         source=SourceTable(id, owners, getattr(X, "index", None)),
         target=of_ids,
         names=tuple(list_columns(schema)),
+        times=None if time is None else sheet.get_original(time, found.rows),
     )
     return rows, replace(schema, variables=sheet.variables)
 

@@ -40,6 +40,9 @@ class LearningTask:
         select_by: name of what decides which epoch is the best.
         class_weights: of a classification.
         per_step: whether the network answers at each step, rather than once per sequence.
+        query_targets: of forecasts at times that are asked for, see
+            :class:`tauflow.data.DatasetCard`.
+        query_horizon: likewise.
     """
 
     kind: str
@@ -49,6 +52,8 @@ class LearningTask:
     select_by: str | None = None
     class_weights: tuple[float, ...] | None = None
     per_step: bool = False
+    query_targets: tuple[int, ...] = ()
+    query_horizon: float = 1.0
 
 
 class WeightedSequences(NamedTuple):

@@ -22,7 +22,7 @@ _HARMONICS = 4
 """Sines and cosines of the lead time; the longest wave takes two horizons."""
 
 
-class _Queries(NamedTuple):
+class _AnsweredQueries(NamedTuple):
     """The Q queries of a batch, each with what is known of its sequence.
 
     Args:
@@ -306,7 +306,7 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
 
     def _answer(
         self, x: Tensor, dt: Tensor | None, mask: Tensor | None, observed: Tensor | None
-    ) -> tuple[_Queries, Tensor]:
+    ) -> tuple[_AnsweredQueries, Tensor]:
         """Return the queries with their answers, and the state after the last sample."""
         if x.ndim != 3 or x.shape[-1] != self.features + 1:
             raise shape_error(
@@ -353,7 +353,7 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
             inputs = torch.cat([last, known.to(last.dtype)], -1)
             output, _ = self.rnn.step(inputs, h[b], lead_time)
         features, prediction = self.head(output, last, has_last | known, age, lead_time)
-        return _Queries(b, j, features, prediction * scale[list(self.targets)]), h
+        return _AnsweredQueries(b, j, features, prediction * scale[list(self.targets)]), h
 
     def _update_scale(self, values: Tensor, seen: Tensor) -> Tensor:
         """Return the root mean square of each feature in training, (F,); 1 of none and of zeros."""

@@ -36,6 +36,7 @@ _UNIT_ABBREVIATIONS = {
 _EXPECTED = (
     "a number, or a date such as 2024-05-31 or 2024-05-31T14:30:00, with nine decimals at most"
 )
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _DATE = re.compile(r"\d{1,4}[^\w,]+\w+[^\w,]+\d{1,4}\b.*")
 """What is written like a date, in whatever form."""
 _NANOSECONDS = re.compile(r"(?<=[.,]\d{6})\d{1,3}(?!\d)")
@@ -80,6 +81,24 @@ def resolve_unit(name: str, what: str = "time_unit") -> str:
             f"{', '.join(UNITS)}."
         )
     return full
+
+
+def parse_duration(name: str, text: str) -> np.timedelta64:
+    """Return a span of time such as ``"24h"`` or ``"30 minutes"``, to the microsecond.
+
+    Args:
+        name: of the argument, for messages.
+        text: a number and a unit.
+
+    Raises:
+        TimeError: it is no such text.
+        UnknownNameError: there is no such unit.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise TimeError(f"{name} holds {text!r}, expected a span of time such as '24h'.")
+    unit = UNITS[resolve_unit(found[2], name)] / np.timedelta64(1, "us")
+    return np.timedelta64(round(float(found[1]) * unit), "us")
 
 
 def read_times(

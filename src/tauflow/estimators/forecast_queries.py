@@ -1,0 +1,418 @@
+"""Forecasts at times that are asked for: windows of samples, each followed by its queries."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow._internal.optional_deps import require
+from tauflow.data.table.from_frame import table_from_frame
+from tauflow.data.table.times import parse_duration
+from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError, UnknownNameError
+
+from .arrays import to_array
+from .ragged import Floats, Indices, RaggedSequences
+from .times import to_seconds
+
+DEFAULT_WINDOW = 256
+"""Samples before a query that are read, unless a forecaster says so."""
+_SPACING = 1e-9  # of the longest lead time: times that are closer are the same
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """Times at which sequences are to be forecast, Q in all.
+
+    Args:
+        sequence: of each, (Q,).
+        time: of each, on the clock of :func:`compute_clock`, (Q,).
+        origin: last row of which anything but features known in advance may be read, (Q,).
+        base: last row before the time, (Q,); rows from the origin to it tell of known features.
+        row: the row at that time, (Q,), -1 if there is none.
+    """
+
+    sequence: Indices
+    time: Floats
+    origin: Indices
+    base: Indices
+    row: Indices
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    def select(self, chosen: NDArray[Any]) -> "Queries":
+        """Return some of them."""
+        columns = (self.sequence, self.time, self.origin, self.base, self.row)
+        return Queries(*(one[chosen] for one in columns))
+
+
+def with_times(rows: RaggedSequences) -> RaggedSequences:
+    """Return sequences with time steps: of 1, if they came without times."""
+    return rows if rows.dt is not None else replace(rows, dt=np.ones(len(rows.values)))
+
+
+def compute_clock(rows: RaggedSequences) -> Floats:
+    """Return the time since the first sample of its sequence of each row, (R,)."""
+    gaps = np.ones(len(rows.values)) if rows.dt is None else rows.dt.copy()
+    gaps[rows.starts] = 0.0
+    clock = np.cumsum(gaps)
+    elapsed: Floats = clock - clock[rows.starts][rows.sequence_index]
+    return elapsed
+
+
+def plan_training(
+    rows: RaggedSequences,
+    targets: Indices,
+    known: Indices,
+    given: Indices,
+    longest: float,
+    origin_step: int | None,
+) -> Queries:
+    """Return all rows with a target that come within some time of moving origins.
+
+    Args:
+        rows: the sequences.
+        targets: features to forecast.
+        known: features that are known in advance.
+        given: see :func:`find_last_samples`: with known features, the origins are such rows.
+        longest: lead time, above 0.
+        origin_step: rows from one origin to the next, counted from the last; by default a quarter
+            of the rows that come within the longest lead time, in the median.
+    """
+    owner, clock = rows.sequence_index, compute_clock(rows)
+    apart = clock + _separate(rows, clock, longest)[owner]
+    slack = _compute_slack(apart, longest)
+    first = np.searchsorted(apart, apart + slack, "right")
+    stop = np.searchsorted(apart, apart + longest + slack, "right")
+    has_target: NDArray[np.bool_] = np.any(~np.isnan(rows.values[:, targets]), axis=1)
+    found = np.concatenate([[0], np.cumsum(has_target)])
+    is_usable = found[stop] > found[first]
+    if len(known):
+        is_start = np.isin(np.arange(len(owner)), rows.starts)
+        is_usable &= _find_samples(rows, given) | is_start
+    usable = np.flatnonzero(is_usable)
+    if origin_step is None:
+        count = np.median(stop[usable] - first[usable]) if len(usable) else 0
+        origin_step = max(1, int(count) // 4)
+    last = np.searchsorted(owner[usable], owner[usable], "right") - 1
+    origins = usable[(last - np.arange(len(usable))) % origin_step == 0]
+    counts = stop[origins] - first[origins]
+    later = np.repeat(first[origins] - (np.cumsum(counts) - counts), counts)
+    later += np.arange(counts.sum())
+    origin = np.repeat(origins, counts)[has_target[later]]
+    later = later[has_target[later]]
+    base = origin
+    if len(known):
+        base = np.searchsorted(apart, apart[later] - slack, "left") - 1
+    return Queries(owner[later], clock[later], origin, base, later)
+
+
+def plan_forecast(
+    rows: RaggedSequences, given: Indices, longest: float, sequence: Indices, lead_time: Floats
+) -> Queries:
+    """Return queries so long after the last sample of their sequences.
+
+    Rows after it that hold nothing but known features tell of these.
+
+    Args:
+        rows: the sequences.
+        given: see :func:`find_last_samples`.
+        longest: lead time that the forecaster was trained for.
+        sequence: of each query, (Q,).
+        lead_time: of each, (Q,).
+
+    Raises:
+        TimeError: a lead time is not finite, not above 0, or too long.
+    """
+    if not (np.isfinite(lead_time).all() and (lead_time > 0).all()):
+        raise TimeError(
+            "at must hold times after the last sample of each sequence: finite, and above 0."
+        )
+    if (lead_time > longest * (1 + _SPACING)).any():
+        raise TimeError(
+            f"at asks for {lead_time.max():g} after the last sample, and the forecaster was "
+            f"trained for up to max_lead_time={longest:g}. Ask for earlier times, or fit it with a "
+            "longer one."
+        )
+    clock, owner = compute_clock(rows), rows.sequence_index
+    last = find_last_samples(rows, given)[sequence]
+    time = clock[last] + lead_time
+    offset = _separate(rows, clock, longest)
+    apart, wanted = clock + offset[owner], time + offset[sequence]
+    slack = _compute_slack(apart, longest)
+    base = np.searchsorted(apart, wanted - slack, "left") - 1
+    row = base + 1
+    same = (row < len(apart)) & (np.abs(apart[np.minimum(row, len(apart) - 1)] - wanted) <= slack)
+    return Queries(sequence, time, last, base, np.where(same, row, -1))
+
+
+def _separate(rows: RaggedSequences, clock: Floats, longest: float) -> Floats:
+    """Return what to add to the clock of each sequence, (N,), so that none reaches another."""
+    spans = clock[rows.ends] + 3 * longest
+    found: Floats = np.cumsum(spans) - spans
+    return found
+
+
+def _compute_slack(apart: Floats, longest: float) -> float:
+    """Return by how much times may differ that are the same, but for rounding."""
+    return max(longest * _SPACING, 4 * float(np.spacing(apart[-1] + longest)))
+
+
+def find_last_samples(rows: RaggedSequences, given: Indices) -> Indices:
+    """Return the last row of each sequence, (N,), that holds more than given features.
+
+    It is the first row, if none does.
+
+    Args:
+        rows: the sequences.
+        given: features that are known in advance, and static ones; empty if none is known.
+    """
+    if not len(given):
+        return rows.ends
+    measured = np.where(_find_samples(rows, given), np.arange(len(rows.values)), -1)
+    found: Indices = np.maximum(np.maximum.accumulate(measured)[rows.ends], rows.starts)
+    return found
+
+
+def _find_samples(rows: RaggedSequences, given: Indices) -> NDArray[np.bool_]:
+    """Return which rows hold more than given features, (R,)."""
+    others = np.setdiff1d(np.arange(rows.values.shape[1]), given)
+    found: NDArray[np.bool_] = np.any(~np.isnan(rows.values[:, others]), axis=1)
+    return found
+
+
+def make_windows(
+    rows: RaggedSequences, queries: Queries, known: Indices, window: int
+) -> tuple[RaggedSequences, Indices]:
+    """Return the samples before queries, each window followed by its queries.
+
+    Args:
+        rows: the sequences.
+        queries: grouped by what is known for them, so that windows are shared.
+        known: features that are known in advance.
+        window: samples of each at most.
+
+    Returns:
+        The windows, with times, and which of their rows each query is, (Q,).
+    """
+    pairs = np.stack([queries.origin, queries.base], 1)
+    distinct, of_query = np.unique(pairs, axis=0, return_inverse=True)
+    of_query = of_query.reshape(-1)
+    origin, base = distinct.T
+    first = np.maximum(rows.starts[rows.sequence_index[base]], base - window + 1)
+    counts = base - first + 1
+    place = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    of_sample = np.repeat(np.arange(len(distinct)), counts)
+    values = rows.values[place]
+    is_known = np.isin(np.arange(values.shape[1]), known)
+    hidden = place > origin[of_sample]
+    values[hidden[:, None] & ~is_known] = np.nan
+    there = ~(hidden & np.isnan(values).all(1))
+    place, of_sample, values = place[there], of_sample[there], values[there]
+    told = rows.values[queries.row].copy()
+    told[(queries.row < 0)[:, None] | ~is_known] = np.nan
+
+    clock = compute_clock(rows)
+    owner = np.concatenate([of_sample, of_query])
+    time = np.concatenate([clock[place], queries.time])
+    is_query = np.repeat([False, True], [len(place), len(queries)])
+    order = np.lexsort((time, is_query, owner))
+    lengths = np.bincount(owner, minlength=len(distinct))
+    dt = np.diff(time[order], prepend=0.0)
+    dt[np.cumsum(lengths) - lengths] = 0.0
+    windows = replace(
+        rows,
+        values=np.concatenate([values, told])[order],
+        lengths=lengths,
+        dt=dt,
+        steps=None,
+        ids=None,
+        times=None,
+        source=None,
+        target=None,
+        is_query=is_query[order],
+    )
+    where = np.empty(len(order), np.int64)
+    where[order] = np.arange(len(order))
+    return windows, where[len(place) :]
+
+
+def resolve_lead_time(name: str, value: Any, *, dated: bool) -> float:
+    """Return a time span in the unit of the times: seconds for dates.
+
+    Args:
+        name: of the argument, for messages.
+        value: a number, a duration, or a text such as ``"24h"``.
+        dated: whether the times are dates.
+
+    Raises:
+        TimeError: it is no such span, or not above 0; or a duration, and times are numbers.
+    """
+    (found,) = _to_spans(name, [value], dated=dated)
+    if not found > 0 or not np.isfinite(found):
+        raise TimeError(f"{name} must be above 0, got {value!r}.")
+    return float(found)
+
+
+def read_lead_times(at: Any, rows: RaggedSequences) -> Floats:
+    """Return lead times, (N, Q), in the unit of the times.
+
+    Args:
+        at: (Q,), or (N, Q): numbers, durations, or texts such as ``"24h"``; or one of these.
+        rows: the sequences.
+
+    Raises:
+        ShapeError: there are other numbers of sequences.
+        TimeError: these are no spans of time, or durations where times are numbers.
+    """
+    if isinstance(at, str):
+        at = [one.strip() for one in at.split(",")]
+    array = np.atleast_1d(to_array(at))
+    if array.ndim > 2 or (array.ndim == 2 and len(array) != len(rows)):
+        raise ShapeError(
+            f"at has shape {array.shape}, expected (Q,) or (B, Q) with B = {len(rows)}."
+        )
+    found = _to_spans("at", array.ravel(), dated=rows.dated).reshape(array.shape)
+    each: Floats = np.broadcast_to(found, (len(rows), np.shape(found)[-1]))
+    return each
+
+
+def _to_spans(name: str, values: Any, *, dated: bool) -> Floats:
+    array = np.asarray(values)
+    if array.dtype.kind in "OU" and len(array) and all(isinstance(one, str) for one in array):
+        array = np.array([parse_duration(name, str(one)) for one in array])
+    elif array.dtype.kind == "O" and all(isinstance(one, timedelta) for one in array):
+        array = array.astype("timedelta64[us]")
+    if array.dtype.kind not in "iufm":
+        raise TimeError(
+            f"{name} holds {array.dtype}, expected numbers in the unit of the times, durations, or "
+            "texts such as '24h'."
+        )
+    if array.dtype.kind == "m" and not dated:
+        raise TimeError(
+            f"{name} holds durations, and the times of the data are numbers, in a unit that nobody "
+            "said. Give numbers in that unit."
+        )
+    return to_seconds(array)
+
+
+def read_query_table(
+    at: Any, id: str, time: str, rows: RaggedSequences, given: Indices
+) -> tuple[Indices, Floats]:
+    """Return the sequence and the lead time of each row of a table of queries.
+
+    Args:
+        at: a data frame with these two columns.
+        id: column of the ids.
+        time: column of the times.
+        rows: the sequences of a table.
+        given: see :func:`find_last_samples`.
+
+    Raises:
+        UnknownNameError: there is no such column or id.
+        ArgumentError: there are other columns.
+        TimeError: times are dates and the others numbers, or the reverse.
+    """
+    table = table_from_frame(at)
+    for role, name in {"id": id, "time": time}.items():
+        table.check_name(name, role)
+    others = [name for name in table.columns if name not in (id, time)]
+    if others:
+        raise ArgumentError(
+            f"at has the columns {', '.join(others)} beside {id!r} and {time!r}. Leave them out; "
+            "what is known in advance stands in rows of X."
+        )
+    assert rows.ids is not None
+    assert rows.times is not None
+    places = {key: place for place, key in enumerate(np.asarray(rows.ids).tolist())}
+    keys = np.asarray(at[id]).tolist()
+    unknown = [key for key in keys if key not in places]
+    if unknown:
+        raise UnknownNameError(
+            f"at asks for the id {unknown[0]!r}, and X has no rows of it, so that nothing is known "
+            "to forecast from."
+        )
+    sequence = np.array([places[key] for key in keys], np.int64)
+    last = rows.times[find_last_samples(rows, given)[sequence]]
+    wanted = to_moments(np.asarray(at[time]), dated=rows.dated)
+    lead_time = to_seconds(wanted - to_moments(last, dated=rows.dated))
+    early = lead_time <= 0
+    if early.any():
+        row = int(np.argmax(early))
+        raise TimeError(
+            f"at asks for {keys[row]!r} at {np.asarray(at[time])[row]}, which is not after its "
+            f"last sample, at {last[row]}."
+        )
+    return sequence, lead_time
+
+
+def to_moments(times: NDArray[Any], *, dated: bool) -> NDArray[Any]:
+    """Return times of a table as numbers, or as dates in UTC without a zone.
+
+    Raises:
+        TimeError: they are dates and should be numbers, or the reverse.
+    """
+    is_number = getattr(times.dtype, "kind", "M") in "iuf"
+    if is_number is dated:
+        had, has = ("dates", "numbers") if dated else ("numbers", "dates")
+        raise TimeError(f"the times of X are {had}, and those of at are {has}. Give {had}.")
+    if not dated:
+        return times.astype(np.float64)
+    if times.dtype.kind in "mM" and not hasattr(times, "tz"):
+        return times
+    pandas = require("pandas", extra="tables")
+    found = pandas.to_datetime(times, format="ISO8601", utc=True).tz_localize(None)
+    moments: NDArray[Any] = found.to_numpy()
+    return moments
+
+
+def describe_queries(
+    rows: RaggedSequences, queries: Queries, given: Indices, columns: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the columns in front of tidy forecasts: id and time, or sequence and lead time."""
+    clock, last = compute_clock(rows), find_last_samples(rows, given)[queries.sequence]
+    lead_time = queries.time - clock[last]
+    if rows.ids is None:
+        return {"sequence": queries.sequence, "lead_time": lead_time}
+    front: dict[str, Any] = {columns["id"]: rows.ids[queries.sequence]}
+    if rows.times is None:
+        return {**front, "lead_time": lead_time}
+    before = to_moments(rows.times[last], dated=rows.dated)
+    if not rows.dated:
+        return {**front, columns["time"]: before + lead_time}
+    moments = before + np.round(lead_time * 1e6).astype("timedelta64[us]")
+    pandas = require("pandas", extra="tables")
+    first = rows.times[0]
+    first = pandas.to_datetime(first, format="ISO8601") if isinstance(first, str) else first
+    if (zone := getattr(first, "tzinfo", None)) is not None:
+        moments = pandas.DatetimeIndex(moments).tz_localize("UTC").tz_convert(zone)
+    return {**front, columns["time"]: moments}
+
+
+def check_any_query(queries: Queries, longest: float) -> Queries:
+    """Return queries, or raise :class:`DataError` if there are none."""
+    if not len(queries):
+        raise DataError(
+            "nothing to learn: no sample with a target follows another one within "
+            f"max_lead_time={longest:g}. Give a longer one, or longer sequences."
+        )
+    return queries
+
+
+def format_targets(rows: RaggedSequences, targets: Sequence[int]) -> list[str]:
+    """Return names of features, or words for their numbers."""
+    return [rows.names[n] if rows.names else f"feature {n}" for n in targets]
+
+
+def check_known(known: Indices, targets: Indices, static: Indices, names: list[str]) -> None:
+    """Raise :class:`ArgumentError` if a feature known in advance is a target, or static."""
+    for what, others in {"a target": targets, "static": static}.items():
+        both = np.intersect1d(known, others)
+        if len(both):
+            raise ArgumentError(
+                f"feature {names[both[0]]!r} is known in advance and {what}. Name it as one of "
+                "them."
+            )

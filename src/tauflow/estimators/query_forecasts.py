@@ -1,0 +1,239 @@
+"""Forecasts of an estimator at times that are asked for."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from tauflow._internal.optional_deps import require
+from tauflow.errors import ArgumentError
+
+from .forecast_queries import (
+    DEFAULT_WINDOW,
+    Queries,
+    check_any_query,
+    check_known,
+    describe_queries,
+    format_targets,
+    make_windows,
+    plan_forecast,
+    plan_training,
+    read_lead_times,
+    read_query_table,
+    resolve_lead_time,
+    with_times,
+)
+from .forecast_targets import resolve_columns, score_known
+from .gaps import carry_forward
+from .input_kwargs import with_input_kwargs
+from .intervals import AbstractIntervalEstimator
+from .preparation import list_columns, list_number_columns
+from .ragged import Floats, Indices, RaggedSequences
+from .reading import get_table_options
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from typing_extensions import Unpack
+
+    from .input_kwargs import InputKwargs
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AbstractQueryForecaster(AbstractIntervalEstimator):
+    """Base of forecasters whose ``max_lead_time`` says that they answer at any time up to it."""
+
+    @with_input_kwargs
+    def forecast(
+        self,
+        X: Any,
+        at: Any,
+        *,
+        interval: float | None = None,
+        return_std: bool = False,
+        **kwargs: "Unpack[InputKwargs]",
+    ) -> "DataFrame":
+        """Return forecasts at any time as a tidy frame of pandas.
+
+        Args:
+            X: as for :meth:`fit`.
+            at: as for :meth:`predict`.
+            interval: share of the values that intervals are to hold, such as 0.9.
+            return_std: whether to add ``std``, over the networks of an ensemble.
+            {given}
+
+        Returns:
+            One row for each id, time, target and, with an interval, ``quantile``, which is empty
+            for the forecast itself. Columns of ids and times are called as in X; of arrays they are
+            ``sequence`` and ``lead_time``. Then come ``target`` and ``value``.
+        """
+        check_is_fitted(self)
+        rows = self._read_rows(X, kwargs, reset=False)
+        queries, *answers = self._answer_queries(rows, at, None, interval, return_std)
+        pandas = require("pandas", extra="tables")
+        columns = get_table_options(self.schema_)
+        front = describe_queries(rows, queries, self._given_features, columns)
+        targets = format_targets(rows, self.target_features_.tolist())
+        ends = [] if interval is None else [(1 - interval) / 2, (1 + interval) / 2]
+        levels = [np.nan, *ends]
+        order = np.argsort([0.5 if np.isnan(one) else one for one in levels])
+        count, size = len(queries), len(targets)
+        frame = pandas.DataFrame(front).iloc[np.repeat(np.arange(count), size * len(levels))]
+        frame = frame.reset_index(drop=True)
+        frame["target"] = np.tile(np.repeat(targets, len(levels)), count)
+        if interval is not None:
+            told = np.round(np.array(levels)[order], 6)
+            frame["quantile"] = np.tile(told, count * size)
+        values = np.stack(answers[: len(levels)], -1)[..., order]  # (Q, O, L)
+        frame["value"] = values.ravel()
+        if return_std:
+            frame["std"] = np.repeat(answers[-1].ravel(), len(levels))
+        return frame
+
+    @with_input_kwargs
+    def compare(self, X: Any, **kwargs: "Unpack[InputKwargs]") -> dict[str, Floats]:
+        """Return errors (RMSE) of forecasts, (O,), in the unit of each target, by method.
+
+        Forecast is what training on X would ask for: all values within the longest lead time after
+        moving origins. The methods are ``"forecaster"``, ``"last value"`` and ``"mean"``, of the
+        training part, which the second falls back to.
+
+        Args:
+            X: as for :meth:`fit`.
+            {given}
+
+        Raises:
+            ArgumentError: the forecaster was fitted without ``max_lead_time``.
+            DataError: X has nothing to forecast.
+        """
+        check_is_fitted(self)
+        if self._longest is None:
+            raise ArgumentError(
+                "compare is for forecasts at any time. Fit a forecaster with max_lead_time=."
+            )
+        rows = with_times(self._read_rows(X, kwargs, reset=False))
+        queries = check_any_query(self._plan_training(rows, self._longest), self._longest)
+        (found,) = self._run_queries(rows, queries, None, False)
+        chosen = self.target_features_
+        true, mean = rows.values[queries.row][:, chosen], self._feature_scaler.mean[chosen]
+        last = carry_forward(rows)[queries.origin][:, chosen]
+        last = np.where(np.isnan(last), mean, last)
+        guesses = {
+            "forecaster": found,
+            "last value": last,
+            "mean": np.broadcast_to(mean, true.shape),
+        }
+        known = ~np.isnan(true)
+        counts = known.sum(0)
+        errors = {}
+        for name, guess in guesses.items():
+            total = np.where(known, guess - true, 0.0) ** 2
+            mse = np.where(counts > 0, total.sum(0) / np.maximum(counts, 1), np.nan)
+            errors[name] = np.sqrt(mse)
+        return errors
+
+    @property
+    def _longest(self) -> float | None:
+        """The longest lead time of the last fit; ``None`` of forecasts of the next samples."""
+        longest: float | None = getattr(self, "max_lead_time_", None)
+        return longest
+
+    def _resolve_features(self, *, dated: bool) -> None:
+        """Learn which columns of rows are forecast, which are known in advance, and how far."""
+        schema, numbers = self.schema_, list_number_columns(self.schema_)
+        self.known_features_ = resolve_columns("known", self.known or (), schema)
+        static = resolve_columns("static", schema.static or (), schema)
+        if self.targets is None:
+            given = np.union1d(static, self.known_features_)
+            self.target_features_ = np.setdiff1d(np.arange(len(numbers)), given)
+        else:
+            self.target_features_ = resolve_columns("targets", self.targets, schema)
+        check_known(self.known_features_, self.target_features_, static, list_columns(schema))
+        self.max_lead_time_ = None
+        if self.max_lead_time is not None:
+            longest = resolve_lead_time("max_lead_time", self.max_lead_time, dated=dated)
+            self.max_lead_time_ = longest
+            self.window_ = self.window or DEFAULT_WINDOW
+
+    def _plan_training(self, rows: RaggedSequences, longest: float) -> Queries:
+        step: int | None = self.origin_step
+        features = (self.target_features_, self.known_features_, self._given_features)
+        return plan_training(with_times(rows), *features, longest, step)
+
+    @property
+    def _given_features(self) -> Indices:
+        """Features that tell of no sample: known in advance and, beside these, static ones."""
+        known: Indices = self.known_features_
+        if not len(known):
+            return known
+        static = resolve_columns("static", self.schema_.static or (), self.schema_)
+        found: Indices = np.union1d(known, static)
+        return found
+
+    def _make_training_windows(
+        self, rows: RaggedSequences, longest: float
+    ) -> tuple[RaggedSequences, Floats]:
+        """Return windows with queries, and the targets of their rows, (R, 1, O), NaN if none."""
+        rows = with_times(rows)
+        queries = self._plan_training(rows, longest)
+        windows, places = self._make_windows(rows, queries)
+        y = np.full((len(windows.values), 1, len(self.target_features_)), np.nan)
+        y[places, 0] = rows.values[queries.row][:, self.target_features_]
+        return windows, y
+
+    def _make_windows(
+        self, rows: RaggedSequences, queries: Queries
+    ) -> tuple[RaggedSequences, Indices]:
+        return make_windows(rows, queries, self.known_features_, self.window_)
+
+    def _answer_queries(
+        self,
+        rows: RaggedSequences,
+        at: Any,
+        lead_time: Any,
+        interval: float | None,
+        return_std: bool,
+    ) -> list[Any]:
+        """Return the queries; and forecasts, and what goes with them, (Q, O) each.
+
+        Raises:
+            ArgumentError: the forecaster answers no queries, or nothing says when.
+        """
+        if self._longest is None:
+            raise ArgumentError(
+                "at= asks for forecasts at any time, and this forecaster gives the next samples. "
+                "Fit one with max_lead_time=, the longest time after the last sample."
+            )
+        if at is None or lead_time is not None:
+            raise ArgumentError(
+                "a forecaster with max_lead_time is asked when: at=, times after the last sample, "
+                "or a data frame of ids and times."
+            )
+        given, whole = self._given_features, with_times(rows)
+        if hasattr(at, "columns"):
+            columns = get_table_options(self.schema_)
+            if rows.times is None or "id" not in columns:
+                raise ArgumentError(
+                    "a table of queries goes with a table X that has ids and times. Give times "
+                    "after the last sample instead."
+                )
+            sequence, leads = read_query_table(at, columns["id"], columns["time"], rows, given)
+        else:
+            each = read_lead_times(at, rows)
+            sequence, leads = np.repeat(np.arange(len(rows)), each.shape[1]), each.ravel()
+        queries = plan_forecast(whole, given, self._longest, sequence, leads)
+        return [queries, *self._run_queries(whole, queries, interval, return_std)]
+
+    def _run_queries(
+        self, rows: RaggedSequences, queries: Queries, interval: float | None, return_std: bool
+    ) -> list[NDArray[Any]]:
+        windows, places = self._make_windows(rows, queries)
+        return [one[places, 0] for one in self._answer(windows, interval, return_std)]
+
+    def _score_queries(self, rows: RaggedSequences, longest: float) -> float:
+        """Return R² of the queries that training on these rows would have."""
+        rows = with_times(rows)
+        queries = self._plan_training(rows, longest)
+        (found,) = self._run_queries(rows, queries, None, False)
+        return score_known(rows.values[queries.row][:, self.target_features_], found)
