@@ -36,6 +36,7 @@ NAMES = [
     "har",
     "person-activity",
     "physionet2012",
+    "physionet-forecast",
     "imdb",
     "character-trajectories",
     "speech-commands",

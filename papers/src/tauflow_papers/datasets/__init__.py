@@ -12,6 +12,7 @@ from .real.occupancy import OCCUPANCY, load_occupancy
 from .real.ozone import OZONE, load_ozone
 from .real.person_activity import PERSON_ACTIVITY, load_person_activity
 from .real.physionet2012 import PHYSIONET2012, load_physionet2012
+from .real.physionet_forecast import PHYSIONET_FORECAST, load_physionet_forecast
 from .real.power import POWER, POWER_HOURLY, load_power, load_power_hourly
 from .real.speech_commands import SPEECH_COMMANDS, load_speech_commands
 from .real.traffic import TRAFFIC, load_traffic
@@ -37,6 +38,7 @@ for _card, _loader in (
     (HAR, load_har),
     (PERSON_ACTIVITY, load_person_activity),
     (PHYSIONET2012, load_physionet2012),
+    (PHYSIONET_FORECAST, load_physionet_forecast),
     (IMDB, load_imdb),
     (CHARACTER_TRAJECTORIES, load_character_trajectories),
     (SPEECH_COMMANDS, load_speech_commands),

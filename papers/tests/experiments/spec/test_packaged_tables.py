@@ -21,6 +21,7 @@ TABLES = {
     *("gnode-table-6", "gnode-table-7", "gnode-table-8"),
     *("gnode-figure-1", "gnode-figure-2", "gnode-figure-3", "gnode-figure-6"),
     "one-budget",
+    "physionet-forecast",
 }
 
 
@@ -36,6 +37,10 @@ def cards(experiment):
         if "bits" in options:
             bits = options["bits"]
             card = replace(card, input_size=bits, target_size=bits, targets=())
+        if options.get("protocol") == "pyomnits":
+            card = replace(
+                card, input_size=37, target_size=36, targets=(), query_targets=tuple(range(36))
+            )
         found[part.name] = card
     return found
 

@@ -17,6 +17,8 @@ from tauflow.runs.job import Say, load_dataset, say_nothing
 from tauflow.runs.report.metric_format import format_score
 from tauflow_papers.experiments.spec.experiment import Experiment, Row
 
+from .query_baselines import score_boosting
+
 BASELINES_FILE = "baselines.json"
 
 BaselineKey = tuple[str, str, str]
@@ -79,7 +81,9 @@ def update_baseline_scores(
             continue
         loaded = load_dataset(row.part, data)
         scores = dict(score_baselines(loaded, row.metric))
-        if loaded.card.forecast and loaded.card.per_step:
+        if loaded.card.query_targets:
+            scores |= {"boosting of last values": score_boosting(loaded, row.metric)}
+        elif loaded.card.forecast and loaded.card.per_step:
             scores |= score_next_step_baselines(loaded, row.metric)
         say(f"{name} {dict(row.part.options) or ''}: {format_baseline_scores(scores, row.metric)}.")
         found[key] = scores
