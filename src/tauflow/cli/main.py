@@ -20,6 +20,7 @@ from .certainty_options import (
 from .doctor import doctor
 from .explain import explain
 from .export import export
+from .forecast import forecast
 from .group import TauflowGroup
 from .impute import impute
 from .info import info
@@ -64,6 +65,7 @@ app.command()(predict)
 app.command()(backtest)
 app.command()(explain)
 app.command()(score)
+app.command()(forecast)
 app.command()(impute)
 
 

@@ -17,7 +17,9 @@ from .new_rows import (
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, or a predictor's file.")],
+    run: Annotated[
+        Path, typer.Argument(help="Folder of a run, or the file of a predictor or forecaster.")
+    ],
     csv: RowsOption,
     out: OutOption = Path("-"),
     proba: Annotated[
@@ -39,6 +41,13 @@ def predict(
         ),
     ] = None,
     lead_time: LeadTimeOption = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the file of a SequenceForecaster with max_lead_time: when to forecast, times "
+            "after the last row such as '24h,48h' or '24,48'; or a file of ids and times."
+        ),
+    ] = None,
     delimiter: DelimiterOption = None,
     decimal: DecimalOption = None,
 ) -> None:
@@ -46,11 +55,22 @@ def predict(
     from rich.console import Console
     from rich.progress import track
 
+    from tauflow.errors import ArgumentError
     from tauflow.predict import load_predictor
 
     from .certainty_options import parse_percentage
+    from .forecast import forecast_from_file
 
     check_output_file(out, csv)
+    if at is not None:
+        if proba or tidy is False or lead_time is not None:
+            raise ArgumentError(
+                "--at gives tidy forecasts of values; leave out --proba, --wide and --lead-time."
+            )
+        level, reading = parse_percentage(interval), {"delimiter": delimiter, "decimal": decimal}
+        frame = forecast_from_file(run, csv, at, interval=level, spread=spread, **reading)
+        write_answers([frame], out, "answer")
+        return
     predictor = load_predictor(run)
     read = predictor.read_table(csv, lead_time=lead_time, delimiter=delimiter, decimal=decimal)
     form = {"interval": parse_percentage(interval), "spread": spread}

@@ -1,0 +1,174 @@
+"""``tauflow forecast``: later values of a table, of any variable at any time."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .new_rows import OutOption, check_output_file, write_answers
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+AtOption = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        help="When: times after the last row of each id, such as '24h,48h' or, where times are "
+        "numbers, '24,48'; or a file of ids and times, .csv, .csv.gz or .parquet.",
+    ),
+]
+
+
+def forecast(
+    table: Annotated[Path, typer.Argument(help="The rows, .csv, .csv.gz or .parquet.")],
+    id: Annotated[str, typer.Option("--id", help="Column that says whose row it is.")],
+    time: Annotated[str, typer.Option("--time", help="Column of times, numbers or dates.")],
+    max_lead_time: Annotated[
+        str, typer.Option(help="Longest time after the last row to train for: '48h', or a number.")
+    ],
+    at: AtOption,
+    out: OutOption = Path("-"),
+    targets: Annotated[
+        str | None,
+        typer.Option(help="Columns to forecast, with commas; by default all others with numbers."),
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option(help="Columns to read; by default all others with numbers.")
+    ] = None,
+    static: Annotated[
+        str | None, typer.Option(help="Columns with one value per id, with commas.")
+    ] = None,
+    known: Annotated[
+        str | None,
+        typer.Option(help="Columns whose later values are known, as in rows after the last one."),
+    ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="The ends of intervals that hold so many per cent of the values."),
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(min=2, help="Rows before a forecast that are read; 256.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="A cell; see 'tauflow models'.")] = "cfc",
+    hidden_size: Annotated[int, typer.Option(min=1, help="Neurons.")] = 32,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Of the weights and of what is held out.")] = 0,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="File to keep the forecaster in, for 'tauflow predict FILE --at'."),
+    ] = None,
+    delimiter: Annotated[str, typer.Option(help="Column separator of a CSV file.")] = ",",
+    decimal: Annotated[str, typer.Option(help="Decimal sign of a CSV file.")] = ".",
+) -> None:
+    """Forecast any variable of a table at any time after the last row of each id.
+
+    A fifth of the ids is held out first, to score the forecaster beside the last value.
+    """
+    import numpy as np
+
+    from tauflow._internal.optional_deps import require
+    from tauflow._internal.sanitize import format_count
+    from tauflow.data.table.files import read_frame
+    from tauflow.data.table.options import TableOptions
+    from tauflow.estimators import SequenceForecaster
+
+    from .argument_parsing import split_names
+    from .certainty_options import parse_percentage
+
+    check_output_file(out, table, "the rows")
+    said: dict[str, Any] = {"id": id, "time": time}
+    frame = read_frame(table, TableOptions(**said, delimiter=delimiter, decimal=decimal))
+    constant = split_names(static or "")
+    names = split_names(features or "") or [
+        name for name in frame.select_dtypes("number").columns if name not in (id, time, *constant)
+    ]
+    named = [*split_names(targets or ""), *split_names(known or ""), *constant]
+    names = list(dict.fromkeys([*names, *named]))
+    part, roles = frame[[id, time, *names]], {**said, "static": constant or None}
+    level = parse_percentage(interval)
+    forecaster = SequenceForecaster(
+        model=model,
+        hidden_size=hidden_size,
+        epochs=epochs,
+        random_state=seed,
+        max_lead_time=_to_number(max_lead_time),
+        targets=split_names(targets or "") or None,
+        known=split_names(known or "") or None,
+        window=window,
+        intervals=None if level is None else "quantile",
+    )
+    asked = read_queries(at, id, time)
+    ids = frame[id].drop_duplicates().to_numpy()
+    held = np.random.default_rng(seed).permutation(ids)[: len(ids) // 5]
+    if len(held):
+        is_held = part[id].isin(held)
+        errors = forecaster.fit(part[~is_held], **roles).compare(part[is_held])
+        index = [names[n] for n in forecaster.target_features_]
+        scores = require("pandas", extra="tables").DataFrame(errors, index=index).dropna()
+        text = scores.to_string(float_format="{:.4g}".format)
+        held_out = format_count(len(held), "id")
+        typer.echo(
+            f"RMSE up to {max_lead_time} ahead, of {held_out} not trained on:\n{text}", err=True
+        )
+    forecaster.fit(part, **roles)
+    if save is not None:
+        forecaster.save(save)
+    write_answers([forecaster.forecast(part, asked, interval=level)], out, "row")
+
+
+def read_queries(at: str, id: str, time: str) -> "str | list[float] | DataFrame":
+    """Return what ``--at`` asks for: times after the last row, or a table of ids and times."""
+    from tauflow.data.table.files import read_frame
+    from tauflow.data.table.options import TableOptions
+
+    if Path(at).suffix.lower() in (".csv", ".gz", ".parquet"):
+        return read_frame(Path(at), TableOptions(id=id, time=time), is_training_data=False)
+    numbers = [_to_number(one) for one in at.split(",")]
+    if all(isinstance(one, float) for one in numbers):
+        return [float(one) for one in numbers]
+    return at
+
+
+def forecast_from_file(
+    path: Path, rows: Path, at: str, *, interval: float | None, spread: bool, **reading: Any
+) -> "DataFrame":
+    """Return tidy forecasts of a forecaster's file for new rows.
+
+    Args:
+        path: the file that :meth:`tauflow.estimators.SequenceForecaster.save` wrote.
+        rows: the new rows.
+        at: see :data:`AtOption`.
+        interval: share of the values that intervals are to hold.
+        spread: whether to give standard deviations over the networks of an ensemble.
+        **reading: ``delimiter`` and ``decimal`` of the rows.
+
+    Raises:
+        ModelFileError: it is no such file.
+        ArgumentError: the forecaster was not fitted to a table with ids and times.
+    """
+    from tauflow.data.table.files import read_frame
+    from tauflow.data.table.options import TableOptions
+    from tauflow.errors import ArgumentError
+    from tauflow.estimators import SequenceForecaster
+    from tauflow.estimators.reading import get_table_options
+
+    forecaster = SequenceForecaster.load(path)
+    columns = get_table_options(forecaster.schema_)
+    if "id" not in columns or "time" not in columns:
+        raise ArgumentError(
+            f"{path} was fitted to arrays, or to a table without ids and times. Fit it with id= "
+            "and time=."
+        )
+    said = {"id": columns["id"], "time": columns["time"]}
+    options = {name: value for name, value in reading.items() if value is not None}
+    frame = read_frame(rows, TableOptions(**said, **options), is_training_data=False)
+    asked = read_queries(at, **said)
+    return forecaster.forecast(frame, asked, interval=interval, return_std=spread)
+
+
+def _to_number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

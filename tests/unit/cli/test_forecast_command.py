@@ -1,0 +1,68 @@
+"""``tauflow forecast``, and ``tauflow predict --at``: any variable at any time."""
+
+import re
+
+import numpy as np
+import pandas
+import pytest
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [
+        (p, round(hour, 2), p + hour, None if rng.random() < 0.3 else rng.normal(), "nurse")
+        for p in range(12)
+        for hour in np.sort(rng.uniform(0, 10, 6))
+    ]
+    frame = pandas.DataFrame(rows, columns=["patient", "hours", "a", "b", "by"])
+    frame.to_csv(tmp_path / "visits.csv", index=False)
+    return frame
+
+
+def test_a_table_is_forecast_at_any_time(call, table, tmp_path):
+    words = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1]
+    words += ["--model", "gru", "--hidden-size", 2, "--max-lead-time", 5]
+    told = call(*words, "--at", "1,2.5", "--out", "f.csv", "--save", "f.safetensors")
+    assert "f.csv: 48 rows\n" in told.stdout  # 12 ids, 2 times, 2 targets
+    assert "RMSE up to 5 ahead, of 2 ids not trained on" in told.stderr
+    assert re.search(r"forecaster +last value +mean", told.stderr)
+    found = pandas.read_csv(tmp_path / "f.csv")
+    assert list(found) == ["patient", "hours", "target", "value"]
+    last = table.groupby("patient")["hours"].max()
+    np.testing.assert_allclose(found["hours"][:4], [last[0] + 1] * 2 + [last[0] + 2.5] * 2)
+    # The same from its file, also at times of a table.
+    again = call("predict", "f.safetensors", "--csv", "visits.csv", "--at", "1,2.5")
+    np.testing.assert_allclose(
+        [float(line.split(",")[-1]) for line in again.stdout.splitlines()[1:]], found["value"]
+    )
+    found.loc[[5, 2], ["patient", "hours"]].to_csv(tmp_path / "times.csv", index=False)
+    call("predict", "f.safetensors", "--csv", "visits.csv", "--at", "times.csv", "--out", "g.csv")
+    some = pandas.read_csv(tmp_path / "g.csv")
+    np.testing.assert_allclose(some["value"], found["value"][[4, 5, 2, 3]], rtol=1e-5)
+
+
+def test_intervals_of_one_target_and_dates(call, table, tmp_path):
+    table["hours"] = pandas.Timestamp("2024-05-31") + pandas.to_timedelta(table["hours"], "h")
+    table.to_csv(tmp_path / "visits.csv", index=False)
+    words = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1]
+    words += ["--model", "gru", "--hidden-size", 2, "--max-lead-time", "5h", "--at", "30min"]
+    small = [*words, "--targets", "a", "--features", "a,b", "--interval", 50]
+    lines = table.sample(frac=1, random_state=0)
+    lines = pandas.concat([lines.assign(patient=lines["patient"] + 12 * k) for k in range(2)])
+    lines.sort_values(["patient", "hours"]).to_csv(tmp_path / "visits.csv", index=False)
+    printed = call(*small).stdout.splitlines()
+    assert printed[0] == "patient,hours,target,quantile,value"
+    assert len(printed) == 1 + 24 * 3
+    assert printed[1].split(",")[1:4:2][1] == "0.25"
+
+
+def test_what_does_not_fit_is_refused(call, table):
+    words = ["--csv", "visits.csv", "--at", "1"]
+    assert "leave out --proba" in call("predict", "x", *words, "--proba", code=1).output
+    told = call("predict", "none.safetensors", *words, code=1).output
+    assert "none.safetensors" in told
+    fit = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1]
+    fit += ["--model", "gru", "--hidden-size", 2, "--max-lead-time", 5]
+    assert "trained for up to" in call(*fit, "--at", "9", code=1).output
+    assert "expected a span of time" in call(*fit, "--at", "soon", code=1).output
