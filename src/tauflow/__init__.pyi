@@ -5,7 +5,7 @@
 
 from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, from_torch, load, save
-from tauflow.models import LatentODE, RNNVAE, SequenceModel
+from tauflow.models import LatentODE, RNNVAE, SequenceModel, stack_modules
 from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import (
     BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
@@ -26,5 +26,5 @@ __all__ = [
     "Predictor", "RNN", "RNNDecay", "RNNVAE", "RandomSparse", "Recipe", "RubanovaGRU",
     "RubanovaODERNN", "S5", "SequenceBatch", "SequenceModel", "UnmaskedGRUD", "WiredCfC",
     "attach_constraints", "build", "from_ncps", "from_torch", "load", "load_predictor", "save",
-    "train",
+    "stack_modules", "train",
 ]

@@ -14,6 +14,7 @@ from .neural_hawkes import NeuralHawkes, NextEvent
 from .registry import WHOLE_MODELS, WholeModelEntry, get_model_entry
 from .seft import SeFT
 from .sequence_model import SequenceModel
+from .stack import ModuleStack, stack_modules
 from .summary import ModelSummary, summarise_models
 from .transformer import Transformer
 from .variational import LatentPaths, VariationalLoss, kl_coefficient
@@ -36,6 +37,7 @@ __all__ = [
     "LatentODE",
     "LatentPaths",
     "ModelSummary",
+    "ModuleStack",
     "NeuralHawkes",
     "NextEvent",
     "SeFT",
@@ -47,5 +49,6 @@ __all__ = [
     "driving_model",
     "get_model_entry",
     "kl_coefficient",
+    "stack_modules",
     "summarise_models",
 ]

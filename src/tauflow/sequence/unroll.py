@@ -18,6 +18,7 @@ from tauflow.kernels.engine.requirements import (
     is_builtin_cell,
     run_selected_kernel,
 )
+from tauflow.kernels.stacked import run_under_vmap
 
 from .legacy_parametrizations import ComputedParameters
 from .ragged import run_ragged
@@ -40,6 +41,9 @@ def unroll(
     Raises:
         BackendError: the backend asked for by name cannot serve the call.
     """
+    networks = run_under_vmap(call, backend, partial(unroll, backend=backend))
+    if networks is not None:
+        return networks
     steps = call.x.shape[1]
     if (
         checkpoint_every is None

@@ -375,7 +375,7 @@ def run_reference_steps(
     outputs = []
     for t, step in enumerate(zip(x.unbind(1), dt.unbind(1), strict=True)):
         after = kernel.update(config, h, *step, *parameters)
-        h = after if mask is None else torch.where(mask[:, t, None], after, h)
+        h = after if mask is None else torch.where(mask[:, t].unsqueeze(-1), after, h)
         outputs.append(h)
     y = torch.stack(outputs, dim=1)
     return y.to(kind), h.to(kind)
