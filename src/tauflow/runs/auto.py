@@ -175,6 +175,7 @@ class _PortfolioSearch:
         self.specs = {name: ModelSpec(name, hidden_size) for name in NETWORKS}
         self.data = {name: found.adapt_to_model(spec) for name, spec in self.specs.items()}
         self.trials: dict[str, Trial] = {}
+        self.pictured = ""
         self.models: dict[str, nn.Module] = {}
         self.records: dict[str, RunRecord] = {}
         job = self.make_job(NETWORKS[0], recipe.epochs)
@@ -344,8 +345,9 @@ class _PortfolioSearch:
         )
         data = self.as_read.data
         assert data.valid is not None
+        self.pictured = of_networks[0]
         record = replace(
-            self.records[of_networks[0]],
+            self.records[self.pictured],
             row=AUTO,
             config={**job.config, "shares": shares},
             config_hash=job.hash,
@@ -364,7 +366,10 @@ class _PortfolioSearch:
             (one for one in self.trials.values() if one.share), key=lambda one: -one.share
         )
         parts = ", ".join(f"{one.name} {one.share:.0%}" for one in chosen)
-        said = [f"Chosen by validation {self.criterion.name}: {parts}."]
+        said = [
+            f"Chosen by validation {self.criterion.name}: {parts}.",
+            f"Epochs and learning curves are of {self.pictured}.",
+        ]
         if time_limit is not None:
             said.append(
                 f"A time limit of {format_duration(time_limit)} left "

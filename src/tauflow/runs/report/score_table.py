@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tauflow.runs.baseline_comparison import PredictionScores, TestScores
+from tauflow.runs.portfolio import AUTO
 from tauflow.runs.results import RunRecord
 from tauflow.training.metric_choice import SINGLE_CLASS_METRICS
 
@@ -86,7 +87,7 @@ def make_caption(scores: TestScores, records: Sequence[RunRecord]) -> str:
         told.append(f"{text[:1].upper()}{text[1:]} {verb} of {scores.positive!r}.")
     if scores.unit == "":
         told.append("Errors are in standard deviations of each target, averaged over targets.")
-    if len(records) == 1:
+    if len(records) == 1 and records[0].row != AUTO:
         told.append(_describe_selected_epoch(records[0], scores))
     return " ".join([*told, scores.interval_note])
 
