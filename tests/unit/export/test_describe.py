@@ -139,6 +139,8 @@ MODULES = [
     RNNVAE(3, 4, units=6, classes=1, per_step=True, objective="classification", kl_rate=0.5),
 ]
 
+OTHER_CALLS = {"BoostedTrees", "ForecastModel", "ImputedInputs", "NeuralHawkes"}
+"""Classes that are not called like the others, which tests of their own save and load."""
 
 # a cell that nobody wrote an example of has no options to lose
 NAMED = {type(module) for module in MODULES}
@@ -155,7 +157,7 @@ def same_structure(a, b):
 
 
 def test_the_examples_cover_every_known_class():
-    assert {type(module).__name__ for module in MODULES} == set(CLASSES)
+    assert {type(module).__name__ for module in MODULES} == set(CLASSES) - OTHER_CALLS
     assert set(SEQUENCE_MODULES) <= set(CLASSES.values())
 
 
