@@ -1,6 +1,5 @@
 """Forecasts at times that are asked for: windows of samples, each followed by its queries."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -240,6 +239,15 @@ def make_windows(
     return windows, where[len(place) :]
 
 
+def compute_lead_time(windows: RaggedSequences) -> Floats:
+    """Return the time since the last sample of its window of each row, (R,); of samples below 0."""
+    assert windows.is_query is not None
+    clock, owner = compute_clock(windows), windows.sequence_index
+    samples = np.bincount(owner, ~windows.is_query, len(windows)).astype(np.int64)
+    elapsed: Floats = clock - clock[windows.starts + samples - 1][owner]
+    return elapsed
+
+
 def resolve_lead_time(name: str, value: Any, *, dated: bool) -> float:
     """Return a time span in the unit of the times: seconds for dates.
 
@@ -400,19 +408,3 @@ def check_any_query(queries: Queries, longest: float) -> Queries:
             f"max_lead_time={longest:g}. Give a longer one, or longer sequences."
         )
     return queries
-
-
-def format_targets(rows: RaggedSequences, targets: Sequence[int]) -> list[str]:
-    """Return names of features, or words for their numbers."""
-    return [rows.names[n] if rows.names else f"feature {n}" for n in targets]
-
-
-def check_known(known: Indices, targets: Indices, static: Indices, names: list[str]) -> None:
-    """Raise :class:`ArgumentError` if a feature known in advance is a target, or static."""
-    for what, others in {"a target": targets, "static": static}.items():
-        both = np.intersect1d(known, others)
-        if len(both):
-            raise ArgumentError(
-                f"feature {names[both[0]]!r} is known in advance and {what}. Name it as one of "
-                "them."
-            )

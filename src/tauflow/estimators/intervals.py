@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tauflow._internal.checks import check_one_of
 from tauflow.errors import ArgumentError
-from tauflow.evaluation.conformal import fit_conformal
+from tauflow.evaluation.conformal import Conformal, fit_conformal
 from tauflow.evaluation.outputs import predict_quantiles, predict_spread
 from tauflow.models.spread import SPREADS
 
@@ -53,6 +53,17 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator):
         """Return standard deviations of outputs of the network, (N, O), in units of targets."""
         raise NotImplementedError
 
+    def _compute_ends(
+        self,
+        rows: RaggedSequences,
+        conformal: Conformal,
+        level: float,
+        outputs: NDArray[Any],
+        quantiles: NDArray[Any] | None,
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the ends of intervals around outputs of the network, (N, O)."""
+        return conformal.interval(outputs, level, quantiles)
+
     def _answer(
         self, rows: RaggedSequences, interval: float | None, return_std: bool
     ) -> list[NDArray[Any]]:
@@ -68,7 +79,7 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator):
                     "such as intervals='conformal'. Set it, and fit again."
                 )
             learned = self._run_on_batches(rows, predict_quantiles) if conformal.levels else None
-            found += conformal.interval(outputs, interval, learned)
+            found += self._compute_ends(rows, conformal, interval, outputs, learned)
         answers = [self._decode_outputs(one) for one in found]
         if return_std:
             answers.append(self._decode_spread(self._run_on_batches(rows, predict_spread)))

@@ -1,5 +1,6 @@
 """Forecasts of an estimator at times that are asked for."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError
+from tauflow.evaluation.conformal import Conformal
+from tauflow.evaluation.outputs import collect_outputs
 
 from .forecast_queries import (
     DEFAULT_WINDOW,
     Queries,
     check_any_query,
-    check_known,
+    compute_lead_time,
     describe_queries,
-    format_targets,
     make_windows,
     plan_forecast,
     plan_training,
@@ -32,12 +34,17 @@ from .intervals import AbstractIntervalEstimator
 from .preparation import list_columns, list_number_columns
 from .ragged import Floats, Indices, RaggedSequences
 from .reading import get_table_options
+from .targets import WeightedSequences
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from typing_extensions import Unpack
 
     from .input_kwargs import InputKwargs
+
+
+_MIN_CALIBRATION, _MAX_RANGES = 200, 5
+"""Validation targets of a range of lead times at least, and how many ranges there are at most."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -74,7 +81,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
         pandas = require("pandas", extra="tables")
         columns = get_table_options(self.schema_)
         front = describe_queries(rows, queries, self._given_features, columns)
-        targets = format_targets(rows, self.target_features_.tolist())
+        targets = _format_targets(rows, self.target_features_.tolist())
         ends = [] if interval is None else [(1 - interval) / 2, (1 + interval) / 2]
         levels = [np.nan, *ends]
         order = np.argsort([0.5 if np.isnan(one) else one for one in levels])
@@ -149,7 +156,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
             self.target_features_ = np.setdiff1d(np.arange(len(numbers)), given)
         else:
             self.target_features_ = resolve_columns("targets", self.targets, schema)
-        check_known(self.known_features_, self.target_features_, static, list_columns(schema))
+        _check_known(self.known_features_, self.target_features_, static, list_columns(schema))
         self.max_lead_time_ = None
         if self.max_lead_time is not None:
             longest = resolve_lead_time("max_lead_time", self.max_lead_time, dated=dated)
@@ -170,6 +177,49 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
         static = resolve_columns("static", self.schema_.static or (), self.schema_)
         found: Indices = np.union1d(known, static)
         return found
+
+    def _calibrate(self, held: WeightedSequences | None) -> None:
+        """Collect scores of validation data, by ranges of the lead time with as many in each."""
+        super()._calibrate(held)
+        if self._longest is None or self.conformal_ is None or held is None:
+            return
+        batch = self._make_batch(*held)
+        found = collect_outputs(self.module_, batch, per_step=True, with_quantiles=True)
+        windows, _ = self._make_training_windows(held.rows, self._longest)
+        is_query = windows.is_query
+        assert is_query is not None
+        lead_time = compute_lead_time(windows)[is_query]
+        count = int(np.clip(len(lead_time) // _MIN_CALIBRATION, 1, _MAX_RANGES))
+        self.lead_time_edges_ = np.quantile(lead_time, np.linspace(0, 1, count + 1)[1:-1])
+        y = np.tile(found.y.double().numpy(), count)
+        own = np.searchsorted(self.lead_time_edges_, lead_time)
+        outputs = len(self.target_features_)
+        y[np.repeat(np.arange(count), outputs) != own[:, None]] = np.nan
+        prediction, quantiles = found.prediction.double().numpy(), found.quantiles
+        self.conformal_ = Conformal.fit(
+            np.tile(prediction, count),
+            y,
+            None if quantiles is None else np.tile(quantiles.double().numpy(), (1, count, 1)),
+            self.conformal_.levels,
+        )
+
+    def _compute_ends(
+        self,
+        rows: RaggedSequences,
+        conformal: Conformal,
+        level: float,
+        outputs: NDArray[Any],
+        quantiles: NDArray[Any] | None,
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        if self._longest is None:
+            return super()._compute_ends(rows, conformal, level, outputs, quantiles)
+        count = len(self.lead_time_edges_) + 1
+        own = np.searchsorted(self.lead_time_edges_, compute_lead_time(rows))
+        learned = None if quantiles is None else np.tile(quantiles, (1, count, 1))
+        place = np.arange(len(outputs))
+        ends = conformal.interval(np.tile(outputs, count), level, learned)
+        low, high = (one.reshape(len(outputs), count, -1)[place, own] for one in ends)
+        return low, high
 
     def _make_training_windows(
         self, rows: RaggedSequences, longest: float
@@ -237,3 +287,19 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
         queries = self._plan_training(rows, longest)
         (found,) = self._run_queries(rows, queries, None, False)
         return score_known(rows.values[queries.row][:, self.target_features_], found)
+
+
+def _format_targets(rows: RaggedSequences, targets: Sequence[int]) -> list[str]:
+    """Return names of features, or words for their numbers."""
+    return [rows.names[n] if rows.names else f"feature {n}" for n in targets]
+
+
+def _check_known(known: Indices, targets: Indices, static: Indices, names: list[str]) -> None:
+    """Raise :class:`ArgumentError` if a feature known in advance is a target, or static."""
+    for what, others in {"a target": targets, "static": static}.items():
+        both = np.intersect1d(known, others)
+        if len(both):
+            raise ArgumentError(
+                f"feature {names[both[0]]!r} is known in advance and {what}. Name it as one of "
+                "them."
+            )

@@ -172,6 +172,35 @@ def test_tidy_forecasts_have_a_row_for_each_id_time_target_and_quantile(fitted):
     np.testing.assert_allclose(frame["value"][2::3], high.ravel())
 
 
+def walks(count, seed):
+    """Return random walks, whose forecasts are the surer the sooner they are for."""
+    rng = np.random.default_rng(seed)
+    dt = rng.uniform(0.2, 1.0, (count, 30))
+    t, y = dt.cumsum(1), (np.sqrt(dt) * rng.normal(size=dt.shape)).cumsum(1)
+    ids = np.repeat(np.arange(count), 30)
+    return pd.DataFrame({"id": ids, "t": t.ravel(), "y": y.ravel()})
+
+
+@pytest.mark.parametrize("intervals", ["conformal", "quantile"])
+def test_intervals_hold_their_share_at_every_lead_time(intervals):
+    forecaster = SequenceForecaster(**SMALL, epochs=2, max_lead_time=6.0, intervals=intervals)
+    forecaster.fit(walks(60, 0), id="id", time="t", validation=walks(60, 1))
+    table = walks(300, 2)
+    origin = table.groupby("id")["t"].transform(lambda t: t.iloc[14])
+    past = table[table["t"] <= origin]
+    later = table[(table["t"] > origin) & (table["t"] < origin + 6)]
+    lead = (later["t"] - origin[later.index]).to_numpy()
+    _, low, high = (
+        one[:, 0] for one in forecaster.predict(past, at=later[["id", "t"]], interval=0.8)
+    )
+    inside = (low <= later["y"]) & (later["y"] <= high)
+    for first, last in ((0, 1.5), (1.5, 3), (3, 4.5), (4.5, 6)):
+        part = (lead > first) & (lead < last)
+        assert inside[part].mean() == pytest.approx(0.8, abs=0.1)
+    wide = (high - low)[lead > 4].mean() / (high - low)[lead < 1].mean()
+    assert wide > 1.6  # sqrt(5 / 0.6) of a random walk
+
+
 def test_dates_and_durations(tmp_path):
     table = decays(6)
     table["t"] = pd.Timestamp("2024-05-31", tz="Europe/Berlin") + pd.to_timedelta(table["t"], "h")
