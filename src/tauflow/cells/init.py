@@ -36,19 +36,16 @@ def glorot_blocks_(
 
 
 @torch.no_grad()
-def joint_glorot_(
-    *weights: Tensor, blocks: int = 1, gain: float = 1.0, generator: Generator = None
-) -> None:
+def joint_glorot_(*weights: Tensor, blocks: int = 1, generator: Generator = None) -> None:
     """Fill weights of several inputs Glorot uniform as one dense layer over all of them.
 
     Args:
         *weights: one weight (rows, columns) per input, all with the same rows.
         blocks: dense layers stacked along the rows, each with a fan-out of its own.
-        gain: factor on the bound.
         generator: source of the draws.
     """
     fan_in = sum(weight.shape[1] for weight in weights)
-    bound = gain * math.sqrt(6 / (fan_in + weights[0].shape[0] / blocks))
+    bound = math.sqrt(6 / (fan_in + weights[0].shape[0] / blocks))
     for weight in weights:
         nn.init.uniform_(weight, -bound, bound, generator=generator)
 

@@ -228,11 +228,6 @@ def flatten_time_first(x: Tensor) -> Tensor:
     return x.transpose(0, 1).clone(memory_format=torch.contiguous_format).view(-1, x.shape[-1])
 
 
-def unflatten_batch_first(rows: Tensor, steps: int) -> Tensor:
-    """Return (T B, I) as (B, T, I)."""
-    return rows.view(steps, -1, rows.shape[1]).transpose(0, 1)
-
-
 class CoreActivations(NamedTuple):
     """Tensors under a :class:`CfCActivations`; ``first`` and ``heads`` are one where L is 0."""
 
