@@ -101,13 +101,17 @@ def profile_column(table: Table, name: str, time_format: str | None = None) -> C
         return replace(
             found, kind=times[0], values=_expand_codes(times[1], codes), time_format=times[2]
         )
-    different = column[rows].tolist()
-    if column.dtype.kind == "b" or set(map(str, different)) <= set(BOOLEAN_TEXTS):
+    if isinstance(column, Categorical):
+        different = column[rows].tolist()
+        numbers = [parse_number(cell) for cell in different]
+        is_bool = set(map(str, different)) <= set(BOOLEAN_TEXTS)
+        if is_bool or None in numbers:
+            return replace(found, kind=BOOLEANS) if is_bool else found
+        values = np.array(numbers, np.float64)
+    elif column.dtype.kind == "b":
         return replace(found, kind=BOOLEANS)
-    numbers = [parse_number(cell) for cell in different]
-    if None in numbers:
-        return found
-    values = np.array(numbers, np.float64)
+    else:
+        values = column[rows].astype(np.float64)
     kind = INTEGERS if bool((values == np.floor(values)).all()) else FLOATS
     return replace(found, kind=kind, values=_expand_codes(values, codes))
 

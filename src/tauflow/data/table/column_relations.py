@@ -40,9 +40,9 @@ def is_static(one: ColumnProfile, owners: Indices, firsts: Bools) -> bool:
 
 def is_derived_from_times(one: ColumnProfile, sequences: Sequences, times: Times) -> bool:
     """Whether a column repeats the times: a part of a date, or times from another start."""
-    gaps = np.delete(sequences.dt(), sequences.starts)
-    if one.values is None or one.kind != INTEGERS or not gaps.size:
+    if one.values is None or one.kind != INTEGERS or len(sequences) == len(sequences.rows):
         return False
+    gaps = np.delete(sequences.dt(), sequences.starts)
     values = one.values[sequences.rows]
     steps = np.delete(np.diff(values, prepend=0.0), sequences.starts)
     if not times.dated:

@@ -295,6 +295,8 @@ class _RoleGuesser:
             one for one in whole.columns if one not in used
         ]
         kept: dict[str, list[str]] = {"feature": [], "static": [], "known": []}
+        if not TableOptions(**self.option_values).is_forecast:
+            times = None  # which columns may repeat
         for name in features:
             whole.check_name(name, "feature")
             one = self.by_name[name] if is_same else profile_column(whole, name)
@@ -330,8 +332,7 @@ class _RoleGuesser:
             build_inputs(whole, [one.name])
         except TauflowError as error:
             return Role("left out", str(error))
-        forecast = TableOptions(**self.option_values).is_forecast
-        if forecast and times is not None and is_derived_from_times(one, sequences, times):
+        if times is not None and is_derived_from_times(one, sequences, times):
             return Role("known", f"repeats {self.option_values['time']!r}")
         return None
 
