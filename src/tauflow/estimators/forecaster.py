@@ -352,8 +352,8 @@ class SequenceForecaster(AbstractQueryForecaster):
         y = y[np.isin(rows.sequence_index, some)]
         rows, weight = rows.select(some), None if weight is None else weight[some]
         batch = self._to_batch(rows, weight=weight)
-        filled = torch.from_numpy(rows.pad(np.nan_to_num(y))).to(batch.x.dtype)
-        return replace(batch, y=filled, y_mask=torch.from_numpy(rows.pad(~np.isnan(y))))
+        filled = torch.from_numpy(rows.pad_rows(np.nan_to_num(y))).to(batch.x.dtype)
+        return replace(batch, y=filled, y_mask=torch.from_numpy(rows.pad_rows(~np.isnan(y))))
 
     @property
     def _has_lead_times(self) -> bool:

@@ -254,8 +254,8 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         scaler = self._feature_scaler
         missed = (rows.values - self._interpolate(visible)) / scaler.divisor
         batch = self._to_batch(visible)
-        y = torch.from_numpy(rows.pad(np.where(hidden, missed, 0.0))).to(batch.x.dtype)
-        return replace(batch, y=y, y_mask=torch.from_numpy(rows.pad(hidden)))
+        y = torch.from_numpy(rows.pad_rows(np.where(hidden, missed, 0.0))).to(batch.x.dtype)
+        return replace(batch, y=y, y_mask=torch.from_numpy(rows.pad_rows(hidden)))
 
     # Filling.
 

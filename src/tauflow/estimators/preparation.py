@@ -110,21 +110,21 @@ def make_batch(
         scaled = np.nan_to_num(scaled)
     even = bool((rows.lengths == rows.lengths[0]).all())
     batch = SequenceBatch(
-        to_tensor(rows.pad(scaled)),
+        to_tensor(rows.pad_rows(scaled)),
         torch.zeros(len(rows)) if y is None else to_tensor(y),
-        dt=None if rows.dt is None else to_tensor(rows.pad(rows.dt / schema.gap)),
+        dt=None if rows.dt is None else to_tensor(rows.pad_rows(rows.dt / schema.gap)),
         mask=None if even else torch.from_numpy(rows.valid),
-        observed=None if there.all() else torch.from_numpy(rows.pad(there)),
+        observed=None if there.all() else torch.from_numpy(rows.pad_rows(there)),
         weight=None if weight is None else to_tensor(weight),
     )
     if not schema.observed:
         fill = IMPUTE_STRATEGIES[1] if schema.fill == _LINEAR else schema.fill
         batch = impute_with_indicators(batch, list_indicator_features(schema, count), fill=fill)
     if rows.lead_times is not None:
-        batch = _append_inputs(batch, to_tensor(rows.pad(rows.lead_times / schema.gap)))
+        batch = _append_inputs(batch, to_tensor(rows.pad_rows(rows.lead_times / schema.gap)))
     if rows.is_query is not None:
         marks = rows.is_query[:, None].astype(np.float64)
-        batch = _append_inputs(batch, to_tensor(rows.pad(marks)))
+        batch = _append_inputs(batch, to_tensor(rows.pad_rows(marks)))
     return batch
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow.data.table.sequences import RowGroups
+
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
@@ -27,7 +29,7 @@ class SourceTable:
 
 
 @dataclass(frozen=True)
-class RaggedSequences:
+class RaggedSequences(RowGroups):
     """Sequences one after the other.
 
     Args:
@@ -63,31 +65,11 @@ class RaggedSequences:
     times: NDArray[Any] | None = None
     is_query: NDArray[np.bool_] | None = None
 
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    @property
-    def starts(self) -> Indices:
-        """Where each sequence starts, (N,)."""
-        starts: Indices = np.cumsum(self.lengths) - self.lengths
-        return starts
-
     @property
     def ends(self) -> Indices:
         """Which row of each sequence is the last, (N,)."""
         ends: Indices = np.cumsum(self.lengths) - 1
         return ends
-
-    @property
-    def sequence_index(self) -> Indices:
-        """Which sequence each row belongs to, (R,)."""
-        return np.repeat(np.arange(len(self)), self.lengths)
-
-    @property
-    def valid(self) -> NDArray[np.bool_]:
-        """Which steps of the padded sequences are there, (N, longest)."""
-        valid: NDArray[np.bool_] = np.arange(self.lengths.max()) < self.lengths[:, None]
-        return valid
 
     def select(self, indices: Indices) -> "RaggedSequences":
         """Return some of the sequences, in that order."""
@@ -138,9 +120,3 @@ class RaggedSequences:
         """Yield the sequences, so many at a time."""
         for start in range(0, len(self), size):
             yield self.select(np.arange(start, min(start + size, len(self))))
-
-    def pad(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return values of the rows, (R, ...), as (N, longest, ...), zeros at the end."""
-        whole = np.zeros((*self.valid.shape, *values.shape[1:]), values.dtype)
-        whole[self.valid] = values
-        return whole

@@ -277,8 +277,8 @@ class SequenceSurvival(AbstractSequenceEstimator):
         rows, weight = rows.select(some), None if weight is None else weight[some]
         batch = self._to_batch(rows, weight=weight)
         y = self._head.encode(np.where(there, remaining, self.unit_), events)
-        padded = torch.from_numpy(rows.pad(y)).to(batch.x.dtype)
-        return replace(batch, y=padded, y_mask=torch.from_numpy(rows.pad(there)))
+        padded = torch.from_numpy(rows.pad_rows(y)).to(batch.x.dtype)
+        return replace(batch, y=padded, y_mask=torch.from_numpy(rows.pad_rows(there)))
 
     # Predicting.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
+from tauflow.data.table.times import convert_to_utc
 from tauflow.errors import ArgumentError, ShapeError, TimeError
 
 from .arrays import to_array
@@ -145,27 +146,12 @@ def _convert_zones_to_utc(name: str, parts: Sequence[NDArray[Any]]) -> NDArray[A
 
 
 def _to_utc(name: str, dates: Sequence[Any]) -> NDArray[np.datetime64]:
-    moments, finer = [], []
-    for one in dates:
-        there = one is not None and one == one  # NaT is none
-        try:
-            moment = one.astimezone(timezone.utc) if there and one.tzinfo is not None else one
-        except OverflowError:
-            raise TimeError(f"{name} holds {one}, which has no date in UTC. Correct it.") from None
-        moments.append(np.datetime64(moment.replace(tzinfo=None) if there else "NaT", "us"))
-        finer.append(getattr(one, "nanosecond", 0) if there else 0)  # which pandas' dates have
-    found: NDArray[np.datetime64] = np.array(moments)
-    if not any(finer):
-        return found
-    exactly: NDArray[np.datetime64] = found.astype("datetime64[ns]")
-    far = (exactly.astype(found.dtype) != found) & ~np.isnat(found)
-    if far.any():  # NumPy wraps around silently
-        raise TimeError(
-            f"{name} holds {found[far][0]}, which is too far from 1970 to stand beside "
-            "nanoseconds. Round the others to microseconds."
-        )
-    exactly += np.array(finer, "timedelta64[ns]")
-    return exactly
+    known = [one if one is not None and one == one else None for one in dates]  # NaT is not
+
+    def make_error(place: int, expected: str) -> TimeError:
+        return TimeError(f"{name} holds {dates[place]}, expected {expected}. Correct it.")
+
+    return convert_to_utc(known, [getattr(one, "nanosecond", 0) for one in known], make_error)
 
 
 def _check_numeric(name: str, values: NDArray[Any]) -> NDArray[Any]:

@@ -57,7 +57,7 @@ def _forecast(
     for first, last in table.plan_batches():
         outputs = predictor.predict(table.batch(first, last))
         assert isinstance(outputs, torch.Tensor)  # of a batch
-        parts.append(outputs.double().numpy()[sequences.select_range(first, last).valid()])
+        parts.append(outputs.double().numpy()[sequences.select_range(first, last).valid])
     columns = [schema.inputs.index(name) for name in schema.outputs]
     mean, scale = schema.x_mean[columns].numpy(), schema.x_scale[columns].numpy()
     values = table.x[:, columns].astype(np.float64) * scale + mean

@@ -283,7 +283,7 @@ class Explainer:
         """Return one row per measured value of some ids, with its contributions."""
         pandas = require("pandas", extra="tables")
         sequences, schema = self.new_table.sequences.select_range(first, last), self.schema
-        rows, valid = sequences.rows, sequences.valid()
+        rows, valid = sequences.rows, sequences.valid
         before: dict[Any, Any] = {}
         if schema.id is not None:
             before[schema.id] = self.new_table.table.get_original(schema.id, rows)

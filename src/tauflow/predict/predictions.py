@@ -57,8 +57,8 @@ def make_prediction_frame(
     columns = [answer.values.numpy(), *(values.numpy() for _, values in answer.extras)]
     if schema.per_step:
         before.append(_get_times(new_table, schema.time, rows, part.times))
-        columns = [values[part.valid()] for values in columns]
-        told = None if told is None else told[part.valid()]
+        columns = [values[part.valid] for values in columns]
+        told = None if told is None else told[part.valid]
     elif schema.horizon:
         before.append(_get_times(new_table, schema.time, rows, part.times[places]))
     if new_table.lead_times is not None and schema.horizon:

@@ -19,8 +19,42 @@ SINGLE_SEQUENCE_ID = "all rows"
 """The id of a table without ids."""
 
 
+class RowGroups:
+    """Rows of which so many, ``lengths``, (N,), belong to each sequence, one after the other."""
+
+    lengths: Indices
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def starts(self) -> Indices:
+        """Which row of each sequence is the first, (N,)."""
+        starts: Indices = np.cumsum(self.lengths) - self.lengths
+        return starts
+
+    @property
+    def sequence_index(self) -> Indices:
+        """Which sequence each row belongs to, (R,)."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    @property
+    def valid(self) -> Bools:
+        """Which steps of the padded sequences are there, (N, longest)."""
+        valid: Bools = np.arange(self.lengths.max()) < self.lengths[:, None]
+        return valid
+
+    def pad_rows(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values of the rows, (R, ...), as (N, longest, ...), zeros at the end."""
+        if (self.lengths == self.lengths[0]).all():
+            return values.reshape(len(self), -1, *values.shape[1:])
+        whole = np.zeros((*self.valid.shape, *values.shape[1:]), values.dtype)
+        whole[self.valid] = values
+        return whole
+
+
 @dataclass(frozen=True)
-class Sequences:
+class Sequences(RowGroups):
     """Which rows belong together.
 
     Args:
@@ -38,23 +72,10 @@ class Sequences:
     times: Floats
     unsorted: int = 0
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
     @property
     def ends(self) -> Indices:
         """Where in ``rows`` each sequence ends, (N,)."""
         return np.cumsum(self.lengths)
-
-    @property
-    def starts(self) -> Indices:
-        """Where in ``rows`` each sequence starts, (N,)."""
-        return self.ends - self.lengths
-
-    @property
-    def sequence_index(self) -> Indices:
-        """Which sequence each of ``rows`` belongs to."""
-        return np.repeat(np.arange(len(self)), self.lengths)
 
     def first_rows(self, condition: Bools) -> Indices:
         """Return where in ``rows`` each sequence has its first row of which something holds.
@@ -99,13 +120,7 @@ class Sequences:
 
     def pad(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values of the table's rows, (R, ...), as (N, longest, ...), zeros at the end."""
-        taken = values.take(self.rows, axis=0)
-        if (self.lengths == self.lengths[0]).all():
-            return taken.reshape(len(self), -1, *values.shape[1:])
-        valid = self.valid()
-        whole = np.zeros((*valid.shape, *values.shape[1:]), values.dtype)
-        whole[valid] = taken
-        return whole
+        return self.pad_rows(values.take(self.rows, axis=0))
 
     def dt(self) -> Floats:
         """Return the time since the row before of each of ``rows``, 0 at the first of an id."""
@@ -113,10 +128,6 @@ class Sequences:
             gaps = np.diff(self.times, prepend=0.0)
         gaps[self.starts[self.lengths > 0]] = 0.0
         return gaps
-
-    def valid(self) -> Bools:
-        """Return which steps of the padded sequences are there, (N, longest)."""
-        return np.arange(self.lengths.max()) < self.lengths[:, None]
 
 
 def group_into_sequences(

@@ -205,7 +205,7 @@ def compute_padded_dt(
     sequences: Sequences, unit: float, dtype: type[np.floating[Any]] = np.float32
 ) -> NDArray[Any]:
     """Return the padded gaps before each row, (N, longest), 0 at the first, in a unit of time."""
-    valid = sequences.valid()
+    valid = sequences.valid
     gaps = np.zeros(valid.shape, dtype)
     gaps[valid] = sequences.dt() / unit
     return gaps
@@ -225,7 +225,7 @@ def _make_batch(
         x=tensor(sequences.pad(x)),
         y=y,
         dt=None if dt_unit is None else tensor(compute_padded_dt(sequences, dt_unit)),
-        mask=tensor(sequences.valid()) if (lengths != lengths[0]).any() else None,
+        mask=tensor(sequences.valid) if (lengths != lengths[0]).any() else None,
         observed=None if observed is None else tensor(sequences.pad(observed)),
         y_mask=y_mask,
     )

@@ -1,7 +1,7 @@
 """Times of a table: numbers as they are, dates and durations in a unit."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from typing import Any
@@ -248,20 +248,38 @@ def _parse_each_date(table: Table, column: str, values: Categorical) -> NDArray[
             raise wrong(code, "an offset from UTC in either every date of the column or none")
         moments.append(moment)
         finer.append(more)
-    plain: list[datetime] = []
-    try:
-        for moment in moments if moments[0].tzinfo is not None else ():
-            plain.append(moment.astimezone(timezone.utc).replace(tzinfo=None))
-    except OverflowError:
-        raise wrong(len(plain), "a date from year 1 to 9999 in UTC too") from None
-    found: NDArray[np.datetime64] = np.array(plain or moments, "datetime64[us]")
-    if not any(finer):
+    return convert_to_utc(moments, finer, wrong)
+
+
+def convert_to_utc(
+    moments: Sequence[datetime | None],
+    nanoseconds: Sequence[int],
+    make_error: Callable[[int, str], Exception],
+) -> NDArray[np.datetime64]:
+    """Return dates as NumPy's, NaT for ``None``; those with a time zone in UTC.
+
+    Args:
+        moments: the dates, to the microsecond.
+        nanoseconds: to be added to each.
+        make_error: returns what to raise for the place of a date and what was expected there.
+    """
+    plain: list[datetime | None] = []
+    for place, one in enumerate(moments):
+        if one is None or one.tzinfo is None:
+            plain.append(one)
+            continue
+        try:
+            plain.append(one.astimezone(timezone.utc).replace(tzinfo=None))
+        except OverflowError:
+            raise make_error(place, "a date from year 1 to 9999 in UTC too") from None
+    found: NDArray[np.datetime64] = np.array(plain, "datetime64[us]")
+    if not any(nanoseconds):
         return found
     far = (found < _NANOSECONDS_FROM) | (found > _NANOSECONDS_TO)
     if far.any():  # NumPy would wrap around silently
         expected = f"dates from {_NANOSECONDS_FROM} to {_NANOSECONDS_TO} beside nanoseconds"
-        raise wrong(int(np.argmax(far)), expected)
-    exactly: NDArray[np.datetime64] = found + np.array(finer, "timedelta64[ns]")
+        raise make_error(int(np.argmax(far)), expected)
+    exactly: NDArray[np.datetime64] = found + np.array(nanoseconds, "timedelta64[ns]")
     return exactly
 
 

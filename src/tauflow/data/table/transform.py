@@ -86,7 +86,7 @@ class NewTable:
     def batch(self, first: int = 0, last: int | None = None) -> SequenceBatch:
         """Return sequences ``first`` to ``last``, padded; no target is known if none was read."""
         sequences, schema = self.sequences.select_range(first, last), self.schema
-        valid = torch.from_numpy(sequences.valid())
+        valid = torch.from_numpy(sequences.valid)
         if self.target is not None:
             y, y_mask = make_targets(self.target, sequences, schema.target_scaler)
         else:
