@@ -56,11 +56,13 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
     names, categories = inputs.names, inputs.categories
     del inputs
     seen = observed[target.sequences.rows]
-    ahead = _compute_mean_lead_time(target, parts["train"])
-    if ahead is not None and target.lead_times is not None and target.has_uneven_lead_times:
-        more = target.lead_times / ahead  # an input, 1 on average
-        (x, observed), names = append_input(x, observed, more), (*names, LEAD_TIME_INPUT)
-        x_scaling = x_scaling.append(mean=0.0, scale=ahead)
+    ahead, lead_times = None, target.lead_times  # of next-step prediction, on average and of rows
+    if lead_times is not None:
+        ahead = float(lead_times[parts["train"].rows].mean())
+        if target.has_uneven_lead_times:
+            more = lead_times / ahead  # an input, 1 on average
+            (x, observed), names = append_input(x, observed, more), (*names, LEAD_TIME_INPUT)
+            x_scaling = x_scaling.append(mean=0.0, scale=ahead)
     median = compute_median_dt(split.training_sequences)
     gap = median if times is not None and options.time_unit == AUTO else 1.0
     ahead = median if target.horizon else ahead
@@ -94,8 +96,7 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
         groups={name: split.groups[name] for name in parts["test"].ids if name in split.groups},
     )
     season = resolve_season(options, times, split.training_sequences)
-    gaps = [] if times is None else _notes_on_gaps(target.sequences, schema)
-    notes = (*_make_notes(split, schema, season, empty), *_notes_on_missing(seen), *gaps)
+    notes = (*_make_notes(split, schema, season, empty), *_notes_on_values(split, schema, seen))
     card = _make_card(split, schema, name=name, source=source, notes=notes, season=season)
     check_prediction_columns(schema)
     leaks = make_leak_notes(batches["train"], card, schema)
@@ -147,11 +148,6 @@ def _prepare_splits(
     )
     features = tuple(name for name in features if name not in empty)
     return inputs, split, times, features, empty, unseen
-
-
-def _compute_mean_lead_time(target: Target, trained: Sequences) -> float | None:
-    """Return how far ahead of its row a target is on average, of next-step prediction."""
-    return None if target.lead_times is None else float(target.lead_times[trained.rows].mean())
 
 
 def append_input(x: NDArray[Any], observed: Bools, more: Floats) -> tuple[NDArray[Any], Bools]:
@@ -265,22 +261,17 @@ def _make_card(
 
 
 def _make_notes(split: TableSplits, schema: Schema, season: int, empty: Sequence[str]) -> list[str]:
+    target = split.target
+    known = target.known[target.sequences.rows]
+    notes = list(target.notes)
+    if target.per_step and not known.all():
+        total = format_count(known.size, "target")
+        notes.append(f"{(~known).sum()} of {total} are missing and do not count.")
     return [
-        *split.target.notes,
-        *_notes_on_targets(split.target),
+        *notes,
         *split.notes,
         *_notes_on_season(season, split, schema),
         *_notes_on_inputs(schema, empty),
-        *_notes_on_scale(schema),
-    ]
-
-
-def _notes_on_targets(target: Target) -> list[str]:
-    known = target.known[target.sequences.rows]
-    if not target.per_step or known.all():
-        return []
-    return [
-        f"{(~known).sum()} of {format_count(known.size, 'target')} are missing and do not count."
     ]
 
 
@@ -329,36 +320,30 @@ def _notes_on_inputs(schema: Schema, empty: Sequence[str]) -> list[str]:
     return notes
 
 
-def _notes_on_missing(seen: Bools) -> list[str]:
+def _notes_on_values(split: TableSplits, schema: Schema, seen: Bools) -> list[str]:
+    """Say how values are scaled, how many are missing, and what a gap of 1 is."""
+    notes = []
+    if schema.scale:
+        told = "Features are" if schema.y_scale is None else "Features and targets are"
+        told += " scaled by mean and standard deviation of the training part"
+        if schema.y_scale is not None and len(schema.outputs) == 1:
+            told += f"; an error of 1 is {float(schema.y_scale):.4g} of {schema.outputs[0]!r}"
+        notes.append(f"{told}.")
     absent = seen.size - int(seen.sum())
-    if not absent:
-        return []
-    share = f"{100 * absent / seen.size:.2g} %"
-    return [f"{absent:,} of {format_count(seen.size, 'input value')} ({share}) are missing."]
-
-
-def _notes_on_scale(schema: Schema) -> list[str]:
-    if not schema.scale:
-        return []
-    if schema.y_scale is None:
-        return ["Features are scaled by mean and standard deviation of the training part."]
-    told = "Features and targets are scaled by mean and standard deviation of the training part"
-    if len(schema.outputs) == 1:
-        told += f"; an error of 1 is {float(schema.y_scale):.4g} of {schema.outputs[0]!r}"
-    return [told + "."]
-
-
-def _notes_on_gaps(sequences: Sequences, schema: Schema) -> list[str]:
+    if absent:
+        share = f"{100 * absent / seen.size:.2g} %"
+        total = format_count(seen.size, "input value")
+        notes.append(f"{absent:,} of {total} ({share}) are missing.")
+    if schema.time is None:
+        return notes
     if schema.time_unit == AUTO:
-        return [
-            f"A gap of 1 is {format_span(schema.gap, schema.unit)}, the median gap of the training "
-            "part (time_unit='auto')."
-        ]
-    gap = compute_median_dt(sequences)
-    if SHORT_DT <= gap <= LONG_DT:
-        return []
-    return [
-        f"The median gap is {format_span(gap, schema.unit)}, far from the time constants of about "
-        "1 that "
-        "cells begin with: time_unit='auto' would make it 1."
-    ]
+        span = format_span(schema.gap, schema.unit)
+        told = f"A gap of 1 is {span}, the median gap of the training part (time_unit='auto')."
+        return [*notes, told]
+    gap = compute_median_dt(split.target.sequences)
+    if not SHORT_DT <= gap <= LONG_DT:
+        notes.append(
+            f"The median gap is {format_span(gap, schema.unit)}, far from the time constants of "
+            "about 1 that cells begin with: time_unit='auto' would make it 1."
+        )
+    return notes
