@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Sequence
 
-from tauflow.training.curriculum import get_stage_length
 from tauflow.training.recipe import Recipe
 
 _NUM_LATEST_EPOCHS = 10
@@ -48,7 +47,7 @@ class EpochTimeModel:
         if not stages or self.recipe.curriculum_epochs is None:
             return 0
         before = stages[-2] if len(stages) > 1 else 0
-        return get_stage_length(self.recipe, epoch) or 2 * stages[-1] - before
+        return self.recipe.get_stage_length(epoch) or 2 * stages[-1] - before
 
     def predict_epoch_seconds(self, epoch: int) -> float:
         """Return the seconds that an epoch takes, counted from 1."""

@@ -30,7 +30,6 @@ from .argument_checks import (
 from .best_weights import BestWeights
 from .callbacks import AnyCallback, CallbackList
 from .checkpoint import Checkpoint, check_numbers
-from .curriculum import get_stage_length
 from .evaluation_loop import evaluate_all
 from .loss_warnings import warn_loss_increase
 from .metric_choice import choose_task_metrics, score_shown_metrics
@@ -287,7 +286,7 @@ def _evaluate_split(
     """
     if data is None:
         return [None] * len(metrics)
-    unfinished = get_stage_length(run.recipe, run.epoch) is not None
+    unfinished = run.recipe.get_stage_length(run.epoch) is not None
     try:
         found = evaluate_all(
             run.evaluated_model,

@@ -350,6 +350,13 @@ class Recipe:
                 values[key] = tuple(value)
         return cls(**values)
 
+    def get_stage_length(self, epoch: int) -> int | None:
+        """Return the steps of a sequence that an epoch, from 1, trains on; ``None`` for all."""
+        if self.curriculum is None or self.curriculum_epochs is None:
+            return None
+        stage = (epoch - 1) // self.curriculum_epochs
+        return self.curriculum[stage] if stage < len(self.curriculum) else None
+
     def with_changes(self, changes: Mapping[str, Any]) -> "Recipe":
         """Return a recipe with other values of some fields, as read from TOML or JSON.
 

@@ -14,7 +14,6 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError, NonFiniteError
 
 from .best_weights import BestWeights
-from .curriculum import get_stage_length, is_stage_start, truncate
 from .data_parallel import compute_distributed_loss, wrap_data_parallel
 from .denormals import flush_denormals
 from .evaluation_loop import can_trim_padding
@@ -100,7 +99,8 @@ class Trainer:
         """Take the steps of an epoch, counted from 1; return the mean loss over its entries."""
         self.epoch = epoch
         self.model.train()
-        if is_stage_start(self.recipe, epoch):
+        length = self.recipe.get_stage_length
+        if epoch > 1 and length(epoch) != length(epoch - 1):  # another stage of the curriculum
             self.reset_optimizer()
         total = divisors = 0.0
         for number, rows in enumerate(self._iter_batches(epoch), start=1):
@@ -189,9 +189,9 @@ class Trainer:
         if self.ranks.is_distributed:
             whole = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
             rows, counts = self.ranks.shard(whole), self.ranks.has_shard(len(whole))
-        batch, steps = self.data[rows], get_stage_length(self.recipe, self.epoch)
+        batch, steps = self.data[rows], self.recipe.get_stage_length(self.epoch)
         if steps is not None:
-            batch = truncate(batch, steps)
+            batch = batch.with_steps(min(steps, batch.x.shape[1]))
         if self.trims_padding:
             batch = batch.trim_padding(has_label_sets=self.allows_multiple_labels)
         return batch if self.target_device is None else batch.to(self.target_device), counts

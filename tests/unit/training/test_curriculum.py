@@ -5,7 +5,6 @@ from tiny_training_task import Affine, TinyModel, tiny_model, tiny_splits
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, NonFiniteError
 from tauflow.training import Recipe, train
-from tauflow.training.curriculum import get_stage_length, is_stage_start, truncate
 
 STAGES = Recipe(curriculum=(2, 4), curriculum_epochs=3, epochs=8, lr=0.02, batch_size=8)
 
@@ -16,11 +15,9 @@ def fit(model, recipe, **changes):
 
 
 def test_stages_follow_each_other():
-    lengths = [get_stage_length(STAGES, epoch) for epoch in range(1, 9)]
+    lengths = [STAGES.get_stage_length(epoch) for epoch in range(1, 9)]
     assert lengths == [2, 2, 2, 4, 4, 4, None, None]
-    assert [epoch for epoch in range(1, 9) if is_stage_start(STAGES, epoch)] == [4, 7]
-    assert get_stage_length(Recipe(), 1) is None
-    assert not is_stage_start(Recipe(), 5)
+    assert Recipe().get_stage_length(1) is None
 
 
 class Watched(TinyModel):
@@ -79,12 +76,11 @@ def test_everything_with_an_axis_of_steps_is_cut(y_shape):
         observed=torch.ones(3, 5, 2, dtype=torch.bool),
         y_mask=torch.ones(3, 5, dtype=torch.bool),
     )
-    cut = truncate(batch, 2)
+    cut = batch.with_steps(2)
     assert torch.equal(cut.x, batch.x[:, :2])
     assert cut.dt.shape == cut.mask.shape == cut.y_mask.shape == (3, 2)
     assert cut.observed.shape == (3, 2, 2)
     assert cut.y.shape == ((3, 2, *y_shape[2:]) if y_shape[1:2] == (5,) else y_shape)
-    assert truncate(batch, 9).x.shape == (3, 5, 2)
 
 
 @pytest.mark.parametrize(
@@ -126,4 +122,10 @@ def test_scores_may_overflow_on_steps_not_trained_on_yet():
     with pytest.raises(NonFiniteError, match="valid data is not finite after epoch 5"):
         fit(Overflowing(), shorter)
     with pytest.raises(NonFiniteError, match="mse on the valid data is inf after epoch 1"):
-        fit(Overflowing(), Recipe(epochs=1), train=truncate(tiny_splits()["train"], 4))
+        fit(Overflowing(), Recipe(epochs=1), train=tiny_splits()["train"].with_steps(4))
+
+
+def test_a_stage_longer_than_the_sequences_takes_them_whole():
+    model = Watched()
+    fit(model, Recipe(curriculum=(2, 90), curriculum_epochs=1, epochs=2, batch_size=1000))
+    assert model.lengths[True] == [2, tiny_splits()["train"].x.shape[1]]

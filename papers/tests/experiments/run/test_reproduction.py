@@ -12,7 +12,6 @@ from tauflow.errors import ArgumentError, DataError, DataNotFoundError
 from tauflow.runs import results
 from tauflow.runs.job import Paths, load_dataset, train_job, with_epochs
 from tauflow.runs.warm_start import warm_start_from_shorter_run
-from tauflow.training.curriculum import get_stage_length
 from tauflow_papers.experiments import collect, load_experiment, reproduce
 from tauflow_papers.experiments.report import table
 from tauflow_papers.experiments.report.grid_page import make_grid_markdown, write_grid_reports
@@ -121,7 +120,7 @@ def test_a_shortened_run_still_comes_to_whole_sequences(epochs, stage):
     recipe = make_job(written.with_epochs(epochs), written.row("gru/drop-30"), 0).recipe
     assert (recipe.epochs, recipe.curriculum_epochs) == (epochs, stage)
     trained_whole = epochs > stage * len(recipe.curriculum)
-    assert (get_stage_length(recipe, epochs) is None) == trained_whole == (epochs >= 26)
+    assert (recipe.get_stage_length(epochs) is None) == trained_whole == (epochs >= 26)
 
 
 def test_a_shorter_run_of_other_data_is_no_beginning(places, monkeypatch):

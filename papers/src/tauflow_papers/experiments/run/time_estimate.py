@@ -15,7 +15,6 @@ from tauflow.errors import NonFiniteError
 from tauflow.models import AbstractWholeModel, ForecastModel, SequenceModel
 from tauflow.runs import results
 from tauflow.runs.job import Job, format_utc_now, load_dataset, train_job, with_epochs
-from tauflow.training.curriculum import truncate
 from tauflow.training.evaluation_loop import evaluate_all
 from tauflow.training.recipe import Recipe
 from tauflow_papers.experiments.spec.experiment import Experiment, Row
@@ -142,7 +141,7 @@ def _measure_epoch_seconds(job: Job, data: TaskData) -> tuple[float, float]:
         if not job.recipe.curriculum:
             raise
         first = min(job.recipe.curriculum[0], steps)
-        model, seconds = _time_training(job, data, truncate(few, first))
+        model, seconds = _time_training(job, data, few.with_steps(first))
         seconds *= steps / first
     parts = (data.valid, data.test)
     scoring = sum(_time_evaluation(model, part) for part in parts if part is not None)
