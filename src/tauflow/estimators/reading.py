@@ -251,6 +251,7 @@ def read_table_rows(
         ids=ids,
         source=SourceTable(id, owners, getattr(X, "index", None)),
         target=of_ids,
+        variables=sheet.variables,
         names=tuple(list_columns(schema)),
         times=None if time is None else sheet.get_original(time, found.rows),
     )

@@ -135,8 +135,9 @@ def test_tables_are_filled_cell_by_cell():
     np.testing.assert_allclose(columns["b"], found["b"], rtol=1e-6)
     long = table.melt(["id", "time"], ["a", "b"]).dropna()
     imputer.fit(long, id="id", time="time", long=["variable", "value"])
-    with pytest.raises(ArgumentError, match="Pivot it to one row per id and time"):
-        imputer.transform(long)
+    for rows in (long, long[long["variable"] == "a"]):
+        with pytest.raises(ArgumentError, match="Pivot it to one row per id and time"):
+            imputer.transform(rows)
 
 
 def test_the_network_reads_interpolated_values_and_what_was_measured(fitted):
