@@ -8,10 +8,10 @@ from tauflow.export import from_ncps, from_torch, load, save
 from tauflow.models import LatentODE, RNNVAE, SequenceModel, stack_modules
 from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import (
-    BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
-    GRU, GRUD, GRUODE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC, LinOSS, LinearDecayRNN, LipschitzRNN,
-    LrcSSM, MixedMemory, NeuronalLTC, ODELSTM, PhasedLSTM, RNN, RNNDecay, RubanovaGRU,
-    RubanovaODERNN, S5, UnmaskedGRUD, WiredCfC, build,
+    BidirectionalRNN, CRU, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN,
+    GNODE, GRU, GRUD, GRUODE, GRUODEBayes, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC, LinOSS,
+    LinearDecayRNN, LipschitzRNN, LrcSSM, MixedMemory, NeuralCDE, NeuronalLTC, ODELSTM, PhasedLSTM,
+    RITS, RNN, RNNDecay, RubanovaGRU, RubanovaODERNN, S5, SLiCE, UnmaskedGRUD, WiredCfC, build,
 )
 from tauflow.training import Recipe, attach_constraints, train
 from tauflow.wirings import AutoNCP, ExplicitWiring, FullyConnected, NCP, RandomSparse
@@ -19,12 +19,12 @@ from tauflow.wirings import AutoNCP, ExplicitWiring, FullyConnected, NCP, Random
 __version__: str
 
 __all__ = [
-    "AutoNCP", "BidirectionalRNN", "CTGRU", "CTLSTM", "CTRNN", "CfC", "CoRNN", "Elman", "EulerGRU",
-    "EulerLSTM", "ExpRNN", "ExplicitWiring", "FullyConnected", "GNODE", "GRU", "GRUD", "GRUODE",
-    "HiPPO", "LEM", "LMU", "LRC", "LRU", "LSTM", "LTC", "LatentODE", "LinOSS", "LinearDecayRNN",
-    "LipschitzRNN", "LrcSSM", "MixedMemory", "NCP", "NeuronalLTC", "ODELSTM", "PhasedLSTM",
-    "Predictor", "RNN", "RNNDecay", "RNNVAE", "RandomSparse", "Recipe", "RubanovaGRU",
-    "RubanovaODERNN", "S5", "SequenceBatch", "SequenceModel", "UnmaskedGRUD", "WiredCfC",
-    "attach_constraints", "build", "from_ncps", "from_torch", "load", "load_predictor", "save",
-    "stack_modules", "train",
+    "AutoNCP", "BidirectionalRNN", "CRU", "CTGRU", "CTLSTM", "CTRNN", "CfC", "CoRNN", "Elman",
+    "EulerGRU", "EulerLSTM", "ExpRNN", "ExplicitWiring", "FullyConnected", "GNODE", "GRU", "GRUD",
+    "GRUODE", "GRUODEBayes", "HiPPO", "LEM", "LMU", "LRC", "LRU", "LSTM", "LTC", "LatentODE",
+    "LinOSS", "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory", "NCP", "NeuralCDE",
+    "NeuronalLTC", "ODELSTM", "PhasedLSTM", "Predictor", "RITS", "RNN", "RNNDecay", "RNNVAE",
+    "RandomSparse", "Recipe", "RubanovaGRU", "RubanovaODERNN", "S5", "SLiCE", "SequenceBatch",
+    "SequenceModel", "UnmaskedGRUD", "WiredCfC", "attach_constraints", "build", "from_ncps",
+    "from_torch", "load", "load_predictor", "save", "stack_modules", "train",
 ]

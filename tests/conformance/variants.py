@@ -60,6 +60,10 @@ VARIANTS = {
     "hippo-legs-timestamped": ("hippo-legs", {"timestamped": True}),
     "hippo-lagt-coarse": ("hippo-lagt", {"order": 3, "step_size": 0.7}),
     "exprnn-henaff": ("exprnn", {"init": "henaff", "append_dt": True}),
+    "neural-cde-rk4": ("neural-cde", {"solver": "rk4", "layers": 2, "units": 5}),
+    "gru-ode-bayes-heun": ("gru-ode-bayes", {"solver": "heun", "read_units": 3}),
+    "cru-small": ("cru", {"bases": 2, "units": 6}),
+    "lru-plain": ("lru", {"glu": False, "r_min": 0.5}),
     "cornn-told-the-gap": ("cornn", {"append_dt": True, "implicit_damping": True}),
 }
 NAMES = [*MODELS, *VARIANTS]

@@ -30,7 +30,7 @@ from tauflow.sequence import reference_loop
 pytest.importorskip("triton", reason="triton is not installed")
 pytestmark = pytest.mark.parametrize("device", DEVICES)
 
-CANNOT = {"ltc", "ltc-exp", "lrc", "stc", "hippo-legs"}
+CANNOT = {"ltc", "ltc-exp", "lrc", "stc", "hippo-legs", "cru"}
 """Models whose steps are beyond the generator: they sum over synapses, or are too long."""
 
 FOUR = ["gru-d", "lem", "gnode", "phased-lstm"]

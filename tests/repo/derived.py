@@ -32,10 +32,20 @@ GROUPS = {
     "Liquid time constants": ("LTC", "NeuronalLTC", "LRC", "LrcSSM"),
     "Closed form": ("CfC", "MixedMemory", "WiredCfC"),
     "Differential equations": (
-        *("ODELSTM", "CTRNN", "GRUODE", "GNODE", "RubanovaODERNN", "LEM", "EulerGRU", "EulerLSTM"),
+        *(
+            "ODELSTM",
+            "CTRNN",
+            "GRUODE",
+            "GRUODEBayes",
+            "NeuralCDE",
+            "SLiCE",
+            "GNODE",
+            "RubanovaODERNN",
+        ),
+        *("CRU", "LEM", "EulerGRU", "EulerLSTM"),
     ),
     "Decay between samples, missing values": (
-        *("GRUD", "UnmaskedGRUD", "RNNDecay", "LinearDecayRNN", "RubanovaGRU", "CTLSTM"),
+        *("GRUD", "UnmaskedGRUD", "RNNDecay", "LinearDecayRNN", "RubanovaGRU", "CTLSTM", "RITS"),
     ),
     "Several time scales, oscillations, memories": (
         *("CTGRU", "PhasedLSTM", "HiPPO", "LMU", "CoRNN", "LipschitzRNN", "ExpRNN"),

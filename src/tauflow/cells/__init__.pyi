@@ -8,6 +8,7 @@ from .base import AbstractCell, Precomputed
 from .bidirectional_rnn import BidirectionalRNNCell
 from .cfc import CfCCell
 from .cornn import CoRNNCell
+from .cru import CRUCell
 from .ct_gru import CTGRUCell
 from .ct_lstm import CTLSTMCell
 from .ct_rnn import CTRNNCell
@@ -17,6 +18,7 @@ from .gated import ElmanCell, GRUCell, LSTMCell
 from .gnode import GNODECell
 from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .gru_ode import GRUODECell
+from .gru_ode_bayes import GRUODEBayesCell
 from .hippo import HiPPOCell
 from .lem import LEMCell
 from .linoss import LinOSSCell
@@ -28,21 +30,25 @@ from .lru import LRUCell
 from .ltc import LTCCell, LTC_VARIANTS
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
+from .neural_cde import NeuralCDECell
 from .ode_lstm import ODELSTMCell
 from .phased_lstm import PhasedLSTMCell
 from .registry import CELLS, MODELS, ModelEntry
+from .rits import RITSCell
 from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
 from .rubanova_gru import RubanovaGRUCell
 from .rubanova_ode import RubanovaODERNNCell
 from .s5 import S5Cell
+from .slice import SLiCECell
 from .wired_cfc import WiredCfCCell
 
 __all__ = [
-    "ACTIVATIONS", "AbstractCell", "BidirectionalRNNCell", "CTGRUCell", "CTLSTMCell", "CTRNNCell",
-    "CfCCell", "CoRNNCell", "ElmanCell", "EulerGRUCell", "EulerLSTMCell", "ExpRNNCell", "GNODECell",
-    "GRUCell", "GRUDCell", "GRUODECell", "HiPPOCell", "LEMCell", "LMUCell", "LRCCell", "LRUCell",
-    "LSTMCell", "LTCCell", "LTC_VARIANTS", "LinOSSCell", "LinearDecayRNNCell", "LipschitzRNNCell",
-    "LrcSSMCell", "MODELS", "MixedMemoryCell", "ModelEntry", "NeuronalLTCCell", "ODELSTMCell",
-    "PhasedLSTMCell", "Precomputed", "RNNDecayCell", "RubanovaGRUCell", "RubanovaODERNNCell",
-    "S5Cell", "UnmaskedGRUDCell", "WiredCfCCell",
+    "ACTIVATIONS", "AbstractCell", "BidirectionalRNNCell", "CRUCell", "CTGRUCell", "CTLSTMCell",
+    "CTRNNCell", "CfCCell", "CoRNNCell", "ElmanCell", "EulerGRUCell", "EulerLSTMCell", "ExpRNNCell",
+    "GNODECell", "GRUCell", "GRUDCell", "GRUODEBayesCell", "GRUODECell", "HiPPOCell", "LEMCell",
+    "LMUCell", "LRCCell", "LRUCell", "LSTMCell", "LTCCell", "LTC_VARIANTS", "LinOSSCell",
+    "LinearDecayRNNCell", "LipschitzRNNCell", "LrcSSMCell", "MODELS", "MixedMemoryCell",
+    "ModelEntry", "NeuralCDECell", "NeuronalLTCCell", "ODELSTMCell", "PhasedLSTMCell",
+    "Precomputed", "RITSCell", "RNNDecayCell", "RubanovaGRUCell", "RubanovaODERNNCell", "S5Cell",
+    "SLiCECell", "UnmaskedGRUDCell", "WiredCfCCell",
 ]

@@ -8,14 +8,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_one_of
-from tauflow.solvers.matrix_exponential import matrix_exponential
 
 from .base import Precomputed
 from .init import Generator
+from .orthogonal import rotation, skew_symmetric_indices
 from .precision import ConstantBufferMixin, matmul_without_autocast
 from .time_feature import AbstractTimeFeatureCell
-
-_SINGLE = torch.float32  # half precision gives NaN
 
 
 def modrelu(z: Float[Tensor, "*batch N"], b: Float[Tensor, " N"]) -> Float[Tensor, "*batch N"]:
@@ -69,7 +67,7 @@ class ExpRNNCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         self.S = nn.Parameter(torch.empty(N * (N - 1) // 2))
         self.b = nn.Parameter(torch.empty(N))
         with torch.device("cpu"):
-            places = _skew_symmetric_indices(N)
+            places = skew_symmetric_indices(N)
         self.register_constant("places", places, persistent=False)
         self.reset_parameters()
 
@@ -89,17 +87,7 @@ class ExpRNNCell(ConstantBufferMixin, AbstractTimeFeatureCell):
     @property
     def Q(self) -> Float[Tensor, "N N"]:
         """The orthogonal matrix."""
-        entries = torch.cat([self.S, -self.S, self.S.new_zeros(1)])
-        matrix = entries[self.places]
-        # In double precision, which MPS has not: torch takes the gradient from the exponential of
-        # a matrix twice as large, in one piece with the pull, and in single precision has as little
-        # as four digits of it.
-        rounded = matrix.dtype != torch.float64 and matrix.device.type != "mps"
-        wide = matrix.to(torch.float64 if rounded else torch.promote_types(matrix.dtype, _SINGLE))
-        # Rounded, the digits that matrix_exponential takes care of do not count.
-        flow = torch.linalg.matrix_exp if rounded else matrix_exponential
-        rotation: Tensor = flow(wide).to(matrix.dtype)
-        return rotation
+        return rotation(self.S, self.places)
 
     def precompute(
         self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
@@ -116,13 +104,3 @@ class ExpRNNCell(ConstantBufferMixin, AbstractTimeFeatureCell):
     ) -> Float[Tensor, "B S"]:
         """Return the state after a new input."""
         return modrelu(input_projection + matmul_without_autocast(h, Q_T), b)
-
-
-def _skew_symmetric_indices(size: int) -> Tensor:
-    """Return where each entry of ``S - S^T`` stands in [S, -S, 0]."""
-    count = size * (size - 1) // 2
-    row, column = torch.triu_indices(size, size, offset=1)
-    places = torch.full((size, size), 2 * count)
-    places[row, column] = torch.arange(count)
-    places[column, row] = torch.arange(count) + count
-    return places

@@ -10,6 +10,7 @@ from .base import AbstractCell
 from .bidirectional_rnn import BidirectionalRNNCell
 from .cfc import CfCCell
 from .cornn import CoRNNCell
+from .cru import CRUCell
 from .ct_gru import CTGRUCell
 from .ct_lstm import CTLSTMCell
 from .ct_rnn import CTRNNCell
@@ -19,6 +20,7 @@ from .gated import ElmanCell, GRUCell, LSTMCell
 from .gnode import GNODECell
 from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .gru_ode import GRUODECell
+from .gru_ode_bayes import GRUODEBayesCell
 from .hippo import HiPPOCell
 from .lem import LEMCell
 from .linoss import LinOSSCell
@@ -30,13 +32,16 @@ from .lru import LRUCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
+from .neural_cde import NeuralCDECell
 from .ode_lstm import ODELSTMCell
 from .option_names import check_option_names
 from .phased_lstm import PhasedLSTMCell
+from .rits import RITSCell
 from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
 from .rubanova_gru import RubanovaGRUCell
 from .rubanova_ode import RubanovaODERNNCell
 from .s5 import S5Cell
+from .slice import SLiCECell
 from .wired_cfc import WiredCfCCell
 
 
@@ -149,6 +154,9 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("ode-lstm", "ODE-LSTM", ODELSTMCell),
             ModelEntry("ode-lstm-torch", "ODE-LSTM, PyTorch form", ODELSTMCell, {"form": "torch"}),
             ModelEntry("gru-ode", "GRU-ODE", GRUODECell),
+            ModelEntry(
+                "gru-ode-bayes", "GRU-ODE-Bayes", GRUODEBayesCell, tune={"substeps": (1, 4)}
+            ),
             ModelEntry("ct-gru", "CT-GRU", CTGRUCell, tune={"scales": (4, 8, 12)}),
             ModelEntry(
                 "ct-gru-ltc", "CT-GRU of the LTC paper", CTGRUCell, {"decay": "released-ltc"}
@@ -203,6 +211,15 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("lru", "LRU", LRUCell, tune={"r_min": (0.0, 0.5, 0.9)}),
             ModelEntry("s5", "S5", S5Cell, tune={"step_max": (0.1, 0.3, 1.0)}),
             ModelEntry("linoss", "LinOSS", LinOSSCell),
+            ModelEntry("slice", "SLiCE", SLiCECell, tune={"scale": (0.025, 0.1, 0.5)}),
+            ModelEntry("rits", "RITS", RITSCell),
+            ModelEntry("cru", "CRU", CRUCell, tune={"bases": (5, 15), "units": (30, 50, 100)}),
+            ModelEntry(
+                "neural-cde",
+                "Neural CDE",
+                NeuralCDECell,
+                tune={"units": (32, 64, 128), "layers": (1, 2)},
+            ),
         )
     },
 )

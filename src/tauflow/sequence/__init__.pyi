@@ -7,10 +7,11 @@ from .catalog_rnn import CatalogRNN
 from .explain import CallExplanation
 from .layers import SequenceModule
 from .modules import (
-    BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
-    GRU, GRUD, GRUODE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC, LinOSS, LinearDecayRNN, LipschitzRNN,
-    LrcSSM, MixedMemory, NeuronalLTC, ODELSTM, PhasedLSTM, RNNDecay, RubanovaGRU, RubanovaODERNN,
-    S5, SEQUENCE_MODULES, UnmaskedGRUD, WiredCfC, build,
+    BidirectionalRNN, CRU, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN,
+    GNODE, GRU, GRUD, GRUODE, GRUODEBayes, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC, LinOSS,
+    LinearDecayRNN, LipschitzRNN, LrcSSM, MixedMemory, NeuralCDE, NeuronalLTC, ODELSTM, PhasedLSTM,
+    RITS, RNNDecay, RubanovaGRU, RubanovaODERNN, S5, SEQUENCE_MODULES, SLiCE, UnmaskedGRUD,
+    WiredCfC, build,
 )
 from .parallel.chunks import Chunks, ParallelReport
 from .rnn import RNN
@@ -18,10 +19,11 @@ from .streaming.stream import Stream
 from .unroll import reference_loop, unroll
 
 __all__ = [
-    "BidirectionalRNN", "CTGRU", "CTLSTM", "CTRNN", "CallExplanation", "CatalogRNN", "CfC",
+    "BidirectionalRNN", "CRU", "CTGRU", "CTLSTM", "CTRNN", "CallExplanation", "CatalogRNN", "CfC",
     "Chunks", "CoRNN", "Elman", "EulerGRU", "EulerLSTM", "ExpRNN", "GNODE", "GRU", "GRUD", "GRUODE",
-    "HiPPO", "LEM", "LMU", "LRC", "LRU", "LSTM", "LTC", "LinOSS", "LinearDecayRNN", "LipschitzRNN",
-    "LrcSSM", "MixedMemory", "NeuronalLTC", "ODELSTM", "ParallelReport", "PhasedLSTM", "RNN",
-    "RNNDecay", "RubanovaGRU", "RubanovaODERNN", "S5", "SEQUENCE_MODULES", "SequenceModule",
-    "Stream", "UnmaskedGRUD", "WiredCfC", "build", "reference_loop", "unroll",
+    "GRUODEBayes", "HiPPO", "LEM", "LMU", "LRC", "LRU", "LSTM", "LTC", "LinOSS", "LinearDecayRNN",
+    "LipschitzRNN", "LrcSSM", "MixedMemory", "NeuralCDE", "NeuronalLTC", "ODELSTM",
+    "ParallelReport", "PhasedLSTM", "RITS", "RNN", "RNNDecay", "RubanovaGRU", "RubanovaODERNN",
+    "S5", "SEQUENCE_MODULES", "SLiCE", "SequenceModule", "Stream", "UnmaskedGRUD", "WiredCfC",
+    "build", "reference_loop", "unroll",
 ]

@@ -245,6 +245,19 @@ class GRUODE(CatalogRNN):
         batch_first: bool = True,
     ) -> None: ...
 
+class GRUODEBayes(CatalogRNN):
+    """GRU-ODE-Bayes: an autonomous gated flow, and a gated update at what was observed.
+
+    Over sequences; for the options see tauflow.cells.GRUODEBayesCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, prediction_units: int = 32, read_units: int = 8,
+        solver: str = "euler", substeps: int = 4, rtol: float = 0.001, atol: float = 0.0001,
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
 class CTGRU(CatalogRNN):
     """Continuous-time gated recurrent unit.
 
@@ -465,6 +478,55 @@ class LinOSS(CatalogRNN):
     def __init__(
         self, input_size: int, hidden_size: int, *, glu: bool = True, num_layers: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
+class SLiCE(CatalogRNN):
+    """Structured linear controlled differential equation (SLiCE) with blocks on the diagonal.
+
+    Over sequences; for the options see tauflow.cells.SLiCECell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, block_size: int | None = None,
+        scale: float = 0.025, num_layers: int = 1, bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
+    ) -> None: ...
+
+class RITS(CatalogRNN):
+    """Recurrent imputation of time series: an LSTM on inputs that it fills in itself.
+
+    Over sequences; for the options see tauflow.cells.RITSCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
+class CRU(CatalogRNN):
+    """Continuous recurrent unit, in its fast form: a continuous-discrete Kalman filter.
+
+    Over sequences; for the options see tauflow.cells.CRUCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, units: int = 50, bases: int = 15,
+        initial_variance: float = 10.0, num_layers: int = 1, bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
+    ) -> None: ...
+
+class NeuralCDE(CatalogRNN):
+    """Neural controlled differential equation: the state follows a path through the samples.
+
+    Over sequences; for the options see tauflow.cells.NeuralCDECell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, units: int = 64, layers: int = 1,
+        solver: str = "midpoint", substeps: int = 1, rtol: float = 0.001, atol: float = 0.0001,
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
     ) -> None: ...

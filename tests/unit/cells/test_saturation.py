@@ -23,7 +23,10 @@ FINITE = {
 }
 
 
-EXPLICIT = {"ct-rnn", "ode-rnn", "ode-lstm", "ode-lstm-torch", "gru-ode", "bidirectional-rnn"}
+EXPLICIT = {
+    *("ct-rnn", "ode-rnn", "ode-lstm", "ode-lstm-torch", "gru-ode", "gru-ode-bayes"),
+    "bidirectional-rnn",
+}
 CASES = [
     (name, gap)
     for name in FINITE
