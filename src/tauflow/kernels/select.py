@@ -150,7 +150,6 @@ _CELL_KERNELS = (
         rtol=1e-5,
         atol=1e-5,
         is_profitable=is_tracing_profitable,
-        is_static=False,
     ),
     KernelSpec(CTRNNCell, "numba", ct_rnn_unsupported_reason, run_flow, rtol=1e-5, atol=1e-5),
     _make_triton_spec(CTRNNCell, triton_flow_unsupported_reason, run_triton_flow),
@@ -179,7 +178,6 @@ _TRACED_KERNELS = tuple(
         atol=1e-5,
         device="cpu",
         is_profitable=is_tracing_profitable,
-        is_static=False,
     )
     for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
     if cell not in _UNTRACED_CELLS
@@ -312,29 +310,6 @@ def select_kernel(call: KernelCall, backend: str) -> KernelSpec | None:
         f"backend {backend!r} cannot serve this call: {why}. "
         "Use backend='auto' to let tauflow choose, or backend='reference'."
     )
-
-
-def select_for_signature(call: KernelCall, backend: str) -> tuple[KernelSpec | None, bool]:
-    """Return the row that serves the call, and whether it serves all calls of the same signature.
-
-    Args:
-        call: as for :func:`select_kernel`.
-        backend: likewise.
-
-    Raises:
-        BackendError: as :func:`select_kernel`.
-    """
-    chosen = select_kernel(call, backend)
-    if backend == "reference":
-        return chosen, True
-    for row in get_kernels(call.cell):
-        if row is chosen:
-            return row, row.is_static
-        if not row.is_static and is_backend_allowed(backend, row.backend):
-            fits = row.device in (None, call.x.device.type)
-            if fits and row.is_profitable(call):
-                return chosen, False
-    return chosen, True
 
 
 def explain_kernels(

@@ -12,25 +12,23 @@ every call that looks as if it were in error, is left to ``SequenceModule.forwar
 """
 
 import math
-from collections.abc import Callable
-from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from tauflow._internal.fixed_options import FixedOptionsModule
 from tauflow._internal.module_hooks import HOOKS
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract import call_initial_state
 from tauflow.cells.snapshot import find_modification
-from tauflow.errors import TauflowError
+from tauflow.errors import BackendError, TauflowError
 from tauflow.kernels import KernelCall, KernelSpec, select_kernel
 from tauflow.kernels.cpu.binding import import_kernels
 from tauflow.kernels.engine.autograd import run_kernel
 from tauflow.kernels.engine.kernel_spec import KernelFunction, SequenceKernel
 from tauflow.kernels.engine.requirements import is_builtin_cell
 from tauflow.kernels.engine.torch_state import is_followed
-from tauflow.kernels.select import select_for_signature
 
 from .finite_checks import check_finite_states
 from .inputs import SequenceInputs
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from .layers import SequenceModule
 
 _PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
-_TORCH_ATTRIBUTES = frozenset(vars(nn.Module())) - {"_parameters", "_buffers"}
 _MAX_PLANS = 64
 """Signatures that a module keeps plans for; sequences of many lengths have one each."""
 
@@ -53,16 +50,14 @@ class _Part(NamedTuple):
         kind: its class.
         size: how many attributes it has.
         children: its own parts by name.
-        read: returns its attributes, less those that torch keeps for itself.
-        values: what they were.
+        options: of a module of PyTorch, which can be set; those of the library's are fixed.
     """
 
     module: nn.Module
     kind: type[nn.Module]
     size: int
     children: tuple[tuple[str, nn.Module | None], ...]
-    read: Callable[[dict[str, Any]], tuple[Any, ...]]
-    values: tuple[Any, ...]
+    options: tuple[tuple[str, Any], ...]
 
 
 class _TensorPlace(NamedTuple):
@@ -86,7 +81,7 @@ class _CellRecord(NamedTuple):
         if cell is not self.cell:
             return None
         modes = []
-        for module, kind, size, children, read, values in self.parts:
+        for module, kind, size, children, options in self.parts:
             own = module.__dict__
             if module.__class__ is not kind or len(own) != size:
                 return None
@@ -98,11 +93,9 @@ class _CellRecord(NamedTuple):
             for name, child in children:
                 if parts.get(name) is not child:
                     return None
-            try:
-                if not all(map(is_, read(own), values)):
+            for name, value in options:
+                if own.get(name) is not value:
                     return None
-            except KeyError:
-                return None
             modes.append(own["training"])
         return tuple(modes)
 
@@ -135,18 +128,9 @@ def _record_cell(cell: AbstractCell) -> _CellRecord | None:
         own = module.__dict__
         if module.__class__ is not snapshot.kind or any(own[kind] for kind in HOOKS):
             return None  # a parametrisation, or a hook that computes a parameter
-        names = sorted(own.keys() - _TORCH_ATTRIBUTES)
-        read = itemgetter(*names)  # two at least, so that it returns a tuple
-        parts.append(
-            _Part(
-                module,
-                module.__class__,
-                len(own),
-                tuple(module._modules.items()),
-                read,
-                read(own),
-            )
-        )
+        options = () if isinstance(module, FixedOptionsModule) else snapshot.options
+        children = tuple(module._modules.items())
+        parts.append(_Part(module, module.__class__, len(own), children, options))
         for name, shape, floating in snapshot.tensors:
             holder: dict[str, Any] = module._parameters
             if holder.get(name) is None:
@@ -196,7 +180,7 @@ class _Plan(NamedTuple):
     """What serves the calls of a signature.
 
     Args:
-        run: the kernel, or the cell's own steps; ``None`` where it is chosen for every call.
+        run: the kernel, or the cell's own steps.
         is_compiled: whether that is a compiled loop, which any gaps may be given; they are looked
             at when it is done.
         gaps_shape: (B, T, 1).
@@ -205,7 +189,7 @@ class _Plan(NamedTuple):
         kernel: what ``run`` comes to, if that is known.
     """
 
-    run: KernelFunction | None
+    run: KernelFunction
     is_compiled: bool
     gaps_shape: tuple[int, int, int]
     state_shape: tuple[int, int]
@@ -332,20 +316,15 @@ def _make_plan(
         return "checkpoint_every cuts the sequences"
     state, gaps = x.new_zeros(B, cell.state_size).requires_grad_(learns), x.new_ones(B, T, 1)
     try:
-        row, is_fixed = select_for_signature(KernelCall(cell, x, state, gaps), rnn.backend)
+        row = select_kernel(KernelCall(cell, x, state, gaps), rnn.backend)
     except TauflowError as error:
         return str(error)
-    run = _get_unchecked_run(row) if is_fixed else None
-    is_compiled = is_fixed and row is not None and row.backend == "numba"
+    # without the checks that a plan has made
+    run = run_steps if row is None else getattr(row.run, "__wrapped__", row.run)
+    is_compiled = row is not None and row.backend == "numba"
     starts_at_zero = type(cell).initial_state is AbstractCell.initial_state
     kernel = _plan_kernel(row, record) if is_compiled else None
     return _Plan(run, is_compiled, (B, T, 1), (B, cell.state_size), starts_at_zero, kernel)
-
-
-def _get_unchecked_run(row: KernelSpec | None) -> KernelFunction:
-    """Return what runs a row, or the cell's own steps, without the checks that a plan has made."""
-    run: KernelFunction = run_steps if row is None else getattr(row.run, "__wrapped__", row.run)
-    return run
 
 
 def _run_plan(
@@ -363,9 +342,10 @@ def _run_plan(
     if plan.kernel is not None:
         y, last = plan.kernel.run(x, start, dt)
     else:
-        call = KernelCall(cell, x, start, dt)
-        run = plan.run or _get_unchecked_run(select_kernel(call, rnn.backend))
-        y, last = run(call)
+        try:
+            y, last = plan.run(KernelCall(cell, x, start, dt))
+        except BackendError:
+            return None  # its step can no longer be traced; another kernel may serve
     if plan.is_compiled:
         find = import_kernels("cpu.values").find_bad_values
         bad = find(dt.data_ptr(), dt.numel(), last.data_ptr(), last.numel())

@@ -73,8 +73,6 @@ class KernelSpec:
         device: kind of device that ``backend="auto"`` chooses it on; ``None`` for any.
         is_profitable: whether it is faster than the rows below it for a call; ``backend="auto"``
             takes it for no other.
-        is_static: whether it serves all calls of a cell that agree in what ``unsupported_reason``
-            is judged from, or none; a traced step may change with what it reads.
         kernel: what it runs, if ``run`` is nothing but that on the call's tensors, the cell's
             ``static_config`` and its ``packed_parameters``.
     """
@@ -87,7 +85,6 @@ class KernelSpec:
     atol: float
     device: str | None = None
     is_profitable: Callable[[KernelCall], bool] = lambda call: True
-    is_static: bool = True
     kernel: "SequenceKernel | None" = None
 
 
