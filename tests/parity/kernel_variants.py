@@ -125,9 +125,11 @@ ON_ANY_DEVICE = [spec for spec in KERNELS if spec.device is None]
 RECORDED = [spec for spec in KERNELS if spec.run.__wrapped__ is run_traced]
 """The traced steps, one for every cell; ``test_recorded_sequences.py`` is about all of them."""
 
-_SOME = {GNODECell, GRUODECell}
+_SOME = (CTRNNCell, GNODECell, GRUDCell, GRUODECell, NeuronalLTCCell, ODELSTMCell, UnmaskedGRUDCell)
 ROWS = [(s, options) for s in ON_ANY_DEVICE for options in VARIANTS[s.cell] if serves(s, options)]
-ROWS += [(spec, {}) for spec in RECORDED if spec.cell in _SOME]
+ROWS += [
+    (s, options) for s in RECORDED if s.cell in _SOME for options in VARIANTS.get(s.cell, [{}])
+]
 """Every such kernel with each of its variants, and some traced steps."""
 
 

@@ -42,7 +42,8 @@ def limit(row, place: str, number: float) -> str | None:
         return "w sigma, which the loops multiply ahead, must be finite"
     if spec.cell is LTCCell and place == "h" and number == 1e38:
         return "what is infinite only in between may be finite"
-    if options.get("backbone_activation") == "hardtanh" and math.isnan(number):
+    phis = options.get("backbone_activation"), options.get("activation")
+    if "hardtanh" in phis and math.isnan(number):
         return "torch's slope of hardtanh at NaN is 0 or 1, depending on the place in the row"
     return None
 

@@ -273,6 +273,9 @@ def test_every_cell_has_a_recorded_step_but_those_with_faster_loops():
         tauflow.cells.LTCCell,
         tauflow.cells.LRCCell,
         tauflow.cells.CTGRUCell,
+        tauflow.cells.LRUCell,
+        tauflow.cells.S5Cell,
+        tauflow.cells.LinOSSCell,
     }
 
 
@@ -283,8 +286,7 @@ def test_every_cell_has_a_recorded_step_but_those_with_faster_loops():
         ("gru", 4, True, True),
         ("lstm", 4, False, False),
         ("cfc", 4, False, False),
-        ("ct-rnn", 4, False, False),
-        ("ct-rnn", 8, False, True),
+        ("ct-rnn", 4, True, True),
     ],
 )
 def test_it_serves_where_it_was_measured_fastest(name, rows, learning, inference):

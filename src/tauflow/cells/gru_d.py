@@ -164,35 +164,12 @@ class GRUDCell(ConstantBufferMixin, AbstractCell):
         """Return [h; x_last; age] after the gap and the new input."""
         D, N = self.input_size, self.hidden_size
         h, x_last, age = h.split([N, D, D], dim=-1)
-        delta, seen, waited = self.decay(x, missing, dt, x_last, age)
-        filled = self.impute(x, missing, gates, rates, bias, x_mean, delta, x_last)
-        h = decay_and_update(False, h, *filled, self.U_zr, self.U_n)
-        return torch.cat([h, seen, waited], dim=-1)
-
-    @staticmethod
-    def decay(
-        x: Tensor, missing: Tensor, dt: Tensor, x_last: Tensor, age: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return delta, and x_last and age after the sample, (B, D) each; h is not asked for."""
         delta = dt + age
-        return delta, x + missing * x_last, missing * delta
-
-    def impute(
-        self,
-        x: Tensor,
-        missing: Tensor,
-        gates: Tensor,
-        rates: Tensor,
-        bias: Tensor,
-        x_mean: Tensor,
-        delta: Tensor,
-        x_last: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the input's share of the gates, ``(*batch, 3 N)``, and the state's decay."""
-        D, N = self.input_size, self.hidden_size
         gamma_x, gamma_h = torch.exp(-torch.relu(delta @ rates.T + bias)).split([D, N], dim=-1)
         filled = x + missing * (x_mean + gamma_x * (x_last - x_mean))
-        return gates + filled @ self.W.T, gamma_h
+        gates = gates + filled @ self.W.T
+        h = decay_and_update(False, h, gates, gamma_h, self.U_zr, self.U_n)
+        return torch.cat([h, x + missing * x_last, missing * delta], dim=-1)
 
 
 class UnmaskedGRUDCell(AbstractCell):

@@ -1,7 +1,7 @@
 """The liquid time-constant cell as Algorithm 1 of the AAAI paper writes it."""
 
 import math
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -15,14 +15,6 @@ from tauflow.solvers.semi_implicit import Pair
 from .activations import Activation, get_activation
 from .base import AbstractCell, Precomputed
 from .init import Generator, inverse_softplus_
-
-
-class NeuronalLTCConfig(NamedTuple):
-    """What a neuronal LTC is beside its tensors; see :class:`NeuronalLTCCell`."""
-
-    phi: Activation
-    solver: str
-    substeps: int
 
 
 class NeuronalLTCCell(AbstractCell):
@@ -98,10 +90,6 @@ class NeuronalLTCCell(AbstractCell):
         fastest = 1.0 + 1.0 / float(self.tau.min())
         return TABLEAUS[self.solver].interval * self.substeps / fastest
 
-    def static_config(self) -> NeuronalLTCConfig:
-        """Return activation and solver."""
-        return NeuronalLTCConfig(self.phi, self.solver, self.substeps)
-
     def precompute(
         self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
     ) -> Precomputed:
@@ -113,28 +101,17 @@ class NeuronalLTCCell(AbstractCell):
         h: Float[Tensor, "B S"],
         drive: Float[Tensor, "B S"],
         dt: Float[Tensor, "B 1"],
-        *fixed: Tensor,
+        W_h: Float[Tensor, "S S"],
+        A: Float[Tensor, " S"],
+        leak: Float[Tensor, " S"],
     ) -> Float[Tensor, "B S"]:
         """Advance the state over the gap, holding the input."""
-        return neuronal_ltc_update(self.static_config(), h, drive, dt, *fixed)
 
+        def terms(h: Tensor) -> Pair:
+            f = self.phi(drive + h @ W_h.T)
+            return f * A, leak + f
 
-def neuronal_ltc_update(
-    config: NeuronalLTCConfig,
-    h: Float[Tensor, "B S"],
-    drive: Float[Tensor, "B S"],
-    dt: Float[Tensor, "B 1"],
-    W_h: Float[Tensor, "S S"],
-    A: Float[Tensor, " S"],
-    leak: Float[Tensor, " S"],
-) -> Float[Tensor, "B S"]:
-    """Return the state after the gap, given the input's share of the argument of phi."""
-
-    def terms(h: Tensor) -> Pair:
-        f = config.phi(drive + h @ W_h.T)
-        return f * A, leak + f
-
-    return integrate_semilinear(terms, h, dt, solver=config.solver, substeps=config.substeps)
+        return integrate_semilinear(terms, h, dt, solver=self.solver, substeps=self.substeps)
 
 
 _activation = get_activation  # the constructor's argument of the same name hides it

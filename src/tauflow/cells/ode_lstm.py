@@ -11,7 +11,7 @@ from tauflow._internal.checks import check_finite, check_one_of
 from tauflow.solvers import FlowSolver
 
 from .base import AbstractCell, Precomputed
-from .ct_rnn import CTRNNCell, CTRNNConfig, ct_rnn_update
+from .ct_rnn import CTRNNCell
 from .gated import lstm_update, shift_forget_gate
 from .init import Generator, torch_uniform_
 
@@ -23,19 +23,6 @@ class _Defaults(NamedTuple):
 
 
 _FORMS = {"tensorflow": _Defaults("euler", 4, 3.0), "torch": _Defaults("rk4", 3, 0.0)}
-
-
-class ODELSTMConfig(NamedTuple):
-    """What an ODE-LSTM is beside its tensors.
-
-    Args:
-        flow: the flow's form.
-        flow_reads_input: whether the flow is a CT-RNN that reads u; else it has two layers and no
-            input.
-    """
-
-    flow: CTRNNConfig
-    flow_reads_input: bool
 
 
 class ODELSTMCell(AbstractCell):
@@ -141,12 +128,6 @@ class ODELSTMCell(AbstractCell):
         """Return that of the flow; the field of the second form is bounded."""
         return self.flow.max_stable_dt() if self.form == "tensorflow" else math.inf
 
-    def static_config(self) -> ODELSTMConfig:
-        """Return which of the published forms it is, and its flow."""
-        if self.form == "tensorflow":
-            return ODELSTMConfig(self.flow.static_config(), True)
-        return ODELSTMConfig(CTRNNConfig(torch.tanh, 0.0, self.flow_solver, None, None), False)
-
     def precompute(
         self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
     ) -> Precomputed:
@@ -164,31 +145,20 @@ class ODELSTMCell(AbstractCell):
         h: Float[Tensor, "B S"],
         gates: Float[Tensor, "B G"],
         dt: Float[Tensor, "B 1"],
-        *fixed: Tensor,
+        W_h: Float[Tensor, "G N"],
+        *flow: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Return [h; c] after ``dt``, given the new input."""
-        return ode_lstm_update(self.static_config(), h, gates, dt, *fixed)
+        h, c = h.chunk(2, dim=-1)
+        c, u = lstm_update(torch.addmm(gates, h, W_h.T), c)
+        if self.form == "tensorflow":
+            W_u, b_u, *own = flow
+            h = self.flow.update(h, torch.addmm(b_u, u, W_u.T), dt, *own)
+            return torch.cat([h, c], dim=-1)
+        W_1, b_1, W_2, b_2 = flow
 
+        def field(at: Tensor) -> Tensor:
+            return torch.addmm(b_2, torch.tanh(torch.addmm(b_1, at, W_1.T)), W_2.T)
 
-def ode_lstm_update(
-    config: ODELSTMConfig,
-    h: Float[Tensor, "B S"],
-    gates: Float[Tensor, "B G"],
-    dt: Float[Tensor, "B 1"],
-    W_h: Float[Tensor, "G N"],
-    *flow: Tensor,
-) -> Float[Tensor, "B S"]:
-    """Return [h; c] after ``dt``, given the gates' share of the input."""
-    h, c = h.chunk(2, dim=-1)
-    c, u = lstm_update(torch.addmm(gates, h, W_h.T), c)
-    if config.flow_reads_input:
-        W_u, b_u, *own = flow
-        h = ct_rnn_update(config.flow, h, torch.addmm(b_u, u, W_u.T), dt, *own)
+        h = self.flow_solver.integrate(field, u, dt)
         return torch.cat([h, c], dim=-1)
-    W_1, b_1, W_2, b_2 = flow
-
-    def field(at: Tensor) -> Tensor:
-        return torch.addmm(b_2, torch.tanh(torch.addmm(b_1, at, W_1.T)), W_2.T)
-
-    h = config.flow.flow_solver.integrate(field, u, dt)
-    return torch.cat([h, c], dim=-1)

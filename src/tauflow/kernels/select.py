@@ -11,15 +11,13 @@ from tauflow.cells.ct_gru import CTGRUCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.gnode import GNODECell
-from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
+from tauflow.cells.gru_d import GRUDCell
 from tauflow.cells.lem import LEMCell
 from tauflow.cells.linoss import LinOSSCell
 from tauflow.cells.lrc import LRCCell
 from tauflow.cells.lru import LRUCell
 from tauflow.cells.ltc import LTCCell
-from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
-from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.phased_lstm import PhasedLSTMCell
 from tauflow.cells.registry import MODELS
 from tauflow.cells.s5 import S5Cell
@@ -50,14 +48,7 @@ from .generated.kernel import (
 from .ltc.kernel import ltc_unsupported_reason, run_ltc
 from .ltc.lrc_kernel import lrc_unsupported_reason, run_lrc
 from .ltc.triton_kernel import run_triton_ltc, triton_ltc_unsupported_reason
-from .ode.kernel import (
-    ct_rnn_unsupported_reason,
-    neuronal_unsupported_reason,
-    ode_lstm_unsupported_reason,
-    triton_flow_unsupported_reason,
-)
-from .ode.numba_kernel import run_flow
-from .ode.triton_kernel import run_triton_flow
+from .ode.triton_kernel import run_triton_flow, triton_flow_unsupported_reason
 from .phased_lstm import (
     phased_lstm_unsupported_reason,
     phased_unmeasured_reason,
@@ -73,13 +64,10 @@ from .scan.kernel import (
 )
 from .torch_rnn import (
     gated_unsupported_reason,
-    gru_d_unsupported_reason,
     lstm_unsupported_reason,
     run_elman,
     run_gru,
-    run_gru_d,
     run_lstm,
-    run_unmasked_gru_d,
 )
 from .trace.cuda_graphs import (
     cuda_graph_unsupported_reason,
@@ -105,22 +93,10 @@ _CELL_KERNELS = (
     KernelSpec(LSTMCell, "torch", lstm_unsupported_reason, run_lstm, rtol=1e-5, atol=1e-6),
     KernelSpec(GRUCell, "torch", gated_unsupported_reason, run_gru, rtol=1e-5, atol=1e-6),
     KernelSpec(ElmanCell, "torch", gated_unsupported_reason, run_elman, rtol=1e-5, atol=1e-6),
-    KernelSpec(GRUDCell, "numba", gru_d_unsupported_reason, run_gru_d, rtol=1e-5, atol=1e-5),
-    KernelSpec(
-        UnmaskedGRUDCell,
-        "numba",
-        gru_d_unsupported_reason,
-        run_unmasked_gru_d,
-        rtol=1e-5,
-        atol=1e-5,
-    ),
     KernelSpec(CTGRUCell, "numba", ct_gru_unsupported_reason, run_ct_gru, rtol=1e-5, atol=1e-5),
     KernelSpec(LTCCell, "numba", ltc_unsupported_reason, run_ltc, rtol=1e-5, atol=1e-5),
     _make_triton_spec(LTCCell, triton_ltc_unsupported_reason, run_triton_ltc),
     KernelSpec(LRCCell, "numba", lrc_unsupported_reason, run_lrc, rtol=1e-5, atol=1e-5),
-    KernelSpec(
-        NeuronalLTCCell, "numba", neuronal_unsupported_reason, run_flow, rtol=1e-5, atol=1e-5
-    ),
     KernelSpec(
         CfCCell,
         "numba",
@@ -151,9 +127,7 @@ _CELL_KERNELS = (
         atol=1e-5,
         is_profitable=is_tracing_profitable,
     ),
-    KernelSpec(CTRNNCell, "numba", ct_rnn_unsupported_reason, run_flow, rtol=1e-5, atol=1e-5),
     _make_triton_spec(CTRNNCell, triton_flow_unsupported_reason, run_triton_flow),
-    KernelSpec(ODELSTMCell, "numba", ode_lstm_unsupported_reason, run_flow, rtol=1e-5, atol=1e-5),
     KernelSpec(
         WiredCfCCell, "numba", cfc_numba_unsupported_reason, run_wired_cfc, rtol=1e-5, atol=1e-5
     ),

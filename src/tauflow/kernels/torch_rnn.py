@@ -1,8 +1,7 @@
-"""Whole sequences of the gated cells: through torch's own fused operators, or a compiled loop."""
+"""Whole sequences of the gated cells: through torch's own fused operators."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import cache
 from threading import Thread
 from typing import Any
@@ -11,29 +10,11 @@ import torch
 from torch import Tensor
 
 from tauflow.cells.gated import AbstractGatedCell, ElmanCell, GRUCell, LSTMCell
-from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell, decay_and_update
 
-from . import ode
-from .cpu.binding import (
-    import_kernels,
-    initial_grad_state,
-    input_array,
-    input_array_or_empty,
-    log_compilation,
-    parallel_for,
-)
-from .engine.autograd import OPERATORS, run_kernel
 from .engine.kernel_spec import (
-    BoolConfigKernel,
-    Gradients,
-    GradOutputs,
-    Inputs,
     KernelCall,
-    NeedsInputGrad,
-    Outputs,
     is_under_transform,
 )
-from .engine.requirements import NUMBA
 from .engine.torch_state import assume_constant_result, is_forward_mode
 
 
@@ -270,128 +251,3 @@ def _run_mkldnn_layer(dtype: torch.dtype, needs_grad: bool, saves_for_backward: 
             batch_first=False,
             train=saves_for_backward,
         )
-
-
-def gru_d_unsupported_reason(call: KernelCall) -> str | None:
-    """Return why the compiled loop cannot serve a call of a GRU-D."""
-    return NUMBA.unsupported_reason(replace(call, observed=None))
-
-
-def run_gru_d(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a :class:`GRUDCell`: what was seen last, and when, needs no state, and comes first."""
-    cell, observed = call.cell, () if call.observed is None else (call.observed,)
-    assert isinstance(cell, GRUDCell)
-    (x, missing, dt, gates), (rates, bias, x_mean) = cell.precompute(call.x, call.dt, *observed)
-    if call.mask is not None:  # at no sample nothing is seen, and no time passes
-        skipped = ~call.mask.unsqueeze(-1)
-        missing, x = missing.masked_fill(skipped, 1.0), x.masked_fill(skipped, 0.0)
-        dt = dt.masked_fill(skipped, 0.0)
-    D = cell.input_size
-    h, x_last, age = call.h.split([cell.hidden_size, D, D], dim=-1)
-    deltas, last_seen = [], []
-    for step in zip(x.unbind(1), missing.unbind(1), dt.unbind(1), strict=True):
-        last_seen.append(x_last)
-        delta, x_last, age = cell.decay(*step, x_last, age)
-        deltas.append(delta)
-    delta, before = torch.stack(deltas, dim=1), torch.stack(last_seen, dim=1)
-    gates, decay = cell.impute(x, missing, gates, rates, bias, x_mean, delta, before)
-    y, last = run_kernel(_NUMBA_GRU_D, False, call.mask, gates, h, decay, cell.U_zr, cell.U_n)
-    return y, torch.cat([last, x_last, age], dim=-1)
-
-
-def run_unmasked_gru_d(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run an :class:`UnmaskedGRUDCell`."""
-    cell = call.cell
-    assert isinstance(cell, UnmaskedGRUDCell)
-    gates, decay = cell.precompute(call.x, call.dt).per_step
-    return run_kernel(_NUMBA_GRU_D, True, call.mask, gates, call.h, decay, cell.U_zr, cell.U_n)
-
-
-@cache
-def _load_kernels() -> Any:
-    loops = import_kernels("ode.numba_loop")
-    log_compilation("GRU-D", loops.gru_d_forward, loops.gru_d_backward)
-    return loops
-
-
-class NumbaGRUD(BoolConfigKernel):
-    """States that decay before a gated unit reads them; what stands for gaps are the factors.
-
-    The form is whether the gate z keeps the state, the parameters are U_zr and U_n. The tape is the
-    states (T + 1, B, N) and a :class:`~tauflow.kernels.ode.GRUDActivations`.
-    """
-
-    name = "flow/decay"
-    update = staticmethod(decay_and_update)
-
-    def allocate(self, config: bool, inputs: Inputs, needs_input_grad: NeedsInputGrad) -> Outputs:
-        """Return memory for what :meth:`forward` writes."""
-        gates, h, *_ = inputs
-        (B, T, _), N = gates.shape, h.shape[1]
-        kept = T if needs_input_grad else 1
-        products = gates.transpose(0, 1).clone(memory_format=torch.contiguous_format)
-        states = h.new_empty(T + 1 if needs_input_grad else 2, B, N)
-        tape = states, products, h.new_empty(kept, B, N), h.new_empty(kept, B, N)
-        return Outputs(h.new_empty(B, T, N), h.new_empty(B, N), tape)
-
-    def forward(
-        self,
-        config: bool,
-        mask: Tensor | None,
-        inputs: Inputs,
-        out: Outputs,
-        needs_input_grad: NeedsInputGrad,
-    ) -> None:
-        """Run all steps."""
-        states = out.saved_tensors[0]
-        states[0] = inputs[1]
-        shared = self._pack_arguments(config, mask, inputs, out.saved_tensors, out.y)
-        parallel_for(_load_kernels().gru_d_forward, out.y.shape[0], *shared)
-        out.last.copy_(states[out.y.shape[1] % states.shape[0]])
-
-    @staticmethod
-    def _pack_arguments(
-        config: bool, mask: Tensor | None, inputs: Inputs, saved_tensors: Sequence[Tensor], out: Any
-    ) -> tuple[Any, ...]:
-        """Return what the loops take, but for gradients."""
-        _, _, decay, U_zr, U_n = inputs
-        states, *rest = saved_tensors
-        valid = decay.new_empty(len(decay), 0, dtype=torch.bool) if mask is None else mask
-        drive, no_gaps = input_array(decay), input_array_or_empty(None, 2)
-        sequence = ode.FlowSequence(drive, no_gaps, input_array(valid), states, out)
-        weights = config, input_array(U_zr), input_array(U_n)
-        return weights, ode.GRUDActivations(*rest), sequence
-
-    def backward(
-        self,
-        config: bool,
-        mask: Tensor | None,
-        inputs: Inputs,
-        saved_tensors: Sequence[Tensor],
-        grad_outputs: GradOutputs,
-        needs_input_grad: NeedsInputGrad,
-    ) -> Gradients:
-        """Return the gradients of the inputs."""
-        _, h, decay, *_ = inputs
-        _, gates, faded, reset = saved_tensors
-        N, grad_h = h.shape[1], initial_grad_state(grad_outputs.last, h)
-        grad_gates, grad_decay = torch.empty_like(gates), torch.empty(decay.shape)
-        parallel_for(
-            _load_kernels().gru_d_backward,
-            len(h),
-            *self._pack_arguments(
-                config, mask, inputs, saved_tensors, input_array_or_empty(grad_outputs.y, 3)
-            ),
-            (grad_gates, grad_decay, grad_h),
-        )
-        rows = grad_gates.view(-1, 3 * N)
-        return [
-            grad_gates.transpose(0, 1),
-            grad_h,
-            grad_decay,
-            rows[:, : 2 * N].T @ faded.view(-1, N),
-            rows[:, 2 * N :].T @ reset.view(-1, N),
-        ]
-
-
-_NUMBA_GRU_D = OPERATORS[NumbaGRUD.name] = NumbaGRUD()

@@ -133,8 +133,6 @@ def test_tiles_for_other_processors(triple, cpu, unit, word):
     ("model", "loops", "kernels"),
     [
         ("cfc", "cfc.numba_loop", ("cfc_forward", "cfc_backward")),
-        ("ode-lstm", "ode.numba_loop", ("flow_forward", "flow_backward")),
-        ("gru-d", "ode.numba_loop", ("gru_d_forward", "gru_d_backward")),
         ("ct-gru", "ct_gru.numba_loop", ("ct_gru_forward", "ct_gru_backward")),
         ("lem", "trace.interpreter", ("interpret_forward", "interpret_backward")),
     ],

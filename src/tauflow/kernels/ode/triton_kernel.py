@@ -6,8 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tauflow.cells.ct_rnn import CTRNNCell, CTRNNConfig
-from tauflow.kernels.engine.activations import find_activation_code
+from tauflow.cells.activations import Activation
+from tauflow.cells.ct_rnn import CTRNNCell, CTRNNConfig, ct_rnn_update
+from tauflow.kernels.engine.activations import (
+    decode_activation,
+    encode_activation,
+    find_activation_code,
+    has_slope_from_value,
+)
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
 from tauflow.kernels.engine.kernel_spec import (
     DT,
@@ -16,12 +22,46 @@ from tauflow.kernels.engine.kernel_spec import (
     Inputs,
     KernelCall,
     NeedsInputGrad,
+    OperatorKernel,
     Outputs,
 )
-from tauflow.kernels.gpu.plan import ROWS, CorePlan, get_dot_precision, get_matmul_dtype
+from tauflow.kernels.engine.requirements import TRITON
+from tauflow.kernels.engine.torch_state import guard_float
+from tauflow.kernels.gpu.plan import (
+    ROWS,
+    CorePlan,
+    get_dot_precision,
+    get_matmul_dtype,
+    persistent_unsupported_reason,
+)
 from tauflow.solvers import TABLEAUS, FlowSolver
 
-from .kernel import FlowKernel
+
+def triton_flow_unsupported_reason(call: KernelCall) -> str | None:
+    """Return why the Triton kernel cannot serve a call of a :class:`CTRNNCell`."""
+    cell = call.cell
+    assert isinstance(cell, CTRNNCell)
+    if cell.clip is not None:
+        return "the triton kernel does not clip the state between solver steps"
+    reason = TRITON.unsupported_reason(call) or _field_unsupported_reason(cell.solver, cell.phi)
+    return reason or persistent_unsupported_reason(
+        call.x.device, get_matmul_dtype(call), 0, 1, cell.hidden_size, 0
+    )
+
+
+def _field_unsupported_reason(solver: str, phi: Activation) -> str | None:
+    """Return which solver or activation the kernel lacks."""
+    if solver not in TABLEAUS:
+        return f"the triton kernel has fixed steps only, not solver {solver!r}"
+    table, code = TABLEAUS[solver], find_activation_code(phi)
+    if code is None or not has_slope_from_value(code):
+        return "the triton kernel does not know this activation"
+    if len(table.b) > 4 or any(weight for row in table.a for weight in row[:-1]):
+        return (
+            "the triton kernel takes tables of up to four stages, each of which reads the one "
+            f"before it only, unlike solver {solver!r}"
+        )
+    return None
 
 
 def run_triton_flow(call: KernelCall) -> tuple[Tensor, Tensor]:
@@ -42,7 +82,7 @@ def run_triton_flow(call: KernelCall) -> tuple[Tensor, Tensor]:
     )
 
 
-class TritonFlow(FlowKernel):
+class TritonFlow(OperatorKernel):
     """Flows in one launch.
 
     The dtype of the drive is that of products, the state's that of the results. The tape is the
@@ -52,6 +92,20 @@ class TritonFlow(FlowKernel):
 
     name = "flow/triton"
     is_eager_operator = True
+    update = staticmethod(ct_rnn_update)
+
+    @staticmethod
+    def encode(config: CTRNNConfig) -> list[str]:
+        """Return a configuration as words; the length of steps is in the gap."""
+        gap, damping = config.flow_solver, str(guard_float(config.damping))
+        return [str(encode_activation(config.phi)), gap.solver, str(gap.substeps), damping]
+
+    @staticmethod
+    def decode(words: Sequence[str]) -> CTRNNConfig:
+        """Return the configuration that :meth:`encode` wrote."""
+        number, solver, substeps, damping = words
+        gap = FlowSolver(solver, int(substeps))
+        return CTRNNConfig(decode_activation(int(number)), float(damping), gap, None, None)
 
     def allocate(
         self, config: CTRNNConfig, inputs: Inputs, needs_input_grad: NeedsInputGrad

@@ -1,7 +1,7 @@
 r"""Explicit Runge-Kutta steps of a driven flow over whole sequences in Triton.
 
-The field is ``F(h) = s phi(W h + drive) - damping h``. The equations of a sub-step and of its
-gradient are those of :mod:`.numba_loop`; of the tables here, each stage reads the one before it
+The field is ``F(h) = s phi(W h + drive) - damping h``. The equations of a step are those of
+:func:`~tauflow.cells.ct_rnn.ct_rnn_update`; of the tables here, each stage reads the one before it
 only. One program takes a tile of sequences through all steps, with W on the chip.
 
 Axes: B batch, T time, N neurons, E field evaluations of a step (sub-steps times stages). Entries of

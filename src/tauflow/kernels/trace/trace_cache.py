@@ -242,7 +242,7 @@ def run_traced_step(
             f"cannot be traced: {error}. Use backend='reference'."
         ) from error
     y, last = run_kernel(kernel, form, call.mask, *inputs)
-    return call.cell.readout(y), last
+    return call.cell.readout(y).contiguous(), last
 
 
 def _check_traced_gradients(

@@ -52,17 +52,20 @@ from .config_key import make_config_key
 from .trace_cache import TraceCache, TracedStep, concat_step_inputs, run_traced_step
 
 _MIN_STEPS = 8  # which take less time than to find a recording
+_MIN_STEPS_OF: dict[type[AbstractCell], int] = {  # whose steps have more operations
+    CTRNNCell: 1,
+    NeuronalLTCCell: 2,
+    ODELSTMCell: 2,
+    GRUDCell: 3,
+    UnmaskedGRUDCell: 4,
+}
 _MAX_TRAINING_WORK = (
     1 << 25
 )  # rows times parameters, from which on products are nearly all of a step
 
 _NEVER = 1 << 62
 _MIN_INFERENCE_SIZES: dict[type[AbstractCell], tuple[int, int]] = {
-    **dict.fromkeys((CfCCell, MixedMemoryCell, LSTMCell, UnmaskedGRUDCell), (_NEVER, _NEVER)),
-    GRUDCell: (32, 32),
-    CTRNNCell: (8, 128),
-    ODELSTMCell: (8, 512),
-    NeuronalLTCCell: (8, 2048),
+    **dict.fromkeys((CfCCell, MixedMemoryCell, LSTMCell), (_NEVER, _NEVER)),
     WiredCfCCell: (8, 2048),
 }
 """Steps, and steps of all sequences together, from which on a traced step is faster than the loops
@@ -126,7 +129,7 @@ def is_tracing_profitable(call: KernelCall) -> bool:
     if is_tracing():  # before any look at sizes, which compilers would guard
         return False
     B, T, _ = call.x.shape
-    if T < _MIN_STEPS:
+    if _MIN_STEPS_OF.get(type(call.cell), _MIN_STEPS) > T:
         return False
     learns = torch.is_grad_enabled() and any(
         tensor.requires_grad for tensor in (call.x, call.h, call.dt, *call.cell.parameters())
