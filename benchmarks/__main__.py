@@ -9,7 +9,17 @@ from .bare import stand_in
 COMMANDS = (
     *("cpu", "ends", "freeze", "gpu", "growth", "long", "records", "streaming", "table", "trees"),
     *("defaults", "wide", "zoo", "fixed-points", "deploy", "frozen-kernels", "graphs", "others"),
-    *("fixed", "functions", "many", "plot-models", "plot-speed", "portfolio", "products", "scan"),
+    *(
+        "fixed",
+        "functions",
+        "many",
+        "peers",
+        "plot-models",
+        "plot-speed",
+        "portfolio",
+        "products",
+        "scan",
+    ),
 )
 
 stand_in()
