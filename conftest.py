@@ -4,7 +4,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -88,10 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     rooms = [Path(__file__).parent / room for room in TYPED_ROOMS]
     if missing := [str(room) for room in rooms if not room.is_dir()]:
         raise pytest.UsageError(f"no folder {', '.join(missing)}; correct the Makefile")
-    alone = find_spec("tauflow_papers") is None
     for item in items:
-        if alone and item.get_closest_marker("papers"):
-            item.add_marker(pytest.mark.skip(reason="the package tauflow-papers is not installed"))
         if _is_inside(item.path, *rooms) and item.get_closest_marker("untyped") is None:
             item.add_marker("typed")
 

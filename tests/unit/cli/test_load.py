@@ -23,11 +23,10 @@ def machine(monkeypatch, *, processes: float) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
 
 
-@pytest.mark.papers
 @pytest.mark.parametrize(
     ("processes", "set_to", "threads"), [(15.0, "", 1), (4.0, "", 1), (3.9, "", 2), (15.0, "2", 2)]
 )
-@pytest.mark.parametrize("command", ["run", "tune", "reproduce"])
+@pytest.mark.parametrize("command", ["run", "tune"])
 def test_a_busy_machine_is_left_to_others(call, monkeypatch, command, processes, set_to, threads):
     machine(monkeypatch, processes=processes)
     monkeypatch.setenv("OMP_NUM_THREADS", set_to)

@@ -1,11 +1,9 @@
 """``tauflow run FOLDER``: a data set that ``write_task`` wrote is run like one of the catalog."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-from tauflow.cli.table_options import resolve_source
 from tauflow.data import load_task, write_task
 
 TINY = ("--model", "elman", "--hidden-size", 4, "--epochs", 1)
@@ -38,13 +36,6 @@ def test_other_content_is_another_run(call, folder):
     write_task(folder.with_name("other"), data.card, train=data.train, test=data.test)
     message = call("run", "other", *TINY, "--resume", code=1).output
     assert "there is no run with these arguments to resume" in message
-
-
-@pytest.mark.papers
-def test_a_name_of_the_catalog_goes_first(call, folder):
-    folder.rename(folder.with_name("xor-dense"))
-    assert resolve_source("xor-dense", None, {}) == "xor-dense"
-    assert resolve_source("./xor-dense", None, {}) == Path("xor-dense")
 
 
 def test_a_folder_of_something_else_is_refused(call, tmp_path):

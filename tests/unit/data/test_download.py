@@ -3,7 +3,6 @@
 import errno
 import gzip
 import hashlib
-import importlib
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from file_server import CARD, CONTENT, Server, fill
 
 from tauflow._internal import locks
 from tauflow._internal.locks import LOCK_FILE
-from tauflow.data import download, registry, resumable_download, store
+from tauflow.data import download, resumable_download, store
 from tauflow.errors import ChecksumError, DataError, DataNotFoundError, TimeError
 
 UNKNOWN = {**CARD.files, "b.npy": ""}
@@ -86,36 +85,6 @@ def test_download_without_a_digest_is_kept_only_if_it_passes_the_check(server, t
     assert names_in(folder) == set(CONTENT)
     # Files that are there are the loader's to check: it names the one to delete.
     assert store.fetch_files(card, tmp_path, check=refuse) == paths
-
-
-PAGES = {
-    "gesture": ("gesture_phase_dataset.zip", "cannot be unpacked (File is not a zip file)"),
-    "occupancy": ("occupancy_data.zip", "cannot be unpacked (File is not a zip file)"),
-    "traffic": ("metro+interstate+traffic+volume.zip", "cannot be unpacked (File is not a zip"),
-    "har": ("human+activity+recognition+using+smartphones.zip", "cannot be unpacked (File is"),
-    "power": ("household_power_consumption.zip", "cannot be unpacked (File is not a zip file)"),
-    "person-activity": ("ConfLongDemo_JSI.txt", ", line 1 has 1 field, expected 8"),
-}
-
-
-@pytest.mark.papers
-@pytest.mark.parametrize("name", PAGES)
-def test_page_in_place_of_a_file_without_a_digest_is_refused(server, monkeypatch, tmp_path, name):
-    file, reason = PAGES[name]
-    card = registry.DATASETS[name]
-    assert card.files == {file: ""}
-    module = importlib.import_module(f"tauflow_papers.datasets.real.{name.replace('-', '_')}")
-    constant = name.replace("-", "_").upper()
-    monkeypatch.setattr(module, constant, replace(card, base_url=server.card.base_url))
-    server.sent[file] = b"<html>Be back soon</html>"
-    server.announced[file] = len(server.sent[file])
-    with pytest.raises(DataError, match=rf"^{name}: what http://127\..* sent is not") as refused:
-        registry.fetch_dataset(name, tmp_path)
-    assert reason in str(refused.value)
-    assert names_in(tmp_path / card.folder) == set()
-    (tmp_path / card.folder / file).write_bytes(server.sent[file])
-    with pytest.raises(DataError, match=r"get it again|Get the file again"):
-        registry.fetch_dataset(name, tmp_path)
 
 
 def test_check_that_fails_in_another_way_leaves_nothing_either(server, tmp_path):

@@ -1,21 +1,13 @@
 """Models of images, as experiments build them."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from tauflow import CfC, SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.registry import load_task
 from tauflow.errors import ArgumentError, OptionError
-from tauflow.models import ConvolutionalSequenceModel, driving_model
-from tauflow.models.driving import DRIVING_WIRING
+from tauflow.models import ConvolutionalSequenceModel
 from tauflow.models.spec import ModelSpec, build_model
-from tauflow.runs.report.page import write_run_report
-from tauflow.runs.task import DEFAULT_RECIPE, run_task
-
-LAYERS = ((4, 5, 2), (6, 3, 2))
 
 
 def images(*, per_step=True):
@@ -62,40 +54,6 @@ def test_a_wiring_can_be_described():
     wiring = {"kind": "auto-ncp", "output_size": 2, "seed": 1}
     model = build_model(ModelSpec("ltc", 9, options={"wiring": wiring}), images().card)
     assert model.rnn.cell.hidden_size == 9
-
-
-@pytest.mark.papers
-def test_the_published_network_is_a_choice_of_options():
-    """But for a last layer of one weight; the head has the parameters of Table 3."""
-    options = {"wiring": DRIVING_WIRING.to_dict()}
-    data = load_task("lane-keeping", sizes=(1, 0, 1), steps=2)
-    model = build_model(ModelSpec("wired-cfc", 19, options=options), data.card)
-    assert sum(p.numel() for p in model.head.parameters()) == 226_644
-    published, batch = driving_model("cfc"), data.test
-    shared = {k: v for k, v in model.state_dict().items() if not k.startswith("readout")}
-    published.load_state_dict(shared)
-    with torch.no_grad():
-        expected = model.readout(published(batch.x, dt=batch.dt)[0])
-        torch.testing.assert_close(model(batch.x, dt=batch.dt)[0], expected)
-
-
-@pytest.mark.papers
-def test_a_run_on_images_ends_with_a_report(tmp_path):
-    run = run_task(
-        "lane-keeping",
-        "gru",
-        hidden_size=3,
-        options={"layers": LAYERS, "features": 5},
-        recipe=replace(DEFAULT_RECIPE, epochs=2, batch_size=3),
-        dataset_options={"sizes": (6, 2, 4), "steps": 3, "image_size": (24, 40)},
-        runs_dir=tmp_path,
-        progress=False,
-    )
-    assert run.record.status == "done"
-    assert [name for name, _ in run.baselines] == ["training mean"]
-    page = write_run_report(run).read_text(encoding="utf-8")
-    assert "GRU on Lane keeping" in page
-    assert page.count("data:image/svg+xml;base64,") == 2
 
 
 def test_what_does_not_take_images_is_refused():
