@@ -25,7 +25,7 @@ class CatalogRNN(SequenceModule):
         return_sequences: whether to return every step's output, or the last valid one's.
         backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
         checkpoint_every: train with memory for so many steps; ``None`` keeps every step's.
-        batch_first: True; False is refused.
+        batch_first: always True; accepted for compatibility with ``torch.nn``.
         **cell_options: options of the cell, with the cell's defaults.
     """
 

@@ -65,7 +65,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
         checkpoint_every: train with memory for so many steps and one state for each such stretch,
             at the price of a second forward pass; ``None`` keeps what every step needs.
-        batch_first: True, which ``torch.nn``'s modules have to be told; False is refused.
+        batch_first: always True; accepted for compatibility with ``torch.nn``.
     """
 
     ignores_padding: ClassVar[bool] = True

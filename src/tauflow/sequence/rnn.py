@@ -17,5 +17,5 @@ class RNN(SequenceModule):
         backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
         checkpoint_every: train with memory for so many steps only, at the price of a second
             forward pass, see :class:`SequenceModule`; ``None`` keeps what every step needs.
-        batch_first: True, which ``torch.nn``'s modules have to be told; False is refused.
+        batch_first: always True; accepted for compatibility with ``torch.nn``.
     """

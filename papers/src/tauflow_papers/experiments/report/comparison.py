@@ -93,7 +93,7 @@ def tabulate_validation_choices(found: ResultsSummary) -> SummaryTable | None:
         return None
     names = ", ".join(one.experiment.name for one in found.comparisons)
     return SummaryTable(
-        title="Which network validation would take",
+        title="Model selection by validation",
         headers=(
             *("task", "network", "the next by validation", "measured in"),
             *("test", "best on test", "place on test", "ranks agree", "parameters", "training"),

@@ -102,7 +102,7 @@ def tabulate_headlines(found: ResultsSummary) -> SummaryTable:
                 _format_headline(experiment, row, table.make_line(Grid(experiment, ()), row))
             )
     return SummaryTable(
-        title="What the papers lead with",
+        title="Headline results",
         headers=(
             *("table", "data", "model", "measured in", "judgement"),
             *("published", "ours", "seeds"),

@@ -39,7 +39,7 @@ TEXT_COLUMNS = (0, 4, 8)
 """Columns that hold words; the others hold numbers."""
 _FEWER_MARK = " †"
 _INCOMPLETE_SEARCH_MARK = " ‡"
-TITLE = "Published tables, measured again"
+TITLE = "Published tables, reproduced"
 COMPUTED_NOTE = "not trained but computed, see 'tauflow show NAME'"
 LEGEND = (
     "Ours and published: mean ± standard deviation over seeds. Δ / σ is our mean minus the "
