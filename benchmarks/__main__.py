@@ -12,6 +12,7 @@ COMMANDS = (
     *(
         "fixed",
         "functions",
+        "libraries",
         "many",
         "peers",
         "plot-models",

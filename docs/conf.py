@@ -14,7 +14,7 @@ import tauflow
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 from class_pages import describe_classes
-from derived_pages import hide_compilation, write_llms, write_notebook, write_published
+from derived_pages import hide_machine, write_llms, write_notebook, write_published
 from pictures import write_matplotlibrc
 
 project = "tauflow"
@@ -84,6 +84,7 @@ sphinx_gallery_conf = {
     "image_scrapers": ("matplotlib",),
     "abort_on_example_error": True,
     "download_all_examples": False,
+    "write_computation_times": False,
     "show_memory": False,
     "show_signature": False,
 }
@@ -116,6 +117,7 @@ def read_page(app, docname, source):
     text = source[0]
     if docname == "changelog":
         text = (Path(app.srcdir).parent / "CHANGELOG.md").read_text(encoding="utf-8")
+        text = re.sub(r"\[([^\]]*)\]\((?!https?:|docs/)[^)]*\)", r"\1", text)
         text = text.replace("](docs/", "](")
     text = text.replace("](../examples/README.rst)", "](examples/index.rst)")
     if docname == "published":
@@ -192,7 +194,7 @@ def setup(app):
     """Connect what is above."""
     app.connect("builder-inited", write_published, priority=400)
     app.connect("source-read", read_page)
-    app.connect("doctree-read", hide_compilation)
+    app.connect("doctree-read", hide_machine)
     app.connect("missing-reference", resolve)
     app.connect("build-finished", write_llms)
     app.connect("autodoc-process-docstring", describe_data)

@@ -39,7 +39,7 @@ folder = Path(tempfile.mkdtemp())
 labels = IOSchema("s", ["sin", "cos", "speed", "torque", "ahead"], ["sin", "cos", "speed"])
 written = to_c(model, folder / "pendulum", name="pendulum", schema=labels)
 source = written.path.read_text()
-print(f"{len(source.splitlines())} lines of C; header: {(folder / 'pendulum/pendulum.h')}")
+print(f"{len(source.splitlines())} lines of C; header: pendulum/pendulum.h")
 
 # %%
 # What a board would do: samples come in one by one, as lines of CSV with the gap at the end.

@@ -15,8 +15,9 @@ PAPERS = {
     "one-budget": "One budget for every network",
 }
 CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# The note of a first compilation names a folder of the machine that builds the site.
-NOT_SHOWN = re.compile(r"^[cC]ompiling the .*\n?", re.MULTILINE)
+# In outputs: the note of a first compilation, and folders of the machine that builds the site.
+COMPILATION = re.compile(r"^[cC]ompiling the .*\n?", re.MULTILINE)
+FOLDER = re.compile(r"(?<![\w.])/\S*/(?=(?:tauflow|tauflow_papers|site-packages)/)")
 
 
 def write_published(app):
@@ -31,7 +32,7 @@ def write_published(app):
     }
     assert sum(map(len, pages.values())) == len(tables)
     for paper, found in pages.items():
-        _write(folder / f"{paper}.md", f"# {PAPERS[paper]}\n\n" + "".join(found))
+        _write(folder / f"{paper}.md", f"# {PAPERS[paper]}: published numbers\n\n" + "".join(found))
     links = [
         f"- [{PAPERS[paper]}](published/{paper}.md): "
         + ", ".join(f"`{table[3:].split(':')[0].strip()}`" for table in found)
@@ -64,11 +65,12 @@ def write_notebook(app, docname, text):
     return f"{text[: title.end()]}\n{link}\n{text[title.end() :]}"
 
 
-def hide_compilation(app, doctree):
-    """Drop the note that kernels are compiled from the outputs of a page."""
+def hide_machine(app, doctree):
+    """Drop from the outputs of a page what only concerns the machine that builds the site."""
     for block in doctree.findall(nodes.literal_block):
-        if block.children and NOT_SHOWN.search(block.astext()):
-            block.children[:] = [nodes.Text(NOT_SHOWN.sub("", block.astext()))]
+        text = block.astext()
+        if text != (shown := FOLDER.sub("", COMPILATION.sub("", text))):
+            block.children[:] = [nodes.Text(shown)]
 
 
 def write_llms(app, error):

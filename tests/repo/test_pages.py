@@ -161,3 +161,11 @@ def test_the_changelog_of_a_release_is_short():
     assert 0 < len(entries) <= 60
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", changes)
     assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_comparisons_with_other_libraries_were_measured():
+    page = (ROOT / "docs" / "relates.md").read_text("utf-8")
+    results = (ROOT / "results" / "benchmarks" / "libraries-2026-11-28.md").read_text("utf-8")
+    rows = re.findall(r"^\| .* \| [\d.]+ \| [\d.]+ \|$", page, re.M)
+    assert len(rows) == 6
+    assert [row for row in rows if row not in results] == []

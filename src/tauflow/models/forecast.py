@@ -179,7 +179,7 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
 
     @property
     def uses_observed(self) -> bool:
-        """Whether the model takes the (B, T, F + 1) mask of measured features: it does."""
+        """Whether the model takes a mask of measured features, (B, T, F + 1), which it does."""
         return True
 
     @property

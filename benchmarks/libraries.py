@@ -1,0 +1,178 @@
+"""Compare tauflow with PyPOTS and aeon on two tasks; needs both packages installed.
+
+JapaneseVowels, all samples and half of them, with its published split; death in hospital from 1,000
+stays of PhysioNet 2012, folds of 200. Every library with its defaults where it
+has any: tauflow's estimators read times as they are; PyPOTS and aeon read an even grid (samples of
+the vowels, hours of the stays), with NaN where nothing was measured, or for aeon the last value.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.preprocessing import StandardScaler
+
+from tauflow.estimators import SequenceClassifier
+from tauflow.runs.results import describe_machine, get_versions
+
+from .defaults import (
+    Array,
+    Scores,
+    Sequences,
+    _base_rate,
+    _of_classes,
+    load_physionet,
+    table_of,
+)
+
+TASKS = ("vowels", "vowels-half", "physionet")
+Answer = Callable[[Sequences, Array, Array, Array, int], Array]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("data", type=Path, help="folder of the data files")
+    parser.add_argument("--tasks", nargs="*", default=TASKS, choices=TASKS)
+    parser.add_argument("--repeats", type=int, default=3, help="seeds or folds of each task")
+    parser.add_argument("--results", type=Path, default=Path("results/benchmarks"))
+    parser.set_defaults(run=run)
+
+
+def load_vowels(share: float) -> tuple[Sequences, Array]:
+    """Return JapaneseVowels with a share of the samples of each sequence, and its even grid."""
+    from aeon.datasets import load_japanese_vowels
+
+    (X, y), (X_test, y_test) = (load_japanese_vowels(split=part) for part in ("train", "test"))
+    rng = np.random.default_rng(0)
+    kept, times = [], []
+    for sequence in [*X, *X_test]:
+        steps = np.sort(rng.permutation(sequence.shape[1])[: round(share * sequence.shape[1])])
+        kept.append(sequence.T[steps])
+        times.append(steps.astype(float))
+    classes = np.concatenate([y, y_test]).astype(int) - 1
+    folds = [(np.arange(len(X)), np.arange(len(X), len(classes)))] * 3
+    title = f"JapaneseVowels, {share:.0%} of the samples, 270 training and 370 test sequences"
+    task = Sequences(title, kept, times, classes, folds, _of_classes, {"base rate": _base_rate})
+    return task, _to_grid(task, 29)
+
+
+def _to_grid(task: Sequences, steps: int) -> Array:
+    """Return (N, T, I) on an even grid: the last value in each unit of time, else NaN."""
+    grid = np.full((len(task.X), steps, task.X[0].shape[1]), np.nan)
+    for place, (rows, times) in enumerate(zip(task.X, task.t, strict=True)):
+        for row, step in zip(rows, np.minimum(times.astype(int), steps - 1), strict=True):
+            grid[place, step] = np.where(np.isnan(row), grid[place, step], row)
+    return grid
+
+
+def _tauflow(model: str) -> Answer:
+    def answer(task: Sequences, grid: Array, train: Array, test: Array, seed: int) -> Array:
+        X, t = ([[one[n] for n in part] for part in (train, test)] for one in (task.X, task.t))
+        fitted = SequenceClassifier(model=model, random_state=seed).fit(X[0], task.y[train], t=t[0])
+        return np.asarray(fitted.predict_proba(X[1], t=t[1]))
+
+    return answer
+
+
+def _pypots(name: str, **options: int) -> Answer:
+    def answer(task: Sequences, grid: Array, train: Array, test: Array, seed: int) -> Array:
+        import pypots.classification
+
+        torch.manual_seed(seed)
+        train = np.random.default_rng(seed).permutation(train)
+        valid, train = np.split(train, [round(0.15 * len(train))])
+        scaler = StandardScaler().fit(grid[train].reshape(-1, grid.shape[2]))
+        scaled = scaler.transform(grid.reshape(-1, grid.shape[2])).reshape(grid.shape)
+        model = getattr(pypots.classification, name)(
+            n_steps=grid.shape[1],
+            n_features=grid.shape[2],
+            n_classes=len(np.unique(task.y)),
+            patience=10,
+            verbose=False,
+            device="cpu",
+            **options,
+        )
+        sets = ({"X": scaled[part], "y": task.y[part]} for part in (train, valid))
+        model.fit(*sets)
+        return np.asarray(model.predict_proba({"X": scaled[test]}))
+
+    return answer
+
+
+def _aeon(name: str) -> Answer:
+    def answer(task: Sequences, grid: Array, train: Array, test: Array, seed: int) -> Array:
+        from aeon.classification import convolution_based, interval_based
+
+        classifier = getattr(convolution_based, name, None) or getattr(interval_based, name)
+        filled = _fill(grid, train).transpose(0, 2, 1)  # (N, I, T)
+        fitted = classifier(random_state=seed).fit(filled[train], task.y[train])
+        return np.asarray(fitted.predict_proba(filled[test]))
+
+    return answer
+
+
+def _fill(grid: Array, train: Array) -> Array:
+    """Return the last measured value, before any the mean of the training sequences."""
+    filled = grid.copy()
+    first = np.isnan(filled[:, 0])
+    filled[:, 0][first] = np.broadcast_to(np.nanmean(grid[train], axis=(0, 1)), first.shape)[first]
+    for step in range(1, grid.shape[1]):
+        filled[:, step] = np.where(np.isnan(grid[:, step]), filled[:, step - 1], grid[:, step])
+    return filled
+
+
+METHODS: dict[str, Answer] = {
+    "tauflow `gru-d`": _tauflow("gru-d"),
+    "tauflow `cfc`": _tauflow("cfc"),
+    "PyPOTS `GRUD`": _pypots("GRUD", rnn_hidden_size=32),
+    "PyPOTS `SAITS`": _pypots(
+        "SAITS", n_layers=2, d_model=64, n_heads=4, d_k=16, d_v=16, d_ffn=128
+    ),
+    "aeon `QUANTClassifier`": _aeon("QUANTClassifier"),
+    "aeon `MultiRocketHydraClassifier`": _aeon("MultiRocketHydraClassifier"),
+}
+
+
+def _compare(task: Sequences, grid: Array, repeats: int) -> tuple[str, dict[str, list[Scores]]]:
+    rows: dict[str, list[Scores]] = {}
+    for seed, (train, test) in enumerate(task.folds[:repeats]):
+        for name, answer in METHODS.items():
+            started = time.process_time()
+            found = task.scored(task.y[test], answer(task, grid, train, test, seed))
+            spent = time.process_time() - started
+            rows.setdefault(name, []).append({**found, "CPU s": spent})
+            print(task.title, name, rows[name][-1], flush=True)
+    return task.title, rows
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure, print Markdown, and keep numbers and text under ``--results``."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    found = {}
+    for name in arguments.tasks:
+        if name == "physionet":
+            stays = load_physionet(arguments.data)
+            task = stays, _to_grid(stays, 49)
+        else:
+            task = load_vowels(0.5 if name == "vowels-half" else 1.0)
+        title, rows = _compare(*task, arguments.repeats)
+        found[title] = rows
+    packages = {name: metadata.version(name) for name in ("pypots", "aeon")}
+    facts = {**describe_machine(), **get_versions(), **packages}
+    texts = [table_of(title, rows) for title, rows in found.items()]
+    stem = arguments.results / f"libraries-{date.today().isoformat()}"
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    kept = json.dumps({"tasks": found, "facts": facts}, indent=1)
+    stem.with_suffix(".json").write_text(kept + "\n", encoding="utf-8")
+    told = ", ".join(f"{key} {value}" for key, value in facts.items())
+    text = "\n".join(["# tauflow, PyPOTS and aeon", "", *texts, told])
+    stem.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
+    print(text)

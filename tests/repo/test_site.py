@@ -1,0 +1,176 @@
+"""The built site: links, pictures, titles and equations, without a network.
+
+``TAUFLOW_SITE=docs/_build/html`` names a site that ``make docs`` has built. Without it, and with
+``--full`` or ``-k`` alone, the site is built here without running the code of its pages.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+from sources import ROOT
+from test_words import BANNED
+
+pytestmark = pytest.mark.thorough
+
+MACHINE_PATH = re.compile(
+    "|".join([r"/wo" + "rk/", "/ro" + "ot/", "/ho" + "me/", "/tmp/", "site-packages"])
+)
+RAW_LATEX = re.compile(r"\\[([]|\\(?:frac|sum|tau|sigma|dot|mathrm|text)\b|\$\$")
+WRITTEN_ELSEWHERE = ("published", "gallery/", "claims", "changelog", "_modules/")
+"""Pages of results and of code, whose words are checked where they are written."""
+LOADS = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src")}
+
+
+class Page(HTMLParser):
+    """What a page links to, loads, shows and says."""
+
+    def __init__(self, path, root):
+        super().__init__()
+        self.path, self.name = path, path.relative_to(root).as_posix()
+        self.ids, self.links, self.loads, self.images, self.words = set(), [], [], [], []
+        self.title, self._open = "", []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.ids |= {found.get("id"), found.get("name")}
+        self.loads += [found[key] for kind, key in LOADS if tag == kind and found.get(key)]
+        if tag == "a" and found.get("href"):
+            self.links.append(found["href"])
+        if tag == "img":
+            self.images.append(found)
+        if tag in ("script", "style", "title", "code", "pre"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        if self._open and self._open[-1] == tag:
+            self._open.pop()
+
+    def handle_data(self, data):
+        if "title" in self._open:
+            self.title += data
+        elif not self._open:
+            self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Return the folder of the site."""
+    if "TAUFLOW_SITE" in os.environ:
+        return ROOT / os.environ["TAUFLOW_SITE"]
+    pytest.importorskip("sphinx_gallery", reason="what the site needs is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    fast = ["-D", "nb_execution_mode=off", "-D", "plot_gallery=0", "-d", str(folder / "trees")]
+    command = [sys.executable, "-m", "sphinx", "-n", "-q", *fast, "docs", str(folder / "html")]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return folder / "html"
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    """Return the pages by path."""
+    paths = sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)
+    return {path: Page(path, site) for path in paths}
+
+
+def test_there_are_pages(pages):
+    names = {page.name for page in pages.values()}
+    assert len(names) > 200
+    assert {"index.html", "relates.html", "tested.html", "tutorials/records.html"} <= names
+    assert {"published/ltc.html", "gallery/gnode.html", "api/generated/tauflow.CfC.html"} <= names
+
+
+def test_links_lead_somewhere(pages):
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            if re.match(r"[a-z]+:", link) or page.name.startswith("_modules/"):
+                continue
+            file, anchor = urldefrag(link)
+            target = (path.parent / unquote(file)).resolve() if file else path
+            known = pages[target].ids if anchor and target in pages else {unquote(anchor)}
+            if not target.exists() or unquote(anchor) not in known:
+                broken.append((page.name, link))
+    assert broken == []
+
+
+def test_nothing_is_loaded_from_a_network(pages):
+    loaded = [(p.name, load) for p in pages.values() for load in p.loads if "//" in load]
+    assert loaded == []
+
+
+def test_pictures_exist_and_are_described(pages):
+    for path, page in pages.items():
+        for image in page.images:
+            source = image["src"]
+            assert source.startswith("data:") or (path.parent / unquote(source)).exists(), source
+            decorates = "sphx_glr" in source and "_thumb" in source  # its title is next to it
+            assert decorates or image.get("alt", "").strip(), (page.name, source)
+
+
+def test_every_page_has_a_title_of_its_own(pages):
+    written = [p for p in pages.values() if not p.name.startswith(("_modules/", "api/generated/"))]
+    titles = Counter(page.title.strip() for page in written)
+    assert [title for title, number in titles.items() if number > 1] == []
+    assert all(page.title.removesuffix(" — tauflow").strip() for page in pages.values())
+
+
+def test_text_holds_no_latex_and_no_place_of_this_machine(pages):
+    found = [
+        (page.name, match[0])
+        for page in pages.values()
+        for pattern, text in (
+            (RAW_LATEX, " ".join(page.words)),
+            (MACHINE_PATH, page.path.read_text(encoding="utf-8")),
+        )
+        if not page.name.startswith(("_modules/", "published/")) and (match := pattern.search(text))
+    ]
+    assert found == []
+
+
+def test_words_are_those_of_the_field(pages):
+    banned = re.compile(r"\b(" + "|".join(BANNED) + r")s?\b", re.IGNORECASE)
+    found = [
+        (page.name, match[0])
+        for page in pages.values()
+        if not page.name.startswith(WRITTEN_ELSEWHERE)
+        for match in banned.finditer(" ".join(page.words))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("word", "page"),
+    [
+        ("confid", "how-sure"),
+        ("quantil", "how-sure"),
+        ("calibr", "how-sure"),
+        ("anomali", "gaps"),
+        ("imput", "gaps"),
+        ("shap", "explaining"),
+        ("nan", "faq"),
+    ],
+)
+def test_words_of_users_find_the_page(site, word, page):
+    text = (site / "searchindex.js").read_text(encoding="utf-8")
+    index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+    found = []
+    for part in ("terms", "titleterms"):
+        numbers = index[part].get(word, [])  # a number, if there is one page
+        found += numbers if isinstance(numbers, list) else [numbers]
+    assert index["docnames"].index(page) in found
+
+
+def test_the_overview_for_language_models_lists_the_pages(site):
+    text = (Path(site) / "llms.txt").read_text(encoding="utf-8")
+    listed = re.findall(r"\]\((\S+\.html)\)", text)
+    assert len(listed) > 40
+    assert [page for page in listed if not (site / page).exists()] == []
