@@ -156,7 +156,7 @@ class _CaptureMode(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in function.tags:
             raise TracingError(f"{function} draws numbers")
         if not _READS_VALUES.isdisjoint(function.tags):
-            raise TracingError(f"{function} looks at numbers")
+            raise TracingError(f"{function} looks at numbers, as branches and adaptive solvers do")
         if function._schema.is_mutable:
             self._check_mutation(function, args, kwargs)
         out = function(*args, **kwargs)
