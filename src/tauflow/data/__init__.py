@@ -1,8 +1,8 @@
 """Data: data sets by name, their loaders and files, and tables of your own."""
 
 from .card import DatasetCard, TaskData
+from .memory_mapped import open_task, write_task
 from .registry import DATASETS, fetch_dataset, is_available, load_task, register
-from .stored import open_task, write_task
 from .table.options import TableOptions
 from .table.read import from_table, read_csv
 from .table.schema import Schema

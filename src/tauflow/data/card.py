@@ -1,14 +1,16 @@
 """What a data set is, and what loading one gives."""
 
+import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow._internal.checks import check_at_least, check_one_of, find_type_mismatch
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError
@@ -204,3 +206,32 @@ class TaskData:
             generator=generator,
             **options,
         )
+
+
+_OLD_FIELDS = {"looks_ahead": "noncausal_options"}
+"""Names of fields in files of older versions."""
+
+
+def card_to_dict(card: DatasetCard) -> dict[str, Any]:
+    """Return the fields of a card as JSON gives them back: NumPy's numbers become Python's."""
+    facts = {field.name: getattr(card, field.name) for field in fields(card)}
+    known = {k: dict(v) if isinstance(v, Mapping) else v for k, v in facts.items()}
+    plain: dict[str, Any] = json.loads(json.dumps(known, default=_to_json_value))
+    return plain
+
+
+def _to_json_value(value: object) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise ArgumentError(f"card: a {type(value).__name__}, {value!r}, cannot be stored as JSON.")
+
+
+def card_from_dict(fields_by_name: Mapping[str, Any]) -> DatasetCard:
+    """Return the card that :func:`card_to_dict` described; ``TypeError`` if they describe none."""
+    values: dict[str, Any] = {
+        _OLD_FIELDS.get(k, k): tuple(v) if isinstance(v, list) else v
+        for k, v in fields_by_name.items()
+    }
+    if wrong := find_type_mismatch(DatasetCard.__init__, values):
+        raise TypeError(wrong)
+    return DatasetCard(**values)

@@ -14,9 +14,8 @@ from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.tensor_file import read_tensor_file
 from tauflow.batch import SequenceBatch
-from tauflow.data.card import DatasetCard
+from tauflow.data.card import DatasetCard, card_from_dict
 from tauflow.data.imputation import IMPUTE_STRATEGIES
-from tauflow.data.stored import card_from_dict
 from tauflow.data.table.schema import Schema
 from tauflow.data.table.times import UNITS
 from tauflow.errors import DataNotFoundError, ModelFileError, TauflowError

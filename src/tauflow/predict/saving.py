@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tauflow._internal.tensor_file import write_tensor_file
-from tauflow.data.stored import card_to_dict
+from tauflow.data.card import card_to_dict
 from tauflow.data.table.options import DEFAULT_SPLIT
 from tauflow.data.table.schema import Schema
 from tauflow.evaluation.certainty import Certainty

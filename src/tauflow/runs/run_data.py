@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tauflow.data.card import TaskData
+from tauflow.data.memory_mapped import METADATA_FILE, open_task
 from tauflow.data.store import compute_sha256
-from tauflow.data.stored import METADATA_FILE, open_task
 from tauflow.data.table.options import TableOptions
 from tauflow.data.table.read import add_missing_indicators, load_table
 from tauflow.errors import ArgumentError

@@ -20,11 +20,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from tauflow._internal.atomic_write import PARTIAL_SUFFIX, fsync_folder, write_atomically
-from tauflow._internal.checks import check_at_least, find_type_mismatch, format_value, shape_error
+from tauflow._internal.checks import check_at_least, format_value, shape_error
 from tauflow._internal.json_io import parse_json
 from tauflow._internal.regular_file import open_regular_file
 from tauflow._internal.sanitize import format_count
@@ -39,7 +38,7 @@ from tauflow.errors import (
 )
 from tauflow.version import VERSION
 
-from .card import DatasetCard, TaskData
+from .card import DatasetCard, TaskData, card_from_dict, card_to_dict
 from .npy import ADVICE, ArrayWriter, convert_disk_full_error, memmap_array
 from .store import compute_sha256
 
@@ -325,32 +324,3 @@ def _check_not_existing(folder: Path) -> None:
 def _count_sequences(parts: Mapping[str, Any]) -> tuple[int, int, int]:
     train, valid, test = (parts[p]["x"]["shape"][0] if p in parts else 0 for p in SPLITS)
     return train, valid, test
-
-
-_OLD_FIELDS = {"looks_ahead": "noncausal_options"}
-"""Names of fields in files of older versions."""
-
-
-def card_to_dict(card: DatasetCard) -> dict[str, Any]:
-    """Return the fields of a card as JSON gives them back: NumPy's numbers become Python's."""
-    facts = {field.name: getattr(card, field.name) for field in fields(card)}
-    known = {k: dict(v) if isinstance(v, Mapping) else v for k, v in facts.items()}
-    plain: dict[str, Any] = json.loads(json.dumps(known, default=_to_json_value))
-    return plain
-
-
-def _to_json_value(value: object) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise ArgumentError(f"card: a {type(value).__name__}, {value!r}, cannot be stored as JSON.")
-
-
-def card_from_dict(fields_by_name: Mapping[str, Any]) -> DatasetCard:
-    """Return the card that :func:`card_to_dict` described; ``TypeError`` if they describe none."""
-    values: dict[str, Any] = {
-        _OLD_FIELDS.get(k, k): tuple(v) if isinstance(v, list) else v
-        for k, v in fields_by_name.items()
-    }
-    if wrong := find_type_mismatch(DatasetCard.__init__, values):
-        raise TypeError(wrong)
-    return DatasetCard(**values)
