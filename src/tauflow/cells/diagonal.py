@@ -94,8 +94,7 @@ class AbstractDiagonalCell(AbstractCell):
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch N"]:
         """Return the output of the layer."""
-        z, u = h.split([2 * self.hidden_size, self.input_size], dim=-1)
-        y: Tensor = z @ self.output_weight().T + u @ self.D.T
+        y = F.linear(h, torch.cat([self.output_weight(), self.D], dim=1))
         if self.W_glu is None or self.b_glu is None:
             return y
         y = F.gelu(y)
