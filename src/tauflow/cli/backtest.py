@@ -28,6 +28,9 @@ def backtest(
     interval: Annotated[
         float | None, typer.Option(help="Per cent of the values that intervals are to hold.")
     ] = None,
+    crps: Annotated[
+        bool, typer.Option("--crps", help="Score forecasts as distributions, by their deciles.")
+    ] = False,
     season: Annotated[
         int | None, typer.Option(min=1, help="Rows after which values come again.")
     ] = None,
@@ -65,6 +68,7 @@ def backtest(
         by=by,
         interval=parse_percentage(interval),
         season=season,
+        crps=crps,
     )
     scores = found.scores().dropna(axis=1, how="all")
     print_table(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +11,11 @@ from numpy.typing import NDArray
 from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
+from tauflow.data.table.files import read_frame
+from tauflow.data.table.options import TableOptions
 from tauflow.errors import ArgumentError, DataError
 
+from .backtest_baselines import fit_boosting, forecast_boosting, forecast_naively
 from .backtest_sources import BacktestSource, EstimatorSource, PredictorSource
 
 if TYPE_CHECKING:
@@ -19,7 +23,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Floats = NDArray[np.float64]
-_MAX_ROWS = 20_000  # of which gradient boosting is fitted, for each target
 _MIN_ROWS = 3  # of a series before its first origin
 
 
@@ -45,6 +48,7 @@ class BacktestResult:
             by: columns of ``frame`` that make the groups.
 
         Returns:
+            ``crps``, if it was asked for (twice the mean pinball loss of the deciles),
             ``mae``, ``rmse``, ``mase`` (the absolute error in units of ``scale``: Hyndman and
             Koehler 2006), ``pinball`` (the mean of the losses of both ends of the interval), its
             ``coverage`` and ``width``, and ``count``.
@@ -62,6 +66,8 @@ class BacktestResult:
                 **dict.fromkeys(("pinball", "coverage", "width"), np.nan),
                 "count": len(group),
             }
+            if "crps" in group:
+                found["crps"] = group["crps"].mean()
             if self.interval is not None and group["low"].notna().all():
                 low, high = group["low"], group["high"]
                 ends = ((1 - self.interval) / 2, low), ((1 + self.interval) / 2, high)
@@ -107,6 +113,8 @@ def backtest(
     season: int | None = None,
     boosting: bool = True,
     lags: int = 24,
+    crps: bool = False,
+    id_folds: int | None = None,
     t: Any = None,
 ) -> BacktestResult:
     """Forecast from times in the past, of which only what was known then is given to the model.
@@ -116,9 +124,10 @@ def backtest(
 
     Args:
         model: a fitted :class:`tauflow.estimators.SequenceForecaster`, or a
-            :class:`tauflow.Predictor` of a forecast with a horizon.
-        frame: of pandas, with the columns that it was fitted to; of an estimator also an array,
-            (T, I), of one series.
+            :class:`tauflow.Predictor` of a forecast with a horizon. The horizon of forecasts at any
+            time is as many median gaps as ``max_lead_time`` has; what comes later is not known.
+        frame: of pandas, Polars or Arrow, or the path of a CSV or Parquet file, with the columns
+            that it was fitted to; of an estimator also an array, (T, I), of one series.
         origins: how many times to forecast from. At each, the rows up to it are known, and the next
             ones, as many as the horizon, are to be forecast; the last origin has them just before
             the end.
@@ -135,6 +144,10 @@ def backtest(
         boosting: whether to fit gradient boosting (scikit-learn) to the last values, at the first
             origin, or with ``refit`` at each.
         lags: how many of the last values it is given.
+        crps: whether to score the forecasts of the model as distributions, by their deciles, if it
+            makes intervals; point forecasts are scored as distributions of one value.
+        id_folds: folds of the ids, drawn at random; a copy of an estimator is fitted to all rows of
+            the ids of the others, and forecasts those of each. Not with ``refit``.
         t: of an array: times of its rows, as the estimator was fitted with.
 
     Returns:
@@ -163,30 +176,95 @@ def backtest(
         )
     cuts = _find_cuts(source, origins, step, by)
     scales = _compute_scales(source, cuts[0], season or 1)
-    parts, booster = [], None
+    options = _Options(horizon, window, refit, interval, season, lags if boosting else 0, crps)
+    if id_folds is None:
+        parts = _forecast_cuts(source, cuts, scales, options)
+    else:
+        folds = _make_id_folds(source, check_at_least(2, id_folds=id_folds), refit)
+        parts = []
+        for number, fold in enumerate(folds):
+            others = [n for one in folds[:number] + folds[number + 1 :] for n in one]
+            fitted = source.fit_again([source.rows[n] for n in others])
+            own = [{n: end for n, end in cut.items() if n in fold} for cut in cuts]
+            parts += _forecast_cuts(fitted, [cut for cut in own if cut], scales, options)
+    pandas = require("pandas", extra="tables")
+    return BacktestResult(pandas.concat(parts, ignore_index=True), interval)
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What is done at each origin; see :func:`backtest`, and ``lags`` is 0 without boosting."""
+
+    horizon: int
+    window: int | None
+    refit: bool
+    interval: float | None
+    season: int | None
+    lags: int
+    crps: bool
+
+
+def _make_id_folds(source: BacktestSource, count: int, refit: bool) -> list[list[int]]:
+    if refit or not hasattr(source.model, "fit") or len(source.ids) < count:
+        raise ArgumentError(
+            f"id_folds={count}: an estimator is fitted for each fold of the ids, which are "
+            f"{len(source.ids)}. Give a SequenceForecaster, as many ids at least, and no refit."
+        )
+    order = np.random.default_rng(0).permutation(len(source.ids))
+    return [sorted(one.tolist()) for one in np.array_split(order, count)]
+
+
+def _forecast_cuts(
+    source: BacktestSource,
+    cuts: list[dict[int, int]],
+    scales: dict[int, Floats],
+    options: _Options,
+) -> "list[DataFrame]":
+    """Return the forecasts of all models from each origin."""
+    horizon, window, lags = options.horizon, options.window, options.lags
+    parts, booster, name_of_model = [], None, type(source.model).__name__
     for ends in cuts:
         known = [
             (number, source.rows[number][max(0, end - (window or end)) : end])
             for number, end in ends.items()
         ]
         future = [source.rows[n][end : end + horizon] for n, end in ends.items()]
-        if refit:
+        if options.refit:
             source = source.fit_again([rows for _, rows in known])
-        told = source.forecast([rows for _, rows in known], future, interval)
-        named = {type(model).__name__: told}
-        histories = [source.values[rows] for _, rows in known]
-        for name, one in _forecast_naively(histories, horizon, season).items():
+        histories = [rows for _, rows in known]
+        named = {name_of_model: source.forecast(histories, future, options.interval)}
+        deciles = _forecast_deciles(source, histories, future) if options.crps else None
+        values = [source.values[rows] for rows in histories]
+        for name, one in forecast_naively(values, horizon, options.season).items():
             named[name] = (one,)
-        if boosting:
-            if booster is None or refit:
-                booster = _fit_boosting(histories, horizon, lags)
-            named["gradient boosting"] = (_forecast_boosting(booster, histories, horizon, lags),)
-        parts += [_tabulate(source, known, future, n, v, scales) for n, v in named.items()]
-    pandas = require("pandas", extra="tables")
-    return BacktestResult(pandas.concat(parts, ignore_index=True), interval)
+        if lags:
+            if booster is None or options.refit:
+                booster = fit_boosting(values, horizon, lags)
+            named["gradient boosting"] = (forecast_boosting(booster, values, horizon, lags),)
+        for name, told in named.items():
+            own = deciles if name == name_of_model else None
+            parts.append(_tabulate(source, known, future, name, told, scales, own, options.crps))
+    return parts
+
+
+def _forecast_deciles(
+    source: BacktestSource, known: list[NDArray[np.int64]], future: list[NDArray[np.int64]]
+) -> Floats:
+    """Return the deciles of forecasts, (N, H, O, 9); the forecast itself stands for the median."""
+    found: list[Floats] = []
+    for level in (0.2, 0.4, 0.6, 0.8):
+        value, low, high = source.forecast(known, future, level)
+        found = [low, *(found or [value]), high]
+    return np.stack(found, -1)
 
 
 def _make_source(model: Any, frame: Any, t: Any) -> BacktestSource:
+    schema = getattr(model, "schema", None) or getattr(model, "schema_", None)
+    if isinstance(frame, str | Path):
+        said = TableOptions(id=schema.id, time=schema.time) if schema else TableOptions()
+        frame = read_frame(Path(frame), said, is_training_data=False)
+    elif hasattr(frame, "to_pandas"):
+        frame = frame.to_pandas()
     if hasattr(model, "read_table"):
         return PredictorSource.read(model, frame)
     if hasattr(model, "horizon") and hasattr(model, "fit"):
@@ -250,82 +328,6 @@ def _compute_scales(
     return scales
 
 
-def _forecast_naively(
-    histories: list[Floats], horizon: int, season: int | None
-) -> dict[str, Floats]:
-    """Return forecasts, (N, H, O), of what is known, (T, O) each; NaN where nothing is."""
-    steps = np.arange(1, horizon + 1)[:, None]
-    found: dict[str, list[Floats]] = {"persistence": [], "drift": []}
-    if season is not None:
-        found["seasonal naive"] = []
-    for values in histories:
-        filled = _fill_forward(values)
-        last = filled[-1]
-        known = ~np.isnan(values)
-        first = np.argmax(known, axis=0)
-        final = len(values) - 1 - np.argmax(known[::-1], axis=0)
-        columns = np.arange(values.shape[1])
-        rise = (last - values[first, columns]) / np.maximum(final - first, 1)
-        found["persistence"].append(np.broadcast_to(last, (horizon, len(last))))
-        found["drift"].append(last + steps * rise)
-        if season is not None:
-            places = len(values) - season + (steps[:, 0] - 1) % season
-            enough = places >= 0
-            again = np.where(enough[:, None], filled[np.maximum(places, 0)], last)
-            found["seasonal naive"].append(again)
-    return {name: np.stack(one) for name, one in found.items()}
-
-
-def _fill_forward(values: Floats) -> Floats:
-    """Return values with the last known one where one is missing."""
-    places = np.where(np.isnan(values), -1, np.arange(len(values))[:, None])
-    places = np.maximum.accumulate(places, axis=0)
-    filled: Floats = np.take_along_axis(values, np.maximum(places, 0), axis=0)
-    return np.where(places < 0, np.nan, filled)
-
-
-def _compute_lags(values: Floats, ends: NDArray[np.int64], lags: int) -> Floats:
-    """Return the last values before rows, (E, L * O), NaN before the first row."""
-    places = ends[:, None] - np.arange(1, lags + 1)
-    found = np.where(places[..., None] < 0, np.nan, values[np.maximum(places, 0)])
-    return found.reshape(len(ends), -1)
-
-
-def _fit_boosting(histories: list[Floats], horizon: int, lags: int) -> list[Any]:
-    """Fit one model for each target: how much it will have changed, from the last values."""
-    ensemble: Any = require("sklearn.ensemble", extra="sklearn")
-    features, changes = [], []
-    for values in histories:
-        filled = _fill_forward(values)
-        for step in range(1, horizon + 1):
-            ends = np.arange(1, len(values) - step + 1)
-            rows = np.column_stack([_compute_lags(values, ends, lags), np.full(len(ends), step)])
-            features.append(rows)
-            changes.append(values[ends + step - 1] - filled[ends - 1])
-    X, y = np.concatenate(features), np.concatenate(changes)
-    models = []
-    for column in y.T:
-        known = np.flatnonzero(~np.isnan(column))
-        if len(known) > _MAX_ROWS:
-            known = np.random.default_rng(0).choice(known, _MAX_ROWS, replace=False)
-        boosted = ensemble.HistGradientBoostingRegressor(random_state=0)
-        models.append(boosted.fit(X[known], column[known]) if len(known) else None)
-    return models
-
-
-def _forecast_boosting(
-    models: list[Any], histories: list[Floats], horizon: int, lags: int
-) -> Floats:
-    found = []
-    for values in histories:
-        last = _fill_forward(values)[-1]
-        rows = _compute_lags(values, np.full(horizon, len(values)), lags)
-        rows = np.column_stack([rows, np.arange(1, horizon + 1)])
-        changes = [np.full(horizon, np.nan) if m is None else m.predict(rows) for m in models]
-        found.append(last + np.stack(changes, -1))
-    return np.stack(found)
-
-
 def _tabulate(
     source: BacktestSource,
     known: list[tuple[int, NDArray[np.int64]]],
@@ -333,6 +335,8 @@ def _tabulate(
     model: str,
     told: tuple[Floats, ...],
     scales: dict[int, Floats],
+    deciles: Floats | None,
+    with_crps: bool,
 ) -> "DataFrame":
     """Return the forecasts of a model from one origin as rows, targets last."""
     pandas = require("pandas", extra="tables")
@@ -341,6 +345,12 @@ def _tabulate(
     truth = np.stack([source.values[rows] for rows in future])
     low, high = told[1:] if len(told) == 3 else (np.full(truth.shape, np.nan),) * 2
     origins = np.array([rows[-1] for _, rows in known])
+    more = {}
+    if with_crps:  # twice the mean pinball loss of the deciles
+        error = truth[..., None] - (told[0][..., None] if deciles is None else deciles)
+        share = 0.5 if deciles is None else np.arange(1, 10) / 10
+        losses = np.maximum(share * error, (share - 1) * error)
+        more["crps"] = 2 * losses.mean(-1).ravel()
     return pandas.DataFrame(
         {
             "model": model,
@@ -354,5 +364,6 @@ def _tabulate(
             "low": low.ravel(),
             "high": high.ravel(),
             "scale": np.concatenate([np.tile(scales[number], horizon) for number, _ in known]),
+            **more,
         }
     )

@@ -82,7 +82,7 @@ class EstimatorSource(BacktestSource):
         return cls(
             model=model,
             data=data,
-            horizon=model._fitted_horizon,
+            horizon=_count_rows_ahead(model, series["times"], series["rows"]),
             targets=tuple(map(str, names)),
             values=values,
             **series,
@@ -101,7 +101,7 @@ class EstimatorSource(BacktestSource):
         return cls(
             model=model,
             data=(data, None if t is None else times),
-            horizon=model._fitted_horizon,
+            horizon=_count_rows_ahead(model, times, [np.arange(len(data))]),
             targets=tuple(f"feature {n}" for n in model.target_features_),
             values=data[:, model.target_features_],
             times=times,
@@ -121,13 +121,19 @@ class EstimatorSource(BacktestSource):
     ) -> tuple[Floats, ...]:
         """Return forecasts for the times at which rows came."""
         X, more = self._select(known)
-        if self.model._has_lead_times:
-            last = np.array([self.times[rows[-1]] for rows in known])
-            lead_time = np.stack([self.times[rows] for rows in future]) - last[:, None]
+        last = np.array([self.times[rows[-1]] for rows in known])
+        lead_time = np.stack([self.times[rows] for rows in future]) - last[:, None]
+        longest, late = self.model._longest, np.zeros(lead_time.shape, np.bool_)
+        if longest is not None:
+            seconds = _to_seconds(lead_time)
+            late = seconds > longest
+            more["at"] = np.where(late, lead_time[~late].max(initial=lead_time.min()), lead_time)
+        elif self.model._has_lead_times:
             more["lead_time"] = lead_time
         found = self.model.predict(X, interval=interval, **more)
         answers = found if isinstance(found, tuple) else (found,)
-        return tuple(one.reshape(len(known), self.horizon, -1) for one in answers)
+        shaped = (one.reshape(len(known), self.horizon, -1) for one in answers)
+        return tuple(np.where(late[..., None], np.nan, one) for one in shaped)
 
     def fit_again(self, known: list[Rows]) -> "EstimatorSource":
         """Return the source with a clone that was fitted to some rows."""
@@ -187,6 +193,23 @@ class PredictorSource(BacktestSource):
         columns = [[f"{name}{word}" for name in names] for word in words]
         shape = len(known), self.horizon, len(self.targets)
         return tuple(found[one].to_numpy(np.float64).reshape(shape) for one in columns)
+
+
+def _to_seconds(times: NDArray[Any]) -> Floats:
+    """Return durations in seconds, and numbers as they are."""
+    second = np.timedelta64(1, "s")
+    return (times / second if times.dtype.kind == "m" else times).astype(np.float64)
+
+
+def _count_rows_ahead(model: Any, times: NDArray[Any], rows: Sequence[Rows]) -> int:
+    """Return the horizon; of forecasts at any time, median gaps that the longest lead time has."""
+    longest: float | None = model._longest
+    if longest is None:
+        horizon: int = model._fitted_horizon
+        return horizon
+    gaps = np.concatenate([_to_seconds(np.diff(times[one])) for one in rows])
+    gaps = gaps[gaps > 0]
+    return max(1, int(longest / np.median(gaps) + 1e-6)) if len(gaps) else 1
 
 
 def _read_series(data: Any, id: str | None, time: str | None) -> dict[str, Any]:

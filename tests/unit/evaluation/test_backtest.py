@@ -156,6 +156,64 @@ def test_a_predictor_is_given_what_is_known_ahead():
         backtest(predictor, table, refit=True)
 
 
+def test_distributions_are_scored_by_their_deciles(fitted):
+    found = backtest(fitted, DAY, origins=3, crps=True, boosting=False)
+    naive = found.frame[found.frame["model"] == "persistence"]
+    np.testing.assert_allclose(naive["crps"], (naive["truth"] - naive["prediction"]).abs())
+    told = found.frame[found.frame["model"] == "SequenceForecaster"]
+    end = 191
+    deciles = [fitted.predict(DAY[:end])]
+    for level in (0.2, 0.4, 0.6, 0.8):
+        low, high = fitted.predict(DAY[:end], interval=level)[1:]
+        deciles = [low, *deciles, high]
+    losses = [
+        2 * mean_pinball_loss(DAY[end : end + 3], one, alpha=alpha / 10)
+        for alpha, one in enumerate(deciles, 1)
+    ]
+    here = told.loc[told["origin"] == end - 1, "crps"]
+    assert here.mean() == pytest.approx(np.mean(losses))
+    scores = found.scores(["model"]).set_index("model")["crps"]
+    assert scores["SequenceForecaster"] == pytest.approx(told["crps"].mean())
+
+
+def test_forecasts_at_any_time_are_tried_at_the_times_of_rows(patients):
+    model = SequenceForecaster(**SMALL, max_lead_time=2.5, targets=["b"])
+    model.fit(patients, id="who", time="when")
+    frame = patients[patients["who"] != "z"]
+    found = backtest(model, frame, origins=2, by="id", boosting=False).frame
+    told = found[found["model"] == "SequenceForecaster"]
+    longest = told["time"] - told["origin"]
+    assert told["step"].max() > 1
+    assert (told["prediction"].isna() == (longest > 2.5)).all()
+    one = told[(told["id"] == "x") & (longest <= 2.5)].iloc[-1]
+    past = frame[(frame["who"] == "x") & (frame["when"] <= one["origin"])]
+    alone = model.predict(past, at=[one["time"] - one["origin"]])
+    assert one["prediction"] == pytest.approx(alone.item(), abs=1e-5)
+
+
+def test_ids_are_forecast_by_what_was_fitted_to_others(patients, tmp_path):
+    model = SequenceForecaster(**SMALL, targets=["b"])
+    model.fit(patients, id="who", time="when")
+    options = {"origins": 2, "by": "id", "boosting": False, "id_folds": 3}
+    found = backtest(model, patients, **options).frame
+    told = found[(found["model"] == "SequenceForecaster") & (found["id"] == "y")]
+    others = SequenceForecaster(**SMALL, targets=["b"])
+    others.fit(patients[patients["who"] != "y"], id="who", time="when")
+    own = patients[patients["who"] == "y"]
+    lead = [[told["time"].iloc[-1] - told["origin"].iloc[-1]]]
+    alone = others.predict(own[own["when"] <= told["origin"].iloc[-1]], lead_time=lead)
+    assert told["prediction"].iloc[-1] == pytest.approx(alone.item(), abs=1e-5)
+    # A file and a frame of another library are read alike.
+    patients.to_csv(tmp_path / "p.csv", index=False)
+    sources = [tmp_path / "p.csv", pytest.importorskip("polars").from_pandas(patients)]
+    for source in sources:
+        again = backtest(model, source, origins=2, by="id", boosting=False).frame
+        same = backtest(model, patients, origins=2, by="id", boosting=False).frame
+        np.testing.assert_allclose(again["prediction"], same["prediction"], rtol=1e-5)
+    with pytest.raises(ArgumentError, match="id_folds=4: an estimator is fitted"):
+        backtest(model, patients, origins=2, by="id", id_folds=4)
+
+
 def test_the_picture_shows_error_and_forecasts(fitted):
     found = backtest(fitted, DAY, origins=5, interval=0.8)
     left, right = found.plot().axes
