@@ -114,13 +114,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
             ArgumentError: the forecaster was fitted without ``max_lead_time``.
             DataError: X has nothing to forecast.
         """
-        check_is_fitted(self)
-        if self._longest is None:
-            raise ArgumentError(
-                "compare is for forecasts at any time. Fit a forecaster with max_lead_time=."
-            )
-        rows = with_times(self._read_rows(X, kwargs, reset=False))
-        queries = check_any_query(self._plan_training(rows, self._longest), self._longest)
+        rows, queries = self._read_test_queries(X, kwargs)
         (found,) = self._run_queries(rows, queries, None, False)
         chosen = self.target_features_
         true, mean = rows.values[queries.row][:, chosen], self._feature_scaler.mean[chosen]
@@ -139,6 +133,40 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
             mse = np.where(counts > 0, total.sum(0) / np.maximum(counts, 1), np.nan)
             errors[name] = np.sqrt(mse)
         return errors
+
+    @with_input_kwargs
+    def measure_coverage(
+        self, X: Any, levels: Sequence[float] = (0.8, 0.95), **kwargs: "Unpack[InputKwargs]"
+    ) -> dict[float, Floats]:
+        """Return the shares of values that intervals hold, (O,), by the level of these.
+
+        Args:
+            X: as for :meth:`compare`.
+            levels: shares that intervals are to hold.
+            {given}
+
+        Raises:
+            ArgumentError, DataError: as of :meth:`compare`.
+        """
+        rows, queries = self._read_test_queries(X, kwargs)
+        true = rows.values[queries.row][:, self.target_features_]
+        known = ~np.isnan(true)
+        shares = {}
+        for level in levels:
+            _, low, high = self._run_queries(rows, queries, level, False)
+            inside = known & (low <= true) & (true <= high)
+            shares[level] = inside.sum(0) / np.maximum(known.sum(0), 1)
+        return shares
+
+    def _read_test_queries(self, X: Any, kwargs: "InputKwargs") -> tuple[RaggedSequences, Queries]:
+        """Return sequences, and what training on them would ask for."""
+        check_is_fitted(self)
+        if self._longest is None:
+            raise ArgumentError(
+                "this is for forecasts at any time. Fit a forecaster with max_lead_time=."
+            )
+        rows = with_times(self._read_rows(X, kwargs, reset=False))
+        return rows, check_any_query(self._plan_training(rows, self._longest), self._longest)
 
     @property
     def _longest(self) -> float | None:

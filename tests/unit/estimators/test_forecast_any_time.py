@@ -197,6 +197,8 @@ def test_intervals_hold_their_share_at_every_lead_time(intervals):
     for first, last in ((0, 1.5), (1.5, 3), (3, 4.5), (4.5, 6)):
         part = (lead > first) & (lead < last)
         assert inside[part].mean() == pytest.approx(0.8, abs=0.1)
+    share = forecaster.measure_coverage(table, [0.8])[0.8]
+    assert share == pytest.approx(0.8, abs=0.05)
     wide = (high - low)[lead > 4].mean() / (high - low)[lead < 1].mean()
     assert wide > 1.6  # sqrt(5 / 0.6) of a random walk
 
