@@ -120,6 +120,7 @@ def read(name: str, folder: Path) -> pd.DataFrame:
         table = table[["Subject", "time", "conc", "dose", "interval", "Age", "Weight"]]
         table[["Age", "Weight"]] = table.groupby("Subject")[["Age", "Weight"]].transform("first")
         return table.groupby(["Subject", "time"], as_index=False).mean()
+    table = table[table["fev"] < 999]  # which stands for death
     return table.sort_values(["ptnum", "days"]).drop_duplicates(["ptnum", "days"])
 
 
