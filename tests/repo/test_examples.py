@@ -65,6 +65,8 @@ def test_the_pages_count_the_examples():
     assert len(EXAMPLES) == 13
     for page in ("examples/README.rst", "docs/index.md"):
         assert "thirteen scripts" in (ROOT / page).read_text(encoding="utf-8").lower()
+    index = (ROOT / "examples" / "README.rst").read_text(encoding="utf-8")
+    assert [name for name in EXAMPLES if f"<{name}>" not in index] == []
 
 
 def example_class(name, class_name):
