@@ -57,6 +57,7 @@ html_theme_options = {
 }
 html_sidebars = {"start": [], "index": []}
 copybutton_exclude = ".linenos, .gp, .go"
+html_context = {"default_mode": "auto"}
 html_copy_source = False
 html_show_sourcelink = False
 
