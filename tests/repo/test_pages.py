@@ -73,6 +73,15 @@ def test_pages_install_from_a_checkout():
     assert [place for place, line in told if re.search(r"install '?tauflow", line)] == []
 
 
+def test_every_tutorial_ends_in_a_picture():
+    """A figure of pyplot, or one that the last line returns, is shown where the page is built."""
+    pages = [page for page in TUTORIALS if page.name != "index.md"]
+    assert len(pages) == 5
+    for page in pages:
+        last = re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)[-1]
+        assert "plt.subplots(" in last or re.search(r"^[\w.]+\.plot\(\)$", last, re.M), page.name
+
+
 def test_there_are_links():
     assert sum(len(links(page)) for page in PAGES) > 50
 
