@@ -387,7 +387,11 @@ def _ways(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
         def start(way: str) -> Callable[[], object]:
             if way == PERSISTENT and (reason := whole.unsupported_reason(call)):
                 raise RuntimeError(reason)
-            run = lambda *_: run_triton_kernel(call, way, cell.static_config(), *cell.tensors())[0]  # noqa: E731
+
+            def run(*_: object) -> torch.Tensor:
+                config, tensors = cell.static_config(), cell.packed_parameters()
+                return run_triton_kernel(call, way, config, *tensors)[0]
+
             return training_step(cell, run, x, dt)
 
         starts = {way: partial(start, way) for way in (CUDA_GRAPH, STEPWISE, PERSISTENT)}
