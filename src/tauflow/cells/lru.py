@@ -71,7 +71,7 @@ class LRUCell(AbstractDiagonalCell):
 
     @torch.no_grad()
     def reset_parameters(self, generator: Generator = None) -> None:
-        """Draw eigenvalues uniform on the ring, B and C normal, gamma = sqrt(1 - |lambda|^2)."""
+        """Draw eigenvalues uniform on the ring, B and C normal, gamma = sqrt(1 - abs(lambda)^2)."""
         low, high = self.r_min**2, self.r_max**2
         squares = torch.rand_like(self.nu).uniform_(low, high, generator=generator)
         squares.clamp_(1e-6, 1 - 1e-6)  # a draw of 0 or 1 would make nu infinite
