@@ -1,5 +1,6 @@
 """The networks of an estimator, one for each seed."""
 
+import logging
 import warnings
 from typing import Any
 
@@ -7,11 +8,14 @@ from torch import nn
 
 from tauflow._internal.checks import check_at_least
 from tauflow.models.ensemble import Ensemble, list_members
+from tauflow.models.stack_training import find_training_obstacle, train_stack
 from tauflow.training import Recipe, TrainingResult, train
 
 from .network import RECIPE_PARAMETERS, build_recipe, build_refit_recipe, select_device
 from .state import copy_network
 from .targets import LearningTask, WeightedSequences
+
+_log = logging.getLogger("tauflow")
 
 
 def fit_members(
@@ -38,16 +42,52 @@ def fit_members(
     """
     before = list_members(estimator.module_) if goes_on else []
     kind = estimator._make_task(learned.targets, learned.weight).kind
+    count = check_at_least(1, ensemble=estimator.ensemble)
+    together = [] if before or count == 1 else _train_together(estimator, learned, held, seed)
     members, results = [], []
-    for number in range(check_at_least(1, ensemble=estimator.ensemble)):
+    for number in range(count):
         with warnings.catch_warnings():
             if number:  # they have been given
                 warnings.simplefilter("ignore", UserWarning)
             start = before[number] if goes_on else None
-            results.append(_fit_member(estimator, learned, held, whole, seed + number, start))
+            trained = together[number] if together else None
+            results.append(
+                _fit_member(estimator, learned, held, whole, seed + number, start, trained)
+            )
         members.append(estimator.module_)
     estimator.module_ = Ensemble(members, kind).eval() if len(members) > 1 else members[0]
     return results[0]
+
+
+_Trained = tuple[nn.Module, TrainingResult, Recipe]
+
+
+def _train_together(
+    estimator: Any, learned: WeightedSequences, held: WeightedSequences | None, seed: int
+) -> list[_Trained]:
+    """Train the networks of all seeds in one stack; return nothing where that is not possible."""
+    if estimator.callbacks or estimator.verbose or select_device(estimator.device).type != "cpu":
+        return []
+    task, networks = estimator._make_task(learned.targets, learned.weight), []
+    for number in range(estimator.ensemble):
+        estimator._initialise(*learned, task, seed + number)
+        networks.append(estimator.module_)
+    data = estimator._make_batch(*learned)
+    valid = None if held is None else estimator._make_batch(*held)
+    recipe = _make_recipe(estimator, task, has_validation=valid is not None)
+    if reason := find_training_obstacle(networks, data, recipe, task.loss):
+        _log.info("training the networks one after the other: %s", reason)
+        return []
+    results = train_stack(
+        networks,
+        seeds=range(seed, seed + estimator.ensemble),
+        train=data,
+        valid=valid,
+        loss=task.loss,
+        metric=task.metric,
+        recipe=recipe,
+    )
+    return [(one, result, recipe) for one, result in zip(networks, results, strict=True)]
 
 
 def _fit_member(
@@ -57,14 +97,18 @@ def _fit_member(
     whole: WeightedSequences | None,
     seed: int,
     start: nn.Module | None,
+    trained: _Trained | None,
 ) -> TrainingResult:
-    """Train a network from a seed, or go on with a copy of one."""
+    """Train a network from a seed, or go on with a copy of one; or take what is trained."""
     task = estimator._make_task(learned.targets, learned.weight)
-    if start is None:
-        estimator._initialise(*learned, task, seed)
+    if trained is not None:
+        estimator.module_, result, recipe = trained
     else:
-        estimator.module_ = copy_network(start)
-    result, recipe = _train(estimator, learned, held, task, seed)
+        if start is None:
+            estimator._initialise(*learned, task, seed)
+        else:
+            estimator.module_ = copy_network(start)
+        result, recipe = _train(estimator, learned, held, task, seed)
     again = None if whole is None else build_refit_recipe(recipe, result.best_epoch)
     if whole is not None and again is not None:
         with warnings.catch_warnings():  # which have been given
@@ -85,10 +129,7 @@ def _train(
 ) -> tuple[TrainingResult, Recipe]:
     """Train, by the recipe of the parameters or once more by another one, which is returned."""
     valid = None if validation is None else estimator._make_batch(*validation)
-    own = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
-    recipe = refit_recipe or build_recipe(
-        estimator.recipe, own, task, has_validation=valid is not None
-    )
+    recipe = refit_recipe or _make_recipe(estimator, task, has_validation=valid is not None)
     result = train(
         estimator.module_,
         train=estimator._make_batch(*training),
@@ -102,3 +143,8 @@ def _train(
         callbacks=() if refit_recipe else estimator.callbacks or (),
     )
     return result, recipe
+
+
+def _make_recipe(estimator: Any, task: LearningTask, *, has_validation: bool) -> Recipe:
+    own = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
+    return build_recipe(estimator.recipe, own, task, has_validation=has_validation)

@@ -36,9 +36,9 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
             used if ``fit`` is given validation data.
         patience: epochs without a better score on the validation data after which training stops;
             ``None`` for all epochs. ``"auto"``: 10 with validation data.
-        ensemble: networks that are trained, with as many seeds, one after the other from that of
-            ``random_state`` on; answers are the means of theirs. Several make answers better, and
-            their spread says how much these depend on the seed.
+        ensemble: networks that are trained, with as many seeds from that of ``random_state`` on,
+            together where they can be; answers are the means of theirs. Several make answers
+            better, and their spread says how much these depend on the seed.
         warm_start: whether ``fit`` goes on from the network and the scaling of the ``fit`` before,
             with a new optimizer.
         random_state: of the first weights, the order of the batches, dropout and the draw of the

@@ -15,6 +15,7 @@ from .registry import WHOLE_MODELS, WholeModelEntry, get_model_entry
 from .seft import SeFT
 from .sequence_model import SequenceModel
 from .stack import ModuleStack, stack_modules
+from .stack_training import train_stack
 from .summary import ModelSummary, summarise_models
 from .transformer import Transformer
 from .variational import LatentPaths, VariationalLoss, kl_coefficient
@@ -51,4 +52,5 @@ __all__ = [
     "kl_coefficient",
     "stack_modules",
     "summarise_models",
+    "train_stack",
 ]

@@ -59,7 +59,7 @@ class ModuleStack(nn.Module):
                     "of them share as "
                     f"tensor.expand({self.num_modules}, *tensor.shape)."
                 )
-        if self._plan is not None and len(args) in (1, 2):
+        if self._plan is not None and (args or "x" in kwargs) and len(args) <= 2:
             found = self._plan.run(self.num_modules, *args, **kwargs)
             if found is not None:
                 return found
@@ -72,7 +72,7 @@ class ModuleStack(nn.Module):
             given, named = values[: len(args)], dict(zip(names, values[len(args) :], strict=True))
             return torch.func.functional_call(self.module, state, given, named)
 
-        state = dict(_named_tensors(self.module))
+        state = dict(named_tensors(self.module))
         run = torch.func.vmap(call_one, in_dims=(0, *axes), randomness="different")
         return run(state, *args, *kwargs.values())
 
@@ -82,7 +82,7 @@ class ModuleStack(nn.Module):
         modules = []
         for i in range(self.num_modules):
             one = deepcopy(self.module)
-            _replace_tensors(one, {n: tensor[i].clone() for n, tensor in _named_tensors(one)})
+            _replace_tensors(one, {n: tensor[i].clone() for n, tensor in named_tensors(one)})
             modules.append(one)
         return modules
 
@@ -168,7 +168,7 @@ def find_stacking_obstacle(modules: Sequence[nn.Module]) -> str | None:
             if name := _find_different_attribute(one, its):
                 return f"{other} has another {name} than the first"
         facts = [
-            [(name, t.shape, t.dtype, t.device, t.requires_grad) for name, t in _named_tensors(m)]
+            [(name, t.shape, t.dtype, t.device, t.requires_grad) for name, t in named_tensors(m)]
             for m in (first, module)
         ]
         if facts[0] != facts[1]:
@@ -189,7 +189,7 @@ _PLAIN_TYPES = (int, float, complex, str, bytes, type(None))
 _MISSING = object()
 
 
-def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
     """Return parameters and buffers by name, each once."""
     return [*module.named_parameters(), *module.named_buffers()]
 
@@ -197,7 +197,7 @@ def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
 def _stack_tensors(module: nn.Module, modules: Sequence[nn.Module]) -> None:
     """Give a module the parameters and buffers of all modules, stacked."""
     stacked = {}
-    for tensors in zip(*map(_named_tensors, modules), strict=True):
+    for tensors in zip(*map(named_tensors, modules), strict=True):
         name, _ = tensors[0]
         stacked[name] = torch.stack([tensor.detach() for _, tensor in tensors])
     _replace_tensors(module, stacked)
@@ -206,7 +206,7 @@ def _stack_tensors(module: nn.Module, modules: Sequence[nn.Module]) -> None:
 def _replace_tensors(module: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Replace parameters and buffers by name; those that are tied stay so."""
     new = {}
-    for name, old in _named_tensors(module):
+    for name, old in named_tensors(module):
         tensor = tensors[name]
         if isinstance(old, nn.Parameter):
             tensor = nn.Parameter(tensor, requires_grad=old.requires_grad)

@@ -265,9 +265,9 @@ def _train_one_epoch(
         "train_loss": train_loss,
     }
     criterion = [] if run.recipe.select_by is None else [measures.monitor]
-    scores = _evaluate_split(run, "valid", splits["valid"], [measures.metric, *criterion])
+    scores = evaluate_split(run, "valid", splits["valid"], [measures.metric, *criterion])
     row["valid"], *chosen = scores
-    (row["test"],) = _evaluate_split(run, "test", splits["test"], [measures.metric])
+    (row["test"],) = evaluate_split(run, "test", splits["test"], [measures.metric])
     if chosen:
         row["criterion"] = chosen[0]
     row["seconds"] = time.perf_counter() - started
@@ -276,7 +276,7 @@ def _train_one_epoch(
     return row
 
 
-def _evaluate_split(
+def evaluate_split(
     run: Trainer, name: str, data: SequenceBatch | None, metrics: list[Score]
 ) -> list[float | None]:
     """Return the value of each metric.

@@ -103,14 +103,14 @@ class Trainer:
         if epoch > 1 and length(epoch) != length(epoch - 1):  # another stage of the curriculum
             self.reset_optimizer()
         total = divisors = 0.0
-        for number, rows in enumerate(self._iter_batches(epoch), start=1):
+        for number, rows in enumerate(self.batches(epoch), start=1):
             self.lr = self.schedule.set_next_rate(epoch=epoch - 1, step=self.step)
             self.batch_loss, divisor = self._take_step(rows, number)
             # A batch counts by what its loss was divided by, so that this is the mean of them all.
             total += self.batch_loss * divisor
             divisors += divisor
             after_step()
-        self._check_finite_parameters()
+        self.check_finite_parameters()
         return total / divisors
 
     @flush_denormals()
@@ -196,7 +196,7 @@ class Trainer:
             batch = batch.trim_padding(has_label_sets=self.allows_multiple_labels)
         return batch if self.target_device is None else batch.to(self.target_device), counts
 
-    def _iter_batches(self, epoch: int) -> Iterator[Tensor | slice]:
+    def batches(self, epoch: int) -> Iterator[Tensor | slice]:
         """Yield which sequences make up each batch."""
         sequences, size = len(self.data), self.recipe.effective_batch_size
         stop = sequences - sequences % size if self.recipe.drop_last else sequences
@@ -208,7 +208,12 @@ class Trainer:
         order = torch.randperm(sequences, generator=generator).to(self.data.x.device)
         yield from torch.split(order[:stop], size)
 
-    def _check_finite_parameters(self) -> None:
+    def check_finite_parameters(self) -> None:
+        """Raise if a parameter is not finite.
+
+        Raises:
+            NonFiniteError: one is not.
+        """
         # The evaluation would notice too, but could not say which parameters they are.
         if not all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters):
             raise NonFiniteError(
