@@ -206,6 +206,16 @@ def test_every_causal_network_has_the_same_budget():
         *("gru-d-unmasked", "gru-d-rubanova", "rnn-decay-rubanova", "ode-rnn-rubanova"),
         *("rnn-impute", "hippo-lagt"),
     }
+    not_compared_yet = {
+        "lru",
+        "s5",
+        "linoss",
+        "neural-cde",
+        "slice",
+        "cru",
+        "gru-ode-bayes",
+        "rits",
+    }
     causal = {name for name in [*MODELS, *WHOLE_MODELS] if get_model_info(name).is_causal({})}
-    assert networks | variants == causal
-    assert not networks & variants
+    assert networks | variants | not_compared_yet == causal
+    assert not networks & (variants | not_compared_yet)
