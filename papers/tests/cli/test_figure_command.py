@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tauflow_papers.figures import FIGURES
+from tauflow_papers.figures import FIGURES, gallery
 
 
 def test_the_list(call):
@@ -27,7 +27,12 @@ def test_one_figure(call, tmp_path):
 
 def test_a_page_alone(call, tmp_path):
     assert "README.md" in call("figure", "--page", "--out", "pictures").output
-    assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["README.md"]
+    files = sorted(path.name for path in (tmp_path / "pictures").iterdir())
+    assert files == ["README.md", "cfc.md", "gnode.md", "ltc.md", "ode-lstm.md"]
+
+
+def test_pages_ask_for_figures_that_there_are():
+    assert {name for names in gallery._QUESTIONS.values() for name in names} == set(FIGURES)
 
 
 def test_mistakes(call, tmp_path):

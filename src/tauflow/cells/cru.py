@@ -194,7 +194,8 @@ class CRUCell(ConstantBufferMixin, AbstractCell):
             ],
             dim=-1,
         )
-        return torch.where(is_observed, corrected, torch.cat([mean, covariances], dim=-1))
+        after = torch.where(is_observed, corrected, torch.cat([mean, covariances], dim=-1))
+        return after.to(h.dtype)  # under autocast products are in half precision
 
 
 def _products_of_eigenvectors(E: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from library_scores import list_own
 from sklearn import metrics as sk
 from tiny_training_task import Affine, tiny_model
 from torch import nn
@@ -19,16 +20,6 @@ TARGETS = {
     "bce": "binary",
     "binary_accuracy": "binary",
 }
-
-
-def list_own(registry):
-    """Return the names that the library registers; other packages may add theirs."""
-    return [name for name, score in registry.items() if is_own(score)]
-
-
-def is_own(score):
-    functions = [value for value in vars(score).values() if callable(value)]
-    return all(one.__module__.startswith("tauflow.") for one in functions)
 
 
 class Echo(nn.Module):

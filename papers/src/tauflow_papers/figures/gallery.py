@@ -87,7 +87,7 @@ def _make_index(folder: Path) -> str:
         questions[_OTHER_QUESTIONS] = others
     parts = [_HEAD]
     for question, names in questions.items():
-        cells = [_make_thumbnail(FIGURES[name], folder) for name in names]
+        cells = [_make_thumbnail(FIGURES[name], folder) for name in names if name in FIGURES]
         cells += [""] * (-len(cells) % _COLUMNS)
         rows = [cells[i : i + _COLUMNS] for i in range(0, len(cells), _COLUMNS)]
         table = [[""] * _COLUMNS, ["---"] * _COLUMNS, *rows]

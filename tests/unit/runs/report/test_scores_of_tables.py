@@ -41,13 +41,14 @@ def test_errors_have_the_unit_of_the_table():
     ]
     several = replace(table, unit="")
     assert score_table.make_headers(several)[1] == "RMSE"
-    record = SimpleNamespace(best_epoch=3, epochs=4, valid=None, test=None)
+    record = SimpleNamespace(row="cfc", best_epoch=3, epochs=4, valid=None, test=None)
     assert "in standard deviations of each target" in score_table.make_caption(several, [record])
 
 
 def test_what_selected_is_said_in_small_print():
     table = found([0.7], [0.6], "average_precision", positive="yes")
     record = SimpleNamespace(
+        row="cfc",
         best_epoch=3,
         epochs=4,
         valid=0.81234,
