@@ -88,6 +88,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "show_memory": False,
     "show_signature": False,
+    "ignore_repr_types": r"torch\._C\.Generator",  # what torch.manual_seed returns
 }
 
 # Reference: signatures and docstrings.

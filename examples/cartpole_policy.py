@@ -1,6 +1,6 @@
 """
-A policy for a robot
-====================
+Balance a cart and a pole
+=========================
 
 Balance a pole on a cart without seeing velocities, from frames some of which are lost: an action is
 held until the next frame, which tells how late it is. Recurrent PPO in one file, as in CleanRL.

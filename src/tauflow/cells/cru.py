@@ -130,7 +130,7 @@ class CRUCell(ConstantBufferMixin, AbstractCell):
 
     @property
     def output_size(self) -> int:
-        """Width of the output: that of the state."""
+        """The width of the output, which is that of the state."""
         return self.state_size
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch S"]:
