@@ -103,7 +103,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
             X: (B, I), one step per sequence; (B, T, I); a list of (T_i, I), arrays or data frames;
                 a data frame with one row per sample, with ``id``; or a
                 :class:`SequenceCollection` of any of these. Data frames are of pandas,
-                Polars or Arrow, and their columns are told by their names; text is a category, with
+                Polars or Arrow, and their columns are found by name; text is a category, with
                 an input for each. NaN is a missing value.
             y: one target per sequence; of a data frame also one per row, all alike in a sequence,
                 or the name of their column. One per id is a Series of pandas whose index holds the

@@ -51,7 +51,7 @@ class SequenceForecaster(AbstractQueryForecaster):
     """Forecast the next samples of a sequence, each with a readout of its own.
 
     Trained at every step of every sequence to give the ``horizon`` samples after it; those that are
-    missing do not count. Where gaps differ, the network is told how far ahead each of them is.
+    missing do not count. Where gaps differ, the lead time of each is an input of the network.
     With ``max_lead_time`` it forecasts at any time instead: it is trained on all samples within
     that time after origins that move over the sequences, see :class:`tauflow.models.ForecastModel`.
 
@@ -357,7 +357,7 @@ class SequenceForecaster(AbstractQueryForecaster):
 
     @property
     def _has_lead_times(self) -> bool:
-        """Whether the network is told how far ahead each sample to forecast is."""
+        """Whether the network has the lead time of each sample to forecast as an input."""
         return has_lead_times(self.schema_)
 
     @property

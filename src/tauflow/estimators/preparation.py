@@ -46,7 +46,7 @@ def fit_schema(
         rows: the training part.
         weight: of each sequence, (N,).
         impute: what stands for a missing value, of :data:`IMPUTE_STRATEGIES`.
-        observes: whether the model is told what is missing by a mask of its own.
+        observes: whether the model takes a mask of what was measured.
         fills_gaps: whether any feature may have a gap, which is then interpolated.
         time_unit: ``"auto"``: the median gap within sequences is 1; or the gap that is.
 
@@ -220,7 +220,7 @@ class Preparation:
     Args:
         features: means and scales of the columns of rows.
         impute: what stands for a missing value.
-        observes: whether the model is told what is missing by a mask of its own.
+        observes: whether the model takes a mask of what was measured.
         flagged: columns with a further input that says whether they were measured, (F,).
         unit: the gap that is 1 for the model; ``None`` of sequences without times.
         dated: whether times were dates.

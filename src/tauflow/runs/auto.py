@@ -47,7 +47,7 @@ from .portfolio import (
 )
 from .results import RunRecord
 from .run_data import CsvFile, RunData, load_run_data
-from .task import TaskRun, choose_run_directory, finish_run
+from .task import TaskRun, choose_run_directory, finish_run, remove_if_not_started
 from .time_limits import format_duration
 
 PLAN_FILE = "auto.json"
@@ -82,13 +82,12 @@ def run_auto(
     chosen greedily among all of them and boosting, see
     :func:`~tauflow.runs.portfolio.choose_ensemble`. Of classes the probabilities of each model are
     first made less sure by a temperature, where the validation part says so. The test part is not
-    looked at before. Numbers
-    follow from the seed and the epochs: a time limit decides the epochs alone, before training, by
-    timing a few batches; the run then says how many, and the same number given as ``epochs`` gives
-    the same run.
+    looked at before. Numbers follow from the seed and the epochs: a time limit decides the epochs
+    alone, before training, by timing a few batches; the run then says how many, and the same number
+    given as ``epochs`` gives the same run.
 
     Args:
-        source: as for :func:`~tauflow.runs.task.run_task`, as all that is not told here.
+        source: as for :func:`~tauflow.runs.task.run_task`, like all arguments not listed here.
         time_limit: seconds for the training, at most ``recipe.epochs`` of the last round. Reading
             the table and boosting come on top.
         hidden_size: neurons of each network.
@@ -119,7 +118,8 @@ def run_auto(
     job = replace(job, model=ModelSpec(AUTO, hidden_size))
     directory = choose_run_directory(job.directory(runs_dir), resume=resume)
     search = _PortfolioSearch(found, hidden_size, recipe, seed, directory, say)
-    epochs = search.plan_epochs(time_limit, resume=resume)
+    with remove_if_not_started(directory, is_new=not resume):
+        epochs, time_limit = search.plan_epochs(time_limit, resume=resume)
 
     def train(one: Job, folder: Path) -> tuple[RunRecord, nn.Module]:
         name = f"{directory.name}-{folder.name}"
@@ -198,15 +198,16 @@ class _PortfolioSearch:
         assert valid is not None
         return replace(valid, weight=None)
 
-    def plan_epochs(self, time_limit: float | None, *, resume: bool) -> int:
-        """Return the epochs of the last round, and keep them in the directory of the run.
+    def plan_epochs(self, time_limit: float | None, *, resume: bool) -> tuple[int, float | None]:
+        """Return the epochs of the last round and the limit, kept in the directory of the run.
 
         Raises:
             ArgumentError: the time is too short for one epoch of each network.
         """
         path = self.directory / PLAN_FILE
         if resume and path.exists():
-            return int(parse_json(path.read_bytes())["epochs"])
+            plan = parse_json(path.read_bytes())
+            return int(plan["epochs"]), plan["time_limit"]
         epochs = self.recipe.epochs
         if time_limit is not None:
             began = time.monotonic()
@@ -220,7 +221,7 @@ class _PortfolioSearch:
                     "model."
                 )
         write_atomically(path, json.dumps({"epochs": epochs, "time_limit": time_limit}).encode())
-        return epochs
+        return epochs, time_limit
 
     def _time_epoch(self, name: str) -> float:
         """Estimate the seconds of an epoch by a few batches; the first pass compiles kernels."""
@@ -251,7 +252,7 @@ class _PortfolioSearch:
                     self.say(f"{name} is left out: {error}")
                     continue
                 self._add(name, record, model)
-            alive = sorted(self.trials, key=lambda name: self._get_rank(self.trials[name]))
+            alive = sorted(self.trials, key=self._get_rank)
             if not alive:
                 raise NonFiniteError("no network of the portfolio could be trained on these data.")
 
@@ -275,10 +276,18 @@ class _PortfolioSearch:
             f"{trial.valid:.4g}, {format_duration(trial.seconds)}."
         )
 
-    def _get_rank(self, trial: Trial) -> tuple[int, float]:
-        """Return what sorts trials: the longest trained first, then the best."""
+    def _get_rank(self, name: str) -> tuple[int, float]:
+        """Return what sorts networks: those of the last round first, then the best.
+
+        A network that stopped early in a round is one of that round all the same.
+        """
+        return -self.records[name].planned_epochs, self._get_error(name)
+
+    def _get_error(self, name: str) -> float:
+        """Return the validation score of a model as what is better when lower."""
+        valid = self.trials[name].valid
         sign = -1.0 if self.criterion.higher_is_better else 1.0
-        return -trial.epochs, sign * trial.valid
+        return math.inf if math.isnan(valid) else sign * valid
 
     def add_boosting(self) -> tuple[str, ...]:
         """Fit boosting, if it can be; return why not otherwise."""
@@ -340,8 +349,7 @@ class _PortfolioSearch:
         if len(members) > 1:
             model = Ensemble(members, card.task, weights=list(shares.values())).eval()
         of_networks = sorted(
-            self.records,
-            key=lambda name: (-shares.get(name, 0.0), self._get_rank(self.trials[name])),
+            self.records, key=lambda name: (-shares.get(name, 0.0), self._get_rank(name))
         )
         data = self.as_read.data
         assert data.valid is not None
@@ -376,8 +384,7 @@ class _PortfolioSearch:
                 f"{format_count(epochs, 'epoch')}; --epochs {epochs} without a limit repeats this "
                 "run on a slower or faster machine."
             )
-        best = min(self.trials.values(), key=lambda one: self._get_rank(replace(one, epochs=0)))
-        if best.name == BOOSTING:
+        if min(self.trials, key=self._get_error) == BOOSTING:
             said.append(
                 "Of the single models boosting has the best validation score: a tree on summaries "
                 "of each sequence may suffice."

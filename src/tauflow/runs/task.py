@@ -160,7 +160,7 @@ def run_task(
         return choose_run_directory(base, resume=resume)
 
     directory = ranks.on_rank_zero(begin)
-    with _remove_if_not_started(directory, is_new=not resume and ranks.is_main):
+    with remove_if_not_started(directory, is_new=not resume and ranks.is_main):
 
         def train_one(one: Job, folder: Path) -> tuple[RunRecord, Any]:
             logs = [log_to(k, folder, name=folder.name, config=one.config) for k in log]
@@ -269,7 +269,7 @@ def _save_predictor(run: TaskRun) -> tuple[str, ...]:
 
 
 @contextmanager
-def _remove_if_not_started(directory: Path, *, is_new: bool) -> Iterator[None]:
+def remove_if_not_started(directory: Path, *, is_new: bool) -> Iterator[None]:
     """Leave no empty folder behind if a run is refused before it begins.
 
     Args:

@@ -3,6 +3,7 @@
 import itertools
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -21,6 +22,7 @@ from tauflow.runs.members import CertaintyOptions
 from tauflow.runs.portfolio import (
     AUTO_RECIPE,
     Rung,
+    Trial,
     choose_ensemble,
     estimate_epochs,
     plan_rungs,
@@ -28,6 +30,7 @@ from tauflow.runs.portfolio import (
 from tauflow.runs.report.page import write_run_report
 from tauflow.runs.run_data import CsvFile
 from tauflow.training.evaluation_loop import predict
+from tauflow.training.metrics import METRICS
 
 RECIPE = AUTO_RECIPE.with_changes({"epochs": 3})
 
@@ -170,6 +173,32 @@ def test_a_time_limit_decides_the_epochs_which_are_kept(try_models, monkeypatch)
     again = try_models(time_limit=20.0, recipe=AUTO_RECIPE, resume=True)
     assert again.directory == run.directory
     assert again.record.test == run.record.test
+
+
+def test_a_network_that_stops_early_keeps_its_round():
+    """By epochs those that stop early would rank last, whatever their scores."""
+    search = auto._PortfolioSearch.__new__(auto._PortfolioSearch)
+    search.criterion = METRICS["cross_entropy"]
+    ended = {  # epochs that were planned and run, and the score
+        "stopped early": (20, 8, 0.3),
+        "went on": (20, 20, 0.4),
+        "overflowed": (20, 20, float("nan")),
+        "left behind": (7, 7, 0.1),
+    }
+    search.records = {
+        name: SimpleNamespace(planned_epochs=planned) for name, (planned, _, _) in ended.items()
+    }
+    search.trials = {
+        name: Trial(name, epochs, valid, None, 1.0, 1) for name, (_, epochs, valid) in ended.items()
+    }
+    ranked = sorted(search.trials, key=search._get_rank)
+    assert ranked == ["stopped early", "went on", "overflowed", "left behind"]
+
+
+def test_a_refused_run_leaves_no_folder(try_models, tmp_path):
+    with pytest.raises(ArgumentError, match="too short"):
+        try_models(time_limit=1e-3)
+    assert not list((tmp_path / "runs").rglob("auto*"))
 
 
 def test_inputs_are_imputed_as_for_the_training(table):

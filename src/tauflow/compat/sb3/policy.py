@@ -158,7 +158,7 @@ class RecurrentPolicy(_Base):  # type: ignore[misc]
 
         Raises:
             ArgumentError: observations are changed before the sequence module reads them: images,
-                categories, or an extractor of features of one's own.
+                categories, or a custom extractor of features.
         """
         extractor = self.pi_features_extractor
         extractor = extractor.extractor if isinstance(self._dt, str) else extractor
