@@ -3,53 +3,29 @@
 ``ncps`` itself is neither needed nor imported: its classes are recognised by name.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from tauflow.cells import AbstractCell, CfCCell, LTCCell, MixedMemoryCell, WiredCfCCell
-from tauflow.cells.cfc_heads import ClosedFormHeads
 from tauflow.errors import ArgumentError
 from tauflow.models import SequenceModel
-from tauflow.sequence import LTC, CatalogRNN, CfC, MixedMemory, SequenceModule, WiredCfC
-from tauflow.wirings import AbstractWiring
+from tauflow.sequence import LTC, CatalogRNN, CfC, SequenceModule, WiredCfC
 
-from .ncps_source import NcpsSettings, NcpsTensors, read_module_settings, resolve_state_settings
-from .ncps_wirings import convert_wiring, infer_cfc_wiring, infer_ltc_wiring
+from .ncps_networks import backbone_options, build_network, cfc_options, copy_weights, ltc_options
+from .ncps_wirings import convert_wiring
 
-_MODULES: dict[str, type[CatalogRNN]] = {"ltc": LTC, "cfc": CfC, "wired-cfc": WiredCfC}
-_KEY_TENSORS = {"ltc": "gleak", "cfc": "ff1.weight", "wired-cfc": "layer_0.ff1.weight"}
-_INIT = {"init": "torch", "init_gain": 1.0}
-_LTC_NAMES = {
-    "w": "w",
-    "mu": "mu",
-    "sigma": "sigma",
-    "E": "erev",
-    "w_x": "sensory_w",
-    "mu_x": "sensory_mu",
-    "sigma_x": "sensory_sigma",
-    "E_x": "sensory_erev",
-    "g_l": "gleak",
-    "V_l": "vleak",
-    "C": "cm",
+SUPPORTED = ("LTC", "LTCCell", "CfC", "CfCCell", "WiredCfCCell")
+_ACTIVATIONS = {
+    "SiLU": "silu",
+    "ReLU": "relu",
+    "Tanh": "tanh",
+    "GELU": "gelu",
+    "LeCun": "lecun_tanh",
 }
-_LTC_MAPS = {"a_in": "input_w", "b_in": "input_b", "a_out": "output_w", "b_out": "output_b"}
 
 
-def from_ncps(
-    source: nn.Module | Mapping[str, Tensor],
-    *,
-    wiring: Any = None,
-    mode: str | None = None,
-    backbone_activation: str | None = None,
-    backbone_dropout: float | None = None,
-    ode_unfolds: int | None = None,
-    epsilon: float | None = None,
-    implicit_param_constraints: bool | None = None,
-    return_sequences: bool | None = None,
-) -> SequenceModule | SequenceModel:
+def from_ncps(source: nn.Module) -> SequenceModule | SequenceModel:
     """Convert a network of ``ncps.torch``, with its weights.
 
     Takes ``LTC``, ``CfC``, ``LTCCell``, ``CfCCell`` and ``WiredCfCCell``, wired or not, with or
@@ -57,23 +33,11 @@ def from_ncps(
     two parts (h, c) of a mixed-memory state are one tensor here, ``torch.cat([h, c], -1)``. Pass
     gaps as (B, T); ``ncps`` broadcasts them over the wrong axis.
 
-    Everything is read from a module. From a state dict, the kind, sizes, number of backbone layers,
-    mappings, connections and the mode ``"pure"`` are inferred; the keywords tell the rest, and
-    default to what ``ncps`` defaults to. They are for state dicts only.
+    A state dict alone is loaded by the class of the same name and arguments in
+    :mod:`tauflow.compat.ncps.torch`, whose ``rnn`` is the network.
 
     Args:
-        source: the module, or its state dict.
-        wiring: of an LTC or a wired CfC, of tauflow or of ``ncps``. By default the connections are
-            those of the state dict, the polarities the signs of the reversal potentials (all
-            excitatory for a CfC, which has none), and the outputs as many as the output mapping
-            has, or all.
-        mode: ``"default"`` or ``"no_gate"``, whose tensors are alike; default ``"default"``.
-        backbone_activation: default ``"lecun_tanh"``.
-        backbone_dropout: default 0.
-        ode_unfolds: default 6.
-        epsilon: default 1e-8.
-        implicit_param_constraints: default true for an ``LTC``, false for an ``LTCCell``.
-        return_sequences: default true.
+        source: the module.
 
     Returns:
         The sequence module, with the dtype, device and training mode of the source; inside a
@@ -83,196 +47,65 @@ def from_ncps(
         trains it on ends each step with what ``apply_weight_constraints`` does.
 
     Raises:
-        ArgumentError: the source is neither, is a class that is not supported, is not batch first,
-            or a keyword or the wiring contradicts it.
+        ArgumentError: the source is of a class that is not supported, or is not batch first.
     """
-    given = {
-        "wiring": wiring,
-        "mode": mode,
-        "backbone_activation": backbone_activation,
-        "backbone_dropout": backbone_dropout,
-        "ode_unfolds": ode_unfolds,
-        "epsilon": epsilon,
-        "implicit_param_constraints": implicit_param_constraints,
-        "return_sequences": return_sequences,
-    }
-    tensors, settings = _read_source(source, {k: v for k, v in given.items() if v is not None})
+    module: Any = source
+    _check_class(module)
+    if not getattr(module, "batch_first", True):
+        raise ArgumentError(
+            "from_ncps: the module has batch_first=False, and modules of tauflow take (B, T, I). "
+            "Set its batch_first to True, convert, and transpose your inputs."
+        )
+    kind, input_size, size, options = _read_cell(getattr(module, "rnn_cell", module))
     with torch.random.fork_rng(devices=[]):  # the initial values are overwritten at once
-        target = _build(tensors, settings)
-    any_tensor = tensors.peek(_KEY_TENSORS[tensors.kind])
-    target.to(device=any_tensor.device, dtype=any_tensor.dtype)
-    if isinstance(target, SequenceModel):
-        _copy_tensor(target.head.weight, tensors.take("fc.weight"), "fc.weight")
-        _copy_tensor(target.head.bias, tensors.take("fc.bias"), "fc.bias")
-    body = target.rnn if isinstance(target, SequenceModel) else target
-    assert isinstance(body, SequenceModule)
-    _copy_cell(body.cell, tensors)
-    tensors.finish()
-    if isinstance(source, nn.Module):
-        target.train(source.training)
-    return target
-
-
-def _read_source(source: Any, overrides: dict[str, Any]) -> tuple[NcpsTensors, NcpsSettings]:
-    if isinstance(source, nn.Module):
-        settings = read_module_settings(source)
-        if overrides:
-            raise ArgumentError(
-                f"from_ncps: {', '.join(overrides)} is read from the module. Leave it out, or pass "
-                "the module's state_dict()."
-            )
-        return NcpsTensors(source.state_dict()), settings
-    if isinstance(source, Mapping) and all(isinstance(v, Tensor) for v in source.values()):
-        tensors = NcpsTensors(source)
-        return tensors, resolve_state_settings(tensors, overrides)
-    raise ArgumentError(
-        "from_ncps: source must be an ncps.torch module or its state dict, got "
-        f"{type(source).__name__}. Pass the module itself, or module.state_dict()."
-    )
-
-
-def _build(tensors: NcpsTensors, settings: NcpsSettings) -> SequenceModule | SequenceModel:
-    """Build the network that the tensors fit, with fresh weights."""
-    input_size, units, options = _ARGUMENTS[tensors.kind](tensors, settings)
-    module = _MODULES[tensors.kind]
-    if "lstm.input_map.weight" in tensors:
-        module = MixedMemory
-        options |= {"core": tensors.kind, "form": "state", "forget_bias": 1.0}
-    rnn = module(input_size, units, return_sequences=settings.return_sequences, **options)
-    if "fc.weight" not in tensors:
-        return rnn
-    return SequenceModel(rnn, tensors.peek("fc.weight").shape[0])
-
-
-def _ltc_arguments(
-    tensors: NcpsTensors, settings: NcpsSettings
-) -> tuple[int, AbstractWiring, dict[str, Any]]:
-    if settings.wiring is None:
-        wiring = infer_ltc_wiring(tensors)
-    else:
-        wiring = convert_wiring(settings.wiring)
-    constraint = "softplus-raw" if settings.implicit_param_constraints else "relu"
-    options = {
-        "substeps": settings.ode_unfolds,
-        "epsilon": settings.epsilon,
-        "constraint": constraint,
-        "input_mapping": _infer_mapping("input", tensors),
-        "output_mapping": _infer_mapping("output", tensors),
-    }
-    return tensors.peek("sensory_w").shape[0], wiring, options
-
-
-def _cfc_arguments(tensors: NcpsTensors, settings: NcpsSettings) -> tuple[int, int, dict[str, Any]]:
-    units, features = tensors.peek("ff1.weight").shape
-    options: dict[str, Any] = {"backbone_layers": 0}
-    if layers := tensors.numbered_prefixes("backbone."):
-        backbone_units, features = tensors.peek(f"{layers[0]}.weight").shape
-        options = {
-            "backbone_layers": len(layers),
-            "backbone_units": backbone_units,
-            "backbone_activation": settings.backbone_activation,
-            "backbone_dropout": settings.backbone_dropout,
-            "dropout_first": False,
-        }
-    return features - units, units, options | _head_options(settings)
-
-
-def _wired_cfc_arguments(
-    tensors: NcpsTensors, settings: NcpsSettings
-) -> tuple[int, AbstractWiring, dict[str, Any]]:
-    if settings.wiring is None:
-        wiring = infer_cfc_wiring(tensors)
-    else:
-        wiring = convert_wiring(settings.wiring, layered_output=True)
-    units, features = tensors.peek("layer_0.ff1.weight").shape
-    return features - units, wiring, _head_options(settings)
-
-
-def _head_options(settings: NcpsSettings) -> dict[str, Any]:
-    gate = {} if settings.mode == "pure" else {"activation": "tanh", "time_sign": 1}
-    return {"mode": settings.mode, **gate, **_INIT}
-
-
-_ARGUMENTS: dict[str, Callable[[NcpsTensors, NcpsSettings], tuple[int, Any, dict[str, Any]]]] = {
-    "ltc": _ltc_arguments,
-    "cfc": _cfc_arguments,
-    "wired-cfc": _wired_cfc_arguments,
-}
-
-
-def _infer_mapping(side: str, tensors: NcpsTensors) -> str:
-    if f"{side}_w" not in tensors:
-        return "none"
-    return "affine" if f"{side}_b" in tensors else "linear"
-
-
-def _copy_cell(cell: AbstractCell, tensors: NcpsTensors) -> None:
-    """Copy the tensors into a cell, whatever its kind."""
-    match cell:
-        case MixedMemoryCell():
-            _copy_memory(cell, tensors)
-            _copy_cell(cell.core, tensors)
-        case LTCCell():
-            _copy_ltc(cell, tensors)
-        case CfCCell():
-            for number, name in enumerate(tensors.numbered_prefixes("backbone.")):
-                for kind in ("weight", "bias"):
-                    ours = cell.backbone.get_parameter(f"layers.{number}.{kind}")
-                    _copy_tensor(ours, tensors.take(f"{name}.{kind}"), f"{name}.{kind}")
-            _copy_heads(cell.heads, tensors, "")
-        case WiredCfCCell():
-            for number, heads in enumerate(cell.layers):
-                assert isinstance(heads, ClosedFormHeads)
-                _copy_heads(heads, tensors, f"layer_{number}.")
-
-
-def _copy_memory(cell: MixedMemoryCell, tensors: NcpsTensors) -> None:
-    for ours, name in (
-        (cell.W_x, "lstm.input_map.weight"),
-        (cell.W_h, "lstm.recurrent_map.weight"),
-        (cell.b, "lstm.input_map.bias"),
-    ):
-        g, i, f, o = tensors.take(name).chunk(4)  # ncps puts the candidate before the gates
-        _copy_tensor(ours, torch.cat([i, f, g, o]), name)
-
-
-def _copy_ltc(cell: LTCCell, tensors: NcpsTensors) -> None:
-    for ours, name in (("synapses", "sparsity_mask"), ("synapses_x", "sensory_sparsity_mask")):
-        _check_same_mask(cell.get_buffer(ours), tensors.take(name), name)
-    for ours, name in (_LTC_NAMES | _LTC_MAPS).items():
-        parameter = getattr(cell, ours)
-        if parameter is not None:
-            _copy_tensor(parameter, tensors.take(name), name)
-
-
-def _copy_heads(heads: ClosedFormHeads, tensors: NcpsTensors, prefix: str) -> None:
-    if heads.synapses is not None:
-        name = f"{prefix}sparsity_mask"
-        _check_same_mask(heads.synapses[: heads.hidden_size], tensors.take(name), name)
-    pure = heads.mode == "pure"
-    names = [prefix + name for name in (["ff1"] if pure else ["ff1", "ff2", "time_a", "time_b"])]
-    for ours, kind in ((heads.weight, "weight"), (heads.bias, "bias")):
-        joined = torch.cat([tensors.take(f"{name}.{kind}") for name in names])
-        _copy_tensor(ours, joined, f"{prefix}ff1.{kind}")
-    if pure:
-        _copy_tensor(heads.w_tau, tensors.take(f"{prefix}w_tau").squeeze(0), f"{prefix}w_tau")
-        _copy_tensor(heads.A, tensors.take(f"{prefix}A").squeeze(0), f"{prefix}A")
-
-
-@torch.no_grad()
-def _copy_tensor(target: Tensor, source: Tensor, name: str) -> None:
-    if target.shape != source.shape:  # copy_ would broadcast silently
-        raise ArgumentError(
-            f"from_ncps: {name} has shape {tuple(source.shape)}, expected {tuple(target.shape)} "
-            "from "
-            "the other tensors and the wiring. Pass one module's state_dict() and its own wiring."
+        network = build_network(
+            kind,
+            input_size,
+            size,
+            mixed_memory=getattr(module, "use_mixed", False),
+            proj_size=getattr(module, "proj_size", None),
+            return_sequences=getattr(module, "return_sequences", True),
+            **options,
         )
-    target.copy_(source)
+    like = next(source.parameters())
+    network.to(device=like.device, dtype=like.dtype)
+    copy_weights(network, source.state_dict())
+    return network.train(source.training)
 
 
-def _check_same_mask(target: Tensor, source: Tensor, name: str) -> None:
-    if not torch.equal(target, source.to(target.dtype)):
+def _check_class(source: Any) -> None:
+    """Raise unless a module is of a supported class; a subclass may compute something else."""
+    cls = type(source)
+    if not cls.__module__.startswith("ncps.torch") or cls.__name__ not in SUPPORTED:
         raise ArgumentError(
-            f"from_ncps: the wiring does not have the synapses of {name}. Pass the wiring that "
-            "the module was built with, or leave it out to take the synapses as they are."
+            f"from_ncps: cannot convert a {cls.__module__}.{cls.__name__}, only ncps.torch's "
+            f"{', '.join(SUPPORTED)}. For a state_dict(), or a subclass that computes the same, "
+            "build the class of that name in tauflow.compat.ncps.torch and call its "
+            "load_state_dict()."
         )
+
+
+def _read_cell(cell: Any) -> tuple[type[CatalogRNN], int, Any, dict[str, Any]]:
+    """Return the class, input size, neurons or wiring, and options of the network of a cell."""
+    if type(cell).__name__ == "LTCCell":
+        options = ltc_options(
+            cell._input_mapping,
+            cell._output_mapping,
+            cell._ode_unfolds,
+            cell._epsilon,
+            cell._implicit_param_constraints,
+        )
+        return LTC, cell._wiring.input_dim, convert_wiring(cell._wiring), options
+    if type(cell).__name__ == "WiredCfCCell":
+        wiring = convert_wiring(cell._wiring, layered_output=True)
+        return WiredCfC, cell._wiring.input_dim, wiring, cfc_options(cell.layer_0.mode)
+    if cell.sparsity_mask is not None:
+        raise ArgumentError(
+            "from_ncps: a CfCCell with a sparsity_mask of its own has no counterpart in tauflow. "
+            "Convert the WiredCfCCell that it belongs to."
+        )
+    parts = list(cell.backbone or ())
+    dropout = next((part.p for part in parts if isinstance(part, nn.Dropout)), 0.0)
+    units, activation = (parts[0].out_features, type(parts[1]).__name__) if parts else (0, "LeCun")
+    backbone = backbone_options(_ACTIVATIONS[activation], units, cell.backbone_layers, dropout)
+    return CfC, cell.input_size, cell.hidden_size, {**cfc_options(cell.mode), **backbone}

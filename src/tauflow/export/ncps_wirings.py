@@ -10,8 +10,6 @@ from tauflow.errors import ArgumentError, TauflowError
 from tauflow.wirings import NCP, AbstractWiring, AutoNCP, FullyConnected, RandomSparse
 from tauflow.wirings.explicit import ExplicitWiring
 
-from .ncps_source import NcpsTensors
-
 
 def convert_wiring(wiring: Any, *, layered_output: bool = False) -> AbstractWiring:
     """Return a wiring with exactly the synapses of a built ``ncps`` wiring.
@@ -51,48 +49,6 @@ def convert_wiring(wiring: Any, *, layered_output: bool = False) -> AbstractWiri
     if layers[-1][1][:outputs] != list(range(outputs)):
         return ExplicitWiring(recurrent, inputs, outputs)  # an LTC makes no use of layers
     return ExplicitWiring(recurrent, inputs, outputs, layers)
-
-
-def infer_ltc_wiring(tensors: NcpsTensors) -> AbstractWiring:
-    """Return the wiring of an LTC's masks, with the signs of its reversal potentials."""
-    recurrent = _to_polarities(tensors.peek("sparsity_mask"), tensors.peek("erev"))
-    sensory = _to_polarities(tensors.peek("sensory_sparsity_mask"), tensors.peek("sensory_erev"))
-    units = recurrent.shape[0]
-    outputs = tensors.peek("output_w").shape[0] if "output_w" in tensors else units
-    full = FullyConnected(units, outputs)
-    if _is_same_wiring(full, recurrent, sensory):
-        return full
-    return ExplicitWiring(recurrent, sensory, outputs)
-
-
-def infer_cfc_wiring(tensors: NcpsTensors) -> AbstractWiring:
-    """Return the wiring of a wired CfC's masks, all excitatory, its last layer the output."""
-    masks = [_read_block_mask(tensors, layer) for layer in tensors.numbered_prefixes("layer_")]
-    sizes = [mask.shape[1] for mask in masks]
-    names = {1: ["neurons"], 3: ["inter", "command", "motor"]}.get(
-        len(masks), [f"layer_{index}" for index in range(len(masks))]
-    )
-    layers = [
-        (name, list(range(sum(sizes[index + 1 :]), sum(sizes[index:]))))
-        for index, name in enumerate(names)
-    ]
-    recurrent = torch.zeros(sum(sizes), sum(sizes), dtype=torch.int8)
-    sensory = torch.zeros(masks[0].shape[0], sum(sizes), dtype=torch.int8)
-    sensory[:, layers[0][1]] = masks[0]
-    for (_, before), (_, own), mask in zip(layers, layers[1:], masks[1:], strict=False):
-        recurrent[before[0] : before[-1] + 1, own] = mask
-    return ExplicitWiring(recurrent, sensory, sizes[-1], layers)
-
-
-def _read_block_mask(tensors: NcpsTensors, layer: str) -> Tensor:
-    """Return which inputs of a layer reach which of its neurons, without its own recurrence."""
-    mask = tensors.peek(f"{layer}.sparsity_mask").cpu().to(torch.int8)
-    return mask[:, : mask.shape[1] - mask.shape[0]].T
-
-
-def _to_polarities(mask: Tensor, reversal: Tensor) -> Tensor:
-    signs = torch.where(reversal < 0, -1, 1)
-    return (mask.abs() * signs).cpu().to(torch.int8)
 
 
 def _is_same_wiring(wiring: AbstractWiring, recurrent: Tensor, sensory: Tensor) -> bool:

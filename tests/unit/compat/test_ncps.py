@@ -208,3 +208,47 @@ def test_wirings_of_ncps_itself_and_of_tauflow_are_taken():
 def test_misunderstandings_are_errors(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+def changed(state, **changes):
+    """Return a state dict with other entries; None removes one."""
+    merged = {**state, **{name.replace("__", "."): value for name, value in changes.items()}}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+CFC, PURE, LTC, WIRED = (
+    module.state_dict()
+    for module in (
+        ncps.torch.CfC(D, N),
+        ncps.torch.CfC(D, N, mode="pure"),
+        ncps.torch.LTC(D, N),
+        ncps.torch.CfC(D, WIRINGS["auto"](ncps)),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("network", "state", "message"),
+    [
+        ("cfc", {"model.rnn_cell.w": torch.ones(1)}, "no 'backbone.0.weight'"),
+        ("cfc", changed(CFC, other=torch.ones(1)), "has not: other. Pass the state_dict"),
+        ("cfc", changed(CFC, rnn_cell__time_a__bias=None), "no 'time_a.bias'.* whole state_dict"),
+        ("cfc", PURE, "no 'ff2.weight'"),
+        ("pure", CFC, "no 'w_tau'"),
+        ("deep", CFC, "no 'backbone.2.weight'"),
+        ("ltc", changed(LTC, rnn_cell__cm=torch.ones(1)), r"shape \(1,\), expected \(6,\)"),
+        ("random", LTC, "has other synapses than this network"),
+        ("wired", WIRED, "has other synapses than this network"),
+    ],
+)
+def test_state_dicts_of_other_networks_are_errors(network, state, message):
+    networks = {
+        "cfc": lambda: ours.CfC(D, N),
+        "pure": lambda: ours.CfC(D, N, mode="pure"),
+        "deep": lambda: ours.CfC(D, N, backbone_layers=2),
+        "ltc": lambda: ours.LTC(D, N),
+        "random": lambda: ours.LTC(D, ours.wirings.Random(N, sparsity_level=0.5)),
+        "wired": lambda: ours.CfC(D, ours.wirings.AutoNCP(14, 3, sparsity_level=0.6, seed=1)),
+    }
+    with pytest.raises(ArgumentError, match=message):
+        networks[network]().load_state_dict(state)

@@ -125,23 +125,6 @@ def test_a_stream_in_single_precision_gives_what_ncps_gives(name):
     torch.testing.assert_close(stream.state.double(), h, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if "no_gate" not in name])
-def test_a_bare_state_dict_is_enough_with_the_defaults_of_ncps(name):
-    module = randomised(MODULES[name]())
-    given = {}
-    if isinstance(module, ncps.torch.LTC):
-        cell = module.rnn_cell
-        facts = {
-            "ode_unfolds": (cell._ode_unfolds, 6),
-            "epsilon": (cell._epsilon, 1e-8),
-            "implicit_param_constraints": (cell._implicit_param_constraints, True),
-        }
-        given = {name: value for name, (value, default) in facts.items() if value != default}
-        if cell._output_mapping is None:
-            given["wiring"] = cell._wiring  # nothing else tells the number of outputs
-    assert_same(module, from_ncps(module.state_dict(), **given))
-
-
 def test_single_precision_sequences_agree():
     torch.manual_seed(0)
     for module in (ncps.torch.LTC(D, auto_ncp()), ncps.torch.CfC(D, N)):
@@ -157,12 +140,6 @@ def test_single_precision_sequences_agree():
 def test_activations(activation):
     module = randomised(ncps.torch.CfC(D, N, activation=activation, backbone_layers=2))
     assert_same(module, from_ncps(module))
-    assert_same(module, from_ncps(module.state_dict(), backbone_activation=activation))
-
-
-def test_mode_no_gate_of_a_state_dict_is_taken_from_the_keyword():
-    module = randomised(ncps.torch.CfC(D, N, mode="no_gate"))
-    assert_same(module, from_ncps(module.state_dict(), mode="no_gate"))
 
 
 def test_dropout_spares_the_first_backbone_layer():
@@ -171,15 +148,12 @@ def test_dropout_spares_the_first_backbone_layer():
     assert converted.cell.options["backbone_dropout"] == 0.25
     assert converted.cell.options["dropout_first"] is False
     assert_same(randomised(module), from_ncps(module))
-    assert_same(module, from_ncps(module.state_dict(), backbone_dropout=0.25).eval())
 
 
 def test_only_the_last_output_if_asked():
     module = ncps.torch.CfC(D, N, return_sequences=False, proj_size=2)
     x = torch.randn(B, T, D)
     torch.testing.assert_close(from_ncps(module)(x)[0], module(x)[0], rtol=0, atol=1e-6)
-    converted = from_ncps(module.state_dict(), return_sequences=False)
-    torch.testing.assert_close(converted(x)[0], module(x)[0], rtol=0, atol=1e-6)
 
 
 def test_gradients_are_those_of_ncps():
@@ -312,64 +286,18 @@ def masked_cell():
 
 
 @pytest.mark.parametrize(
-    ("source", "given", "message"),
+    ("source", "message"),
     [
-        (lambda: nn.LSTM(2, 3), {}, "cannot convert a torch.nn.*LSTM, only ncps.torch's LTC"),
-        (lambda: Subclass(D, N), {}, r"Subclass, .* For a subclass .* pass its state_dict"),
-        (lambda: 3, {}, "must be an ncps.torch module or its state dict, got int"),
-        (lambda: {"a": 1}, {}, "must be an ncps.torch module or its state dict, got dict"),
-        (masked_cell, {}, "sparsity_mask of its own has no counterpart"),
-        (lambda: ncps.torch.CfC(D, N, batch_first=False), {}, "batch_first=False.* transpose"),
-        (lambda: ncps.torch.CfC(D, N), {"mode": "pure"}, "mode is read from the module"),
+        (lambda: nn.LSTM(2, 3), "cannot convert a torch.nn.*LSTM, only ncps.torch's LTC"),
+        (lambda: Subclass(D, N), r"Subclass, .* a subclass .* tauflow.compat.ncps.torch"),
+        (lambda: ncps.torch.CfC(D, N).state_dict(), r"For a state_dict\(\).* load_state_dict"),
+        (masked_cell, "sparsity_mask of its own has no counterpart"),
+        (lambda: ncps.torch.CfC(D, N, batch_first=False), "batch_first=False.* transpose"),
     ],
 )
-def test_sources_that_cannot_be_converted(source, given, message):
+def test_sources_that_cannot_be_converted(source, message):
     with pytest.raises(ArgumentError, match=message):
-        from_ncps(source(), **given)
-
-
-def changed(state, **changes):
-    """Return a state dict with other entries; None removes one."""
-    merged = {**state, **{name.replace("__", "."): value for name, value in changes.items()}}
-    return {name: value for name, value in merged.items() if value is not None}
-
-
-CFC, PURE, LTC, WIRED = (
-    module.state_dict()
-    for module in (
-        ncps.torch.CfC(D, N),
-        ncps.torch.CfC(D, N, mode="pure"),
-        ncps.torch.LTC(D, N),
-        ncps.torch.CfC(D, auto_ncp()),
-    )
-)
-
-
-@pytest.mark.parametrize(
-    ("state", "given", "message"),
-    [
-        ({"model.rnn_cell.w": torch.ones(1)}, {}, "model.rnn_cell.w.* without prefixes"),
-        (CFC, {"ode_unfolds": 3}, "ode_unfolds has no meaning for the state dict of a cfc"),
-        (LTC, {"mode": "pure"}, "mode has no meaning for the state dict of a ltc"),
-        (PURE, {"mode": "default"}, "only the mode 'pure' has"),
-        (CFC, {"mode": "pure"}, "no 'w_tau'"),
-        (changed(CFC, rnn_cell__time_a__bias=None), {}, "no 'time_a.bias'.* whole state_dict"),
-        (changed(CFC, other=torch.ones(1)), {}, "has not: other. Pass the state_dict"),
-        (changed(LTC, rnn_cell__cm=torch.ones(1)), {}, r"cm has shape \(1,\), expected \(7,\)"),
-        (LTC, {"wiring": RandomSparse(N)}, "does not have the synapses of sparsity_mask"),
-        (WIRED, {"wiring": AutoNCP(N + 3, 2, seed=1)}, "synapses of layer_0.sparsity_mask"),
-        (LTC, {"wiring": 7}, "must be a tauflow wiring or a built wiring of ncps, got 7"),
-        (LTC, {"wiring": ncps.wirings.FullyConnected(N)}, r"Call its build\(input_size\) once"),
-        (
-            ncps.torch.CfCCell(D, N).state_dict(),
-            {"return_sequences": True},
-            "a cell has no return_sequences",
-        ),
-    ],
-)
-def test_state_dicts_that_cannot_be_converted(state, given, message):
-    with pytest.raises(ArgumentError, match=message):
-        from_ncps(state, **given)
+        from_ncps(source())
 
 
 OPTIMIZERS = {

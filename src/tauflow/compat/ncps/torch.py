@@ -6,17 +6,24 @@ same. Other than there, gaps (B, T) go with their samples also where B is the nu
 values in a CfC too, and options without effect are refused.
 """
 
+import copy
 from typing import Any
 
 from torch import Tensor, nn
 
 from tauflow.cells import LTCCell as OurLTCCell
 from tauflow.errors import ArgumentError
-from tauflow.export import from_ncps
+from tauflow.export.ncps_networks import (
+    backbone_options,
+    build_network,
+    cfc_options,
+    copy_weights,
+    ltc_options,
+)
 from tauflow.models import SequenceModel
 from tauflow.sequence import LTC as OurLTC
-from tauflow.sequence import CatalogRNN, MixedMemory, SequenceModule, WiredCfC
 from tauflow.sequence import CfC as OurCfC
+from tauflow.sequence import SequenceModule, WiredCfC
 
 from .wirings import FullyConnected, Wiring, is_wiring, to_tauflow_wiring
 
@@ -30,7 +37,6 @@ class _Network(nn.Module):
 
     rnn: SequenceModule | SequenceModel
     _wiring: Wiring | None
-    _settings: dict[str, Any]
 
     @property
     def state_size(self) -> int:
@@ -83,7 +89,8 @@ class _Network(nn.Module):
         if own and not any(name.startswith("rnn.") for name in own):
             for name in own:
                 del state_dict[prefix + name]
-            body = from_ncps(own, **self._settings)
+            body = copy.deepcopy(self.rnn)
+            copy_weights(body, own)
             state_dict.update({f"{prefix}rnn.{k}": v for k, v in body.state_dict().items()})
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
@@ -105,14 +112,6 @@ class _Sequence(_Network):
 
     batch_first: bool
     use_mixed: bool
-
-    def _build_rnn(
-        self, kind: type[CatalogRNN], input_size: int, size: Any, **options: Any
-    ) -> None:
-        if self.use_mixed:
-            core = {OurLTC: "ltc", OurCfC: "cfc", WiredCfC: "wired-cfc"}[kind]
-            kind, options = MixedMemory, {**options, "core": core, "form": "state"}
-        self.rnn = kind(input_size, size, **options)
 
     def forward(
         self, input: Tensor, hx: State | None = None, timespans: Tensor | None = None
@@ -183,18 +182,16 @@ class LTC(_Sequence):
         self._wiring = to_tauflow_wiring(
             units if is_wiring(units) else FullyConnected(units), input_size
         )
-        options = _ltc_options(
-            input_mapping, output_mapping, ode_unfolds, epsilon, implicit_param_constraints
+        self.rnn = build_network(
+            OurLTC,
+            input_size,
+            self._wiring.description,
+            mixed_memory=mixed_memory,
+            return_sequences=return_sequences,
+            **ltc_options(
+                input_mapping, output_mapping, ode_unfolds, epsilon, implicit_param_constraints
+            ),
         )
-        wiring = self._wiring.description
-        self._build_rnn(OurLTC, input_size, wiring, return_sequences=return_sequences, **options)
-        self._settings = {
-            "wiring": wiring,
-            "ode_unfolds": ode_unfolds,
-            "epsilon": epsilon,
-            "implicit_param_constraints": implicit_param_constraints,
-            "return_sequences": return_sequences,
-        }
 
 
 class CfC(_Sequence):
@@ -234,31 +231,32 @@ class CfC(_Sequence):
         super().__init__()
         self.batch_first, self.use_mixed = batch_first, mixed_memory
         self.return_sequences = return_sequences
-        self._settings = {"mode": mode, "return_sequences": return_sequences}
-        options = {**_cfc_options(mode), "return_sequences": return_sequences}
-        if is_wiring(units):
-            given = {
-                "activation": None if activation == "lecun_tanh" else activation,
-                "backbone_units": backbone_units,
-                "backbone_layers": backbone_layers,
-                "backbone_dropout": backbone_dropout,
-            }
-            for name, value in given.items():
-                if value is not None:
-                    raise ArgumentError(
-                        f"CfC: {name}={value!r} with a wiring, which has no backbone. Leave it out."
-                    )
-            self._wiring = to_tauflow_wiring(units, input_size, layered_output=True)
-            self._settings["wiring"] = self._wiring.description
-            self._build_rnn(WiredCfC, input_size, self._wiring.description, **options)
-        else:
+        options = {
+            "mixed_memory": mixed_memory,
+            "proj_size": proj_size,
+            "return_sequences": return_sequences,
+            **cfc_options(mode),
+        }
+        if not is_wiring(units):
             self._wiring = None
-            self._settings |= {"backbone_activation": activation}
-            self._settings |= {"backbone_dropout": backbone_dropout or 0.0}
-            options |= _backbone(activation, backbone_units, backbone_layers, backbone_dropout)
-            self._build_rnn(OurCfC, input_size, units, **options)
-        if proj_size is not None:
-            self.rnn = SequenceModel(self._sequence_module, proj_size)
+            options |= backbone_options(
+                activation, backbone_units, backbone_layers, backbone_dropout
+            )
+            self.rnn = build_network(OurCfC, input_size, units, **options)
+            return
+        given = {
+            "activation": None if activation == "lecun_tanh" else activation,
+            "backbone_units": backbone_units,
+            "backbone_layers": backbone_layers,
+            "backbone_dropout": backbone_dropout,
+        }
+        for name, value in given.items():
+            if value is not None:
+                raise ArgumentError(
+                    f"CfC: {name}={value!r} with a wiring, which has no backbone. Leave it out."
+                )
+        self._wiring = to_tauflow_wiring(units, input_size, layered_output=True)
+        self.rnn = build_network(WiredCfC, input_size, self._wiring.description, **options)
 
 
 class _Cell(_Network):
@@ -305,17 +303,10 @@ class LTCCell(_Cell):
     ) -> None:
         super().__init__()
         self._wiring = to_tauflow_wiring(wiring, in_features)
-        options = _ltc_options(
+        options = ltc_options(
             input_mapping, output_mapping, ode_unfolds, epsilon, implicit_param_constraints
         )
-        description = self._wiring.description
-        self.rnn = OurLTC(self._wiring._checked_input_dim, description, **options)
-        self._settings = {
-            "wiring": description,
-            "ode_unfolds": ode_unfolds,
-            "epsilon": epsilon,
-            "implicit_param_constraints": implicit_param_constraints,
-        }
+        self.rnn = OurLTC(self._wiring._checked_input_dim, self._wiring.description, **options)
 
     def apply_weight_constraints(self) -> None:
         """Clip what has to be positive; every step of an optimizer does so already."""
@@ -353,13 +344,10 @@ class CfCCell(_Cell):
         if sparsity_mask is not None:
             raise ArgumentError("CfCCell: use WiredCfCCell with a wiring, not a sparsity_mask.")
         self._wiring = None
-        backbone = _backbone(backbone_activation, backbone_units, backbone_layers, backbone_dropout)
-        self.rnn = OurCfC(input_size, hidden_size, **_cfc_options(mode), **backbone)
-        self._settings = {
-            "mode": mode,
-            "backbone_activation": backbone_activation,
-            "backbone_dropout": backbone_dropout,
-        }
+        backbone = backbone_options(
+            backbone_activation, backbone_units, backbone_layers, backbone_dropout
+        )
+        self.rnn = OurCfC(input_size, hidden_size, **cfc_options(mode), **backbone)
 
 
 class WiredCfCCell(_Cell):
@@ -375,41 +363,4 @@ class WiredCfCCell(_Cell):
         super().__init__()
         self._wiring = to_tauflow_wiring(wiring, input_size, layered_output=True)
         description = self._wiring.description
-        self.rnn = WiredCfC(self._wiring._checked_input_dim, description, **_cfc_options(mode))
-        self._settings = {"wiring": description, "mode": mode}
-
-
-def _ltc_options(
-    input_mapping: str | None,
-    output_mapping: str | None,
-    ode_unfolds: int,
-    epsilon: float,
-    implicit: bool,
-) -> dict[str, Any]:
-    return {
-        "substeps": ode_unfolds,
-        "epsilon": epsilon,
-        "constraint": "softplus-raw" if implicit else "relu",
-        "input_mapping": input_mapping or "none",
-        "output_mapping": output_mapping or "none",
-    }
-
-
-def _cfc_options(mode: str) -> dict[str, Any]:
-    gate = {} if mode == "pure" else {"activation": "tanh", "time_sign": 1}
-    return {"mode": mode, **gate, "init": "torch", "init_gain": 1.0}
-
-
-def _backbone(
-    activation: str, units: int | None, layers: int | None, dropout: float | None
-) -> dict[str, Any]:
-    depth = 1 if layers is None else layers
-    if not depth:
-        return {"backbone_layers": 0}
-    return {
-        "backbone_layers": depth,
-        "backbone_units": 128 if units is None else units,
-        "backbone_activation": activation,
-        "backbone_dropout": dropout or 0.0,
-        "dropout_first": False,
-    }
+        self.rnn = WiredCfC(self._wiring._checked_input_dim, description, **cfc_options(mode))
