@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 
 from tauflow.data import load_task, write_task
 from tauflow.runs.journal import JOURNAL_FILE, get_ended_trials, open_study
-from tauflow.runs.results import read_records
 from tauflow.runs.tune import BEST_CONFIG_FILE
 from tauflow.training import read_checkpoint
 
@@ -150,6 +149,8 @@ def content(folder: Path) -> dict[str, Any]:
             "files": sorted(file.name for file in run.iterdir()),
         }
     for file in folder.glob("results/*.jsonl"):
+        from tauflow_papers.experiments.run.result_file import read_records
+
         records, warnings = read_records(file)
         assert not warnings, warnings
         found[file.name] = sorted(

@@ -13,12 +13,13 @@ from survive import seeds, survives
 from tauflow.errors import DataError, TauflowError
 from tauflow.runs.report.page import make_run_page
 from tauflow.runs.report.plots import CurvePanel, plot_learning_curves
-from tauflow.runs.results import DONE, RunRecord, format_record
+from tauflow.runs.results import DONE, RunRecord
 from tauflow_papers.experiments.report import table
 from tauflow_papers.experiments.report.grid_page import make_grid_markdown
 from tauflow_papers.experiments.report.results_summary import summarize_results
 from tauflow_papers.experiments.report.summary_page import make_summary_markdown
 from tauflow_papers.experiments.run.reproduce import collect
+from tauflow_papers.experiments.run.result_file import format_record
 from tauflow_papers.experiments.run.row_jobs import make_job
 from tauflow_papers.experiments.spec.load import load_experiment
 

@@ -185,9 +185,3 @@ def print_record(record: RunRecord, baselines: Sequence[tuple[str, float]] = ())
         ),
         numbers=range(1, 4),
     )
-
-
-def print_reports(paths: Iterable[Path]) -> None:
-    """Print where reports are."""
-    for path in paths:
-        print_line(f"Report: {path.resolve()}")

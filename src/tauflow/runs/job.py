@@ -34,25 +34,6 @@ def say_nothing(line: str) -> None:
 
 
 @dataclass(frozen=True)
-class Paths:
-    """Where things are; said once, where a command or a call begins.
-
-    Args:
-        results: folder of the files of finished runs, one for each table.
-        runs: folder under which every run has a directory, with checkpoints and log.
-        data: folder of the data files; by default that of :func:`tauflow.data.load_task`.
-    """
-
-    results: Path = Path("results")
-    runs: Path = Path("runs")
-    data: Path | None = None
-
-    def results_file(self, experiment: str) -> Path:
-        """Return the file of a table's finished runs."""
-        return self.results / f"{experiment}.jsonl"
-
-
-@dataclass(frozen=True)
 class DatasetSpec:
     """One data set of an experiment; most experiments have a single one, without a name.
 

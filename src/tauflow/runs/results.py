@@ -1,6 +1,5 @@
-"""Finished runs as JSON lines: what was run, where, for how long, and what came out."""
+"""The record of a run: what was run, where, for how long, and what came out."""
 
-import errno
 import json
 import os
 import platform
@@ -20,12 +19,8 @@ from tauflow.errors import DataError
 from tauflow.version import VERSION
 
 from .record_check import check_record
-from .time_limits import format_duration
 
 DONE = "done"
-FAILED = "failed"
-STOPPED = "stopped"
-"""Status of a run whose time was up; such a record is never kept in a file."""
 
 
 @dataclass(frozen=True)
@@ -90,24 +85,6 @@ class RunRecord:
         """Epochs that were to be run, more than :attr:`epochs` if the run stopped early."""
         return int(self.config["recipe"]["epochs"])
 
-    @property
-    def diverged_after(self) -> int | None:
-        """The last epoch of a run that diverged and stopped before its end; else ``None``."""
-        recipe = self.config["recipe"]
-        if (
-            self.epochs is None
-            or self.epochs >= self.planned_epochs
-            or recipe.get("on_divergence") != "stop"
-        ):
-            return None
-        patience = recipe.get("patience")
-        if patience is None or self.best_epoch is None:
-            return self.epochs
-        stages = len(recipe.get("curriculum") or ()) * (recipe.get("curriculum_epochs") or 0)
-        # As Selection.has_waited; what stands in a file may be no recipe of today.
-        has_waited = self.epochs - max(self.best_epoch, stages) >= patience
-        return None if has_waited else self.epochs
-
     def to_json(self) -> str:
         """Return the record as one line."""
         return json.dumps(asdict(self), ensure_ascii=False)
@@ -127,104 +104,6 @@ class RunRecord:
         except ValueError as error:
             raise DataError(str(error)) from error
         return cls(**{**values, "history": tuple(values.get("history", ()))})
-
-
-def format_record(record: RunRecord, name: str = "", split: str = "test") -> str:
-    """Return one line about a finished or failed run.
-
-    Args:
-        record: the run.
-        name: what to call it; by default by its row and seed.
-        split: whose score to tell, ``"test"`` or ``"valid"``.
-    """
-    name = name or f"{record.row}, seed {record.seed}"
-    if record.status == FAILED:
-        return f"{name}: FAILED: {record.error}"
-    score = record.test if split == "test" else record.valid
-    number = "not scored" if score is None else f"{score:.4g}"
-    return (
-        f"{name}: {split} {record.metric} {number} at epoch {record.best_epoch} "
-        f"of {record.epochs}, {format_duration(record.seconds or 0.0)}"
-    )
-
-
-def check_writable(path: Path) -> None:
-    """Make the folder of a results file, and see that lines can be added, before hours are spent.
-
-    Raises:
-        OSError: they cannot.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    place = path if path.exists() else path.parent
-    if not os.access(place, os.W_OK) or path.is_dir():
-        raise OSError(errno.EACCES, "results cannot be written there", str(path))
-
-
-def append_record(path: Path, record: RunRecord) -> None:
-    """Append a record to a results file, creating it if need be.
-
-    The line goes out in one write to a file opened for appending, so that two programs may write to
-    one file, and a program that is killed leaves at most one torn line, which :func:`read_records`
-    skips.
-
-    Raises:
-        OSError: the line cannot be written, or not as a whole, as on a full disk.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    line = record.to_json() + "\n"
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        if _is_torn(handle):
-            line = "\n" + line  # keep the torn line apart from this one
-        rest = memoryview(line.encode())
-        while rest:  # a disk that fills up takes a part of it, and fails at the next call only
-            rest = rest[os.write(handle, rest) :]
-        os.fsync(handle)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        os.close(handle)
-
-
-def _is_torn(handle: int) -> bool:
-    """Whether the file has content that does not end with a line break."""
-    size = os.lseek(handle, 0, os.SEEK_END)
-    if size == 0:
-        return False
-    os.lseek(handle, size - 1, os.SEEK_SET)
-    return os.read(handle, 1) != b"\n"
-
-
-def read_records(path: Path) -> tuple[list[RunRecord], list[str]]:
-    """Read a results file.
-
-    Returns:
-        The records in order, and one warning for each line that a killed program left torn.
-
-    Raises:
-        DataError: a line is whole JSON but not a record.
-    """
-    records: list[RunRecord] = []
-    warnings: list[str] = []
-    if not path.exists():
-        return records, warnings
-    text = path.read_text(encoding="utf-8", errors="replace")  # a line may be torn inside a letter
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            records.append(RunRecord.from_json(line))
-        except json.JSONDecodeError:
-            warnings.append(
-                f"{path}, line {number} is torn (a program was stopped while writing it); "
-                "it is left out, and its run counts as not done."
-            )
-        except DataError as error:
-            raise DataError(
-                f"{path}, line {number} is not a run record: {error}. Remove the line, "
-                "or read the file with the version of tauflow that wrote it."
-            ) from error
-    return records, warnings
 
 
 @lru_cache(maxsize=1)

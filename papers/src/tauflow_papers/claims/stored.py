@@ -10,13 +10,14 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from tauflow.errors import SpecificationError
-from tauflow.runs.results import DONE, RunRecord, read_records
+from tauflow.runs.results import DONE, RunRecord
 from tauflow_papers.experiments import load_experiment
 from tauflow_papers.experiments.report.results_summary import (
     RowSummary,
     TableSummary,
     summarize_table,
 )
+from tauflow_papers.experiments.run.result_file import read_records
 from tauflow_papers.experiments.spec.variation import VARIATION_INFIX
 
 STUDIES_FOLDER = "claims"

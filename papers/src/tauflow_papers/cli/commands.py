@@ -56,11 +56,12 @@ def reproduce(
     tells them below its row.
     """
     from tauflow.cli.argument_parsing import parse_optional_seconds, split_row_names
-    from tauflow.cli.output import print_reports, print_wrapped
-    from tauflow.runs.job import Paths
+    from tauflow.cli.output import print_wrapped
+    from tauflow_papers.cli.output import print_reports
     from tauflow_papers.experiments import load_experiment
     from tauflow_papers.experiments import reproduce as measure
     from tauflow_papers.experiments.report.grid_page import write_grid_reports
+    from tauflow_papers.experiments.run.run_job import Paths
     from tauflow_papers.experiments.spec.variation import make_variation
 
     from .output import exit_with_outcome, print_experiments, print_grid
@@ -148,7 +149,8 @@ def report(
     ] = False,
 ) -> None:
     """Write one report on all results: every table, ours beside published, with plots."""
-    from tauflow.cli.output import print_reports, print_wrapped
+    from tauflow.cli.output import print_wrapped
+    from tauflow_papers.cli.output import print_reports
     from tauflow_papers.cli.search_output import print_survey
     from tauflow_papers.experiments import list_experiments, load_experiment
     from tauflow_papers.experiments.report.baseline_scores import (
@@ -245,7 +247,7 @@ def show(
     Of a table that has some, reports are written into the folder of results: TABLE.md and
     TABLE.html.
     """
-    from tauflow.runs.job import Paths
+    from tauflow_papers.experiments.run.run_job import Paths
 
     from .show import show_run_or_table
 

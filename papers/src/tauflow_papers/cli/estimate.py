@@ -21,10 +21,10 @@ def estimate(
     """
     from tauflow.cli.argument_parsing import split_row_names
     from tauflow.cli.output import print_line, print_table
-    from tauflow.runs.time_limits import format_estimated_duration
     from tauflow_papers.experiments import load_experiment
     from tauflow_papers.experiments.report.remaining_time import estimate_remaining_times
     from tauflow_papers.experiments.report.table import format_row_title
+    from tauflow_papers.experiments.run.time_budget import format_estimated_duration
 
     experiment = load_experiment(table)
     if experiment.command is not None:

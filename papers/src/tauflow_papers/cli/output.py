@@ -1,10 +1,11 @@
 """What the commands of published tables print."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from tauflow._internal.sanitize import format_count, replace_control_characters
-from tauflow.cli.output import print_table
+from tauflow.cli.output import print_line, print_table
 from tauflow_papers.experiments import collect, list_experiments, load_experiment
 from tauflow_papers.experiments.report import table
 from tauflow_papers.experiments.run.reproduce import Grid
@@ -79,3 +80,9 @@ def exit_with_outcome(outcome: Outcome) -> None:
         raise SystemExit(EXIT_UNFINISHED)
     if outcome.failures:
         raise SystemExit(1)
+
+
+def print_reports(paths: Iterable[Path]) -> None:
+    """Print where reports are."""
+    for path in paths:
+        print_line(f"Report: {path.resolve()}")

@@ -2,10 +2,10 @@
 
 from tauflow._internal.registry import suggest_name
 from tauflow._internal.sanitize import format_count
-from tauflow.cli.output import print_line, print_reports
+from tauflow.cli.output import print_line
 from tauflow.cli.show import list_runs, show_run_if_there
 from tauflow.errors import UnknownNameError
-from tauflow.runs.job import Paths
+from tauflow_papers.cli.output import print_reports
 from tauflow_papers.experiments import collect, list_experiments, load_experiment
 from tauflow_papers.experiments.report.baseline_scores import (
     BASELINES_FILE,
@@ -14,6 +14,7 @@ from tauflow_papers.experiments.report.baseline_scores import (
 )
 from tauflow_papers.experiments.report.grid_page import write_grid_reports
 from tauflow_papers.experiments.run.reproduce import find_other_lengths
+from tauflow_papers.experiments.run.run_job import Paths
 from tauflow_papers.experiments.spec.variation import VARIATION_INFIX
 
 from .output import print_grid

@@ -8,10 +8,11 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.datasets.pendulum import PENDULUM
 from tauflow.models.sequence_model import SequenceModel
-from tauflow.runs.baselines import score_baselines, score_next_step_baselines
+from tauflow.runs.baselines import score_baselines
 from tauflow.runs.report.example_sequences import predict_examples
 from tauflow.sequence import GRU
 from tauflow_papers.datasets.synthetic.xor import XOR_DENSE
+from tauflow_papers.experiments.report.next_step_baselines import score_next_step_baselines
 
 CARD = replace(
     PENDULUM, name="own", input_size=2, target_size=1, targets=(), sizes=(2, 0, 2), forecast=False

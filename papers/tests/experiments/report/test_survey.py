@@ -6,8 +6,7 @@ import pytest
 from tiny_experiment import TINY, tiny
 
 from tauflow.errors import DataError, DataNotFoundError, SpecificationError
-from tauflow.runs import results
-from tauflow.runs.job import Paths, make_record_header
+from tauflow.runs.job import make_record_header
 from tauflow.runs.results import RunRecord
 from tauflow.runs.toml_files import tomllib
 from tauflow_papers.experiments.report.baseline_scores import (
@@ -35,8 +34,10 @@ from tauflow_papers.experiments.report.variation_results import (
     is_at_search_boundary,
     read_variations,
 )
+from tauflow_papers.experiments.run import result_file
 from tauflow_papers.experiments.run.grid_search import make_search_jobs
 from tauflow_papers.experiments.run.row_jobs import make_job
+from tauflow_papers.experiments.run.run_job import Paths
 from tauflow_papers.experiments.spec.grid import make_setting
 from tauflow_papers.experiments.spec.load import load_experiment
 from tauflow_papers.experiments.spec.parse import experiment_from_dict
@@ -85,7 +86,7 @@ def add(
     }
     known = {"status": "failed", "error": error} if error else {"status": "done", **scores}
     record = RunRecord(**make_record_header(job, "2024-05-06T07:08:09+00:00"), **known)
-    results.append_record(folder / f"{file}.jsonl", record)
+    result_file.append_record(folder / f"{file}.jsonl", record)
 
 
 def with_eps(row):
@@ -194,7 +195,7 @@ def test_a_choice_at_the_end_of_what_was_tried_is_seen(folder, chosen, at_an_end
     row = searching.row("gru")
     by_size = sorted(row.search, key=lambda setting: setting.recipe.lr)
     add(folder, experiment=searching, setting=by_size[chosen])
-    (record,), _ = results.read_records(folder / "tiny.jsonl")
+    (record,), _ = result_file.read_records(folder / "tiny.jsonl")
     assert is_at_search_boundary(searching, row, record) is at_an_end
     assert not is_at_search_boundary(
         searching, searching.row("elman"), record
@@ -614,7 +615,7 @@ def told_of(folder, experiment, *, searched, chosen):
             **{"status": "done", "valid": valid, "test": test, "last_test": test, "best_epoch": 1},
             **{"epochs": job.recipe.epochs, "seconds": 1.0, "history": (history,)},
         )
-        results.append_record(folder / f"{table.name}.jsonl", record)
+        result_file.append_record(folder / f"{table.name}.jsonl", record)
     found, _ = read_variations(experiment, folder, [experiment.name])
     return describe_variations(found, experiment.rows[0], experiment.ddof)
 

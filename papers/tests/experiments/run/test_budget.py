@@ -2,15 +2,14 @@ import pytest
 from tiny_experiment import parsed, tiny, without_times
 
 from tauflow.errors import ArgumentError
-from tauflow.runs.time_limits import (
-    Deadline,
-    TimeLimitReached,
-    format_duration,
-    format_estimated_duration,
-    parse_duration,
-)
+from tauflow.runs.time_limits import format_duration, parse_duration
 from tauflow_papers.experiments import reproduce
 from tauflow_papers.experiments.run.run_jobs import Outcome, UnfinishedRun
+from tauflow_papers.experiments.run.time_budget import (
+    Deadline,
+    TimeLimitReached,
+    format_estimated_duration,
+)
 
 AN_INSTANT = 1e-6
 

@@ -12,12 +12,12 @@ from matplotlib import pyplot as plt
 from tiny_experiment import tiny
 
 from tauflow.errors import ArgumentError, NonFiniteError, TauflowError
-from tauflow.runs import results
 from tauflow.runs import tune as tuning
 from tauflow.runs import worker_pool as module
-from tauflow.runs.job import Paths
 from tauflow.training import Recipe
 from tauflow_papers.experiments import reproduce
+from tauflow_papers.experiments.run import result_file
+from tauflow_papers.experiments.run.run_job import Paths
 from tauflow_papers.figures import FIGURES, FigureResult, make_figure
 from tauflow_papers.figures import make_figures as making
 from tauflow_papers.figures.make_figures import make_figures
@@ -41,7 +41,7 @@ def records_of(places, **options):
         progress=False,
         **{"say": said.append, **options},
     )
-    found, warnings = results.read_records(places.results_file("tiny"))
+    found, warnings = result_file.read_records(places.results_file("tiny"))
     assert not warnings
     return sorted(found, key=lambda record: record.key), said
 
@@ -171,7 +171,7 @@ def test_a_scheduler_is_told_by_its_address(tmp_path, address):
             cluster=address,
         )
         assert not grid.outcome.failures
-    found, _ = results.read_records(places.results_file("tiny"))
+    found, _ = result_file.read_records(places.results_file("tiny"))
     assert [record.status for record in found] == ["done"]  # the second call ran nothing
 
 

@@ -7,6 +7,7 @@ from tiny_experiment import tiny, without_times
 from tauflow.errors import ArgumentError, SpecificationError, UnknownNameError
 from tauflow.runs import results
 from tauflow_papers.experiments import grid_search, reproduce
+from tauflow_papers.experiments.run import result_file
 from tauflow_papers.experiments.run.row_jobs import make_job, run_one
 from tauflow_papers.experiments.spec.grid import enumerate_points, make_setting, read_grid
 from tauflow_papers.experiments.spec.load import load_grid
@@ -47,7 +48,7 @@ def test_accuracies_are_ranked_from_the_highest(places):
             **{"config_hash": point.hash, "status": "done", "metric": "accuracy", "started": ""},
             valid=next(scores),
         )
-        results.append_record(places["results_dir"] / "tiny.jsonl", record)
+        result_file.append_record(places["results_dir"] / "tiny.jsonl", record)
     found = grid_search(experiment, "gru", grid, **places)
     assert [point.settings["recipe.lr"] for point in found.points] == [0.2, 0.3, 0.1]
 

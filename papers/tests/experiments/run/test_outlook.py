@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from tiny_experiment import parsed, tiny
 
-from tauflow.runs.eta import EtaEstimator
-from tauflow.runs.run_job import RUNNING_MARKER_FILE
 from tauflow_papers.experiments import reproduce
 from tauflow_papers.experiments.run import progress
+from tauflow_papers.experiments.run.eta import EtaEstimator
 from tauflow_papers.experiments.run.row_jobs import make_job
+from tauflow_papers.experiments.run.run_job import RUNNING_MARKER_FILE
 
 
 def jobs_of(*names, epochs=10, seeds=1):

@@ -7,12 +7,12 @@ from tiny_experiment import parsed
 
 from tauflow.errors import SpecificationError, UnknownNameError
 from tauflow.runs import results
-from tauflow.runs.job import Paths
 from tauflow_papers.experiments import load_experiment, reproduce
 from tauflow_papers.experiments.report import table
 from tauflow_papers.experiments.report.grid_page import make_grid_markdown, write_grid_reports
 from tauflow_papers.experiments.run.grid_search import find_best_setting
 from tauflow_papers.experiments.run.row_jobs import make_job
+from tauflow_papers.experiments.run.run_job import Paths
 from tauflow_papers.experiments.spec.parse import experiment_from_dict
 
 SMALL = {"sizes": [12, 6, 6], "steps": 5}

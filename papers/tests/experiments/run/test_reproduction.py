@@ -9,15 +9,15 @@ import torch
 from tiny_experiment import parsed, tiny
 
 from tauflow.errors import ArgumentError, DataError, DataNotFoundError
-from tauflow.runs import results
-from tauflow.runs.job import Paths, load_dataset, train_job, with_epochs
+from tauflow.runs.job import load_dataset, train_job, with_epochs
 from tauflow.runs.warm_start import warm_start_from_shorter_run
 from tauflow_papers.experiments import collect, load_experiment, reproduce
 from tauflow_papers.experiments.report import table
 from tauflow_papers.experiments.report.grid_page import make_grid_markdown, write_grid_reports
 from tauflow_papers.experiments.report.results_summary import summarize_results
-from tauflow_papers.experiments.run import run_jobs
+from tauflow_papers.experiments.run import result_file, run_jobs
 from tauflow_papers.experiments.run.row_jobs import make_job, run_one
+from tauflow_papers.experiments.run.run_job import Paths
 from tauflow_papers.experiments.spec.experiment import Published
 from tauflow_papers.experiments.spec.parse import experiment_from_dict
 
@@ -130,7 +130,9 @@ def test_a_shorter_run_of_other_data_is_no_beginning(places, monkeypatch):
     moved = replace(data, train=replace(data.train, x=data.train.x + 1e-3))
     runs = places["runs_dir"]
     assert warm_start_from_shorter_run(job, moved, runs) == 0
-    monkeypatch.setattr("tauflow.runs.run_job.load_dataset", lambda part, data_dir: moved)
+    monkeypatch.setattr(
+        "tauflow_papers.experiments.run.run_job.load_dataset", lambda part, data_dir: moved
+    )
     grid = reproduce(tiny(), models=["gru"], seeds=1, progress=False, **places)
     assert [r.epochs for r in grid.records] == [2]
     assert not grid.failures
@@ -257,7 +259,7 @@ def test_a_disk_that_fills_up_within_a_line_is_told(places, monkeypatch):
 
     monkeypatch.setattr(os, "write", write_what_fits)
     with pytest.raises(OSError, match=r"No space left.*other\.jsonl"):
-        results.append_record(path, record)
+        result_file.append_record(path, record)
 
 
 def test_a_place_that_takes_no_results_is_told_before_anything_is_run(places, tmp_path):

@@ -46,12 +46,6 @@ def _template(name: str, package: str) -> "Template":
     return environment.get_template(name)
 
 
-def describe_environment(records: Sequence[RunRecord]) -> str:
-    """Say in a sentence where runs were made; nothing if there are none."""
-    facts = ", ".join(f"{key} {value}" for key, value in collect_environment(records))
-    return f"Measured with {facts}." if facts else ""
-
-
 def collect_environment(records: Sequence[RunRecord]) -> Pairs:
     """Say where runs were made; several values of one fact are all named."""
     facts: dict[str, list[str]] = {}

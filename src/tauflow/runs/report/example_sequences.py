@@ -2,16 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
-from tauflow.models.spec import build_model
-from tauflow.runs.job import Job
-from tauflow.training.checkpoint import read_checkpoint, read_tensors
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
 
@@ -114,27 +110,3 @@ def _make_example(
         truth=truth[valid].T[list(places)].tolist(),
         predicted=predicted[number][valid].T[list(places)].tolist(),
     )
-
-
-def load_trained_model(job: Job, data: TaskData, run_dir: Path) -> nn.Module | None:
-    """Return a finished run's model with the selected weights, or ``None`` if they are gone.
-
-    Args:
-        job: what was run.
-        data: its data.
-        run_dir: its directory.
-
-    Raises:
-        CheckpointError: a file of the directory is damaged.
-    """
-    best, last = run_dir / "best.safetensors", run_dir / "last.safetensors"
-    if job.recipe.select == "best" and best.is_file():
-        weights, _ = read_tensors(best, "weights file")
-    elif job.recipe.select == "last" and last.is_file():
-        saved = read_checkpoint(last)
-        weights = saved.averaged or saved.model
-    else:
-        return None
-    model = build_model(job.model, data.card)
-    model.load_state_dict(weights)
-    return model

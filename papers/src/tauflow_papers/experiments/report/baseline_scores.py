@@ -12,11 +12,12 @@ from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.json_io import parse_json
 from tauflow.data.registry import DATASETS, is_available
 from tauflow.errors import DataError
-from tauflow.runs.baselines import score_baselines, score_next_step_baselines
+from tauflow.runs.baselines import score_baselines
 from tauflow.runs.job import Say, load_dataset, say_nothing
 from tauflow.runs.report.metric_format import format_score
 from tauflow_papers.experiments.spec.experiment import Experiment, Row
 
+from .next_step_baselines import score_next_step_baselines
 from .query_baselines import score_boosting
 
 BASELINES_FILE = "baselines.json"

@@ -6,18 +6,21 @@ from pathlib import Path
 
 from tauflow._internal.sanitize import format_markdown_table
 from tauflow.errors import TauflowError
-from tauflow.runs.job import Paths, load_dataset
-from tauflow.runs.report.document import collect_environment, describe_environment, write_report
-from tauflow.runs.report.example_sequences import load_trained_model, predict_examples
+from tauflow.runs.job import load_dataset
+from tauflow.runs.report.document import collect_environment, write_report
+from tauflow.runs.report.example_sequences import predict_examples
 from tauflow.runs.report.page import Page, PageRow, flatten_config, write_page
 from tauflow.runs.report.plots import CurvePanel, ReportPlot, plot_learning_curves, plot_predictions
-from tauflow.runs.results import RunRecord, format_record
+from tauflow.runs.results import RunRecord
 from tauflow.training.metrics import METRICS
 from tauflow_papers.experiments.run.reproduce import Grid
+from tauflow_papers.experiments.run.result_file import format_record
+from tauflow_papers.experiments.run.run_job import Paths
 from tauflow_papers.experiments.spec.experiment import Row
 
 from . import table
 from .baseline_scores import BASELINES_FILE, describe_baselines, read_baseline_scores
+from .finished_runs import describe_environment, load_trained_model
 
 
 def write_grid_reports(grid: Grid, places: Paths) -> tuple[Path, Path]:

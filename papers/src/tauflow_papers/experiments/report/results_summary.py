@@ -8,11 +8,12 @@ from statistics import median
 
 from tauflow.errors import DataNotFoundError
 from tauflow.runs.report import metric_format
-from tauflow.runs.results import DONE, FAILED, RunRecord
+from tauflow.runs.results import DONE, RunRecord
 from tauflow.runs.time_limits import format_duration
 from tauflow.training.metrics import METRICS
 from tauflow_papers.experiments.run.filter_records import matches_row, read_table_records
 from tauflow_papers.experiments.run.reproduce import Grid
+from tauflow_papers.experiments.run.result_file import FAILED
 from tauflow_papers.experiments.run.time_estimate import Estimate
 from tauflow_papers.experiments.spec.experiment import Experiment, Published, Row
 from tauflow_papers.experiments.spec.load import list_experiments, load_experiment

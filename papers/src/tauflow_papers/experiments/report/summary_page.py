@@ -5,18 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from tauflow._internal.sanitize import format_count, format_markdown_table
-from tauflow.runs.report.document import (
-    collect_environment,
-    describe_environment,
-    render_template,
-    write_report,
-)
+from tauflow.runs.report.document import collect_environment, render_template, write_report
 from tauflow.runs.results import RunRecord
-from tauflow.runs.time_limits import format_duration, format_estimated_duration
+from tauflow.runs.time_limits import format_duration
+from tauflow_papers.experiments.run.result_file import find_divergence
+from tauflow_papers.experiments.run.time_budget import format_estimated_duration
 from tauflow_papers.experiments.run.time_estimate import Estimate
 
 from . import table
 from .comparison import plot_trade_offs
+from .finished_runs import describe_environment
 from .grid_page import plot_curves_by_part
 from .results_summary import (
     AGREES,
@@ -135,7 +133,7 @@ def make_cells(entry: RowSummary) -> tuple[str, ...]:
             (entry.epochs, entry.few_epochs),
         )
     ]
-    diverged = sum(record.diverged_after is not None for record in entry.records)
+    diverged = sum(find_divergence(record) is not None for record in entry.records)
     if diverged:  # after which epoch is told below the table
         counts[-1] += f", {diverged} diverged"
     judgement = entry.judgement or "–"

@@ -20,6 +20,7 @@ from tauflow.runs.report.metric_format import (
 )
 from tauflow.runs.time_limits import format_duration
 from tauflow_papers.experiments.run.reproduce import Grid
+from tauflow_papers.experiments.run.result_file import find_divergence
 from tauflow_papers.experiments.spec.experiment import READY, Published, Row
 
 
@@ -111,7 +112,7 @@ def compute_row_result(grid: Grid, row: Row) -> RowResult | None:
         n=len(records),
         last_mean=statistics.fmean(last) if last else None,
         epochs=records[0].planned_epochs,
-        diverged=tuple(r.diverged_after for r in records if r.diverged_after is not None),
+        diverged=tuple(e for r in records if (e := find_divergence(r)) is not None),
         seconds=statistics.fmean(r.seconds or 0.0 for r in records),
     )
 

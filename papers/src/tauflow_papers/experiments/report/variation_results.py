@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tauflow.runs import results
 from tauflow.runs.results import DONE, RunRecord
 from tauflow.training.metrics import METRICS
+from tauflow_papers.experiments.run import result_file
 from tauflow_papers.experiments.run.grid_search import get_validation_score, make_search_jobs
 from tauflow_papers.experiments.run.row_jobs import make_job
 from tauflow_papers.experiments.spec.experiment import READY, Experiment, Row
@@ -60,7 +60,7 @@ def read_variations(
     for path in sorted(results_dir.glob(f"{glob.escape(experiment.name)}{VARIATION_INFIX}*.jsonl")):
         if path.stem in known or not path.is_file():
             continue
-        records, torn = results.read_records(path)
+        records, torn = result_file.read_records(path)
         warnings += torn
         for name, row in ready.items():
             runs = [r for r in records if r.row == name and r.status == DONE]

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tauflow.runs import results
-from tauflow.runs.job import Paths
 from tauflow.runs.results import DONE, RunRecord
 from tauflow_papers.experiments.spec.experiment import READY, Experiment
 
+from . import result_file
 from .grid_search import make_search_jobs
 from .row_jobs import make_job
+from .run_job import Paths
 
 
 def matches_row(experiment: Experiment, record: RunRecord) -> bool:
@@ -48,7 +48,7 @@ def read_table_records(
         DataError: a line is whole JSON but not a record.
     """
     places = Paths(results_dir)
-    own, warnings = results.read_records(places.results_file(experiment.name))
+    own, warnings = result_file.read_records(places.results_file(experiment.name))
     return [*read_shared_records(experiment, results_dir), *own], warnings
 
 
@@ -57,7 +57,7 @@ def read_shared_records(experiment: Experiment, results_dir: Path) -> list[RunRe
     places = Paths(results_dir)
     found = []
     for other in experiment.runs_of:
-        records, _ = results.read_records(places.results_file(other))
+        records, _ = result_file.read_records(places.results_file(other))
         for record in records:
             if (
                 record.status == DONE

@@ -17,13 +17,14 @@ import torch
 from tauflow._internal.checks import check_at_least
 from tauflow.errors import ArgumentError, DataNotFoundError, SpecificationError, TauflowError
 from tauflow.models.spec import build_model
-from tauflow.runs.job import Job, Paths, Say, load_dataset, say_nothing
+from tauflow.runs.job import Job, Say, load_dataset, say_nothing
 from tauflow.runs.results import DONE, RunRecord
 from tauflow.training.metrics import METRICS
 from tauflow_papers.experiments.spec.experiment import Experiment, Row, Setting
 from tauflow_papers.experiments.spec.grid import Grids, Settings, invalid_point_error, read_settings
 
 from .row_jobs import make_job
+from .run_job import Paths
 from .run_jobs import ExecutionOptions, Outcome, read_finished_runs, run_jobs
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from tauflow.runs.eta import EtaEstimator
+from .eta import EtaEstimator
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

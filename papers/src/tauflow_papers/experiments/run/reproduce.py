@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tauflow._internal.checks import check_at_least
-from tauflow.runs import results
-from tauflow.runs.job import Job, Paths, Say, say_nothing
+from tauflow.runs.job import Job, Say, say_nothing
 from tauflow.runs.results import DONE, RunRecord
 from tauflow_papers.experiments.spec.experiment import Experiment, Row, Setting
 
+from . import result_file
 from .filter_records import matches_row, read_shared_records, read_table_records
 from .grid_search import check_has_validation, find_best_setting, make_search_jobs
 from .row_jobs import make_job
+from .run_job import Paths
 from .run_jobs import ExecutionOptions, Outcome, UnfinishedRun, read_finished_runs, run_jobs
 
 
@@ -150,7 +151,7 @@ def _make_repetition_jobs(
     Rows whose search the budget has cut off have no best setting yet; what is returned second are
     the runs that they will need.
     """
-    records, _ = results.read_records(path)
+    records, _ = result_file.read_records(path)
     left = {run.key for run in searched.unfinished}
     jobs: list[Job] = []
     waiting: list[UnfinishedRun] = []

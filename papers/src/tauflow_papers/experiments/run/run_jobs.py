@@ -14,16 +14,17 @@ from tauflow._internal.checks import check_at_least, check_positive
 from tauflow._internal.locks import lock_folder
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import TauflowError
-from tauflow.runs import results
-from tauflow.runs.eta import EtaEstimator
-from tauflow.runs.job import Job, Paths, Say, format_utc_now, load_dataset, say_nothing
-from tauflow.runs.processes import run_in_processes
-from tauflow.runs.results import DONE, FAILED, STOPPED, RunRecord, format_record
-from tauflow.runs.run_job import make_failure_record, run_job
-from tauflow.runs.time_limits import Deadline, format_estimated_duration
-from tauflow.runs.worker_pool import run_in_cluster
+from tauflow.runs.job import Job, Say, format_utc_now, load_dataset, say_nothing
+from tauflow.runs.results import DONE, RunRecord
 
+from . import result_file
+from .eta import EtaEstimator
 from .progress import show_progress
+from .result_file import FAILED, STOPPED, format_record
+from .run_in_cluster import run_in_cluster
+from .run_in_processes import run_in_processes
+from .run_job import Paths, make_failure_record, run_job
+from .time_budget import Deadline, format_estimated_duration
 
 # Two programs that train into one folder would undo each other's work.
 _ADVICE = (
@@ -172,7 +173,7 @@ def run_jobs(
         return Outcome()
     runs = options.paths.runs
     with lock_folder(todo[0].directory(runs).parent, advice=_ADVICE):
-        results.check_writable(path)
+        result_file.check_writable(path)
         outlook = EtaEstimator(
             todo,
             runs,
@@ -191,7 +192,7 @@ def run_jobs(
                 outlook.mark_ended(record.key)
                 if record.status == FAILED:
                     failures.append(record)
-                results.append_record(path, record)
+                result_file.append_record(path, record)
                 job = by_key[record.key]
                 # The test scores of points to choose from stay unseen.
                 line = format_record(record, job.name, "valid" if job.label else "test")
@@ -213,7 +214,7 @@ def read_finished_runs(path: Path, say: Say = say_nothing) -> dict[str, RunRecor
         path: the file; it may be missing.
         say: is told of every line that cannot be read.
     """
-    records, warnings = results.read_records(path)
+    records, warnings = result_file.read_records(path)
     for warning in warnings:
         say(f"warning: {warning}")
     return {record.key: record for record in records if record.status == DONE}

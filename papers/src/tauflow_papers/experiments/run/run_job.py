@@ -3,18 +3,39 @@
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tauflow._internal.atomic_write import add_path_to_errors
+from tauflow.runs.job import Job, format_utc_now, load_dataset, make_record_header, train_job
+from tauflow.runs.results import RunRecord
+from tauflow.runs.warm_start import warm_start_from_shorter_run
 
-from .job import Job, Paths, format_utc_now, load_dataset, make_record_header, train_job
-from .results import FAILED, STOPPED, RunRecord
-from .time_limits import Deadline, TimeLimitReached
-from .warm_start import warm_start_from_shorter_run
+from .result_file import FAILED, STOPPED
+from .time_budget import Deadline, TimeLimitReached
 
 RUNNING_MARKER_FILE = "running"
 """File in the directory of a run that is under way; a killed program leaves it behind."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where things are; said once, where a command or a call begins.
+
+    Args:
+        results: folder of the files of finished runs, one for each table.
+        runs: folder under which every run has a directory, with checkpoints and log.
+        data: folder of the data files; by default that of :func:`tauflow.data.load_task`.
+    """
+
+    results: Path = Path("results")
+    runs: Path = Path("runs")
+    data: Path | None = None
+
+    def results_file(self, experiment: str) -> Path:
+        """Return the file of a table's finished runs."""
+        return self.results / f"{experiment}.jsonl"
 
 
 def run_job(

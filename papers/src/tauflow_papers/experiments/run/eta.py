@@ -9,12 +9,12 @@ from typing import Any
 from tauflow._internal.fork_safety import make_fork_safe_lock
 from tauflow._internal.json_io import parse_json
 from tauflow._internal.sanitize import format_count
+from tauflow.runs.job import Job
+from tauflow.runs.results import DONE, RunRecord
 
 from .epoch_time import EpochTimeModel
-from .job import Job
-from .results import DONE, RunRecord
 from .run_job import RUNNING_MARKER_FILE
-from .time_limits import format_estimated_duration
+from .time_budget import format_estimated_duration
 
 
 class EtaEstimator:
@@ -27,7 +27,7 @@ class EtaEstimator:
         jobs: in the order in which they are run.
         runs_dir: folder of the run directories.
         workers: how many run at a time.
-        token: what :func:`~tauflow.runs.run_job.run_job` marks runs of this call with.
+        token: what :func:`.run_job.run_job` marks runs of this call with.
         finished_runs: finished runs, which tell the pace of their rows.
     """
 
