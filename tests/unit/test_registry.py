@@ -70,3 +70,10 @@ def test_what_an_extra_needs_is_installed_by_its_own_name(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: lines)
     assert get_install_command("fast") == "pip install 'one>=1' 'two'"
     assert get_install_command("fas") == "pip install 'tauflow[fas]'"
+
+
+def test_names_of_the_package_itself_are_told_from_those_added_later():
+    registry = Registry("metric", {"mse": 1, "mae": 2})
+    registry.add("theirs", 3)
+    assert registry.builtin_names == ("mse", "mae")
+    assert list(registry) == ["mse", "mae", "theirs"]

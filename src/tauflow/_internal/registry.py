@@ -42,6 +42,8 @@ class Registry(Mapping[str, V]):
         self, kind: str, entries: Mapping[str, V] | None = None, *, plugins: bool = True
     ) -> None:
         self.kind = kind
+        self.builtin_names = tuple(entries or ())
+        """Names of the first entries: those of the package that has the registry."""
         self._entries: dict[str, V] = dict(entries or {})
         self._checks: list[Callable[[str, V], None]] = []
         self._plugins = plugins

@@ -6,7 +6,6 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from library_scores import list_own
 
 from tauflow.batch import SequenceBatch
 from tauflow.data import from_table
@@ -57,7 +56,7 @@ def test_they_equal_a_loop_over_resampled_ids(name, per_step, monkeypatch):
     assert found == pytest.approx(np.quantile(looped, [0.025, 0.975]).tolist(), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", sorted(list_own(METRICS)))
+@pytest.mark.parametrize("name", sorted(METRICS.builtin_names))
 def test_every_metric_has_one_around_its_value(name):
     prediction, batch, codes = example(name, per_step=True)
     value, (low, high) = compute_score_interval(

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from library_scores import list_own
 from sklearn import metrics as sk
 from tiny_training_task import Affine, tiny_model
 from torch import nn
@@ -96,7 +95,7 @@ def test_scores_per_sequence_ignore_the_mask_of_steps(name):
     assert METRICS[name](prediction, batch).item() == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", list_own(LOSSES))
+@pytest.mark.parametrize("name", LOSSES.builtin_names)
 def test_what_stands_in_the_padding_changes_neither_loss_nor_gradient(name):
     prediction, y, valid = example(TARGETS[name])
     y = y.masked_fill(~(valid if y.ndim == 2 else valid[..., None]), 0)
@@ -139,7 +138,7 @@ def test_evaluation_switches_dropout_off_and_every_mode_back():
 
 
 def test_only_errors_are_better_when_lower():
-    lower = {name for name in list_own(METRICS) if not METRICS[name].higher_is_better}
+    lower = {name for name in METRICS.builtin_names if not METRICS[name].higher_is_better}
     assert lower == {
         *("mse", "rmse", "mae", "huber", "cross_entropy", "bce", "brier", "binary_brier"),
         *("log_loss", "binary_log_loss", "ece", "binary_ece"),

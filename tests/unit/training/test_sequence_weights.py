@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from library_scores import list_own
 from sklearn import metrics as sk
 from test_scores import Echo
 from tiny_training_task import tiny_model
@@ -53,7 +52,7 @@ def test_whole_weights_repeat_sequences(name, kind, steps, marks):
 
 @pytest.mark.parametrize("marks", [None, "mask", "y_mask"])
 @pytest.mark.parametrize("size", [1, 3, 512])
-@pytest.mark.parametrize("name", list_own(METRICS))
+@pytest.mark.parametrize("name", METRICS.builtin_names)
 def test_metrics_count_what_sequences_weigh(name, size, marks):
     generator = torch.Generator().manual_seed(size)
     score, steps = METRICS[name], 5

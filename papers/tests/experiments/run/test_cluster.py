@@ -16,7 +16,7 @@ from tauflow.runs import tune as tuning
 from tauflow.runs import worker_pool as module
 from tauflow.training import Recipe
 from tauflow_papers.experiments import reproduce
-from tauflow_papers.experiments.run import result_file
+from tauflow_papers.experiments.run import result_file, run_in_cluster
 from tauflow_papers.experiments.run.run_job import Paths
 from tauflow_papers.figures import FIGURES, FigureResult, make_figure
 from tauflow_papers.figures import make_figures as making
@@ -106,7 +106,7 @@ def test_a_time_limit_is_the_same_moment_elsewhere(tmp_path):
     from tauflow_papers.experiments.run.run_jobs import ExecutionOptions
 
     effort = ExecutionOptions(budget=50.0, paths=Paths(runs=tmp_path / "runs"))
-    given = module._make_portable({"places": effort.paths, "deadline": effort.deadline})
+    given = run_in_cluster._make_portable({"places": effort.paths, "deadline": effort.deadline})
     seen = {}
     job = object()
 
@@ -114,11 +114,11 @@ def test_a_time_limit_is_the_same_moment_elsewhere(tmp_path):
         seen.update(options, deadline=deadline, job=job)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "run_job", look)
-        module._run_job_remotely(job, **given)
+        patch.setattr(run_in_cluster, "run_job", look)
+        run_in_cluster._run_job_remotely(job, **given)
     assert seen["deadline"].at == pytest.approx(effort.deadline.at, abs=0.5)
     assert seen["places"].runs == (tmp_path / "runs").resolve()
-    assert module._make_portable({"places": effort.paths})["deadline"] is None
+    assert run_in_cluster._make_portable({"places": effort.paths})["deadline"] is None
 
 
 def test_an_address_where_nobody_answers_is_named(monkeypatch, tmp_path):

@@ -14,6 +14,7 @@ from tauflow.runs import processes
 from tauflow.training import read_checkpoint
 from tauflow.training.checkpoint import read_tensors
 from tauflow_papers.experiments import collect, reproduce
+from tauflow_papers.experiments.run import run_in_processes
 
 HERE = Path(__file__).parent
 TINY = str(HERE.parent)  # where the tiny experiment is
@@ -155,7 +156,7 @@ def test_a_worker_whose_parent_died_before_it_could_watch_ends(tmp_path):
     assert not (tmp_path / "own" / "alive").exists()
 
 
-kept = processes._run_job_in_worker
+kept = run_in_processes._run_job_in_worker
 
 
 def die_of_one_run(job, **options):
@@ -171,7 +172,7 @@ def die_of_one_run(job, **options):
 def test_a_worker_that_dies_takes_no_other_run_with_it(tmp_path, monkeypatch):
     places = {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs"}
     with monkeypatch.context() as patch:
-        patch.setattr(processes, "_run_job_in_worker", die_of_one_run)
+        patch.setattr(run_in_processes, "_run_job_in_worker", die_of_one_run)
         grid = reproduce(tiny(), jobs=2, progress=False, **places)
     assert {(r.row, r.seed) for r in grid.records} == {("gru", 0), ("elman", 0), ("elman", 1)}
     (failure,) = grid.failures
