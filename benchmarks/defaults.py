@@ -307,9 +307,9 @@ def power(data: Path, models: Sequence[str]) -> tuple[str, dict[str, list[Scores
     return f"{title}, {len(origins)} forecasts", rows
 
 
-def _forecasts(model: str, X: Array, cut: int, origins: Array) -> Iterator[Array]:
+def _forecasts(model: str, X: Array, cut: int, origins: Array, seed: int = 0) -> Iterator[Array]:
     forecaster = SequenceForecaster(
-        model=model, horizon=_DAY, targets=[0], window=4 * _DAY, random_state=0
+        model=model, horizon=_DAY, targets=[0], window=4 * _DAY, random_state=seed
     )
     forecaster.fit(X[:cut])
     for at in origins:

@@ -14,7 +14,14 @@ import tauflow
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 from class_pages import describe_classes
-from derived_pages import hide_machine, write_llms, write_notebook, write_published
+from derived_pages import (
+    add_counts,
+    count_tests,
+    hide_machine,
+    write_llms,
+    write_notebook,
+    write_published,
+)
 from pictures import write_matplotlibrc
 
 project = "tauflow"
@@ -124,6 +131,8 @@ def read_page(app, docname, source):
     text = text.replace("](../examples/README.rst)", "](examples/index.rst)")
     if docname == "published":
         text = app.overview
+    if docname == "tested":
+        text = add_counts(app, text)
     if docname == "gallery/README":
         text += "\n```{toctree}\n:hidden:\n\nltc\ncfc\node-lstm\ngnode\n```\n"
     text = re.sub(r'^<a id="(.*?)"></a>$', r"(\1)=", text, flags=re.MULTILINE)
@@ -195,6 +204,8 @@ def describe_data(app, what, name, value, options, lines):
 def setup(app):
     """Connect what is above."""
     app.connect("builder-inited", write_published, priority=400)
+    app.connect("builder-inited", count_tests)
+    app.connect("env-get-outdated", lambda *_: ["tested"])
     app.connect("source-read", read_page)
     app.connect("doctree-read", hide_machine)
     app.connect("missing-reference", resolve)

@@ -1,6 +1,8 @@
-"""Pages made when the site is built: published numbers by paper, and notebooks of pages."""
+"""Pages made when the site is built: published numbers by paper, counts of tests, notebooks."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -14,6 +16,7 @@ PAPERS = {
     "gnode": "Gated neural ODEs",
     "one-budget": "One budget for every network",
 }
+COUNTS = "The site shows the counts of its version here;"
 CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # In outputs: the note of a first compilation, and folders of the machine that builds the site.
 COMPILATION = re.compile(r"^[cC]ompiling the .*\n?", re.MULTILINE)
@@ -42,6 +45,25 @@ def write_published(app):
     names = "\n".join(f"published/{paper}" for paper in PAPERS)
     tree = f"```{{toctree}}\n:hidden:\n\n{names}\n```\n"
     app.overview = f"{first}\n\n" + "\n".join(links) + f"\n\n{rest}\n{tree}"
+
+
+def count_tests(app):
+    """Count the tests for the page about them, unless the code of pages is not run either."""
+    app.counts = None
+    if app.config.nb_execution_mode != "off":
+        command = [sys.executable, "tests/repo/count_tests.py"]
+        folder = Path(app.srcdir).parent
+        made = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
+        app.counts = made.stdout
+
+
+def add_counts(app, text):
+    """Return the page about the tests with their counts."""
+    if app.counts is None:
+        return text
+    before, found, after = text.partition(COUNTS)
+    assert found, "docs/tested.md lacks the line that the counts replace"
+    return before + app.counts + after.partition("\n")[2]
 
 
 def write_notebook(app, docname, text):

@@ -21,7 +21,7 @@ _MAX_ELEMENTS = 1 << 22
 
 @dataclass(frozen=True, repr=False)
 class SequenceBatch:
-    """Sequences with their gaps, masks and targets; a whole split is one batch, and is indexable.
+    """Sequences with time steps, masks and targets; a whole split is one indexable batch.
 
     It is a data set of ``torch.utils.data``: ``DataLoader(batch, batch_size=32)``, ``Subset``,
     ``random_split`` and ``ConcatDataset`` take it as it is, and a loader's batches are of this

@@ -26,7 +26,7 @@ def suggest_name(name: object, known: Iterable[str]) -> str:
 
 
 class Registry(Mapping[str, V]):
-    """A read-mostly mapping from names to entries of one kind.
+    """A registry: a mapping from names to entries of one kind.
 
     Plugins may add to it, see :mod:`tauflow._internal.plugins`: they are imported when a name is
     missing here, or the names are listed, for the first time.

@@ -146,7 +146,7 @@ def occlusion(
     static: Collection[int] = (),
     unmasked: Collection[int] = (),
 ) -> Float[Tensor, "B T G"]:
-    """Return how much an output falls if a measured input is removed, one at a time.
+    """Return the decrease of an output when measured inputs are removed one at a time.
 
     Args:
         answer: function of a batch, such as the logit of a class.

@@ -1,4 +1,4 @@
-"""How alike the dynamics of two networks are: dynamical similarity analysis."""
+"""Compare the dynamics of two networks by dynamical similarity analysis (DSA)."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class DynamicalSimilarity:
-    """How alike two linear operators are up to a rotation.
+    """Similarity of two linear operators up to a rotation.
 
     Args:
         angle: between the operators after the rotation, in radians; 0 if one is a rotation (or

@@ -32,7 +32,7 @@ STABILITIES = ("stable", "marginal", "unstable", "unknown")
 
 @dataclass(frozen=True)
 class FixedPoints:
-    """The fixed points found from a set of starts: P points from n starts.
+    """Fixed points found from a set of starts: P points from n starts.
 
     Args:
         points: the distinct accepted points, those that most starts led to first.
@@ -215,7 +215,7 @@ class Quartiles:
 
 
 def abscissa_quartiles(fixed_points: FixedPoints) -> Quartiles:
-    """Return median and quartiles of the abscissas, each start counted (there is no merging there).
+    """Return median and quartiles of the abscissas over all starts, without merging points.
 
     Without a fixed point they are NaN. Source: Kim et al. 2022, "Gated neural ODEs", Table 2.
     """

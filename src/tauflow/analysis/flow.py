@@ -155,7 +155,7 @@ def as_flow(
     dt: float | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Flow:
-    r"""Return the autonomous system that a network is while its input is held.
+    r"""Return a network with constant input as an autonomous system.
 
     A cell that follows an ODE (``cell.is_flow``) is by default taken in continuous time: its
     velocity is the derivative of a step at a gap of zero, exactly and without the error of its

@@ -1,4 +1,4 @@
-"""Vector fields of networks on a plane, and the paths that states take."""
+"""Vector fields of networks on a plane, and trajectories of states."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ Box = tuple[tuple[float, float], tuple[float, float]]
 
 @dataclass(frozen=True)
 class Trajectories:
-    """Paths of an autonomous system.
+    """Trajectories of an autonomous system.
 
     Args:
         states: (B, T + 1, S), the starts first.
@@ -44,7 +44,7 @@ def simulate(
     step_size: float | None = None,
     tolerance: float = 1e-6,
 ) -> Trajectories:
-    """Follow an autonomous system from some states.
+    """Simulate an autonomous system from given initial states.
 
     Args:
         system: as for :func:`~tauflow.analysis.as_flow`.
@@ -82,7 +82,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class FlowField:
-    """Velocities on a grid in a plane, with what else is drawn there.
+    """Velocities on a grid in a plane, with trajectories and fixed points.
 
     The first axis of the grid runs along the second coordinate, as in pictures.
 

@@ -1,4 +1,4 @@
-r"""How errors flow back through time: Jacobians of a state with respect to the one before.
+r"""Gradient flow: Jacobians of each state with respect to the previous one.
 
 .. math::
     J_t = \partial h_t / \partial h_{t-1}, \qquad
@@ -35,7 +35,7 @@ CONVENTIONS: tuple[str, ...] = ("absolute", "printed")
 
 @dataclass(frozen=True, eq=False)
 class GradientFlow:
-    """What flows back through every step of a cell.
+    """Gradients that flow back through every step of a cell.
 
     Args:
         name: class of the cell.

@@ -191,7 +191,7 @@ def perturb(
     dt: Tensor | float | None = None,
     observed: Tensor | None = None,
 ) -> Perturbation:
-    """Displace the state of a network once, and follow what becomes of it.
+    """Perturb the state of a network once, and follow the trajectory.
 
     Args:
         model: a cell, a sequence module of one direction, or a model around one.

@@ -1,4 +1,4 @@
-"""How long a network remembers where it started."""
+"""Memory length: how long the state depends on the initial state."""
 
 import inspect
 import math
@@ -24,7 +24,7 @@ from .unwrap import iter_layer_steps, resolve_observed, unwrap_sequence_module
 
 @dataclass(frozen=True, eq=False)
 class MemoryLength:
-    """How fast two states of a network become one under the same inputs.
+    """Rate at which two states of a network converge under the same inputs.
 
     Args:
         steps: samples after which the slowest sequence has forgotten its start; ``None`` if it had

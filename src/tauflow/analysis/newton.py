@@ -20,7 +20,7 @@ _SUFFICIENT_DECREASE = 1e-4  # share of the predicted decrease that a step must 
 
 @dataclass(frozen=True)
 class Roots:
-    """Where the searches from a set of starts ended.
+    """Results of the searches from a set of starts.
 
     Args:
         states: the last iterate of each start.
@@ -39,7 +39,7 @@ class Roots:
 def find_roots(
     flow: Flow, starts: Float[Tensor, "B S"], *, tolerance: float, max_iterations: int
 ) -> Roots:
-    """Search a state without velocity from each start.
+    """Search for a state with zero velocity from each start.
 
     A Newton step is halved until the speed falls enough. Where that does not help, or where the
     Jacobian is singular (as it is on a continuum of fixed points, along which a Newton step would

@@ -19,7 +19,7 @@ Series = tuple[NDArray[np.float64], Sequence[Any], NDArray[np.float64]]
 def plot_attributions(
     series: Mapping[str, Series], *, title: str = "", time_label: str = "time", count: int = 6
 ) -> "Figure":
-    """Draw series, each below a strip that is red where a value raises the answer, else blue.
+    """Plot series, each below a strip that is red where a value raises the output, else blue.
 
     Values of static features are written in the title of their strip.
 

@@ -37,7 +37,7 @@ _MAX_PATHS = 60
 
 
 def plot_flow_field(field: FlowField, ax: "Axes | None" = None) -> "Axes":
-    """Draw a vector field: streamlines over the speed, with paths and fixed points.
+    """Plot a vector field: streamlines over the speed, with trajectories and fixed points.
 
     Args:
         field: what to draw.
@@ -80,7 +80,7 @@ def plot_fixed_points(
     *,
     size: float | None = None,
 ) -> None:
-    """Draw fixed points in the plane, by their stability; stable ones lie on top.
+    """Plot fixed points in the plane by their stability; stable ones are on top.
 
     Args:
         points: their coordinates.
@@ -112,7 +112,7 @@ def plot_trajectories(
     fixed_points: FixedPoints | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw paths and fixed points in two coordinates, as of the first principal components.
+    """Plot trajectories and fixed points in two coordinates, such as principal components.
 
     Source: Kim et al. 2022, "Gated neural ODEs", Figure 6C, there in three.
 
@@ -137,7 +137,7 @@ def plot_trajectories(
 def plot_explained_variance(
     components: Mapping[str, PrincipalComponents], *, share: float = 0.9, ax: "Axes | None" = None
 ) -> "Axes":
-    """Draw the share of variance that the first axes explain together, for several networks.
+    """Plot the cumulative explained variance of the first components of several networks.
 
     Args:
         components: name and principal components of each network.
@@ -164,7 +164,7 @@ def plot_explained_variance(
 
 
 def plot_abscissas(fixed_points: Mapping[str, FixedPoints], ax: "Axes | None" = None) -> "Axes":
-    """Draw the spectral abscissa of every fixed point of several networks, and their medians.
+    """Plot the spectral abscissa of every fixed point of several networks, and medians.
 
     The area of a dot grows with the number of starts that led to its point; the bar is the median
     over starts.

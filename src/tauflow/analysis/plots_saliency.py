@@ -21,7 +21,7 @@ def plot_saliency(
     *,
     names: Sequence[str] | None = None,
 ) -> "Figure":
-    """Draw images in one row, and their saliency masks over faded copies below.
+    """Plot images in one row, and their saliency masks over faded copies below.
 
     Args:
         images: grey ones (C = 1) or in colour (C = 3); other channels are averaged. Each is
@@ -62,7 +62,7 @@ def plot_saliency(
 def plot_saliency_under_noise(
     results: Mapping[str, SaliencyUnderNoise], images: Float[Tensor, "N C H W"], *, image: int = 0
 ) -> "Figure":
-    """Draw an image without and with noise, and beside it the mask of each network.
+    """Plot an image without and with noise, next to the mask of each network.
 
     Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Figure 5.
 

@@ -37,7 +37,7 @@ _INCHES_PER_COLUMN = 2.6
 
 
 def plot_wiring(wiring: AbstractWiring, input_size: int, ax: "Axes | None" = None) -> "Axes":
-    """Draw the synapses of a wiring, from the inputs on the left to the outputs on the right.
+    """Plot the synapses of a wiring, from the inputs on the left to the outputs on the right.
 
     Layers stand in columns; the neurons of a wiring without layers stand in a circle. Neurons that
     are outputs have a thick rim. Save the picture with ``ax.figure.savefig(path)``.

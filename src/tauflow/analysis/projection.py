@@ -68,7 +68,7 @@ def output_projection(
     origin: Float[Tensor, " S"] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Projection:
-    """Return the view onto outputs of a network.
+    """Return the projection onto the outputs of a network.
 
     Source: Kim et al. 2022, "Gated neural ODEs", Figure 2.
 
@@ -116,7 +116,7 @@ def output_projection(
 
 @dataclass(frozen=True)
 class PrincipalComponents:
-    """The axes along which some states vary most.
+    """Axes along which states vary most.
 
     Args:
         mean: of the states.
@@ -154,7 +154,7 @@ class PrincipalComponents:
 
 
 def principal_components(states: Float[Tensor, "*batch S"]) -> PrincipalComponents:
-    """Return the principal components of some states, such as those that a network visited.
+    """Return the principal components of states, such as those visited by a network.
 
     Raises:
         ArgumentError: there are fewer than two states, or one is not finite.

@@ -28,7 +28,7 @@ _NORMAL_MAD = 1.4826  # standard deviation of a normal distribution by its media
 
 @dataclass(frozen=True, eq=False)
 class ResidualDistribution:
-    """Residuals of one variable: their scale by the gap that was forecast over, and their tail.
+    """Residuals of one variable: their scale as a function of the lead time, and their tail.
 
     Args:
         gaps: medians of bins of gaps, (K,), increasing.

@@ -33,7 +33,7 @@ from tauflow.errors import ArgumentError
 
 @dataclass(frozen=True, eq=False)
 class Saliency:
-    """Masks of images, and what they were made of.
+    """Saliency masks of images, and the feature maps behind them.
 
     Args:
         masks: one per image, without the channels' axis; from 0 to 1 if normalised.
@@ -70,7 +70,7 @@ def visual_backprop(
     *,
     normalize: bool = True,
 ) -> Saliency:
-    """Mark the pixels that a head's deepest features come from.
+    """Mark the pixels that activate the deepest features of a convolutional head.
 
     Args:
         model: a convolutional head, or a model with one as its ``head``, such as

@@ -24,7 +24,7 @@ _Cell = TypeVar("_Cell", bound="AbstractCell")
 
 
 class Precomputed(NamedTuple):
-    """What a step needs and the state does not touch, computed ahead of the loop over time."""
+    """Quantities of a step that do not depend on the state, computed before the loop."""
 
     per_step: tuple[Tensor, ...] = ()
     """Tensors ``(*batch, K)`` with the leading axes of the input, one entry for every step."""

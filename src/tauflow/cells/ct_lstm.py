@@ -16,7 +16,7 @@ _FORMS = ("paper", "released")
 
 
 class CTLSTMCell(AbstractCell):
-    r"""Continuous-time LSTM: between events the memory decays towards a target of its own.
+    r"""Continuous-time LSTM: between events the memory decays towards a learned target.
 
     With i, f, i_bar, f_bar, o (sigmoid), z (tanh) and the rate d (softplus) the seven blocks, in
     this order, of W_x x + W_h y + b:

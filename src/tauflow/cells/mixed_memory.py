@@ -39,7 +39,7 @@ class MixedMemoryConfig(NamedTuple):
 
 
 class MixedMemoryCell(AbstractCell):
-    r"""LSTM memory c beside a continuous-time core with state v; with CfC as core, CfC-mmRNN.
+    r"""LSTM memory c and a continuous-time core with state v; with CfC as core, CfC-mmRNN.
 
     With i, f, g, o the four blocks of W_x x + W_h v + b:
 

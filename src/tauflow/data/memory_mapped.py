@@ -59,7 +59,7 @@ def write_task(
     test: Batches,
     steps: int | None = None,
 ) -> Path:
-    """Write a data set that need not fit into memory, for :func:`open_task`.
+    """Write a data set that may be larger than memory, for :func:`open_task`.
 
     Each part is given as a batch or as any iterable of batches, a generator say, of which one at a
     time is held. The pieces of a part may differ in their number of sequences only; ``steps`` lets

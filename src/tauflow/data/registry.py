@@ -71,7 +71,7 @@ def get_content_digests(name: str) -> Mapping[str, str]:
 def load_task(
     name: str, *, root: str | Path | None = None, download: bool = True, **options: Any
 ) -> TaskData:
-    """Load a data set, and compare it with its card: sizes, shapes and, where known, content.
+    """Load a data set and check it against its card: sizes, shapes and, if known, content.
 
     Args:
         name: one of :data:`DATASETS`.
@@ -130,7 +130,7 @@ def get_local_size(name: str, root: str | Path | None = None) -> int | None:
 
 
 def fetch_dataset(name: str, root: str | Path | None = None) -> Path | None:
-    """Fetch and verify a data set, unless it is here already.
+    """Download and verify a data set, unless it is available locally.
 
     Returns:
         Its folder, or ``None`` if the data set is generated and has no files.

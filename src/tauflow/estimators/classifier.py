@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: ignore[misc]
-    """Tell sequences of irregular samples apart.
+    """Classify sequences of irregular samples.
 
     Args:
         class_weight: what an error on each class counts: ``"balanced"``, as much as all others of

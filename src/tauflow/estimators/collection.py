@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SequenceCollection:
-    """Sequences with their times, for all that scikit-learn does by place.
+    """Sequences with their times, in a form that scikit-learn can index.
 
     ``len(X)`` is the number of sequences, and ``X[places]`` is a collection of some of them. So
     cross validation, searches, calibration and scores by name take it as they take an array, with

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SequenceForecaster(AbstractQueryForecaster):
-    """Forecast the next samples of a sequence, each with a readout of its own.
+    """Forecast the next samples of a sequence, with one readout per sample.
 
     Trained at every step of every sequence to give the ``horizon`` samples after it; those that are
     missing do not count. Where gaps differ, the lead time of each is an input of the network.

@@ -1,4 +1,4 @@
-"""Back-tests: what forecasts would have been at times in the past, beside simple ones."""
+"""Back-test: compare forecasts from several past origins with simple forecasts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _MIN_ROWS = 3  # of a series before its first origin
 
 @dataclass(frozen=True, eq=False)
 class BacktestResult:
-    """Forecasts of a back-test, beside what came.
+    """Forecasts of a back-test, with the true values.
 
     Args:
         frame: one row for each model, id, origin, step and target: ``model``, ``id``, ``origin``

@@ -31,7 +31,7 @@ def calibrate(
     task: str = "classify",
     per_step: bool = False,
 ) -> Calibrated:
-    """Return a classifier with its probabilities corrected by validation data.
+    """Return a classifier with probabilities calibrated on validation data.
 
     Args:
         model: the classifier, trained on other data.

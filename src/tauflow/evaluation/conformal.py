@@ -20,7 +20,7 @@ _MAX_SCORES = 500  # order statistics that are kept of each output
 
 @dataclass(frozen=True)
 class Conformal:
-    """How far targets of the validation part lay from predictions: split-conformal intervals.
+    """Split-conformal intervals, from the errors on the validation split.
 
     For exchangeable data an interval of level 1 - α holds a new target with a probability of at
     least 1 - α, whatever the model and the distribution (Vovk et al. 2005; Lei et al. 2018,

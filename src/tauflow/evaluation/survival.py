@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SurvivalCurve:
-    """A step function that starts at 1 and falls.
+    """A survival curve: a decreasing step function that starts at 1.
 
     Args:
         times: of the steps, (K,), increasing.
@@ -37,7 +37,7 @@ class SurvivalCurve:
 
 
 def kaplan_meier(durations: Any, events: Any = None, *, censoring: bool = False) -> SurvivalCurve:
-    """Return the estimate of Kaplan and Meier.
+    """Return the Kaplan-Meier estimate of the survival curve.
 
     Args:
         durations: times to the event or to censoring, (N,).

@@ -19,7 +19,7 @@ _RULES = "'f1', 'youden', {'cost': 5}, {'sensitivity': 0.9} or a probability suc
 
 @dataclass(frozen=True)
 class Threshold:
-    """From which probability on the positive class is predicted.
+    """Probability above which the positive class is predicted.
 
     Args:
         value: the probability.
@@ -50,7 +50,7 @@ def check_threshold(rule: Any) -> None:
 
 
 def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
-    """Choose the probability from which on the positive class is predicted.
+    """Choose the probability above which the positive class is predicted.
 
     Args:
         y: whether each entry is of the positive class, (N,).

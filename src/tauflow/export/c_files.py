@@ -80,7 +80,7 @@ def to_c(
     scaled: bool = False,
     tolerance: float | None = None,
 ) -> ExportResult:
-    """Write one step of a model as C99 that allocates nothing and needs only ``math.h``.
+    """Write one step of a model as C99 code that needs only ``math.h`` and no allocation.
 
     The folder gets ``NAME.c`` and ``NAME.h`` (``NAME_start`` and ``NAME_step``, whose comments say
     what each argument is), ``main.c``, which reads samples as CSV and prints outputs, a

@@ -48,7 +48,7 @@ _SCRIPT = "__main__."
 
 
 def get_config(module: nn.Module) -> dict[str, Any]:
-    """Return how a module was built, as data that JSON can hold.
+    """Return the constructor arguments of a module, as JSON-serialisable data.
 
     Args:
         module: a cell, a sequence module or a model of :mod:`tauflow.models`.

@@ -34,7 +34,7 @@ CONSTANT_SCALE = 1e30
 
 @dataclass(frozen=True)
 class IOSchema:
-    """What goes in and comes out of an exported model, in words and scales.
+    """Names, units and scales of the inputs and outputs of an exported model.
 
     Args:
         time_unit: unit of the gaps, that of the cell's time constants.

@@ -138,7 +138,7 @@ def _is_affine(cell: AbstractCell, value: Tensor, per_input: Tensor) -> bool:
 
 
 def exported_initial_state(metadata: Mapping[str, Any], x: Tensor) -> Tensor:
-    """Return the state that sequences start in, as the description of an exported model says.
+    """Return the initial state of an exported model, from its JSON description.
 
     It is what an exported step takes as ``h_in`` with the first sample, and whole sequences with
     all of them::

@@ -56,7 +56,7 @@ def to_onnx(
     opset: int = OPSET,
     tolerance: float | None = None,
 ) -> ExportResult:
-    """Write a model to an ONNX file, and beside it what one must know to run it.
+    """Write a model to an ONNX file, with a JSON file that describes it.
 
     Inputs and outputs have the names, shapes and meaning that :func:`tauflow.export.program` and
     :func:`~tauflow.export.program_step` say; ``batch`` and ``time`` are free. ``NAME.json`` beside

@@ -30,7 +30,7 @@ def to_program(
     scaled: bool = False,
     tolerance: float | None = None,
 ) -> ExportResult:
-    """Write a model to a file that ``torch.export.load`` reads, and its description beside it.
+    """Write a model to a file for ``torch.export.load``, with a JSON file that describes it.
 
     Args:
         model: a sequence module or a :class:`~tauflow.models.SequenceModel` around one.

@@ -113,7 +113,7 @@ def program(
 def program_step(
     model: Model, *, dynamic: str = "B", observed: bool | None = None
 ) -> ExportedProgram:
-    """Return one step of a model as a program of ``torch.export``, with the state in and out.
+    """Return one step of a model as a ``torch.export`` program, with the state in and out.
 
     As :func:`program`, without the axis of time and without a mask: ``x`` (B, I), ``dt`` (B,),
     ``h_in`` (B, S), and ``observed`` (B, I) give ``y`` (B, O) and ``h_out`` (B, S).

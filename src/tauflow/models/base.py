@@ -8,7 +8,7 @@ from tauflow._internal.init_args import CaptureInitArgs
 
 
 class AbstractWholeModel(nn.Module, metaclass=CaptureInitArgs):
-    """Base of the models that are more than a cell; what it takes and gives is said by its class.
+    """Base of whole models; class attributes describe inputs and outputs.
 
     A model that trains on more than the error of its predictions has a method
     ``training_loss(batch, prediction_loss, *, epoch)``, which :func:`tauflow.training.train` calls.

@@ -92,7 +92,7 @@ class ConvolutionalHead(nn.Module, metaclass=CaptureInitArgs):
 
 
 class ConvolutionalSequenceModel(AbstractWholeModel):
-    r"""A convolutional head on every image, a sequence module on the features it finds.
+    r"""A convolutional head on every image, and a sequence module on its features.
 
     Follows the one contract, with images for features: x is (B, T, C, H, W), (T, C, H, W) for a
     single sequence, or a PackedSequence of (C, H, W). Masked images may hold anything.

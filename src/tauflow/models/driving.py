@@ -68,7 +68,7 @@ DRIVING_MODELS: Registry[DrivingEntry] = Registry(
 def driving_model(
     name: str, *, image_size: Sequence[int] = DRIVING_IMAGE, **options: Any
 ) -> ConvolutionalSequenceModel:
-    r"""Build a lane-keeping network: images in, the curvature to steer by out.
+    r"""Build a lane-keeping network: from images to the curvature to steer.
 
     The head's architecture, images and drives were not released; of the circuit the parameters and
     one recording behind Figure 3 were. Convolutions with 24, 36, 48, 64 and 64

@@ -134,7 +134,7 @@ def average_predictions(
 
 
 class ImputedInputs(AbstractModelWrapper):
-    """A model that takes no ``observed``, where batches say what was measured.
+    """Wrapper for a model without ``observed``, for batches with missing values.
 
     Missing values become the last ones of their sequence, and further inputs say what was measured,
     as :func:`~tauflow.data.imputation.impute_with_indicators` does to a table before training.
@@ -173,7 +173,7 @@ class ImputedInputs(AbstractModelWrapper):
 
 
 class Calibrated(AbstractModelWrapper):
-    r"""A classifier whose probabilities are corrected by what validation data have shown.
+    r"""A classifier whose probabilities are calibrated on validation data.
 
     With a temperature :math:`T` logits :math:`z` become :math:`z / T` (Guo et al. 2017, "On
     Calibration of Modern Neural Networks"). With curves each probability is mapped by a

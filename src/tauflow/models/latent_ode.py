@@ -20,7 +20,7 @@ _PAPER = "Rubanova et al. 2019, Latent ODEs for irregularly-sampled time series"
 
 
 class LatentODE(AbstractLatentModel):
-    r"""A path of an ODE explains the sequence; an encoder infers where it starts.
+    r"""Latent ODE: an encoder infers the initial state of an ODE that generates the sequence.
 
     .. math::
         z_0 \sim q(z_0 | x), \qquad \dot z = f(z), \qquad x(t) \sim N(W z(t) + b,\; s^2)
@@ -187,7 +187,7 @@ class LatentODE(AbstractLatentModel):
 
 
 class RNNVAE(AbstractLatentModel):
-    r"""A recurrent variational autoencoder: a GRU infers z0, another one unrolls it.
+    r"""Recurrent variational autoencoder: a GRU infers z0, another GRU decodes it.
 
     .. math::
         z_0 \sim q(z_0 | x), \qquad \hat x_j = \mathrm{MLP}(h_j), \qquad h_0 = z_0, \qquad

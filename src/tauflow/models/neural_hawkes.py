@@ -38,7 +38,7 @@ class _CTLSTMStates(CTLSTMCell):
 
 @dataclass(frozen=True)
 class NextEvent:
-    """The event that follows a stream.
+    """The next event of a stream.
 
     Args:
         time: expected time of it, (B,), since the start of the observation.

@@ -22,7 +22,7 @@ from .transformer import Transformer
 
 @dataclass(frozen=True)
 class WholeModelEntry:
-    """A published model that is more than a cell; what it takes and gives is said by its class.
+    """Catalog entry of a published model that is more than a cell.
 
     Args:
         name: catalog name; none is also a cell's.

@@ -25,7 +25,7 @@ from .spread import QUANTILE_LEVELS, build_spread_head
 
 
 class SequenceModel(nn.Module, metaclass=CaptureInitArgs):
-    r"""A body and a dense head, :math:`y = W_o h + b_o` at every step it returns.
+    r"""A sequence module and a dense head, :math:`y = W_o h + b_o` at every returned step.
 
     Follows the contract of its body: ``y, h = model(x, hx, dt=..., t=..., mask=..., lengths=...,
     observed=...)``. With a body that returns sequences, y is (B, T, O), else (B, O).

@@ -16,7 +16,7 @@ from .sequence_model import SequenceModel
 
 
 class ModuleStack(nn.Module):
-    """Modules of one shape, called as one; made by :func:`stack_modules`.
+    """Modules of one shape that are called as one; created by :func:`stack_modules`.
 
     Args:
         modules: what is stacked.

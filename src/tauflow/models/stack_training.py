@@ -50,7 +50,7 @@ def train_stack(
     metric: AnyScore = AUTO,
     recipe: Recipe | None = None,
 ) -> list[TrainingResult]:
-    """Train models of one shape together, and leave each with its selected weights.
+    """Train models of one shape together; each ends with its selected weights.
 
     Each model is trained as :func:`tauflow.train` would with its seed, up to rounding: it has its
     own order of the batches, its own clipping, and stops when its own patience has run out. What

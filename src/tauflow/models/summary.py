@@ -14,7 +14,7 @@ from .registry import WHOLE_MODELS, WholeModelEntry, get_model_info
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """A line of the list of models.
+    """One row of the list of models.
 
     Args:
         name: catalog name.

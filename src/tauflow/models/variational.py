@@ -34,7 +34,7 @@ OBJECTIVES = ("reconstruction", "classification", "both")
 
 @dataclass(frozen=True, eq=False)
 class LatentPaths:
-    """Paths drawn from the posterior, for K samples of its first state.
+    """Paths sampled from the posterior, for K samples of the initial state.
 
     Args:
         mean: of q(z0), (B, N).
@@ -60,7 +60,7 @@ class LatentPaths:
 
 @dataclass(frozen=True, eq=False)
 class VariationalLoss:
-    """A loss to minimise, and what it is made of; means count sequences by their weights.
+    """A loss and its terms; means are weighted by the weights of the sequences.
 
     Args:
         loss: the sum, with a graph.

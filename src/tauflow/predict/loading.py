@@ -31,7 +31,7 @@ _ADVICE = "Copy it again from its source, or train again."
 
 
 def load_predictor(path: str | Path) -> Predictor:
-    """Read what a finished run left: its model, with scales, units and names of its data.
+    """Load the predictor of a finished run: its model with scales, units and names.
 
     Args:
         path: folder of a run, or a file that :meth:`Predictor.save` wrote.

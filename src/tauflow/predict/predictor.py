@@ -40,7 +40,7 @@ _NUMPY_DTYPES: dict[torch.dtype, type[np.floating[Any]]] = {
 
 
 class Predictor:
-    """A trained model that answers in the units of the data it was trained on.
+    """A trained model that predicts in the units of its training data.
 
     ``tauflow run`` leaves one in the folder of every run, see :func:`tauflow.load_predictor`. Of a
     model trained in Python it is made by :meth:`from_data`.

@@ -50,7 +50,7 @@ class DatasetSpec:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that one run needs; plain values, so that it travels to other processes.
+    """Everything that one run needs, as plain values that can be sent to other processes.
 
     Args:
         experiment: name of the table, or of the task.

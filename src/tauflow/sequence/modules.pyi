@@ -87,7 +87,7 @@ class CfC(CatalogRNN):
     ) -> None: ...
 
 class MixedMemory(CatalogRNN):
-    """LSTM memory c beside a continuous-time core with state v; with CfC as core, CfC-mmRNN.
+    """LSTM memory c and a continuous-time core with state v; with CfC as core, CfC-mmRNN.
 
     Over sequences; for the options see tauflow.cells.MixedMemoryCell.
     """
@@ -332,7 +332,7 @@ class UnmaskedGRUD(CatalogRNN):
     ) -> None: ...
 
 class CTLSTM(CatalogRNN):
-    """Continuous-time LSTM: between events the memory decays towards a target of its own.
+    """Continuous-time LSTM: between events the memory decays towards a learned target.
 
     Over sequences; for the options see tauflow.cells.CTLSTMCell.
     """

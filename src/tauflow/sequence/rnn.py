@@ -4,7 +4,7 @@ from .layers import SequenceModule
 
 
 class RNN(SequenceModule):
-    """Run any cell over sequences, one of the user's own too.
+    """Run any cell over sequences, also a custom one.
 
     Args:
         cell: the cell, whose options every subclass of :class:`~tauflow.cells.AbstractCell` records

@@ -96,7 +96,7 @@ def _run_segment(
 def reference_loop(
     call: KernelCall,
 ) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B S"]]:
-    """Step the cell through time; every kernel is held to this result.
+    """Step the cell through time; the reference for every kernel.
 
     Raises:
         ShapeError, DtypeError: tensors of the call, or a parameter of one of the library's cells,

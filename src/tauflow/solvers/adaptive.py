@@ -46,7 +46,7 @@ _STATISTICS_LISTS: ContextVar[tuple[list[SolverStatistics], ...]] = ContextVar(
 
 @contextmanager
 def solver_statistics() -> Iterator[list[SolverStatistics]]:
-    """Collect what the adaptive solves in a block took, of cells and models too, in their order.
+    """Collect the statistics of all adaptive solves in a ``with`` block, in order.
 
     The solves of this thread alone; those that find gradients are not among them. For example::
 
@@ -85,7 +85,7 @@ def integrate_adaptive(
     adjoint: bool = False,
     parameters: Sequence[Tensor] = (),
 ) -> tuple[Float[Tensor, "B S"], SolverStatistics]:
-    """Integrate the autonomous flow ``dh/dt = field(h)`` over every sample's own gap.
+    """Integrate the autonomous flow ``dh/dt = field(h)`` over the time step of each sample.
 
     Gradients reach ``h``, ``dt`` and whatever the field is made of. By default they run through the
     steps taken, with the step sizes held; with ``adjoint=True`` a second solve runs backwards,
@@ -141,7 +141,7 @@ def integrate_path(
     atol: float = 1e-4,
     max_steps: int = 1000,
 ) -> tuple[Float[Tensor, "B T S"], SolverStatistics]:
-    """Integrate ``dh/dt = field(h)`` and return the states at each sample's own times.
+    """Integrate ``dh/dt = field(h)`` and return the states at the times of each sample.
 
     One solve runs from 0 to the last time; states in between are interpolated within its steps (to
     order 4, or 3 with ``bosh3`` and ``adaptive_heun``), so that dense times cost nothing extra.

@@ -19,7 +19,7 @@ FLOW_SOLVERS = SolverNames(trailing=ADAPTIVE_METHODS)
 
 @dataclass(frozen=True)
 class FlowSolver:
-    """How a cell integrates its flow over a gap.
+    """Solver of a cell over one time step.
 
     Args:
         solver: one of :data:`FLOW_SOLVERS`.
@@ -58,7 +58,7 @@ class FlowSolver:
         h: Float[Tensor, "B S"],
         dt: Float[Tensor, "B 1"],
     ) -> Float[Tensor, "B S"]:
-        """Integrate the autonomous flow ``dh/dt = field(h)`` over every sample's own gap.
+        """Integrate the autonomous flow ``dh/dt = field(h)`` over the time step of each sample.
 
         Args:
             field: the vector field, mapping (B, S) to (B, S), each row to its own.

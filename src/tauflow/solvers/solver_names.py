@@ -10,7 +10,7 @@ from .explicit import TABLEAUS, ButcherTableau
 
 
 class SolverNames(Sequence[str]):
-    """Names of solvers: those of the explicit tables that there are when it is asked, and others.
+    """Names of solvers: of all registered tableaus, and others.
 
     Plugins, which may add tables, are imported when a name is missing or all are listed.
 

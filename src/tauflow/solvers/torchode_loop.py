@@ -23,7 +23,7 @@ AfterStep = Callable[[Tensor, Tensor, Tensor], None]
 
 @dataclass(frozen=True, eq=False)
 class SolverStatistics:
-    """What an adaptive solve took.
+    """Statistics of an adaptive solve.
 
     Args:
         evaluations: calls of the field; each is for the whole batch.

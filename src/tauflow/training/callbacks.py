@@ -14,7 +14,7 @@ from .trainer import preserve_rng_state
 
 
 class Training(Protocol):
-    """What a callback sees of a training; it changes nothing but by :meth:`stop`.
+    """State of a training run as seen by callbacks; :meth:`stop` ends it.
 
     Args:
         model: in training mode at a batch; what it holds is not the best so far, but the latest.
@@ -49,7 +49,7 @@ class Training(Protocol):
 
 
 class Callback:
-    """Something that is told how a training goes: override what you want to hear of.
+    """Base class of callbacks: override the methods for the events of interest.
 
     In a process group only the first process is told. An exception that a method raises ends the
     training at once, as an interrupt would; a run with a ``run_dir`` can be resumed, and is

@@ -17,7 +17,7 @@ _ADVICE = "Restore it from a copy, or delete the run directory and train again."
 
 @dataclass
 class Checkpoint:
-    """Where a training run stands after an epoch, and all it takes to go on from there.
+    """State of a training run after an epoch, with everything needed to resume it.
 
     Args:
         model: the model's state dict.

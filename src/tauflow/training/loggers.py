@@ -125,7 +125,7 @@ LOGGERS: dict[str, Callable[[Path, str, dict[str, Any]], Callback]] = {
 
 
 def log_to(kind: str, folder: Path, *, name: str, config: dict[str, Any]) -> Callback:
-    """Return a callback that writes every epoch's numbers through a library's own writer.
+    """Return a callback that logs every epoch with the writer of another library.
 
     The library is imported when training begins, and must be installed.
 

@@ -62,7 +62,7 @@ def train(
     progress: bool | None = None,
     callbacks: Iterable[AnyCallback] = (),
 ) -> TrainingResult:
-    """Train a model, and leave it with the selected weights, in evaluation mode.
+    """Train a model; it ends with the selected weights, in evaluation mode.
 
     The model is called as ``prediction, state = model(x, dt=..., mask=...)``, with ``observed=...``
     if the data have it, and predicts once per step, (B, T, O), or per sequence, (B, O). Where it

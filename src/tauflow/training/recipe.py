@@ -51,7 +51,7 @@ def _check_field_names(recipe: type["Recipe"]) -> type["Recipe"]:
 @_check_field_names
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One training protocol.
+    """Hyperparameters of a training run.
 
     ``None`` stands for "the optimizer's own default", or for "not used". An option that the rest of
     the recipe would ignore is refused, so that a recipe says what happens and nothing else.

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a run went, and how well the selected weights do.
+    """History of a training run, and the scores of the selected weights.
 
     Args:
         history: one dict per epoch: ``epoch`` (from 1), ``step`` (steps so far), ``lr`` (of the

@@ -20,7 +20,7 @@ _Matrix = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, init=False)
 class ExplicitWiring(AbstractWiring):
-    """Hold the synapses themselves, for networks whose wiring was not drawn by a rule.
+    """A wiring given by its synapses.
 
     Args:
         recurrent: (N, N) integers, +1 excitatory, -1 inhibitory, 0 none; rows are sources.

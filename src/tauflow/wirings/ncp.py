@@ -17,7 +17,7 @@ from .base import AbstractWiring, Layers, Synapses, make_synapses, make_zero_mat
 
 @dataclass(frozen=True, init=False)
 class NCP(AbstractWiring):
-    """Four layers after the nerves of C. elegans: inputs, inter, command and motor neurons.
+    """Four layers as in C. elegans: inputs, inter, command and motor neurons.
 
     Each input synapses onto some inter neurons, each inter neuron onto some command neurons,
     command neurons onto each other, and each motor neuron hears some command neurons. About half of

@@ -33,7 +33,7 @@ def check_sizes(wiring: AbstractWiring) -> None:
 
 
 def build_synapses(wiring: AbstractWiring, input_size: int) -> Synapses:
-    """Build a wiring, and see that what it built fits it.
+    """Build the synapses of a wiring and check them.
 
     Args:
         wiring: the wiring.
@@ -58,7 +58,7 @@ def build_synapses(wiring: AbstractWiring, input_size: int) -> Synapses:
 
 
 def get_layers(wiring: AbstractWiring) -> Layers:
-    """Return the layers of a wiring, which hold every neuron once.
+    """Return the layers of a wiring; each neuron is in one layer.
 
     Raises:
         WiringError: they do not, or the last one does not begin with the output neurons.

@@ -67,7 +67,7 @@ def make_figure(
     seed: int = 0,
     formats: Sequence[str] = ("png", "svg"),
 ) -> MadeFigure:
-    """Make a figure of a paper again.
+    """Reproduce a figure of a paper.
 
     Writes ``NAME.png`` and ``NAME.svg``; the numbers drawn, as ``NAME.npz``, ``NAME.csv`` or both,
     tables as ``NAME.md`` too; and last ``NAME.json`` with settings, findings, versions and times.

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class FigureJob:
-    """One computation of a figure: how large, from which seed; notes its settings and times.
+    """One computation of a figure: its size and seed; records settings and times.
 
     Args:
         size: one of :data:`SIZES`.
@@ -68,7 +68,7 @@ class FigureTable:
 
 @dataclass(frozen=True, eq=False)
 class FigureResult:
-    """What a figure shows.
+    """Content of a figure.
 
     Args:
         plot: makes the picture; it shows ``arrays`` and ``table``, and nothing else.
@@ -87,7 +87,7 @@ class FigureResult:
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """A figure or table of a paper that can be made again.
+    """A figure or table of a paper that can be reproduced.
 
     Args:
         name: as on the command line.

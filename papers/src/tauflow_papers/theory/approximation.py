@@ -65,7 +65,7 @@ class AutonomousLTC(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Approximation:
-    """How well networks of growing size imitate a system, on initial values held out.
+    """Errors of networks of growing size that imitate a system, on held-out initial values.
 
     Errors are in units of each component's standard deviation over the training trajectories.
 

@@ -22,7 +22,7 @@ _NUM_STIFF_STEPS = 100
 
 @dataclass(frozen=True)
 class ContinuousAttractor:
-    """What speaks for and against some points being samples of a continuous attractor.
+    """Evidence for and against points being samples of a continuous attractor.
 
     Args:
         dimension: d, how many modes rest at most of the points; 0 where none does.

@@ -72,7 +72,7 @@ class LTCBounds:
 
 @dataclass(frozen=True, eq=False)
 class LTCCertificate:
-    """A network held against its bounds along given inputs.
+    """Comparison of a network with its bounds, for given inputs.
 
     A margin is the smallest distance to a bound, negative where it was broken.
 
@@ -107,7 +107,7 @@ class LTCCertificate:
 
 
 def ltc_bounds(module: nn.Module) -> LTCBounds:
-    """Return the bounds that a liquid time-constant network obeys for any input.
+    """Return the bounds of a liquid time-constant network that hold for any input.
 
     Args:
         module: an LTC or NeuronalLTC, its cell, or a model around it.

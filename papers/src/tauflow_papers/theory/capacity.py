@@ -51,7 +51,7 @@ class Separation:
 
 
 def separate(patterns: Float[Tensor, "P N"], labels: Tensor) -> Separation:
-    r"""Look for a plane through zero with each pattern on the side of its label.
+    r"""Search for a plane through zero that separates patterns by their labels.
 
     Of the points :math:`y_i x_i` a plane has all on one side unless their convex hull holds zero.
     The point of a cone nearest to :math:`(0, 1)`, over columns :math:`(y_i x_i, 1)`, tells which:
@@ -114,7 +114,7 @@ def separable_fraction(patterns: int, neurons: int) -> float:
 
 @dataclass(frozen=True)
 class CapacityCurve:
-    """How often random associations could be stored, by their number.
+    """Share of random associations that could be stored, by their number.
 
     Args:
         neurons: N, inputs of the unit.
@@ -158,7 +158,7 @@ def capacity_curve(
     patterns: str = "normal",
     seed: int = 0,
 ) -> CapacityCurve:
-    """Measure how many random associations a threshold unit stores; the capacity is 2 N.
+    """Measure how many random associations a threshold unit can store; the capacity is 2 N.
 
     Args:
         neurons: N.

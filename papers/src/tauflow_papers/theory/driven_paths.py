@@ -24,7 +24,7 @@ _POINTS_PER_SAMPLE = 4
 
 @dataclass(frozen=True)
 class PathSettings:
-    """How to solve.
+    """Settings of the solver.
 
     Args:
         solver: one of :data:`PATH_SOLVERS`. ``"ode45"`` and ``"ode23"`` choose their steps as

@@ -16,7 +16,7 @@ _STEPS_PER_POINT = 20
 
 @dataclass(frozen=True)
 class DynamicalSystem:
-    """An autonomous ODE, and where and how long it is looked at.
+    """An autonomous ODE with the region and the duration that are studied.
 
     Args:
         name: catalog name.

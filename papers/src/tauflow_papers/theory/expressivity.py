@@ -25,7 +25,7 @@ WEIGHT_DECAYS = (1e-3, 1e-2, 1e-1)
 
 @dataclass(frozen=True)
 class NoiseFit:
-    """How well one network followed one path of noise.
+    """Fit of one network to one path of noise.
 
     Args:
         error: lowest mean squared error of any epoch; NaN if training did not stay finite.
@@ -60,7 +60,7 @@ def fit_noise(
     seed: int = 0,
     **options: Any,
 ) -> NoiseFit:
-    """Train a network to put out a given path while its input is constant.
+    """Train a network to produce a given path from a constant input.
 
     Source: Kim et al. 2022, "Gated neural ODEs", Section 5.3 and Appendix F: AdamW on the one path,
     an affine initial state and Glorot normal weights, the lowest training error of any epoch. The
@@ -125,7 +125,7 @@ def fit_noise(
 
 @dataclass(frozen=True)
 class NoiseRow:
-    """How well a network follows noise at one setting: mean and spread over seeds.
+    """Fit of a network to noise at one setting: mean and spread over seeds.
 
     Args:
         network: its name in the sweep.

@@ -26,7 +26,7 @@ GRADIENT_METHODS: tuple[str, ...] = ("bptt-fixed", "bptt-adaptive", "adjoint")
 
 @dataclass(frozen=True)
 class GradientMethodCost:
-    """What one method takes, and how accurate it is.
+    """Cost and accuracy of one method.
 
     Args:
         method: one of :data:`GRADIENT_METHODS`.

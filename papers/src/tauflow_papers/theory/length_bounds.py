@@ -43,7 +43,7 @@ STATEMENTS: tuple[str, ...] = ("aaai", "draft", "released")
 
 @dataclass(frozen=True, eq=False)
 class LengthComparison:
-    """Measured trajectory lengths beside their lower bounds.
+    """Measured trajectory lengths and their lower bounds.
 
     Args:
         model: the model.
@@ -121,7 +121,7 @@ def length_lower_bound(
 
 
 def compare_with_bounds(result: TrajectoryLengths, *, statement: str = "aaai") -> LengthComparison:
-    """Hold measured lengths against their bounds.
+    """Compare measured lengths with their bounds.
 
     The depth L of each network is counted as the released code does, its latent norm is the mean
     distance of the trajectory from its centre, and delta t the spacing of the input samples.

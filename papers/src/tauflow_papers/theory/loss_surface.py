@@ -1,4 +1,4 @@
-r"""The loss on a random plane through a model's parameters.
+r"""Compute the loss on a random plane through the parameters of a model.
 
 .. math::
     L(\alpha, \beta) = L(\theta + \alpha\, \delta + \beta\, \eta)

@@ -1,4 +1,4 @@
-r"""Random neural ODEs in the limit of many neurons: their fixed points, and when these are stable.
+r"""Fixed points of random neural ODEs in the limit of many neurons, and their stability.
 
 The flow is :math:`\dot h = -h + F(h)` with a dense network F of L weight layers,
 
@@ -126,7 +126,7 @@ def mean_field(family: RandomODE) -> MeanField:
 
 @dataclass(frozen=True)
 class CriticalCurve:
-    """Where the fixed points of random neural ODEs lose their stability.
+    """Boundary of stability of the fixed points of random neural ODEs.
 
     Args:
         family: the networks, whose own sigma_w and sigma_b do not matter.

@@ -24,7 +24,7 @@ def plot_approximation(
     trajectories: int = 6,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw held-out trajectories of the system, and one network's over them.
+    """Plot held-out trajectories of the system, and those of one network.
 
     Args:
         approximation: from :func:`~tauflow_papers.theory.approximate_system`.
@@ -55,7 +55,7 @@ def plot_approximation(
 def plot_approximation_errors(
     approximations: Sequence[Approximation], ax: "Axes | None" = None
 ) -> "Axes":
-    """Draw the largest error on held-out initial values over the number of hidden neurons.
+    """Plot the largest error on held-out initial values over the number of hidden neurons.
 
     Args:
         approximations: one per system.

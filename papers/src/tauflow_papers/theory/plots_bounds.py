@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def plot_certificate(certificate: LTCCertificate) -> "Figure":
-    """Draw time constants and states of each neuron within their bounds.
+    """Plot time constants and states of each neuron with their bounds.
 
     Source: Hasani et al. 2021, "Liquid Time-constant Networks", Theorems 1 and 2.
 
@@ -56,7 +56,7 @@ def _plot_ranges(ax: "Axes", values: Tensor, low: Tensor, high: Tensor) -> None:
 
 
 def plot_round_trip(trip: RoundTrip, *, row: int = 0, component: int = 0) -> "Figure":
-    """Draw one component there and back, and the errors of all.
+    """Plot one component forwards and backwards, and the errors of all.
 
     Args:
         trip: from :func:`~tauflow_papers.theory.round_trip`.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def plot_closed_form(
     trace: ClosedFormTrace, *, neuron: int = 0, row: int = 0, ax: "Axes | None" = None
 ) -> "Axes":
-    """Draw one neuron's potential by the solver and by the closed form, as in the CfC paper.
+    """Plot the potential of one neuron by solver and by closed form, as in the CfC paper.
 
     Args:
         trace: from :func:`~tauflow_papers.theory.closed_form`.
@@ -53,7 +53,7 @@ def plot_closed_form(
 
 
 def plot_closed_form_costs(errors: Mapping[str, float], speed_ups: Mapping[str, float]) -> "Figure":
-    """Draw what each closed form misses of the solver's outputs, and how much faster it is.
+    """Plot the error of each closed form relative to the solver, and its speed-up.
 
     Args:
         errors: mean squared errors by the names of the forms.
@@ -85,7 +85,7 @@ def plot_closed_form_costs(errors: Mapping[str, float], speed_ups: Mapping[str, 
 
 
 def plot_tightness(tightness: ClosedFormTightness, ax: "Axes | None" = None) -> "Axes":
-    """Draw the scaled error of the closed form over time, and the bounds it cannot leave.
+    """Plot the scaled error of the closed form over time, and its bounds.
 
     Args:
         tightness: from :func:`~tauflow_papers.theory.closed_form_tightness`; its rows share their

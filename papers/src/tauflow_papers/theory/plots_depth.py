@@ -17,7 +17,7 @@ def plot_depths(
     depths: Mapping[str, Mapping[str, Mapping[str, DepthSummary]]],
     published: Mapping[str, Mapping[str, tuple[float, float]]],
 ) -> "Figure":
-    """Draw medians and quartiles of depths on a logarithmic axis, a panel for each activation.
+    """Plot medians and quartiles of depths on a log axis, one panel per activation.
 
     Source: Hasani et al. 2021, "Liquid Time-constant Networks", Table 2.
 

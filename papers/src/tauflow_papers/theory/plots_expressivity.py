@@ -25,7 +25,7 @@ def plot_noise_fits(
     dimension: int = 0,
     figure: "Figure | SubFigure | None" = None,
 ) -> "Figure | SubFigure":
-    """Draw one dimension of the path and of several fits, one below the other.
+    """Plot one dimension of the path and of several fits, one below the other.
 
     Source: Kim et al. 2022, "Gated neural ODEs", Figure 3A.
 
@@ -63,7 +63,7 @@ def plot_noise_sweep(
     styles: Mapping[str, tuple[str, str]] | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw the error of each network over what was varied: means, with standard deviations.
+    """Plot the error of each network over the varied setting: mean and standard deviation.
 
     Numbers lie on a logarithmic axis; values that are not all numbers stand side by side, in the
     order in which they come.
@@ -113,7 +113,7 @@ def plot_noise_sweep(
 
 
 def plot_capacity(curves: Sequence[CapacityCurve], ax: "Axes | None" = None) -> "Axes":
-    """Draw how often random patterns could be stored, by their number; lines are the theory.
+    """Plot the share of stored random patterns by their number; lines are the theory.
 
     Source: Kim et al. 2022, "Gated neural ODEs", Appendix C, for the capacity of 2 N.
     """

@@ -30,7 +30,7 @@ def plot_gradient_flow(
     floor: float = 1e-12,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw how large an error at the end still is when it has flowed back some steps.
+    """Plot the size of a gradient at the end after it has flowed back some steps.
 
     A horizontal line is a constant error flow; one that falls vanishes, one that rises explodes.
 
@@ -73,7 +73,7 @@ def plot_gradient_flow(
 
 
 def plot_loss_surfaces(surfaces: Mapping[str, LossSurface]) -> "Figure":
-    """Draw loss surfaces side by side as contours, with one scale of colours for all.
+    """Plot loss surfaces side by side as contours, with one colour scale.
 
     The scale is logarithmic where losses are positive and differ by more than a factor of 50.
 
@@ -126,7 +126,7 @@ def _compute_contour_levels(losses: Sequence["Tensor"]) -> "tuple[list[float], N
 
 
 def plot_gradient_methods(comparisons: Sequence[Sequence[GradientMethodCost]]) -> "Figure":
-    """Draw memory, time and backward error of each method over the length of the solve.
+    """Plot memory, time and backward error of each method over the length of the solve.
 
     Args:
         comparisons: from :func:`~tauflow_papers.theory.compare_gradient_methods`, one per length.

@@ -23,7 +23,7 @@ _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 
 
 def plot_critical_curves(curves: Sequence[CriticalCurve], ax: "Axes | None" = None) -> "Axes":
-    """Draw where random networks of several depths lose their stability.
+    """Plot the boundary of stability of random networks of several depths.
 
     Source: Kim et al. 2022, "Gated neural ODEs", Figure 4: above a curve the networks of that depth
     come to rest, below it they are chaotic.
@@ -49,7 +49,7 @@ def plot_critical_curves(curves: Sequence[CriticalCurve], ax: "Axes | None" = No
 
 
 def plot_spectra(spectra: Mapping[str, Mapping[str, Spectrum]]) -> "Figure":
-    """Draw eigenvalues in the complex plane: a column for each network, a row for each gating.
+    """Plot eigenvalues in the complex plane: one column per network, one row per gating.
 
     Source: Kim et al. 2022, "Gated neural ODEs", Figure 5.
 
@@ -87,7 +87,7 @@ def plot_spectra(spectra: Mapping[str, Mapping[str, Spectrum]]) -> "Figure":
 
 
 def plot_modes(attractor: ContinuousAttractor, ax: "Axes | None" = None) -> "Axes":
-    """Draw the modes of every point of a supposed attractor: those at rest, and the gap below.
+    """Plot the modes of every point of a supposed attractor: slow modes, and the gap below.
 
     Args:
         attractor: the result of :func:`~tauflow_papers.theory.continuous_attractor`.

@@ -35,7 +35,7 @@ _NAMES = {
 def plot_latent_trajectories(
     results: Sequence[TrajectoryLengths], *, layer: int = -1, example: int = 0
 ) -> "Figure":
-    """Draw the input curve and each model's latent trajectory, with their lengths.
+    """Plot the input curve and the latent trajectory of each model, with their lengths.
 
     Every curve has a picture of its own, for their sizes differ by orders of magnitude.
 
@@ -68,7 +68,7 @@ def plot_latent_trajectories(
 
 
 def plot_layer_trajectories(results: Sequence[TrajectoryLengths], *, example: int = 0) -> "Figure":
-    """Draw one network's latent trajectory in every layer, a row for each model, with its length.
+    """Plot a network's latent trajectory in every layer, with its length; one row per model.
 
     Source: Hasani et al. 2021, "Liquid Time-constant Networks", Figure 1.
 
@@ -104,7 +104,7 @@ def plot_layer_trajectories(results: Sequence[TrajectoryLengths], *, example: in
 
 
 def plot_length_study(study: LengthStudy, ax: "Axes | None" = None) -> "Axes":
-    """Draw the trajectory lengths of every model as boxes, over the values of what varies.
+    """Plot the trajectory lengths of every model as box plots over the varied setting.
 
     A box spans the quartiles, its line is the median, whiskers reach 1.5 times the box. The axis of
     lengths is logarithmic. Where the number of layers varies, the last value's layers are shown one
@@ -148,7 +148,7 @@ def plot_length_study(study: LengthStudy, ax: "Axes | None" = None) -> "Axes":
 def plot_study_variance(
     result: TrajectoryLengths, *, layer: int = -1, components: int = 8, ax: "Axes | None" = None
 ) -> "Axes":
-    """Draw the share of the variance that each principal component explains, and their sum.
+    """Plot the variance explained by each principal component, and its sum.
 
     Args:
         result: the lengths of one model.
@@ -176,7 +176,7 @@ def plot_study_variance(
 def plot_length_comparison(
     comparisons: Sequence[LengthComparison], *, layer: int = -1, ax: "Axes | None" = None
 ) -> "Axes":
-    """Draw every network's measured length over its lower bound, on logarithmic axes.
+    """Plot the measured length of every network over its lower bound, on log axes.
 
     Points on and above the line keep the bound (with the constant 1, which the theorems leave
     open).

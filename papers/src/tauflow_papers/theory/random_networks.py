@@ -54,7 +54,7 @@ returns its argument for any network of more than a few neurons. The true one is
 
 @dataclass(frozen=True)
 class NetworkDistribution:
-    """How networks are drawn.
+    """Distribution from which networks are sampled.
 
     Args:
         width: neurons k of every layer.
@@ -145,7 +145,7 @@ def circular_input(points: int = 100, *, dtype: torch.dtype = torch.float64) -> 
 
 @dataclass(frozen=True, eq=False)
 class RandomNetworks:
-    """Parameters that the three models share, one row per network.
+    """Parameters shared by the three models, one row per network.
 
     Args:
         law: what they were drawn from.
@@ -211,7 +211,7 @@ def sample_random_networks(
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> RandomNetworks:
-    """Draw networks one after the other, so that the first ones do not depend on the count.
+    """Sample networks one by one, so that the first ones do not depend on the count.
 
     Args:
         law: the distributions.

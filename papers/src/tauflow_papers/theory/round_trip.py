@@ -1,4 +1,4 @@
-r"""Solve a flow forwards, then backwards from where the solver came to.
+r"""Solve a flow forwards, then backwards from the final state.
 
 The adjoint method needs the states of the forward pass again, and finds them by solving backwards
 in time. Every step has a local truncation error, forwards and backwards, so that the backward pass
@@ -23,7 +23,7 @@ _NUM_REFERENCE_SUBSTEPS = 200  # RK4 steps for each step that is judged
 
 @dataclass(frozen=True, eq=False)
 class RoundTrip:
-    """The forward pass, the backward pass, and the truth.
+    """Forward solution, backward solution, and exact solution.
 
     Args:
         t: times of the steps.

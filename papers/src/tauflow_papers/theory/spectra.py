@@ -20,7 +20,7 @@ GATED_NETWORKS = ("mgru", "gnode", "lem")
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Eigenvalues of the Jacobian of a network's velocity where the network came to.
+    """Eigenvalues of the Jacobian of a network's velocity at its final state.
 
     Args:
         eigenvalues: per unit of time.
@@ -87,7 +87,7 @@ def gating_spectrum(
 
 @dataclass(frozen=True)
 class MeasuredRadius:
-    r"""Spectral radius of a sampled network beside that of the mean-field theory.
+    r"""Spectral radius of a sampled network and that of the mean-field theory.
 
     Args:
         radius: of the Jacobian J of F at the fixed point that the sample reached; in a finite
@@ -117,7 +117,7 @@ def measure_radius(
     tolerance: float = 1e-6,
     seed: int = 0,
 ) -> MeasuredRadius:
-    """Sample one network of a family, let it come to rest, and measure its spectral radius.
+    """Sample one network of a family, run it to rest, and measure its spectral radius.
 
     Args:
         family: what to sample; without inputs.
@@ -157,7 +157,7 @@ def measure_radius(
 def sample_network(
     family: RandomODE, neurons: int, generator: torch.Generator | None = None
 ) -> GNODECell:
-    """Draw a neural ODE of a family, without gate, its time constant 1 and its input width 1.
+    """Sample a neural ODE of a family, without gate, with time constant 1 and one input.
 
     Args:
         family: what to draw.

@@ -85,7 +85,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Which columns of a table are what, and how to split it.
+    """Roles of the columns of a table, and how to split it.
 
     Args:
         id: column that says which sequence a row belongs to. Without one the table is a single

@@ -40,7 +40,7 @@ def from_table(
     name: str | None = None,
     **options: "Unpack[TableKwargs]",
 ) -> TaskData:
-    """Make sequences of a long table: one row per sample, several ids, any times.
+    """Make sequences from a table with one row per sample, several ids and any times.
 
     A missing feature is 0 in x, the mean of the training part, and false in ``observed``; a missing
     target does not count. The first gap of a sequence is 0. For next-step prediction a sequence
@@ -78,7 +78,7 @@ def read_csv(
     missing: str = "observed",
     **options: "Unpack[TableKwargs]",
 ) -> TaskData:
-    """Read a table from a CSV file; see :func:`from_table` for what becomes of it.
+    """Read a table from a CSV file; see :func:`from_table`.
 
     The file is in UTF-8, plain or compressed by gzip, and its first row names the columns. Cells
     that are empty, or read NA, N/A, NaN or null, are missing. Messages count rows as a spreadsheet

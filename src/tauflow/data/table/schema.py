@@ -46,7 +46,7 @@ def _no_numbers() -> Tensor:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Schema(TableOptions):
-    """How a table is read: which column is what, and what was learned of the training part.
+    """How a table is read: roles of columns, and what is computed from the training split.
 
     The first fields, those of :class:`TableOptions`, are what is said of a table. They are the
     arguments of :func:`tauflow.data.from_table`, which fits a schema to a table and returns it as

@@ -120,7 +120,7 @@ def transform_table(
     delimiter: str | None = None,
     decimal: str | None = None,
 ) -> tuple[tuple[str, ...], SequenceBatch]:
-    """Read another table as that of ``data`` was read, to predict what nobody knows yet.
+    """Read a table to predict in the same way as the table of ``data``.
 
     Columns, units and scales are those of ``data``; a column of targets or of groups is neither
     needed nor read. Each id is one sequence, also where those of ``data`` were cut by time. Of

@@ -15,7 +15,7 @@ from tauflow.kernels import KernelCall
 
 @dataclass(frozen=True)
 class Chunks:
-    """A cut of a sequence into chunks that run as one batch.
+    """Division of a sequence into chunks that run as one batch.
 
     Args:
         length: steps of a chunk; ``None`` for about 64 chunks' rows on a CPU and 1024 on a GPU, of

@@ -35,7 +35,7 @@ _SUPPORTED_DTYPES = {
 
 
 class Stream:
-    """The states of B sequences that go on sample by sample, and packed parameters.
+    """States of B sequences that are advanced sample by sample, with packed parameters.
 
     Made by :meth:`~tauflow.sequence.layers.SequenceModule.stream` and :meth:`SequenceModel.stream
     <tauflow.SequenceModel.stream>`. Step by step it gives what the module gives for the sequence so

@@ -163,7 +163,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Search:
-    """What a search found.
+    """Result of a search.
 
     Args:
         experiment: the table.
@@ -201,7 +201,7 @@ def grid_search(
     progress: bool | None = None,
     cluster: str | None = None,
 ) -> Search:
-    """Train every point of a grid that has no result yet, and choose the best on validation data.
+    """Train all points of a grid without a result, and choose the best by validation score.
 
     Results go to the table's own file, ``results_dir/<experiment>.jsonl``; a search that was
     stopped continues where it was, and a point that is the published one is not run twice. Of

@@ -19,7 +19,7 @@ from .run_jobs import ExecutionOptions, Outcome, UnfinishedRun, read_finished_ru
 
 @dataclass(frozen=True)
 class Grid:
-    """What a reproduction found: the records that belong to the table, and what is missing.
+    """Result of a reproduction: the records of the table, and the missing runs.
 
     Args:
         experiment: the table, cut as it was run.
@@ -85,7 +85,7 @@ def reproduce(
     cluster: str | None = None,
     device: str | None = None,
 ) -> Grid:
-    """Run every chosen row with every seed that has no result yet.
+    """Run all chosen rows and seeds that have no result yet.
 
     A run that was stopped continues from its checkpoint; one that fails is reported and leaves the
     others alone. Every finished run is appended to ``results_dir/<experiment>.jsonl`` at once.
@@ -175,7 +175,7 @@ def collect(
     results_dir: Path = Path("results"),
     say: Say = say_nothing,
 ) -> Grid:
-    """Return the results that are there, without running anything.
+    """Return the stored results, without running anything.
 
     Args:
         experiment: the table.

@@ -46,7 +46,7 @@ def run_one(
     resume: bool = True,
     progress: bool | None = None,
 ) -> RunRecord:
-    """Run one row with one seed, without the settings it searches, and return its record.
+    """Run one row with one seed, without a search of settings, and return its record.
 
     Args:
         experiment: the table.

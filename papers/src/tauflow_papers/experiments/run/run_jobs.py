@@ -93,7 +93,7 @@ class UnfinishedRun:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What running jobs came to.
+    """Results of running jobs.
 
     Args:
         failures: runs that failed.
