@@ -78,14 +78,18 @@ def test_its_links_lead_somewhere():
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
-def test_its_picture_shows_the_results_of_the_benchmarks():
-    """``python -m benchmarks plot-speed`` makes it of the newest results."""
-    picture = plot_speed.PICTURE.read_text(encoding="utf-8")
-    shown = re.findall(r">\s*([\d.]+ m?s)<", picture)
-    panels = plot_speed.read_cpu_times(), plot_speed.read_gpu_times()
-    times = [ms for panel in panels for model in panel.values() for ms in model.values()]
-    assert len(times) == 16
-    assert shown == [plot_speed.format_time(ms) for ms in times]
+def test_its_picture_is_on_the_page_about_speed():
+    """Whose pictures and tables ``python -m benchmarks plot-speed`` makes of the newest results."""
+    page = plot_speed.PAGE.read_text(encoding="utf-8")
+    assert len(plot_speed.QUESTIONS) == 7
+    for name, make in plot_speed.QUESTIONS.items():
+        question = make()
+        assert plot_speed.MARKER.format(name) + plot_speed.describe(name, question) in page
+        picture = (plot_speed.PICTURES / f"speed-{name}.svg").read_text(encoding="utf-8")
+        cases = [case for rows in question.panels.values() for case in rows]
+        assert len(cases) > 5
+        assert [case for case in cases if f">{case}<" not in picture] == []
+    assert "docs/_static/speed-cpu.svg" in README
 
 
 def test_the_commands_exist():
