@@ -25,9 +25,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 import tauflow
 from tauflow.kernels import KERNELS, KernelCall
-from tauflow.kernels.cfc.triton_kernel import run_triton_kernel
 from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
-from tauflow.kernels.gpu.plan import CUDA_GRAPH, PERSISTENT, STEPWISE
 from tauflow.runs.results import describe_machine, get_versions
 from tauflow.sequence import Chunks
 
@@ -46,7 +44,7 @@ SHARE = 6
 """Tests that one process runs: each compiles kernels of its own, which takes a second or three."""
 CUDNN = ("tauflow", "torch LSTM", "torch GRU")
 PARITY = (
-    *("test_triton_kernels", "test_triton_recordings", "test_fused_kernels"),
+    *("test_triton_kernels", "test_generated_kernels", "test_fused_kernels"),
     *("test_triton_on_gpus", "test_triton_operators", "test_replayed_sequences"),
 )
 
@@ -374,7 +372,7 @@ def _beside(
 
 
 def _ways(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
-    """Return cases that time one launch, steps as recorded graphs, and steps launched alone."""
+    """Return cases that time every kernel of a CfC: written, generated, and as CUDA graphs."""
 
     def compare(neurons: int) -> Iterator[Row]:
         case = sizes.case("CfC", neurons)
@@ -382,20 +380,19 @@ def _ways(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
         torch.manual_seed(1)
         cell = tauflow.CfC(case.inputs, neurons, backbone_units=neurons).cell.to(sizes.device)
         call = KernelCall(cell, x, x.new_zeros(case.batch, neurons), dt.unsqueeze(-1))
-        whole = next(r for r in KERNELS if r.cell is type(cell) and r.backend == "triton")
+        kernels = {
+            row.run.__name__: row
+            for row in KERNELS
+            if row.cell is type(cell) and row.backend in ("triton", "graph")
+        }
 
-        def start(way: str) -> Callable[[], object]:
-            if way == PERSISTENT and (reason := whole.unsupported_reason(call)):
+        def start(name: str) -> Callable[[], object]:
+            if reason := kernels[name].unsupported_reason(call):
                 raise RuntimeError(reason)
+            return training_step(cell, lambda *_: kernels[name].run(call)[0], x, dt)
 
-            def run(*_: object) -> torch.Tensor:
-                config, tensors = cell.static_config(), cell.packed_parameters()
-                return run_triton_kernel(call, way, config, *tensors)[0]
-
-            return training_step(cell, run, x, dt)
-
-        starts = {way: partial(start, way) for way in (CUDA_GRAPH, STEPWISE, PERSISTENT)}
-        yield _row("", gpu.timed(starts, arguments, sizes.device), CUDA_GRAPH)
+        starts = {name: partial(start, name) for name in kernels}
+        yield _row("", gpu.timed(starts, arguments, sizes.device), next(iter(kernels)))
 
     return [Case(f"CfC, N {n}", partial(compare, n), 30) for n in sizes.neurons]
 
@@ -470,7 +467,7 @@ STEPS = (
         95,
         partial(_beside, ("tauflow", "ncps", "reference"), 30),
     ),
-    Step("steps launched alone, recorded, and in one launch", 35, _ways),
+    Step("kernels of a CfC: written, generated, CUDA graphs", 35, _ways),
     Step("chunks in time", 50, _chunks),
     Step("memory", 20, _memory),
     Step("compile times", 40, _compile_times),

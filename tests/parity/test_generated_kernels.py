@@ -257,6 +257,8 @@ def auto(call: KernelCall, monkeypatch) -> object:
         ("lem", {}, (3, 4), run_generated),
         ("gnode", {}, (3, 4), run_generated),
         ("phased-lstm", {}, (3, 4), run_phased_generated),
+        ("ct-rnn", {}, (3, 4), run_generated),
+        ("cfc", {"backbone_units": 9, "backbone_layers": 4}, (3, 4), run_generated),
         ("lem", {}, (1025, 4), None),
         ("lem", {}, (3, 3), None),
         ("lem", {"substeps": 4}, (3, 4), None),

@@ -20,7 +20,7 @@ from triton_rows import (
     values_and_gradients,
 )
 
-from tauflow.cells import CfCCell, CTRNNCell, LTCCell, MixedMemoryCell, WiredCfCCell
+from tauflow.cells import CfCCell, LTCCell, MixedMemoryCell, WiredCfCCell
 from tauflow.kernels import KernelCall
 from tauflow.sequence import reference_loop
 
@@ -34,8 +34,6 @@ HALF_BOUNDS = {
     (CfCCell, torch.float16): (2e-3, 6e-3),
     (MixedMemoryCell, torch.bfloat16): (2e-2, 5e-2),
     (MixedMemoryCell, torch.float16): (2e-3, 6e-3),
-    (CTRNNCell, torch.bfloat16): (2e-2, 5e-2),
-    (CTRNNCell, torch.float16): (2e-3, 6e-3),
     (WiredCfCCell, torch.bfloat16): (2e-2, 5e-2),
     (WiredCfCCell, torch.float16): (2e-3, 6e-3),
 }

@@ -17,10 +17,8 @@ pytestmark = [
 MODULES = [
     pytest.param(tauflow.LTC, {"substeps": 2}, id="LTC"),
     pytest.param(tauflow.CfC, {"backbone_units": 9}, id="CfC"),
-    pytest.param(tauflow.CfC, {"backbone_units": 9, "backbone_layers": 4}, id="CfC-stepped"),
     pytest.param(tauflow.MixedMemory, {"backbone_units": 9}, id="mixed"),
     pytest.param(tauflow.WiredCfC, {}, id="wired"),
-    pytest.param(tauflow.CTRNN, {"substeps": 2}, id="flow"),
 ]
 STEPS = 40  # two recordings of steps and a rest
 
@@ -120,7 +118,6 @@ def test_a_device_that_is_not_the_current_one(module, options):
     [
         pytest.param(tauflow.LTC, {"substeps": 1}, id="LTC"),
         pytest.param(tauflow.CfC, {"backbone_units": 64}, id="CfC"),
-        pytest.param(tauflow.CfC, {"backbone_units": 16, "backbone_layers": 4}, id="CfC-stepped"),
     ],
 )
 def test_more_entries_than_32_bits_count(module, options):

@@ -19,17 +19,15 @@ from triton.compiler import ASTSource
 
 import tauflow
 from tauflow.kernels import KernelCall
-from tauflow.kernels.cfc import triton_backward, triton_forward, triton_pointwise
+from tauflow.kernels.cfc import triton_backward, triton_forward
 from tauflow.kernels.generated import compile as source
 from tauflow.kernels.generated import kernel as generated
 from tauflow.kernels.gpu.plan import CorePlan, launch_options
 from tauflow.kernels.ltc import triton_loop as ltc_loop
 from tauflow.kernels.ltc.triton_plan import RowPlan, StepPlan
-from tauflow.kernels.ode import triton_loop as flow_loop
 
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-INTEGERS = {"B", "T", "N", "K", "M", "S", "U", "W", "R", "t", "E", "STAGES", "chunk", "size"}
-FLOATS = {"damping", *(f"A_{i}" for i in (1, 2, 3)), *(f"B_{i}" for i in range(4))}
+INTEGERS = {"B", "T", "N", "K", "M", "S", "U", "W", "chunk"}
 CLOSED_FORM = {"SIGN": -1.0, "TIME_BIAS": True, "PHI": 0, "SCALE": 1.0, "RATE": 1.0, "MASKED": True}
 OUTER = {"OUTER": 0, "OUTER_SCALE": 1.7159, "OUTER_RATE": 0.666}
 SINGLE = (
@@ -49,10 +47,8 @@ SINGLE = (
 def cases(capability):
     """Yield a name, a kernel, its launch arguments, its tensors in bfloat16, and a bound."""
     yield from cfc_cases(capability)
-    yield from flow_cases(capability)
     if capability >= 90:  # the others take neither matrix units nor much of the shared memory
         yield from ltc_cases()
-        yield from step_cases()
         yield from generated_cases()
 
 
@@ -108,40 +104,8 @@ def cfc_cases(capability):
             yield name, kernel, constants, halves, bound
 
 
-def flow_cases(capability):
-    loops = flow_loop
-    for half, size in ((False, 32), (True, 128), (False, 128)):
-        if size > 32 and capability < 90:
-            continue
-        plan, dtype = CorePlan.choose(0, 1, size, 0), torch.bfloat16 if half else torch.float32
-        precision = "ieee" if half else "tf32x3"
-        bound = plan.shared_bytes(dtype, precision)
-        phi = {name: CLOSED_FORM[name] for name in ("PHI", "SCALE", "RATE", "MASKED")}
-        flags = {**plan.launch_arguments(), **phi, "PRECISION": precision}
-        del flags["UNITS"]
-        for kernel, flag, halves in (
-            (loops.flow_forward, "KEEP", ("drive", "weights", "out", "at", "f")),
-            (loops.flow_backward, "GAPS", ("weights", "at", "f", "grad_z", "grad_drive")),
-        ):
-            name = f"{kernel.__name__} N {size} {precision}"
-            yield name, kernel, {**flags, flag: True}, halves if half else (), bound
-
-
-def step_cases():
-    steps, block = triton_pointwise, {"BLOCK": 256, **launch_options(4)}
-    phi = {"PHI": 6, "SCALE": 1.0, "RATE": 1.0, "SLOPES": True}
-    yield "layer_forward", steps.layer_forward, {**phi, **block}, ("values",), None
-    yield "layer_backward", steps.layer_backward, {**phi, **block}, ("values", "deltas"), None
-    closed = {**CLOSED_FORM, "MODE": 0, **block}
-    yield "heads_forward", steps.heads_forward, closed, ("heads", "operand"), None
-    yield "heads_backward", steps.heads_backward, {**closed, "GAPS": True}, ("heads",), None
-    memory = {"READS_STATE": True, "MASKED": True, **block}
-    yield "lstm_cell_forward", steps.lstm_cell_forward, memory, ("gates", "source"), None
-    yield "lstm_cell_backward", steps.lstm_cell_backward, memory, ("gates", "grad_gates"), None
-
-
 def generated_cases():
-    for name in ("gru-d", "lem"):
+    for name in ("gru-d", "lem", "ct-rnn", "cfc"):
         cell = tauflow.build(name, 17, 64).cell
         x = torch.zeros(2, 1, 17)
         h = x.new_zeros(2, cell.state_size, requires_grad=True)
@@ -163,7 +127,6 @@ def compiled(kernel, launch, halves, bound, capability):
     unknown = {*halves, *constants} - {*kernel.arg_names}
     assert not unknown, f"{kernel.__name__} has no {unknown}"
     kinds = dict.fromkeys(halves, "*bf16") | dict.fromkeys(INTEGERS, "i32") | {"mask": "*u8"}
-    kinds |= dict.fromkeys(FLOATS, "fp32")
     signature = {
         name: "constexpr" if name in constants else kinds.get(name, "*fp32")
         for name in kernel.arg_names

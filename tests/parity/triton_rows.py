@@ -10,7 +10,7 @@ import torch
 from kernel_variants import example
 from torch import Tensor
 
-from tauflow.cells import CfCCell, CTRNNCell, LTCCell, MixedMemoryCell, WiredCfCCell
+from tauflow.cells import CfCCell, LTCCell, MixedMemoryCell, WiredCfCCell
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
 from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
 from tauflow.kernels.generated.kernel import run_generated
@@ -50,7 +50,7 @@ OPTIONS: dict[type, list[tuple[tuple[int, int, int], Options]]] = {
         ((2, 3, 5), {"mode": "pure", "backbone_layers": 0}),
         ((2, 3, 5), {"mode": "no_gate", "backbone_layers": 2, "backbone_units": 17}),
         ((2, 3, 4), {"backbone_layers": 3, "backbone_units": 5, "backbone_activation": "silu"}),
-        ((2, 3, 4), {"backbone_layers": 4, "backbone_units": 5, "backbone_activation": "gelu"}),
+        ((2, 3, 4), {"backbone_layers": 2, "backbone_units": 5, "backbone_activation": "gelu"}),
         ((2, 3, 4), {"backbone_units": 9, "backbone_activation": "relu", "activation": "identity"}),
         ((2, 3, 4), {"backbone_units": 9, "backbone_activation": "tanh", "time_bias": False}),
         ((2, 3, 4), {"backbone_layers": 0, "activation": "lecun_tanh", "time_bias": False}),
@@ -70,16 +70,7 @@ OPTIONS: dict[type, list[tuple[tuple[int, int, int], Options]]] = {
             (2, 3, 5),
             {"backbone_layers": 2, "backbone_units": 6, "form": "state", "mode": "no_gate"},
         ),
-        ((2, 3, 5), {"backbone_layers": 0, "mode": "pure"}),
-        ((2, 3, 5), {"backbone_layers": 0, "form": "state"}),
         ((2, 3, 5), {"backbone_units": 19, "mode": "pure", "form": "state"}),
-    ],
-    CTRNNCell: [
-        ((3, 4, 5), {"substeps": 2}),
-        ((17, 1, 3), {"solver": "euler", "substeps": 4, "damping": 0.0}),
-        ((2, 3, 17), {"solver": "heun", "activation": "sigmoid", "scale": False}),
-        ((1, 2, 1), {"solver": "midpoint", "activation": "relu", "substeps": 1}),
-        ((2, 3, 4), {"activation": "hardtanh", "damping": 0.3, "init": "tf1"}),
     ],
     WiredCfCCell: [
         ((3, 4, 5), {}),
@@ -98,23 +89,11 @@ GENERATED = [
 """Kernels generated from a step, of which ``test_generated_kernels.py`` is about."""
 
 TRITON = [spec for spec in KERNELS if spec.backend == "triton" and spec not in GENERATED]
-"""The others; of a closed form, the one that takes all steps at once comes first."""
-
-
-def stays_on_chip(spec: KernelSpec, options: Options) -> bool:
-    """Whether a kernel that keeps all weights on the chip has room for as many layers."""
-    layers = options.get("backbone_layers", 1)
-    return layers <= 3 and (spec.cell is not MixedMemoryCell or layers > 0)
-
-
-def is_stepped(spec: KernelSpec) -> bool:
-    """Whether a kernel runs step by step, with any weights."""
-    return spec.run.__name__.endswith("stepped")
+"""The others."""
 
 
 def name_of(spec: KernelSpec) -> str:
-    name = spec.cell.__name__.removesuffix("Cell")
-    return f"{name}-stepped" if is_stepped(spec) else name
+    return spec.cell.__name__.removesuffix("Cell")
 
 
 ROWS = [
@@ -123,22 +102,12 @@ ROWS = [
     )
     for spec in TRITON
     for size, options in OPTIONS[spec.cell]
-    if is_stepped(spec) or stays_on_chip(spec, options)
 ]
 FIRST = [row for row in ROWS if row.values[1] == (3, 4, 5)]
 """One row of each kernel, where the options do not matter."""
 
 UNMASKED = [row for row in ROWS if row in FIRST or row.values[0].cell is LTCCell]
 """Where to look at calls without a mask too: it is a constant of every kernel alike."""
-
-OTHER_FORMS = [
-    row
-    for row in ROWS
-    if is_stepped(row.values[0])
-    and row.values[1] in ((2, 3, 5), (2, 3, 7), (17, 1, 5))
-    and row.values[2].get("backbone_layers", 1) < 3
-]
-"""The forms of the closed-form cells, in the kernel that serves all of them."""
 
 
 def calls(

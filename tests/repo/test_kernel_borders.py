@@ -8,7 +8,7 @@ from sources import MODULES, PACKAGE
 KERNELS = PACKAGE / "kernels"
 FILES = [path for path in MODULES if KERNELS in path.parents]
 SHARED = {"engine", "cpu", "gpu"}
-FAMILIES = {"cfc", "ltc", "ode", "ct_gru", "scan"}
+FAMILIES = {"cfc", "ltc", "ct_gru", "scan"}
 MOST_ARGUMENTS = 10
 
 

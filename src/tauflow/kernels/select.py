@@ -28,12 +28,9 @@ from tauflow.errors import BackendError
 from .cfc.kernel import (
     NUMBA_CFC,
     cfc_numba_unsupported_reason,
-    cfc_stepwise_unsupported_reason,
     cfc_triton_unsupported_reason,
     run_cfc,
-    run_mixed_memory,
     run_triton_cfc,
-    run_triton_stepwise_cfc,
     run_triton_wired_cfc,
     run_wired_cfc,
 )
@@ -49,7 +46,6 @@ from .generated.kernel import (
 from .ltc.kernel import ltc_unsupported_reason, run_ltc
 from .ltc.lrc_kernel import lrc_unsupported_reason, run_lrc
 from .ltc.triton_kernel import run_triton_ltc, triton_ltc_unsupported_reason
-from .ode.triton_kernel import run_triton_flow, triton_flow_unsupported_reason
 from .phased_lstm import (
     phased_lstm_unsupported_reason,
     phased_unmeasured_reason,
@@ -108,17 +104,15 @@ _CELL_KERNELS = (
         kernel=NUMBA_CFC,
     ),
     _make_triton_spec(CfCCell, cfc_triton_unsupported_reason, run_triton_cfc),
-    _make_triton_spec(CfCCell, cfc_stepwise_unsupported_reason, run_triton_stepwise_cfc),
     KernelSpec(
         MixedMemoryCell,
         "numba",
         cfc_numba_unsupported_reason,
-        run_mixed_memory,
+        run_cfc,
         rtol=1e-5,
         atol=1e-5,
     ),
     _make_triton_spec(MixedMemoryCell, cfc_triton_unsupported_reason, run_triton_cfc),
-    _make_triton_spec(MixedMemoryCell, cfc_stepwise_unsupported_reason, run_triton_stepwise_cfc),
     KernelSpec(
         PhasedLSTMCell,
         "numba",
@@ -128,11 +122,10 @@ _CELL_KERNELS = (
         atol=1e-5,
         is_profitable=is_tracing_profitable,
     ),
-    _make_triton_spec(CTRNNCell, triton_flow_unsupported_reason, run_triton_flow),
     KernelSpec(
         WiredCfCCell, "numba", cfc_numba_unsupported_reason, run_wired_cfc, rtol=1e-5, atol=1e-5
     ),
-    _make_triton_spec(WiredCfCCell, cfc_stepwise_unsupported_reason, run_triton_wired_cfc),
+    _make_triton_spec(WiredCfCCell, cfc_triton_unsupported_reason, run_triton_wired_cfc),
     *(
         KernelSpec(cell, backend, unsupported_reason, run, rtol=1e-5, atol=1e-5)
         for cell in _DIAGONAL_CELLS
@@ -172,15 +165,19 @@ _CUDA_GRAPH_KERNELS = tuple(
     for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
 )
 
-_MEASURED = tuple(
+_PREFERRED = tuple(
     replace(_make_triton_spec(cell, why_not, run), is_profitable=is_worth_generating)
     for cell, why_not, run in (
-        (GRUDCell, unmeasured_reason, run_generated),
-        (LEMCell, unmeasured_reason, run_generated),
-        (GNODECell, unmeasured_reason, run_generated),
         (PhasedLSTMCell, phased_unmeasured_reason, run_phased_generated),
+        *(
+            (cell, unmeasured_reason, run_generated)
+            for cell in (GRUDCell, LEMCell, GNODECell, CfCCell, MixedMemoryCell, WiredCfCCell)
+        ),
+        # Each of its evaluations would be launched by itself.
+        (CTRNNCell, generated_unsupported_reason, run_generated),
     )
 )
+"""Generated kernels that ``backend="auto"`` takes."""
 
 _GENERATED = tuple(  # served by name only
     replace(row, is_profitable=lambda call: False)
@@ -200,7 +197,7 @@ KERNELS: tuple[KernelSpec, ...] = tuple(
         unsupported_reason=require_unmodified(row.unsupported_reason),
         run=validate_call(row.run, row.backend),
     )
-    for row in (*_TRACED_KERNELS, *_CELL_KERNELS, *_MEASURED, *_GENERATED, *_CUDA_GRAPH_KERNELS)
+    for row in (*_TRACED_KERNELS, *_CELL_KERNELS, *_PREFERRED, *_GENERATED, *_CUDA_GRAPH_KERNELS)
 )
 """All rows; each looks at its calls before it serves them."""
 

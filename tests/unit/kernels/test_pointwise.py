@@ -8,8 +8,7 @@ from torch import Tensor
 from tauflow.cells.activations import identity, lecun_tanh
 from tauflow.cells.cfc_heads import CfCConfig, CfCParameters, combine_heads
 from tauflow.cells.gated import lstm_update
-from tauflow.kernels.cfc.config import CfCCode, CfCWeights, pack_code, pack_weights
-from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
+from tauflow.kernels.cfc.config import CfCWeights, pack_code, pack_weights
 
 N = 5
 PHIS = (torch.tanh, lecun_tanh, torch.sigmoid, identity)
@@ -76,40 +75,6 @@ def test_compiled_closed_forms(form):
     pull_back_rows(numbers, values.numpy(), dt.numpy(), weights, *pulls)
     found = {"after": after, "heads": delta[:, : len(bias)], "dt": to_dt}
     found |= {"rate": own[0], "amplitude": own[1]} if form.is_pure_mode else {}
-    compare(found, expected, 3e-6)
-
-
-@pytest.mark.skipif(not TRITON_INTERPRETED, reason="TRITON_INTERPRET=1 is not set")
-@pytest.mark.parametrize("form", FORMS, ids=words_of)
-def test_closed_forms_in_triton(form):
-    pytest.importorskip("triton")
-    from tauflow.kernels.cfc.triton_pointwise import heads_backward, heads_forward
-
-    given, expected = example(form)
-    B, width, code = (
-        len(given["heads"]),
-        (1 if form.is_pure_mode else 4) * N,
-        CfCCode.from_config(form),
-    )
-    values, deltas = torch.zeros(2, B, width)
-    values[:, : heads_of(form) * N] = given["heads"]
-    rate, amplitude = (given.get(name, torch.empty(0)) for name in ("rate", "amplitude"))
-    state, operand, to_dt = torch.zeros(B, N), torch.empty(B, N), torch.empty(B, 1)
-    after, own = torch.empty(B, 1, N), torch.zeros(2, B, N)
-    constants = {"MODE": code.mode, "SIGN": float(code.sign), "TIME_BIAS": bool(code.time_bias)}
-    constants |= {"PHI": code.phi.code, "SCALE": float(code.phi.scale)}
-    constants |= {"RATE": float(code.phi.rate), "MASKED": False, "BLOCK": 8}
-    step = given["dt"], given["dt"]  # no mask
-    heads_forward[B, 1](
-        values, rate, amplitude, *step, state, operand, after, 0, 1, B, N, width, **constants
-    )
-    pulls = pull_of(B).unsqueeze(1).contiguous(), torch.zeros(B, N), torch.zeros(B, N)
-    written = deltas, to_dt, *own
-    heads_backward[(B,)](
-        values, rate, amplitude, *step, *pulls, *written, 0, 1, B, N, width, GAPS=True, **constants
-    )
-    found = {"after": after, "heads": deltas[:, : heads_of(form) * N], "dt": to_dt}
-    found |= {"rate": own[0].sum(0), "amplitude": own[1].sum(0)} if form.is_pure_mode else {}
     compare(found, expected, 3e-6)
 
 

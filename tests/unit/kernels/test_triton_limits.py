@@ -21,8 +21,8 @@ from tauflow.kernels.ltc.triton_plan import StepPlan, choose_chunks
 
 TRITON = [row for row in KERNELS if row.backend == "triton"]
 CELLS = list(dict.fromkeys(row.cell for row in TRITON))
-WRITTEN = [row.cell for row in TRITON if not row.run.__name__.endswith("generated")]
-"""Cells with a kernel written for them, beside that which is generated from their step."""
+WRITTEN = {row.cell: row for row in TRITON if not row.run.__name__.endswith("generated")}
+"""Kernels written for a cell, beside that which is generated from its step."""
 HERE = pytest.mark.skipif(
     not requirements.TRITON_INTERPRETED or not requirements._TRITON_VERSION,
     reason="needs triton and TRITON_INTERPRET=1",
@@ -45,9 +45,11 @@ def test_auto_never_takes_triton_on_a_cpu(cell, dtype):
 @HERE
 @pytest.mark.parametrize("cell", CELLS)
 def test_they_are_served_by_name(cell):
-    row = select_kernel(call(cell), "triton")
+    served = call(cell)
+    row, written = select_kernel(served, "triton"), WRITTEN.get(cell)
     assert row.backend == "triton"
-    assert row.run.__name__.endswith("generated") == (cell not in WRITTEN)
+    is_served = written is not None and written.unsupported_reason(served) is None
+    assert row.run.__name__.endswith("generated") != is_served
 
 
 @HERE
@@ -149,13 +151,14 @@ def test_small_batches_are_spread_out():
         ({"backbone_units": 9, "backbone_layers": 4}, "at most 3 backbone layers"),
     ],
 )
-def test_wide_closed_forms_run_step_by_step(options, reason):
+def test_wide_closed_forms_are_generated_from_their_step(options, reason):
     served = call(CfCCell, **options)
-    at_once, stepped, _ = (row for row in TRITON if row.cell is CfCCell)
-    assert select_kernel(served, "triton") is (at_once if reason is None else stepped)
-    assert stepped.unsupported_reason(served) is None
-    if reason is not None:
-        assert re.search(reason, at_once.unsupported_reason(served))
+    written, *_, generated = (row for row in TRITON if row.cell is CfCCell)
+    if reason is None:
+        assert select_kernel(served, "triton") is written
+    else:
+        assert select_kernel(served, "triton").run.__wrapped__ is generated.run.__wrapped__
+        assert re.search(reason, written.unsupported_reason(served))
 
 
 @pytest.mark.parametrize("size", [1, 16, 33, 64, 200])

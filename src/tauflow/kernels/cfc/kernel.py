@@ -22,12 +22,7 @@ from tauflow.kernels.engine.kernel_spec import (
     KernelCall,
 )
 from tauflow.kernels.engine.requirements import NUMBA, TRITON
-from tauflow.kernels.gpu.plan import (
-    PERSISTENT,
-    get_matmul_dtype,
-    get_stepwise_mode,
-    persistent_unsupported_reason,
-)
+from tauflow.kernels.gpu.plan import get_matmul_dtype, persistent_unsupported_reason
 
 from .numba_kernel import NumbaCfC
 from .triton_kernel import run_triton_kernel
@@ -77,53 +72,33 @@ def cfc_numba_unsupported_reason(call: KernelCall) -> str | None:
     return reason or _compiled_unsupported_reason(call)
 
 
-def cfc_stepwise_unsupported_reason(call: KernelCall) -> str | None:
-    """Return why the Triton kernels between matrix products cannot serve the call."""
-    reason = _core_unsupported_reason(call, "the triton kernels")
-    return reason or TRITON.unsupported_reason(call) or _compiled_unsupported_reason(call)
-
-
 def cfc_triton_unsupported_reason(call: KernelCall) -> str | None:
-    """Return why the Triton kernel that takes all steps in one launch cannot serve the call."""
-    reason, cell = cfc_stepwise_unsupported_reason(call), call.cell
+    """Return why the Triton kernels, which keep all weights on the chip, cannot serve the call."""
+    cell, core_reason = call.cell, _core_unsupported_reason(call, "the triton kernels")
+    reason = core_reason or TRITON.unsupported_reason(call) or _compiled_unsupported_reason(call)
     if reason is not None:
         return reason
-    reads_state = isinstance(cell, MixedMemoryCell) and cell.form == "input"
+    cores: list[tuple[Backbone | None, ClosedFormHeads]]
+    if isinstance(cell, WiredCfCCell):
+        cores = [(None, heads) for heads in get_wired_layers(cell)]
+    else:
+        cores = [_get_backbone_and_heads(call)]
     memory = isinstance(cell, MixedMemoryCell)
-    return _persistent_unsupported_reason(
-        call, *_get_backbone_and_heads(call), memory=memory, reads_state=reads_state
-    )
-
-
-def _persistent_unsupported_reason(
-    call: KernelCall, backbone: Backbone | None, heads: ClosedFormHeads, **memory: bool
-) -> str | None:
-    """Return why the weights of a core do not fit the chip."""
-    layers = [] if backbone is None else backbone.dense()
-    units = layers[0].out_features if layers else 0
+    reads_state = isinstance(cell, MixedMemoryCell) and cell.form == "input"
     dtype = get_matmul_dtype(call)
-    return persistent_unsupported_reason(
-        call.x.device, dtype, len(layers), heads.blocks, heads.hidden_size, units, **memory
-    )
+    for backbone, heads in cores:
+        layers = [] if backbone is None else backbone.dense()
+        units = layers[0].out_features if layers else 0
+        sizes = len(layers), heads.blocks, heads.hidden_size, units
+        reason = reason or persistent_unsupported_reason(
+            call.x.device, dtype, *sizes, memory=memory, reads_state=reads_state
+        )
+    return reason
 
 
 def run_cfc(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a :class:`CfCCell` in compiled loops."""
-    cell = cast(CfCCell, call.cell)
-    return run_kernel(
-        NUMBA_CFC,
-        cell.static_config(),
-        call.mask,
-        call.x,
-        call.h,
-        call.dt,
-        *cell.packed_parameters(),
-    )
-
-
-def run_mixed_memory(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a :class:`MixedMemoryCell` on a :class:`CfCCell` in compiled loops."""
-    cell = cast(MixedMemoryCell, call.cell)
+    """Run a :class:`CfCCell`, or one beside a memory, in compiled loops."""
+    cell = cast(CfCCell | MixedMemoryCell, call.cell)
     return run_kernel(
         NUMBA_CFC,
         cell.static_config(),
@@ -154,26 +129,17 @@ def run_wired_cfc(call: KernelCall) -> tuple[Tensor, Tensor]:
 def run_triton_cfc(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run a :class:`CfCCell`, or one beside a memory, in one launch."""
     cell = cast(CfCCell | MixedMemoryCell, call.cell)
-    return run_triton_kernel(call, PERSISTENT, cell.static_config(), *cell.packed_parameters())
-
-
-def run_triton_stepwise_cfc(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a :class:`CfCCell`, or one beside a memory, step by step."""
-    cell = cast(CfCCell | MixedMemoryCell, call.cell)
-    return run_triton_kernel(
-        call, get_stepwise_mode(), cell.static_config(), *cell.packed_parameters()
-    )
+    return run_triton_kernel(call, cell.static_config(), *cell.packed_parameters())
 
 
 def run_triton_wired_cfc(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a :class:`WiredCfCCell`, in one launch every layer whose weights fit the chip."""
-
-    def layer(call: KernelCall, heads: ClosedFormHeads) -> tuple[Tensor, Tensor]:
-        fits = _persistent_unsupported_reason(call, None, heads) is None
-        way = PERSISTENT if fits else get_stepwise_mode()
-        return run_triton_kernel(call, way, heads.static_config(), *heads.packed_parameters())
-
-    return _run_by_layers(call, layer)
+    """Run a :class:`WiredCfCCell`, every layer in one launch."""
+    return _run_by_layers(
+        call,
+        lambda call, heads: run_triton_kernel(
+            call, heads.static_config(), *heads.packed_parameters()
+        ),
+    )
 
 
 def _run_by_layers(

@@ -17,13 +17,7 @@ from tauflow.kernels.engine.kernel_spec import (
     Outputs,
     X,
 )
-from tauflow.kernels.gpu.plan import (
-    CUDA_GRAPH,
-    PERSISTENT,
-    STEPWISE,
-    get_dot_precision,
-    get_matmul_dtype,
-)
+from tauflow.kernels.gpu.plan import get_dot_precision, get_matmul_dtype
 
 from .config import (
     CfCKernel,
@@ -43,27 +37,25 @@ from .triton_launch import (
     CfCLSTMTensors,
     CfCResults,
     TritonCore,
-    launch_persistent_backward,
-    launch_persistent_forward,
+    launch_backward,
+    launch_forward,
 )
-from .triton_stepwise import run_stepwise_backward, run_stepwise_forward
 
 
 def run_triton_kernel(
-    call: KernelCall, launch_mode: str, config: KernelConfig, *tensors: Tensor
+    call: KernelCall, config: KernelConfig, *tensors: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Run heads on a backbone, beside a memory if the form says so.
 
     Args:
         call: inputs, state, gaps and mask.
-        launch_mode: of running it, one of :mod:`tauflow.kernels.gpu.plan`.
         config: of the cell.
         *tensors: of the cell.
     """
     factor = get_matmul_dtype(call)
     stored = torch.promote_types(call.x.dtype, tensors[5].dtype)
     return run_kernel(
-        _KERNELS[launch_mode],
+        TRITON_CFC,
         config,
         call.mask,
         call.x.to(factor),
@@ -76,23 +68,16 @@ def run_triton_kernel(
 
 
 class TritonCfC(CfCKernel):
-    """Closed-form cells in Triton kernels.
+    """Closed-form cells in one launch.
 
     The dtype of x is that of all factors of matrix products, the state's that of the results. The
     parameters are :class:`CfCParameters`, and W_x, W_h and b of a memory. The tape is the
     distinct tensors of a ``CoreActivations``, then gates (T, B, 4 N) and memories (T, B, N).
-
-    Args:
-        launch_mode: of running, one of :mod:`tauflow.kernels.gpu.plan`.
     """
 
     name = "closed_form/triton"
     needs_y = True
     is_eager_operator = True
-
-    def __init__(self, launch_mode: str) -> None:
-        self.name = f"{type(self).name}/{launch_mode.replace(' ', '-')}"
-        self.launch_mode = launch_mode
 
     def allocate(
         self, config: KernelConfig, inputs: Inputs, needs_input_grad: NeedsInputGrad
@@ -126,7 +111,6 @@ class TritonCfC(CfCKernel):
         return TritonCore(
             core,
             get_dot_precision(x.dtype),
-            self.launch_mode,
             packed,
             packed.first[:, count_input_columns(config, x) :].contiguous(),
             CoreActivations.from_tensors(core, values),
@@ -164,10 +148,7 @@ class TritonCfC(CfCKernel):
             torch.addmm(b, rows, W_x.T, out=flatten_steps(core.memory.gates))
         last, last_c = h.new_empty(len(h), N), h.new_empty(len(h) * memory, N)
         start, results = h[:, :N].contiguous(), CfCResults(out.y, last, last_c)
-        if self.launch_mode == PERSISTENT:
-            launch_persistent_forward(core, start, results, len(needs_input_grad) > 0)
-        else:
-            run_stepwise_forward(core, start, results, keep=len(needs_input_grad) > 0)
+        launch_forward(core, start, results, keep=len(needs_input_grad) > 0)
         out.last[:, :N] = last
         if memory:
             out.last[:, N:] = last_c
@@ -197,10 +178,7 @@ class TritonCfC(CfCKernel):
         grad_dt = core.dt.new_empty(B if needs_input_grad[DT] else 0, T)
         last = grad_outputs.last[:, :N].contiguous(), grad_outputs.last[:, N:].contiguous()
         grad_core = CfCGradients(grad_outputs.y.contiguous(), *last, deltas, grad_gates, grad_dt)
-        way_back = (
-            launch_persistent_backward if self.launch_mode == PERSISTENT else run_stepwise_backward
-        )
-        grad_h, grad_c, *grad_pure = way_back(core, grad_core)
+        grad_h, grad_c, *grad_pure = launch_backward(core, grad_core)
         rows = flatten_time_first(x)
         start = h[:, :N].to(x.dtype).unsqueeze(0)
         before = flatten_steps(torch.cat([start, y.transpose(0, 1)[:-1].to(x.dtype)]))
@@ -226,5 +204,4 @@ class TritonCfC(CfCKernel):
         ]
 
 
-_KERNELS = {way: TritonCfC(way) for way in (PERSISTENT, STEPWISE, CUDA_GRAPH)}
-OPERATORS.update({program.name: program for program in _KERNELS.values()})
+TRITON_CFC = OPERATORS[TritonCfC.name] = TritonCfC()

@@ -37,7 +37,6 @@ class TritonCore:
     Args:
         form: the closed form.
         precision: of products of float32 tiles.
-        launch_mode: of running it, one of :mod:`tauflow.kernels.gpu.plan`.
         parameters: of the core.
         recurrent: the columns of its first layer that multiply what changes from step to step.
         activations: values of the layers.
@@ -48,7 +47,6 @@ class TritonCore:
 
     form: CfCConfig
     precision: str
-    launch_mode: str
     parameters: CfCParameters
     recurrent: Tensor
     activations: CoreActivations
@@ -153,7 +151,7 @@ def _get_lstm_tensors(core: TritonCore) -> tuple[Tensor, Tensor, Tensor, Tensor]
     return core.memory[:4]
 
 
-def launch_persistent_forward(core: TritonCore, h: Tensor, results: CfCResults, keep: bool) -> None:
+def launch_forward(core: TritonCore, h: Tensor, results: CfCResults, *, keep: bool) -> None:
     """Run the sequences from states h, (B, N)."""
     from .triton_forward import cfc_forward
 
@@ -183,7 +181,7 @@ def launch_persistent_forward(core: TritonCore, h: Tensor, results: CfCResults, 
     )
 
 
-def launch_persistent_backward(
+def launch_backward(
     core: TritonCore, gradients: CfCGradients
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Run the sequences backwards.

@@ -25,15 +25,6 @@ def assume_constant_result(function: Function) -> Function:
     return function
 
 
-def guard_float(number: float) -> float:
-    """Let compilers take an attribute for the constant that ``dynamic=True`` would not make it."""
-    if not torch.compiler.is_compiling():
-        return number
-    from torch.fx.experimental.symbolic_shapes import guard_scalar
-
-    return float(guard_scalar(number))
-
-
 @assume_constant_result  # the compiler of torch 2.11 does not know the question
 def is_autocast_available(device: str) -> bool:
     """Whether there is mixed precision on a kind of device."""

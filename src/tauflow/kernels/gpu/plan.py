@@ -13,9 +13,6 @@ _INTERPRETER_PROCESSOR_COUNT = 2  # so that a batch of three has tiles of more t
 ROWS = 16
 """Sequences of a program: the least that matrix units take."""
 
-PERSISTENT, STEPWISE, CUDA_GRAPH = "persistent", "by steps", "recorded"
-"""Ways of running a sequence: in one launch; step by step; and that with CUDA graphs of steps."""
-
 MAX_LAYERS = 3
 """Backbone layers whose weights a program may hold."""
 
@@ -88,11 +85,6 @@ class CorePlan:
         small = max(self.units, self.width) <= _MAX_NARROW_WIDTH and not self.memory
         tile = {"ROWS": ROWS, "UNITS": self.units, "WIDTH": self.width}
         return {**tile, **launch_options(4 if small else 8)}
-
-
-def get_stepwise_mode() -> str:
-    """Return how steps are launched: a compiler records graphs itself, if it is asked to."""
-    return STEPWISE if torch.compiler.is_compiling() else CUDA_GRAPH
 
 
 @assume_constant_result
