@@ -357,8 +357,13 @@ def read_query_table(
     return sequence, lead_time
 
 
-def to_moments(times: NDArray[Any], *, dated: bool) -> NDArray[Any]:
+def to_moments(times: NDArray[Any], *, dated: bool, name: str = "those of at") -> NDArray[Any]:
     """Return times of a table as numbers, or as dates in UTC without a zone.
+
+    Args:
+        times: as a table has them, (R,).
+        dated: whether the times that they go with are dates.
+        name: of these times, for messages.
 
     Raises:
         TimeError: they are dates and should be numbers, or the reverse.
@@ -366,7 +371,7 @@ def to_moments(times: NDArray[Any], *, dated: bool) -> NDArray[Any]:
     is_number = getattr(times.dtype, "kind", "M") in "iuf"
     if is_number is dated:
         had, has = ("dates", "numbers") if dated else ("numbers", "dates")
-        raise TimeError(f"the times of X are {had}, and those of at are {has}. Give {had}.")
+        raise TimeError(f"the times of X are {had}, and {name} are {has}. Give {had}.")
     if not dated:
         return times.astype(np.float64)
     if times.dtype.kind in "mM" and not hasattr(times, "tz"):

@@ -1,7 +1,7 @@
 """Estimators of values whose answers come with intervals."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
@@ -13,8 +13,15 @@ from tauflow.evaluation.outputs import predict_quantiles, predict_spread
 from tauflow.models.spread import SPREADS
 
 from .base import AbstractSequenceEstimator
+from .input_kwargs import with_input_kwargs
 from .ragged import RaggedSequences
+from .state import restore_on_failure
 from .targets import WeightedSequences
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .input_kwargs import InputKwargs
 
 INTERVALS = ("conformal", *SPREADS)
 
@@ -32,6 +39,38 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator):
     """
 
     intervals: str | None = None
+
+    @with_input_kwargs
+    def recalibrate(self, X: Any, y: Any = None, **kwargs: "Unpack[InputKwargs]") -> Any:
+        """Make the intervals again, by how far predictions lie from later data.
+
+        The network stays as it is. Intervals hold what they should where new data are like those of
+        their calibration; where that changes with time, calibrate on the latest data now and then.
+
+        Args:
+            X: as for :meth:`fit`; not what the network was trained on.
+            y: likewise; forecasters need none.
+            {given}
+
+        Returns:
+            Itself.
+
+        Raises:
+            ArgumentError: the estimator was fitted without ``intervals=``, or y is missing.
+            DataError: X holds nothing to predict.
+        """
+        check_is_fitted(self)
+        if getattr(self, "conformal_", None) is None:
+            raise ArgumentError(
+                "recalibrate is for an estimator that was fitted with intervals=, such as "
+                "intervals='conformal'. Set it, and fit again."
+            )
+        if self._requires_y and y is None:
+            raise ArgumentError("recalibrate needs y, the targets of X.")
+        data = {"X": X, "y": y, **kwargs} if self._requires_y else {"X": X, **kwargs}
+        with restore_on_failure(self):
+            self._calibrate(self._read_validation(data))
+        return self
 
     @property
     def _spread(self) -> str | None:

@@ -25,6 +25,7 @@ from .forecast_queries import (
     read_lead_times,
     read_query_table,
     resolve_lead_time,
+    to_moments,
     with_times,
 )
 from .forecast_targets import resolve_columns, score_known
@@ -136,19 +137,33 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
 
     @with_input_kwargs
     def measure_coverage(
-        self, X: Any, levels: Sequence[float] = (0.8, 0.95), **kwargs: "Unpack[InputKwargs]"
+        self,
+        X: Any,
+        levels: Sequence[float] = (0.8, 0.95),
+        *,
+        since: Any = None,
+        **kwargs: "Unpack[InputKwargs]",
     ) -> dict[float, Floats]:
         """Return the shares of values that intervals hold, (O,), by the level of these.
 
         Args:
             X: as for :meth:`compare`.
             levels: shares that intervals are to hold.
+            since: a time of the table X, from which on values count; those before are read alone.
             {given}
 
         Raises:
-            ArgumentError, DataError: as of :meth:`compare`.
+            ArgumentError, DataError: as of :meth:`compare`; or X has no times.
+            TimeError: ``since`` is a date and the times of X are numbers, or the reverse.
         """
         rows, queries = self._read_test_queries(X, kwargs)
+        if since is not None:
+            if rows.times is None:
+                raise ArgumentError("since= is a time of a table, and X is none with times.")
+            when = to_moments(rows.times[queries.row], dated=rows.dated)
+            first = to_moments(np.asarray([since]), dated=rows.dated, name="since")
+            assert self._longest is not None
+            queries = check_any_query(queries.select(when >= first), self._longest)
         true = rows.values[queries.row][:, self.target_features_]
         known = ~np.isnan(true)
         shares = {}
@@ -208,8 +223,8 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
 
     def _calibrate(self, held: WeightedSequences | None) -> None:
         """Collect scores of validation data, by ranges of the lead time with as many in each."""
-        super()._calibrate(held)
-        if self._longest is None or self.conformal_ is None or held is None:
+        if self._longest is None or self.intervals is None or held is None:
+            super()._calibrate(held)
             return
         batch = self._make_batch(*held)
         found = collect_outputs(self.module_, batch, per_step=True, with_quantiles=True)
@@ -228,7 +243,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
             np.tile(prediction, count),
             y,
             None if quantiles is None else np.tile(quantiles.double().numpy(), (1, count, 1)),
-            self.conformal_.levels,
+            getattr(self.module_, "quantile_levels", ()),
         )
 
     def _compute_ends(

@@ -203,6 +203,35 @@ def test_intervals_hold_their_share_at_every_lead_time(intervals):
     assert wide > 1.6  # sqrt(5 / 0.6) of a random walk
 
 
+def test_intervals_follow_data_that_change_once_they_are_calibrated_again():
+    forecaster = SequenceForecaster(**SMALL, epochs=2, max_lead_time=6.0, intervals="conformal")
+    forecaster.fit(walks(60, 0), id="id", time="t", validation=walks(60, 1))
+    later, test = (walks(60, seed).assign(y=lambda t: 4 * t["y"]) for seed in (2, 3))
+    assert forecaster.measure_coverage(test, [0.8])[0.8] < 0.5
+    weights = [p.clone() for p in forecaster.module_.parameters()]
+    assert forecaster.recalibrate(later) is forecaster
+    assert forecaster.measure_coverage(test, [0.8])[0.8] == pytest.approx(0.8, abs=0.06)
+    for before, after in zip(weights, forecaster.module_.parameters(), strict=True):
+        assert (before == after).all()
+
+
+def test_coverage_since_a_time_counts_no_value_before():
+    forecaster = SequenceForecaster(**SMALL, epochs=1, max_lead_time=6.0, intervals="conformal")
+    forecaster.fit(walks(20, 0), id="id", time="t", validation=walks(20, 1))
+    table = walks(20, 2)
+    changed = table.assign(y=table["y"].where(table["t"] < 12, 1e4 * table["t"]))  # too steep
+    assert forecaster.measure_coverage(changed, [0.8], since=12.0)[0.8] == 0
+    assert forecaster.measure_coverage(changed, [0.8], since=0)[0.8] > 0
+    with pytest.raises(TimeError, match="and since are dates"):
+        forecaster.measure_coverage(table, since=pd.Timestamp("2024-01-01"))
+    with pytest.raises(DataError):
+        forecaster.measure_coverage(table, since=1e6)
+    wave = np.sin(np.arange(90))[:, None]
+    forecaster.fit(wave, validation=wave)
+    with pytest.raises(ArgumentError, match="since= is a time of a table"):
+        forecaster.measure_coverage(wave, since=3)
+
+
 def test_dates_and_durations(tmp_path):
     table = decays(6)
     table["t"] = pd.Timestamp("2024-05-31", tz="Europe/Berlin") + pd.to_timedelta(table["t"], "h")

@@ -98,6 +98,21 @@ def test_intervals_of_numbers(intervals, tmp_path):
         np.testing.assert_allclose(one, other)
 
 
+def test_intervals_are_calibrated_again_on_later_data():
+    model = SequenceRegressor(**SMALL, intervals="conformal").fit(X, NUMBERS)
+    inside, later = [], NUMBERS + 5
+    for _ in range(2):
+        _, low, high = model.predict(X, interval=0.8)
+        inside.append(((low < later) & (later < high)).mean())
+        model.recalibrate(X, later)  # which the network knows nothing of
+    assert inside[0] < 0.1
+    assert 0.79 < inside[1] < 0.83
+    with pytest.raises(ArgumentError, match="needs y"):
+        model.recalibrate(X)
+    with pytest.raises(ArgumentError, match="fitted with intervals="):
+        SequenceRegressor(**SMALL).fit(X, NUMBERS).recalibrate(X, NUMBERS)
+
+
 def test_intervals_of_forecasts_widen_with_the_horizon():
     noise = np.random.default_rng(1).normal(size=(60, 60, 1))
     walks = lfilter([1], [1, -0.8], noise, axis=1)[:, 20:]
