@@ -1,8 +1,10 @@
 """How many values intervals of 80 and 95 % hold, of forecasts at any time on real tables.
 
 The tables are gzipped CSV files as R's and Python's packages have them: ``cgm`` (bokeh), ``fev``
-(R's msm), ``nyc_weather`` (R's nycflights13) and ``quinidine`` (R's nlme). A fifth of the ids, or
-the last fifth of each series, is kept to test on.
+(R's msm), ``nyc_weather`` (R's nycflights13), ``pbcseq`` (R's survival) and ``quinidine`` (R's
+nlme); and ``household_power_consumption_hourly`` (UCI). A fifth of the ids, another one for each
+seed, or the last fifth of each series, is kept to test on. Intervals are calibrated once, on the
+fifth before; of series also each week, on the four weeks before it.
 """
 
 import argparse
@@ -54,7 +56,21 @@ TABLES = {
         {"targets": ["temp", "humid"], "window": 48, "origin_step": 6},
         gap="6h",
     ),
+    "household_power_consumption_hourly": RealTable(
+        "piece",
+        "datetime",
+        "6h",
+        {"targets": ["Global_active_power"], "window": 48, "origin_step": 6},
+        gap="6h",
+    ),
     "fev": RealTable("ptnum", "days", 120.0, {"targets": ["fev"], "origin_step": 2}),
+    "pbcseq": RealTable(
+        "id",
+        "day",
+        800.0,
+        {"targets": ["bili", "albumin"], "origin_step": 1},
+        static=("age", "trt"),
+    ),
     "quinidine": RealTable(
         "Subject",
         "time",
@@ -63,13 +79,15 @@ TABLES = {
         static=("Age", "Weight"),
     ),
 }
+HISTORY, PERIOD = pd.Timedelta("28d"), pd.Timedelta("7d")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    parser.add_argument("folder", type=Path, help="of the tables")
+    parser.add_argument("folders", type=Path, nargs="+", help="of the tables")
     parser.add_argument("--tables", nargs="*", choices=TABLES, default=[*TABLES])
     parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.set_defaults(run=run)
 
 
@@ -77,14 +95,40 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the coverage of the tables."""
     print("table, target: RMSE, that of the last value, shares in intervals of 80 and 95 %")
     for name in arguments.tables:
-        measure(name, arguments.folder, arguments.epochs)
+        folder = next(one for one in arguments.folders if (one / f"{name}.csv.gz").exists())
+        measure(name, read(name, folder), arguments.epochs, arguments.seeds)
 
 
-def measure(name: str, folder: Path, epochs: int) -> None:
-    """Print the coverage of one table."""
+def measure(name: str, table: pd.DataFrame, epochs: int, seeds: int) -> None:
+    """Print the mean coverage of one table over seeds, and its deviation from seed to seed."""
     kind = TABLES[name]
-    train, valid, test = split(read(name, folder), kind)
-    forecaster = SequenceForecaster(
+    errors: list[Any] = []
+    shares: dict[str, list[Any]] = {}
+    for seed in range(seeds):
+        train, valid, test = split(table, kind, seed)
+        forecaster = fit(kind, train, valid, epochs, seed)
+        found = forecaster.compare(test)
+        errors.append([found["forecaster"], found["last value"]])
+        once = forecaster.measure_coverage(test, LEVELS)
+        shares.setdefault("calibrated once", []).append([once[one] for one in LEVELS])
+        if kind.gap:
+            weekly = measure_weekly(forecaster, pd.concat([valid, test]), kind, test)
+            shares.setdefault("each week", []).append(weekly)
+    mean = np.mean(errors, 0)
+    for place, target in enumerate(kind.options["targets"]):
+        print(f"{name}, {target}: {mean[0, place]:.4g}, {mean[1, place]:.4g}", flush=True)
+        for way, one in shares.items():
+            own = 100 * np.array(one)[..., place]  # (seeds, levels)
+            spread = own.std(0, ddof=1) if seeds > 1 else np.full(len(LEVELS), np.nan)
+            told = [f"{m:.1f} ± {s:.1f} %" for m, s in zip(own.mean(0), spread, strict=True)]
+            print(f"    {way}:", ", ".join(told), flush=True)
+
+
+def fit(
+    kind: RealTable, train: pd.DataFrame, valid: pd.DataFrame, epochs: int, seed: int
+) -> SequenceForecaster:
+    """Return a forecaster of a table, calibrated on the validation part."""
+    forecaster: SequenceForecaster = SequenceForecaster(
         model="gru",
         hidden_size=32 if kind.gap else 16,
         max_lead_time=kind.longest,
@@ -93,17 +137,28 @@ def measure(name: str, folder: Path, epochs: int) -> None:
         batch_size=64 if kind.gap else 32,
         recipe={"schedule": "one_cycle"},
         intervals="quantile",
-        random_state=0,
+        random_state=seed,
         **kind.options,
     )
     roles: dict[str, Any] = {"id": kind.id, "time": kind.time, "static": kind.static or None}
     forecaster.fit(train, validation={"X": valid, **roles}, **roles)
-    errors = forecaster.compare(test)
-    shares = forecaster.measure_coverage(test, LEVELS)
-    for place, target in enumerate(kind.options["targets"]):
-        told = [f"{errors[one][place]:.4g}" for one in ("forecaster", "last value")]
-        told += [f"{100 * shares[level][place]:.1f} %" for level in LEVELS]
-        print(f"{name}, {target}:", ", ".join(told), flush=True)
+    return forecaster
+
+
+def measure_weekly(
+    forecaster: SequenceForecaster, rows: pd.DataFrame, kind: RealTable, test: pd.DataFrame
+) -> Any:
+    """Return coverage, (levels, targets), of weeks before which intervals are calibrated again."""
+    times = rows[kind.time]
+    total, count = np.zeros((len(LEVELS), len(kind.options["targets"]))), 0
+    for start in pd.date_range(test[kind.time].min(), test[kind.time].max(), freq=PERIOD):
+        before = rows[(times >= start - HISTORY) & (times < start)]
+        week = rows[(times >= start - PERIOD) & (times < start + PERIOD)]
+        size = int((week[kind.time] >= start).sum())
+        shares = forecaster.recalibrate(before).measure_coverage(week, LEVELS, since=start)
+        total = total + size * np.array([shares[one] for one in LEVELS])
+        count += size
+    return total / count
 
 
 def read(name: str, folder: Path) -> pd.DataFrame:
@@ -116,6 +171,14 @@ def read(name: str, folder: Path) -> pd.DataFrame:
         columns = ["temp", "dewp", "humid", "wind_speed", "pressure", "precip", "time_hour"]
         table = table[["origin", *columns]].rename(columns={"origin": "series"})
         return table.drop_duplicates(["series", "time_hour"])
+    if name == "household_power_consumption_hourly":
+        table = table[table["Voltage"] > 12_000]  # hours with missing minutes are sums of fewer
+        meters = [f"Sub_metering_{n}" for n in (1, 2, 3)]
+        return table[["datetime", "Global_active_power", *meters]].assign(series="house")
+    if name == "pbcseq":
+        table = table.select_dtypes("number").drop(columns=["futime", "status"])
+        skewed = ["bili", "ast", "chol", "alk.phos"]
+        return table.assign(**{one: np.log(table[one]) for one in skewed})
     if name == "quinidine":
         table = table[["Subject", "time", "conc", "dose", "interval", "Age", "Weight"]]
         table[["Age", "Weight"]] = table.groupby("Subject")[["Age", "Weight"]].transform("first")
@@ -124,10 +187,10 @@ def read(name: str, folder: Path) -> pd.DataFrame:
     return table.sort_values(["ptnum", "days"]).drop_duplicates(["ptnum", "days"])
 
 
-def split(table: pd.DataFrame, kind: RealTable) -> list[pd.DataFrame]:
+def split(table: pd.DataFrame, kind: RealTable, seed: int) -> list[pd.DataFrame]:
     """Return 60, 20 and 20 % of the ids, or of the rows of each series in the order of time."""
     if not kind.gap:
-        ids = np.random.default_rng(0).permutation(table[kind.id].unique())
+        ids = np.random.default_rng(seed).permutation(table[kind.id].unique())
         cuts = np.split(ids, [int(0.6 * len(ids)), int(0.8 * len(ids))])
         return [table[table[kind.id].isin(cut)] for cut in cuts]
     times = pd.to_datetime(table[kind.time])
