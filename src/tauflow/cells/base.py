@@ -22,6 +22,15 @@ from .snapshot import find_modification, take_snapshot
 
 _Cell = TypeVar("_Cell", bound="AbstractCell")
 
+InputTensor = Float[Tensor, "*batch I"]
+"""Inputs of a sample, (B, I), or of all steps of sequences, (B, T, I)."""
+DtTensor = Float[Tensor, "*batch 1"]
+"""Time since the sample before, (B, 1) or (B, T, 1)."""
+ObservedMask = Bool[Tensor, "*batch I"] | None
+"""Which features were measured; ``None`` where nothing is missing."""
+StateTensor = Float[Tensor, "B S"]
+"""The states of a cell."""
+
 
 class Precomputed(NamedTuple):
     """Quantities of a step that do not depend on the state, computed before the loop."""
@@ -135,7 +144,7 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
         """
         return Precomputed(args)
 
-    def update(self, *args: Any, **kwargs: Any) -> Float[Tensor, "B S"]:
+    def update(self, *args: Any, **kwargs: Any) -> StateTensor:
         """Advance the state h, (B, S): ``update(h, *per_step, *fixed)``.
 
         A subclass names what it takes: the state, one step of each tensor that :meth:`precompute`
@@ -146,11 +155,11 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
     def step(
         self,
         x: Float[Tensor, "B I"],
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         dt: Float[Tensor, "B 1"],
         *observed: Any,
         **named: Any,
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Advance the state by ``dt``, holding ``x``: :meth:`precompute`, then :meth:`update`.
 
         A subclass that overrides it takes x, h and dt, and with ``uses_observed`` a fourth argument
@@ -159,7 +168,7 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
         per_step, fixed = self.precompute(x, dt, *observed, **named)
         return self.update(h, *per_step, *fixed)
 
-    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+    def update_gate(self, x: Float[Tensor, "B I"], h: StateTensor) -> StateTensor:
         """Return the factors in [0, 1] that gates put on the velocity; ones by default.
 
         A gate that is shut makes a state rest that is no fixed point of what the gate lets in;
@@ -197,7 +206,7 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
         """Return what the cell emits in a state; the hidden part by default."""
         return h[..., : self.hidden_size]
 
-    def initial_state(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B S"]:
+    def initial_state(self, x: Float[Tensor, "B I"]) -> StateTensor:
         """Return the state before the first valid input ``x``; zeros by default."""
         return x.new_zeros(x.shape[0], self.state_size)
 
@@ -267,10 +276,10 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
     def forward(
         self,
         x: Float[Tensor, "B I"],
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         dt: Float[Tensor, "B 1"],
         *observed: Bool[Tensor, "B I"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Call :meth:`step`."""
         return self.step(x, h, dt, *observed)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tauflow._internal.checks import check_finite
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .ct_rnn import CTRNNCell
 from .gated import LSTMCell, lstm_update
 from .init import Generator
@@ -74,9 +74,7 @@ class BidirectionalRNNCell(AbstractCell):
         """Return that of the CT-RNN."""
         return self.ct_rnn.max_stable_dt()
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return what both take from the input, the gap, and the weights of [h; q] as one."""
         D, N = self.input_size, self.hidden_size
         of_x, of_q, of_dt = self.lstm.W_x.split([D, N, 1], dim=1)
@@ -96,12 +94,12 @@ class BidirectionalRNNCell(AbstractCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         inputs: Float[Tensor, "B G"],
         dt: Float[Tensor, "B 1"],
         W_state_T: Float[Tensor, "both G"],
         *flow: Tensor,
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return [h; q; c] after ``dt``, given the new input."""
         N = self.hidden_size
         outputs, c = h.split([2 * N, N], dim=-1)

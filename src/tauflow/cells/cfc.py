@@ -10,7 +10,7 @@ from torch import Tensor
 from tauflow._internal.checks import check_one_of, check_within
 
 from .activations import Activation
-from .base import AbstractCell
+from .base import AbstractCell, StateTensor
 from .cfc_heads import Backbone, CfCConfig, ClosedFormHeads
 from .init import Generator
 
@@ -112,8 +112,8 @@ class CfCCell(AbstractCell):
         yield self.heads.weight
 
     def step(
-        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
-    ) -> Float[Tensor, "B S"]:
+        self, x: Float[Tensor, "B I"], h: StateTensor, dt: Float[Tensor, "B 1"]
+    ) -> StateTensor:
         """Return the state after ``dt``, given the new input ``x``.
 
         Parts are called: one may have been replaced, wrapped or hooked.

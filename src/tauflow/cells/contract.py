@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.checks import is_tracing, shape_error
-from tauflow.errors import ArgumentError, DtypeError, TauflowError
+from tauflow.errors import ArgumentError, DtypeError
 
 if TYPE_CHECKING:
     from .base import AbstractCell
@@ -35,17 +35,15 @@ def check_cell(cell: "AbstractCell", base: "type[AbstractCell]") -> None:
             f"{where}: state_names is {names!r}, expected a tuple of different names, one for each "
             "part of the state, such as ('h', 'c') or ('h',)."
         )
-    calls: list[tuple[str, ...]] = [("step", "x", "h", "dt")]
     _check_step(type(cell), base)
+    arguments = ["x", "h", "dt"]
+    method = "step"
     if type(cell).step is base.step:
-        calls = [("precompute", "x", "dt")]
-    for method, *arguments in calls:
-        if cell.uses_observed:
-            _check_call(cell, method, *arguments, "observed")
-            advice = "Where nothing is missing it is not told: give it a default, observed=None."
-            _check_call(cell, method, *arguments, advice=advice)
-        else:
-            _check_call(cell, method, *arguments)
+        method, arguments = "precompute", ["x", "dt"]
+    _check_call(cell, method, *arguments, *["observed"] * cell.uses_observed)
+    if cell.uses_observed:
+        advice = "Where nothing is missing it is not told: give it a default, observed=None."
+        _check_call(cell, method, *arguments, advice=advice)
 
 
 def _check_step(kind: "type[AbstractCell]", base: "type[AbstractCell]") -> None:
@@ -131,18 +129,11 @@ def call_initial_state(cell: "AbstractCell", x: Tensor) -> Tensor:
         ArgumentError, ShapeError, DtypeError: what the cell returned is no such state.
     """
     start = cell.initial_state(x)
-    if is_tracing():
-        return start
-    where = f"{type(cell).__name__}.initial_state"
-    expected = (x.shape[0], cell.state_size)
-    if not isinstance(start, Tensor) or start.shape != expected:
+    if not is_tracing():
         advice = "One row for each row of x: x.new_zeros(x.shape[0], self.state_size) is one."
-        raise _return_error(where, "the state", start, str(expected), advice)
-    if start.dtype is not x.dtype and not torch.is_autocast_enabled(x.device.type):
-        raise DtypeError(
-            f"{where}: the state has dtype {start.dtype}, but x has {x.dtype}. Return it as "
-            "state.to(x.dtype)."
-        )
+        expected = (x.shape[0], cell.state_size)
+        _check_returned(cell, "initial_state", "the state", start, expected, advice)
+        _check_dtype(cell, "initial_state", start, "x", x)
     return start
 
 
@@ -157,16 +148,12 @@ def check_next_state(cell: "AbstractCell", h: Tensor, new_h: Tensor) -> Tensor:
     Raises:
         ArgumentError, ShapeError, DtypeError: it is no such state.
     """
-    if isinstance(new_h, Tensor) and new_h.shape == h.shape:
-        if new_h.dtype is h.dtype or torch.is_autocast_enabled(h.device.type):
-            return new_h
-        raise DtypeError(
-            f"{type(cell).__name__}.step: the new state has dtype {new_h.dtype}, but the old one "
-            f"has {h.dtype}. Return it as state.to(h.dtype)."
-        )
-    where = f"{type(cell).__name__}.step"
+    if isinstance(new_h, Tensor) and new_h.shape == h.shape and new_h.dtype is h.dtype:
+        return new_h
     advice = "A step returns a state like the one that it takes."
-    raise _return_error(where, "the new state", new_h, str(tuple(h.shape)), advice)
+    _check_returned(cell, "step", "the new state", new_h, tuple(h.shape), advice)
+    _check_dtype(cell, "step", new_h, "the old one", h)
+    return new_h
 
 
 def call_readout(cell: "AbstractCell", states: Tensor) -> Tensor:
@@ -180,20 +167,33 @@ def call_readout(cell: "AbstractCell", states: Tensor) -> Tensor:
         ArgumentError, ShapeError: what the cell returned has another width or other leading axes.
     """
     y = cell.readout(states)
-    if is_tracing():
-        return y
-    expected = (*states.shape[:-1], cell.output_size)
-    if not isinstance(y, Tensor) or y.shape != expected:
-        where = f"{type(cell).__name__}.readout"
+    if not is_tracing():
         advice = "It maps (..., state_size) to (..., output_size); override both, or neither."
-        raise _return_error(where, "the output", y, str(expected), advice)
+        expected = (*states.shape[:-1], cell.output_size)
+        _check_returned(cell, "readout", "the output", y, expected, advice)
     return y
 
 
-def _return_error(where: str, name: str, got: object, expected: str, advice: str) -> TauflowError:
-    if isinstance(got, Tensor):
-        return shape_error(where, name, got, expected, advice)
-    kind = "None" if got is None else f"a {type(got).__name__}"
-    return ArgumentError(
-        f"{where} returned {kind}, expected a tensor of shape {expected}. {advice}"
-    )
+def _check_returned(
+    cell: "AbstractCell", method: str, name: str, got: object, shape: tuple[int, ...], advice: str
+) -> None:
+    """Raise unless a method returned a tensor of a shape."""
+    where = f"{type(cell).__name__}.{method}"
+    if not isinstance(got, Tensor):
+        kind = "None" if got is None else f"a {type(got).__name__}"
+        raise ArgumentError(
+            f"{where} returned {kind}, expected a tensor of shape {shape}. {advice}"
+        )
+    if got.shape != shape:
+        raise shape_error(where, name, got, str(shape), advice)
+
+
+def _check_dtype(
+    cell: "AbstractCell", method: str, state: Tensor, like_name: str, like: Tensor
+) -> None:
+    """Raise unless a state has the dtype of another tensor; under autocast it may have any."""
+    if state.dtype is not like.dtype and not torch.is_autocast_enabled(like.device.type):
+        raise DtypeError(
+            f"{type(cell).__name__}.{method}: the state has dtype {state.dtype}, but {like_name} "
+            f"has {like.dtype}. Return it as state.to({like.dtype})."
+        )

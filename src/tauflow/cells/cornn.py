@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_bool, check_positive, check_within
 
-from .base import Precomputed
+from .base import DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, torch_uniform_
 from .time_feature import AbstractTimeFeatureCell
 
@@ -78,15 +78,11 @@ class CoRNNCell(AbstractTimeFeatureCell):
         torch_uniform_(self.b, self.feature_size, generator)
         torch_uniform_(self.W_h, 2 * self.hidden_size, generator)
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share of the force, ``(*batch, N)``."""
         return Precomputed((self.features(x, dt) @ self.W_x.T + self.b,))
 
-    def update(
-        self, h: Float[Tensor, "B S"], input_projection: Float[Tensor, "B N"]
-    ) -> Float[Tensor, "B S"]:
+    def update(self, h: StateTensor, input_projection: Float[Tensor, "B N"]) -> StateTensor:
         """Return [y; z] after a new input."""
         force = torch.tanh(input_projection + h @ self.W_h.T)
         y, z = h.split(self.hidden_size, dim=-1)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_positive
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
 from .init import Generator, inverse_softplus_, torch_uniform_
 from .missing_features import zero_missing
 from .orthogonal import rotation, skew_symmetric_indices
@@ -137,7 +137,7 @@ class CRUCell(ConstantBufferMixin, AbstractCell):
         """Return means and covariances."""
         return h
 
-    def initial_state(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B S"]:
+    def initial_state(self, x: Float[Tensor, "B I"]) -> StateTensor:
         """Return means of 0, initial variances, and no covariances."""
         B, N = x.shape[0], self.hidden_size
         variances = x.new_full((B, 2 * N), self.initial_variance)
@@ -149,10 +149,7 @@ class CRUCell(ConstantBufferMixin, AbstractCell):
         return rotation(self.S, self.places)
 
     def precompute(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
+        self, x: InputTensor, dt: DtTensor, observed: ObservedMask = None
     ) -> Precomputed:
         """Return observations and variances, whether there are any, time steps; matrices."""
         x, missing = zero_missing(x, observed)
@@ -166,7 +163,7 @@ class CRUCell(ConstantBufferMixin, AbstractCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         y: Float[Tensor, "B N"],
         v: Float[Tensor, "B N"],
         is_observed: Bool[Tensor, "B 1"],
@@ -174,7 +171,7 @@ class CRUCell(ConstantBufferMixin, AbstractCell):
         E: Float[Tensor, "Z Z"],
         products: Float[Tensor, "C Y"],
         noise: Float[Tensor, " Y"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return the state after the prediction over the time step and the sample's correction."""
         N = self.hidden_size
         mean, covariances = h.split([2 * N, 3 * N], dim=-1)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least, check_one_of
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, joint_glorot_
 
 
@@ -91,7 +91,7 @@ class CTGRUCell(AbstractCell):
         joint_glorot_(self.W_x[rows:], self.W_q, generator=generator)
         self.b.zero_()
 
-    def decay_factors(self, dt: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch M"]:
+    def decay_factors(self, dt: DtTensor) -> Float[Tensor, "*batch M"]:
         """Return what is left of each memory after a gap."""
         ln_tau = self._log_tau(dt)
         if self.decay == "released-ltc":
@@ -109,9 +109,7 @@ class CTGRUCell(AbstractCell):
         ln_tau = self._log_tau(self.b).repeat_interleave(self.hidden_size).repeat(2)
         return torch.cat([b_gates - ln_tau, b_q])
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share of the gates and of q, the decay factors, and the weights.
 
         The gates' share already has ln tau_k taken off.
@@ -122,13 +120,13 @@ class CTGRUCell(AbstractCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         gates_x: Float[Tensor, "B G"],
         q_x: Float[Tensor, "B N"],
         decay_factor: Float[Tensor, "B M"],
         W_h_T: Float[Tensor, "N G"],
         W_q_T: Float[Tensor, "N N"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return the memories after a new input and the decay before or after it."""
         return multiscale_update(self.decays_first, h, gates_x, q_x, decay_factor, W_h_T, W_q_T)
 
@@ -145,13 +143,13 @@ class CTGRUCell(AbstractCell):
 
 def multiscale_update(
     decays_first: bool,
-    h: Float[Tensor, "B S"],
+    h: StateTensor,
     gates_x: Float[Tensor, "B G"],
     q_x: Float[Tensor, "B N"],
     decay_factor: Float[Tensor, "B M"],
     W_h_T: Float[Tensor, "N G"],
     W_q_T: Float[Tensor, "N N"],
-) -> Float[Tensor, "B S"]:
+) -> StateTensor:
     """Return memories after a new input and a decay, which comes before or after it.
 
     Args:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_one_of
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator
 
 _FORMS = ("paper", "released")
@@ -76,18 +76,13 @@ class CTLSTMCell(AbstractCell):
         nn.init.orthogonal_(self.W_h, generator=generator)
         nn.init.zeros_(self.b)
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the blocks' share of the input, ``(*batch, 7 N)``, and the gap."""
         return Precomputed((x @ self.W_x.T + self.b, dt))
 
     def update(
-        self,
-        h: Float[Tensor, "B S"],
-        input_projection: Float[Tensor, "B G"],
-        dt: Float[Tensor, "B 1"],
-    ) -> Float[Tensor, "B S"]:
+        self, h: StateTensor, input_projection: Float[Tensor, "B G"], dt: Float[Tensor, "B 1"]
+    ) -> StateTensor:
         """Return the state after the gap and the event, in the order of the form."""
         if self.form == "paper":
             C, C_bar, d, o = h.chunk(4, dim=-1)

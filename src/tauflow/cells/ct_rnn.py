@@ -12,7 +12,7 @@ from tauflow.errors import ArgumentError
 from tauflow.solvers import TABLEAUS, FlowSolver, integrate
 
 from .activations import Activation, get_activation
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, joint_glorot_
 from .snapshot import read_parameter
 
@@ -149,9 +149,7 @@ class CTRNNCell(AbstractCell):
         scale = () if self.s is None else (read_parameter(self, "s", N),)
         return read_parameter(self, "W_h", N, N), *scale
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share of the argument of phi, and the time to cover."""
         W_x, b = self.input_parameters()
         length, substeps = self.step_size, self.flow_solver.substeps
@@ -159,24 +157,20 @@ class CTRNNCell(AbstractCell):
         return Precomputed((x @ W_x.T + b, span), self.packed_parameters())
 
     def update(
-        self,
-        h: Float[Tensor, "B S"],
-        drive: Float[Tensor, "B S"],
-        span: Float[Tensor, "B 1"],
-        *fixed: Tensor,
-    ) -> Float[Tensor, "B S"]:
+        self, h: StateTensor, drive: StateTensor, span: Float[Tensor, "B 1"], *fixed: Tensor
+    ) -> StateTensor:
         """Integrate over the time to cover, holding the input."""
         return ct_rnn_update(self.static_config(), h, drive, span, *fixed)
 
 
 def ct_rnn_update(
     config: CTRNNConfig,
-    h: Float[Tensor, "B S"],
-    drive: Float[Tensor, "B S"],
+    h: StateTensor,
+    drive: StateTensor,
     span: Float[Tensor, "B 1"],
     W_h: Float[Tensor, "S S"],
     *scale: Float[Tensor, " S"],
-) -> Float[Tensor, "B S"]:
+) -> StateTensor:
     """Return the state after the time to cover, given the input's share of the argument of phi."""
     W_h_T = W_h.T
 

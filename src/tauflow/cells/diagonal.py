@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_bool
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, torch_uniform_
 
 
@@ -67,7 +67,7 @@ class AbstractDiagonalCell(AbstractCell):
 
     @abstractmethod
     def coefficients(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+        self, x: InputTensor, dt: DtTensor
     ) -> tuple[Float[Tensor, "*batch Z"], Float[Tensor, "*batch Z"]]:
         """Return a and b, (..., 2 N) each: real parts, then imaginary ones."""
 
@@ -75,19 +75,17 @@ class AbstractDiagonalCell(AbstractCell):
     def output_weight(self) -> Float[Tensor, "N Z"]:
         """Return what Re(C z) multiplies [Re z; Im z] by, (N, 2 N)."""
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return a, b and the input."""
         return Precomputed((*self.coefficients(x, dt), x))
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         a: Float[Tensor, "B Z"],
         b: Float[Tensor, "B Z"],
         x: Float[Tensor, "B I"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return the state after the linear step, and the input."""
         z = complex_multiply(a, h[..., : 2 * self.hidden_size]) + b
         return torch.cat([z, x], dim=-1)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from tauflow.solvers import FlowSolver
 from tauflow.solvers.semi_implicit import Pair
 
-from .base import Precomputed
+from .base import DtTensor, InputTensor, Precomputed, StateTensor
 from .gated_flow import AbstractPackedFlowCell, integrate_gated_flow, lerp
 
 
@@ -76,9 +76,7 @@ class EulerGRUCell(AbstractPackedFlowCell):
         )
         self.flow_solver = FlowSolver(solver, substeps, rtol, atol)
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the gap in time constants, the input's share of z and r, and of n; the weights."""
         gates = 2 * self.hidden_size
         drive = F.linear(x, self.W_x, self.b)
@@ -89,19 +87,19 @@ class EulerGRUCell(AbstractPackedFlowCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         scaled_dt: Float[Tensor, "B 1"],
         input_zr: Float[Tensor, "B G"],
-        input_n: Float[Tensor, "B S"],
+        input_n: StateTensor,
         W_zr: Float[Tensor, "S G"],
         W_n: Float[Tensor, "S S"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return the state after the gap."""
         return integrate_gated_flow(
             _gru_terms(input_zr, input_n, W_zr, W_n), h, scaled_dt, self.flow_solver
         )
 
-    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+    def update_gate(self, x: Float[Tensor, "B I"], h: StateTensor) -> StateTensor:
         """Return z."""
         (_, *drives), weights = self.precompute(x, torch.ones_like(x[..., :1]))
         return _gru_terms(*drives, *weights)(h)[0]
@@ -175,20 +173,18 @@ class EulerLSTMCell(AbstractPackedFlowCell):
             init=init,
         )
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return a step in time constants, the input's share of the gates; the weight."""
         alpha = dt / (self.tau * self.substeps)
         return Precomputed((alpha, F.linear(x, self.W_x, self.b)), (self.W_h.T,))
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         alpha: Float[Tensor, "B 1"],
         input_projection: Float[Tensor, "B G"],
         W_h: Float[Tensor, "N G"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return [h; c] after the gap."""
         h, c = h.split(self.hidden_size, dim=-1)
         for _ in range(self.substeps):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_one_of
 
-from .base import Precomputed
+from .base import DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator
 from .orthogonal import rotation, skew_symmetric_indices
 from .precision import ConstantBufferMixin, matmul_without_autocast
@@ -89,18 +89,16 @@ class ExpRNNCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         """The orthogonal matrix."""
         return rotation(self.S, self.places)
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share, ``(*batch, N)``, and Q transposed."""
         return Precomputed((self.features(x, dt) @ self.W_x.T,), (self.Q.T, self.b))
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         input_projection: Float[Tensor, "B N"],
         Q_T: Float[Tensor, "N N"],
         b: Float[Tensor, " N"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return the state after a new input."""
         return modrelu(input_projection + matmul_without_autocast(h, Q_T), b)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_finite, check_one_of
 
-from .base import Precomputed
+from .base import DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, torch_uniform_
 from .time_feature import AbstractTimeFeatureCell
 
@@ -62,9 +62,7 @@ class AbstractGatedCell(AbstractTimeFeatureCell):
             if name.startswith("b"):
                 nn.init.zeros_(tensor)
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the gates' share of the input, ``(*batch, gates * N)``."""
         return Precomputed((self.features(x, dt) @ self.W_x.T + self.input_bias(),))
 
@@ -132,7 +130,7 @@ class LSTMCell(AbstractGatedCell):
         """Return b with the constant added to the forget gate's block."""
         return shift_forget_gate(self.b, self.forget_bias)
 
-    def update(self, h: Float[Tensor, "B S"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B S"]:
+    def update(self, h: StateTensor, gates: Float[Tensor, "B G"]) -> StateTensor:
         """Return [h; c] after a new input."""
         h, c = h.split(self.hidden_size, dim=-1)
         c, h = lstm_update(gates + h @ self.W_h.T, c)
@@ -176,16 +174,13 @@ class GRUCell(AbstractGatedCell):
         self.b_h = nn.Parameter(torch.empty(3 * hidden_size))
         self.reset_parameters()
 
-    def update(self, h: Float[Tensor, "B S"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B S"]:
+    def update(self, h: StateTensor, gates: Float[Tensor, "B G"]) -> StateTensor:
         """Return the state after a new input."""
         return gru_update(gates, h @ self.W_h.T + self.b_h, h)
 
     def update_gate(
-        self,
-        x: Float[Tensor, "B I"],
-        h: Float[Tensor, "B S"],
-        dt: Float[Tensor, "B 1"] | None = None,
-    ) -> Float[Tensor, "B S"]:
+        self, x: Float[Tensor, "B I"], h: StateTensor, dt: Float[Tensor, "B 1"] | None = None
+    ) -> StateTensor:
         """Return 1 - z; where the gap is a feature, that of ``dt``, by default 1."""
         (gates,), _ = self.precompute(x, torch.ones_like(x[..., :1]) if dt is None else dt)
         z = (gates + h @ self.W_h.T + self.b_h).chunk(3, dim=-1)[1]
@@ -216,6 +211,6 @@ class ElmanCell(AbstractGatedCell):
         super().__init__(input_size, hidden_size, append_dt=append_dt, init=init)
         self.reset_parameters()
 
-    def update(self, h: Float[Tensor, "B S"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B S"]:
+    def update(self, h: StateTensor, gates: Float[Tensor, "B G"]) -> StateTensor:
         """Return the state after a new input."""
         return torch.tanh(gates + h @ self.W_h.T)

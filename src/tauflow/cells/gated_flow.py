@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_at_least, check_one_of, check_within
 from tauflow.solvers import FlowSolver
 
-from .base import AbstractCell
+from .base import AbstractCell, StateTensor
 from .init import Generator
 from .initial_state import InitialState
 from .weight_schemes import SCHEMES, init_bias_, init_weight_
@@ -56,7 +56,7 @@ class AbstractGatedFlowCell(AbstractCell):
         """Return what an open gate allows: the steps' limit, in time constants, times tau."""
         return self.flow_solver.max_stable_dt_rate * self.tau
 
-    def initial_state(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B S"]:
+    def initial_state(self, x: Float[Tensor, "B I"]) -> StateTensor:
         """Return the state before the first input ``x``."""
         return self.start(x)  # type: ignore[no-any-return]
 

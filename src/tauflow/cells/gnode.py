@@ -15,7 +15,7 @@ from tauflow.solvers import FlowSolver
 
 from .activations import ACTIVATIONS, Activation, lecun_tanh
 from .activations import get_activation as find_activation
-from .base import Precomputed
+from .base import DtTensor, InputTensor, Precomputed, StateTensor
 from .gated_flow import AbstractGatedFlowCell, GateAndField, Terms, integrate_gated_flow
 from .init import Generator
 from .weight_schemes import (
@@ -178,9 +178,7 @@ class GNODECell(AbstractGatedFlowCell):
             )
         return slopes[self.phi_a]
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the gap in time constants, the first layers' share of the input; the weights."""
         networks = ((self.W_F, self.b_F), (self.W_G, self.b_G))  # torch 2.8's compiler takes
         deeper = [(W[i], b[i]) for W, b in networks for i in range(len(W))]  # no list of them apart
@@ -191,18 +189,18 @@ class GNODECell(AbstractGatedFlowCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         scaled_dt: Float[Tensor, "B 1"],
         input_projection: Float[Tensor, "B G"],
         W_h: Float[Tensor, "S G"],
         *deeper: Tensor,
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return the state after the gap."""
         return integrate_gated_flow(
             self._terms(input_projection, W_h, *deeper), h, scaled_dt, self.flow_solver
         )
 
-    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+    def update_gate(self, x: Float[Tensor, "B I"], h: StateTensor) -> StateTensor:
         """Return G(h, x)."""
         (_, drive), weights = self.precompute(x, torch.ones_like(x[..., :1]))
         G, _ = self._terms(drive, *weights)(h)

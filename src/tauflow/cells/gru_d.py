@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
 from .init import Generator, glorot_blocks_, joint_glorot_
 from .missing_features import make_feature_means, resize_feature_options, zero_missing
 from .precision import ConstantBufferMixin
@@ -124,7 +124,7 @@ class GRUDCell(ConstantBufferMixin, AbstractCell):
         for bias in (self.b, self.b_x, self.b_delta):
             bias.zero_()
 
-    def initial_state(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B S"]:
+    def initial_state(self, x: Float[Tensor, "B I"]) -> StateTensor:
         """Return h = 0, x_last = the mean and age = 0."""
         if self.x_mean.shape != (self.input_size,):
             find_modification(self)  # says what it should be
@@ -136,10 +136,7 @@ class GRUDCell(ConstantBufferMixin, AbstractCell):
         return type(self)(**resize_feature_options(self.options, input_size))
 
     def precompute(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
+        self, x: InputTensor, dt: DtTensor, observed: ObservedMask = None
     ) -> Precomputed:
         """Return x with 0 where it is missing, what is missing, gaps and the mask's share."""
         x, missing = zero_missing(x, observed)
@@ -152,7 +149,7 @@ class GRUDCell(ConstantBufferMixin, AbstractCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         x: Float[Tensor, "B I"],
         missing: Float[Tensor, "B I"],
         dt: Float[Tensor, "B 1"],
@@ -160,7 +157,7 @@ class GRUDCell(ConstantBufferMixin, AbstractCell):
         rates: Float[Tensor, "R I"],
         bias: Float[Tensor, " R"],
         x_mean: Float[Tensor, " I"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return [h; x_last; age] after the gap and the new input."""
         D, N = self.input_size, self.hidden_size
         h, x_last, age = h.split([N, D, D], dim=-1)
@@ -217,9 +214,7 @@ class UnmaskedGRUDCell(AbstractCell):
         self.b.zero_()
         self.b_delta.zero_()
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the gates' share of the input, and the factor of decay."""
         decay = torch.exp(-torch.relu(self.w_delta * dt + self.b_delta))
         return Precomputed((x @ self.W.T + self.b, decay))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_one_of
 from tauflow.solvers import FlowSolver
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, glorot_blocks_, joint_glorot_
 
 
@@ -101,9 +101,7 @@ class GRUODECell(AbstractCell):
         """Return what the largest rate allows, where z = 0."""
         return self.flow_solver.max_stable_dt_rate
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share of the gates and of g, the gap, and the recurrent weights."""
         drive = x @ self.W_x.T + self.b
         gates, g = drive.split([self.gates * self.hidden_size, self.hidden_size], dim=-1)
@@ -111,13 +109,13 @@ class GRUODECell(AbstractCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         gates_x: Float[Tensor, "B G"],
-        g_x: Float[Tensor, "B S"],
+        g_x: StateTensor,
         dt: Float[Tensor, "B 1"],
         W_h_T: Float[Tensor, "S G"],
         W_g_T: Float[Tensor, "S S"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Integrate over ``dt``, holding the input."""
 
         def field(at: Tensor) -> Tensor:
@@ -128,7 +126,7 @@ class GRUODECell(AbstractCell):
 
         return self.flow_solver.integrate(field, h, dt)
 
-    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+    def update_gate(self, x: Float[Tensor, "B I"], h: StateTensor) -> StateTensor:
         """Return 1 - z."""
         (gates_x, _, _), (W_h_T, _) = self.precompute(x, torch.ones_like(x[..., :1]))
         return 1 - self._gates(gates_x, h, W_h_T)[-1]

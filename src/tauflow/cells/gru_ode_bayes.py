@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from tauflow._internal.checks import check_at_least
 from tauflow.solvers import FlowSolver
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed
 from .gated import gru_update
 from .init import Generator, glorot_blocks_
 from .missing_features import zero_missing
@@ -118,9 +118,7 @@ class GRUODEBayesCell(AbstractCell):
         """Return what the largest rate allows, where z = 0."""
         return self.flow_solver.max_stable_dt_rate
 
-    def predict_features(
-        self, h: Float[Tensor, "*batch N"]
-    ) -> tuple[Float[Tensor, "*batch I"], Float[Tensor, "*batch I"]]:
+    def predict_features(self, h: Float[Tensor, "*batch N"]) -> tuple[InputTensor, InputTensor]:
         """Return mean and variance of every feature, as a state predicts them, (..., D) each."""
         mean, log_variance = self._predict(h)
         return mean, torch.exp(log_variance)
@@ -131,10 +129,7 @@ class GRUODEBayesCell(AbstractCell):
         return mean, log_variance.clamp(-_MAX_LOG_VARIANCE, _MAX_LOG_VARIANCE)
 
     def precompute(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
+        self, x: InputTensor, dt: DtTensor, observed: ObservedMask = None
     ) -> Precomputed:
         """Return x (0 where missing), what is missing, if not all, and time steps."""
         x, missing = zero_missing(x, observed)

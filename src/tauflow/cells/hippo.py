@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from tauflow._internal.checks import check_at_least, check_bool, check_one_of, check_positive
 from tauflow.errors import ArgumentError
 
-from .base import Precomputed
+from .base import DtTensor, InputTensor, Precomputed, StateTensor
 from .gated_flow import lerp
 from .init import Generator, torch_uniform_
 from .polynomial_memory import discretise_zero_order_hold, laguerre_matrices, scaled_legendre_step
@@ -144,9 +144,7 @@ class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
             parts["t" if self.timestamped else "k"] = 1
         return parts
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share of candidate, gate and memory, and the weights on the state."""
         features, width = self.features(x, dt), self.feature_size
         if self.measure == "lagt":
@@ -166,8 +164,8 @@ class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         return torch.cat([gates, memory]), torch.cat([self.b + self.W_m @ shift, shift])
 
     def update(
-        self, h: Float[Tensor, "B S"], input_projection: Float[Tensor, "B K"], *rest: Tensor
-    ) -> Float[Tensor, "B S"]:
+        self, h: StateTensor, input_projection: Float[Tensor, "B K"], *rest: Tensor
+    ) -> StateTensor:
         """Return the state after a new input."""
         gates, *memory = self._update_memory(h, input_projection, *rest)
         candidate, gate = gates.chunk(2, dim=-1)
@@ -175,11 +173,8 @@ class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         return torch.cat([after, *memory], dim=-1)
 
     def update_gate(
-        self,
-        x: Float[Tensor, "B I"],
-        h: Float[Tensor, "B S"],
-        dt: Float[Tensor, "B 1"] | None = None,
-    ) -> Float[Tensor, "B S"]:
+        self, x: Float[Tensor, "B I"], h: StateTensor, dt: Float[Tensor, "B 1"] | None = None
+    ) -> StateTensor:
         """Return g, at a gap of ``dt``, by default 1, and 1 for the memory and its clock."""
         per_step, fixed = self.precompute(x, torch.ones_like(x[..., :1]) if dt is None else dt)
         gates, *_ = self._update_memory(h, *per_step, *fixed)
@@ -187,7 +182,7 @@ class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         return torch.cat([gate, torch.ones_like(h[..., self.hidden_size :])], dim=-1)
 
     def _update_memory(
-        self, h: Float[Tensor, "B S"], input_projection: Float[Tensor, "B K"], *rest: Tensor
+        self, h: StateTensor, input_projection: Float[Tensor, "B K"], *rest: Tensor
     ) -> tuple[Tensor, ...]:
         """Return candidate and gate (before tanh and sigma), the memory and its clock, if any."""
         N = self.hidden_size

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.fixed_options import FixedOptionsMeta, FixedOptionsModule
 
+from .base import StateTensor
 from .init import Generator
 from .weight_schemes import init_bias_, init_weight_
 
@@ -53,7 +54,7 @@ class InitialState(FixedOptionsModule, metaclass=FixedOptionsMeta):
         elif self.kind != "zeros":
             nn.init.normal_(self.a, std=math.sqrt(2 / (self.hidden_size + 1)), generator=generator)
 
-    def forward(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B S"]:
+    def forward(self, x: Float[Tensor, "B I"]) -> StateTensor:
         """Return the state before the first input ``x``, in its dtype."""
         if self.kind == "zeros":
             return x.new_zeros(x.shape[0], self.state_size)

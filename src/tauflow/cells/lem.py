@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_one_of
 
-from .base import Precomputed
+from .base import DtTensor, InputTensor, Precomputed, StateTensor
 from .gated_flow import AbstractPackedFlowCell, lerp
 from .init import Generator, torch_uniform_
 from .weight_schemes import SCHEMES
@@ -91,9 +91,7 @@ class LEMCell(AbstractPackedFlowCell):
         else:
             super().reset_parameters(generator)
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return a step in time constants, the input's share of what y drives and z drives."""
         of_y = 3 * self.hidden_size
         drive = F.linear(x, self.W_x, self.b)
@@ -104,13 +102,13 @@ class LEMCell(AbstractPackedFlowCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         alpha: Float[Tensor, "B 1"],
         input_projection: Float[Tensor, "B G"],
         input_y: Float[Tensor, "B N"],
         W_12z: Float[Tensor, "N G"],
         W_y: Float[Tensor, "N N"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return [y; z] after the gap."""
         y, z = h.chunk(2, dim=-1)
         for _ in range(self.substeps):
@@ -124,7 +122,7 @@ class LEMCell(AbstractPackedFlowCell):
             z = z_new
         return torch.cat([y, z], dim=-1)
 
-    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+    def update_gate(self, x: Float[Tensor, "B I"], h: StateTensor) -> StateTensor:
         """Return the gates of y and z, in the order of the state."""
         of_gates = 2 * self.hidden_size
         y, _ = h.chunk(2, dim=-1)

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .base import DtTensor, InputTensor
 from .diagonal import AbstractDiagonalCell
 from .init import Generator, inverse_softplus_, torch_uniform_
 
@@ -72,7 +73,7 @@ class LinOSSCell(AbstractDiagonalCell):
         self._reset_readout(generator)
 
     def coefficients(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+        self, x: InputTensor, dt: DtTensor
     ) -> tuple[Float[Tensor, "*batch Z"], Float[Tensor, "*batch Z"]]:
         """Return 1 / (1 - i omega Delta), and its product with what the input adds."""
         step = torch.sigmoid(self.s) * dt

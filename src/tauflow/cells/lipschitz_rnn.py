@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_finite, check_one_of, check_positive, check_within
 from tauflow.solvers import TABLEAUS, integrate
 
-from .base import Precomputed
+from .base import DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, torch_uniform_
 from .time_feature import AbstractTimeFeatureCell
 
@@ -90,9 +90,7 @@ class LipschitzRNNCell(AbstractTimeFeatureCell):
         eye = torch.eye(self.hidden_size, dtype=square.dtype, device=square.device)
         return self.beta * skew + (1 - self.beta) * symmetric - self.gamma * eye
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share, ``(*batch, N)``, the step, and [alpha A; W] transposed."""
         drive = self.features(x, dt) @ self.W_x.T + self.b
         both = torch.cat([self.alpha * self.constrain(self.B), self.constrain(self.C)])
@@ -100,11 +98,11 @@ class LipschitzRNNCell(AbstractTimeFeatureCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         input_projection: Float[Tensor, "B N"],
         eps: Float[Tensor, "B 1"],
         weights_T: Float[Tensor, "N M"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return the state after a new input."""
 
         def field(h: Tensor) -> Tensor:

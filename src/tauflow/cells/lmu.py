@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_bool, check_one_of, check_within
 
-from .base import Precomputed
+from .base import DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, glorot_truncated_
 from .polynomial_memory import discretise_euler, discretise_zero_order_hold, legendre_matrices
 from .precision import ConstantBufferMixin, matmul_without_autocast
@@ -132,9 +132,7 @@ class LMUCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         """The hidden state h and the memory m."""
         return {"h": self.hidden_size, "m": self.order}
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share of the new h (before tanh) and m, and the weight on [h; m]."""
         width = self.feature_size
         joint = self._joint_weight()
@@ -154,11 +152,8 @@ class LMUCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         return torch.cat([hidden, memory])
 
     def update(
-        self,
-        h: Float[Tensor, "B S"],
-        input_projection: Float[Tensor, "B S"],
-        weight: Float[Tensor, "S S"],
-    ) -> Float[Tensor, "B S"]:
+        self, h: StateTensor, input_projection: StateTensor, weight: Float[Tensor, "S S"]
+    ) -> StateTensor:
         """Return [h; m] after a new input."""
         h, m = (input_projection + matmul_without_autocast(h, weight)).split(
             [self.hidden_size, self.order], dim=-1

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_one_of
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, inverse_softplus_, joint_glorot_
 
 SOLVERS = ("explicit", "hybrid")
@@ -143,9 +143,7 @@ class LRCCell(AbstractCell):
         shift = () if self.s is None else (F.softplus(self.s),)
         return self.W_x, self.b, self.W_h, *shift
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the inputs, beside them their share of q if there is one, and the gaps.
 
         Synapses of the inputs are left to the step: for all steps at once they would take D N
@@ -157,16 +155,12 @@ class LRCCell(AbstractCell):
         return Precomputed((read, dt), fixed)
 
     def update(
-        self,
-        h: Float[Tensor, "B S"],
-        read: Float[Tensor, "B K"],
-        dt: Float[Tensor, "B 1"],
-        *fixed: Tensor,
-    ) -> Float[Tensor, "B S"]:
+        self, h: StateTensor, read: Float[Tensor, "B K"], dt: Float[Tensor, "B 1"], *fixed: Tensor
+    ) -> StateTensor:
         """Advance the states over the gap, holding the input."""
         return lrc_update(self.static_config(), h, read, dt, *fixed)
 
-    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+    def update_gate(self, x: Float[Tensor, "B I"], h: StateTensor) -> StateTensor:
         """Return the elastance."""
         if not (gate := self._gate_tensors()):
             return torch.ones_like(h)
@@ -175,7 +169,7 @@ class LRCCell(AbstractCell):
 
 def lrc_update(
     config: LRCConfig, h: Tensor, read: Tensor, dt: Tensor, *fixed: Tensor
-) -> Float[Tensor, "B S"]:
+) -> StateTensor:
     """Return the states after the gap, given what :meth:`LRCCell.precompute` returns."""
     of_x, of_h, (g, e), *gate = fixed
     D = of_x.shape[1]

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, torch_uniform_
 
 
@@ -68,9 +68,7 @@ class LrcSSMCell(AbstractCell):
         """Return what the largest rate, 1, allows."""
         return 2.0 * self.substeps
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return what the inputs add to f, z and epsilon, and the gaps."""
         active = torch.sigmoid(F.linear(x, self.W, self.d))
         drives = (
@@ -81,11 +79,8 @@ class LrcSSMCell(AbstractCell):
         return Precomputed((torch.cat(drives, dim=-1), dt / self.substeps))
 
     def update(
-        self,
-        h: Float[Tensor, "B S"],
-        input_terms: Float[Tensor, "B G"],
-        delta: Float[Tensor, "B 1"],
-    ) -> Float[Tensor, "B S"]:
+        self, h: StateTensor, input_terms: Float[Tensor, "B G"], delta: Float[Tensor, "B 1"]
+    ) -> StateTensor:
         """Advance the states over the gap, holding the input."""
         of_f, of_z, of_eps = input_terms.chunk(3, dim=-1)
         for _ in range(self.substeps):
@@ -95,6 +90,6 @@ class LrcSSMCell(AbstractCell):
             h = h + delta * torch.sigmoid(of_eps + self.w * h) * (aim - rate * h)
         return h
 
-    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+    def update_gate(self, x: Float[Tensor, "B I"], h: StateTensor) -> StateTensor:
         """Return the elastance."""
         return torch.sigmoid(F.linear(x, self.W_eps, self.v) + self.w * h)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_positive, check_within
 from tauflow.errors import ArgumentError
 
+from .base import DtTensor, InputTensor
 from .diagonal import AbstractDiagonalCell
 from .init import Generator
 
@@ -84,7 +85,7 @@ class LRUCell(AbstractDiagonalCell):
         self._reset_readout(generator)
 
     def coefficients(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+        self, x: InputTensor, dt: DtTensor
     ) -> tuple[Float[Tensor, "*batch Z"], Float[Tensor, "*batch Z"]]:
         """Return the powers of the eigenvalues, and the scaled inputs."""
         decay, phase = torch.exp(-torch.exp(self.nu) * dt), torch.exp(self.theta) * dt

@@ -13,7 +13,7 @@ from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
 from tauflow.solvers.semi_implicit import Pair
 from tauflow.wirings import AbstractWiring, as_wiring, build_synapses
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .constraints import project_parameters
 from .init import Generator, inverse_softplus_, random_signs_
 
@@ -251,25 +251,17 @@ class LTCCell(AbstractCell):
             self.constrain(C),
         )
 
-    def map_input(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> tuple[Float[Tensor, "*batch I"], Float[Tensor, "*batch 1"]]:
+    def map_input(self, x: InputTensor, dt: DtTensor) -> tuple[InputTensor, DtTensor]:
         """Return the mapped input, and the time to cover."""
         return _apply_affine(x, self.a_in, self.b_in), self.time_scale * dt + self.dt_offset
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the mapped input, and the time to cover; synapses and neurons."""
         return Precomputed(self.map_input(x, dt), self.packed_parameters())
 
     def update(
-        self,
-        h: Float[Tensor, "B S"],
-        u: Float[Tensor, "B I"],
-        span: Float[Tensor, "B 1"],
-        *fixed: Tensor,
-    ) -> Float[Tensor, "B S"]:
+        self, h: StateTensor, u: Float[Tensor, "B I"], span: Float[Tensor, "B 1"], *fixed: Tensor
+    ) -> StateTensor:
         """Advance the potentials over the time to cover, holding the input."""
         return ltc_update(self.static_config(), h, u, span, *fixed)
 
@@ -280,14 +272,14 @@ class LTCCell(AbstractCell):
 
 def ltc_update(
     config: LTCConfig,
-    v: Float[Tensor, "B S"],
+    v: StateTensor,
     u: Float[Tensor, "B I"],
     span: Float[Tensor, "B 1"],
     weights_x: Float[Tensor, "4 I S"],
     weights: Float[Tensor, "4 S S"],
     leak: Float[Tensor, "2 S"],
     C: Float[Tensor, " S"],
-) -> Float[Tensor, "B S"]:
+) -> StateTensor:
     """Return the potentials after the time to cover, holding the mapped input."""
     # The input is held over the gap, so its synapses conduct the same in every sub-step.
     drive_x, conductance_x = synaptic_currents(u, *weights_x.unbind())

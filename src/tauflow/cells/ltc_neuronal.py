@@ -13,7 +13,7 @@ from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
 from tauflow.solvers.semi_implicit import Pair
 
 from .activations import Activation, get_activation
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, inverse_softplus_
 
 
@@ -90,21 +90,19 @@ class NeuronalLTCCell(AbstractCell):
         fastest = 1.0 + 1.0 / float(self.tau.min())
         return TABLEAUS[self.solver].interval * self.substeps / fastest
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share of the argument of phi, and the gap (in the unit of tau)."""
         return Precomputed((x @ self.W_x.T + self.b, dt), (self.W_h, self.A, 1 / self.tau))
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
-        drive: Float[Tensor, "B S"],
+        h: StateTensor,
+        drive: StateTensor,
         dt: Float[Tensor, "B 1"],
         W_h: Float[Tensor, "S S"],
         A: Float[Tensor, " S"],
         leak: Float[Tensor, " S"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Advance the state over the gap, holding the input."""
 
         def terms(h: Tensor) -> Pair:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from tauflow._internal.checks import check_finite, check_one_of
 from tauflow.wirings import AbstractWiring
 
-from .base import AbstractCell
+from .base import AbstractCell, StateTensor
 from .cfc import CfCCell
 from .cfc_heads import CfCConfig, cfc_step
 from .gated import lstm_update, shift_forget_gate
@@ -117,8 +117,8 @@ class MixedMemoryCell(AbstractCell):
         self.core.reset_parameters(generator)
 
     def step(
-        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
-    ) -> Float[Tensor, "B S"]:
+        self, x: Float[Tensor, "B I"], h: StateTensor, dt: Float[Tensor, "B 1"]
+    ) -> StateTensor:
         """Return [v; c] after ``dt``, given the new input ``x``."""
         v, c = h.split([self.core.state_size, self.hidden_size], dim=-1)
         b = shift_forget_gate(self.b, self.forget_bias)

@@ -12,7 +12,7 @@ from tauflow._internal.allocation_limit import repeat_counted
 from tauflow._internal.checks import check_at_least
 from tauflow.solvers import FlowSolver
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, torch_uniform_
 
 
@@ -102,19 +102,17 @@ class NeuralCDECell(AbstractCell):
         D = self.input_size
         return {"z": self.hidden_size, "x_last": D, "slope": D, "seen": 1}
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the samples, what the first of them would set, and time steps."""
         return Precomputed((x, F.linear(x, self.W_0, self.b_0), dt))
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         x: Float[Tensor, "B I"],
         z_first: Float[Tensor, "B N"],
         dt: Float[Tensor, "B 1"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return [z; x; s; n] after the piece of the path that ends at the sample."""
         N, D = self.hidden_size, self.input_size
         z, x_last, slope, seen = h.split([N, D, D, 1], dim=-1)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_finite, check_one_of
 from tauflow.solvers import FlowSolver
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .ct_rnn import CTRNNCell
 from .gated import lstm_update, shift_forget_gate
 from .init import Generator, torch_uniform_
@@ -128,9 +128,7 @@ class ODELSTMCell(AbstractCell):
         """Return that of the flow; the field of the second form is bounded."""
         return self.flow.max_stable_dt() if self.form == "tensorflow" else math.inf
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the gates' share of the input, and the gap; W_h and the flow's parameters."""
         b = self.b + self.b_h if self.form == "torch" else self.b
         gates = x @ self.W_x.T + shift_forget_gate(b, self.forget_bias)
@@ -142,12 +140,12 @@ class ODELSTMCell(AbstractCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         gates: Float[Tensor, "B G"],
         dt: Float[Tensor, "B 1"],
         W_h: Float[Tensor, "G N"],
         *flow: Tensor,
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return [h; c] after ``dt``, given the new input."""
         h, c = h.chunk(2, dim=-1)
         c, u = lstm_update(torch.addmm(gates, h, W_h.T), c)

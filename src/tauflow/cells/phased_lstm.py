@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from tauflow._internal.checks import check_finite, check_one_of, check_within
 from tauflow.errors import ArgumentError
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .gated import lstm_update, shift_forget_gate
 from .init import Generator
 from .precision import to_double
@@ -126,7 +126,7 @@ class PhasedLSTMCell(AbstractCell):
         self.raw_s.uniform_(0.0, 1.0, generator=generator).mul_(self.tau)
         self.raw_r.fill_(math.log(self.ratio / (1 - self.ratio)))
 
-    def time_gate(self, t: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch G"]:
+    def time_gate(self, t: DtTensor) -> Float[Tensor, "*batch G"]:
         """Return k, how far the gates are open at the time ``t`` (as released: after a gap)."""
         return self._compute_time_gate(t, *self._cycle_parameters())
 
@@ -144,9 +144,7 @@ class PhasedLSTMCell(AbstractCell):
         closing = torch.where(phase < r, 2 - 2 * phase / r, self.leak * phase)
         return torch.where(phase < r / 2, rising, closing)
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the blocks' share of the input, and the gap, as released already as k."""
         drive = x @ self.W_x.T + shift_forget_gate(self.b, self.forget_bias)
         if self.form == "released":
@@ -155,11 +153,11 @@ class PhasedLSTMCell(AbstractCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         input_projection: Float[Tensor, "B G"],
         dt_or_k: Float[Tensor, "B 1"],
         *cycle_parameters: Tensor,
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return [h; c] after a new input, followed by the time where it counts."""
         if self.form == "released":
             return phased_update(h, input_projection, dt_or_k, self.W_h.T)
@@ -174,11 +172,8 @@ class PhasedLSTMCell(AbstractCell):
         return torch.cat([moved, *split_rounding(t, h.dtype)], dim=-1)
 
     def update_gate(
-        self,
-        x: Float[Tensor, "B I"],
-        h: Float[Tensor, "B S"],
-        dt: Float[Tensor, "B 1"] | None = None,
-    ) -> Float[Tensor, "B S"]:
+        self, x: Float[Tensor, "B I"], h: StateTensor, dt: Float[Tensor, "B 1"] | None = None
+    ) -> StateTensor:
         """Return k after a gap of ``dt``, by default 1, for h and c, and 1 for the time.
 
         As released, k exceeds 1 in the middle of a cycle once r does.
@@ -200,7 +195,7 @@ def phased_update(h: Tensor, input_projection: Tensor, k: Tensor, W_h_T: Tensor)
     return h + both * (after - h)
 
 
-def read_clock(parts: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch 1"]:
+def read_clock(parts: Float[Tensor, "*batch P"]) -> DtTensor:
     """Return the time that a state holds, in the precision in which it counts."""
     return to_double(parts).sum(dim=-1, keepdim=True)
 

@@ -3,11 +3,12 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
+from .gated import lstm_update
 from .init import Generator, torch_uniform_
 from .missing_features import zero_missing
 
@@ -93,15 +94,12 @@ class RITSCell(AbstractCell):
         N, D = self.hidden_size, self.input_size
         return {"h": N, "C": N, "c_hat": D, "age": D}
 
-    def imputed(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch I"]:
+    def imputed(self, h: Float[Tensor, "*batch S"]) -> InputTensor:
         """Return the estimate of the last sample that a state holds, (..., D)."""
         return self.split_state(h)["c_hat"]
 
     def precompute(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
+        self, x: InputTensor, dt: DtTensor, observed: ObservedMask = None
     ) -> Precomputed:
         """Return x (0 where missing), what is missing, time steps, and the mask's shares."""
         x, missing = zero_missing(x, observed)
@@ -113,14 +111,14 @@ class RITSCell(AbstractCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         x: Float[Tensor, "B I"],
         missing: Float[Tensor, "B I"],
         dt: Float[Tensor, "B 1"],
         beta: Float[Tensor, "B I"],
         gates: Float[Tensor, "B G"],
         others: Float[Tensor, "I I"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return [h; C; c_hat; age] after the time step and the sample."""
         N, D = self.hidden_size, self.input_size
         h, C, _, age = h.split([N, N, D, D], dim=-1)
@@ -132,8 +130,5 @@ class RITSCell(AbstractCell):
         estimate = history + weight * (features - history)
         filled = x + missing * estimate
         h = torch.exp(-torch.relu(F.linear(delta, self.W_h, self.b_h))) * h
-        z = gates + filled @ self.W_lstm[:, :D].T + h @ self.R_lstm.T
-        i, f, g, o = z.chunk(4, dim=-1)
-        C = torch.sigmoid(f) * C + torch.sigmoid(i) * torch.tanh(g)
-        h = torch.sigmoid(o) * torch.tanh(C)
+        C, h = lstm_update(gates + filled @ self.W_lstm[:, :D].T + h @ self.R_lstm.T, C)
         return torch.cat([h, C, estimate, missing * delta], dim=-1)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed
 from .init import Generator, inverse_softplus_, joint_glorot_
 
 _INITIAL_RATE = 0.1
@@ -63,9 +63,7 @@ class RNNDecayCell(AbstractCell):
         self.b.zero_()
         inverse_softplus_(self.raw_tau.fill_(_INITIAL_RATE))
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share and the factor of decay, ``(*batch, N)`` each."""
         return Precomputed((x @ self.W_x.T + self.b, torch.exp(-self.tau * dt)))
 
@@ -118,9 +116,7 @@ class LinearDecayRNNCell(AbstractCell):
         self.b_2.zero_()
         self.tau.fill_(_INITIAL_RATE)
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share and the drift, ``(*batch, N)`` each."""
         return Precomputed((x @ self.W_x.T + self.b_1, self.b_2 - self.tau * dt))
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_bool
 from tauflow.errors import ArgumentError
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
 from .gated import gru_update
 from .init import Generator, torch_uniform_
 from .missing_features import make_feature_means, resize_feature_options, zero_missing
@@ -127,7 +127,7 @@ class RubanovaGRUCell(ConstantBufferMixin, AbstractCell):
             nn.init.xavier_uniform_(self.w_input.view(1, -1), generator=generator).abs_()
             self.b_input.zero_()
 
-    def initial_state(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B S"]:
+    def initial_state(self, x: Float[Tensor, "B I"]) -> StateTensor:
         """Return zeros, with the means as last values."""
         h = super().initial_state(x)
         if not self.impute:
@@ -140,10 +140,7 @@ class RubanovaGRUCell(ConstantBufferMixin, AbstractCell):
         return type(self)(**resize_feature_options(self.options, input_size))
 
     def precompute(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
+        self, x: InputTensor, dt: DtTensor, observed: ObservedMask = None
     ) -> Precomputed:
         """Return x (0 where missing), what is missing, if not all, gap and gates' share."""
         D = self.input_size
@@ -159,7 +156,7 @@ class RubanovaGRUCell(ConstantBufferMixin, AbstractCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         x: Float[Tensor, "B I"],
         missing: Float[Tensor, "B I"],
         is_observed: Bool[Tensor, "B 1"],
@@ -167,7 +164,7 @@ class RubanovaGRUCell(ConstantBufferMixin, AbstractCell):
         gates: Float[Tensor, "B G"],
         W_data: Float[Tensor, "I G"],
         W_gap: Float[Tensor, "E G"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return the state after the gap and the new input, its parts in their order."""
         parts = self.split_state(h)
         h, started = parts["h"], parts["started"]

@@ -11,7 +11,7 @@ from tauflow._internal.allocation_limit import repeat_counted
 from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.solvers import TABLEAUS, SolverNames, integrate
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
 from .init import Generator
 from .missing_features import zero_missing
 
@@ -102,10 +102,7 @@ class RubanovaODERNNCell(AbstractCell):
                 nn.init.zeros_(tensor)
 
     def precompute(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
+        self, x: InputTensor, dt: DtTensor, observed: ObservedMask = None
     ) -> Precomputed:
         """Return the hidden layers' share of the sample, whether there is one, and the gap."""
         x, missing = zero_missing(x, observed)
@@ -114,11 +111,11 @@ class RubanovaODERNNCell(AbstractCell):
 
     def update(
         self,
-        h: Float[Tensor, "B S"],
+        h: StateTensor,
         input_projection: Float[Tensor, "B G"],
         is_observed: Bool[Tensor, "B 1"],
         dt: Float[Tensor, "B 1"],
-    ) -> Float[Tensor, "B S"]:
+    ) -> StateTensor:
         """Return [y; s] after the flow over the gap and the jump at the sample."""
         y, s = h.chunk(2, dim=-1)
         table = TABLEAUS[self.solver]

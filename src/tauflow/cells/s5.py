@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_positive
 from tauflow.errors import ArgumentError
 
+from .base import DtTensor, InputTensor
 from .diagonal import AbstractDiagonalCell, complex_multiply
 from .init import Generator, glorot_truncated_
 
@@ -115,7 +116,7 @@ class S5Cell(AbstractDiagonalCell):
         self._reset_readout(generator)
 
     def coefficients(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+        self, x: InputTensor, dt: DtTensor
     ) -> tuple[Float[Tensor, "*batch Z"], Float[Tensor, "*batch Z"]]:
         """Return exp(Lambda Delta), and what a held input adds."""
         rate, step = torch.exp(self.log_rate), torch.exp(self.log_step) * dt

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from tauflow._internal.checks import check_at_least, check_positive
 from tauflow.errors import ArgumentError
 
-from .base import AbstractCell, Precomputed
+from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, torch_uniform_
 
 _DEFAULT_BLOCK_SIZES = (4, 3, 2, 1)
@@ -88,19 +88,14 @@ class SLiCECell(AbstractCell):
         """The state h, and whether there has been a sample."""
         return {"h": self.hidden_size, "seen": 1}
 
-    def precompute(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Precomputed:
+    def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the blocks of every step, row by row, and what the first sample would set."""
         blocks = self.scale * dt * F.linear(x, self.A, self.A_0)
         return Precomputed((blocks, F.linear(x, self.W_0, self.b_0)))
 
     def update(
-        self,
-        h: Float[Tensor, "B S"],
-        blocks: Float[Tensor, "B M"],
-        first: Float[Tensor, "B N"],
-    ) -> Float[Tensor, "B S"]:
+        self, h: StateTensor, blocks: Float[Tensor, "B M"], first: Float[Tensor, "B N"]
+    ) -> StateTensor:
         """Return [h; n] after the step."""
         h, seen = h.split([self.hidden_size, 1], dim=-1)
         b = self.block_size

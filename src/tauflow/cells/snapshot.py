@@ -80,7 +80,7 @@ def find_modification(cell: "AbstractCell") -> str | None:
         if module is None:
             reason = reason or f"its {_join_path(part.path)} is gone"
             continue
-        altered = _find_alteration(module, part) if _is_possibly_altered(module, part) else None
+        altered = _find_alteration(module, part)
         if altered is not None:
             reason = reason or f"its {_join_path(part.path)} {altered}"
             if altered == _HOOKED and ".".join(part.path) in cell.uncalled_submodules:
@@ -111,28 +111,18 @@ def _is_exact_instance(module: nn.Module, kind: type[nn.Module]) -> bool:
     return module.__class__ is kind or type_before_parametrizations(module) is kind
 
 
-def _is_possibly_altered(module: nn.Module, part: ModuleSnapshot) -> bool:
-    """Whether :func:`_find_alteration` may find something; most forward passes skip it."""
-    own: dict[str, Any] = module.__dict__
-    return (
-        module.__class__ is not part.kind
-        or len(own["_modules"]) != len(part.children)  # others by the same names have other classes
-        or not own.keys().isdisjoint(_STEP_METHODS)
-        or any(own[kind] for kind in HOOKS)
-    )
-
-
 def _find_alteration(module: nn.Module, part: ModuleSnapshot) -> str | None:
     """Return what makes calling a module differ from what its parameters say."""
-    if not _is_exact_instance(module, part.kind):
+    own: dict[str, Any] = module.__dict__
+    if module.__class__ is not part.kind and not _is_exact_instance(module, part.kind):
         return f"is a {type(module).__name__} now"
-    if tuple(module._modules) != part.children:
-        now = set(module._modules) - {"parametrizations"}
+    if len(own["_modules"]) != len(part.children):  # others by the same names have other classes
+        now = set(own["_modules"]) - {"parametrizations"}
         if now != set(part.children):
             return f"has the parts {sorted(now)} now"
-    if not module.__dict__.keys().isdisjoint(_STEP_METHODS):
+    if not own.keys().isdisjoint(_STEP_METHODS):
         return "has a method of its own now"
-    return _HOOKED if has_hooks(module) else None
+    return _HOOKED if any(own[kind] for kind in HOOKS) and has_hooks(module) else None
 
 
 def _read_options(module: nn.Module) -> tuple[tuple[str, Any], ...]:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from tauflow._internal.checks import check_bool
 
-from .base import AbstractCell
+from .base import AbstractCell, DtTensor, InputTensor
 
 
 class AbstractTimeFeatureCell(AbstractCell):
@@ -27,8 +27,6 @@ class AbstractTimeFeatureCell(AbstractCell):
         """Width F of what the weights on the input see: D, or D + 1 with the gap."""
         return self.input_size + self.append_dt
 
-    def features(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Float[Tensor, "*batch F"]:
+    def features(self, x: InputTensor, dt: DtTensor) -> Float[Tensor, "*batch F"]:
         """Return what the weights on the input see."""
         return torch.cat([x, dt], dim=-1) if self.append_dt else x

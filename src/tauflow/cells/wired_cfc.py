@@ -11,7 +11,7 @@ from tauflow._internal.checks import check_one_of, check_within
 from tauflow.wirings import AbstractWiring, as_wiring, build_synapses, get_layers
 
 from .activations import Activation
-from .base import AbstractCell
+from .base import AbstractCell, StateTensor
 from .cfc_heads import ClosedFormHeads
 from .init import Generator
 
@@ -103,8 +103,8 @@ class WiredCfCCell(AbstractCell):
             yield layer.weight
 
     def step(
-        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
-    ) -> Float[Tensor, "B S"]:
+        self, x: Float[Tensor, "B I"], h: StateTensor, dt: Float[Tensor, "B 1"]
+    ) -> StateTensor:
         """Return the states of all layers after ``dt``, given the new input ``x``."""
         signal, states = x, []
         for layer, own in zip(self._list_heads(), self.split_state(h).values(), strict=True):
