@@ -16,14 +16,19 @@ from tauflow._internal.checks import check_floating_point, check_positive, check
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract import call_update_gate
 from tauflow.errors import ArgumentError, ShapeError
-from tauflow.sequence import RNN, SequenceModule
+from tauflow.sequence import SequenceModule
 from tauflow.sequence.finite_checks import check_missing_inputs
 from tauflow.sequence.inputs import SequenceInputs, prepare_inputs
 from tauflow.sequence.legacy_parametrizations import recompute_all_parameters
 from tauflow.training.eval_mode import evaluation_mode
 
-from .cell_runs import compute_row_jacobians
-from .unwrap import iter_layer_steps, resolve_observed, unwrap_sequence_module
+from .network_runs import compute_row_jacobians, run_network
+from .unwrap import (
+    iter_layer_steps,
+    resolve_observed,
+    unwrap_forward_module,
+    unwrap_sequence_module,
+)
 
 StateMap: TypeAlias = Callable[[Tensor], Tensor]
 _Module = TypeVar("_Module", bound=nn.Module)
@@ -235,36 +240,13 @@ def visited_states(
             not NaN.
         hx: states to start from; by default the network's own.
     """
-    network = unwrap_sequence_module("visited_states", network)
-    if not isinstance(network, AbstractCell | SequenceModule):
-        raise ArgumentError(
-            "visited_states: expected a cell or a sequence module such as tauflow.LTC, got "
-            f"{type(network).__name__}."
-        )
-    module = _as_module(network)
-    if module.bidirectional:
-        raise _bidirectional_error("visited_states")
+    module = unwrap_forward_module("visited_states", network)
     if x.ndim != 3:
         advice = "Add the batch axis with x.unsqueeze(0)."
         raise shape_error("visited_states", "x", x, "(B, T, I)", advice)
-    # all samples are checked at once: the module sees one at a time
-    inputs = prepare_inputs(
-        "visited_states",
-        module.input_size,
-        x,
-        dt=dt,
-        observed=observed,
-        has_initial_state=hx is not None,
-    )
-    inputs = resolve_observed("visited_states", module.cell, inputs)
-    states = []
     with evaluation_mode(module):
-        for at in range(x.shape[1]):
-            now = slice(at, at + 1)
-            seen = None if inputs.observed is None else inputs.observed[:, now]
-            _, hx = module(x[:, now], hx, dt=inputs.dt[:, now], observed=seen)
-            states.append(hx)
-    return torch.stack([state for state in states if state is not None], dim=1)
+        run = run_network("visited_states", module, x, hx, dt=dt, observed=observed)
+    return run.states[:, 1:]
 
 
 def _convert_dtype(module: _Module, dtype: torch.dtype) -> _Module:
@@ -283,10 +265,7 @@ def _make_network_flow(
     dt: float | None,
     dtype: torch.dtype,
 ) -> Flow:
-    module = _as_module(network)
-    if module.bidirectional:
-        raise _bidirectional_error("as_flow")
-    module = _convert_dtype(module, dtype)
+    module = _convert_dtype(unwrap_forward_module("as_flow", network), dtype)
     flows = all(cell.is_flow for cell in module.each_cell)
     gap = dt if dt is not None else 0.0 if flows else 1.0
     if gap == 0 and not flows:
@@ -349,15 +328,3 @@ def _prepare_held_input(
     inputs = resolve_observed("as_flow", module.cell, inputs)
     check_missing_inputs("as_flow", module.cell, inputs)
     return inputs
-
-
-def _as_module(network: AbstractCell | SequenceModule) -> SequenceModule:
-    # single steps do not repay a fused kernel's compilation
-    return RNN(network, backend="reference") if isinstance(network, AbstractCell) else network
-
-
-def _bidirectional_error(where: str) -> ArgumentError:
-    return ArgumentError(
-        f"{where}: a bidirectional module reads a sequence from its end too, and is no system that "
-        "runs in time. Look at one direction: module.cells[0] is the forward cell of layer 0."
-    )

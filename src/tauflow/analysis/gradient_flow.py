@@ -28,7 +28,7 @@ from tauflow._internal.checks import check_one_of, check_within
 from tauflow.cells.base import AbstractCell
 from tauflow.training.eval_mode import evaluation_mode
 
-from .cell_runs import CellRun, compute_row_jacobians, get_single_cell, run_cell
+from .network_runs import NetworkRun, compute_row_jacobians, get_single_cell, run_network
 
 CONVENTIONS: tuple[str, ...] = ("absolute", "printed")
 
@@ -110,7 +110,7 @@ def gradient_flow(
     printed = check_one_of(CONVENTIONS, convention=convention) == "printed"
     cell = get_single_cell("gradient_flow", module)
     with evaluation_mode(cell), torch.no_grad():
-        run = run_cell("gradient_flow", cell, x, hx, dt=dt, t=t, observed=observed)
+        run = run_network("gradient_flow", cell, x, hx, dt=dt, t=t, observed=observed)
         jacobians = compute_step_jacobians(cell, run)
         back, powers = _accumulate_jacobians(jacobians)
     parts = cell.state_parts
@@ -131,7 +131,7 @@ def gradient_flow(
     )
 
 
-def compute_step_jacobians(cell: AbstractCell, run: CellRun) -> Float[Tensor, "B T S S"]:
+def compute_step_jacobians(cell: AbstractCell, run: NetworkRun) -> Float[Tensor, "B T S S"]:
     """Return the Jacobian of every state of a run with respect to the state before."""
     found = []
     for k in range(run.x.shape[1]):  # one step at a time, for all at once could fill the memory

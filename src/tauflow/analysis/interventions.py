@@ -12,11 +12,10 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_finite, shape_error
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import ArgumentError
-from tauflow.sequence import SequenceModule
 from tauflow.sequence.legacy_parametrizations import recompute_all_parameters
 
 from .flow import visited_states
-from .unwrap import unwrap_sequence_module
+from .unwrap import unwrap_forward_module
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
@@ -114,12 +113,7 @@ def lesion(
         recompute_all_parameters(model)
         made = copy.deepcopy(model)
         recompute_all_parameters(made)
-    module = unwrap_sequence_module("lesion", made)
-    if not isinstance(module, SequenceModule) or module.bidirectional:
-        raise ArgumentError(
-            "lesion: expected a sequence module of one direction, such as tauflow.CfC, or a model "
-            f"around one, got {type(model).__name__}."
-        )
+    module = unwrap_forward_module("lesion", made, takes_cells=False)
     if not 0 <= layer < module.num_layers:
         raise ArgumentError(
             f"lesion: layer={layer}, but the module has {module.num_layers}, counted from 0."

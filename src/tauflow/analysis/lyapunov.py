@@ -11,7 +11,7 @@ from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, NonFiniteError
 from tauflow.training.eval_mode import evaluation_mode
 
-from .cell_runs import compute_row_jacobians, get_single_cell, run_cell
+from .network_runs import compute_row_jacobians, get_single_cell, run_network
 
 _ROUNDING_FACTOR = 16.0
 """Units of rounding below which what a step leaves of a direction is no number."""
@@ -60,7 +60,7 @@ def lyapunov_exponents(
             f"lyapunov_exponents: count={count}, but the state has {format_count(size, 'number')}."
         )
     with evaluation_mode(cell), torch.no_grad():
-        run = run_cell("lyapunov_exponents", cell, x, dt=dt, observed=observed)
+        run = run_network("lyapunov_exponents", cell, x, dt=dt, observed=observed)
         if len(run.x) > 1:
             one = f"(T, {cell.input_size})"
             raise shape_error("lyapunov_exponents", "x", x, one, "Give one sequence, as x[0].")

@@ -19,7 +19,7 @@ from tauflow.sequence.states import State, resolve_initial_states
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
 
-from .unwrap import iter_layer_steps, resolve_observed, unwrap_sequence_module
+from .unwrap import iter_layer_steps, resolve_observed, unwrap_forward_module
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ def memory_length(
             what its module gets has other samples or gaps than the data; or ``data`` is empty.
     """
     check_positive(tolerance=tolerance)
-    rnn = _get_causal_module(model)
+    rnn = unwrap_forward_module("memory_length", model, takes_cells=False)
     if not len(data):
         raise ArgumentError("memory_length: the data have no sequence to run the network on.")
     batch = data[: check_at_least(1, most=max_sequences)]
@@ -224,21 +224,6 @@ def _remove_masked_steps(inputs: SequenceInputs) -> _ModuleInputs:
         raise ArgumentError("memory_length: all steps of the data are masked.")
     row = torch.arange(B, device=x.device).unsqueeze(1)
     return _ModuleInputs(x[row, order], {name: v[row, order] for name, v in known.items()}, counts)
-
-
-def _get_causal_module(model: nn.Module) -> SequenceModule:
-    rnn = unwrap_sequence_module("memory_length", model)
-    if not isinstance(rnn, SequenceModule):
-        raise ArgumentError(
-            "memory_length: expected a sequence module such as tauflow.LTC or a model with one as "
-            f"rnn, got {type(model).__name__}."
-        )
-    if rnn.bidirectional:
-        raise ArgumentError(
-            "memory_length: a bidirectional module has no state that goes on. Pass one that runs "
-            "forwards."
-        )
-    return rnn
 
 
 def _compare_trajectories(

@@ -9,7 +9,7 @@ from tauflow._internal.checks import missing_features_error
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract import call_initial_state
 from tauflow.errors import ArgumentError
-from tauflow.sequence import SequenceModule
+from tauflow.sequence import RNN, SequenceModule
 from tauflow.sequence.inputs import SequenceInputs, infer_observed
 
 
@@ -47,6 +47,36 @@ def _no_recurrent_state_error(where: str, whole: object, inner: object) -> Argum
         f"{where}: {name} is no network with a state that goes on from each sample of the data to "
         f"the next. {instead}."
     )
+
+
+def unwrap_forward_module(where: str, model: Any, *, takes_cells: bool = True) -> SequenceModule:
+    """Return the sequence module of one direction that a model is, or is around.
+
+    Args:
+        where: name of the caller, for messages.
+        model: a sequence module, a model around one, or a cell, which is wrapped in a module.
+        takes_cells: whether it may be a cell.
+
+    Raises:
+        ArgumentError: it is anything else, or the module is bidirectional.
+    """
+    module = unwrap_sequence_module(where, model)
+    if isinstance(module, AbstractCell) and takes_cells:
+        # single steps do not repay a fused kernel's compilation
+        return RNN(module, backend="reference")
+    if not isinstance(module, SequenceModule):
+        expected = "a cell or " * takes_cells + "a sequence module of one direction"
+        raise ArgumentError(
+            f"{where}: expected {expected}, such as tauflow.LTC, or a model around one, got "
+            f"{type(model).__name__}."
+        )
+    if module.bidirectional:
+        raise ArgumentError(
+            f"{where}: a bidirectional module reads a sequence from its end too, and has no state "
+            "that goes on. Give a module of one direction; module.cells[0] is the forward cell of "
+            "layer 0."
+        )
+    return module
 
 
 def resolve_observed(where: str, cell: AbstractCell, inputs: SequenceInputs) -> SequenceInputs:

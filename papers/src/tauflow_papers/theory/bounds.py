@@ -33,7 +33,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.analysis.cell_runs import CellRun, get_single_cell, run_cell
+from tauflow.analysis.network_runs import NetworkRun, get_single_cell, run_network
 from tauflow.cells import LTCCell, NeuronalLTCCell
 from tauflow.errors import ArgumentError
 
@@ -150,7 +150,7 @@ def certify_ltc(
     cell = _get_ltc_cell("certify_ltc", module)
     bounds = ltc_bounds(cell)
     with torch.no_grad():
-        run = run_cell("certify_ltc", cell, x, hx, dt=dt, t=t)
+        run = run_network("certify_ltc", cell, x, hx, dt=dt, t=t)
         tau = _compute_time_constants(cell, run)
     start = run.states[:, 0]
     low = torch.minimum(bounds.state_low, start).unsqueeze(1)
@@ -210,7 +210,7 @@ def _compute_safe_dt(solver: str, substeps: int, fastest: Tensor) -> float:
     return longest if math.isinf(longest) else longest * substeps * float(fastest.min())
 
 
-def _compute_time_constants(cell: LTCCell | NeuronalLTCCell, run: CellRun) -> Tensor:
+def _compute_time_constants(cell: LTCCell | NeuronalLTCCell, run: NetworkRun) -> Tensor:
     """Return the time constants at the start of each gap, (B, T, N)."""
     before = run.states[:, :-1]
     if isinstance(cell, LTCCell):

@@ -40,7 +40,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least, check_one_of
-from tauflow.analysis.cell_runs import get_single_cell, run_cell
+from tauflow.analysis.network_runs import get_single_cell, run_network
 from tauflow.cells import LTCCell
 from tauflow.errors import ArgumentError
 
@@ -136,7 +136,7 @@ def closed_form(
     if substeps is not None:
         cell = cell.replace(substeps=substeps)
     start = time.perf_counter()
-    run = run_cell("closed_form", cell, x, hx, dt=dt, t=t)
+    run = run_network("closed_form", cell, x, hx, dt=dt, t=t)
     middle = time.perf_counter()
     gaps = to_solver_time(cell, run.dt)
     recorded = run.states if presynaptic == "recorded" else None

@@ -1,4 +1,4 @@
-"""Run one cell over sequences and keep every state, for analyses that look between the steps."""
+"""Run a network over sequences and keep every state, for analyses that look between the steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,17 +12,16 @@ from tauflow._internal.checks import shape_error
 from tauflow._internal.sanitize import format_count
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import ArgumentError
-from tauflow.sequence import SequenceModule
 from tauflow.sequence.finite_checks import check_finite_states
 from tauflow.sequence.inputs import check_dtype_and_device, prepare_inputs
 from tauflow.sequence.legacy_parametrizations import recompute_all_parameters
 
-from .unwrap import resolve_observed, unwrap_sequence_module
+from .unwrap import iter_layer_steps, resolve_observed, unwrap_forward_module
 
 
 @dataclass(frozen=True, eq=False)
-class CellRun:
-    """A cell's states along sequences.
+class NetworkRun:
+    """A network's states along sequences.
 
     Args:
         x: the inputs.
@@ -63,46 +62,39 @@ def compute_row_jacobians(
     return value, rows.transpose(0, 1)
 
 
-def get_single_cell(where: str, module: nn.Module) -> AbstractCell:
+def get_single_cell(where: str, model: nn.Module) -> AbstractCell:
     """Return the cell of a sequence module of one layer and direction, or the cell given.
 
     Its parameters are those that a pass of its module would compute of pruned ones.
     """
-    recompute_all_parameters(module)
-    if isinstance(module, AbstractCell):
-        return module
-    body = unwrap_sequence_module(where, module)
-    if not isinstance(body, SequenceModule):
+    recompute_all_parameters(model)
+    module = unwrap_forward_module(where, model)
+    if len(module.cells) > 1:
         raise ArgumentError(
-            f"{where}: expected a cell or a sequence module such as tauflow.LTC, got "
-            f"{type(module).__name__}."
+            f"{where}: {type(module).__name__} has {format_count(len(module.cells), 'cell')}, and "
+            "one is looked at. Pass one of module.cells, with the inputs that it sees."
         )
-    if len(body.cells) > 1:
-        raise ArgumentError(
-            f"{where}: {type(body).__name__} has {format_count(len(body.cells), 'cell')}, and one "
-            "is looked at. "
-            "Pass one of module.cells, with the inputs that it sees."
-        )
-    return body.cell
+    return module.cell
 
 
-def run_cell(
+def run_network(
     where: str,
-    cell: AbstractCell,
+    network: nn.Module,
     x: Tensor,
     hx: Tensor | None = None,
     *,
     dt: Tensor | float | None = None,
     t: Tensor | None = None,
     observed: Tensor | None = None,
-) -> CellRun:
-    """Step a cell through sequences, with the checks of every sequence module.
+) -> NetworkRun:
+    """Step a network through sequences, with the checks of every sequence module.
 
     Args:
         where: name of the caller, for messages.
-        cell: the cell.
+        network: a cell, a sequence module of one direction or a model around one, in evaluation
+            mode.
         x: inputs, (B, T, I), or (T, I) for a single sequence.
-        hx: state to start from, (B, S); by default the cell's own.
+        hx: state to start from, (B, S); by default the network's own.
         dt: gaps; by default 1.
         t: absolute times instead.
         observed: (B, T, I) bool, which features were measured; by default those that are not NaN.
@@ -111,19 +103,28 @@ def run_cell(
         ShapeError, DtypeError, TimeError, ArgumentError, NonFiniteError: as for
             :meth:`tauflow.RNN.forward`.
     """
+    module = unwrap_forward_module(where, network)
+    recompute_all_parameters(module)
     inputs = prepare_inputs(
-        where, cell.input_size, x, dt=dt, t=t, observed=observed, has_initial_state=hx is not None
+        where, module.input_size, x, dt=dt, t=t, observed=observed, has_initial_state=hx is not None
     )
-    check_dtype_and_device(where, cell, inputs.x)
-    inputs = resolve_observed(where, cell, inputs)
-    h = cell.initial_state(inputs.x[:, 0]) if hx is None else torch.atleast_2d(hx)
-    if tuple(h.shape) != (inputs.x.shape[0], cell.state_size):
-        raise shape_error(
-            where, "hx", h, f"(B, S) = ({inputs.x.shape[0]}, {cell.state_size})", "One row each."
-        )
-    states = [h]
+    check_dtype_and_device(where, module, inputs.x)
+    inputs = resolve_observed(where, module.cell, inputs)
+    h = None if hx is None else torch.atleast_2d(hx)
+    if h is not None and tuple(h.shape) != (len(inputs.x), module.state_size):
+        expected = f"(B, S) = ({len(inputs.x)}, {module.state_size})"
+        raise shape_error(where, "hx", h, expected, "One row each.")
+    states: list[Tensor] = []
     for step in range(inputs.x.shape[1]):
-        features = () if inputs.observed is None else (inputs.observed[:, step],)
-        states.append(cell.step(inputs.x[:, step], states[-1], inputs.dt[:, step], *features))
-    check_finite_states(where, cell, hx if hx is None else h, states[-1], inputs)
-    return CellRun(inputs.x, inputs.dt, inputs.observed, torch.stack(states, dim=1))
+        features = None if inputs.observed is None else inputs.observed[:, step]
+        layers = [*iter_layer_steps(module, inputs.x[:, step], h, inputs.dt[:, step], features)]
+        if not states:
+            states.append(torch.cat([before for _, _, before, _ in layers], dim=-1))
+        h = torch.cat([after for *_, after in layers], dim=-1)
+        states.append(h)
+    sizes = [cell.state_size for cell in module.each_cell]
+    ends = states[-1].split(sizes, dim=-1)
+    starts = [None] * len(sizes) if hx is None else states[0].split(sizes, dim=-1)
+    for cell, start, end in zip(module.each_cell, starts, ends, strict=True):
+        check_finite_states(where, cell, start, end, inputs)
+    return NetworkRun(inputs.x, inputs.dt, inputs.observed, torch.stack(states, dim=1))
