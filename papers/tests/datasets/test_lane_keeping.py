@@ -7,7 +7,6 @@ import torch
 
 from tauflow.data.registry import load_task
 from tauflow.errors import ArgumentError, OptionError, UnknownNameError
-from tauflow.models.driving import DRIVING_IMAGE
 from tauflow_papers.datasets.synthetic.lane_keeping import (
     CURVATURE_UNIT,
     MAX_CURVATURE,
@@ -21,6 +20,7 @@ from tauflow_papers.datasets.synthetic.road_path import (
     place_car,
     pure_pursuit,
 )
+from tauflow_papers.theory.driving import DRIVING_IMAGE
 
 CAR = Car(5.0, 0.3, 0.02)
 SMALL = {"image_size": (18, 32), "steps": 4, "standardize": False}

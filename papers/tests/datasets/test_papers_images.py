@@ -3,11 +3,10 @@ from dataclasses import replace
 import torch
 
 from tauflow.data.registry import load_task
-from tauflow.models import driving_model
-from tauflow.models.driving import DRIVING_WIRING
 from tauflow.models.spec import ModelSpec, build_model
 from tauflow.runs.report.page import write_run_report
 from tauflow.runs.task import DEFAULT_RECIPE, run_task
+from tauflow_papers.theory.driving import DRIVING_WIRING, driving_model
 
 LAYERS = ((4, 5, 2), (6, 3, 2))
 

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from tauflow.analysis import abscissa_quartiles, find_fixed_points
+from tauflow.analysis import find_fixed_points
 from tauflow_papers.figures import FigureJob, find_figure
 from tauflow_papers.figures.flip_flop_training import GridPoint, train_network
+from tauflow_papers.theory import abscissa_quartiles
 
 SETTING = GridPoint(1e-2, 1e-3, 10)
 

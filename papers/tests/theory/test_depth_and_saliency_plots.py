@@ -6,7 +6,6 @@ import pytest
 import torch
 from matplotlib import pyplot as plt
 
-from tauflow.analysis import plot_saliency_under_noise, saliency_under_noise
 from tauflow.errors import ArgumentError
 from tauflow.models import ConvolutionalHead
 from tauflow_papers.theory import (
@@ -15,6 +14,8 @@ from tauflow_papers.theory import (
     plot_closed_form_costs,
     plot_depths,
     plot_layer_trajectories,
+    plot_saliency_under_noise,
+    saliency_under_noise,
     trajectory_lengths,
 )
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import tauflow
-from tauflow.analysis import saliency_under_noise
 from tauflow.data.registry import load_task
 from tauflow.models import ConvolutionalSequenceModel
 from tauflow.training.evaluation_loop import predict
 from tauflow.training.loop import train
 from tauflow.training.recipe import Recipe
+from tauflow_papers.theory import saliency_under_noise
 
 LAYERS = ((8, 5, 2), (12, 3, 2), (16, 3, 2))
 RECIPE = Recipe(lr=3e-3, epochs=12, batch_size=8, clip="norm", clip_norm=1.0, select="last")

@@ -12,8 +12,6 @@ from .dynamical_similarity import (
 from .fixed_points import (
     KIM_2023,
     FixedPoints,
-    Quartiles,
-    abscissa_quartiles,
     find_fixed_points,
 )
 from .flow import (
@@ -55,15 +53,12 @@ from .plots_attribution import (
     plot_attributions,
 )
 from .plots_flow import (
-    plot_abscissas,
-    plot_explained_variance,
     plot_fixed_points,
     plot_flow_field,
     plot_trajectories,
 )
 from .plots_saliency import (
     plot_saliency,
-    plot_saliency_under_noise,
 )
 from .plots_wiring import (
     plot_wiring,
@@ -84,8 +79,6 @@ from .residuals import (
 )
 from .saliency import (
     Saliency,
-    SaliencyUnderNoise,
-    saliency_under_noise,
     visual_backprop,
 )
 
@@ -101,14 +94,11 @@ __all__ = [
     "Perturbation",
     "PrincipalComponents",
     "Projection",
-    "Quartiles",
     "ResidualDistribution",
     "Roots",
     "Saliency",
-    "SaliencyUnderNoise",
     "System",
     "Trajectories",
-    "abscissa_quartiles",
     "as_flow",
     "dynamical_similarity",
     "find_fixed_points",
@@ -125,18 +115,14 @@ __all__ = [
     "participation_ratio",
     "permutation_importance",
     "perturb",
-    "plot_abscissas",
     "plot_attributions",
-    "plot_explained_variance",
     "plot_fixed_points",
     "plot_flow_field",
     "plot_saliency",
-    "plot_saliency_under_noise",
     "plot_trajectories",
     "plot_wiring",
     "principal_components",
     "procrustes_distance",
-    "saliency_under_noise",
     "simulate",
     "visited_states",
     "visual_backprop",

@@ -195,38 +195,6 @@ def find_fixed_points(
     )
 
 
-@dataclass(frozen=True)
-class Quartiles:
-    """Median and quartiles of the spectral abscissas at the fixed points of one network.
-
-    Args:
-        lower: first quartile, per unit of time.
-        median: the median.
-        upper: third quartile.
-        starts: how many starts led to a fixed point.
-        points: how many distinct points there are.
-    """
-
-    lower: float
-    median: float
-    upper: float
-    starts: int
-    points: int
-
-
-def abscissa_quartiles(fixed_points: FixedPoints) -> Quartiles:
-    """Return median and quartiles of the abscissas over all starts, without merging points.
-
-    Without a fixed point they are NaN. Source: Kim et al. 2022, "Gated neural ODEs", Table 2.
-    """
-    values = fixed_points.abscissa.repeat_interleave(fixed_points.multiplicity)
-    if not len(values):
-        return Quartiles(float("nan"), float("nan"), float("nan"), 0, 0)
-    levels = torch.tensor([0.25, 0.5, 0.75], dtype=values.dtype, device=values.device)
-    lower, median, upper = values.quantile(levels).tolist()
-    return Quartiles(lower, median, upper, len(values), len(fixed_points))
-
-
 def _sample_starts(states: Tensor, count: int, seed: int) -> Tensor:
     finite = states.isfinite().all(dim=1)
     states = states[finite] if bool(finite.any()) else states

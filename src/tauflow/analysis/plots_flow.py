@@ -1,20 +1,18 @@
-"""Pictures of flows: vector fields, fixed points, principal components and abscissas."""
+"""Pictures of flows: vector fields, fixed points and trajectories."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from tauflow._internal.checks import shape_error
 from tauflow.errors import ArgumentError
 from tauflow.plotting.axes import get_figure, make_axes
-from tauflow.plotting.palette import BLUE, COLOURS, INK, ORANGE, SLATE, VERMILION
+from tauflow.plotting.palette import BLUE, INK, ORANGE, SLATE, VERMILION
 
-from .fixed_points import FixedPoints, abscissa_quartiles
+from .fixed_points import FixedPoints
 from .flow_field import FlowField
-from .projection import PrincipalComponents, Projection
+from .projection import Projection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,72 +127,8 @@ def plot_trajectories(
     if fixed_points is not None:
         plot_fixed_points(projection.project(fixed_points.points), fixed_points.stability, ax)
     ax.set(xlabel=projection.names[0], ylabel=projection.names[1])
-    _hide_top_right_spines(ax)
+    ax.spines[["top", "right"]].set_visible(False)
     _add_stability_legend(ax)
-    return ax
-
-
-def plot_explained_variance(
-    components: Mapping[str, PrincipalComponents], *, share: float = 0.9, ax: "Axes | None" = None
-) -> "Axes":
-    """Plot the cumulative explained variance of the first components of several networks.
-
-    Args:
-        components: name and principal components of each network.
-        share: level to mark.
-        ax: where to draw; by default a new figure.
-    """
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
-
-    ax = ax or make_axes(5.0, 3.6)
-    for index, (name, found) in enumerate(components.items()):
-        total = found.explained.cumsum(0).clamp(max=1).cpu()
-        number = torch.arange(1, len(total) + 1)
-        style = _get_series_style(index)
-        label = f"{name}: {found.count(share)} for {share:.0%}"
-        ax.plot(number.numpy(), total.numpy(), label=label, markersize=4, **style)
-    ax.axhline(share, color=INK, linewidth=1, linestyle="--")
-    ax.set_ylim(0, 1.04)
-    ax.set(xlabel="principal components", ylabel="variance explained")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-    _hide_top_right_spines(ax)
-    ax.legend(frameon=False, loc="lower right")
-    return ax
-
-
-def plot_abscissas(fixed_points: Mapping[str, FixedPoints], ax: "Axes | None" = None) -> "Axes":
-    """Plot the spectral abscissa of every fixed point of several networks, and medians.
-
-    The area of a dot grows with the number of starts that led to its point; the bar is the median
-    over starts.
-
-    Source: Kim et al. 2022, "Gated neural ODEs", Figures 1E and 7.
-    """
-    ax = ax or make_axes(1.2 + 1.0 * len(fixed_points), 3.6)
-    generator = torch.Generator().manual_seed(0)
-    for place, points in enumerate(fixed_points.values()):
-        if not len(points):
-            ax.annotate("none", (place, 0), ha="center", va="bottom", color=SLATE)
-            continue
-        aside = 0.5 * torch.rand(len(points), generator=generator) - 0.25
-        weights = points.multiplicity.cpu() / points.multiplicity.sum().cpu()
-        ax.scatter(
-            (place + aside).numpy(),
-            points.abscissa.cpu().numpy(),
-            s=(10 + 150 * weights).numpy(),
-            facecolors=BLUE,
-            edgecolors="white",
-            linewidths=0.4,
-            alpha=0.6,
-        )
-        median = abscissa_quartiles(points).median
-        ax.hlines(median, place - 0.36, place + 0.36, color=INK, linewidth=2.5, zorder=4)
-    ax.axhline(0, color=SLATE, linewidth=1, linestyle="--", zorder=0)
-    ax.set_xticks(range(len(fixed_points)), list(fixed_points))
-    ax.set_xlim(-0.6, len(fixed_points) - 0.4)
-    ax.set_ylabel("spectral abscissa")
-    _hide_top_right_spines(ax)
     return ax
 
 
@@ -232,15 +166,6 @@ def _plot_speed(field: FlowField, ax: "Axes") -> None:
 def _plot_paths(paths: Tensor, ax: "Axes", colour: str, width: float) -> None:
     for path in paths.reshape(-1, *paths.shape[-2:])[:_MAX_PATHS].cpu():
         ax.plot(path[:, 0].numpy(), path[:, 1].numpy(), color=colour, linewidth=width, alpha=0.6)
-
-
-def _get_series_style(index: int) -> dict[str, Any]:
-    markers = ("o", "s", "^", "D", "v", "P", "X")
-    return {"color": COLOURS[index % 7], "marker": markers[index % 7]}
-
-
-def _hide_top_right_spines(ax: "Axes") -> None:
-    ax.spines[["top", "right"]].set_visible(False)
 
 
 def _add_stability_legend(ax: "Axes") -> None:

@@ -1,14 +1,12 @@
 """Pictures of images and of where a convolutional head looks in them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxtyping import Float
 from torch import Tensor
 
 from tauflow._internal.checks import shape_error
-
-from .saliency import SaliencyUnderNoise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,8 +46,8 @@ def plot_saliency(
         2, count, figsize=(width * count + 0.9, 4.2), layout="constrained", squeeze=False
     )
     for column in range(count):
-        _plot_image(rows[0][column], images[column], None)
-        _plot_image(rows[1][column], images[column], masks[column])
+        plot_image(rows[0][column], images[column], None)
+        plot_image(rows[1][column], images[column], masks[column])
         if names is not None:
             rows[0][column].set_title(names[column], fontsize=10)
     rows[0][0].set_ylabel("image")
@@ -59,48 +57,14 @@ def plot_saliency(
     return figure
 
 
-def plot_saliency_under_noise(
-    results: Mapping[str, SaliencyUnderNoise], images: Float[Tensor, "N C H W"], *, image: int = 0
-) -> "Figure":
-    """Plot an image without and with noise, next to the mask of each network.
-
-    Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Figure 5.
+def plot_image(ax: "Axes", image: Float[Tensor, "C H W"], mask: Tensor | None) -> None:
+    """Draw an image, with a mask a faded copy with the mask over it.
 
     Args:
-        results: from :func:`~tauflow.analysis.saliency_under_noise`, by the names of the networks.
-        images: those it was given.
-        image: which of them to show.
+        ax: where to draw.
+        image: stretched to the range of its own values.
+        mask: (H, W), from 0 to 1, or ``None``.
     """
-    from matplotlib import pyplot as plt
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    columns = 1 + len(results)
-    height = 2.3 * images.shape[-2] / images.shape[-1]
-    figure, grid = plt.subplots(
-        2,
-        columns,
-        figsize=(2.3 * columns + 0.7, 2 * height + 0.6),
-        squeeze=False,
-        layout="constrained",
-    )
-    noisy = next(iter(results.values())).noisy_images[image]
-    for row, shown in zip(grid, (images[image], noisy), strict=True):
-        _plot_image(row[0], shown, None)
-        for ax, one in zip(row[1:], results.values(), strict=True):
-            masks = one.clean.masks if shown is not noisy else one.noisy.masks
-            _plot_image(ax, shown, masks[image])
-    for ax, title in zip(grid[0], ("image", *results), strict=True):
-        ax.set_title(title)
-    grid[0][0].set_ylabel("as it is")
-    grid[1][0].set_ylabel("with noise")
-    figure.colorbar(
-        ScalarMappable(Normalize(0, 1), "inferno"), ax=list(grid.flat), shrink=0.8, label="saliency"
-    )
-    return figure
-
-
-def _plot_image(ax: "Axes", image: Tensor, mask: Tensor | None) -> None:
     shown = _to_display_range(image)
     if mask is not None:
         grey = shown.mean(dim=-1) if shown.ndim == 3 else shown

@@ -10,15 +10,12 @@ stride with all weights 1, the mask of the deepest layer is multiplied downwards
 until it has the size of the image. A pixel counts if a path of active features leads from it to the
 deepest layer.
 
-Source: Bojarski et al. 2016, "VisualBackProp: efficient visualization of CNNs"; Hasani et al. 2022,
-"Closed-form continuous-time neural networks", Fig. 5, for driving networks, with and without noise
-of variance 0.35 on the images.
+Source: Bojarski et al. 2016, "VisualBackProp: efficient visualization of CNNs".
 
 Differs from the source: it assumes ReLU features; here negative features of other activations count
 as 0.
 """
 
-import math
 from dataclasses import dataclass, fields
 
 import torch
@@ -26,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow._internal.checks import check_bool, check_floating_point, check_within, shape_error
+from tauflow._internal.checks import check_bool, check_floating_point, shape_error
 from tauflow.cells.activations import get_activation
 from tauflow.errors import ArgumentError
 
@@ -43,24 +40,6 @@ class Saliency:
 
     masks: Float[Tensor, "*batch H W"]
     features: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class SaliencyUnderNoise:
-    """Masks of images with and without noise.
-
-    Args:
-        clean: masks of the images.
-        noisy: masks of the images with noise.
-        noisy_images: these images.
-        correlation: Pearson's correlation of the two, over the pixels of each image; 0 where a mask
-            is the same everywhere.
-    """
-
-    clean: Saliency
-    noisy: Saliency
-    noisy_images: Float[Tensor, "*batch C H W"]
-    correlation: Float[Tensor, "*batch"]
 
 
 @torch.no_grad()
@@ -101,37 +80,6 @@ def visual_backprop(
         mask.reshape(*batch, *mask.shape[-2:]),
         tuple(part.reshape(*batch, *part.shape[-2:]) for part in features),
     )
-
-
-def saliency_under_noise(
-    model: nn.Module,
-    images: Float[Tensor, "*batch C H W"],
-    *,
-    variance: float = 0.35,
-    seed: int = 0,
-) -> SaliencyUnderNoise:
-    """Compare masks of images with masks of the same images under Gaussian noise.
-
-    Args:
-        model: a convolutional head, or a model with one as its ``head``.
-        images: the images.
-        variance: of the noise on every pixel, in the unit of the images, squared.
-        seed: of the noise.
-    """
-    deviation = math.sqrt(check_within(0.0, math.inf, variance=variance))
-    generator = torch.Generator().manual_seed(seed)
-    noise = torch.randn(images.shape, generator=generator, dtype=torch.float64).to(images)
-    clean = visual_backprop(model, images)
-    noisy_images = images + deviation * noise
-    noisy = visual_backprop(model, noisy_images)
-    one, other = (
-        saliency.masks.flatten(-2) - saliency.masks.mean(dim=(-2, -1)).unsqueeze(-1)
-        for saliency in (clean, noisy)
-    )
-    size = (one.square().sum(dim=-1) * other.square().sum(dim=-1)).sqrt()
-    product = (one * other).sum(dim=-1)
-    correlation = torch.where(size > 0, product / size, torch.zeros_like(size))
-    return SaliencyUnderNoise(clean, noisy, noisy_images, correlation)
 
 
 @dataclass(frozen=True, eq=False)

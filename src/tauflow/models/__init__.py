@@ -3,7 +3,6 @@
 from .base import AbstractWholeModel
 from .boosted_trees import BoostedTrees
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
-from .driving import DRIVING_MODELS, driving_model
 from .embedding import TokenEmbedding
 from .ensemble import Calibrated, Ensemble, ImputedInputs
 from .forecast import ForecastHead, ForecastModel
@@ -21,7 +20,6 @@ from .transformer import Transformer
 from .variational import LatentPaths, VariationalLoss, kl_coefficient
 
 __all__ = [
-    "DRIVING_MODELS",
     "MTAN",
     "RNNVAE",
     "WHOLE_MODELS",
@@ -47,7 +45,6 @@ __all__ = [
     "Transformer",
     "VariationalLoss",
     "WholeModelEntry",
-    "driving_model",
     "get_model_entry",
     "kl_coefficient",
     "stack_modules",

@@ -8,8 +8,9 @@ from torch import nn
 
 from tauflow.cells.registry import MODELS, ModelEntry
 
-from .driving import DRIVING_IMAGE
 from .registry import WHOLE_MODELS, WholeModelEntry, get_model_info
+
+_IMAGE_SIZE = (3, 72, 128)  # channels, height and width of the example of a model of images
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def summarise_models(
     """Return the facts of all cells, and those of all whole models.
 
     Every model is built once, with the options of its entry, to count its parameters; the global
-    random generator is left as it was. Models of images get :data:`DRIVING_IMAGE` instead of the
+    random generator is left as it was. Models of images get images of 3 x 72 x 128 instead of the
     input size.
 
     Args:
@@ -60,10 +61,10 @@ def _summarise(
         "images" in get_model_info(entry.name).inputs,
         get_model_info(entry.name).outputs,
     )
-    size: Any = DRIVING_IMAGE if images else input_size
+    size: Any = _IMAGE_SIZE if images else input_size
     model = entry.build(size, hidden_size)
     words = {
-        "images of " + " × ".join(map(str, DRIVING_IMAGE)): images,
+        "images of " + " × ".join(map(str, _IMAGE_SIZE)): images,
         "gaps": model.uses_dt,
         "missing features": model.uses_observed,
         "wiring": getattr(model, "takes_wiring", False),

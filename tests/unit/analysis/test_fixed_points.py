@@ -10,7 +10,6 @@ import tauflow
 from tauflow.analysis import (
     KIM_2023,
     Flow,
-    abscissa_quartiles,
     as_flow,
     find_fixed_points,
     find_roots,
@@ -95,7 +94,6 @@ def test_no_fixed_point_is_an_empty_result():
     assert not found.converged.any()
     assert (found.final_speeds >= 1).all()
     assert found.stability == ()
-    assert math.isnan(abscissa_quartiles(found).median)
     assert len(find_fixed_points(Flow(lambda h: h * math.nan), cloud(1))) == 0
 
 
@@ -334,14 +332,6 @@ def test_starts_are_drawn_by_the_seed():
     assert not torch.equal(first, other)
     assert len(first.unique()) == 20
     assert torch.isin(first, states).all()
-
-
-def test_quartiles_count_starts():
-    found = find_fixed_points(pitchfork(1.0), cloud(1))
-    values = np.repeat(found.abscissa.numpy(), found.multiplicity.numpy())
-    quartiles = abscissa_quartiles(found)
-    expected = np.quantile(values, [0.25, 0.5, 0.75])
-    np.testing.assert_allclose([quartiles.lower, quartiles.median, quartiles.upper], expected)
 
 
 def test_bad_calls_are_refused():

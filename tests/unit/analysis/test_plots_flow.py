@@ -10,8 +10,6 @@ from tauflow.analysis import (
     Projection,
     find_fixed_points,
     flow_field,
-    plot_abscissas,
-    plot_explained_variance,
     plot_flow_field,
     plot_trajectories,
     principal_components,
@@ -89,27 +87,6 @@ def test_paths_in_principal_components():
     assert ax.get_xlabel().startswith("PC 1 (")
     with pytest.raises(ShapeError, match=r"expected \(2, S\)"):
         plot_trajectories(paths, Projection.identity(3))
-
-
-def test_explained_variance():
-    found = principal_components(cloud(4))
-    ax = plot_explained_variance({"a network": found})
-    curve, level = ax.lines
-    np.testing.assert_allclose(curve.get_ydata(), found.explained.cumsum(0))
-    assert list(curve.get_xdata()) == [1, 2, 3, 4]
-    assert set(level.get_ydata()) == {0.9}
-    (label,) = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert label == "a network: 4 for 90%"
-
-
-def test_abscissas_and_their_median():
-    found = {"wells": wells(), "none": find_fixed_points(Flow(lambda h: h**2 + 1), cloud(1))}
-    ax = plot_abscissas(found)
-    dots, bar = ax.collections
-    np.testing.assert_allclose(sorted(dots.get_offsets()[:, 1]), [-2, -2, 1], atol=1e-6)
-    (segment,) = bar.get_segments()
-    np.testing.assert_allclose(segment[:, 1], -2.0)
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["wells", "none"]
 
 
 def test_what_is_not_finite_is_refused():

@@ -7,7 +7,7 @@ import torch
 from matplotlib import pyplot as plt
 
 import tauflow
-from tauflow.analysis import plot_saliency, saliency_under_noise, visual_backprop
+from tauflow.analysis import plot_saliency, visual_backprop
 from tauflow.errors import ArgumentError, DtypeError, ShapeError
 from tauflow.models import ConvolutionalHead, ConvolutionalSequenceModel
 
@@ -126,21 +126,6 @@ def test_negative_features_of_other_activations_do_not_count():
     assert all((part >= 0).all() for part in found.features)
 
 
-def test_noise_changes_masks_as_much_as_it_is_strong():
-    model, x = random_model(), videos()
-    none = saliency_under_noise(model, x, variance=0.0)
-    torch.testing.assert_close(none.correlation, torch.ones(2, 3).double())
-    some, much = (saliency_under_noise(model, x, variance=v) for v in (0.001, 1.0))
-    assert (some.correlation > 0.9).all()
-    assert much.correlation.mean() < some.correlation.mean()
-    for b, t in np.ndindex(2, 3):
-        pair = much.clean.masks[b, t].flatten(), much.noisy.masks[b, t].flatten()
-        expected = np.corrcoef(*(mask.numpy() for mask in pair))[0, 1]
-        assert float(much.correlation[b, t]) == pytest.approx(expected)
-    again = saliency_under_noise(model, x, variance=1.0)
-    assert torch.equal(again.noisy.masks, much.noisy.masks)
-
-
 def test_pictures_show_images_and_masks(tmp_path):
     x = videos((3,))
     masks = visual_backprop(random_model(), x).masks
@@ -163,5 +148,3 @@ def test_bad_arguments_are_refused():
         visual_backprop(tauflow.LTC(2, 3), torch.rand(3, 17, 22))
     with pytest.raises(ArgumentError, match="the head has no convolutions"):
         visual_backprop(ConvolutionalHead((3, 17, 22), layers=()), torch.rand(3, 17, 22))
-    with pytest.raises(ArgumentError, match="variance must be"):
-        saliency_under_noise(model, videos(), variance=-1.0)

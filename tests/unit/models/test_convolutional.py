@@ -4,22 +4,11 @@ import torch
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 import tauflow
-from tauflow.errors import ArgumentError, DtypeError, OptionError, ShapeError, UnknownNameError
-from tauflow.models import DRIVING_MODELS, ConvolutionalSequenceModel, driving_model
+from tauflow.errors import ArgumentError, DtypeError, ShapeError
+from tauflow.models import ConvolutionalSequenceModel
 
 B, T, SIZE = 3, 5, (2, 9, 8)
 SMALL = {"layers": ((3, 3, 2), (4, 2, 1)), "dense": (6, 5), "activation": "tanh"}
-
-# Table 3 of Hasani et al. 2022: (CNN head + RNN, RNN).
-PUBLISHED = {
-    "cnn": (2_124_901, None),
-    "lstm": (259_733, 33_089),
-    "ncp": (233_139, 6_495),
-    "cf-s": (227_728, 1_084),
-    "cfc": (230_828, 4_184),
-    "cfc-nogate": (230_828, 4_184),
-    "cfc-mmrnn": (235_052, 8_408),
-}
 
 
 def small(rnn=tauflow.CfC, seed=0, **options):
@@ -33,33 +22,6 @@ def videos(batch=B, steps=T, seed=1):
     x = torch.randn(batch, steps, *SIZE, generator=generator, dtype=torch.float64)
     dt = torch.rand(batch, steps, generator=generator, dtype=torch.float64) + 0.1
     return x, dt
-
-
-def count(module):
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def test_the_table_is_complete():
-    assert list(DRIVING_MODELS) == list(PUBLISHED)
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_published_numbers_of_parameters(name):
-    model, (total, recurrent) = driving_model(name), PUBLISHED[name]
-    assert count(model) == total
-    if recurrent is not None:
-        assert count(model.head) == 226_644
-        assert count(model) - count(model.head) == recurrent
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_a_driving_model_steers_by_one_number_and_learns_everywhere(name):
-    torch.manual_seed(0)
-    model = driving_model(name)
-    curvature, _ = model(torch.randn(2, 3, 3, 72, 128), dt=1 / 30)
-    assert curvature.shape == (2, 3, 1)
-    curvature.square().sum().backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
 def numpy_head(image, model):
@@ -137,12 +99,8 @@ def test_one_prediction_per_sequence():
 
 def test_wrong_parts_and_calls_are_refused():
     model, (x, _) = small(), videos()
-    with pytest.raises(UnknownNameError, match=r"driving model 'cfs'.*Did you mean 'cf-s'"):
-        driving_model("cfs")
-    with pytest.raises(OptionError, match="'cnn' has no recurrent part to take mode"):
-        driving_model("cnn", mode="pure")
     with pytest.raises(ArgumentError, match="convolution 2, whose kernel is 3"):
-        driving_model("cfc", image_size=(3, 18, 40))
+        ConvolutionalSequenceModel(None, (3, 18, 40))
     with pytest.raises(ArgumentError, match=r"image_size must hold 3 integers, got \(9, 8\)"):
         ConvolutionalSequenceModel(None, (9, 8))
     with pytest.raises(ArgumentError, match=r"dense\[0\] must be at least 1, got 0"):

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from tauflow.data.registry import load_task
 from tauflow.models import SequenceModel
-from tauflow.models.driving import DRIVING_WIRING
 from tauflow.plotting.axes import add_panel_letters, make_panels
 from tauflow.plotting.legends import merge_legends
 from tauflow.sequence import LTC
@@ -23,6 +22,7 @@ from tauflow_papers.theory import (
     plot_tightness,
     worst_signal,
 )
+from tauflow_papers.theory.driving import DRIVING_WIRING
 
 from .paper_figure import FigureJob, FigureResult, FigureTable, PaperFigure
 

@@ -5,9 +5,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tauflow.analysis import SaliencyUnderNoise, plot_saliency_under_noise, saliency_under_noise
 from tauflow.data.registry import load_task
-from tauflow.models import DRIVING_MODELS, ConvolutionalSequenceModel, driving_model
+from tauflow.models import ConvolutionalSequenceModel
+from tauflow_papers.theory import (
+    SaliencyUnderNoise,
+    plot_saliency_under_noise,
+    saliency_under_noise,
+)
+from tauflow_papers.theory.driving import DRIVING_MODELS, driving_model
 
 from .cfc import CFC
 from .paper_figure import FigureJob, FigureResult, PaperFigure

@@ -16,18 +16,21 @@ from tauflow.analysis import (
     FlowField,
     PrincipalComponents,
     Projection,
-    abscissa_quartiles,
     find_fixed_points,
     flow_field,
-    plot_abscissas,
-    plot_explained_variance,
     plot_flow_field,
     plot_trajectories,
     principal_components,
 )
 from tauflow.plotting.axes import get_figure
 from tauflow.plotting.palette import BLUE, INK, ORANGE
-from tauflow_papers.theory import ContinuousAttractor, continuous_attractor
+from tauflow_papers.theory import (
+    ContinuousAttractor,
+    abscissa_quartiles,
+    continuous_attractor,
+    plot_abscissas,
+    plot_explained_variance,
+)
 
 from .flip_flop_training import GridPoint, train_network
 from .paper_figure import FigureJob, FigureResult, FigureTable, PaperFigure

@@ -46,6 +46,12 @@ from .expressivity import (
     fit_noise,
     noise_sweep,
 )
+from .fixed_point_summaries import (
+    Quartiles,
+    abscissa_quartiles,
+    plot_abscissas,
+    plot_explained_variance,
+)
 from .gradient_methods import (
     GRADIENT_METHODS,
     GradientMethodCost,
@@ -118,6 +124,11 @@ from .round_trip import (
     RoundTrip,
     round_trip,
 )
+from .saliency_noise import (
+    SaliencyUnderNoise,
+    plot_saliency_under_noise,
+    saliency_under_noise,
+)
 from .spectra import (
     GATED_NETWORKS,
     MeasuredRadius,
@@ -167,12 +178,15 @@ __all__ = [
     "NoiseFit",
     "NoiseRow",
     "PathSettings",
+    "Quartiles",
     "RandomNetworks",
     "RandomODE",
     "RoundTrip",
+    "SaliencyUnderNoise",
     "Separation",
     "Spectrum",
     "TrajectoryLengths",
+    "abscissa_quartiles",
     "approximate_system",
     "arc_length",
     "capacity_curve",
@@ -194,6 +208,7 @@ __all__ = [
     "mean_field",
     "measure_radius",
     "noise_sweep",
+    "plot_abscissas",
     "plot_approximation",
     "plot_approximation_errors",
     "plot_capacity",
@@ -202,6 +217,7 @@ __all__ = [
     "plot_closed_form_costs",
     "plot_critical_curves",
     "plot_depths",
+    "plot_explained_variance",
     "plot_gradient_flow",
     "plot_gradient_methods",
     "plot_latent_trajectories",
@@ -213,11 +229,13 @@ __all__ = [
     "plot_noise_fits",
     "plot_noise_sweep",
     "plot_round_trip",
+    "plot_saliency_under_noise",
     "plot_spectra",
     "plot_study_variance",
     "plot_tightness",
     "principal_scores",
     "round_trip",
+    "saliency_under_noise",
     "sample_network",
     "sample_random_networks",
     "separable_fraction",

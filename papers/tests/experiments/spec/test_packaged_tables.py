@@ -6,12 +6,13 @@ import pytest
 
 from tauflow.cells.registry import MODELS
 from tauflow.data.registry import DATASETS
-from tauflow.models import DRIVING_MODELS, driving_model, get_model_entry
+from tauflow.models import get_model_entry
 from tauflow.models.registry import WHOLE_MODELS, get_model_info
 from tauflow.training import LOSSES, METRICS
 from tauflow_papers.experiments import list_experiments, load_experiment, parameter_counts
 from tauflow_papers.experiments.report.table import is_causal
 from tauflow_papers.experiments.spec.experiment import READY
+from tauflow_papers.theory.driving import DRIVING_MODELS, driving_model
 
 TABLES = {
     *("ltc-table-2", "ltc-table-3", "ltc-table-4", "ltc-table-5", "ltc-table-6"),

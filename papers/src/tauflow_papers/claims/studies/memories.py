@@ -5,13 +5,14 @@ from typing import Any
 
 import torch
 
-from tauflow.analysis import KIM_2023, abscissa_quartiles, find_fixed_points, principal_components
+from tauflow.analysis import KIM_2023, find_fixed_points, principal_components
 from tauflow.cells import GNODECell
 from tauflow.runs.job import Job, load_dataset, train_job
 from tauflow_papers.datasets.synthetic.flip_flop import load_flip_flop
 from tauflow_papers.experiments import load_experiment
 from tauflow_papers.experiments.run.row_jobs import make_job
 from tauflow_papers.figures.flip_flop_training import GridPoint, TrainedNetwork, train_on_task
+from tauflow_papers.theory import abscissa_quartiles
 
 _TWO_NEURONS = GridPoint(1e-3, 1e-3, 10)
 _RINGS = {"1 < r < 2": (1.0, 2.0), "0.5 < r < 1": (0.5, 1.0), "0 < r < 0.5": (0.0, 0.5),

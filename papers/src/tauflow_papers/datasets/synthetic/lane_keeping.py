@@ -35,7 +35,7 @@ MAX_CURVATURE = 0.02  # 1/m, a turn of 50 m radius
 KNOT_SPACING = 20.0  # metres between two places where the curvature of the road is drawn
 LOOKAHEAD = 8.0  # metres
 START_DISTANCE = 5.0  # metres of road behind the car's first position
-# That of tauflow.models.driving, which gives the published numbers of parameters.
+# That of tauflow_papers.theory.driving, which gives the published numbers of parameters.
 IMAGE_SIZE = (72, 128)
 
 LANE_KEEPING = DatasetCard(

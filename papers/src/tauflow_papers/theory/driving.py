@@ -6,10 +6,9 @@ from typing import Any
 
 from tauflow._internal.registry import Registry
 from tauflow.errors import OptionError
+from tauflow.models import ConvolutionalSequenceModel
 from tauflow.sequence import LSTM, LTC, MixedMemory, SequenceModule, WiredCfC
 from tauflow.wirings import NCP
-
-from .convolutional import ConvolutionalSequenceModel
 
 DRIVING_WIRING = NCP(
     12, 6, 1, sensory_fanout=4, inter_fanout=4, recurrent_command_synapses=4, motor_fanin=6

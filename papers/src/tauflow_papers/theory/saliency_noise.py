@@ -1,0 +1,111 @@
+"""Where a convolutional head looks, with and without noise on the images.
+
+Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Fig. 5, for driving
+networks under noise of variance 0.35.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tauflow._internal.checks import check_within
+from tauflow.analysis import Saliency, visual_backprop
+from tauflow.analysis.plots_saliency import plot_image
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class SaliencyUnderNoise:
+    """Masks of images with and without noise.
+
+    Args:
+        clean: masks of the images.
+        noisy: masks of the images with noise.
+        noisy_images: these images.
+        correlation: Pearson's correlation of the two, over the pixels of each image; 0 where a mask
+            is the same everywhere.
+    """
+
+    clean: Saliency
+    noisy: Saliency
+    noisy_images: Float[Tensor, "*batch C H W"]
+    correlation: Float[Tensor, "*batch"]
+
+
+def saliency_under_noise(
+    model: nn.Module,
+    images: Float[Tensor, "*batch C H W"],
+    *,
+    variance: float = 0.35,
+    seed: int = 0,
+) -> SaliencyUnderNoise:
+    """Compare masks of images with masks of the same images under Gaussian noise.
+
+    Args:
+        model: a convolutional head, or a model with one as its ``head``.
+        images: the images.
+        variance: of the noise on every pixel, in the unit of the images, squared.
+        seed: of the noise.
+    """
+    deviation = math.sqrt(check_within(0.0, math.inf, variance=variance))
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(images.shape, generator=generator, dtype=torch.float64).to(images)
+    clean = visual_backprop(model, images)
+    noisy_images = images + deviation * noise
+    noisy = visual_backprop(model, noisy_images)
+    one, other = (
+        saliency.masks.flatten(-2) - saliency.masks.mean(dim=(-2, -1)).unsqueeze(-1)
+        for saliency in (clean, noisy)
+    )
+    size = (one.square().sum(dim=-1) * other.square().sum(dim=-1)).sqrt()
+    product = (one * other).sum(dim=-1)
+    correlation = torch.where(size > 0, product / size, torch.zeros_like(size))
+    return SaliencyUnderNoise(clean, noisy, noisy_images, correlation)
+
+
+def plot_saliency_under_noise(
+    results: Mapping[str, SaliencyUnderNoise], images: Float[Tensor, "N C H W"], *, image: int = 0
+) -> "Figure":
+    """Plot an image without and with noise, next to the mask of each network.
+
+    Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Figure 5.
+
+    Args:
+        results: from :func:`saliency_under_noise`, by the names of the networks.
+        images: those it was given.
+        image: which of them to show.
+    """
+    from matplotlib import pyplot as plt
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    columns = 1 + len(results)
+    height = 2.3 * images.shape[-2] / images.shape[-1]
+    figure, grid = plt.subplots(
+        2,
+        columns,
+        figsize=(2.3 * columns + 0.7, 2 * height + 0.6),
+        squeeze=False,
+        layout="constrained",
+    )
+    noisy = next(iter(results.values())).noisy_images[image]
+    for row, shown in zip(grid, (images[image], noisy), strict=True):
+        plot_image(row[0], shown, None)
+        for ax, one in zip(row[1:], results.values(), strict=True):
+            masks = one.clean.masks if shown is not noisy else one.noisy.masks
+            plot_image(ax, shown, masks[image])
+    for ax, title in zip(grid[0], ("image", *results), strict=True):
+        ax.set_title(title)
+    grid[0][0].set_ylabel("as it is")
+    grid[1][0].set_ylabel("with noise")
+    figure.colorbar(
+        ScalarMappable(Normalize(0, 1), "inferno"), ax=list(grid.flat), shrink=0.8, label="saliency"
+    )
+    return figure
