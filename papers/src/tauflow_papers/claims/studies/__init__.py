@@ -13,7 +13,7 @@ from tauflow._internal.registry import Registry
 from tauflow.runs.results import describe_machine, get_versions
 from tauflow_papers.claims.stored import STUDIES_FOLDER
 
-from . import gradients, memories, networks, noise, solvers, speed
+from . import driving, generalisation, gradients, memories, networks, noise, solvers, speed
 
 Numbers = Mapping[str, Any]
 """Numbers, texts and further tables of them, by name."""
@@ -39,6 +39,7 @@ STUDIES: Registry[Study] = Registry(
     {
         "complexity": Study("time over length and solver steps", speed.measure_growth, 1.0),
         "disk": Study("a gnODE trained on a disk, on other shapes", memories.test_disk, 12.0),
+        "driving": Study("lane keeping in a closed loop", driving.drive, 20.0),
         "gradients": Study(
             "how far errors flow back, by BPTT and by the adjoint", gradients.measure, 0.5
         ),
@@ -46,8 +47,11 @@ STUDIES: Registry[Study] = Registry(
         "ltc-solvers": Study("a trained LTC with other solvers", solvers.compare, 3.0),
         "noise": Study("fits of noise by several learning rates", noise.fit_small_paths, 20.0),
         "parameters": Study("parameters of Table S2", networks.count_parameters, 0.1),
+        "perturbations": Study("noisy and adversarial inputs", generalisation.perturb_inputs, 4.0),
+        "sizes": Study("networks by size and sparsity", generalisation.vary_size, 12.0),
         "speed": Study("CfC beside networks with a solver", speed.compare, 2.0),
         "three-neurons": Study("a flip-flop of three neurons", memories.train_three, 4.0),
+        "time-lags": Study("gaps longer than in training", generalisation.test_lags, 2.0),
         "tsit5": Study("a flip-flop trained with Tsit5 steps", memories.compare_tsit5, 4.0),
         "wide-memories": Study("flip-flops of 100 neurons", memories.train_wide, 15.0),
     },
