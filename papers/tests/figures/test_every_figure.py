@@ -1,5 +1,7 @@
 """Every figure is made at its small size, and its numbers say what it is about."""
 
+import itertools
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -131,6 +133,20 @@ def test_closed_forms():
     assert (a["bound error"] <= a["bound upper"] + 1e-6).all()
     mse = np.mean((a["exponential"] - a["solver"]).astype(float) ** 2)
     assert mse == pytest.approx(errors["exponential"], rel=0.05)
+
+
+def test_two_neurons_in_closed_form_follow_their_solver():
+    found = figure("cfc-figure-2")
+    for errors in found.findings.values():
+        assert errors["exponential"] < 1e-5
+        assert errors["exponential"] < errors["corrected"] < errors["Algorithm 1"]
+
+
+def test_events_are_the_bits_that_differ_and_the_last():
+    (counts,) = figure("ode-lstm-figure-s1").findings.values()
+    bits = "0111110001000000"
+    changes = 1 + sum(a != b for a, b in itertools.pairwise(bits))
+    assert counts == {"dense": 16, "events": changes + (bits[-1] == bits[-2])}
 
 
 def test_a_trained_network_does_without_its_solver():

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tauflow.analysis import plot_wiring
 from tauflow.data.registry import load_task
 from tauflow.models import SequenceModel
 from tauflow.plotting.axes import add_panel_letters, make_panels
 from tauflow.plotting.legends import merge_legends
+from tauflow.plotting.palette import GREEN, PURPLE, VERMILION
 from tauflow.sequence import LTC
 from tauflow.training import Recipe, train
+from tauflow.wirings import ExplicitWiring
 from tauflow_papers.theory import (
     ClosedFormTrace,
     closed_form,
@@ -93,6 +96,52 @@ def _figure_3(job: FigureJob) -> FigureResult:
             form: trace.output_error for form, trace in traces.items()
         },
         "all errors within the bounds": tightness.holds and all(w.holds for w in worst.values()),
+    }
+    return FigureResult(draw, arrays, findings=findings)
+
+
+_TWO_NEURONS = ExplicitWiring(recurrent=[[1, -1], [1, 0]], sensory=[[1, 1]])
+"""An input to both neurons, a synapse each way between them, and one of the first to itself."""
+
+
+def _figure_2(job: FigureJob) -> FigureResult:
+    steps = job.choose("samples", full=150, small=20)
+    torch.manual_seed(job.seed)
+    network = LTC(1, _TWO_NEURONS)
+    t = 0.1 * torch.arange(steps).view(1, -1, 1)
+    x = torch.sin(t) * (1 + 0.5 * torch.sin(0.37 * t))
+    with job.timed("closed forms"):
+        traces = {
+            name: closed_form(network, x, dt=0.1, form=form, substeps=40)
+            for name, form in _SHOWN_FORMS.items()
+        }
+
+    def draw() -> "Figure":
+        figure, axes = make_panels(3, columns=3, width=3.6, height=2.8)
+        plot_wiring(_TWO_NEURONS, 1, ax=axes[0])
+        for neuron, ax in enumerate(axes[1:]):
+            for form, trace in traces.items():
+                plot_closed_form(trace, neuron=neuron, ax=ax)
+                ax.lines[-1].set_label(form)
+            for line, colour in zip(ax.lines[1::2], (VERMILION, GREEN, PURPLE), strict=True):
+                line.set_color(colour)
+            for line in ax.lines[2::2]:
+                line.remove()  # the solver again
+            ax.set_title("")
+            ax.legend()
+        merge_legends(figure, axes[1:])
+        add_panel_letters(axes, ["the network", "neuron 0", "neuron 1"])
+        axes[0].set_title(axes[0].get_title(loc="left"), pad=26)  # above the names of the layers
+        axes[0].margins(0.1, 0.2)  # for the synapse of a neuron to itself
+        return figure
+
+    arrays: dict[str, Any] = {"t": traces["corrected"].t[0], "input": x[0, :, 0]}
+    for form, trace in traces.items():
+        arrays |= {"solver": trace.solved[0], form: trace.closed[0]}
+    errors = {form: trace.squared_error.tolist() for form, trace in traces.items()}
+    findings = {
+        f"mean squared error of neuron {n}": {form: values[n] for form, values in errors.items()}
+        for n in range(2)
     }
     return FigureResult(draw, arrays, findings=findings)
 
@@ -179,6 +228,22 @@ def _compute_loss(model: SequenceModel, states: Tensor, target: Tensor) -> float
 
 
 ENTRIES = (
+    PaperFigure(
+        name="cfc-figure-2",
+        title="Two neurons and five synapses, by a solver and in closed form",
+        source=f"{CFC}, Figure 2",
+        caption="A: the network. B, C: potentials of its neurons under a varying input, by the "
+        "solver and by three closed forms: exponential pieces of each gap; one exponential since "
+        "the start with the neuron's own equilibrium (corrected); Algorithm 1 as printed.",
+        compute=_figure_2,
+        differences=(
+            "The paper prints the equations of such a network, without parameters or traces. "
+            "Weights, input and the signs of the synapses are ours.",
+            "Algorithm 1 leaves out the start value where it sums over synapses, and adds a "
+            "reversal potential for each; the other two forms do not.",
+        ),
+        minutes=0.1,
+    ),
     PaperFigure(
         name="cfc-figure-3",
         title="How close closed forms come to the solver",

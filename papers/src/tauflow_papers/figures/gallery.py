@@ -35,9 +35,9 @@ _QUESTIONS = {
     ),
     "How accurate are solvers, gradients and closed forms?": (
         *("ltc-figure-2", "ltc-table-1", "ltc-table-2-depth", "ltc-theorems-1-2"),
-        *("cfc-figure-3", "cfc-closed-form-half-cheetah"),
+        *("cfc-figure-2", "cfc-figure-3", "cfc-closed-form-half-cheetah"),
     ),
-    "Where does a network look?": ("cfc-figure-5",),
+    "What does a network see, and where does it look?": ("cfc-figure-5", "ode-lstm-figure-s1"),
 }
 _OTHER_QUESTIONS = "Others"
 _COLUMNS = 4

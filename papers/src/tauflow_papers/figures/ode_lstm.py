@@ -1,19 +1,24 @@
 """The ODE-LSTM paper: how errors flow back through time, and what surface the loss has."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tauflow._internal.sanitize import format_count
 from tauflow.analysis import GradientFlow, gradient_flow
 from tauflow.models import SequenceModel
-from tauflow.plotting.axes import get_figure
+from tauflow.plotting.axes import add_panel_letters, get_figure, make_panels
+from tauflow.plotting.palette import BLUE
 from tauflow.sequence import build
-from tauflow_papers.datasets.synthetic.xor import encode_events, sample_streams
+from tauflow_papers.datasets.synthetic.xor import PAD, encode_dense, encode_events, sample_streams
 from tauflow_papers.theory import loss_surface, plot_gradient_flow, plot_loss_surfaces
 
 from .paper_figure import FigureJob, FigureResult, PaperFigure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PAPER = (
     'Lechner & Hasani 2020, "Learning long-term dependencies in irregularly-sampled time series"'
@@ -75,6 +80,38 @@ def _figure_3(job: FigureJob) -> FigureResult:
     )
 
 
+def _figure_s1(job: FigureJob) -> FigureResult:
+    job.settings["bits"] = 16
+    bits = np.zeros((1, PAD), dtype=np.int64)
+    bits[0, :16] = [0, 1, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+    lengths = np.array([16])
+    entries = {"dense": encode_dense(bits, lengths), "events": encode_events(bits, lengths)}
+    shown = {
+        name: (np.cumsum(one.elapsed[0][one.mask[0]]), one.values[0][one.mask[0]])
+        for name, one in entries.items()
+    }
+
+    def draw() -> "Figure":
+        figure, axes = make_panels(2, columns=1, width=6.6, height=1.6, above=0.0)
+        edges = np.concatenate([[0], shown["dense"][0]])
+        for ax, (times, values) in zip(axes, shown.values(), strict=True):
+            ax.stairs(shown["dense"][1], edges, color="0.75", linewidth=2)
+            ax.plot(times, values, "o", color=BLUE, markersize=6)
+            ax.set(ylabel="bit", yticks=(0, 1), ylim=(-0.25, 1.25), xlim=(0, 17))
+        axes[-1].set_xlabel("bits since the start")
+        names = [
+            f"{name}, {format_count(len(values), 'entry', 'entries')}"
+            for name, (_, values) in shown.items()
+        ]
+        add_panel_letters(axes, names)
+        return figure
+
+    arrays = {f"{name} {part}": v for name, pair in shown.items()
+              for part, v in zip(("times", "values"), pair, strict=True)}  # fmt: skip
+    counts = {name: len(values) for name, (_, values) in shown.items()}
+    return FigureResult(draw, arrays, findings={"entries of the same 16 bits": counts})
+
+
 ENTRIES = (
     PaperFigure(
         name="ode-lstm-figure-1",
@@ -106,5 +143,16 @@ ENTRIES = (
             "half is a sketch; see ode-lstm-figure-1 for the measured flow of errors.",
         ),
         minutes=0.5,
+    ),
+    PaperFigure(
+        name="ode-lstm-figure-s1",
+        title="A stream of bits, encoded densely and by events",
+        source=f"{PAPER}, Figure S1",
+        caption="The same 16 bits (grey) as the networks of the XOR task get them: an entry for "
+        "each bit, and an entry where a bit differs from the one before it, with one at the end. "
+        "The time of an entry is that at which its bit is known.",
+        compute=_figure_s1,
+        differences=("The published picture does not say which bits it shows.",),
+        minutes=0.1,
     ),
 )
