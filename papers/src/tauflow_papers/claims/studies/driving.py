@@ -8,8 +8,9 @@ from torch import Tensor
 
 from tauflow.data.card import TaskData
 from tauflow.data.registry import load_task
-from tauflow.models import DRIVING_MODELS, ConvolutionalSequenceModel, driving_model
+from tauflow.models import ConvolutionalSequenceModel
 from tauflow_papers.datasets.synthetic.closed_loop import Drives, drive_closed_loop
+from tauflow_papers.theory.driving import DRIVING_MODELS, driving_model
 
 _DRIVES, _STEPS, _BATCH = 256, 800, 4
 _ROADS, _LENGTH = 6, 1000.0
