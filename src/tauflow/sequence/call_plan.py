@@ -1,360 +1,364 @@
 """What a call of a sequence module does, worked out once for all calls alike.
 
-Most of what stands between a call and its kernel follows from metadata: which cell it is and what
-it consists of, shapes, dtypes, devices, what wants gradients. A plan keeps the answers for the
-calls of one signature; what is left for every call is to see that the signature is the same, and
-to look at the values that are checked: gaps, states, missing features. Parameters are read in every
-call.
+Most of what stands between a call and its kernels follows from metadata: which cells there are and
+what they consist of, shapes, dtypes, devices, what wants gradients. A plan keeps the answers for
+the calls of one signature; what is left for every call is to see that the signature is the same,
+and to look at the values that are checked: times, states, missing features. Parameters are read in
+every call.
 
-A plan serves the usual call alone: one layer of a catalogued cell in one direction, in float32 on
-the CPU, on tensors of torch's own, with nothing around it that follows what runs. All else, and
-every call that looks as if it were in error, is left to ``SequenceModule.forward``.
+A plan serves catalogued cells in float32 on the CPU, on tensors of torch's own, with nothing around
+the call that follows what runs. All else, and every call that looks as if it were in error, is left
+to ``SequenceModule.forward``.
 """
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from tauflow._internal.fixed_options import FixedOptionsModule
-from tauflow._internal.module_hooks import HOOKS
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract import call_initial_state
-from tauflow.cells.snapshot import find_modification
 from tauflow.errors import BackendError, TauflowError
 from tauflow.kernels import KernelCall, KernelSpec, select_kernel
 from tauflow.kernels.cpu.binding import import_kernels
 from tauflow.kernels.engine.autograd import run_kernel
 from tauflow.kernels.engine.kernel_spec import KernelFunction, SequenceKernel
-from tauflow.kernels.engine.requirements import is_builtin_cell
 from tauflow.kernels.engine.torch_state import is_followed
 
+from .cell_record import CellRecord, find_places, record_cells
 from .finite_checks import check_finite_states
-from .inputs import SequenceInputs
+from .inputs import SequenceInputs, first_sample
+from .planned_inputs import (
+    UNREADABLE,
+    PlannedInputs,
+    add_batch_axis,
+    is_plain,
+    needs_grad,
+    read_inputs,
+)
+from .ragged import run_segments, split_by_length
+from .states import split_per_cell
 from .unroll import run_steps
 
 if TYPE_CHECKING:
     from .layers import SequenceModule
 
-_PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
 _MAX_PLANS = 64
 """Signatures that a module keeps plans for; sequences of many lengths have one each."""
 
 
-class _Part(NamedTuple):
-    """A module of a cell, as it was when its plans were made.
+class _CellPlan(NamedTuple):
+    """What serves one cell in the calls of a signature.
 
     Args:
-        module: the module.
-        kind: its class.
-        size: how many attributes it has.
-        children: its own parts by name.
-        options: of a module of PyTorch, which can be set; those of the library's are fixed.
+        cell: the cell.
+        run: the kernel, or the cell's own steps.
+        is_fused: whether it is a kernel; batches are then cut where sequences end.
+        is_compiled: whether that is a compiled loop, which any gaps may be given; they are looked
+            at when it is done.
+        starts_at_zero: whether sequences without a state begin with zeros.
+        kernel: what ``run`` comes to, if that is known.
+        config: of the cell, for the kernel.
+        places: holder and name of each parameter that the kernel reads where it is, or an empty
+            tensor and no name.
     """
-
-    module: nn.Module
-    kind: type[nn.Module]
-    size: int
-    children: tuple[tuple[str, nn.Module | None], ...]
-    options: tuple[tuple[str, Any], ...]
-
-
-class _TensorPlace(NamedTuple):
-    """Where a module keeps a parameter or buffer, and what may stand there."""
-
-    holder: dict[str, Tensor | None]
-    name: str
-    shape: tuple[int, ...]
-    floating: bool
-
-
-class _CellRecord(NamedTuple):
-    """What a cell consists of, compared by identity."""
 
     cell: AbstractCell
-    parts: tuple[_Part, ...]
-    places: tuple[_TensorPlace, ...]
-
-    def find_modes(self, cell: object) -> tuple[bool, ...] | None:
-        """Return which parts are in training mode; ``None`` if the cell is not what it was."""
-        if cell is not self.cell:
-            return None
-        modes = []
-        for module, kind, size, children, options in self.parts:
-            own = module.__dict__
-            if module.__class__ is not kind or len(own) != size:
-                return None
-            if own[HOOKS[0]] or own[HOOKS[1]] or own[HOOKS[2]] or own[HOOKS[3]]:
-                return None
-            parts = own["_modules"]
-            if len(parts) != len(children):
-                return None
-            for name, child in children:
-                if parts.get(name) is not child:
-                    return None
-            for name, value in options:
-                if own.get(name) is not value:
-                    return None
-            modes.append(own["training"])
-        return tuple(modes)
-
-    def needs_grad(self) -> bool | None:
-        """Whether a parameter wants gradients; ``None`` if one is not what a kernel can read."""
-        learns = False
-        for holder, name, shape, floating in self.places:
-            tensor = holder.get(name)
-            if type(tensor) not in _PLAIN_TENSOR_TYPES or tensor.shape != shape:  # type: ignore[union-attr]
-                return None
-            assert tensor is not None
-            if floating and (tensor.dtype is not torch.float32 or not tensor.is_cpu):
-                return None
-            learns = learns or tensor.requires_grad
-        return learns
-
-
-def _record_cell(cell: AbstractCell) -> _CellRecord | None:
-    """Return what a cell consists of, if it is as its constructor made it."""
-    if not is_builtin_cell(cell):
-        return None
-    try:
-        if find_modification(cell) is not None:
-            return None
-    except TauflowError:
-        return None  # which its forward pass raises
-    parts, places = [], []
-    for snapshot in cell.__dict__["_parts_when_built"]:
-        module: nn.Module = cell.get_submodule(".".join(snapshot.path))
-        own = module.__dict__
-        if module.__class__ is not snapshot.kind or any(own[kind] for kind in HOOKS):
-            return None  # a parametrisation, or a hook that computes a parameter
-        options = () if isinstance(module, FixedOptionsModule) else snapshot.options
-        children = tuple(module._modules.items())
-        parts.append(_Part(module, module.__class__, len(own), children, options))
-        for name, shape, floating in snapshot.tensors:
-            holder: dict[str, Any] = module._parameters
-            if holder.get(name) is None:
-                holder = module._buffers
-            places.append(_TensorPlace(holder, name, shape, floating))
-    return _CellRecord(cell, tuple(parts), tuple(places))
-
-
-class _PlannedKernel(NamedTuple):
-    """A kernel that reads the parameters of a cell where they are.
-
-    Args:
-        kernel: the kernel.
-        config: of the cell.
-        places: holder and name of each parameter that it reads, or an empty tensor and no name.
-    """
-
-    kernel: SequenceKernel
+    run: KernelFunction
+    is_fused: bool
+    is_compiled: bool
+    starts_at_zero: bool
+    kernel: SequenceKernel | None
     config: Any
     places: tuple[tuple[Any, str], ...]
 
-    def run(self, x: Tensor, h: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the kernel."""
-        parameters = [holder[name] if name else holder for holder, name in self.places]
-        return run_kernel(self.kernel, self.config, None, x, h, dt, *parameters)
+    def run_steps(
+        self, x: Tensor, h: Tensor, dt: Tensor, mask: Tensor | None, observed: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the outputs and the last state; see :class:`KernelCall`.
 
-
-def _plan_kernel(row: KernelSpec | None, record: _CellRecord) -> _PlannedKernel | None:
-    """Return the kernel of a row, if it reads the cell's parameters as they are."""
-    cell: Any = record.cell
-    if row is None or row.kernel is None:
-        return None
-    known = {id(place.holder[place.name]): place for place in record.places}
-    places: list[tuple[Any, str]] = []
-    for tensor in cell.packed_parameters():
-        place = known.get(id(tensor))
-        if place is not None:
-            places.append((place.holder, place.name))
-        elif tensor.numel() == 0:
-            places.append((tensor.detach(), ""))
-        else:
-            return None  # it is computed
-    return _PlannedKernel(row.kernel, cell.static_config(), tuple(places))
+        Raises:
+            BackendError: the cell's step can no longer be traced; another kernel may serve.
+        """
+        # steps after the ends of sequences are left out where it pays
+        pieces = None if mask is None or not self.is_fused else split_by_length(mask)
+        if self.kernel is not None and pieces is None:
+            parameters = [holder[name] if name else holder for holder, name in self.places]
+            return run_kernel(self.kernel, self.config, mask, x, h, dt, *parameters)
+        call = KernelCall(self.cell, x, h, dt, mask, observed)
+        return self.run(call) if pieces is None else run_segments(call, pieces, self.run)
 
 
 class _Plan(NamedTuple):
     """What serves the calls of a signature.
 
     Args:
-        run: the kernel, or the cell's own steps.
-        is_compiled: whether that is a compiled loop, which any gaps may be given; they are looked
-            at when it is done.
+        cells: what serves each cell.
+        is_single: whether there is one layer in one direction, without a projection.
         gaps_shape: (B, T, 1).
-        state_shape: (B, S).
-        starts_at_zero: whether sequences without a state begin with zeros.
-        kernel: what ``run`` comes to, if that is known.
+        state_shape: (B, S), of all cells.
+        is_compiled: whether compiled loops serve all cells.
     """
 
-    run: KernelFunction
-    is_compiled: bool
+    cells: tuple[_CellPlan, ...]
+    is_single: bool
     gaps_shape: tuple[int, int, int]
     state_shape: tuple[int, int]
-    starts_at_zero: bool
-    kernel: _PlannedKernel | None
+    is_compiled: bool
 
 
 class CallPlans:
     """The plans of a sequence module. A copy of the module, or what is loaded, begins without."""
 
     def __init__(self) -> None:
-        self._record: _CellRecord | None = None
+        self._records: tuple[CellRecord, ...] = ()
         self._plans: dict[tuple[Any, ...], _Plan | str] = {}
 
     def __reduce__(self) -> tuple[type["CallPlans"], tuple[()]]:
         """Copy and pickle as one without plans."""
         return CallPlans, ()
 
-    def run(self, rnn: "SequenceModule", x: Any, hx: Any, dt: Any) -> tuple[Tensor, Tensor] | None:
-        """Return outputs at every step and the last state, or ``None`` where no plan serves.
+    def run(
+        self,
+        rnn: "SequenceModule",
+        x: Any,
+        hx: Any,
+        dt: Any,
+        t: Any = None,
+        mask: Any = None,
+        lengths: Any = None,
+        observed: Any = None,
+    ) -> tuple[Tensor, Tensor] | None:
+        """Return the outputs and the last state, or ``None`` where no plan serves.
 
         Args:
             rnn: the module.
-            x: as it was given.
-            hx: likewise.
-            dt: likewise.
+            x: as it was given, and so all others.
+            hx: state.
+            dt: gaps.
+            t: times.
+            mask: valid steps.
+            lengths: valid lengths.
+            observed: measured features.
         """
-        found = self.find(rnn, x, hx, dt)
-        return None if isinstance(found, str) else _run_plan(rnn, *found, x, hx)
+        found = self.find(rnn, x, hx, dt, t, mask, lengths, observed)
+        if isinstance(found, str):
+            return None
+        if observed is None and rnn.uses_observed and bool((nan := found[1].x.isnan()).any()):
+            x, hx, dt, mask, _, batched = found[1]
+            found = self.find(rnn, x, hx, dt, None, mask, None, ~nan)
+            if isinstance(found, str):
+                return None
+            found = found[0], found[1]._replace(batched=batched)
+        return _run_plan(rnn, *found)
 
     def find(
-        self, rnn: "SequenceModule", x: Any, hx: Any, dt: Any
-    ) -> tuple[AbstractCell, _Plan, Tensor] | str:
-        """Return the cell, the plan and the gaps, (B, T, 1), of a call; or why there is no plan."""
+        self,
+        rnn: "SequenceModule",
+        x: Any,
+        hx: Any,
+        dt: Any,
+        t: Any = None,
+        mask: Any = None,
+        lengths: Any = None,
+        observed: Any = None,
+    ) -> tuple[_Plan, PlannedInputs] | str:
+        """Return a plan and the inputs of a call, or why there is no plan; see :meth:`run`."""
         if is_followed():
             return "a compiler, transform, trace, mode or autocast follows what runs"
-        own, record = rnn.__dict__, self._record
-        modes = None
-        if record is not None:
-            modes = record.find_modes(own["_modules"]["cells"]._modules.get("0"))
-        if record is None or modes is None:
-            self._plans = {}
-            self._record = record = _record_cell(rnn.cell)
-            if record is None:
-                return "the cell is a user's own, or not as its constructor made it"
-            modes = record.find_modes(record.cell)
-        learns = record.needs_grad()
-        if learns is None or not _is_readable(x, getattr(x, "shape", ())):
-            return "x and parameters have to be float32, on the CPU, and of no class of their own"
-        if torch.is_grad_enabled():
-            learns = learns or _needs_grad(x) or _needs_grad(dt) or _needs_grad(hx)
-        else:
-            learns = None
-        layers = own["num_layers"], own["bidirectional"], own["proj_size"]
-        mode = learns, torch.is_inference_mode_enabled(), own["backend"], own["checkpoint_every"]
-        plan = self._find((x.shape, modes, layers, mode), rnn, record, x)
+        if not is_plain(x, torch.float32):
+            return UNREADABLE
+        batched = x.ndim != 2
+        if not batched:
+            x, hx, dt, t, mask, observed = map(add_batch_axis, (x, hx, dt, t, mask, observed))
+        plan = self._find_plan(rnn, x, hx, dt, mask is lengths is None, observed is None)
         if isinstance(plan, str):
             return plan
-        gaps = _read_gaps(plan, dt, x)
-        if gaps is None:
-            return "dt has to be a number or float32 gaps, (B, T), finite and not negative"
-        if not (hx is None or _is_readable(hx, plan.state_shape)):
-            return "hx has to be a float32 state, (B, S)"
-        return record.cell, plan, gaps
+        given = PlannedInputs(x, hx, dt, mask, observed, batched)
+        inputs = read_inputs(type(rnn).__name__, given, t, lengths, *plan[2:])
+        return inputs if isinstance(inputs, str) else (plan, inputs)
 
-    def _find(
-        self, key: tuple[Any, ...], rnn: "SequenceModule", record: _CellRecord, x: Tensor
+    def _find_plan(
+        self, rnn: "SequenceModule", x: Tensor, hx: Any, dt: Any, is_whole: bool, is_measured: bool
     ) -> _Plan | str:
-        """Return the plan for calls of a signature, or why there is none."""
-        plans = self._plans
+        own = rnn.__dict__
+        modes, learns = self._look_at_cells(rnn, own["_modules"]["cells"]._modules)
+        if modes is None:
+            return "a cell is a user's own, or not as its constructor made it"
+        if None in learns:
+            return UNREADABLE
+        projected = own["proj_size"]
+        key: tuple[Any, ...] = (
+            *(is_whole, is_measured, x.shape, modes, own["num_layers"], own["bidirectional"]),
+            *(projected, own["backend"], own["checkpoint_every"]),
+            torch.is_inference_mode_enabled(),
+        )
+        grads: tuple[Any, ...] = ()
+        if torch.is_grad_enabled():
+            outer = [part.weight.requires_grad for part in rnn.projections] if projected else []
+            grads = learns, needs_grad(x), needs_grad(dt) or needs_grad(hx), any(outer)
         try:
-            return plans[key]
+            return self._plans[key, grads]
         except KeyError:
-            if len(plans) >= _MAX_PLANS:
-                plans.clear()
-            plan = plans[key] = _make_plan(rnn, record, x, learns=bool(key[-1][0]))
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            plan = _make_plan(rnn, self._records, x, not is_whole, not is_measured, *grads)
+            self._plans[key, grads] = plan
             return plan
 
-
-def _needs_grad(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad
-
-
-def _is_readable(tensor: Any, shape: tuple[int, ...]) -> bool:
-    """Whether something is a tensor of torch's own that kernels read; by metadata."""
-    return (
-        type(tensor) in _PLAIN_TENSOR_TYPES
-        and tensor.shape == shape
-        and tensor.dtype is torch.float32
-        and tensor.is_cpu
-        and not tensor.is_neg()
-        and tensor.layout is torch.strided
-    )
-
-
-def _read_gaps(plan: _Plan, dt: Any, x: Tensor) -> Tensor | None:
-    """Return the gaps of a call, (B, T, 1), or ``None`` where they are odd or in error."""
-    if dt is None:
-        return x.new_ones(plan.gaps_shape)
-    kind = type(dt)
-    if kind is float or kind is int:
-        return x.new_full(plan.gaps_shape, dt) if 0 <= dt < math.inf else None
-    if not _is_readable(dt, plan.gaps_shape[:2]):
-        return None
-    if not plan.is_compiled:
-        low, high = torch.aminmax(dt.detach())
-        if not 0.0 <= low.item() <= high.item() < math.inf:
-            return None
-    gaps: Tensor = dt.contiguous().unsqueeze(-1)
-    return gaps
+    def _look_at_cells(
+        self, rnn: "SequenceModule", cells: dict[str, nn.Module]
+    ) -> tuple[tuple[Any, ...] | None, tuple[bool | None, ...]]:
+        """Return which parts of each cell are in training mode, and which cells have gradients."""
+        records = self._records
+        if len(records) == len(cells):
+            modes = [
+                record.find_modes(cell)
+                for record, cell in zip(records, cells.values(), strict=True)
+            ]
+            if None not in modes:
+                return tuple(modes), tuple([record.needs_grad() for record in records])
+        self._plans = {}
+        self._records = records = record_cells(rnn)
+        if not records:
+            return None, ()
+        return tuple(record.find_modes(record.cell) for record in records), tuple(
+            record.needs_grad() for record in records
+        )
 
 
 def _make_plan(
-    rnn: "SequenceModule", record: _CellRecord, x: Tensor, *, learns: bool
+    rnn: "SequenceModule",
+    records: Sequence[CellRecord],
+    x: Tensor,
+    masked: bool,
+    observed: bool,
+    learns: Sequence[bool] = (),
+    x_learns: bool = False,
+    state_learns: bool = False,
+    output_learns: bool = False,
 ) -> _Plan | str:
-    """Return the plan for calls like one, or why there is none."""
-    cell = record.cell
-    if rnn.num_layers != 1 or rnn.bidirectional or rnn.proj_size:
-        return "the module has several layers or directions, or a projection"
-    if x.ndim != 3 or x.shape[2] != cell.input_size or x.numel() == 0:
-        return f"x has to be (B, T, {cell.input_size})"
+    """Return the plan for calls like one, or why there is none.
+
+    Args:
+        rnn: the module.
+        records: of its cells.
+        x: inputs, (B, T, I).
+        masked: whether there is a mask.
+        observed: whether it is told which features were measured.
+        learns: which cells have parameters that want gradients, if any may.
+        x_learns: whether x wants them.
+        state_learns: whether gaps or states do.
+        output_learns: whether a projection does.
+    """
+    if x.ndim != 3 or x.shape[2] != rnn.input_size or x.numel() == 0:
+        return f"x has to be (B, T, {rnn.input_size})"
     B, T, _ = x.shape
-    if learns and rnn.checkpoint_every is not None and rnn.checkpoint_every < T:
+    every = rnn.checkpoint_every
+    if any((*learns, x_learns, state_learns)) and every is not None and every < T:
         return "checkpoint_every cuts the sequences"
-    state, gaps = x.new_zeros(B, cell.state_size).requires_grad_(learns), x.new_ones(B, T, 1)
-    try:
-        row = select_kernel(KernelCall(cell, x, state, gaps), rnn.backend)
-    except TauflowError as error:
-        return str(error)
+    if observed and not rnn.uses_observed:
+        return "observed is given to a cell that does not model missing features"
+    mask = torch.ones(B, T, dtype=torch.bool) if masked else None
+    below, cells, directions, y = x_learns, [], rnn.num_directions, x
+    for first in range(0, len(records), directions):
+        above = False
+        for index in range(first, first + directions):
+            cell = records[index].cell
+            keeps = below or state_learns or any(learns[index : index + 1])
+            above = above or keeps or output_learns
+            state = x.new_zeros(B, cell.state_size).requires_grad_(keeps)
+            seen = torch.ones_like(x, dtype=torch.bool) if observed and first == 0 else None
+            call = KernelCall(cell, y, state, x.new_ones(B, T, 1), mask, seen)
+            try:
+                row = select_kernel(call, rnn.backend)
+            except TauflowError as error:
+                return str(error)
+            cells.append(_plan_cell(row, records[index]))
+        below, y = above, x.new_zeros(B, T, rnn.output_size)
+    return _Plan(
+        tuple(cells),
+        len(cells) == 1 and not rnn.proj_size,
+        (B, T, 1),
+        (B, rnn.state_size),
+        all(cell.is_compiled for cell in cells),
+    )
+
+
+def _plan_cell(row: KernelSpec | None, record: CellRecord) -> _CellPlan:
+    """Return what a row comes to for a cell."""
+    cell: Any = record.cell
     # without the checks that a plan has made
     run = run_steps if row is None else getattr(row.run, "__wrapped__", row.run)
     is_compiled = row is not None and row.backend == "numba"
     starts_at_zero = type(cell).initial_state is AbstractCell.initial_state
-    kernel = _plan_kernel(row, record) if is_compiled else None
-    return _Plan(run, is_compiled, (B, T, 1), (B, cell.state_size), starts_at_zero, kernel)
+    places = None if row is None or row.kernel is None else find_places(record)
+    if row is None or places is None:
+        return _CellPlan(cell, run, row is not None, is_compiled, starts_at_zero, None, None, ())
+    config = cell.static_config()
+    return _CellPlan(cell, run, True, is_compiled, starts_at_zero, row.kernel, config, places)
+
+
+class _BadTimesError(Exception):
+    """Gaps are negative or not finite, which is seen when a compiled loop has run."""
 
 
 def _run_plan(
-    rnn: "SequenceModule", cell: AbstractCell, plan: _Plan, dt: Tensor, x: Tensor, hx: Tensor | None
+    rnn: "SequenceModule", plan: _Plan, planned: PlannedInputs
 ) -> tuple[Tensor, Tensor] | None:
-    """Return what the module returns, or ``None`` if gaps are bad or features are missing."""
-    if cell.uses_observed and bool(x.isnan().any()):
+    """Return what the module returns, or ``None`` if times are bad."""
+    x, hx, dt, mask, observed, batched = planned
+    try:
+        if plan.is_single:
+            y, last = _run_cell(rnn, plan.cells[0], planned, x, hx, dt, mask, observed)
+        else:
+            cells = rnn.each_cell
+            starts = [None] * len(cells) if hx is None else split_per_cell(cells, hx)
+            inputs = SequenceInputs(x, dt, mask, observed, batched=True, packed=None)
+
+            def run(index: int, inputs: SequenceInputs, h: Tensor | None) -> tuple[Tensor, Tensor]:
+                own = inputs.x, h, inputs.dt, inputs.mask, inputs.observed
+                return _run_cell(rnn, plan.cells[index], planned, *own)
+
+            y, states = rnn._run_layers(run, inputs, starts)
+            last = torch.cat(states, dim=-1)
+    except (BackendError, _BadTimesError):
         return None
-    if hx is not None:
-        start = hx
+    if not rnn.return_sequences:
+        y = rnn._last_outputs(y)
+    return (y, last) if batched else (y[0], last[0])
+
+
+def _run_cell(
+    rnn: "SequenceModule",
+    plan: _CellPlan,
+    planned: PlannedInputs,
+    x: Tensor,
+    h: Tensor | None,
+    dt: Tensor,
+    mask: Tensor | None,
+    observed: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Run one cell over a layer's input, and look at gaps and last states."""
+    if h is not None:
+        start = h
     elif plan.starts_at_zero:
-        start = x.new_zeros(plan.state_shape)
+        start = x.new_zeros((x.shape[0], plan.cell.state_size))
     else:
-        start = call_initial_state(cell, x[:, 0])
-    if plan.kernel is not None:
-        y, last = plan.kernel.run(x, start, dt)
-    else:
-        try:
-            y, last = plan.run(KernelCall(cell, x, start, dt))
-        except BackendError:
-            return None  # its step can no longer be traced; another kernel may serve
+        start = call_initial_state(plan.cell, first_sample(x, mask))
+    y, last = plan.run_steps(x, start, dt, mask, observed)
     if plan.is_compiled:
         find = import_kernels("cpu.values").find_bad_values
         bad = find(dt.data_ptr(), dt.numel(), last.data_ptr(), last.numel())
         if bad & 1:
-            return None
+            raise _BadTimesError
     else:
         last = torch.cat([last], dim=-1)  # it may be part of something else
         bad = not math.isfinite(last.detach().sum().item())
     if bad:
-        inputs = SequenceInputs(x, dt, None, None, batched=True, packed=None)
-        check_finite_states(f"{type(rnn).__name__}.forward", cell, hx, last, inputs)
-    return y if rnn.return_sequences else y[:, -1], last
+        given = planned.x, planned.dt, planned.mask, planned.observed
+        inputs = SequenceInputs(*given, batched=True, packed=None)
+        check_finite_states(f"{type(rnn).__name__}.forward", plan.cell, h, last, inputs)
+    return y, last

@@ -88,12 +88,8 @@ def explain_call(
         call = KernelCall(cell, below, start, inputs.dt, inputs.mask, observed)
         name = f"{index} {type(cell).__name__}"
         kernels += _explain_cell(name, call, rnn.backend)
-    if any(value is not None for value in others.values()):
-        plan = "it is given more than x, hx and dt"
-    else:
-        found = rnn._call_plans.find(rnn, x, hx, dt)
-        plan = found if isinstance(found, str) else ""
-    return CallExplanation(tuple(kernels), plan)
+    found = rnn._call_plans.find(rnn, x, hx, dt, **others)
+    return CallExplanation(tuple(kernels), found if isinstance(found, str) else "")
 
 
 def _explain_cell(name: str, call: KernelCall, backend: str) -> list[KernelExplanation]:

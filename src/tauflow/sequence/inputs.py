@@ -19,7 +19,7 @@ from tauflow.cells.base import first_parameter
 from tauflow.errors import ArgumentError, DtypeError, ShapeError
 from tauflow.kernels.engine.torch_state import is_autocast_available
 
-from .time_steps import resolve_dt
+from .time_steps import resolve_dt, reverse_dt
 
 Lengths = Tensor | Sequence[int] | int
 TimeSteps = Tensor | PackedSequence | float | int
@@ -68,6 +68,14 @@ class SequenceInputs:
     t: Tensor | None = None
     episode_start: Tensor | None = None
     episodes: Episodes | None = None
+
+    def reverse(self) -> "SequenceInputs":
+        """Return the call with each sequence reversed in time."""
+        x, mask, observed = (
+            None if one is None else one.flip(1) for one in (self.x, self.mask, self.observed)
+        )
+        assert x is not None
+        return replace(self, x=x, dt=reverse_dt(self.dt, self.mask), mask=mask, observed=observed)
 
     def match_input_format(self, y: Tensor, *, is_per_step: bool) -> Tensor | PackedSequence:
         """Bring an output (B, T, H), or (B, H) unless ``every_step``, into the input's form."""

@@ -1,8 +1,10 @@
 """Sequence modules: a cell, stacked and in both directions, behind the library's one call."""
 
 import inspect
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,13 +40,16 @@ from .inputs import (
     time_dtype,
 )
 from .legacy_parametrizations import recompute_parameters
-from .parallel.chunks import ChunkHistory, Chunks, ParallelReport
+from .parallel.chunks import ChunkHistory, Chunks, ParallelReport, check_parallel
 from .parallel.multiple_shooting import run_in_parallel
 from .single_step import run_single_step
 from .states import State, initial_states, resolve_initial_states, split_per_cell, to_torch_state
 from .streaming.stream import Stream
-from .time_steps import reverse_dt
 from .unroll import unroll
+
+RunCell: TypeAlias = Callable[[int, SequenceInputs, Tensor | None], tuple[Tensor, Tensor]]
+"""Returns outputs and last state of a cell by its index, its inputs, and the state to start from,
+``None`` for its own."""
 
 
 class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
@@ -205,8 +210,8 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
                 sample that ``hx`` comes from stands in front.
             mask: (B, T) bool; false keeps state and output of the step before.
             lengths: valid steps of each sequence, (B,), the same for padding on the right.
-            observed: (B, T, I) bool, for cells that model which features were measured; by default
-                those that are not NaN.
+            observed: (B, T, I) bool, which features were measured, for cells that model it; by
+                default those that are not NaN.
             episode_start: (B, T) bool, episodes inside a batch: every state starts again, from the
                 cells' own initial states, before the steps where it is true, and flows over their
                 ``dt``. At a masked step it is put off until the next valid one. The episodes run
@@ -232,9 +237,9 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             BackendError: the backend asked for by name cannot serve the call.
         """
         where = f"{type(self).__name__}.forward"
-        usual = t is mask is lengths is observed is episode_start is timespans is None
-        if usual and parallel is None and not torch.compiler.is_compiling():
-            planned = self._call_plans.run(self, x, hx, dt)
+        usual = episode_start is None and parallel is None and timespans is None
+        if usual and not torch.compiler.is_compiling():
+            planned = self._call_plans.run(self, x, hx, dt, t, mask, lengths, observed)
             if planned is not None:
                 return planned
         if timespans is not None:
@@ -256,19 +261,18 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             inputs = infer_observed(inputs)
         elif observed is not None:
             raise missing_features_error(where, self.cell)
-        if not (parallel is None or parallel == "auto" or isinstance(parallel, Chunks)):
-            raise ArgumentError(
-                f"{where}: parallel must be None, 'auto' or a Chunks, got {parallel!r}."
-            )
+        check_parallel(where, parallel, episode_start)
         recompute_parameters(self.cells)
         starts = resolve_initial_states(where, self.each_cell, hx, inputs)
-        run = partial(self._run_layers, where, parallel)
+
+        def run(inputs: SequenceInputs, starts: InitialStates) -> tuple[Tensor, list[Tensor]]:
+            run_cell = partial(self._run_cell, where, parallel, inputs)
+            return self._run_layers(run_cell, inputs, starts)
+
         if inputs.episode_start is None:
             y, last = run(inputs, starts)
-        elif parallel is None:
-            y, last = run_episodes(inputs, starts, run, directions=self.num_directions)
         else:
-            raise ArgumentError(f"{where}: give parallel or episode_start, not both.")
+            y, last = run_episodes(inputs, starts, run, directions=self.num_directions)
         if not self.return_sequences:
             y = self._last_outputs(y)
         h = torch.cat(last, dim=-1)
@@ -350,11 +354,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         return cell
 
     def _run_layers(
-        self,
-        where: str,
-        parallel: Chunks | Literal["auto"] | None,
-        inputs: SequenceInputs,
-        initial_states: InitialStates,
+        self, run: RunCell, inputs: SequenceInputs, initial_states: InitialStates
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the last layer's outputs at every step, and the last state of each cell."""
         y = inputs.x
@@ -365,46 +365,42 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             outputs = []
             for direction in range(self.num_directions):
                 index = layer * self.num_directions + direction
-                out, state = self._run(
-                    index, y, initial_states[index], inputs, direction == 1, parallel
-                )
-                check_finite_states(where, self._cell(index), initial_states[index], state, inputs)
-                outputs.append(out)
+                part = replace(inputs, x=y, observed=None) if layer else inputs
+                part = part.reverse() if direction else part
+                out, state = run(index, part, initial_states[index])
+                if self.proj_size:
+                    out = self.projections[index](out)
+                outputs.append(out.flip(1) if direction else out)
                 last.append(state)
             y = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
         return y, last
 
-    def _run(
+    def _run_cell(
         self,
-        index: int,
-        x: Tensor,
-        h: Tensor | None,
-        inputs: SequenceInputs,
-        backward: bool,
+        where: str,
         parallel: Chunks | Literal["auto"] | None,
+        given: SequenceInputs,
+        index: int,
+        inputs: SequenceInputs,
+        h: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Run one cell over a layer's input, forwards or backwards in time."""
-        cell, dt, mask = self._cell(index), inputs.dt, inputs.mask
-        observed = inputs.observed if index < self.num_directions else None
-        if backward:
-            dt = reverse_dt(dt, mask)
-            x, mask = x.flip(1), None if mask is None else mask.flip(1)
-            observed = None if observed is None else observed.flip(1)
+        """Run one cell over ``inputs``, from a state or its own; ``given`` is the module's."""
+        cell, x, mask = self._cell(index), inputs.x, inputs.mask
         start, some = h, inputs.episodes
         if start is None or some is not None:
             start = call_initial_state(cell, first_sample(x, mask).to(time_dtype(x)))
         if h is not None and some is not None:
-            start = torch.where(some.is_continued[backward].unsqueeze(1), h, start)
-        call = KernelCall(cell, x, start, dt, mask, observed)
+            continued = some.is_continued[index % self.num_directions]
+            start = torch.where(continued.unsqueeze(1), h, start)
+        call = KernelCall(cell, x, start, inputs.dt, mask, inputs.observed)
         run = partial(unroll, backend=self.backend, checkpoint_every=self.checkpoint_every)
         if parallel is None:
-            y, h = run(call)
+            y, last = run(call)
         else:
             memory = self._chunk_history.setdefault(index, ChunkHistory())
-            y, h = run_in_parallel(call, run, parallel, memory)
-        if self.proj_size:
-            y = self.projections[index](y)
-        return y.flip(1) if backward else y, h
+            y, last = run_in_parallel(call, run, parallel, memory)
+        check_finite_states(where, cell, h, last, given)
+        return y, last
 
     def _last_outputs(self, y: Tensor) -> Tensor:
         """Return each direction's last output; masked steps repeat the last valid one."""

@@ -61,7 +61,7 @@ def run_ragged(
         return run(call)
     check_call(call)
     pieces = split_by_length(call.mask)
-    return run(call) if pieces is None else _run_segments(call, pieces, run)
+    return run(call) if pieces is None else run_segments(call, pieces, run)
 
 
 def split_by_length(mask: Tensor) -> RaggedSegments | None:
@@ -92,9 +92,10 @@ def split_by_length(mask: Tensor) -> RaggedSegments | None:
     return RaggedSegments(order, widths, tuple(rows)) if steps <= _MAX_STEP_SHARE * B * T else None
 
 
-def _run_segments(
+def run_segments(
     call: KernelCall, segments: RaggedSegments, run: Callable[[KernelCall], tuple[Tensor, Tensor]]
 ) -> tuple[Tensor, Tensor]:
+    """Run a batch in pieces, which :func:`split_by_length` cut."""
     order, widths, rows = segments
     steps = call.x.shape[1]
     widths = (*widths, steps - sum(widths))

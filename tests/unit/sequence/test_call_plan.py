@@ -63,6 +63,90 @@ def test_a_plan_changes_no_number(name, steps, monkeypatch):
         assert (found is None and wanted is None) or torch.equal(found, wanted)
 
 
+def call_times(steps, has_state):
+    """Return times of each dtype, (B, T) or (B, T + 1)."""
+    whole = torch.rand(B, steps + has_state).mul(5).round().add(1).cumsum(1)
+    return whole / 7, whole.double() / 7, whole.long()
+
+
+LAYERS = {
+    "layers": {"num_layers": 2},
+    "frozen": {"num_layers": 2},
+    "both": {"bidirectional": True, "return_sequences": False},
+    "projected": {"num_layers": 2, "bidirectional": True, "proj_size": 3},
+}
+
+
+@pytest.mark.parametrize("options", [{}, *LAYERS.values()], ids=["one", *LAYERS])
+@pytest.mark.parametrize("name", ["cfc", "ct-rnn"])
+def test_times_masks_and_layers_have_plans(name, options, monkeypatch):
+    torch.manual_seed(0)
+    steps, results = 9, []
+    rnn = tauflow.build(name, D, N, **options)
+    if options is LAYERS["frozen"]:
+        rnn.cells[0].requires_grad_(False)
+    x, hx, dt = inputs(rnn, steps)
+    mask = torch.rand(B, steps) > 0.3
+    masks = {}, {"mask": mask}, {"lengths": mask.sum(1)}
+    calls = [
+        ((x, state), {"t": t, **named})
+        for state in (None, hx)
+        for t, named in zip(call_times(steps, state is not None), masks, strict=True)
+    ]
+    calls += [((x,), {"dt": dt.unsqueeze(-1), "mask": mask}), ((x[0],), {"dt": dt[0]})]
+    calls += [((x[0], hx[0]), {"mask": torch.arange(steps) < 7})]
+    for given, named in calls:
+        assert not rnn.explain(*given, **named).plan
+    for _ in range(2):
+        results.append([])
+        for given, named in calls:
+            y, h = rnn(*given, **named)
+            learnt = [one for one in rnn.parameters() if one.requires_grad]
+            results[-1] += [y, h, *torch.autograd.grad(y.sum() + h.sin().sum(), learnt)]
+        without_plan(monkeypatch)
+    for found, wanted in zip(*results, strict=True):
+        assert torch.equal(found, wanted)
+
+
+def test_ragged_batches_are_cut_alike(monkeypatch):
+    rnn, x = tauflow.CfC(D, N), torch.randn(40, 200, D)
+    lengths = torch.randint(5, 200, (40,))
+    assert not rnn.explain(x, lengths=lengths).plan
+    found = rnn(x, lengths=lengths)
+    without_plan(monkeypatch)
+    for one, wanted in zip(found, rnn(x, lengths=lengths), strict=True):
+        assert torch.equal(one, wanted)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_missing_features_keep_their_plan(masked, monkeypatch):
+    rnn, x = tauflow.GRUD(D, N), torch.randn(B, 5, D)
+    x[torch.rand(B, 5, D) > 0.6] = torch.nan
+    named = {"mask": torch.rand(B, 5) > 0.3} if masked else {}
+    plain = [*rnn(x, **named), *rnn(x.nan_to_num(), observed=~x.isnan(), **named)]
+    assert not rnn.explain(x, observed=~x.isnan(), **named).plan
+    without_plan(monkeypatch)
+    expected = [*rnn(x, **named), *rnn(x.nan_to_num(), observed=~x.isnan(), **named)]
+    for found, wanted in zip(plain, expected, strict=True):
+        assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_times_are_looked_at_in_every_call(value, masked):
+    rnn, x, t = tauflow.CfC(D, N), torch.randn(B, 5, D), torch.arange(5.0).repeat(B, 1)
+    mask = torch.ones(B, 5, dtype=torch.bool) if masked else None
+    rnn(x, t=t, mask=mask)
+    t[1, 2] = value
+    with pytest.raises(TimeError, match=r"sequence 1, step [23]"):
+        rnn(x, t=t, mask=mask)
+    if masked:
+        mask[1, 2] = False
+        rnn(x, t=t, mask=mask)
+    with pytest.raises(TimeError, match="rounding"):
+        rnn(x, t=torch.arange(5.0).repeat(B, 1) + 1e9)
+
+
 class Doubled(nn.Module):
     def forward(self, weight):
         return 2.0 * weight

@@ -40,7 +40,9 @@ def test_every_layer_and_direction_is_told():
     assert [one.cell for one in explained.kernels if one.serves] == [
         f"{index} CfCCell" for index in range(4)
     ]
-    assert "more than x, hx and dt" in explained.plan
+    assert not explained.plan
+    gaps = torch.ones(2, 5, dtype=torch.float64)
+    assert "dt has to be" in rnn.explain(torch.randn(2, 5, 4), dt=gaps).plan
 
 
 def test_it_prints_a_table():

@@ -6,7 +6,9 @@ import numpy as np
 from numba import carray, types
 from numba.extending import intrinsic
 
-from .jit import kernel
+from tauflow._internal.time_precision import MAX_ROUNDING_SHARE
+
+from .jit import inline, kernel
 
 BAD_GAPS, BAD_STATES = 1, 2
 
@@ -38,3 +40,70 @@ def find_bad_values(gaps, gap_count, states, state_count):
     for state in carray(_to_pointer(states), state_count, np.float32):
         fine &= np.abs(state) < np.float32(np.inf)
     return found if fine else found | BAD_STATES
+
+
+@kernel
+def subtract_times(times, kind, valid, sequences, steps, has_front, gaps):
+    """Write the gaps between times; return whether they are clearly right.
+
+    They are if all times are finite and in order, and each of them is fine enough for every gap
+    above 0.
+
+    Args:
+        times: address of absolute times, (B, T), or (B, T + 1) with ``has_front``.
+        kind: 0 for times in float32, 1 in float64, 2 in int64.
+        valid: address of which steps there are, (B, T) bool, or 0 for all.
+        sequences: B.
+        steps: T.
+        has_front: whether the time before the first step stands in front; else its gap is 0.
+        gaps: address of (B, T) in float32; 0 where a step is not.
+    """
+    count = sequences * (steps + has_front)
+    mask = carray(
+        _to_pointer(valid if valid else gaps), sequences * steps if valid else 0, np.bool_
+    )
+    out = carray(_to_pointer(gaps), (sequences, steps), np.float32)
+    if kind == 0:
+        given = carray(_to_pointer(times), count, np.float32).reshape((sequences, -1))
+        return _subtract(given, mask, has_front, out, 2.0**-23)
+    if kind == 1:
+        given = carray(_to_pointer(times), count, np.float64).reshape((sequences, -1))
+        return _subtract(given, mask, has_front, out, 2.0**-52)
+    given = carray(_to_pointer(times), count, np.int64).reshape((sequences, -1))
+    return _subtract(given, mask, has_front, out, 0.0)
+
+
+@inline
+def _subtract(times, mask, has_front, gaps, spacing):
+    """Do so for times of one type.
+
+    Args:
+        times, mask, has_front, gaps: as for :func:`subtract_times`, as arrays.
+        spacing: of the type at 1; 0 of integers.
+    """
+    sequences, steps = gaps.shape
+    fine, largest, smallest, repeated = True, 0.0, np.inf, False
+    for b in range(sequences):
+        last, begun = times[b, 0], has_front
+        if has_front:
+            fine &= abs(float(last)) < np.inf
+            largest = max(largest, abs(float(last)))
+        for t in range(steps):
+            gaps[b, t] = np.float32(0.0)
+            if mask.size > 0 and not mask[b * steps + t]:
+                continue
+            time = times[b, t + has_front]
+            fine &= abs(float(time)) < np.inf
+            largest = max(largest, abs(float(time)))
+            if begun:
+                gap = np.float32(time - last)
+                fine &= (time >= last) & (gap >= np.float32(0.0)) & (gap < np.float32(np.inf))
+                if time > last:
+                    smallest = min(smallest, float(time - last))
+                else:
+                    repeated = True
+                gaps[b, t] = gap
+            last, begun = time, True
+    if repeated and smallest == np.inf:
+        smallest = 1.0  # the unit of time, as there is no gap to go by
+    return fine and spacing * largest <= MAX_ROUNDING_SHARE * smallest

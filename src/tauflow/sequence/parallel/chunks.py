@@ -176,3 +176,22 @@ def set_rng_states(states: list[Tensor], device: torch.device) -> None:
     torch.set_rng_state(states[0])
     if len(states) > 1:
         torch.cuda.set_rng_state(states[1], device)
+
+
+def check_parallel(where: str, parallel: object, episode_start: object) -> None:
+    """Raise unless ``parallel`` is a way to cut sequences, and they are not cut in episodes.
+
+    Args:
+        where: name of the module, for messages.
+        parallel: as the caller gave it.
+        episode_start: likewise.
+
+    Raises:
+        ArgumentError: it is no such way, or they are.
+    """
+    if not (parallel is None or parallel == "auto" or isinstance(parallel, Chunks)):
+        raise ArgumentError(
+            f"{where}: parallel must be None, 'auto' or a Chunks, got {parallel!r}."
+        )
+    if parallel is not None and episode_start is not None:
+        raise ArgumentError(f"{where}: give parallel or episode_start, not both.")

@@ -1,0 +1,146 @@
+"""What the cells of a module consist of, compared by identity from call to call."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tauflow._internal.fixed_options import FixedOptionsModule
+from tauflow._internal.module_hooks import HOOKS
+from tauflow.cells.base import AbstractCell
+from tauflow.cells.snapshot import find_modification
+from tauflow.errors import TauflowError
+from tauflow.kernels.engine.requirements import is_builtin_cell
+
+if TYPE_CHECKING:
+    from .layers import SequenceModule
+
+PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
+
+
+class _Part(NamedTuple):
+    """A module of a cell, as it was when its plans were made.
+
+    Args:
+        module: the module.
+        kind: its class.
+        size: how many attributes it has.
+        children: its own parts by name.
+        options: of a module of PyTorch, which can be set; those of the library's are fixed.
+    """
+
+    module: nn.Module
+    kind: type[nn.Module]
+    size: int
+    children: tuple[tuple[str, nn.Module | None], ...]
+    options: tuple[tuple[str, Any], ...]
+
+
+class _TensorPlace(NamedTuple):
+    """Where a module keeps a parameter or buffer, and what may stand there."""
+
+    holder: dict[str, Tensor | None]
+    name: str
+    shape: tuple[int, ...]
+    floating: bool
+
+
+class CellRecord(NamedTuple):
+    """What a cell consists of, compared by identity."""
+
+    cell: AbstractCell
+    parts: tuple[_Part, ...]
+    places: tuple[_TensorPlace, ...]
+
+    def find_modes(self, cell: object) -> tuple[bool, ...] | None:
+        """Return which parts are in training mode; ``None`` if the cell is not what it was."""
+        if cell is not self.cell:
+            return None
+        modes = []
+        for module, kind, size, children, options in self.parts:
+            own = module.__dict__
+            if module.__class__ is not kind or len(own) != size:
+                return None
+            if own[HOOKS[0]] or own[HOOKS[1]] or own[HOOKS[2]] or own[HOOKS[3]]:
+                return None
+            parts = own["_modules"]
+            if len(parts) != len(children):
+                return None
+            for name, child in children:
+                if parts.get(name) is not child:
+                    return None
+            for name, value in options:
+                if own.get(name) is not value:
+                    return None
+            modes.append(own["training"])
+        return tuple(modes)
+
+    def needs_grad(self) -> bool | None:
+        """Whether a parameter wants gradients; ``None`` if one is not what a kernel can read."""
+        learns = False
+        for holder, name, shape, floating in self.places:
+            tensor = holder.get(name)
+            if type(tensor) not in PLAIN_TENSOR_TYPES or tensor.shape != shape:  # type: ignore[union-attr]
+                return None
+            assert tensor is not None
+            if floating and (tensor.dtype is not torch.float32 or not tensor.is_cpu):
+                return None
+            learns = learns or tensor.requires_grad
+        return learns
+
+
+def _record_cell(cell: AbstractCell) -> CellRecord | None:
+    """Return what a cell consists of, if it is as its constructor made it."""
+    if not is_builtin_cell(cell):
+        return None
+    try:
+        if find_modification(cell) is not None:
+            return None
+    except TauflowError:
+        return None  # which its forward pass raises
+    parts, places = [], []
+    for snapshot in cell.__dict__["_parts_when_built"]:
+        module: nn.Module = cell.get_submodule(".".join(snapshot.path))
+        own = module.__dict__
+        if module.__class__ is not snapshot.kind or any(own[kind] for kind in HOOKS):
+            return None  # a parametrisation, or a hook that computes a parameter
+        options = () if isinstance(module, FixedOptionsModule) else snapshot.options
+        children = tuple(module._modules.items())
+        parts.append(_Part(module, module.__class__, len(own), children, options))
+        for name, shape, floating in snapshot.tensors:
+            holder: dict[str, Any] = module._parameters
+            if holder.get(name) is None:
+                holder = module._buffers
+            places.append(_TensorPlace(holder, name, shape, floating))
+    return CellRecord(cell, tuple(parts), tuple(places))
+
+
+def record_cells(rnn: "SequenceModule") -> tuple[CellRecord, ...]:
+    """Return what the cells of a module consist of; nothing if one is not as it was made."""
+    records = []
+    for cell in rnn.each_cell:
+        record = _record_cell(cell)
+        if record is None:
+            return ()
+        records.append(record)
+    return tuple(records)
+
+
+def find_places(record: CellRecord) -> tuple[tuple[Any, str], ...] | None:
+    """Return where the packed parameters of a cell are, if none is computed.
+
+    Returns:
+        Holder and name of each, or an empty tensor and no name.
+    """
+    cell: Any = record.cell
+    known = {id(place.holder[place.name]): place for place in record.places}
+    places: list[tuple[Any, str]] = []
+    for tensor in cell.packed_parameters():
+        place = known.get(id(tensor))
+        if place is not None:
+            places.append((place.holder, place.name))
+        elif tensor.numel() == 0:
+            places.append((tensor.detach(), ""))
+        else:
+            return None
+    return tuple(places)
