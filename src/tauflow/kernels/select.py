@@ -71,7 +71,12 @@ from .trace.cuda_graphs import (
     is_cuda_graph_profitable,
     run_cuda_graph,
 )
-from .trace.traced_kernel import is_tracing_profitable, run_traced, traced_unsupported_reason
+from .trace.traced_kernel import (
+    PlannedTrace,
+    is_tracing_profitable,
+    run_traced,
+    traced_unsupported_reason,
+)
 
 
 def _make_triton_spec(
@@ -146,6 +151,7 @@ _TRACED_KERNELS = tuple(
         atol=1e-5,
         device="cpu",
         is_profitable=is_tracing_profitable,
+        plan=PlannedTrace,
     )
     for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
     if cell not in _UNTRACED_CELLS

@@ -193,7 +193,7 @@ class CallPlans:
         key: tuple[Any, ...] = (
             *(is_whole, is_measured, x.shape, modes, own["num_layers"], own["bidirectional"]),
             *(projected, own["backend"], own["checkpoint_every"]),
-            torch.is_inference_mode_enabled(),
+            *(torch.is_inference_mode_enabled(), torch.get_default_dtype()),
         )
         grads: tuple[Any, ...] = ()
         if torch.is_grad_enabled():
@@ -210,8 +210,8 @@ class CallPlans:
 
     def _look_at_cells(
         self, rnn: "SequenceModule", cells: dict[str, nn.Module]
-    ) -> tuple[tuple[Any, ...] | None, tuple[bool | None, ...]]:
-        """Return which parts of each cell are in training mode, and which cells have gradients."""
+    ) -> tuple[tuple[Any, ...] | None, tuple[tuple[bool, ...] | None, ...]]:
+        """Return which parts of each cell are in training mode, and which parameters learn."""
         records = self._records
         if len(records) == len(cells):
             modes = [
@@ -219,13 +219,13 @@ class CallPlans:
                 for record, cell in zip(records, cells.values(), strict=True)
             ]
             if None not in modes:
-                return tuple(modes), tuple([record.needs_grad() for record in records])
+                return tuple(modes), tuple([record.find_learning() for record in records])
         self._plans = {}
         self._records = records = record_cells(rnn)
         if not records:
             return None, ()
         return tuple(record.find_modes(record.cell) for record in records), tuple(
-            record.needs_grad() for record in records
+            record.find_learning() for record in records
         )
 
 
@@ -235,7 +235,7 @@ def _make_plan(
     x: Tensor,
     masked: bool,
     observed: bool,
-    learns: Sequence[bool] = (),
+    learns: Sequence[Sequence[bool]] = (),
     x_learns: bool = False,
     state_learns: bool = False,
     output_learns: bool = False,
@@ -248,7 +248,7 @@ def _make_plan(
         x: inputs, (B, T, I).
         masked: whether there is a mask.
         observed: whether it is told which features were measured.
-        learns: which cells have parameters that want gradients, if any may.
+        learns: which parameters of each cell want gradients, if any may.
         x_learns: whether x wants them.
         state_learns: whether gaps or states do.
         output_learns: whether a projection does.
@@ -257,7 +257,7 @@ def _make_plan(
         return f"x has to be (B, T, {rnn.input_size})"
     B, T, _ = x.shape
     every = rnn.checkpoint_every
-    if any((*learns, x_learns, state_learns)) and every is not None and every < T:
+    if any((*map(any, learns), x_learns, state_learns)) and every is not None and every < T:
         return "checkpoint_every cuts the sequences"
     if observed and not rnn.uses_observed:
         return "observed is given to a cell that does not model missing features"
@@ -267,7 +267,7 @@ def _make_plan(
         above = False
         for index in range(first, first + directions):
             cell = records[index].cell
-            keeps = below or state_learns or any(learns[index : index + 1])
+            keeps = below or state_learns or any(map(any, learns[index : index + 1]))
             above = above or keeps or output_learns
             state = x.new_zeros(B, cell.state_size).requires_grad_(keeps)
             seen = torch.ones_like(x, dtype=torch.bool) if observed and first == 0 else None
@@ -292,6 +292,7 @@ def _plan_cell(row: KernelSpec | None, record: CellRecord) -> _CellPlan:
     cell: Any = record.cell
     # without the checks that a plan has made
     run = run_steps if row is None else getattr(row.run, "__wrapped__", row.run)
+    run = run if row is None or row.plan is None else row.plan()
     is_compiled = row is not None and row.backend == "numba"
     starts_at_zero = type(cell).initial_state is AbstractCell.initial_state
     places = None if row is None or row.kernel is None else find_places(record)

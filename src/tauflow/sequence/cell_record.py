@@ -75,18 +75,20 @@ class CellRecord(NamedTuple):
             modes.append(own["training"])
         return tuple(modes)
 
-    def needs_grad(self) -> bool | None:
-        """Whether a parameter wants gradients; ``None`` if one is not what a kernel can read."""
-        learns = False
+    def find_learning(self) -> tuple[bool, ...] | None:
+        """Return which parameters want gradients; ``None`` if one is not what kernels read."""
+        learns = []
         for holder, name, shape, floating in self.places:
             tensor = holder.get(name)
             if type(tensor) not in PLAIN_TENSOR_TYPES or tensor.shape != shape:  # type: ignore[union-attr]
                 return None
             assert tensor is not None
-            if floating and (tensor.dtype is not torch.float32 or not tensor.is_cpu):
+            if floating and not (
+                tensor.dtype is torch.float32 and tensor.is_cpu and tensor.is_contiguous()
+            ):
                 return None
-            learns = learns or tensor.requires_grad
-        return learns
+            learns.append(tensor.requires_grad)
+        return tuple(learns)
 
 
 def _record_cell(cell: AbstractCell) -> CellRecord | None:

@@ -7,6 +7,7 @@ where that pool cannot be used, it is a pool of Python threads; the kernels rele
 
 import ctypes
 import os
+from array import array
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import import_module
@@ -86,7 +87,8 @@ def pack_arguments(values: tuple[Any, ...], kinds: list[Any], words: list[int]) 
     """Append what arguments of a kernel are, and where they are.
 
     Args:
-        values: contiguous tensors on the CPU, arrays, integers, booleans, floats, and tuples.
+        values: contiguous tensors on the CPU, arrays, those of Python with 64-bit integers,
+            integers, booleans, floats, and tuples.
         kinds: receives what the compiled types of arguments follow from.
         words: receives addresses, sizes and numbers, each in 64 bits.
     """
@@ -104,6 +106,9 @@ def pack_arguments(values: tuple[Any, ...], kinds: list[Any], words: list[int]) 
         elif kind is int or kind is bool:
             kinds.append(kind)
             words.append(value)
+        elif kind is array:
+            kinds += (kind, value.typecode)
+            words += value.buffer_info()
         elif kind is np.ndarray:
             flags = value.flags
             is_flat = flags.c_contiguous

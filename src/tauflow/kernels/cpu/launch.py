@@ -80,6 +80,8 @@ def _find_type(value: Any) -> types.Type:
         return _find_type(value.value)
     if isinstance(value, tuple):
         return types.BaseTuple.from_types(tuple(map(_find_type, value)), type(value))
+    if isinstance(value, array):
+        return types.Array(types.int64, 1, "C")
     if isinstance(value, torch.Tensor):
         scalar = numba.typeof(value.new_empty(0, requires_grad=False).numpy()).dtype
         return types.Array(scalar, value.ndim, "C")

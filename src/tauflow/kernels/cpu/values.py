@@ -14,7 +14,9 @@ BAD_GAPS, BAD_STATES = 1, 2
 
 
 @intrinsic
-def _to_pointer(context, address):
+def to_pointer(context, address):
+    """Return an address, an integer, as a pointer."""
+
     def generate(context, builder, signature, values):
         return builder.inttoptr(values[0], context.get_value_type(types.voidptr))
 
@@ -32,12 +34,12 @@ def find_bad_values(gaps, gap_count, states, state_count):
         state_count: how many.
     """
     found, fine = 0, True
-    for gap in carray(_to_pointer(gaps), gap_count, np.float32):
+    for gap in carray(to_pointer(gaps), gap_count, np.float32):
         fine &= (gap >= np.float32(0.0)) & (gap < np.float32(np.inf))
     if not fine:
         found |= BAD_GAPS
     fine = True
-    for state in carray(_to_pointer(states), state_count, np.float32):
+    for state in carray(to_pointer(states), state_count, np.float32):
         fine &= np.abs(state) < np.float32(np.inf)
     return found if fine else found | BAD_STATES
 
@@ -59,17 +61,15 @@ def subtract_times(times, kind, valid, sequences, steps, has_front, gaps):
         gaps: address of (B, T) in float32; 0 where a step is not.
     """
     count = sequences * (steps + has_front)
-    mask = carray(
-        _to_pointer(valid if valid else gaps), sequences * steps if valid else 0, np.bool_
-    )
-    out = carray(_to_pointer(gaps), (sequences, steps), np.float32)
+    mask = carray(to_pointer(valid if valid else gaps), sequences * steps if valid else 0, np.bool_)
+    out = carray(to_pointer(gaps), (sequences, steps), np.float32)
     if kind == 0:
-        given = carray(_to_pointer(times), count, np.float32).reshape((sequences, -1))
+        given = carray(to_pointer(times), count, np.float32).reshape((sequences, -1))
         return _subtract(given, mask, has_front, out, 2.0**-23)
     if kind == 1:
-        given = carray(_to_pointer(times), count, np.float64).reshape((sequences, -1))
+        given = carray(to_pointer(times), count, np.float64).reshape((sequences, -1))
         return _subtract(given, mask, has_front, out, 2.0**-52)
-    given = carray(_to_pointer(times), count, np.int64).reshape((sequences, -1))
+    given = carray(to_pointer(times), count, np.int64).reshape((sequences, -1))
     return _subtract(given, mask, has_front, out, 0.0)
 
 

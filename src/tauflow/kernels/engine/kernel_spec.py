@@ -75,6 +75,8 @@ class KernelSpec:
             takes it for no other.
         kernel: what it runs, if ``run`` is nothing but that on the call's tensors, the cell's
             ``static_config`` and its ``packed_parameters``.
+        plan: returns what runs calls between which nothing changes but numbers, and which of the
+            tensors want gradients; ``None`` for ``run``.
     """
 
     cell: type[AbstractCell]
@@ -86,6 +88,7 @@ class KernelSpec:
     device: str | None = None
     is_profitable: Callable[[KernelCall], bool] = lambda call: True
     kernel: "SequenceKernel | None" = None
+    plan: Callable[[], KernelFunction] | None = None
 
 
 Inputs = Sequence[Tensor]

@@ -5,10 +5,12 @@
 import math
 
 import numpy as np
+from numba import carray
 
 from tauflow.kernels.cpu.jit import FAST_SUMS, f4, inline, kernel
 from tauflow.kernels.cpu.math import copy, exp, normal_tail, sigmoid, tanh
 from tauflow.kernels.cpu.matmul import matmul, matmul_transposed
+from tauflow.kernels.cpu.values import to_pointer
 
 from . import program as c
 
@@ -272,42 +274,83 @@ def _load_inputs(parts, steps, t, low, size, floats):
 
 
 @inline
-def _select_slice(interpreter, index):
-    """Return what a slice works with: instructions, memory, parts, and the places of its state."""
-    tapes, floats, places, parts = interpreter
+def _begin_slice(interpreter, index):
+    """Return what a slice works with: instructions, memory, parts, and the places of its state.
+
+    The memory then holds constants and parameters.
+    """
+    tapes, memory, places, parts, constants, reads, addresses = interpreter
     own = places[index]
-    return tapes[own[0] : own[1]], floats[own[2] : own[3]], parts[index], own[4], own[5]
+    floats = memory[own[2] : own[3]]
+    copy(constants[own[6] : own[7]], floats[: own[7] - own[6]])
+    for i in range(own[8], own[9]):
+        _read_parameter(reads[i], addresses, floats)
+    return tapes[own[0] : own[1]], floats, parts[index], own[4], own[5]
+
+
+@inline
+def _read_parameter(read, addresses, floats):
+    """Copy entries of a parameter, one after the other, to where instructions read them.
+
+    Args:
+        read: number of the parameter, offset from its address, and where the entries stand in the
+            memory, then their shape and their strides.
+        addresses: of all parameters.
+        floats: the memory.
+    """
+    axes = (read.shape[0] - 3) // 2
+    shape, strides = read[3 : 3 + axes], read[3 + axes :]
+    rows, span = 1, 1
+    for axis in range(axes):
+        rows *= shape[axis] if axis < axes - 1 else 1
+        span += (shape[axis] - 1) * strides[axis]
+    n, step = shape[axes - 1], strides[axes - 1]
+    if rows * n == 0:
+        return
+    values = carray(to_pointer(addresses[read[0]] + 4 * read[1]), span, f4)
+    for row in range(rows):
+        at, left = 0, row
+        for axis in range(axes - 2, -1, -1):
+            at += left % shape[axis] * strides[axis]
+            left //= shape[axis]
+        start = read[2] + row * n
+        for j in range(n):
+            floats[start + j] = values[at + j * step]
 
 
 @kernel
-def interpret_forward(index, low, high, interpreter, steps, valid, states, y):
+def interpret_forward(index, low, high, interpreter, steps, valid, start, states, y, last):
     """Take the steps of a slice of a batch.
 
     Args:
         index: of the slice.
         low, high: its sequences.
-        interpreter: of all slices the instructions (K, COLUMNS), the memory (F,), for each slice
-            where both begin and end, and where in its memory the state does (slices, 6), and of
-            each part of ``steps`` where it begins, and its width (slices, P, 3).
+        interpreter: see ``LinkedPrograms`` of the traced kernel.
         steps: what steps read, (B, T, F).
-        valid: (B, T) bool, or (B, 0).
-        states: (T + 1, B, S), the first given, the others written; or (1, B, S), overwritten.
+        valid: (B, T) bool, or empty.
+        start: (B, S), the states before.
+        states: (T + 1, B, S), receives the states before every step and after the last; or empty.
         y: (B, T, S), receives the states after every step.
+        last: (B, S), receives the last states.
     """
-    tape, floats, parts, h_at, _ = _select_slice(interpreter, index)
-    size, S, keeps = high - low, y.shape[2], states.shape[0] > 1
+    tape, floats, parts, h_at, _ = _begin_slice(interpreter, index)
+    size, S, keeps = high - low, y.shape[2], states.shape[0] > 0
     for b in range(size):
-        copy(states[0, low + b], floats[h_at + b * S : h_at + (b + 1) * S])
+        copy(start[low + b], floats[h_at + b * S : h_at + (b + 1) * S])
+        copy(start[low + b], last[low + b])
+        if keeps:
+            copy(start[low + b], states[0, low + b])
     for t in range(steps.shape[1]):
         _load_inputs(parts, steps, t, low, size, floats)
         run_instructions(tape, 0, floats)
-        now = t if keeps else 0
         for b in range(size):
             own = floats[h_at + b * S : h_at + (b + 1) * S]
             if valid.shape[1] > 0 and not valid[low + b, t]:
-                copy(states[now, low + b], own)
+                copy(last[low + b], own)
             copy(own, y[low + b, t])
-            copy(own, states[now + 1 if keeps else 0, low + b])
+            copy(own, last[low + b])
+            if keeps:
+                copy(own, states[t + 1, low + b])
 
 
 @kernel
@@ -315,13 +358,12 @@ def interpret_backward(index, low, high, interpreter, steps, valid, states, grad
     """Go back through the steps of a slice; gradients of parameters are left in its memory.
 
     Args:
-        index, low, high, interpreter, steps, valid: as for the forward pass; of each part of
-            ``steps`` there is, too, where its gradient begins, or -1.
+        index, low, high, interpreter, steps, valid: as for the forward pass.
         states: (T + 1, B, S).
         gradients: gradients of the states (B, T, S), or (B, 0, S); of the last state (B, S), to be
             overwritten by that of the first; and of ``steps``, written, or (B, 0, F).
     """
-    tape, floats, parts, h_at, pull_at = _select_slice(interpreter, index)
+    tape, floats, parts, h_at, pull_at = _begin_slice(interpreter, index)
     to_y, carry, to_steps = gradients
     size, S = high - low, carry.shape[1]
     for back in range(steps.shape[1]):

@@ -268,8 +268,9 @@ def _check_traced_gradients(
 
 def concat_step_inputs(call: KernelCall, steps: StepSequence) -> Tensor:
     """Return what the steps of a call read side by side, (B, T, F), in the dtype of its state."""
-    nothing = call.h.new_empty(*call.dt.shape[:2], 0)
-    return torch.cat([nothing, *(part.to(nothing.dtype) for part in steps.per_step)], dim=-1)
+    dtype = call.h.dtype
+    parts = [part if part.dtype is dtype else part.to(dtype) for part in steps.per_step]
+    return torch.cat(parts or [call.h.new_empty(*call.dt.shape[:2], 0)], dim=-1)
 
 
 def get_autocast_dtype(like: Tensor) -> torch.dtype | None:

@@ -4,6 +4,7 @@ What a traced step does to the state becomes a tape of instructions for as many 
 has, and so does the backward pass that autograd takes through it.
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -12,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tauflow._internal.checks import is_tracing
-from tauflow.cells.base import AbstractCell, precompute_steps
+from tauflow.cells.base import AbstractCell, StepSequence, precompute_steps
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import LSTMCell
@@ -25,10 +26,12 @@ from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.kernels.cpu.binding import (
+    ConstantArgument,
     count_slices,
     import_kernels,
     initial_grad_state,
     input_array,
+    input_array_or_empty,
     log_compilation,
     parallel_for,
 )
@@ -47,7 +50,7 @@ from tauflow.kernels.engine.requirements import NUMBA
 from tauflow.kernels.engine.workspace import empty
 
 from . import lower
-from .capture import Graph
+from .capture import Graph, tensor_metadata
 from .config_key import make_config_key
 from .trace_cache import TraceCache, TracedStep, concat_step_inputs, run_traced_step
 
@@ -62,6 +65,8 @@ _MIN_STEPS_OF: dict[type[AbstractCell], int] = {  # whose steps have more operat
 _MAX_TRAINING_WORK = (
     1 << 25
 )  # rows times parameters, from which on products are nearly all of a step
+
+_PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
 
 _NEVER = 1 << 62
 _MIN_INFERENCE_SIZES: dict[type[AbstractCell], tuple[int, int]] = {
@@ -151,6 +156,44 @@ def run_traced(call: KernelCall) -> tuple[Tensor, Tensor]:
     return run_traced_step(TRACED_KERNEL, "numba", _prepare_inputs, call)
 
 
+class PlannedTrace:
+    """Runs the traced step of a cell, which is looked for once for all calls alike.
+
+    For calls between which nothing of the cell changes but the numbers in its tensors, and which of
+    what steps read wants gradients.
+    """
+
+    def __init__(self) -> None:
+        self._configs: dict[tuple[Any, ...], TraceConfig] = {}
+
+    def __call__(self, call: KernelCall) -> tuple[Tensor, Tensor]:
+        """Run the step; as :func:`run_traced`."""
+        return run_traced_step(TRACED_KERNEL, "numba", self._prepare_inputs, call)
+
+    def _prepare_inputs(self, call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
+        steps = precompute_steps(call.cell, call.x, call.dt, call.observed)
+        parts = [(part.shape[2], part.dtype, part.requires_grad) for part in steps.per_step]
+        key = len(call.h), count_slices(len(call.h)), call.h.requires_grad, *parts
+        config = self._configs.get(key)
+        if config is not None:
+            captured: list[Tensor] = []
+            for recording in config.by_rows.values():
+                assert recording.parameter_graph is not None
+                found = recording.parameter_graph.run(call.cell, steps.fixed)
+                if tensor_metadata(found) != recording.captured_metadata:
+                    config = None
+                    break
+                captured += found
+        if config is None:
+            config, captured = _find_traces(call, steps)
+            apart = [one.parameter_graph is not None for one in config.by_rows.values()]
+            if all(apart) and not make_config_key(call.cell).has_user_code:
+                if len(self._configs) >= _MAX_LINKED:
+                    self._configs.clear()
+                self._configs[key] = config
+        return config, _join_inputs(call, steps, captured)
+
+
 def _split_rows(call: KernelCall) -> tuple[int, ...]:
     """Return how many sequences each slice has."""
     count = call.x.shape[0]
@@ -160,19 +203,30 @@ def _split_rows(call: KernelCall) -> tuple[int, ...]:
 
 def _prepare_inputs(call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
     """Return the recordings of a call, and the inputs of a run."""
-    config = make_config_key(call.cell)
     steps = precompute_steps(call.cell, call.x, call.dt, call.observed)
+    config, captured = _find_traces(call, steps)
+    return config, _join_inputs(call, steps, captured)
+
+
+def _find_traces(call: KernelCall, steps: StepSequence) -> tuple[TraceConfig, list[Tensor]]:
+    """Return the recordings of a call, and what they met."""
+    config = make_config_key(call.cell)
     by_rows: dict[int, TracedStep] = {}
-    met: list[Tensor] = []
+    captured: list[Tensor] = []
     dealt, whole = _split_rows(call), None
     if config.has_user_code and len(dealt) > 1:
         whole, _ = INTERPRETER_TRACES.find(call, config, steps, len(call.h))
         dealt = dealt if whole.has_independent_rows else (len(call.h),)
     for rows in sorted(set(dealt), reverse=True):
         by_rows[rows], found = INTERPRETER_TRACES.find(call, config, steps, rows, whole)
-        met += found
+        captured += found
+    return TraceConfig(by_rows, dealt), captured
+
+
+def _join_inputs(call: KernelCall, steps: StepSequence, captured: list[Tensor]) -> list[Tensor]:
+    """Return the inputs of a run."""
     no_gaps = call.x.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
-    return TraceConfig(by_rows, dealt), [concat_step_inputs(call, steps), call.h, no_gaps, *met]
+    return [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
 
 
 @cache
@@ -181,15 +235,6 @@ def _load_kernels() -> Any:
     loops = import_kernels("trace.interpreter")
     log_compilation("traced-step", loops.interpret_forward, loops.interpret_backward)
     return loops
-
-
-class _InterpreterState(NamedTuple):
-    """What the loops take: see ``interpret_forward``."""
-
-    instructions: Any
-    floats: Any
-    places: Any
-    parts: Any
 
 
 class TracedKernel(SequenceKernel):
@@ -215,7 +260,7 @@ class TracedKernel(SequenceKernel):
     ) -> Outputs:
         """Return memory for what :meth:`forward` writes."""
         h, (B, T, _) = inputs[STATE], inputs[X].shape
-        states = empty(T + 1 if needs_input_grad else 1, B, h.shape[1])
+        states = empty(T + 1 if needs_input_grad else 0, B, h.shape[1])
         return Outputs(h.new_empty(B, T, h.shape[1]), torch.empty_like(h), (states,))
 
     def forward(
@@ -228,20 +273,19 @@ class TracedKernel(SequenceKernel):
     ) -> None:
         """Run all steps."""
         steps, h, _, *met = inputs
-        states = out.saved_tensors[0]
-        states[0] = h
-        machine, _ = _link_programs(config, met, is_backward=False)
+        interpreter, _kept = link_programs(config, is_backward=False).fetch(met)
         parallel_for(
             _load_kernels().interpret_forward,
             len(h),
-            machine,
+            interpreter,
             input_array(steps),
-            _to_valid_array(mask, len(h)),
-            states,
+            input_array_or_empty(mask, 2, torch.bool),
+            input_array(h),
+            out.saved_tensors[0],
             out.y,
+            out.last,
             slices=len(config.rows),
         )
-        out.last[...] = states[-1]
 
     def backward(
         self,
@@ -258,23 +302,20 @@ class TracedKernel(SequenceKernel):
         carry = initial_grad_state(grad_outputs.last, h)
         to_steps = steps.new_empty(B, T if needs_input_grad[X] else 0, F)
         to_y = h.new_empty(B, 0, h.shape[1]) if grad_outputs.y is None else grad_outputs.y
-        machine, totals = _link_programs(config, met, is_backward=True)
+        linked = link_programs(config, is_backward=True)
+        interpreter, _kept = linked.fetch(met)
         parallel_for(
             _load_kernels().interpret_backward,
             B,
-            machine,
+            interpreter,
             input_array(steps),
-            _to_valid_array(mask, B),
+            input_array_or_empty(mask, 2, torch.bool),
             input_array(saved_tensors[0]),
             (input_array(to_y), carry, to_steps),
             slices=len(config.rows),
         )
-        of_met = [sum(parts[1:], parts[0]) if parts else None for parts in totals]
+        of_met = linked.add_gradients(interpreter[1])
         return [to_steps if needs_input_grad[X] else None, carry, None, *of_met]
-
-
-def _to_valid_array(mask: Tensor | None, rows: int) -> Any:
-    return np.empty((rows, 0), np.bool_) if mask is None else input_array(mask)
 
 
 def _split_by_slice(
@@ -288,56 +329,132 @@ def _split_by_slice(
     return [own[number] for number in config.rows]
 
 
-def _link_programs(
-    config: TraceConfig, captured: Sequence[Tensor], *, is_backward: bool
-) -> tuple[_InterpreterState, list[list[Tensor]]]:
-    """Return machines for all slices, their parameters fetched, and where totals will stand."""
-    programs = []
-    for rows, own, first in _split_by_slice(config, captured):
+class LinkedPrograms(NamedTuple):
+    """The programs of all slices, as the compiled loops take them.
+
+    Args:
+        instructions: of all slices, (K, COLUMNS).
+        size: of the memory of all slices.
+        places: for each slice where its instructions begin and end, and its memory; where in its
+            memory the state is, and the gradient of the next state; where its constants begin and
+            end, and its reads of parameters; (slices, 10).
+        parts: for each slice of each part of what steps read where it is, its width, and where its
+            gradient is, or -1; (slices, P, 3).
+        constants: what the memories begin with.
+        reads: what is read of parameters, a row each; see ``_read_parameter`` of the loops.
+        odd: numbers of parameters that are no plain float32 tensors.
+        sums: for each parameter shape, strides and place of its gradient from every slice.
+        recordings: which these programs are of, so that nothing else can be taken for them.
+    """
+
+    instructions: ConstantArgument
+    size: int
+    places: ConstantArgument
+    parts: ConstantArgument
+    constants: ConstantArgument
+    reads: ConstantArgument
+    odd: tuple[int, ...]
+    sums: tuple[tuple[tuple[Any, Any, int], ...], ...]
+    recordings: tuple[TracedStep, ...]
+
+    def fetch(self, captured: Sequence[Tensor]) -> tuple[tuple[Any, ...], list[Tensor]]:
+        """Return what the loops take, memory included, and the tensors whose addresses it holds."""
+        tensors = [
+            _to_plain_tensor(tensor)
+            if number in self.odd
+            or type(tensor) not in _PLAIN_TENSOR_TYPES
+            or tensor.is_neg()
+            or tensor._is_zerotensor()
+            else tensor
+            for number, tensor in enumerate(captured)
+        ]
+        addresses = array("q", [tensor.data_ptr() for tensor in tensors])
+        fixed = self.places, self.parts, self.constants, self.reads
+        return (self.instructions, empty(self.size), *fixed, addresses), tensors
+
+    def add_gradients(self, memory: Tensor) -> list[Tensor | None]:
+        """Return the gradients of the parameters, added up over the slices."""
+        found: list[Tensor | None] = []
+        for places in self.sums:
+            parts = [memory.as_strided(*place) for place in places]
+            found.append(sum(parts[1:], parts[0]) if parts else None)
+        return found
+
+
+def _to_plain_tensor(tensor: Tensor) -> Tensor:
+    """Return a parameter as its reads expect it: in float32, with no two entries in one place."""
+    tensor = tensor.detach()
+    strides = tensor.stride() if lower.is_non_overlapping(tensor) else None
+    if strides is None:
+        return tensor.as_subclass(Tensor).float().resolve_neg().contiguous()
+    return torch.empty_strided(tensor.shape, strides).copy_(tensor)
+
+
+def link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
+    """Return the programs of all slices, linked once for all calls alike."""
+    key = (config.rows, is_backward, *map(id, config.by_rows.values()))
+    linked = _linked.get(key)
+    if linked is None:
+        if len(_linked) >= _MAX_LINKED:
+            _linked.clear()
+        linked = _linked[key] = _link_programs(config, is_backward=is_backward)
+    return linked
+
+
+_MAX_LINKED = 256
+_linked: dict[tuple[Any, ...], LinkedPrograms] = {}
+
+
+def _link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
+    captured = [like for one in config.by_rows.values() for like in one.captured_metadata]
+    sums: list[list[tuple[Any, Any, int]]] = [[] for _ in captured]
+    instructions, constants = [], []
+    reads: list[lower.ParameterRead] = []
+    places, parts = [], []
+    ends = [0, 0, 0, 0]  # of instructions, memory, constants and reads
+    for rows, _, first in _split_by_slice(config, captured):
         recording = config.by_rows[rows]
         program = recording.lowered.backward if is_backward else recording.lowered.forward
         assert program is not None
-        programs.append((recording, program, own, first))
-    ends = np.cumsum([0, *(program.size for _, program, _, _ in programs)])
-    memory = empty(int(ends[-1]))
-    floats = memory.numpy()
-    places = np.zeros((len(programs), 6), np.int64)
-    parts = np.full((len(programs), len(programs[0][0].widths), 3), -1, np.int64)
-    totals: list[list[Tensor]] = [[] for _ in captured]
-    line = 0
-    for i, (recording, program, own, offset) in enumerate(programs):
-        begin = int(ends[i])
-        places[i] = (
-            line,
-            line + len(program.instructions),
-            begin,
-            ends[i + 1],
-            0,
-            program.grad_output,
+        sizes = (
+            *(len(program.instructions), program.size),
+            *(len(program.floats), len(program.parameter_reads)),
         )
-        places[i, 4] = program.arguments[0]
-        line += len(program.instructions)
-        floats[begin : begin + len(program.floats)] = program.floats
-        parts[i, :, 0], parts[i, :, 1] = program.arguments[1:], recording.widths
-        if is_backward:
-            parts[i, :, 2] = program.grad_inputs
-        for source in program.parameter_reads:
-            _copy_parameter(own[source.number], source, memory[begin:])
+        begins, ends = ends, [a + n for a, n in zip(ends, sizes, strict=True)]
+        state = program.arguments[0], program.grad_output
+        spans = [(begins[i], ends[i]) for i in range(4)]
+        places.append([*spans[0], *spans[1], *state, *spans[2], *spans[3]])
+        grads = program.grad_inputs if is_backward else [-1] * len(recording.widths)
+        parts.append([*zip(program.arguments[1:], recording.widths, grads, strict=True)])
+        instructions.append(program.instructions)
+        constants.append(program.floats)
+        reads += [one._replace(number=first + one.number) for one in program.parameter_reads]
         for total in program.gradient_sums:
-            at = begin + total.start
-            totals[offset + total.number].append(memory.as_strided(total.shape, total.strides, at))
-    instructions = np.concatenate([program.instructions for _, program, _, _ in programs])
-    return _InterpreterState(instructions, memory, places, parts), totals
+            place = total.shape, total.strides, begins[1] + total.start
+            sums[first + total.number].append(place)
+    axes = max((len(read.shape) for read in reads), default=1) or 1
+    table = np.zeros((len(reads), 3 + 2 * axes), np.int64)
+    for row, read in zip(table, reads, strict=True):
+        missing = axes - len(read.shape)
+        row[:3] = read.number, read.offset, read.start
+        row[3:] = [*[1] * missing, *read.shape, *[0] * missing, *read.strides]
+    return LinkedPrograms(
+        ConstantArgument(np.concatenate(instructions)),
+        ends[1],
+        ConstantArgument(np.array(places, np.int64)),
+        ConstantArgument(np.array(parts, np.int64).reshape(len(parts), -1, 3)),
+        ConstantArgument(np.concatenate(constants)),
+        ConstantArgument(table),
+        tuple(number for number, like in enumerate(captured) if _is_odd(*like)),
+        tuple(map(tuple, sums)),
+        tuple(config.by_rows.values()),
+    )
 
 
-def _copy_parameter(tensor: Tensor, source: lower.ParameterRead, memory: Tensor) -> None:
-    tensor = tensor.detach()
-    if not lower.is_non_overlapping(tensor):
-        tensor = tensor.contiguous()
-    offset = tensor.storage_offset() + source.offset
-    values = tensor.as_strided(source.shape, source.strides, offset)
-    size = values.numel()
-    memory[source.start : source.start + size].view(source.shape).copy_(values)
+def _is_odd(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, _: bool) -> bool:
+    """Whether a loop cannot read a parameter where it is."""
+    shared = any(n > 1 and step == 0 for n, step in zip(shape, strides, strict=True))
+    return shared or dtype is not torch.float32
 
 
 TRACED_KERNEL = TracedKernel()
