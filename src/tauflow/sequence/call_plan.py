@@ -197,8 +197,8 @@ class CallPlans:
         )
         grads: tuple[Any, ...] = ()
         if torch.is_grad_enabled():
-            outer = [part.weight.requires_grad for part in rnn.projections] if projected else []
-            grads = learns, needs_grad(x), needs_grad(dt) or needs_grad(hx), any(outer)
+            outer = any(map(needs_grad, rnn.projections.parameters())) if projected else False
+            grads = learns, needs_grad(x), needs_grad(dt) or needs_grad(hx), outer
         try:
             return self._plans[key, grads]
         except KeyError:
