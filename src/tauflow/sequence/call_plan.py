@@ -221,7 +221,7 @@ class CallPlans:
             if None not in modes:
                 return tuple(modes), tuple([record.find_learning() for record in records])
         self._plans = {}
-        self._records = records = record_cells(rnn)
+        self._records = records = record_cells(rnn.each_cell)
         if not records:
             return None, ()
         return tuple(record.find_modes(record.cell) for record in records), tuple(

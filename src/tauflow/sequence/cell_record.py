@@ -1,6 +1,7 @@
 """What the cells of a module consist of, compared by identity from call to call."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +12,6 @@ from tauflow.cells.base import AbstractCell
 from tauflow.cells.snapshot import find_modification
 from tauflow.errors import TauflowError
 from tauflow.kernels.engine.requirements import is_builtin_cell
-
-if TYPE_CHECKING:
-    from .layers import SequenceModule
 
 PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
 
@@ -117,10 +115,10 @@ def _record_cell(cell: AbstractCell) -> CellRecord | None:
     return CellRecord(cell, tuple(parts), tuple(places))
 
 
-def record_cells(rnn: "SequenceModule") -> tuple[CellRecord, ...]:
-    """Return what the cells of a module consist of; nothing if one is not as it was made."""
+def record_cells(cells: Sequence[AbstractCell]) -> tuple[CellRecord, ...]:
+    """Return what cells consist of; nothing if one is not as it was made."""
     records = []
-    for cell in rnn.each_cell:
+    for cell in cells:
         record = _record_cell(cell)
         if record is None:
             return ()
