@@ -4,16 +4,14 @@ What a traced step does to the state becomes a tape of instructions for as many 
 has, and so does the backward pass that autograd takes through it.
 """
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tauflow._internal.checks import is_tracing
 from tauflow.cells.base import AbstractCell, StepSequence, precompute_steps
@@ -26,7 +24,6 @@ from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.kernels.cpu.binding import (
-    ConstantArgument,
     count_slices,
     import_kernels,
     initial_grad_state,
@@ -52,6 +49,7 @@ from tauflow.kernels.engine.workspace import empty
 from . import lower
 from .capture import Graph, tensor_metadata
 from .config_key import make_config_key
+from .linked_programs import StepPrograms, TraceConfig, link_programs, split_by_slice
 from .trace_cache import TraceCache, TracedStep, concat_step_inputs, run_traced_step
 
 _MIN_STEPS = 8  # which take less time than to find a recording
@@ -66,8 +64,6 @@ _MAX_TRAINING_WORK = (
     1 << 25
 )  # rows times parameters, from which on products are nearly all of a step
 
-_PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
-
 _NEVER = 1 << 62
 _MIN_INFERENCE_SIZES: dict[type[AbstractCell], tuple[int, int]] = {
     **dict.fromkeys((CfCCell, MixedMemoryCell, LSTMCell), (_NEVER, _NEVER)),
@@ -75,13 +71,6 @@ _MIN_INFERENCE_SIZES: dict[type[AbstractCell], tuple[int, int]] = {
 }
 """Steps, and steps of all sequences together, from which on a traced step is faster than the loops
 written for a cell where nothing is learnt (measured on one thread, 8 to 64 neurons)."""
-
-
-class StepPrograms(NamedTuple):
-    """What the machine runs: the step, and the backward pass, if gradients were wanted."""
-
-    forward: lower.StepProgram
-    backward: lower.StepProgram | None
 
 
 def _lower_step(
@@ -100,18 +89,6 @@ def _lower_step(
 
 INTERPRETER_TRACES = TraceCache(_lower_step)
 """The recordings of these loops."""
-
-
-class TraceConfig(NamedTuple):
-    """A cell at a call.
-
-    Args:
-        by_rows: its recordings by number of rows.
-        rows: how many sequences each slice has, the same in the backward pass.
-    """
-
-    by_rows: dict[int, TracedStep]
-    rows: tuple[int, ...]
 
 
 def traced_unsupported_reason(call: KernelCall) -> str | None:
@@ -156,6 +133,9 @@ def run_traced(call: KernelCall) -> tuple[Tensor, Tensor]:
     return run_traced_step(TRACED_KERNEL, "numba", _prepare_inputs, call)
 
 
+_MAX_PLANNED = 64  # numbers of rows and threads, and what of a step's inputs learns
+
+
 class PlannedTrace:
     """Runs the traced step of a cell, which is looked for once for all calls alike.
 
@@ -188,7 +168,7 @@ class PlannedTrace:
             config, captured = _find_traces(call, steps)
             apart = [one.parameter_graph is not None for one in config.by_rows.values()]
             if all(apart) and not make_config_key(call.cell).has_user_code:
-                if len(self._configs) >= _MAX_LINKED:
+                if len(self._configs) >= _MAX_PLANNED:
                     self._configs.clear()
                 self._configs[key] = config
         return config, _join_inputs(call, steps, captured)
@@ -248,7 +228,7 @@ class TracedKernel(SequenceKernel):
     ) -> Tensor:
         """Take the steps of all slices by torch's operations, as they were recorded."""
         after, first = [], 0
-        for rows, own, _ in _split_by_slice(config, captured):
+        for rows, own, _ in split_by_slice(config, captured):
             recording = config.by_rows[rows]
             own_rows = slice(first, first + rows)
             after.append(recording.step(h[own_rows], inputs[own_rows], own))
@@ -316,145 +296,6 @@ class TracedKernel(SequenceKernel):
         )
         of_met = linked.add_gradients(interpreter[1])
         return [to_steps if needs_input_grad[X] else None, carry, None, *of_met]
-
-
-def _split_by_slice(
-    config: TraceConfig, captured: Sequence[Tensor]
-) -> list[tuple[int, Sequence[Tensor], int]]:
-    """Return the rows of each slice, what its steps met, and where that begins among all."""
-    own, first = {}, 0
-    for number, recording in config.by_rows.items():
-        own[number] = number, captured[first : first + len(recording.captured_metadata)], first
-        first += len(recording.captured_metadata)
-    return [own[number] for number in config.rows]
-
-
-class LinkedPrograms(NamedTuple):
-    """The programs of all slices, as the compiled loops take them.
-
-    Args:
-        instructions: of all slices, (K, COLUMNS).
-        size: of the memory of all slices.
-        places: for each slice where its instructions begin and end, and its memory; where in its
-            memory the state is, and the gradient of the next state; where its constants begin and
-            end, and its reads of parameters; (slices, 10).
-        parts: for each slice of each part of what steps read where it is, its width, and where its
-            gradient is, or -1; (slices, P, 3).
-        constants: what the memories begin with.
-        reads: what is read of parameters, a row each; see ``_read_parameter`` of the loops.
-        odd: numbers of parameters that are no plain float32 tensors.
-        sums: for each parameter shape, strides and place of its gradient from every slice.
-        recordings: which these programs are of, so that nothing else can be taken for them.
-    """
-
-    instructions: ConstantArgument
-    size: int
-    places: ConstantArgument
-    parts: ConstantArgument
-    constants: ConstantArgument
-    reads: ConstantArgument
-    odd: tuple[int, ...]
-    sums: tuple[tuple[tuple[Any, Any, int], ...], ...]
-    recordings: tuple[TracedStep, ...]
-
-    def fetch(self, captured: Sequence[Tensor]) -> tuple[tuple[Any, ...], list[Tensor]]:
-        """Return what the loops take, memory included, and the tensors whose addresses it holds."""
-        tensors = [
-            _to_plain_tensor(tensor)
-            if number in self.odd
-            or type(tensor) not in _PLAIN_TENSOR_TYPES
-            or tensor.is_neg()
-            or tensor._is_zerotensor()
-            else tensor
-            for number, tensor in enumerate(captured)
-        ]
-        addresses = array("q", [tensor.data_ptr() for tensor in tensors])
-        fixed = self.places, self.parts, self.constants, self.reads
-        return (self.instructions, empty(self.size), *fixed, addresses), tensors
-
-    def add_gradients(self, memory: Tensor) -> list[Tensor | None]:
-        """Return the gradients of the parameters, added up over the slices."""
-        found: list[Tensor | None] = []
-        for places in self.sums:
-            parts = [memory.as_strided(*place) for place in places]
-            found.append(sum(parts[1:], parts[0]) if parts else None)
-        return found
-
-
-def _to_plain_tensor(tensor: Tensor) -> Tensor:
-    """Return a parameter as its reads expect it: in float32, with no two entries in one place."""
-    tensor = tensor.detach()
-    strides = tensor.stride() if lower.is_non_overlapping(tensor) else None
-    if strides is None:
-        return tensor.as_subclass(Tensor).float().resolve_neg().contiguous()
-    return torch.empty_strided(tensor.shape, strides).copy_(tensor)
-
-
-def link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
-    """Return the programs of all slices, linked once for all calls alike."""
-    key = (config.rows, is_backward, *map(id, config.by_rows.values()))
-    linked = _linked.get(key)
-    if linked is None:
-        if len(_linked) >= _MAX_LINKED:
-            _linked.clear()
-        linked = _linked[key] = _link_programs(config, is_backward=is_backward)
-    return linked
-
-
-_MAX_LINKED = 256
-_linked: dict[tuple[Any, ...], LinkedPrograms] = {}
-
-
-def _link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
-    captured = [like for one in config.by_rows.values() for like in one.captured_metadata]
-    sums: list[list[tuple[Any, Any, int]]] = [[] for _ in captured]
-    instructions, constants = [], []
-    reads: list[lower.ParameterRead] = []
-    places, parts = [], []
-    ends = [0, 0, 0, 0]  # of instructions, memory, constants and reads
-    for rows, _, first in _split_by_slice(config, captured):
-        recording = config.by_rows[rows]
-        program = recording.lowered.backward if is_backward else recording.lowered.forward
-        assert program is not None
-        sizes = (
-            *(len(program.instructions), program.size),
-            *(len(program.floats), len(program.parameter_reads)),
-        )
-        begins, ends = ends, [a + n for a, n in zip(ends, sizes, strict=True)]
-        state = program.arguments[0], program.grad_output
-        spans = [(begins[i], ends[i]) for i in range(4)]
-        places.append([*spans[0], *spans[1], *state, *spans[2], *spans[3]])
-        grads = program.grad_inputs if is_backward else [-1] * len(recording.widths)
-        parts.append([*zip(program.arguments[1:], recording.widths, grads, strict=True)])
-        instructions.append(program.instructions)
-        constants.append(program.floats)
-        reads += [one._replace(number=first + one.number) for one in program.parameter_reads]
-        for total in program.gradient_sums:
-            place = total.shape, total.strides, begins[1] + total.start
-            sums[first + total.number].append(place)
-    axes = max((len(read.shape) for read in reads), default=1) or 1
-    table = np.zeros((len(reads), 3 + 2 * axes), np.int64)
-    for row, read in zip(table, reads, strict=True):
-        missing = axes - len(read.shape)
-        row[:3] = read.number, read.offset, read.start
-        row[3:] = [*[1] * missing, *read.shape, *[0] * missing, *read.strides]
-    return LinkedPrograms(
-        ConstantArgument(np.concatenate(instructions)),
-        ends[1],
-        ConstantArgument(np.array(places, np.int64)),
-        ConstantArgument(np.array(parts, np.int64).reshape(len(parts), -1, 3)),
-        ConstantArgument(np.concatenate(constants)),
-        ConstantArgument(table),
-        tuple(number for number, like in enumerate(captured) if _is_odd(*like)),
-        tuple(map(tuple, sums)),
-        tuple(config.by_rows.values()),
-    )
-
-
-def _is_odd(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, _: bool) -> bool:
-    """Whether a loop cannot read a parameter where it is."""
-    shared = any(n > 1 and step == 0 for n, step in zip(shape, strides, strict=True))
-    return shared or dtype is not torch.float32
 
 
 TRACED_KERNEL = TracedKernel()

@@ -1,0 +1,175 @@
+"""The programs of traced steps for all slices of a batch, as the compiled loops take them."""
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tauflow.kernels.cpu.binding import ConstantArgument
+from tauflow.kernels.engine.workspace import empty
+
+from . import lower
+from .trace_cache import TracedStep
+
+_PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
+
+
+class StepPrograms(NamedTuple):
+    """What the machine runs: the step, and the backward pass, if gradients were wanted."""
+
+    forward: lower.StepProgram
+    backward: lower.StepProgram | None
+
+
+class TraceConfig(NamedTuple):
+    """A cell at a call.
+
+    Args:
+        by_rows: its recordings by number of rows.
+        rows: how many sequences each slice has, the same in the backward pass.
+    """
+
+    by_rows: dict[int, TracedStep]
+    rows: tuple[int, ...]
+
+
+def split_by_slice(
+    config: TraceConfig, captured: Sequence[Tensor]
+) -> list[tuple[int, Sequence[Tensor], int]]:
+    """Return the rows of each slice, what its steps met, and where that begins among all."""
+    own, first = {}, 0
+    for number, recording in config.by_rows.items():
+        own[number] = number, captured[first : first + len(recording.captured_metadata)], first
+        first += len(recording.captured_metadata)
+    return [own[number] for number in config.rows]
+
+
+class LinkedPrograms(NamedTuple):
+    """The programs of all slices, as the compiled loops take them.
+
+    Args:
+        instructions: of all slices, (K, COLUMNS).
+        size: of the memory of all slices.
+        places: for each slice where its instructions begin and end, and its memory; where in its
+            memory the state is, and the gradient of the next state; where its constants begin and
+            end, and its reads of parameters; (slices, 10).
+        parts: for each slice of each part of what steps read where it is, its width, and where its
+            gradient is, or -1; (slices, P, 3).
+        constants: what the memories begin with.
+        reads: what is read of parameters, a row each; see ``_read_parameter`` of the loops.
+        odd: numbers of parameters that are no plain float32 tensors.
+        sums: for each parameter shape, strides and place of its gradient from every slice.
+        recordings: which these programs are of, so that nothing else can be taken for them.
+    """
+
+    instructions: ConstantArgument
+    size: int
+    places: ConstantArgument
+    parts: ConstantArgument
+    constants: ConstantArgument
+    reads: ConstantArgument
+    odd: tuple[int, ...]
+    sums: tuple[tuple[tuple[Any, Any, int], ...], ...]
+    recordings: tuple[TracedStep, ...]
+
+    def fetch(self, captured: Sequence[Tensor]) -> tuple[tuple[Any, ...], list[Tensor]]:
+        """Return what the loops take, memory included, and the tensors whose addresses it holds."""
+        tensors = [
+            _to_plain_tensor(tensor)
+            if number in self.odd
+            or type(tensor) not in _PLAIN_TENSOR_TYPES
+            or tensor.is_neg()
+            or tensor._is_zerotensor()
+            else tensor
+            for number, tensor in enumerate(captured)
+        ]
+        addresses = array("q", [tensor.data_ptr() for tensor in tensors])
+        fixed = self.places, self.parts, self.constants, self.reads
+        return (self.instructions, empty(self.size), *fixed, addresses), tensors
+
+    def add_gradients(self, memory: Tensor) -> list[Tensor | None]:
+        """Return the gradients of the parameters, added up over the slices."""
+        found: list[Tensor | None] = []
+        for places in self.sums:
+            parts = [memory.as_strided(*place) for place in places]
+            found.append(sum(parts[1:], parts[0]) if parts else None)
+        return found
+
+
+def _to_plain_tensor(tensor: Tensor) -> Tensor:
+    """Return a parameter as its reads expect it: in float32, with no two entries in one place."""
+    tensor = tensor.detach()
+    strides = tensor.stride() if lower.is_non_overlapping(tensor) else None
+    if strides is None:
+        return tensor.as_subclass(Tensor).float().resolve_neg().contiguous()
+    return torch.empty_strided(tensor.shape, strides).copy_(tensor)
+
+
+def link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
+    """Return the programs of all slices, linked once for all calls alike."""
+    key = (config.rows, is_backward, *map(id, config.by_rows.values()))
+    linked = _linked.get(key)
+    if linked is None:
+        if len(_linked) >= _MAX_LINKED:
+            _linked.clear()
+        linked = _linked[key] = _link_programs(config, is_backward=is_backward)
+    return linked
+
+
+_MAX_LINKED = 256
+_linked: dict[tuple[Any, ...], LinkedPrograms] = {}
+
+
+def _link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
+    captured = [like for one in config.by_rows.values() for like in one.captured_metadata]
+    sums: list[list[tuple[Any, Any, int]]] = [[] for _ in captured]
+    instructions, constants = [], []
+    reads: list[lower.ParameterRead] = []
+    places, parts = [], []
+    ends = [0, 0, 0, 0]  # of instructions, memory, constants and reads
+    for rows, _, first in split_by_slice(config, captured):
+        recording = config.by_rows[rows]
+        program = recording.lowered.backward if is_backward else recording.lowered.forward
+        assert program is not None
+        sizes = (
+            *(len(program.instructions), program.size),
+            *(len(program.floats), len(program.parameter_reads)),
+        )
+        begins, ends = ends, [a + n for a, n in zip(ends, sizes, strict=True)]
+        state = program.arguments[0], program.grad_output
+        spans = [(begins[i], ends[i]) for i in range(4)]
+        places.append([*spans[0], *spans[1], *state, *spans[2], *spans[3]])
+        grads = program.grad_inputs if is_backward else [-1] * len(recording.widths)
+        parts.append([*zip(program.arguments[1:], recording.widths, grads, strict=True)])
+        instructions.append(program.instructions)
+        constants.append(program.floats)
+        reads += [one._replace(number=first + one.number) for one in program.parameter_reads]
+        for total in program.gradient_sums:
+            place = total.shape, total.strides, begins[1] + total.start
+            sums[first + total.number].append(place)
+    axes = max((len(read.shape) for read in reads), default=1) or 1
+    table = np.zeros((len(reads), 3 + 2 * axes), np.int64)
+    for row, read in zip(table, reads, strict=True):
+        missing = axes - len(read.shape)
+        row[:3] = read.number, read.offset, read.start
+        row[3:] = [*[1] * missing, *read.shape, *[0] * missing, *read.strides]
+    return LinkedPrograms(
+        ConstantArgument(np.concatenate(instructions)),
+        ends[1],
+        ConstantArgument(np.array(places, np.int64)),
+        ConstantArgument(np.array(parts, np.int64).reshape(len(parts), -1, 3)),
+        ConstantArgument(np.concatenate(constants)),
+        ConstantArgument(table),
+        tuple(number for number, like in enumerate(captured) if _is_odd(*like)),
+        tuple(map(tuple, sums)),
+        tuple(config.by_rows.values()),
+    )
+
+
+def _is_odd(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, _: bool) -> bool:
+    """Whether a loop cannot read a parameter where it is."""
+    shared = any(n > 1 and step == 0 for n, step in zip(shape, strides, strict=True))
+    return shared or dtype is not torch.float32
