@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow._internal.allocation_limit import count_elements
-from tauflow._internal.checks import check_at_least, check_within
+from tauflow._internal.checks import check_at_least, check_seed, check_within
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import WiringError
 
@@ -41,8 +41,8 @@ class NCP(AbstractWiring):
         seed: seed of targets and polarities, from 0 to 2**32 - 1.
 
     Raises:
-        ArgumentError: a number is not an integer or is too small.
-        WiringError: a layer has too few neurons, or the seed is too large.
+        ArgumentError: a number is not an integer, or is too small or too large.
+        WiringError: a layer has too few neurons.
     """
 
     kind: ClassVar[str] = "ncp"
@@ -80,7 +80,7 @@ class NCP(AbstractWiring):
                 0, recurrent_command_synapses=recurrent_command_synapses
             ),
             motor_fanin=check_at_least(1, motor_fanin=motor_fanin),
-            seed=_check_legacy_seed(seed),
+            seed=check_seed(32, seed=seed),
             units=inter + command + motor,
             output_size=motor,
         )
@@ -130,9 +130,8 @@ class AutoNCP(AbstractWiring):
         seed: seed of targets and polarities, from 0 to 2**32 - 1.
 
     Raises:
-        ArgumentError: a size is not a positive integer, or the sparsity is out of range.
-        WiringError: too few neurons are left for the inter and command layers, or the seed is too
-            large.
+        ArgumentError: a size is not a positive integer, or the sparsity or seed is out of range.
+        WiringError: too few neurons are left for the inter and command layers.
     """
 
     kind: ClassVar[str] = "auto-ncp"
@@ -149,7 +148,7 @@ class AutoNCP(AbstractWiring):
             units=check_at_least(1, units=units),
             output_size=check_at_least(1, output_size=output_size),
             sparsity=check_within(0.1, 1.0, sparsity=sparsity),
-            seed=_check_legacy_seed(seed),
+            seed=check_seed(32, seed=seed),
         )
         if units < output_size + 3:
             raise WiringError(
@@ -219,12 +218,3 @@ def _check_layer_size(layer: str, size: int, option: str, count: int) -> None:
             f"{option}={count} distinct are asked "
             f"for, but {layer}={size}. Raise {layer} to {count} or lower {option}."
         )
-
-
-def _check_legacy_seed(seed: int) -> int:
-    if check_at_least(0, seed=seed) >= 2**32:
-        raise WiringError(
-            f"seed={seed} is too large: NCP wirings take one from 0 to 2**32 - 1. "
-            "Choose a smaller seed."
-        )
-    return seed

@@ -108,7 +108,7 @@ def test_a_number_is_a_full_wiring():
         ),
         (lambda: ncp(motor_fanin=9), WiringError, r"command layer has too few.*Raise command to 9"),
         (lambda: ncp(motor=0), ArgumentError, "motor must be at least 1"),
-        (lambda: ncp(seed=2**32), WiringError, "seed=4294967296 is too large"),
+        (lambda: ncp(seed=2**32), ArgumentError, "seed must be less than"),
         (lambda: tauflow.AutoNCP(6, 4), WiringError, r"leave 2 for the inter and command.*to 7"),
         (lambda: tauflow.AutoNCP(9, 2, 0.05), ArgumentError, "sparsity must be .* 0.1 to 1"),
         (lambda: tauflow.FullyConnected(3, 4), WiringError, r"output_size=4 asks for more outputs"),
