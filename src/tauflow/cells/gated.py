@@ -32,6 +32,10 @@ class AbstractGatedCell(AbstractTimeFeatureCell):
     """
 
     gates: ClassVar[int]
+    """Blocks of rows of the weights."""
+    biases: ClassVar[tuple[str, ...]] = ("b",)
+    """Names of the biases, one for each row."""
+    b: Tensor
 
     def __init__(
         self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch"
@@ -41,7 +45,9 @@ class AbstractGatedCell(AbstractTimeFeatureCell):
         rows = self.gates * hidden_size
         self.W_x = nn.Parameter(torch.empty(rows, self.feature_size))
         self.W_h = nn.Parameter(torch.empty(rows, hidden_size))
-        self.b = nn.Parameter(torch.empty(rows))
+        for name in self.biases:
+            self.register_parameter(name, nn.Parameter(torch.empty(rows)))
+        self.reset_parameters()
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw the weights as ``init`` says."""
@@ -58,9 +64,8 @@ class AbstractGatedCell(AbstractTimeFeatureCell):
             with torch.no_grad():
                 self.W_x.copy_(joint[:, : self.W_x.shape[1]])
                 self.W_h.copy_(joint[:, self.W_x.shape[1] :])
-        for name, tensor in self.named_parameters():
-            if name.startswith("b"):
-                nn.init.zeros_(tensor)
+        for name in self.biases:
+            nn.init.zeros_(self.get_parameter(name))
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the gates' share of the input, ``(*batch, gates * N)``."""
@@ -124,7 +129,6 @@ class LSTMCell(AbstractGatedCell):
     ) -> None:
         super().__init__(input_size, hidden_size, append_dt=append_dt, init=init)
         self.forget_bias = check_finite(forget_bias=forget_bias)
-        self.reset_parameters()
 
     def input_bias(self) -> Float[Tensor, " G"]:
         """Return b with the constant added to the forget gate's block."""
@@ -166,13 +170,8 @@ class GRUCell(AbstractGatedCell):
 
     paper: ClassVar[str] = "Cho et al. 2014, Learning phrase representations"
     gates: ClassVar[int] = 3
-
-    def __init__(
-        self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch"
-    ) -> None:
-        super().__init__(input_size, hidden_size, append_dt=append_dt, init=init)
-        self.b_h = nn.Parameter(torch.empty(3 * hidden_size))
-        self.reset_parameters()
+    biases: ClassVar[tuple[str, ...]] = ("b", "b_h")
+    b_h: Tensor
 
     def update(self, h: StateTensor, gates: Float[Tensor, "B G"]) -> StateTensor:
         """Return the state after a new input."""
@@ -204,12 +203,6 @@ class ElmanCell(AbstractGatedCell):
 
     paper: ClassVar[str] = "Elman 1990, Finding structure in time"
     gates: ClassVar[int] = 1
-
-    def __init__(
-        self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch"
-    ) -> None:
-        super().__init__(input_size, hidden_size, append_dt=append_dt, init=init)
-        self.reset_parameters()
 
     def update(self, h: StateTensor, gates: Float[Tensor, "B G"]) -> StateTensor:
         """Return the state after a new input."""
