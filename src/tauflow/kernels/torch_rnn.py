@@ -2,9 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
-from threading import Thread
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,20 +12,15 @@ from .engine.kernel_spec import (
     KernelCall,
     is_under_transform,
 )
-from .engine.torch_state import assume_constant_result, is_forward_mode
+from .engine.torch_state import is_forward_mode
 
 
 def lstm_unsupported_reason(call: KernelCall) -> str | None:
     """Return why torch's LSTM cannot serve the call."""
-    reason = gated_unsupported_reason(call)
-    if reason is None and call.x.device.type == "cpu":
-        return lstm_dtype_unsupported_reason(
-            _operand_dtype(call),
-            is_traced=torch.compiler.is_compiling(),
-            needs_grad=torch.is_grad_enabled(),
-            saves_for_backward=_should_save_for_backward(call),
-        )
-    return reason
+    if call.x.device.type == "cpu" and _operand_dtype(call) in (torch.bfloat16, torch.float16):
+        # oneDNN needs instructions that torch does not always ask for.
+        return f"not every processor has torch's fused LSTM in {_operand_dtype(call)}"
+    return gated_unsupported_reason(call)
 
 
 def gated_unsupported_reason(call: KernelCall) -> str | None:
@@ -157,97 +149,3 @@ def _run_single_state(
     weights = _flatten_weights(weights)
     y, h = operator(features, h, weights, True, 1, 0.0, keeps, False, True)
     return y, h[0]
-
-
-# What the processor can do: oneDNN computes an LSTM in half precision only where the processor has
-# the instructions (AVX-512 and later on x86), less what ``ONEDNN_MAX_CPU_ISA`` takes away; torch
-# asks the processor alone, and not at all while it compiles. So the operator is tried, once for
-# each way of calling it.
-_HALF_DTYPES = (torch.bfloat16, torch.float16)
-
-
-@assume_constant_result
-def lstm_dtype_unsupported_reason(
-    dtype: torch.dtype, *, is_traced: bool, needs_grad: bool, saves_for_backward: bool
-) -> str | None:
-    """Return why torch's LSTM cannot run in a dtype on this processor.
-
-    Args:
-        dtype: of the operands.
-        is_traced: whether the call is being compiled, for which torch takes other operators.
-        needs_grad: whether gradients are recorded.
-        saves_for_backward: whether the operator keeps what a backward pass reads.
-    """
-    if dtype not in _HALF_DTYPES or _is_lstm_supported(
-        dtype, is_traced, needs_grad, saves_for_backward
-    ):
-        return None
-    return f"torch has no fused LSTM in {dtype} for this processor, which lacks the instructions"
-
-
-@cache
-def _is_lstm_supported(
-    dtype: torch.dtype, is_traced: bool, needs_grad: bool, saves_for_backward: bool
-) -> bool:
-    if is_traced and (dtype is torch.float16 or not torch.backends.mkldnn.is_available()):
-        return True  # the compiler takes the operator apart
-    attempt = _run_mkldnn_layer if is_traced else _run_torch_lstm
-    return _can_run(lambda: attempt(dtype, needs_grad, saves_for_backward))
-
-
-def _can_run(attempt: Callable[[], Any]) -> bool:
-    """Whether an attempt succeeds, in a thread that knows no autocast, transform or tracing."""
-    succeeded = []
-
-    def run() -> None:
-        try:
-            attempt()
-        except RuntimeError:  # oneDNN's "could not create a primitive descriptor"
-            return
-        succeeded.append(True)
-
-    thread = Thread(target=run)
-    thread.start()
-    thread.join()
-    return bool(succeeded)
-
-
-def _make_one_neuron_operands(dtype: torch.dtype) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Return features, a state, and the weights of one neuron."""
-    shapes = ((1, 1, 1), (1, 1, 1), (4, 1), (4, 1), (4,), (4,))
-    x, h, *weights = (torch.zeros(shape, dtype=dtype, device="cpu") for shape in shapes)
-    return x, h, weights
-
-
-def _run_torch_lstm(dtype: torch.dtype, needs_grad: bool, saves_for_backward: bool) -> None:
-    x, h, weights = _make_one_neuron_operands(dtype)
-    with torch.set_grad_enabled(needs_grad):
-        x.requires_grad_(needs_grad)
-        y, *_ = torch.lstm(x, [h, h], weights, True, 1, 0.0, saves_for_backward, False, True)
-        if needs_grad:
-            y.sum().backward()
-
-
-def _run_mkldnn_layer(dtype: torch.dtype, needs_grad: bool, saves_for_backward: bool) -> None:
-    """Run what the compiler makes of an LSTM that is not trained."""
-    x, h, weights = _make_one_neuron_operands(dtype)
-    kind = 2  # LSTM, in torch's enumeration of recurrent layers
-    with torch.no_grad():
-        torch.mkldnn_rnn_layer(
-            x,
-            weights[0],
-            weights[1],
-            weights[2],
-            weights[3],
-            h,
-            h,
-            reverse=False,
-            batch_sizes=[],
-            mode=kind,
-            hidden_size=1,
-            num_layers=1,
-            has_biases=True,
-            bidirectional=False,
-            batch_first=False,
-            train=saves_for_backward,
-        )

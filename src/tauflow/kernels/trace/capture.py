@@ -48,13 +48,11 @@ class Graph(NamedTuple):
         nodes: in order.
         captured: slots of parameters, and of all that was made of them alone.
         result: slot of the next state.
-        autograd_signature: of the step itself.
     """
 
     nodes: tuple[Node, ...]
     captured: tuple[Slot, ...]
     result: Slot
-    autograd_signature: tuple[tuple[Any, ...], ...] = ()
 
     def run(self, inputs: Sequence[Tensor], captured: Sequence[Tensor]) -> Tensor:
         """Take the step with other tensors of the same shapes."""
@@ -123,12 +121,18 @@ class _CaptureMode(TorchDispatchMode):
         self.parameter_ops = _ParameterOps(names)
         self._slots: dict[Any, Slot] = {}  # by memory and strides
         self._storages: set[int] = set()
+        self._given: set[int] = set()  # storages that the caller holds
         self._alive: list[Tensor] = []  # so that no storage takes the place of another
         self._count = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # else torch's compiler is imported, which takes seconds
+
+    def register_input(self, tensor: Tensor) -> None:
+        """Give a tensor a slot that no operation may write to."""
+        self.register(tensor)
+        self._given.add(tensor.untyped_storage()._cdata)
 
     def register(self, tensor: Tensor) -> Slot:
         """Give a tensor a slot."""
@@ -180,7 +184,7 @@ class _CaptureMode(TorchDispatchMode):
         for one in function._schema.arguments:
             is_written = one.alias_info is not None and one.alias_info.is_write
             written = _get_storages(find_tensors([given.get(one.name)])) if is_written else set()
-            if written - self._storages - self.parameter_ops.storages:
+            if (written - self._storages | written & self._given) - self.parameter_ops.storages:
                 raise TracingError(f"{function} changes what lasts longer than a step")
             if written & _get_storages([tensor for _, tensor in self.captured.values()]):
                 raise TracingError(f"{function} changes what was read before")
@@ -353,7 +357,7 @@ def capture_step(
     names.update((id(tensor), number) for number, tensor in enumerate(fixed))
     watcher = _CaptureMode(names)
     for tensor in inputs:
-        watcher.register(tensor)
+        watcher.register_input(tensor)
     with watcher:
         after = step(*inputs)
     result = watcher.get_slot(after)
@@ -363,8 +367,7 @@ def capture_step(
     prelude = watcher.parameter_ops.parameter_graph(met) if may_be else None
     if prelude is not None and not _are_equal(prelude.run(module, fixed), met):
         prelude = None
-    graph = Graph(tuple(watcher.nodes), slots, result, autograd_graph_signature(after))
-    return CapturedStep(graph, met, prelude)
+    return CapturedStep(Graph(tuple(watcher.nodes), slots, result), met, prelude)
 
 
 class ForbidGradientChanges(TorchFunctionMode):
@@ -378,23 +381,6 @@ class ForbidGradientChanges(TorchFunctionMode):
         if name in ("detach", "detach_", "_set_grad_enabled"):
             raise TracingError(f"it calls {name}, of which a list of operations does not tell")
         return function(*args, **(kwargs or {}))
-
-
-def autograd_graph_signature(tensor: Tensor) -> tuple[tuple[Any, ...], ...]:
-    """Return how autograd would go back from a tensor: names of functions, and which follow."""
-    found = [tensor.grad_fn]
-    numbers = {None: -1, tensor.grad_fn: 0}
-    told = []
-    for function in found:  # which grows
-        if function is None:
-            continue
-        following = [after for after, _ in function.next_functions]
-        for after in following:
-            if after not in numbers:
-                numbers[after] = len(found)
-                found.append(after)
-        told.append((function.name(), *(numbers[after] for after in following)))
-    return tuple(told)
 
 
 def _is_re_evaluable(module: nn.Module, named_tensors: Sequence[tuple[str, Tensor]]) -> bool:

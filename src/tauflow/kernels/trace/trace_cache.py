@@ -29,7 +29,6 @@ from .capture import (
     tensor_metadata,
 )
 from .config_key import ConfigKey, make_config_key
-from .gradient_check import check_gradients
 from .program import TracingError
 from .row_independence import has_independent_rows, have_same_operations
 
@@ -168,8 +167,6 @@ class TraceCache:
         wants = [True, *(wants for *_, wants in shapes)]
         wants += [learns and one.requires_grad for one in met]
         keeps = learns and (any(wants[1:]) or call.h.requires_grad)
-        if keeps:
-            _check_traced_gradients(call, steps, graph, given, met)
         with bypass_saved_tensor_hooks(), disable_autocast(call.x):
             made = self.lower(graph, given, met, wants if keeps else None)
         widths, dtypes, _ = zip(*shapes, strict=True) if shapes else ((), (), ())
@@ -243,27 +240,6 @@ def run_traced_step(
         ) from error
     y, last = run_kernel(kernel, form, call.mask, *inputs)
     return call.cell.readout(y).contiguous(), last
-
-
-def _check_traced_gradients(
-    call: KernelCall,
-    steps: StepSequence,
-    graph: Graph,
-    inputs: Sequence[Tensor],
-    captured: Sequence[Tensor],
-) -> None:
-    """Refuse a step whose gradients are not those of its operations."""
-
-    def eager(*arguments: Tensor) -> Tensor:
-        with _disable_autocast_cache(call.x):
-            return steps.update(*arguments)
-
-    def traced(*arguments: Tensor) -> Tensor:
-        with disable_autocast(call.x):
-            return graph.run(arguments, captured)
-
-    with bypass_saved_tensor_hooks():
-        check_gradients(eager, traced, call.cell, inputs)
 
 
 def concat_step_inputs(call: KernelCall, steps: StepSequence) -> Tensor:
