@@ -115,7 +115,7 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
         if self.calibrate is not None:
             self.module_ = calibrate(self.module_, batch, self.calibrate).eval()
         if self.threshold is not None:
-            found = collect_outputs(self.module_, batch, per_step=False)
+            found = collect_outputs(self.module_, batch)
             probability = softmax(found.prediction.double().numpy(), axis=-1)[:, 1]
             self.threshold_ = choose_threshold(found.y.numpy() == 1, probability, self.threshold)
 

@@ -86,7 +86,7 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator):
         self.conformal_ = None
         if self.intervals is not None and held is not None:
             batch = self._make_batch(*held)
-            self.conformal_ = fit_conformal(self.module_, batch, per_step=self._is_per_step)
+            self.conformal_ = fit_conformal(self.module_, batch)
 
     def _decode_spread(self, spread: NDArray[Any]) -> NDArray[Any]:
         """Return standard deviations of outputs of the network, (N, O), in units of targets."""

@@ -227,7 +227,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
             super()._calibrate(held)
             return
         batch = self._make_batch(*held)
-        found = collect_outputs(self.module_, batch, per_step=True, with_quantiles=True)
+        found = collect_outputs(self.module_, batch, with_quantiles=True)
         windows, _ = self._make_training_windows(held.rows, self._longest)
         is_query = windows.is_query
         assert is_query is not None

@@ -29,7 +29,6 @@ def calibrate(
     method: str = TEMPERATURE,
     *,
     task: str = "classify",
-    per_step: bool = False,
 ) -> Calibrated:
     """Return a classifier with probabilities calibrated on validation data.
 
@@ -40,7 +39,6 @@ def calibrate(
             which keeps the order of the classes; or ``"isotonic"``: an increasing curve for each
             class, which needs some hundred entries.
         task: ``"classify"`` or ``"binary"``, as in :class:`tauflow.data.DatasetCard`.
-        per_step: whether there is a target at every step.
 
     Raises:
         MissingExtraError: scikit-learn, which isotonic regression is of, is not installed.
@@ -53,7 +51,7 @@ def calibrate(
             f"calibrate={method!r} is for probabilities of classes, and the targets are values. "
             "Leave it out; intervals of values are calibrated in any case."
         )
-    outputs = collect_outputs(model, data, per_step=per_step)
+    outputs = collect_outputs(model, data)
     logits, y = outputs.prediction.double(), outputs.y.flatten().round().long()
     if len(y.unique()) < 2:
         raise DataError(

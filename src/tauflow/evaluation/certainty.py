@@ -130,6 +130,9 @@ def fit_certainty(
 ) -> tuple[nn.Module, Certainty]:
     """Learn from the validation part how sure the answers of a model are.
 
+    Where that part also selected the epoch, errors on it are a little too small, and what is
+    learned here is a little too sure: judge it by other data.
+
     Args:
         model: trained on the training part.
         data: a data set.
@@ -145,12 +148,11 @@ def fit_certainty(
     """
     check_certainty_options(data, calibrate, threshold, intervals)
     card, valid = data.card, data.valid
-    options: dict[str, Any] = {"per_step": card.per_step}
     if calibrate is not None and valid is not None:
-        model = calibrate_model(model, valid, calibrate, task=card.task, **options).eval()
+        model = calibrate_model(model, valid, calibrate, task=card.task).eval()
     chosen, conformal = None, None
     if isinstance(threshold, str | Mapping) and valid is not None:
-        found = collect_outputs(model, valid, **options)
+        found = collect_outputs(model, valid)
         probability = compute_probabilities(found.prediction.double(), card.task)[:, positive]
         is_positive = found.y.flatten().round().numpy() == positive
         value = choose_threshold(is_positive, probability.numpy(), threshold)
@@ -158,5 +160,5 @@ def fit_certainty(
     elif threshold is not None:
         chosen = Threshold(float(np.asarray(threshold)), positive, describe_rule(threshold))
     if intervals and valid is not None:
-        conformal = fit_conformal(model, valid, **options)
+        conformal = fit_conformal(model, valid)
     return model, Certainty(chosen, conformal)

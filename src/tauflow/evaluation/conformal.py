@@ -134,15 +134,14 @@ def check_level(level: float) -> float:
     return float(level)
 
 
-def fit_conformal(model: nn.Module, data: SequenceBatch, *, per_step: bool) -> Conformal:
+def fit_conformal(model: nn.Module, data: SequenceBatch) -> Conformal:
     """Collect the scores of a model on validation data; see :class:`Conformal`.
 
     Args:
         model: of values, trained on other data.
         data: the validation part; weights of sequences do not count.
-        per_step: whether it has a target at every step.
     """
-    found = collect_outputs(model, data, per_step=per_step, with_quantiles=True)
+    found = collect_outputs(model, data, with_quantiles=True)
     quantiles = None if found.quantiles is None else found.quantiles.double().numpy()
     levels = getattr(model, "quantile_levels", ())
     y = found.y.double().numpy().reshape(found.prediction.shape)

@@ -10,6 +10,7 @@ from tauflow.errors import ArgumentError
 from tauflow.models import Calibrated, Ensemble
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
+from tauflow.training.score import select_entries
 
 _BATCH_SIZE = 512
 
@@ -78,35 +79,29 @@ def compute_probabilities(logits: Tensor, task: str) -> Tensor:
 
 @torch.no_grad()
 def collect_outputs(
-    model: nn.Module, data: SequenceBatch, *, per_step: bool, with_quantiles: bool = False
+    model: nn.Module, data: SequenceBatch, *, with_quantiles: bool = False
 ) -> ModelOutputs:
     """Return what a model makes of a part of the data, on the CPU.
 
     Args:
         model: the model, which may be on another device.
         data: the part.
-        per_step: whether it has targets at every step.
         with_quantiles: whether to return the quantiles too, if the model has learned some.
     """
+    with_quantiles = with_quantiles and has_quantiles(model)
     device = next(model.parameters(), torch.empty(0)).device
     parts: list[tuple[Tensor, ...]] = []
-    with_quantiles = with_quantiles and has_quantiles(model)
     for first in range(0, len(data), _BATCH_SIZE):
         batch = data[first : first + _BATCH_SIZE]
         with evaluation_mode(model):
-            found = [predict(model, batch.to(device)).cpu()]
-            if with_quantiles:
-                found.append(predict_quantiles(model, batch.to(device)).cpu())
-        y, owners = batch.y, first + torch.arange(len(batch))
-        if y.is_floating_point():
-            y = y.reshape(found[0].shape)
-        if per_step:
-            counts = batch.valid if batch.y_mask is None else batch.y_mask
-            if counts.ndim == 3:
-                y, counts = y.masked_fill(~counts, torch.nan), counts.any(-1)
-            owners = owners[:, None].expand(counts.shape)[counts]
-            found, y = [one[counts] for one in found], y[counts]
-        elif (known := batch.sequence_target_mask) is not None:
-            y = y.masked_fill(~known, torch.nan)
-        parts.append((found[0], y, owners, *found[1:]))
+            prediction = predict(model, batch.to(device)).cpu()
+            quantiles = predict_quantiles(model, batch.to(device)).cpu() if with_quantiles else None
+        found = select_entries("a prediction", prediction, batch, mark_unknown=True)
+        y = found.y.reshape(found.prediction.shape) if found.y.is_floating_point() else found.y
+        owners = found.expand(first + torch.arange(len(batch)))
+        more = []
+        if quantiles is not None:
+            valid = found.valid
+            more = [quantiles.flatten(0, -3) if valid is None else quantiles[valid]]
+        parts.append((found.prediction, y, owners, *more))
     return ModelOutputs(*map(torch.cat, zip(*parts, strict=True)))

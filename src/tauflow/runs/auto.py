@@ -81,7 +81,8 @@ def run_auto(
     through successive halving, see :func:`~tauflow.runs.portfolio.plan_rungs`, and an ensemble is
     chosen greedily among all of them and boosting, see
     :func:`~tauflow.runs.portfolio.choose_ensemble`. Of classes the probabilities of each model are
-    first made less sure by a temperature, where the validation part says so. The test part is not
+    first made less sure by a temperature, where the validation part says so. As that part chooses
+    epochs, temperatures and members, its score of the ensemble is too good; the test part is not
     looked at before. Numbers follow from the seed and the epochs: a time limit decides the epochs
     alone, before training, by timing a few batches; the run then says how many, and the same number
     given as ``epochs`` gives the same run.
@@ -311,9 +312,7 @@ class _PortfolioSearch:
         card = self.as_read.data.card
         if card.task == "regress" or len(get_valid_targets(self.valid).round().unique()) < 2:
             return model
-        corrected = calibrate(
-            model, self.valid, TEMPERATURE, task=card.task, per_step=card.per_step
-        )
+        corrected = calibrate(model, self.valid, TEMPERATURE, task=card.task)
         return corrected.eval() if corrected.temperature > 1 else model
 
     def score(self, prediction: Tensor) -> float:

@@ -13,7 +13,7 @@ from tauflow.models.boosted_trees import NO_CHILD, BoostedTrees, join_trees
 from .summary_baselines import (
     MAX_OUTPUTS,
     FittedModel,
-    fit_target,
+    TrainingRows,
     make_boosting,
     select_training_rows,
 )
@@ -28,7 +28,7 @@ def fit_boosted_trees(data: TaskData) -> BoostedTrees:
 
     Features are :func:`~tauflow.data.summary_features.compute_summary_features` of each sequence,
     or of the steps so far where every step has a target. Of very many targets a part is drawn to
-    fit on.
+    fit on. Targets count what their sequences weigh.
 
     Args:
         data: sequences of features with classes, or at most 48 values, to predict.
@@ -50,31 +50,30 @@ def fit_boosted_trees(data: TaskData) -> BoostedTrees:
             f"boosting fits a model per output, of {MAX_OUTPUTS} at most; {card.name!r} has "
             f"{card.target_size}."
         )
-    features, y, known, _ = select_training_rows(data, with_season=False)
-    models = [
-        fit_target(make_boosting(card.task), features[there], values[there])
-        for values, there in zip(y.T, known.T, strict=False)
-    ]
+    rows = select_training_rows(data, with_season=False)
+    models = rows.fit_targets(lambda: make_boosting(card.task))
     baseline, trees = np.zeros(card.target_size), []
     if card.task == "classify":
         baseline[:] = _ABSENT_LOGIT
-        trees = _convert_classifier(models[0], baseline, y[known[:, 0], 0])
+        trees = _convert_classifier(models[0], baseline, rows)
     else:
         for output, one in enumerate(models):
             trees += _convert_regressor(one, baseline, output)
     module = join_trees(card.input_size, baseline.tolist(), trees, per_step=card.per_step)
-    _check_against_sklearn(module, models, features)
+    _check_against_sklearn(module, models, rows.features)
     return module
 
 
 def _convert_classifier(
-    fitted: FittedModel, baseline: NDArray[np.float64], y: NDArray[np.int64]
+    fitted: FittedModel, baseline: NDArray[np.float64], rows: TrainingRows
 ) -> list[tuple[int, Nodes]]:
     """Write the first logits of the classes; return the trees, each with its class."""
     model = fitted.model
     if not hasattr(model, "_predictors"):  # nothing to split by, or a single class
-        classes, counts = np.unique(y, return_counts=True)
-        baseline[classes] = np.log(counts / counts.sum())
+        known = rows.known[:, 0]
+        counts = np.bincount(rows.y[known, 0], None if rows.weight is None else rows.weight[known])
+        classes = np.flatnonzero(counts)
+        baseline[classes] = np.log(counts[classes] / counts.sum())
         return []
     first = model._baseline_prediction.ravel()
     # Of two classes the trees give the logit of the second one.

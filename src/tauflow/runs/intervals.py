@@ -76,21 +76,6 @@ def make_clusters(data: TaskData) -> Clusters | str:
     )
 
 
-def get_entry_clusters(
-    prediction: Tensor, batch: SequenceBatch, codes: Tensor
-) -> NDArray[np.int64]:
-    """Return the cluster of each entry, or row, that a score's ``selected`` returns, (K,)."""
-    valid = batch.mask if batch.y_mask is None else batch.y_mask
-    if prediction.ndim == 2:
-        valid = batch.sequence_target_mask
-        if valid is None:
-            return codes.numpy()
-    codes = codes if codes.ndim == 2 else codes[:, None].expand(prediction.shape[:2])
-    if valid is None:
-        return codes.flatten().numpy()
-    return codes.reshape(*codes.shape, *(1,) * (valid.ndim - 2)).expand_as(valid)[valid].numpy()
-
-
 def sample_cluster_counts(count: int, resamples: int = RESAMPLES) -> NDArray[np.int64]:
     """Return how often each of so many clusters is drawn in each resample, (R, G)."""
     draw = np.random.default_rng(0)
@@ -119,20 +104,18 @@ def compute_score_interval(
         The score; and its interval, ``None`` where there are no clusters, or the score is one of
         all entries that takes no weights.
     """
-    batch = score.mask_unknown_values(batch)
-    chosen, y = score.select_valid(prediction, batch)
+    entries, _ = score.select(prediction, batch)
     if score.whole is None:
-        entries = score.compute_per_entry(chosen, y).double().flatten().numpy()
-        value = float(entries.mean())
+        values = score.compare_entries(entries).double().flatten().numpy()
+        value = float(values.mean())
     else:
-        chosen, y = score.flatten_rows(chosen, y)
-        value = float(score.whole(chosen, y))
+        value = float(score.whole(entries.prediction, entries.y))
     if clusters is None or not (score.whole is None or score.supports_weights):
         return value, None
-    codes = get_entry_clusters(prediction, batch, clusters.codes)
+    codes = entries.expand(clusters.codes).numpy()
     if score.whole is None:
-        each = np.repeat(codes, len(entries) // len(codes))
-        sums = np.bincount(each, entries, clusters.count)
+        each = np.repeat(codes, len(values) // len(codes))
+        sums = np.bincount(each, values, clusters.count)
         counts = np.bincount(each, minlength=clusters.count)
         drawn = sample_cluster_counts(clusters.count)
         with np.errstate(invalid="ignore"):
@@ -141,7 +124,11 @@ def compute_score_interval(
     drawn = sample_cluster_counts(clusters.count)[:resamples]
     at_once = max(1, _WEIGHTS_PER_CHUNK // len(codes))
     found = [
-        score.whole(chosen, y, torch.from_numpy(drawn[first : first + at_once][:, codes]))
+        score.whole(
+            entries.prediction,
+            entries.y,
+            torch.from_numpy(drawn[first : first + at_once][:, codes]),
+        )
         for first in range(0, resamples, at_once)
     ]
     return value, compute_interval(torch.cat(found).numpy())

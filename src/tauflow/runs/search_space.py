@@ -189,9 +189,8 @@ def _check_recipe(recipe: Recipe, model: nn.Module, data: TaskData, seen: set[st
     check_recipe(model, splits, recipe)
     check_loss_is_mean(measures, data.train, recipe, DistributedContext())
     if recipe.class_weights is not None:  # their number is held against predictions only
-        measures.loss.compute_per_entry(
-            torch.zeros(1, data.card.target_size), data.train.y.new_zeros(1)
-        )
+        assert measures.loss.compare is not None
+        measures.loss.compare(torch.zeros(1, data.card.target_size), data.train.y.new_zeros(1))
     parameters = [one for one in model.parameters() if one.requires_grad]
     LRSchedule(
         recipe,

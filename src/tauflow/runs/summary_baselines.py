@@ -33,7 +33,7 @@ def fit_summary_baselines(data: TaskData) -> list[tuple[str, Tensor]]:
     features that are standardised and, where missing, their mean. All are given
     :func:`~tauflow.data.summary_features.compute_summary_features` of each sequence, or of each up
     to every row that has a target; of a forecast with a season, also the values of a season ago. Of
-    many rows a part is drawn to fit on, which the names say.
+    many rows a part is drawn to fit on, which the names say. Rows count what their sequences weigh.
 
     Args:
         data: a table's task, with at most :data:`MAX_OUTPUTS` values to predict.
@@ -46,29 +46,54 @@ def fit_summary_baselines(data: TaskData) -> list[tuple[str, Tensor]]:
         MissingExtraError: scikit-learn is not installed.
     """
     families = _make_families(data.card.task)
-    features, y, known, drawn = select_training_rows(data)
-    models = {
-        f"{name}{drawn}": [
-            fit_target(make(), features[there], values[there])
-            for values, there in zip(y.T, known.T, strict=False)
-        ]
-        for name, make in families.items()
-    }
+    rows = select_training_rows(data)
+    models = {f"{name}{rows.drawn}": rows.fit_targets(make) for name, make in families.items()}
     return list(_predict(data, models).items())
 
 
-def select_training_rows(
-    data: TaskData, *, with_season: bool = True
-) -> tuple[Floats, NDArray[Any], NDArray[np.bool_], str]:
+class FittedModel(NamedTuple):
+    """A fitted model, ``None`` where there was nothing to fit, and the columns that it is given."""
+
+    model: Any
+    columns: NDArray[np.bool_]
+
+
+class TrainingRows(NamedTuple):
+    """What models of the training part's rows are fitted on.
+
+    Args:
+        features: (N, K).
+        y: targets (N, O), or (N, 1) of classes.
+        known: which of these are.
+        weight: how much each row counts, (N,), if sequences have weights.
+        drawn: says of how many rows a part was drawn, if it was.
+    """
+
+    features: Floats
+    y: NDArray[Any]
+    known: NDArray[np.bool_]
+    weight: Floats | None
+    drawn: str
+
+    def fit_targets(self, make: Callable[[], Any]) -> list[FittedModel]:
+        """Fit a model for each target on the rows where it is known."""
+        return [
+            _fit_target(
+                make(),
+                self.features[there],
+                values[there],
+                None if self.weight is None else self.weight[there],
+            )
+            for values, there in zip(self.y.T, self.known.T, strict=False)
+        ]
+
+
+def select_training_rows(data: TaskData, *, with_season: bool = True) -> TrainingRows:
     """Return what models of the training part's rows are fitted on.
 
     Args:
         data: a table's task.
         with_season: whether values of a season ago are features, if there is a season.
-
-    Returns:
-        Features (N, K), targets (N, O), or (N, 1) of classes, which of these are known, and a text
-        that says of how many rows a part was drawn, if it was.
     """
     rows = _select_rows(data.train, per_step=data.card.per_step)
     limit = _MAX_ROWS
@@ -85,7 +110,12 @@ def select_training_rows(
     y, known = _select_targets(data.train, rows, per_step=data.card.per_step)
     if data.card.task == "classify":
         y = y[:, :1].astype(np.int64)
-    return features, y, known, drawn
+    weight = data.train.weight
+    if weight is not None:
+        weight = weight[:, None].expand(rows.shape)[rows]
+    return TrainingRows(
+        features, y, known, None if weight is None else weight.double().numpy(), drawn
+    )
 
 
 def get_summary_baseline_names(task: str) -> tuple[str, str]:
@@ -122,14 +152,9 @@ def make_boosting(task: str) -> Any:
     return ensemble.HistGradientBoostingRegressor(random_state=0)
 
 
-class FittedModel(NamedTuple):
-    """A fitted model, ``None`` where there was nothing to fit, and the columns that it is given."""
-
-    model: Any
-    columns: NDArray[np.bool_]
-
-
-def fit_target(model: Any, features: Floats, y: NDArray[Any]) -> FittedModel:
+def _fit_target(
+    model: Any, features: Floats, y: NDArray[Any], weight: Floats | None
+) -> FittedModel:
     """Fit a model of one target on the features that vary where the target is known."""
     columns = _find_varying_columns(features)
     if not columns.any():
@@ -140,7 +165,9 @@ def fit_target(model: Any, features: Floats, y: NDArray[Any]) -> FittedModel:
         model = DummyClassifier()
     with warnings.catch_warnings():  # logistic regression that has not converged is near enough
         warnings.filterwarnings("ignore", category=UserWarning, module="sklearn")
-        return FittedModel(model.fit(features[:, columns], y), columns)
+        step = f"{model.steps[-1][0]}__" if hasattr(model, "steps") else ""  # of a pipeline
+        options = {} if weight is None else {f"{step}sample_weight": weight}
+        return FittedModel(model.fit(features[:, columns], y, **options), columns)
 
 
 def _predict(data: TaskData, models: dict[str, list[FittedModel]]) -> dict[str, Tensor]:

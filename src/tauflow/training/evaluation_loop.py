@@ -16,7 +16,7 @@ from .eval_mode import evaluation_mode
 from .metrics import METRICS
 from .process_group import DistributedContext
 from .resolve_metric import AnyScore, resolve_metric
-from .score import Score, expand_sequence_weights, repeat_weights
+from .score import Score
 
 
 def can_trim_padding(model: nn.Module) -> bool:
@@ -129,28 +129,24 @@ class _MetricAccumulator:
     def __init__(self, score: Score) -> None:
         self.score = score
         self.total, self.count, self.weight = 0.0, 0, 0.0
-        self.outputs: list[tuple[Tensor, Tensor, Tensor | None]] = []
+        self.outputs: list[tuple[Tensor, ...]] = []
 
     def add(self, prediction: Tensor, batch: SequenceBatch) -> None:
         """Take in a batch."""
-        batch = self.score.mask_unknown_values(batch)
-        chosen, y = self.score.select_valid(prediction, batch)
-        weight = expand_sequence_weights(prediction, batch)
+        entries, weight = self.score.select(prediction, batch)
         if self.score.target == "classes":
-            _check_class_range(self.score.name, chosen, y)
+            _check_class_range(self.score.name, entries.prediction, entries.y)
+        self.count += entries.y.numel()
         if self.score.whole is not None:
-            rows = self.score.flatten_rows(chosen, y)
-            each = None if weight is None else repeat_weights(weight, len(rows[1]))
-            self.outputs.append((*rows, each))
-            self.count += y.numel()
+            self.outputs.append(
+                (entries.prediction, entries.y, *(() if weight is None else (weight,)))
+            )
             return
-        entries = self.score.compute_per_entry(chosen, y)
-        if weight is not None:
-            entries = entries.flatten() * repeat_weights(weight, entries.numel())
-        self.total += entries.sum(dtype=torch.float64).item()
-        self.count += entries.numel()
-        weight = None if weight is None else weight.double()
-        self.weight += float(self.score.divisor(chosen, y, weight))
+        values = self.score.compare_entries(entries, weight)
+        self.total += values.sum(dtype=torch.float64).item()
+        self.weight += float(
+            self.score.divisor(entries, None if weight is None else weight.double())
+        )
 
     def merge(self, ranks: DistributedContext) -> None:
         """Take in what the other processes saw; each batch as it came, in the order of the data."""
@@ -171,8 +167,4 @@ class _MetricAccumulator:
             )
         if self.score.whole is None:
             return self.total / self.weight if self.weight else math.nan
-        predictions, targets, weights = zip(*self.outputs, strict=True)
-        weight = None if weights[0] is None else torch.cat(weights)
-        return float(
-            self.score.compute_aggregate(torch.cat(predictions), torch.cat(targets), weight)
-        )
+        return float(self.score.whole(*map(torch.cat, zip(*self.outputs, strict=True))))

@@ -81,6 +81,7 @@ def apply_class_weights(
             f"class weights are for losses of classes, and {loss.name} is none. Leave them out."
         )
 
+    unweighted = loss.compare
     weights_of = cache(weights) if callable(weights) else lambda classes: weights
 
     def weight(prediction: Tensor, y: Tensor) -> Tensor:
@@ -102,11 +103,10 @@ def apply_class_weights(
         return prediction.new_tensor(each, dtype=dtype)[classes_of]
 
     def compare(prediction: Tensor, y: Tensor) -> Tensor:
-        return loss.compute_per_entry(prediction, y).flatten() * weight(prediction, y)
+        return unweighted(prediction, y).flatten() * weight(prediction, y)
 
-    return replace(
-        loss, compare=compare, mean=None, counts=weight if divide_by == "weights" else None
-    )
+    counts = weight if divide_by == "weights" else None
+    return replace(loss, compare=compare, mean=None, counts=counts)
 
 
 LOSSES: Registry[Score] = Registry(

@@ -1,7 +1,7 @@
 """What losses and metrics share: compare predictions with targets, entry by entry, where valid."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,6 +18,71 @@ class NoValidEntriesError(DataError):
     """No entry of a batch is valid, which a part of a step may be like."""
 
 
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Predictions and targets of a batch that count.
+
+    A row is a step or, of a model that predicts once, a sequence; where ``y_mask`` marks values one
+    by one, and unknown ones are not NaN, it is a single value.
+
+    Args:
+        prediction: (K, O).
+        y: real targets, (K, O), and others, (K, ...).
+        shape: (B, T) or (B,), what the rows were chosen of.
+        valid: which of these, or of their single values, are rows; by default all.
+    """
+
+    prediction: Tensor
+    y: Tensor
+    shape: tuple[int, ...]
+    valid: Tensor | None
+
+    def expand(self, values: Tensor) -> Tensor:
+        """Return what each row has, (K,), of what sequences have, (B,), or steps, (B, T)."""
+        shape = self.shape if self.valid is None else self.valid.shape
+        each = values.reshape(*values.shape, *(1,) * (len(shape) - values.ndim)).expand(shape)
+        return each.flatten() if self.valid is None else each[self.valid]
+
+
+def select_entries(
+    name: str, prediction: Tensor, batch: SequenceBatch, *, mark_unknown: bool
+) -> Entries:
+    """Choose the predictions and targets of a batch that count.
+
+    Args:
+        name: who asks, for messages.
+        prediction: (B, T, O) for one per step, (B, O) for one per sequence.
+        batch: the targets: a step counts where ``y_mask``, else ``mask``, is true, and a sequence
+            always, but for values that ``y_mask`` leaves out.
+        mark_unknown: whether values that ``y_mask`` leaves out one by one become NaN; by default
+            the others are rows of their own.
+
+    Raises:
+        ArgumentError: ``y_mask`` marks steps, and there is one prediction per sequence.
+    """
+    shape, y = tuple(prediction.shape[:-1]), batch.y
+    if len(shape) == 2:
+        valid = batch.mask if batch.y_mask is None else batch.y_mask
+    else:
+        valid = batch.sequence_target_mask
+        if batch.y_mask is not None and valid is None:
+            raise ArgumentError(
+                f"{name}: y_mask marks single steps, but the model predicts once per sequence. "
+                "Drop y_mask, or return a prediction per step."
+            )
+    if mark_unknown and valid is not None and valid.ndim > len(shape):
+        y = y.masked_fill(~valid, torch.nan)
+        valid = valid.any(-1) if len(shape) == 2 else None
+    if valid is None:
+        chosen, y = prediction.flatten(0, -2), y.flatten(0, len(shape) - 1)
+    else:
+        # Selecting first keeps whatever stands in the padding out of the gradients too.
+        chosen, y = prediction[valid], y[valid]
+        if valid.ndim > len(shape):
+            chosen = chosen.unsqueeze(-1)
+    return Entries(chosen, y, shape, valid)
+
+
 @dataclass(frozen=True)
 class Score:
     """A comparison of predictions with targets: a mean over entries, or a number of all at once.
@@ -27,7 +92,8 @@ class Score:
         target: what targets are: ``"values"``, floating point, one per output; ``"classes"``,
             integers below the number of outputs; ``"binary"``, 0 to 1, for a single logit;
             ``"any"``, whatever ``whole`` can make something of.
-        compare: maps predictions (..., O) and targets that fit them to one number per entry.
+        compare: maps predictions (K, O) and targets, values (K, O) or others (K,), to one number
+            per entry, (K, O) or (K,).
         higher_is_better: whether a larger score is a better one.
         mean: the mean of ``compare`` in one operation, if there is a faster one than taking it.
         counts: maps the same to what each entry counts in the divisor of the mean, (K,); by
@@ -92,106 +158,69 @@ class Score:
         Returns:
             A scalar, and the number of entries that count, or the sum of what each of them counts.
         """
-        self._check_weights(self.name, batch)
-        batch = self.mask_unknown_values(batch)
-        weight = expand_sequence_weights(prediction, batch)
-        prediction, y = self.select_valid(prediction, batch)
-        if y.numel() == 0:
+        entries, weight = self.select(prediction, batch)
+        if entries.y.numel() == 0:
             raise NoValidEntriesError(
                 f"{self.name}: no entry of this batch is valid: y_mask, or mask, is false at every "
                 "step. Leave out such sequences, or take larger batches."
             )
+        divisor = self.divisor(entries, weight)
         if self.whole is not None:
-            prediction, y = self.flatten_rows(prediction, y)
-            value = self.compute_aggregate(prediction, y, weight)
-            return value, self.divisor(prediction, y, weight)
-        if weight is not None or self.counts is not None:
-            entries = self.compute_per_entry(prediction, y).flatten()
-            if weight is not None:
-                entries = entries * repeat_weights(weight, entries.numel())
-            divisor = self.divisor(prediction, y, weight)
-            return entries.sum() / divisor, divisor
-        if self.mean is not None:
-            return self.mean(prediction, y), y.numel()
-        return self.compute_per_entry(prediction, y).mean(), y.numel()
+            weights = () if weight is None else (weight,)
+            return self.whole(entries.prediction, entries.y, *weights), divisor
+        if weight is None and self.counts is None:
+            if self.mean is not None:
+                return self.mean(entries.prediction, entries.y), divisor
+            return self.compare_entries(entries).mean(), divisor
+        return self.compare_entries(entries, weight).sum() / divisor, divisor
 
-    def divisor(self, prediction: Tensor, y: Tensor, weight: Tensor | None) -> Tensor | int:
+    def select(self, prediction: Tensor, batch: SequenceBatch) -> tuple[Entries, Tensor | None]:
+        """Return the entries of a batch that count, and what each row counts, (K,), if weighted.
+
+        Weights are in the dtype of the predictions, but for half precision in single.
+
+        Raises:
+            ArgumentError, ShapeError, DtypeError: see :meth:`__call__`.
+        """
+        self._check_weights(self.name, batch)
+        self._check_fit(prediction, batch)
+        of_rows = self.whole is not None and self.target == "values"
+        found = select_entries(self.name, prediction, batch, mark_unknown=of_rows)
+        chosen, y = found.prediction, found.y
+        if self.target == "values":
+            y = y.reshape(chosen.shape)
+        elif self.target != "any":
+            y = y.flatten()
+        elif chosen.shape[-1] == y.ndim == 1 and (y.is_floating_point() or not self.classes):
+            y = y.unsqueeze(-1)  # or (N, 1) meets (N,)
+        weight = None
+        if batch.weight is not None:
+            weight = found.expand(batch.weight.to(promote_to_float32(prediction.dtype)))
+        return Entries(chosen, y, found.shape, found.valid), weight
+
+    def compare_entries(self, entries: Entries, weight: Tensor | None = None) -> Tensor:
+        """Return one number per entry, by its weight if there are any; of a mean over entries."""
+        assert self.compare is not None
+        values = self.compare(entries.prediction, entries.y)
+        return values if weight is None else values.flatten() * _repeat(weight, values.numel())
+
+    def divisor(self, entries: Entries, weight: Tensor | None) -> Tensor | int:
         """Return the sum of what entries count; their number, if all count alike.
 
         Args:
-            prediction: what :meth:`select_valid` returns, or :meth:`flatten_rows`.
-            y: the targets with it.
-            weight: what each entry counts, or each sequence or step that several are of.
+            entries: from :meth:`select`.
+            weight: what each row of them counts.
         """
-        counts = None if self.counts is None else self.counts(prediction, y)
+        counts = None if self.counts is None else self.counts(entries.prediction, entries.y)
         if weight is None:
-            return y.numel() if counts is None else counts.sum()
-        each = repeat_weights(weight, y.numel())
+            return entries.y.numel() if counts is None else counts.sum()
+        each = _repeat(weight, entries.y.numel())
         return (each if counts is None else counts * each).sum()
 
     @property
     def allows_multiple_labels(self) -> bool:
         """Whether integers (B, T) may be T labels of a sequence, and not a class per step."""
         return self.target == "any" and not self.classes
-
-    def compute_per_entry(self, prediction: Tensor, y: Tensor) -> Tensor:
-        """Return one number per entry, given what :meth:`select_valid` returns.
-
-        Raises:
-            ArgumentError: the score is no mean over entries.
-        """
-        if self.compare is None:
-            raise ArgumentError(f"{self.name} has no number per entry; it is one of all of them.")
-        return self.compare(prediction, y)
-
-    def mask_unknown_values(self, batch: SequenceBatch) -> SequenceBatch:
-        """Return a batch whose ``y_mask`` chooses rows, with NaN for values that are not known.
-
-        So ``whole`` can tell outputs apart; other scores take their batches as they are.
-        """
-        known, of_sequences = batch.y_mask, batch.sequence_target_mask
-        if self.whole is None or self.target != "values" or known is None or known.ndim < 3:
-            return batch
-        if of_sequences is not None:
-            return replace(batch, y=batch.y.masked_fill(~of_sequences, torch.nan), y_mask=None)
-        return replace(batch, y=batch.y.masked_fill(~known, torch.nan), y_mask=known.any(-1))
-
-    def flatten_rows(self, prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return predictions (N, O) and their targets, given what :meth:`select_valid` returns."""
-        if self.target == "values":
-            return prediction.flatten(0, -2), y.reshape(prediction.shape).flatten(0, -2)
-        if self.target != "any":
-            return prediction.flatten(0, -2), y.flatten()
-        y = y.flatten(0, max(0, prediction.ndim - 2))
-        single = prediction.shape[-1] == 1 and y.ndim == 1
-        if single and (y.is_floating_point() or not self.classes):  # or (N, 1) meets (N,)
-            y = y.unsqueeze(-1)
-        return prediction.flatten(0, -2), y
-
-    def compute_aggregate(self, prediction: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
-        """Return the score that ``whole`` gives of what :meth:`flatten_rows` returns.
-
-        Args:
-            prediction: (N, O).
-            y: targets, (N, ...).
-            weight: what each of them counts, (N,), or each sequence or step that several are of.
-        """
-        assert self.whole is not None
-        if weight is None:
-            return self.whole(prediction, y)
-        return self.whole(prediction, y, repeat_weights(weight, len(y)))
-
-    def select_valid(self, prediction: Tensor, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
-        """Return predictions and targets of the valid entries; see :meth:`__call__`."""
-        self._check_fit(prediction, batch)
-        valid = _get_valid_mask(self.name, prediction, batch)
-        if valid is None:
-            return prediction, batch.y
-        # Selecting first keeps whatever stands in the padding out of the gradients too.
-        chosen, y = prediction[valid], batch.y[valid]
-        if valid.ndim == prediction.ndim:  # of single outputs, each of which is an entry
-            chosen = chosen.unsqueeze(-1)
-        return chosen, y
 
     def check_targets(self, split: str, batch: SequenceBatch) -> None:
         """Refuse targets that this score cannot be computed from.
@@ -256,6 +285,14 @@ class Score:
             raise shape_error(
                 self.name, "prediction", prediction, "a single output", "Use output_size=1."
             )
+        if self.target == "classes" and self.whole is not None and prediction.shape[-1] == 1:
+            raise shape_error(
+                self.name,
+                "prediction",
+                prediction,
+                "one output per class",
+                f"For a single logit, take binary_{self.name}.",
+            )
         if self.target == "any" and batch.y.shape[: len(expected_axes)] == expected_axes:
             return
         fits = batch.y.shape == prediction.shape[:-1] and (
@@ -297,35 +334,6 @@ def check_masked_targets(where: str, batch: SequenceBatch, first: int) -> None:
     )
 
 
-def expand_sequence_weights(prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
-    """Return the weights of sequences for what :meth:`Score.select_valid` returns, (K,), if any.
-
-    They are in the dtype of the predictions, but for half precision in single.
-    """
-    if batch.weight is None:
-        return None
-    own = batch.weight.to(promote_to_float32(prediction.dtype))
-    valid = batch.mask if batch.y_mask is None else batch.y_mask
-    if prediction.ndim == 2:
-        valid = batch.sequence_target_mask
-        if valid is None:
-            return own
-    if valid is None:
-        return own.repeat_interleave(prediction.shape[1])
-    return own.view(-1, *(1,) * (valid.ndim - 1)).expand_as(valid)[valid]
-
-
-def repeat_weights(weight: Tensor, count: int) -> Tensor:
+def _repeat(weight: Tensor, count: int) -> Tensor:
     """Return weights, (K,), for so many numbers, of which each has as many, one after the other."""
     return weight.repeat_interleave(count // weight.numel()) if count else weight[:0]
-
-
-def _get_valid_mask(where: str, prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
-    if prediction.ndim == 3:
-        return batch.mask if batch.y_mask is None else batch.y_mask
-    if batch.y_mask is not None and batch.sequence_target_mask is None:
-        raise ArgumentError(
-            f"{where}: y_mask marks single steps, but the model predicts once per sequence. "
-            "Drop y_mask, or return a prediction per step."
-        )
-    return batch.sequence_target_mask

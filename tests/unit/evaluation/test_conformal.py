@@ -136,7 +136,7 @@ def test_a_spread_is_learned(spread):
     assert np.abs(found - true).mean() < 0.25
     share = (new.y.numpy() < found).mean(0)
     np.testing.assert_allclose(share, QUANTILE_LEVELS, atol=0.05)
-    conformal = fit_conformal(model, heteroscedastic(800, 3), per_step=False)
+    conformal = fit_conformal(model, heteroscedastic(800, 3))
     low, high = conformal.interval(np.zeros((2_000, 1)), 0.9, found[:, None])
     inside = (low <= new.y.numpy()) & (new.y.numpy() <= high)
     assert 0.86 < inside.mean() < 0.94

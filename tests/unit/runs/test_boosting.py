@@ -123,3 +123,23 @@ def test_trees_of_a_leaf_are_a_constant():
 def test_trees_that_cannot_be_are_refused(output, nodes):
     with pytest.raises(ArgumentError):
         join_trees(1, [0.0], [(output, nodes)], per_step=False)
+
+
+@pytest.mark.parametrize("target", ["class", "level"])
+def test_targets_count_what_their_ids_weigh(target):
+    frame = visits(ids=200)
+    frame["weight"] = 1.0 + 2 * (frame["id"] % 3 == 0)
+    data = from_table(frame, id="id", time="t", target=target, features=["a", "b"], weight="weight")
+    is_class = target == "class"
+    kind = HistGradientBoostingClassifier if is_class else HistGradientBoostingRegressor
+    features = compute_summary_features(data.train).values
+    varies = [len(np.unique(column[~np.isnan(column)])) > 1 for column in features.T]
+    model = kind(random_state=0).fit(
+        features[:, varies], data.train.y.flatten(), sample_weight=data.train.weight
+    )
+    test = compute_summary_features(data.test).values[:, varies]
+    found = predict(fit_boosted_trees(data), data.test).double()
+    if is_class:
+        np.testing.assert_allclose(found.softmax(-1), model.predict_proba(test), atol=1e-5)
+    else:
+        np.testing.assert_allclose(found[:, 0], model.predict(test), rtol=1e-4, atol=1e-5)

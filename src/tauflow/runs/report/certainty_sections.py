@@ -54,7 +54,7 @@ def _list_decisions(run: TaskRun, clusters: Clusters | None) -> Listing:
     threshold, card, schema = run.certainty.threshold, run.data.card, run.data.schema
     assert threshold is not None
     assert schema is not None
-    found = collect_outputs(run.model, run.data.test, per_step=card.per_step)
+    found = collect_outputs(run.model, run.data.test)
     probability = compute_probabilities(found.prediction.double(), card.task)
     of_positive = probability[:, threshold.positive].numpy()
     is_positive = found.y.numpy() == threshold.positive
@@ -89,13 +89,11 @@ def _list_decisions(run: TaskRun, clusters: Clusters | None) -> Listing:
 
 def _list_coverage(run: TaskRun, clusters: Clusters | None) -> list[Listing]:
     """Return how many test targets the intervals hold, and how wide they are."""
-    conformal, card, schema = run.certainty.conformal, run.data.card, run.data.schema
+    conformal, schema = run.certainty.conformal, run.data.schema
     assert conformal is not None
     assert schema is not None
     assert schema.y_scale is not None
-    found = collect_outputs(
-        run.model, run.data.test, per_step=card.per_step, with_quantiles=bool(conformal.levels)
-    )
+    found = collect_outputs(run.model, run.data.test, with_quantiles=bool(conformal.levels))
     prediction = found.prediction.double().numpy()
     quantiles = None if found.quantiles is None else found.quantiles.double().numpy()
     y = found.y.double().numpy().reshape(prediction.shape)

@@ -36,7 +36,7 @@ def predict_samples(model: nn.Module, data: TaskData) -> SamplePredictions:
     """Return what a model makes of the test part of a user's own table."""
     schema, card = data.schema, data.card
     assert schema is not None
-    found = collect_outputs(model, data.test, per_step=card.per_step)
+    found = collect_outputs(model, data.test)
     if card.task == "classify":
         return SamplePredictions(found.prediction.softmax(-1), found.y, found.sequence_index)
     predicted, truth = schema.unscale(found.prediction), schema.unscale(found.y)
