@@ -8,6 +8,7 @@ import numpy as np
 from torch import nn
 
 from tauflow._internal.checks import find_type_mismatch
+from tauflow._internal.json_io import to_tuples
 from tauflow._internal.sanitize import format_count
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError, DataError
@@ -56,14 +57,10 @@ class Certainty:
 
 
 def _build(kind: Any, facts: Mapping[str, Any]) -> Any:
-    values = {name: _to_tuples(value) for name, value in facts.items()}
+    values = to_tuples(facts)
     if wrong := find_type_mismatch(kind.__init__, values):
         raise TypeError(wrong)
     return kind(**values)
-
-
-def _to_tuples(value: Any) -> Any:
-    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
 
 
 def check_certainty_options(

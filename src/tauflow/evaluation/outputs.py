@@ -78,30 +78,39 @@ def compute_probabilities(logits: Tensor, task: str) -> Tensor:
 
 
 @torch.no_grad()
-def collect_outputs(
+def predict_split(
     model: nn.Module, data: SequenceBatch, *, with_quantiles: bool = False
-) -> ModelOutputs:
-    """Return what a model makes of a part of the data, on the CPU.
+) -> tuple[Tensor, Tensor | None]:
+    """Return what a model predicts of a whole part of the data, on the CPU.
 
     Args:
         model: the model, which may be on another device.
         data: the part.
         with_quantiles: whether to return the quantiles too, if the model has learned some.
+
+    Returns:
+        Predictions, (B, T, O) or (B, O), and quantiles, (B, T, O, Q) or (B, O, Q).
     """
     with_quantiles = with_quantiles and has_quantiles(model)
     device = next(model.parameters(), torch.empty(0)).device
-    parts: list[tuple[Tensor, ...]] = []
-    for first in range(0, len(data), _BATCH_SIZE):
-        batch = data[first : first + _BATCH_SIZE]
-        with evaluation_mode(model):
-            prediction = predict(model, batch.to(device)).cpu()
-            quantiles = predict_quantiles(model, batch.to(device)).cpu() if with_quantiles else None
-        found = select_entries("a prediction", prediction, batch, mark_unknown=True)
-        y = found.y.reshape(found.prediction.shape) if found.y.is_floating_point() else found.y
-        owners = found.expand(first + torch.arange(len(batch)))
-        more = []
-        if quantiles is not None:
-            valid = found.valid
-            more = [quantiles.flatten(0, -3) if valid is None else quantiles[valid]]
-        parts.append((found.prediction, y, owners, *more))
-    return ModelOutputs(*map(torch.cat, zip(*parts, strict=True)))
+    found, quantiles = [], []
+    with evaluation_mode(model):
+        for first in range(0, len(data), _BATCH_SIZE):
+            batch = data[first : first + _BATCH_SIZE].to(device)
+            found.append(predict(model, batch).cpu())
+            if with_quantiles:
+                quantiles.append(predict_quantiles(model, batch).cpu())
+    return torch.cat(found), torch.cat(quantiles) if quantiles else None
+
+
+def collect_outputs(
+    model: nn.Module, data: SequenceBatch, *, with_quantiles: bool = False
+) -> ModelOutputs:
+    """Return what :func:`predict_split` does of the entries that count, with their targets."""
+    prediction, quantiles = predict_split(model, data, with_quantiles=with_quantiles)
+    found = select_entries("a prediction", prediction, data, mark_unknown=True)
+    y = found.y.reshape(found.prediction.shape) if found.y.is_floating_point() else found.y
+    if quantiles is not None:
+        valid = found.valid
+        quantiles = quantiles.flatten(0, -3) if valid is None else quantiles[valid]
+    return ModelOutputs(found.prediction, y, found.expand(torch.arange(len(data))), quantiles)

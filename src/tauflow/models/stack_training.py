@@ -18,20 +18,20 @@ from tauflow.training.argument_checks import (
     AUTO,
     Objectives,
     check_argument_types,
+    check_data,
     check_loss_is_mean,
-    check_training,
+    check_recipe,
     resolve_splits,
 )
 from tauflow.training.best_weights import BestWeights
 from tauflow.training.denormals import flush_denormals
 from tauflow.training.loop import evaluate_split
-from tauflow.training.loss_warnings import warn_loss_increase
 from tauflow.training.metric_choice import choose_task_metrics, score_shown_metrics
 from tauflow.training.optim import attach_constraints, set_learning_rate
 from tauflow.training.process_group import DistributedContext
 from tauflow.training.resolve_metric import AnyScore
-from tauflow.training.time_scale_checks import warn_time_scale_mismatch
 from tauflow.training.trainer import Trainer, seeded_rng
+from tauflow.training.training_warnings import warn_loss_increase, warn_time_scale_mismatch
 
 from .sequence_model import SequenceModel
 from .stack import ModuleStack, find_stacking_obstacle, named_tensors
@@ -85,7 +85,8 @@ def train_stack(
         monitor = metric if choice is None else choice.monitor
         objectives = Objectives.from_arguments(loss, monitor, recipe, train, card)
         check_argument_types(models[0], splits, recipe)
-        check_training(models[0], splits, objectives, recipe)
+        check_data(splits, objectives)
+        check_recipe(models[0], splits, recipe)
         check_loss_is_mean(objectives, train, recipe, DistributedContext.current())
         warn_time_scale_mismatch(models[0], train, stacklevel=2)
         group = _Group(models, seeds, train, valid, objectives, recipe)

@@ -18,6 +18,7 @@ from tauflow.data.card import TaskData
 from tauflow.data.table.options import INDICATOR_NAME_FORMAT
 from tauflow.errors import ArgumentError, MissingExtraError, NonFiniteError
 from tauflow.evaluation.calibration import TEMPERATURE, calibrate
+from tauflow.evaluation.outputs import predict_split
 from tauflow.models import Ensemble, ImputedInputs
 from tauflow.models.spec import ModelSpec
 from tauflow.models.spread import SPREADS
@@ -29,7 +30,6 @@ from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import Recipe
 from tauflow.training.score import get_valid_targets
 
-from .baseline_comparison import predict_all
 from .boosting import fit_boosted_trees
 from .intervals import compute_score_interval
 from .job import RECORD_FILE, Job, Say, say_nothing, train_job, with_epochs
@@ -327,7 +327,7 @@ class _PortfolioSearch:
         """
         names, card = list(self.trials), self.as_read.data.card
         self.models = {name: self._calibrate(model) for name, model in self.models.items()}
-        predictions = [predict_all(self.models[name], self.valid) for name in names]
+        predictions = [predict_split(self.models[name], self.valid)[0] for name in names]
         for name, prediction in zip(names, predictions, strict=True):
             self.trials[name] = replace(self.trials[name], valid=self.score(prediction))
         counts = choose_ensemble(

@@ -3,23 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor, nn
 
 from tauflow._internal.sanitize import format_count
-from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.errors import MissingExtraError
-from tauflow.training.eval_mode import evaluation_mode
-from tauflow.training.evaluation_loop import predict
-from tauflow.training.metric_choice import SINGLE_CLASS_METRICS, get_positive_class
+from tauflow.evaluation.outputs import predict_split
+from tauflow.training.metric_choice import (
+    SINGLE_CLASS_METRICS,
+    get_positive_class,
+    get_shown_metrics,
+)
 from tauflow.training.metrics import METRICS
 
 from .baselines import make_baseline_models
 from .intervals import Clusters, Interval, compute_score_interval, make_clusters
 from .summary_baselines import MAX_OUTPUTS, fit_summary_baselines, get_summary_baseline_names
-
-_BATCH_SIZE = 512
 
 
 @dataclass(frozen=True)
@@ -81,17 +80,6 @@ class TestScores:
         return not (ours > theirs if METRICS[name].higher_is_better else ours < theirs)
 
 
-@torch.no_grad()
-def predict_all(model: nn.Module, batch: SequenceBatch) -> Tensor:
-    """Return what a model predicts of a whole part, (B, T, O) or (B, O)."""
-    with evaluation_mode(model):
-        found = [
-            predict(model, batch[first : first + _BATCH_SIZE])
-            for first in range(0, len(batch), _BATCH_SIZE)
-        ]
-    return torch.cat(found)
-
-
 def score_test_split(
     model: nn.Module, data: TaskData, baseline_data: TaskData, metrics: Sequence[str], name: str
 ) -> TestScores:
@@ -113,7 +101,8 @@ def score_test_split(
     )
     notes: list[str] = []
     others = [
-        (n, predict_all(one, baseline_data.test)) for n, one in make_baseline_models(baseline_data)
+        (n, predict_split(one, baseline_data.test)[0])
+        for n, one in make_baseline_models(baseline_data)
     ]
     missing = f"There are no {' and '.join(get_summary_baseline_names(data.card.task))} to compare "
     if data.card.target_size > MAX_OUTPUTS and data.card.task == "regress":
@@ -130,7 +119,7 @@ def score_test_split(
     table = _TestSplit(data, metrics, resampled)
     return TestScores(
         tuple(metrics),
-        table.score_predictions(name, predict_all(model, data.test)),
+        table.score_predictions(name, predict_split(model, data.test)[0]),
         tuple(table.score_predictions(*one) for one in others),
         table.unit,
         table.positive,
@@ -149,7 +138,8 @@ class _TestSplit:
     def __init__(self, data: TaskData, metrics: Sequence[str], clusters: Clusters | None) -> None:
         schema, card = data.schema, data.card
         assert schema is not None
-        self.metrics, self.clusters, self.monitor = metrics, clusters, METRICS[card.metric]
+        self.metrics = dict(zip(metrics, get_shown_metrics(metrics, data), strict=True))
+        self.clusters, self.monitor = clusters, METRICS[card.metric]
         self.batch, self.scale = data.test, 1.0
         self.unit: str | None = None
         if schema.y_scale is not None:
@@ -158,9 +148,6 @@ class _TestSplit:
                 self.unit = (schema.targets or schema.inputs)[0]
                 self.scale = float(schema.y_scale[0])
                 self.batch = replace(data.test, y=data.test.y.double() * self.scale)
-        self.has_swapped_classes = get_positive_class(data) == 0
-        if self.has_swapped_classes:
-            self.batch = replace(data.test, y=1 - data.test.y)
         of_one = card.target_size == 2 and SINGLE_CLASS_METRICS & set(metrics)
         self.positive = schema.outputs[get_positive_class(data)] if of_one else ""
         self.unscaled_batch = data.test
@@ -170,11 +157,9 @@ class _TestSplit:
         selected, _ = compute_score_interval(self.monitor, prediction, self.unscaled_batch, None)
         if self.unit is not None:
             prediction = prediction.to(self.batch.y.dtype) * self.scale
-        elif self.has_swapped_classes:
-            prediction = prediction.flip(-1)
         found = {
-            one: compute_score_interval(METRICS[one], prediction, self.batch, self.clusters)
-            for one in self.metrics
+            name: compute_score_interval(one, prediction, self.batch, self.clusters)
+            for name, one in self.metrics.items()
         }
         return PredictionScores(
             name,

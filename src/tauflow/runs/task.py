@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tauflow._internal.locks import make_folder
 from tauflow.data.card import TaskData
 from tauflow.errors import CheckpointError
 from tauflow.evaluation.certainty import Certainty, fit_certainty
+from tauflow.evaluation.outputs import ModelOutputs, collect_outputs
 from tauflow.export.files import PREDICTOR, get_file_config
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, build_model, set_horizon
@@ -69,6 +71,11 @@ class TaskRun:
     def report(self) -> Path:
         """Where the HTML report goes."""
         return self.directory / REPORT_FILE
+
+    @cached_property
+    def test_outputs(self) -> ModelOutputs:
+        """What the model makes of the test part, entry by entry."""
+        return collect_outputs(self.model, self.data.test, with_quantiles=True)
 
     @property
     def predictor(self) -> Predictor:

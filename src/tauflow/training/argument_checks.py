@@ -129,23 +129,6 @@ def _format_score_name(score: Score) -> str:
     return score.name if score in known else f"{CALLABLE_PREFIX}{score.name}"
 
 
-def check_training(model: nn.Module, splits: Splits, measures: Objectives, recipe: Recipe) -> None:
-    """Refuse what would fail only after some time, or mean nothing.
-
-    Args:
-        model: to be trained.
-        splits: ``"train"``, ``"valid"`` and ``"test"``.
-        measures: what is minimised and reported.
-        recipe: the protocol.
-
-    Raises:
-        ArgumentError: arguments contradict each other.
-        DataError: a split is empty, or its targets do not suit the loss or the metric.
-    """
-    check_data(splits, measures)
-    check_recipe(model, splits, recipe)
-
-
 def check_data(splits: Splits, measures: Objectives) -> None:
     """Refuse data that are not finite, or whose targets suit no loss or metric.
 

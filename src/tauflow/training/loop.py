@@ -22,8 +22,9 @@ from .argument_checks import (
     Splits,
     TaskSplits,
     check_argument_types,
+    check_data,
     check_loss_is_mean,
-    check_training,
+    check_recipe,
     resolve_device,
     resolve_splits,
 )
@@ -31,7 +32,6 @@ from .best_weights import BestWeights
 from .callbacks import AnyCallback, CallbackList
 from .checkpoint import Checkpoint, check_numbers
 from .evaluation_loop import evaluate_all
-from .loss_warnings import warn_loss_increase
 from .metric_choice import choose_task_metrics, score_shown_metrics
 from .model_options import collect_model_options
 from .process_group import DistributedContext
@@ -41,8 +41,8 @@ from .resolve_metric import AnyScore
 from .result import TrainingResult
 from .run_directory import RunDirectory, compute_fingerprint, lock_run_directory
 from .score import Score
-from .time_scale_checks import describe_longest_dt, warn_time_scale_mismatch
 from .trainer import Trainer, seeded_rng
+from .training_warnings import describe_longest_dt, warn_loss_increase, warn_time_scale_mismatch
 
 
 def train(
@@ -144,7 +144,8 @@ def train(
     metric = metric if choice is None else choice.monitor
     recipe = recipe or Recipe(select="last" if splits["valid"] is None else "best")
     measures = Objectives.from_arguments(loss, metric, recipe, data, card)
-    check_training(model, splits, measures, recipe)
+    check_data(splits, measures)
+    check_recipe(model, splits, recipe)
     check_loss_is_mean(measures, data, recipe, ranks)
     to = None if device is None else resolve_device(device)
     if to is not None:

@@ -1,6 +1,6 @@
 """Which metrics a run is judged by, and by which of them its epoch is selected."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -136,33 +136,33 @@ def score_shown_metrics(
     if choice is None or len(choice.shown) < 2:
         return None
     data = cast("TaskSplits", data)
-    has_swapped_classes = get_positive_class(data) == 0
-    scored = _SwappedClasses(model) if has_swapped_classes else model
-    metrics = [METRICS[name] for name in choice.shown]
-    found = {}
+    metrics, found = get_shown_metrics(choice.shown, data), {}
     for name, part in (("valid", data.valid), ("test", data.test)):
         if part is None:
             continue
-        batch = replace(part, y=1 - part.y) if has_swapped_classes else part
         with preserve_rng_state(device or part.x.device):  # of models that draw
             values = evaluate_all(
-                scored, batch, metrics=metrics, batch_size=batch_size, ranks=ranks, device=device
+                model, part, metrics=metrics, batch_size=batch_size, ranks=ranks, device=device
             )
         found[name] = dict(zip(choice.shown, values, strict=True))
     return found
 
 
-class _SwappedClasses(nn.Module):
-    """A model of two classes, whose first class is taken for the positive one."""
+def get_shown_metrics(names: Sequence[str], data: TaskSplits) -> list[Score]:
+    """Return metrics as reports show them: of two classes, for the one that is positive."""
+    scores = [METRICS[name] for name in names]
+    return [_of_first_class(one) for one in scores] if get_positive_class(data) == 0 else scores
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.ignores_padding = getattr(model, "ignores_padding", False)
 
-    def forward(self, x: Tensor, **inputs: Any) -> tuple[Tensor, None]:
-        prediction = self.model(x, **inputs)[0]
-        return prediction.flip(-1), None
+def _of_first_class(score: Score) -> Score:
+    """Return a score of two classes that takes the first one for the positive one."""
+
+    def swap(function: Callable[..., Tensor] | None) -> Callable[..., Tensor] | None:
+        if function is None:
+            return None
+        return lambda prediction, y, *weight: function(prediction.flip(-1), 1 - y, *weight)
+
+    return replace(score, compare=swap(score.compare), whole=swap(score.whole))
 
 
 def get_positive_class(data: TaskSplits) -> int:

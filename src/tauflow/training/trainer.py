@@ -14,7 +14,6 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError, NonFiniteError
 
 from .best_weights import BestWeights
-from .data_parallel import compute_distributed_loss, wrap_data_parallel
 from .denormals import flush_denormals
 from .evaluation_loop import can_trim_padding
 from .lr_schedule import LRSchedule
@@ -22,7 +21,8 @@ from .optim import attach_constraints, clip_gradients, l2_penalty, make_optimize
 from .process_group import DistributedContext
 from .recipe import Recipe
 from .score import Score
-from .time_scale_checks import describe_longest_dt
+from .training_loss import compute_training_loss, wrap_data_parallel
+from .training_warnings import describe_longest_dt
 
 
 class Trainer:
@@ -138,7 +138,7 @@ class Trainer:
         batch, counts = self._shard_batch(rows)
         try:
             with self._autocast():
-                loss, value, divisor = compute_distributed_loss(
+                loss, value, divisor = compute_training_loss(
                     self.loss,
                     batch,
                     self.ranks,

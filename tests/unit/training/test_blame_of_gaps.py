@@ -8,7 +8,7 @@ from torch import nn
 from tauflow.batch import SequenceBatch
 from tauflow.errors import NonFiniteError
 from tauflow.training import Recipe, train
-from tauflow.training.time_scale_checks import describe_longest_dt, find_longest_dt
+from tauflow.training.training_warnings import describe_longest_dt, find_longest_dt
 
 
 class Limited(nn.Module):

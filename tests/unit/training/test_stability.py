@@ -7,8 +7,8 @@ import torch
 
 import tauflow
 from tauflow.training import Recipe, train
-from tauflow.training.loss_warnings import warn_loss_increase
 from tauflow.training.trainer import Trainer
+from tauflow.training.training_warnings import warn_loss_increase
 
 
 def history(*losses):

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow.errors import ArgumentError
-from tauflow.evaluation.outputs import collect_outputs, compute_probabilities
+from tauflow.evaluation.outputs import compute_probabilities
 from tauflow.evaluation.thresholds import score_decisions
 from tauflow.runs.intervals import (
     Clusters,
@@ -54,7 +54,7 @@ def _list_decisions(run: TaskRun, clusters: Clusters | None) -> Listing:
     threshold, card, schema = run.certainty.threshold, run.data.card, run.data.schema
     assert threshold is not None
     assert schema is not None
-    found = collect_outputs(run.model, run.data.test)
+    found = run.test_outputs
     probability = compute_probabilities(found.prediction.double(), card.task)
     of_positive = probability[:, threshold.positive].numpy()
     is_positive = found.y.numpy() == threshold.positive
@@ -93,7 +93,7 @@ def _list_coverage(run: TaskRun, clusters: Clusters | None) -> list[Listing]:
     assert conformal is not None
     assert schema is not None
     assert schema.y_scale is not None
-    found = collect_outputs(run.model, run.data.test, with_quantiles=bool(conformal.levels))
+    found = run.test_outputs
     prediction = found.prediction.double().numpy()
     quantiles = None if found.quantiles is None else found.quantiles.double().numpy()
     y = found.y.double().numpy().reshape(prediction.shape)

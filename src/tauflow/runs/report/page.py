@@ -22,7 +22,7 @@ from .document import Pairs, collect_environment, render_template, write_report
 from .example_sequences import predict_examples
 from .metric_format import format_metric_name, format_parameter_count, format_score
 from .plots import CurvePanel, ReportPlot, plot_learning_curves, plot_predictions, plot_run_curves
-from .sample_predictions import predict_samples
+from .sample_predictions import convert_outputs
 from .table_sections import (
     Listing,
     describe_columns,
@@ -142,7 +142,7 @@ def write_run_report(run: TaskRun) -> Path:
 
 def _add_table_sections(page: Page, run: TaskRun, schema: Schema) -> Page:
     """Return a page with what there is to say of a table of a user's own."""
-    found = predict_samples(run.model, run.data)
+    found = convert_outputs(run.test_outputs, run.data)
     is_class = schema.y_scale is None
     return replace(
         page,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tauflow.data.card import TaskData
-from tauflow.evaluation.outputs import collect_outputs
+from tauflow.evaluation.outputs import ModelOutputs, collect_outputs
 from tauflow.evaluation.thresholds import Threshold
 
 
@@ -34,9 +34,13 @@ class SamplePredictions:
 
 def predict_samples(model: nn.Module, data: TaskData) -> SamplePredictions:
     """Return what a model makes of the test part of a user's own table."""
+    return convert_outputs(collect_outputs(model, data.test), data)
+
+
+def convert_outputs(found: ModelOutputs, data: TaskData) -> SamplePredictions:
+    """Return outputs as probabilities, or in the unit of the table."""
     schema, card = data.schema, data.card
     assert schema is not None
-    found = collect_outputs(model, data.test)
     if card.task == "classify":
         return SamplePredictions(found.prediction.softmax(-1), found.y, found.sequence_index)
     predicted, truth = schema.unscale(found.prediction), schema.unscale(found.y)
