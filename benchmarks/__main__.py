@@ -20,6 +20,7 @@ COMMANDS = (
         "portfolio",
         "products",
         "scan",
+        "calibration",
         "coverage",
     ),
 )
