@@ -15,10 +15,14 @@ import tauflow
 EXAMPLES = {path.stem: path for path in sorted((ROOT / "examples").glob("*.py"))}
 TINY = {  # constants at the top of each script, and the numbers that are put in their place
     "cartpole_policy": {"UPDATES": 2, "STEPS": 8},
+    "drug_levels": {"EPOCHS": 1, "PATIENTS": 40},
     "event_data": {"EPOCHS": 1, "WAVES": 440},
+    "fatty_liver": {"EPOCHS": 1, "PEOPLE": 500},
     "flip_flop_memory": {"EPOCHS": 1, "STARTS": 10, "RESOLUTION": 5},
     "from_ncps": {"EPOCHS": 5},
     "gesture_phases": {"EPOCHS": 1, "HIDDEN": 4},
+    "glucose_forecast": {"EPOCHS": 1, "ROWS": 3000},
+    "liver_survival": {"EPOCHS": 1, "PATIENTS": 90},
     "medical_records": {"EPOCHS": 1, "PATIENTS": 32},
     "microcontroller": {"EPOCHS": 1, "SEQUENCES": 32},
     "minimal_ltc": {"EPOCHS": 2, "SEQUENCES": 8},
@@ -29,6 +33,8 @@ TINY = {  # constants at the top of each script, and the numbers that are put in
     "power_forecast": {"EPOCHS": 1, "HOURS": 1500},
 }
 NEEDS = {"microcontroller": "emx_onnx_cgen", "power_forecast": "pandas"}
+OF_ESTIMATORS = ("drug_levels", "fatty_liver", "glucose_forecast", "liver_survival")
+NEEDS |= dict.fromkeys(OF_ESTIMATORS, "sklearn")
 
 
 def tiny(name):
@@ -62,9 +68,9 @@ def test_it_runs_and_draws(name, tmp_path, monkeypatch, capsys):
 
 def test_the_pages_count_the_examples():
     assert EXAMPLES.keys() == TINY.keys()
-    assert len(EXAMPLES) == 13
+    assert len(EXAMPLES) == 17
     for page in ("examples/README.rst", "docs/index.md"):
-        assert "thirteen scripts" in (ROOT / page).read_text(encoding="utf-8").lower()
+        assert "seventeen scripts" in (ROOT / page).read_text(encoding="utf-8").lower()
     index = (ROOT / "examples" / "README.rst").read_text(encoding="utf-8")
     assert [name for name in EXAMPLES if f"<{name}>" not in index] == []
 
