@@ -63,11 +63,11 @@ def forecast(
 ) -> None:
     """Forecast any variable of a table at any time after the last row of each id.
 
-    A fifth of the ids is held out first, to score the forecaster beside the last value.
+    A fifth of the ids is held out first, to score the forecaster beside the last value, and to
+    count how many values its intervals hold.
     """
     import numpy as np
 
-    from tauflow._internal.optional_deps import require
     from tauflow._internal.sanitize import format_count
     from tauflow.data.table.files import read_frame
     from tauflow.data.table.options import TableOptions
@@ -103,18 +103,33 @@ def forecast(
     held = np.random.default_rng(seed).permutation(ids)[: len(ids) // 5]
     if len(held):
         is_held = part[id].isin(held)
-        errors = forecaster.fit(part[~is_held], **roles).compare(part[is_held])
-        index = [names[n] for n in forecaster.target_features_]
-        scores = require("pandas", extra="tables").DataFrame(errors, index=index).dropna()
-        text = scores.to_string(float_format="{:.4g}".format)
+        forecaster.fit(part[~is_held], **roles)
         held_out = format_count(len(held), "id")
-        typer.echo(
-            f"RMSE up to {max_lead_time} ahead, of {held_out} not trained on:\n{text}", err=True
-        )
+        typer.echo(f"RMSE up to {max_lead_time} ahead, of {held_out} not trained on:", err=True)
+        typer.echo(_describe_scores(forecaster, part[is_held], names, level), err=True)
     forecaster.fit(part, **roles)
     if save is not None:
         forecaster.save(save)
     write_answers([forecaster.forecast(part, asked, interval=level)], out, "row")
+
+
+def _describe_scores(
+    forecaster: Any, held: "DataFrame", names: list[str], level: float | None
+) -> str:
+    """Return errors of the targets on rows of other ids, and how many values intervals hold."""
+    from tauflow._internal.optional_deps import require
+    from tauflow.errors import ArgumentError
+
+    index = [names[n] for n in forecaster.target_features_]
+    scores = require("pandas", extra="tables").DataFrame(forecaster.compare(held), index=index)
+    if level is not None:
+        try:
+            found = [f"{one:.1%}" for one in forecaster.measure_coverage(held, [level])[level]]
+        except ArgumentError:  # fewer ids calibrate than for the forecasts themselves
+            found = ["too few ids"] * len(index)
+        scores[f"in intervals of {100 * level:g} %"] = found
+    text: str = scores.dropna().to_string(float_format="{:.4g}".format)
+    return text
 
 
 def read_queries(at: str, id: str, time: str) -> "str | list[float] | DataFrame":

@@ -51,7 +51,9 @@ def test_intervals_of_one_target_and_dates(call, table, tmp_path):
     lines = table.sample(frac=1, random_state=0)
     lines = pandas.concat([lines.assign(patient=lines["patient"] + 12 * k) for k in range(2)])
     lines.sort_values(["patient", "hours"]).to_csv(tmp_path / "visits.csv", index=False)
-    printed = call(*small).stdout.splitlines()
+    told = call(*small)
+    assert re.search(r"mean in intervals of 50 %\na .* \d+\.\d%\n", told.stderr)
+    printed = told.stdout.splitlines()
     assert printed[0] == "patient,hours,target,quantile,value"
     assert len(printed) == 1 + 24 * 3
     assert printed[1].split(",")[1:4:2][1] == "0.25"
