@@ -63,7 +63,7 @@ def test_compiled_closed_forms(form):
     rate, amplitude = given.get("rate", none), given.get("amplitude", none)
     bias = torch.randn(heads_of(form) * N)  # which the products lack
     tensors = (none.view(0, 0), none, none.view(0, 0, 0), none.view(0, 0), none.view(0, 0))
-    packed = pack_weights(CfCParameters(*tensors, bias, rate, amplitude), 0)
+    packed = pack_weights(CfCParameters(*tensors, bias, rate, amplitude))
     weights = CfCWeights(*(one.numpy() for one in packed))
     values = torch.zeros(rows, width)
     values[:, : len(bias)] = given["heads"] - bias

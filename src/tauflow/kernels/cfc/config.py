@@ -98,18 +98,22 @@ class CfCCode(NamedTuple):
 
 
 @cache
-def pack_code(config: CfCConfig) -> ConstantArgument:
-    """Return a form's code as an array, which costs Python far less to pass than nested tuples."""
-    layers, outer, mode, phi, sign, time_bias = CfCCode.from_config(config)
-    code = np.array([layers, *outer, mode, *phi, sign, time_bias], np.float32)
-    return ConstantArgument(code)
+def pack_code(config: KernelConfig) -> ConstantArgument:
+    """Return a form's code as an array, which costs Python far less to pass than nested tuples.
+
+    The last number is 0 without a memory, else 1, or 2 if the core reads the state.
+    """
+    core, memory, reads_state = split_config(config)
+    layers, outer, mode, phi, sign, time_bias = CfCCode.from_config(core)
+    code = [layers, *outer, mode, *phi, sign, time_bias, int(memory) + int(reads_state)]
+    return ConstantArgument(np.array(code, np.float32))
 
 
 class CfCWeights(NamedTuple):
     """Parameters.
 
     Args:
-        recurrent: (F, R), the columns of the first layer that multiply what changes in the loop.
+        first: (F, R), the first layer.
         first_bias: (F,).
         deep: (L - 1, U, U), the other layers of the backbone.
         deep_bias: (L - 1, U).
@@ -119,7 +123,7 @@ class CfCWeights(NamedTuple):
         amplitude: (N,), A of the pure form.
     """
 
-    recurrent: Array
+    first: Array
     first_bias: Array
     deep: Array
     deep_bias: Array
@@ -130,13 +134,13 @@ class CfCWeights(NamedTuple):
 
 
 class CfCActivations(NamedTuple):
-    """What the layers give, at every step or, where the first axis is 1, at the last one.
+    """What the layers give at every step; all empty where no backward pass may follow.
 
     Args:
-        first: (T, B, F), the products with the input beforehand, the first layer's values after.
-        deep: (L - 1, T or 1, B, U), values of the other layers.
+        first: (T, B, F), the first layer's values.
+        deep: (L - 1, T, B, U), values of the other layers.
         slopes: (L, T, B, U), slopes of activations that do not show them; else empty.
-        heads: (T or 1, B, K N): phi(g), phi(h), p and t_a, or r of the pure form.
+        heads: (T, B, K N): phi(g), phi(h), p and t_a, or r of the pure form.
     """
 
     first: Array
@@ -162,19 +166,28 @@ class CfCPreactivationGrads(NamedTuple):
 
 
 class CfCSequence(NamedTuple):
-    """What every step reads beside the weights, and the states.
+    """What every step reads beside the weights, and what it gives.
 
     Args:
         dt: (B, T).
         valid: (B, T) bool; empty if every step is.
-        states: (T + 1 or 2, B, N), the initial one first; the others in turns.
+        x: (B, T, I); going back, receives its gradient, or empty.
         out: (B, T, N), receives the states; going back their gradients, or empty.
+        start: (B, S), the states before, with those of a memory; empty going back.
+        last: (B, S), receives the last ones; empty going back.
+        source: (T, B, R), receives what the core's first layer reads: [x; h], or beside a memory
+            [x; u] or [u; h]; empty if no backward pass may follow.
+        rows: (T, B, I + N), receives [x; h] of a memory for its backward pass; or empty.
     """
 
     dt: Array
     valid: Array
-    states: Array
+    x: Array
     out: Array
+    start: Array
+    last: Array
+    source: Array
+    rows: Array
 
 
 class CfCGradCarry(NamedTuple):
@@ -184,43 +197,37 @@ class CfCGradCarry(NamedTuple):
         h: (B, N), gradient of the last state; becomes that of the first.
         c: (B, N), the same of a memory; empty without one.
         dt: (B, T), receives the gradient of the gaps; empty if not wanted.
-        rate: (slices, N), of the pure form's own parameters.
-        amplitude: (slices, N), likewise.
-        first_bias: (slices, F), of the first layer's bias; no F where L is 0.
-        heads_bias: (slices, K N).
+        sums: (slices, W), gradients of rate and amplitude of the pure form, and of the biases of
+            first layer and heads, side by side.
     """
 
     h: Array
     c: Array
     dt: Array
-    rate: Array
-    amplitude: Array
-    first_bias: Array
-    heads_bias: Array
+    sums: Array
 
 
 class CfCLSTMArrays(NamedTuple):
     """A memory beside a core; all empty without one.
 
     Args:
-        recurrent: (4 N, N), the weights W_h of the gates i, f, g, o.
+        input: (4 N, I), the weights W_x of the gates i, f, g, o.
+        recurrent: (4 N, N), W_h.
         bias: (4 N,), b with the constant of the forget gate added.
-        gates: (T, B, 4 N), the products with the input beforehand, i, f, g, o after.
-        c: (T + 1 or 2, B, N), the memory, its initial value first.
-        source: (T or 1, B, R), what the core's first layer reads: [u; v] or u.
+        gates: (T, B, 4 N), receives i, f, g, o; empty if no backward pass may follow.
+        c: (T + 1, B, N), the memory, its initial value first; empty likewise.
     """
 
+    input: Array
     recurrent: Array
     bias: Array
     gates: Array
     c: Array
-    source: Array
 
 
-def pack_weights(parameters: CfCParameters, inputs: int) -> CfCWeights:
-    """Return the parameters as arrays; the first layer's without the columns of ``inputs``."""
-    first, *others = parameters
-    return CfCWeights(*map(input_array, (first[:, inputs:], *others)))
+def pack_weights(parameters: Sequence[Tensor]) -> CfCWeights:
+    """Return the :class:`~tauflow.cells.cfc_heads.CfCParameters` as arrays."""
+    return CfCWeights(*map(input_array, parameters))
 
 
 def flatten_time_first(x: Tensor) -> Tensor:
@@ -251,6 +258,22 @@ class CoreActivations(NamedTuple):
         return self[: 3 if self.heads is self.first else 4]
 
 
+def get_tape_shapes(
+    config: CfCConfig, steps: int, batch: int, parameters: CfCParameters
+) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of a :class:`CfCActivations`; of the heads without entries if L is 0."""
+    rows, layers = parameters.heads_bias.shape[0], config.layers
+    width = rows if config.is_pure_mode or config.time_bias else rows // 3 * 4
+    units = parameters.first.shape[0] if layers else 0
+    slopes = 0 if _has_slope_from_value(config) else layers
+    return (
+        (steps, batch, units or width),
+        (max(layers - 1, 0), steps, batch, units),
+        (slopes, steps, batch, units),
+        (steps if layers else 0, batch, width),
+    )
+
+
 def allocate_activations(
     config: CfCConfig,
     steps: int,
@@ -260,19 +283,13 @@ def allocate_activations(
     saves_all_steps: bool,
     allocate: Callable[..., Tensor],
 ) -> CoreActivations:
-    """Allocate what the loops write, for every step only if ``keep``, by ``new(*shape)``."""
-    kept = steps if saves_all_steps else 1
-    rows = parameters.heads_bias.shape[0]
-    width = rows if config.is_pure_mode or config.time_bias else rows // 3 * 4
-    units = parameters.first.shape[0] if config.layers else 0
-    first = allocate(steps, batch, units or width)
-    slopes = config.layers if saves_all_steps and not _has_slope_from_value(config) else 0
-    return CoreActivations(
-        first,
-        allocate(max(config.layers - 1, 0), kept, batch, units),
-        allocate(slopes, kept, batch, units),
-        allocate(kept, batch, width) if config.layers else first,
-    )
+    """Allocate what the loops write by ``allocate(*shape)``; if not all, the first layer alone."""
+    shapes = get_tape_shapes(config, steps, batch, parameters)
+    if not saves_all_steps:
+        kept = get_tape_shapes(config, 1, batch, parameters)
+        shapes = shapes[0], kept[1], (0, *kept[2][1:]), kept[3]
+    first, deep, slopes, heads = (allocate(*shape) for shape in shapes)
+    return CoreActivations(first, deep, slopes, heads if config.layers else first)
 
 
 class CorePreactivationGrads(NamedTuple):
@@ -319,15 +336,12 @@ def compute_core_gradients(
         source: what the first layer read, side by side, (T B, ...) each.
         biases: the gradients of first_bias and heads_bias, if the loop has added them up.
     """
-    first, heads = (
-        get_first_layer_rows(preactivation_grads, parameters),
-        flatten_steps(preactivation_grads.heads)[:, : parameters.heads_bias.shape[0]],
-    )
-    grad_first, column = torch.empty_like(parameters.first), 0
-    for part in source:
-        width = part.shape[1]
-        torch.mm(first.T, part, out=grad_first[:, column : column + width])
-        column += width
+    first = get_first_layer_rows(preactivation_grads, parameters)
+    heads = flatten_steps(preactivation_grads.heads)[:, : parameters.heads_bias.shape[0]]
+    if len(source) == 1:
+        grad_first = first.T @ source[0]
+    else:
+        grad_first = torch.cat([first.T @ part for part in source], dim=1)
     grad_first_bias, grad_heads_bias = biases or [rows.sum(0) for rows in (first, heads)]
     if not config.layers:
         return [grad_first, None, None, None, None, grad_heads_bias]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tauflow.cells.cfc_heads import CfCParameters
+from tauflow.cells.cfc_heads import CfCConfig, CfCParameters
 from tauflow.kernels.cpu.binding import (
     ConstantArgument,
     count_slices,
@@ -21,6 +21,7 @@ from tauflow.kernels.cpu.binding import (
 )
 from tauflow.kernels.engine.kernel_spec import (
     DT,
+    STATE,
     Gradients,
     GradOutputs,
     Inputs,
@@ -36,13 +37,10 @@ from .config import (
     CfCKernel,
     CoreActivations,
     KernelConfig,
-    allocate_activations,
     allocate_preactivation_grads,
     compute_core_gradients,
-    count_input_columns,
     flatten_steps,
-    flatten_time_first,
-    get_first_layer_rows,
+    get_tape_shapes,
     pack_code,
     pack_weights,
     split_config,
@@ -61,8 +59,8 @@ class NumbaCfC(CfCKernel):
     """Closed-form cells in compiled loops.
 
     The parameters are :class:`CfCParameters`, and W_x, W_h and b of a memory. The tape is the
-    inputs as rows (T B, I), the states (T + 1, B, N), the gates, c and source of a memory, and the
-    distinct tensors of a ``CoreActivations``.
+    source, beside a memory the rows, gates and c, and the distinct tensors of a
+    ``CoreActivations`` that are not empty; see :mod:`.config`.
 
     Args:
         can_overwrite: whether the backward pass may write where the heads' values were.
@@ -78,22 +76,19 @@ class NumbaCfC(CfCKernel):
         self, config: KernelConfig, inputs: Inputs, needs_input_grad: NeedsInputGrad
     ) -> Outputs:
         """Return memory for what :meth:`forward` writes."""
-        x, h, dt, *parameters = inputs
+        x, h, _, *parameters = inputs
         core, memory, reads_state = split_config(config)
-        (B, T, _), N, keep = dt.shape, h.shape[1] // (1 + memory), len(needs_input_grad) > 0
-        kept, new = T + 1 if keep else 2, get_allocator(x)
-        own = allocate_activations(
-            core, T, B, CfCParameters(*parameters[:8]), saves_all_steps=keep, allocate=new
-        )
-        tape = [flatten_time_first(x), new(kept, B, N)]
+        (B, T, width), N = x.shape, h.shape[1] // (1 + memory)
+        out = Outputs(h.new_empty(B, T, N), torch.empty_like(h))
+        if not needs_input_grad:
+            return out  # what a step makes for the next one, the loops keep themselves
+        new = get_allocator(x)
+        tape = [new(T, B, N + (N if reads_state else width))]
         if memory:
-            width = 2 * N if reads_state else N
-            tape += [
-                x.new_empty(T, B, 4 * N),
-                x.new_empty(kept, B, N),
-                x.new_empty(kept - 1, B, width),
-            ]
-        return Outputs(h.new_empty(B, T, N), torch.empty_like(h), (*tape, *own.unique_tensors()))
+            tape += [new(T, B, width + N), new(T, B, 4 * N), new(T + 1, B, N)]
+        shapes = get_tape_shapes(core, T, B, CfCParameters(*parameters[:8]))
+        tape += [new(*shape) for shape in shapes if shape[0]]
+        return out._replace(saved_tensors=tuple(tape))
 
     def forward(
         self,
@@ -106,28 +101,23 @@ class NumbaCfC(CfCKernel):
         """Run all steps."""
         x, h, dt, *parameters = inputs
         core, memory, _ = split_config(config)
-        packed, own = CfCParameters(*parameters[:8]), count_input_columns(config, x)
-        (rows, states, *others), N, last = out.saved_tensors, out.y.shape[2], dt.shape[1]
-        tape = CoreActivations.from_tensors(core, others[3 * memory :])
-        if own:
-            torch.mm(rows, packed.first[:, :own].T, out=get_first_layer_rows(tape, packed))
-        states[0] = h[:, :N]
-        if memory:
-            gates, c, _ = others[:3]
-            torch.mm(rows, parameters[8].T, out=flatten_steps(gates))
-            c[0] = h[:, N:]
+        activations: Any = NO_ACTIVATIONS
+        source, *others = out.saved_tensors or _NO_TAPE
+        if needs_input_grad:
+            activations = _read_tape(core, others[3 * memory :]).to_arrays()
+        rows = others[0] if memory else EMPTY[3]
         parallel_for(
             _load_kernels().cfc_forward,
             dt.shape[0],
-            pack_code(core),
-            pack_weights(packed, own),
-            tape.to_arrays(),
+            pack_code(config),
+            pack_weights(parameters[:8]),
+            activations,
             _pack_lstm_arrays(parameters, others if memory else ()),
-            _pack_sequence(dt, mask, states, out.y),
+            arrays.CfCSequence(
+                *(input_array(dt.view(dt.shape[:2])), input_array_or_empty(mask, 2, torch.bool)),
+                *(input_array(x), out.y, input_array(h), out.last, source, rows),
+            ),
         )
-        out.last[:, :N] = states[last % states.shape[0]]
-        if memory:
-            out.last[:, N:] = c[last % states.shape[0]]
 
     def backward(
         self,
@@ -140,96 +130,91 @@ class NumbaCfC(CfCKernel):
     ) -> Gradients:
         """Return the gradients of the inputs."""
         x, h, dt, *parameters = inputs
-        core, memory, reads_state = split_config(config)
-        packed, own = CfCParameters(*parameters[:8]), count_input_columns(config, x)
-        rows, states, *others = saved_tensors
-        (B, T, _), N, values = (
-            dt.shape,
-            states.shape[2],
-            CoreActivations.from_tensors(core, others[3 * memory :]),
-        )
+        core, memory, _ = split_config(config)
+        packed = CfCParameters(*parameters[:8])
+        source, *others = saved_tensors
+        (B, T, width), N = x.shape, h.shape[1] // (1 + memory)
+        values = _read_tape(core, others[3 * memory :])
         grad_last = initial_grad_state(grad_outputs.last, h)
         grad_h, grad_c = grad_last, None
         if memory:
             grad_h, grad_c = (part.contiguous() for part in grad_last.split(N, dim=1))
         in_place = self._can_overwrite and not is_graph_retained()
         deltas = allocate_preactivation_grads(core, values, empty, in_place=in_place)
-        grad_gates = torch.empty_like(others[0]) if memory else None
+        grad_gates = torch.empty_like(others[1]) if memory else None
+        grad_x = x.new_empty(B, T, width) if needs_input_grad[X] else None
         grad_dt = dt.new_zeros(B, T) if needs_input_grad[DT] else None
-        vectors = (packed.rate, packed.amplitude, packed.first_bias, packed.heads_bias)
-        slices = count_slices(B)
-        sums = [dt.new_zeros(slices, vector.shape[0]) for vector in vectors]
+        sizes = get_sum_sizes(parameters)
+        sums = dt.new_empty(count_slices(B), sum(sizes))
         parallel_for(
             _load_kernels().cfc_backward,
             B,
-            pack_code(core),
-            pack_weights(packed, own),
+            pack_code(config),
+            pack_weights(packed),
             _pack_lstm_arrays(parameters, others if memory else ()),
-            _pack_sequence(dt, mask, states, input_array_or_empty(grad_outputs.y, 3)),
+            arrays.CfCSequence(
+                *(input_array(dt.view(B, T)), input_array_or_empty(mask, 2, torch.bool)),
+                *(output_array_or_empty(grad_x, 3), input_array_or_empty(grad_outputs.y, 3)),
+                *(EMPTY[2], EMPTY[2], EMPTY[3], EMPTY[3]),
+            ),
             (
                 values.to_arrays(),
-                arrays.CfCPreactivationGrads(
-                    deltas.first,
-                    deltas.deep,
-                    deltas.heads,
-                    output_array_or_empty(grad_gates, 3),
-                ),
+                arrays.CfCPreactivationGrads(*deltas, output_array_or_empty(grad_gates, 3)),
             ),
             arrays.CfCGradCarry(
-                grad_h,
-                output_array_or_empty(grad_c),
-                output_array_or_empty(grad_dt),
-                *sums,
+                grad_h, output_array_or_empty(grad_c), output_array_or_empty(grad_dt), sums
             ),
-        )
-        source, before = [rows, flatten_steps(states[:T])], flatten_steps(states[:T])
-        if memory:
-            source = [flatten_steps(others[2])] if reads_state else [rows, flatten_steps(others[2])]
-        grad_rows = (
-            get_first_layer_rows(deltas, packed) @ packed.first[:, :own]
-            if own and needs_input_grad[X]
-            else None
         )
         grad_memory: list[Tensor | None] = []
         if grad_gates is not None:
-            gates, W_x = flatten_steps(grad_gates), parameters[8]
-            if needs_input_grad[X]:
-                grad_rows = gates @ W_x if grad_rows is None else grad_rows.addmm_(gates, W_x)
-            grad_memory = [gates.T @ rows, gates.T @ before, gates.sum(0)]
-        grad_rate, grad_amplitude, *biases = [
-            part.sum(0) if part.numel() else None for part in sums
-        ]
+            gates = flatten_steps(grad_gates)
+            grad_memory = [*(gates.T @ flatten_steps(others[0])).split([width, N], 1), gates.sum(0)]
+        total = sums[0] if sums.shape[0] == 1 else sums.sum(0)
+        # torch's split is a function of Python
+        grad_rate, grad_amplitude, *biases = total.split_with_sizes(sizes)
+        source_rows = [flatten_steps(source)]
         return [
-            None if grad_rows is None else grad_rows.view(T, B, -1).transpose(0, 1),
+            grad_x,
             grad_h if grad_c is None else torch.cat([grad_h, grad_c], dim=1),
             None if grad_dt is None else grad_dt.unsqueeze(-1),
-            *compute_core_gradients(core, values, deltas, packed, source, biases),
-            grad_rate,
-            grad_amplitude,
+            *compute_core_gradients(core, values, deltas, packed, source_rows, biases),
+            grad_rate if sizes[0] else None,
+            grad_amplitude if sizes[1] else None,
             *grad_memory,
         ]
 
+    def read_saved_x(
+        self, config: KernelConfig, inputs: Sequence[Any], saved_tensors: Sequence[Tensor]
+    ) -> Tensor:
+        """Return x, (B, T, I), from the tape."""
+        _, memory, reads_state = split_config(config)
+        N = inputs[STATE].shape[1] // (1 + memory)
+        return saved_tensors[1 if reads_state else 0][:, :, :-N].transpose(0, 1)
+
+
+def _read_tape(core: CfCConfig, tensors: Sequence[Tensor]) -> CoreActivations:
+    """Return the activations of a tape, which holds those that there are."""
+    (first, *rest), empty_ = tensors, input_array_or_empty(None, 4)
+    heads = rest.pop() if core.layers else first
+    deep = rest.pop(0) if core.layers > 1 else empty_
+    return CoreActivations(first, deep, rest[0] if rest else empty_, heads)
+
+
+def get_sum_sizes(parameters: Sequence[Tensor]) -> tuple[int, ...]:
+    """Return how many rates, amplitudes and biases of first layer and heads a network has."""
+    return tuple(parameters[number].shape[-1] for number in (6, 7, 1, 5))
+
 
 def _pack_lstm_arrays(
-    parameters: Sequence[Tensor], saved_tensors: Sequence[Tensor]
+    parameters: Sequence[Tensor], saved_tensors: Sequence[Any]
 ) -> arrays.CfCLSTMArrays | ConstantArgument:
     """Return the weights and the tape of a memory as arrays, all empty without one."""
     if not saved_tensors:
-        return _NO_LSTM
-    W_h, b = map(input_array, parameters[9:])
-    return arrays.CfCLSTMArrays(W_h, b, *saved_tensors[:3])
+        return NO_LSTM
+    return arrays.CfCLSTMArrays(*map(input_array, parameters[8:]), *saved_tensors[1:3])
 
 
-def _pack_sequence(dt: Tensor, mask: Tensor | None, states: Tensor, out: Any) -> arrays.CfCSequence:
-    # Without a mask there are no rows, but as many steps: the loops take the column of a step.
-    valid = dt.new_empty((0, dt.shape[1]), dtype=torch.bool) if mask is None else input_array(mask)
-    return arrays.CfCSequence(input_array(dt.squeeze(-1)), valid, states, out)
-
-
-_NO_LSTM = ConstantArgument(
-    arrays.CfCLSTMArrays(
-        input_array_or_empty(None, 2),
-        input_array_or_empty(None, 1),
-        *(input_array_or_empty(None, 3) for _ in range(3)),
-    )
-)
+EMPTY = {axes: ConstantArgument(input_array_or_empty(None, axes)) for axes in (1, 2, 3, 4)}
+_NO_TAPE: tuple[Any, ...] = (EMPTY[3],) * 4
+NO_ACTIVATIONS = ConstantArgument(arrays.CfCActivations(*(EMPTY[axes] for axes in (3, 4, 4, 3))))
+NO_LSTM = ConstantArgument(arrays.CfCLSTMArrays(*(EMPTY[axes] for axes in (2, 2, 1, 3, 3))))

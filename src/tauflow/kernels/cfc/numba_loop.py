@@ -2,9 +2,9 @@
 
 One thread takes a slice of the batch through all steps. A step is a chain of matrix products by
 :mod:`tauflow.kernels.cpu.matmul`, with one pass over the activations between two of them. Beside a
-memory, its four gates come first; what the core's first layer then reads at every step, its source,
-is u in the form ``state``, whose core has the input beside it, and [u; v] in the form ``input``.
-Gradients of the weights are left to one product over the whole sequence, after the loop.
+memory, its four gates come first. What the core's first layer reads at every step, its source, is
+[x; h]; beside a memory [x; u] in the form ``state``, and [u; h] in the form ``input``. Gradients of
+the weights are left to one product over the whole sequence, after the loop.
 """
 
 # mypy: ignore-errors
@@ -17,7 +17,6 @@ from tauflow.kernels.cpu.jit import f4, inline, kernel
 from tauflow.kernels.cpu.math import (
     activate,
     add,
-    add_and_reset,
     copy,
     lstm_cell_backward,
     lstm_cell_forward,
@@ -26,7 +25,7 @@ from tauflow.kernels.cpu.math import (
 from tauflow.kernels.cpu.matmul import matmul, transpose, transpose_each
 from tauflow.kernels.engine.activations import ActivationCode
 
-from .config import CfCCode, CfCWeights
+from .config import PURE, CfCActivations, CfCCode, CfCLSTMArrays, CfCWeights
 from .numba_pointwise import cfc_gate_backward, cfc_gate_forward, dt_gradients
 
 
@@ -56,21 +55,20 @@ def unpack_code(packed_code):
 
 
 @inline
-def core_forward(core, place, source, accumulate, dt, after):
+def _core_forward(core, place, source, dt, after):
     """Write the state after one step of the slice.
 
     Args:
         core: the core.
         place: step and slice.
-        source: what the first layer reads, (B, R).
-        accumulate: whether ``tape.first`` holds the input's part of the product.
+        source: what the first layer reads, (rows, R).
         dt: (B, T).
-        after: receives the state, (B, N).
+        after: receives the state, (rows, N).
     """
     code, weights, tape = core
     t, low, high = place
-    z = tape.first[t, low:high]
-    matmul(source[low:high], weights.recurrent, z, accumulate)
+    z = tape.first[t % tape.first.shape[0], low:high]
+    matmul(source, weights.first, z, False)
     heads = tape.heads[t % tape.heads.shape[0], low:high]
     if code.layers > 0:
         _activate_layer(code.outer, tape.slopes, 0, place, z, weights.first_bias)
@@ -81,7 +79,7 @@ def core_forward(core, place, source, accumulate, dt, after):
             bias = weights.deep_bias[layer]
             _activate_layer(code.outer, tape.slopes, layer + 1, place, z, bias)
         matmul(z, weights.heads, heads, False)
-    cfc_gate_forward(code, weights, heads, dt[low:high, t], after[low:high])
+    cfc_gate_forward(code, weights, heads, dt[low:high, t], after)
 
 
 @inline
@@ -95,16 +93,17 @@ def _activate_layer(phi, slopes, layer, place, z, bias):
 
 @inline
 def _core_backward(
-    core, deltas, place, sequence, grad_carry, grad_parameters, grad_biases, grad_source
+    core, first, deltas, place, sequence, grad_carry, grad_parameters, grad_biases, grad_source
 ):
     """Write the gradients of one step's products and of what its first layer read.
 
     Args:
-        core, place: as for :func:`core_forward`.
+        core, place: as for :func:`_core_forward`.
+        first: the columns of the first layer whose inputs have gradients, (F, R').
         deltas, sequence, grad_carry: see :mod:`.config`.
         grad_parameters: gradients of rate and amplitude for this slice.
-        grad_biases: those of the biases of heads and first layer, (1, K N) and (1, F).
-        grad_source: receives the gradient of the source, (B, R); may be that of the state itself.
+        grad_biases: those of the biases of heads and first layer, (K N,) and (F,).
+        grad_source: receives the gradient of these inputs, (rows, R').
     """
     code, weights, tape = core
     t, low, high = place
@@ -114,7 +113,7 @@ def _core_backward(
     if grad_carry.dt.size > 0:
         dt_gradients(code, weights, values, dt, valid, gradient, grad_carry.dt[low:high, t])
     cfc_gate_backward(code, weights, values, dt, valid, gradient, heads, grad_parameters)
-    _sum_rows(heads, grad_biases[0][0])
+    _sum_rows(heads, grad_biases[0])
     delta = heads
     if code.layers > 0:
         top = code.layers - 1
@@ -129,8 +128,8 @@ def _core_backward(
                 )
                 matmul(delta, weights.deep[layer - 1], below, False)
                 delta = below
-        _sum_rows(delta, grad_biases[1][0])
-    matmul(delta, weights.recurrent, grad_source[low:high], False)
+        _sum_rows(delta, grad_biases[1])
+    matmul(delta, first, grad_source, False)
 
 
 @inline
@@ -157,32 +156,102 @@ def cfc_forward(index, low, high, packed_code, weights, activations, memory, seq
         packed_code: of the form, by ``pack_code``.
         weights, activations, memory, sequence: see :mod:`.config`.
     """
-    core = CoreArrays(unpack_code(packed_code), _transpose_weights(weights), activations)
-    grad_gates, states = transpose(memory.recurrent), sequence.states
-    remembers = memory.recurrent.size > 0
-    for t in range(sequence.out.shape[1]):
-        place = StepSlice(t, low, high)
-        before, after = states[t % states.shape[0]], states[(t + 1) % states.shape[0]]
-        source, accumulate = before, True
-        if remembers:
-            source = memory.source[t % memory.source.shape[0]]
-            accumulate = source.shape[1] == before.shape[1]
-            _lstm_forward(memory, grad_gates, place, before, source)
-        core_forward(core, place, source, accumulate, sequence.dt, after)
+    code, kind, N = unpack_code(packed_code), int(packed_code[16]), sequence.out.shape[2]
+    x, start, steps = sequence.x, sequence.start, sequence.out.shape[1]
+    activations, memory, tape = _make_room(
+        code, kind, weights, activations, memory, sequence.source, high, N
+    )
+    core = CoreArrays(code, _transpose_weights(weights), activations)
+    gate_weights = transpose(memory.input), transpose(memory.recurrent)
+    states = np.empty((2, high - low, N), f4)
+    for b in range(low, high):
+        copy(start[b, :N], states[0, b - low])
+        if kind > 0:
+            copy(start[b, N:], memory.c[0, b])
+    for t in range(steps):
+        place, before, after = StepSlice(t, low, high), states[t % 2], states[(t + 1) % 2]
+        source = tape[t % tape.shape[0], low:high]
+        if kind > 0:
+            _lstm_forward(memory, gate_weights, place, x, before, source, kind == 2)
+        _write_source(kind, x[low:high, t], before, source)
+        if sequence.rows.size > 0:
+            _write_source(0, x[low:high, t], before, sequence.rows[t, low:high])
+        _core_forward(core, place, source, sequence.dt, after)
+        if sequence.valid.size > 0:
+            _keep_masked(sequence.valid, memory.c, place, before, after)
         for b in range(low, high):
-            if sequence.valid.size > 0 and not sequence.valid[b, t]:
-                copy(before[b], after[b])
-                if remembers:
-                    c, places = memory.c, memory.c.shape[0]
-                    copy(c[t % places, b], c[(t + 1) % places, b])
-            copy(after[b], sequence.out[b, t])
+            copy(after[b - low], sequence.out[b, t])
+    for b in range(low, high):
+        copy(states[steps % 2, b - low], sequence.last[b, :N])
+        if kind > 0:
+            copy(memory.c[steps % memory.c.shape[0], b], sequence.last[b, N:])
+
+
+@inline
+def _make_room(code, kind, weights, activations, memory, source, rows, N):
+    """Return memory for one step in the place of a tape that is empty.
+
+    Args:
+        code: of the core.
+        kind: 0 without a memory.
+        weights, activations, memory: of the run.
+        source: (T, B, R), or empty.
+        rows: before which the slice ends.
+        N: neurons.
+
+    Returns:
+        Activations, memory and source.
+    """
+    if source.size > 0:
+        return activations, memory, source
+    width = N if code.mode == PURE else 4 * N
+    units = weights.first.shape[0] if code.layers > 0 else width
+    first = np.empty((1, rows, units), f4)
+    heads = np.empty((1, rows, width), f4) if code.layers > 0 else first
+    deep = np.empty((max(code.layers - 1, 0), 1, rows, units), f4)
+    own = CfCActivations(first, deep, activations.slopes, heads)
+    gates, c = memory.gates, memory.c
+    if kind > 0:
+        gates, c = np.empty((1, rows, 4 * N), f4), np.empty((2, rows, N), f4)
+    lstm = CfCLSTMArrays(memory.input, memory.recurrent, memory.bias, gates, c)
+    return own, lstm, np.empty((1, rows, weights.first.shape[1]), f4)
+
+
+@inline
+def _write_source(kind, x, h, source):
+    """Write what the core's first layer reads, (rows, R), but for what a memory gives.
+
+    Args:
+        kind: 0 for [x; h], 1 for [x; u], 2 for [u; h].
+        x: (rows, I).
+        h: (rows, N).
+        source: written.
+    """
+    inputs, before = x.shape[1], source.shape[1] - h.shape[1]
+    for b in range(source.shape[0]):
+        if kind < 2:
+            copy(x[b], source[b, :inputs])
+        if kind != 1:
+            copy(h[b], source[b, before:])
+
+
+@inline
+def _keep_masked(valid, memory, place, before, after):
+    """Keep the states, (rows, N), of masked sequences, and what a memory holds, if there is one."""
+    t, low, high = place
+    for b in range(low, high):
+        if not valid[b, t]:
+            copy(before[b - low], after[b - low])
+            if memory.size > 0:
+                count = memory.shape[0]
+                copy(memory[t % count, b], memory[(t + 1) % count, b])
 
 
 @inline
 def _transpose_weights(weights):
     """Return the weights with each matrix as products with rows from the left read it."""
     return CfCWeights(
-        transpose(weights.recurrent),
+        transpose(weights.first),
         weights.first_bias,
         transpose_each(weights.deep),
         weights.deep_bias,
@@ -194,23 +263,26 @@ def _transpose_weights(weights):
 
 
 @inline
-def _lstm_forward(memory, grad_gates, place, h, source):
-    """Advance the memory, and write what the core's first layer reads.
+def _lstm_forward(memory, weights, place, x, h, source, reads_state):
+    """Advance the memory, and write its part of what the core's first layer reads.
 
     Args:
         memory, place: of the run.
-        grad_gates: (N, 4 N), the memory's weights transposed.
-        h: (B, N), the state before the step.
-        source: (B, R), written.
+        weights: of the memory, transposed: (I, 4 N) and (N, 4 N).
+        x: (B, T, I).
+        h: (rows, N), the state before the step.
+        source: (rows, R), whose part u is written.
+        reads_state: whether that comes first, before the state, or behind the input.
     """
     t, low, high = place
-    n, gates, count = h.shape[1], memory.gates[t], memory.c.shape[0]
+    n, count, first = h.shape[1], memory.c.shape[0], 0 if reads_state else x.shape[2]
+    gates = memory.gates[t % memory.gates.shape[0], low:high]
     c_before, c_after = memory.c[t % count], memory.c[(t + 1) % count]
-    matmul(h[low:high], grad_gates, gates[low:high], True)
-    for b in range(low, high):
-        lstm_cell_forward(gates[b], memory.bias, c_before[b], c_after[b], source[b, :n])
-        if source.shape[1] > n:
-            copy(h[b], source[b, n:])
+    matmul(x[low:high, t], weights[0], gates, False)
+    matmul(h, weights[1], gates, True)
+    for b in range(high - low):
+        u = source[b, first : first + n]
+        lstm_cell_forward(gates[b], memory.bias, c_before[low + b], c_after[low + b], u)
 
 
 @kernel
@@ -236,12 +308,19 @@ def cfc_backward(
     """
     tape, deltas = activations_and_grads
     core, carry = CoreArrays(unpack_code(packed_code), weights, tape), grad_carry.h
-    own, mine = (grad_carry.rate[index], grad_carry.amplitude[index]), slice(index, index + 1)
+    pure, bias, total = weights.rate.size, weights.first_bias.size, grad_carry.sums[index]
+    total[:] = f4(0.0)
+    own, total_biases = (total[:pure], total[pure : 2 * pure]), total[2 * pure :]
     # of a step, for sums of sums round less than one long sum
-    biases = np.zeros_like(grad_carry.heads_bias[mine]), np.zeros_like(grad_carry.first_bias[mine])
-    remembers, masked = memory.recurrent.size > 0, sequence.valid.size > 0
-    kept = np.empty((high - low if masked else 0, carry.shape[1]), f4)
-    shown = np.empty((high if remembers else 0, memory.source.shape[2]), f4)
+    step_biases = np.zeros(total_biases.size, f4)
+    biases = step_biases[bias:], step_biases[:bias]
+    kind, N, masked = int(packed_code[16]), carry.shape[1], sequence.valid.size > 0
+    grad_x, R = sequence.x, weights.first.shape[1]
+    inputs = 0 if kind == 2 else R - N  # columns of the source that are the input
+    skipped = inputs if grad_x.size == 0 else 0
+    first = weights.first[:, skipped:]
+    kept = np.empty((high - low if masked else 0, N), f4)
+    grad_source = np.empty((high - low, R - skipped), f4)
     for t in range(sequence.dt.shape[1] - 1, -1, -1):
         place = StepSlice(t, low, high)
         for b in range(low, high):
@@ -249,12 +328,13 @@ def cfc_backward(
                 add(carry[b], sequence.out[b, t])
             if masked:
                 copy(carry[b], kept[b - low])
-        grad_source = shown if remembers else carry
-        _core_backward(core, deltas, place, sequence, grad_carry, own, biases, grad_source)
-        add_and_reset(grad_carry.heads_bias[mine], biases[0])
-        add_and_reset(grad_carry.first_bias[mine], biases[1])
-        if remembers:
-            _lstm_backward(memory, deltas, place, sequence, grad_carry, shown)
+        _core_backward(core, first, deltas, place, sequence, grad_carry, own, biases, grad_source)
+        for j in range(step_biases.size):
+            total_biases[j] += step_biases[j]
+            step_biases[j] = f4(0.0)
+        _split_source(kind, grad_source, carry[low:high], grad_x[low:high], t)
+        if kind > 0:
+            _lstm_backward(memory, deltas, place, sequence, grad_carry, grad_source, kind == 2)
         if masked:  # a masked step passes its gradient on untouched
             for b in range(low, high):
                 if not sequence.valid[b, t]:
@@ -262,25 +342,37 @@ def cfc_backward(
 
 
 @inline
-def _lstm_backward(memory, deltas, place, sequence, grad_carry, grad_source):
+def _split_source(kind, grad_source, carry, grad_x, t):
+    """Hand the gradient of what the core's first layer read, (rows, R'), on to state and input."""
+    first = grad_source.shape[1] - carry.shape[1]
+    for b in range(carry.shape[0]):
+        row = grad_source[b]
+        if kind != 1:
+            copy(row[first:], carry[b])
+        if grad_x.size > 0 and kind != 2:
+            copy(row[:first], grad_x[b, t])
+
+
+@inline
+def _lstm_backward(memory, deltas, place, sequence, grad_carry, grad_source, reads_state):
     """Take a step's gradients back through the memory.
 
     Args:
         memory, place: as for :func:`_lstm_forward`.
         deltas, sequence, grad_carry: see :mod:`.config`.
-        grad_source: (B, R), gradient of what the core's first layer read.
+        grad_source: (rows, R'), gradient of what the core's first layer read.
+        reads_state: whether u comes first in it, before the state, or last.
     """
     t, low, high = place
     carry, n = grad_carry.h, grad_carry.h.shape[1]
     gates, delta, before, after = memory.gates[t], deltas.gates[t], memory.c[t], memory.c[t + 1]
+    first = 0 if reads_state else grad_source.shape[1] - n
     for b in range(low, high):
         if sequence.valid.size > 0 and not sequence.valid[b, t]:
             delta[b] = f4(0.0)
         else:
-            lstm_cell_backward(
-                gates[b], before[b], after[b], grad_source[b, :n], grad_carry.c[b], delta[b]
-            )
-        if grad_source.shape[1] > n:
-            copy(grad_source[b, n:], carry[b])
-    reads_state = grad_source.shape[1] > n
+            grad_u = grad_source[b - low, first : first + n]
+            lstm_cell_backward(gates[b], before[b], after[b], grad_u, grad_carry.c[b], delta[b])
     matmul(delta[low:high], memory.recurrent, carry[low:high], reads_state)
+    if sequence.x.size > 0:
+        matmul(delta[low:high], memory.input, sequence.x[low:high, t], not reads_state)

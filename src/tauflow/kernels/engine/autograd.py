@@ -16,7 +16,6 @@ from tauflow._internal.checks import shape_error
 from tauflow.errors import DtypeError, ShapeError
 
 from .kernel_spec import (
-    DT,
     STATE,
     Gradients,
     GradOutputs,
@@ -84,8 +83,7 @@ class _SequenceFunction(torch.autograd.Function):
         saved, form, wants = _load_saved_tensors(ctx), ctx.form, ctx.needs_input_grad[3:]
         inputs, tape, pulls = [*saved[: ctx.count]], saved[ctx.count :], GradOutputs(*grad_outputs)
         if inputs[X] is None:
-            steps = inputs[DT].shape[1]
-            inputs[X] = tape[0].view(steps, -1, tape[0].shape[1]).transpose(0, 1)
+            inputs[X] = ctx.program.read_saved_x(form, inputs, tape)
         if should_recompute(pulls):
             found = recompute_gradients(ctx.program, form, ctx.mask, inputs, pulls, wants)
         else:

@@ -137,7 +137,7 @@ class SequenceKernel:
     """The cells' own step, ``update(config, h, x, dt, *parameters)``, of which derivatives are
     taken where the program's own backward pass does not serve."""
     saves_x: ClassVar[bool] = False
-    """Whether the tape begins with a copy of what steps read, as rows (T B, I)."""
+    """Whether the tape holds a copy of what steps read; see :meth:`read_saved_x`."""
     needs_y: ClassVar[bool] = False
     """Whether the backward pass reads the results, which then come first on the tape. Their holder
     must not change them in place."""
@@ -164,6 +164,19 @@ class SequenceKernel:
             out: written.
             needs_input_grad: as for :meth:`allocate`.
         """
+
+    def read_saved_x(
+        self, config: Any, inputs: Sequence[Any], saved_tensors: Sequence[Tensor]
+    ) -> Tensor:
+        """Return what steps read, (B, T, I), from a tape that begins with it as rows (T B, I).
+
+        Args:
+            config: of the cell.
+            inputs: of the run, the first of which is not kept.
+            saved_tensors: the tape.
+        """
+        rows = saved_tensors[0]
+        return rows.view(inputs[DT].shape[1], -1, rows.shape[1]).transpose(0, 1)
 
     @abstractmethod
     def backward(

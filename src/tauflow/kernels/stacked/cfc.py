@@ -9,8 +9,20 @@ from torch import Tensor
 
 from tauflow.cells.cfc_heads import CfCConfig, CfCParameters
 from tauflow.kernels.cfc import config as arrays
-from tauflow.kernels.cfc.config import CfCKernel, CoreActivations, allocate_activations, pack_code
-from tauflow.kernels.cfc.numba_kernel import _NO_LSTM, _load_kernels
+from tauflow.kernels.cfc.config import (
+    CfCKernel,
+    CoreActivations,
+    allocate_activations,
+    pack_code,
+    pack_weights,
+)
+from tauflow.kernels.cfc.numba_kernel import (
+    EMPTY,
+    NO_ACTIVATIONS,
+    NO_LSTM,
+    _load_kernels,
+    get_sum_sizes,
+)
 from tauflow.kernels.cpu.binding import (
     ConstantArgument,
     count_slices,
@@ -73,15 +85,16 @@ class StackedCfC(SequenceKernel):
         self, config: CfCConfig, inputs: Inputs, needs_input_grad: NeedsInputGrad
     ) -> Outputs:
         """Return memory for what :meth:`forward` writes."""
-        _, h, dt, *parameters = inputs
-        (n, T, B, _), N, keep = dt.shape, h.shape[2], len(needs_input_grad) > 0
+        x, h, _, *parameters = inputs
+        (n, T, B, own), N = x.shape, h.shape[2]
+        out = Outputs(h.new_empty(n, B, T, N).transpose(1, 2), torch.empty_like(h))
+        if not needs_input_grad:
+            return out
         one = CfCParameters(*(tensor[0] for tensor in parameters))
         # the networks stand where a single one has its sequences
-        tape = allocate_activations(config, T, n * B, one, saves_all_steps=keep, allocate=empty)
-        states = h.new_empty(n, T + 1 if keep else 2, B, N)
+        tape = allocate_activations(config, T, n * B, one, saves_all_steps=True, allocate=empty)
         kept = (_split_networks(tensor, n) for tensor in tape.unique_tensors())
-        y = h.new_empty(n, B, T, N).transpose(1, 2)
-        return Outputs(y, torch.empty_like(h), (states, *kept))
+        return out._replace(saved_tensors=(empty(n, T, B, own + N), *kept))
 
     def forward(
         self,
@@ -93,23 +106,24 @@ class StackedCfC(SequenceKernel):
     ) -> None:
         """Run all steps."""
         x, h, dt, *parameters = inputs
-        (n, T, B, own), packed = x.shape, CfCParameters(*parameters)
-        states, *kept = out.saved_tensors
-        tape = CoreActivations.from_tensors(config, kept)
-        first = packed.first[:, :, :own]
-        products = _flatten_steps(tape.first)[:, :, : first.shape[1]]
-        torch.bmm(_flatten_steps(x), first.mT, out=products)
-        states[:, 0] = h
+        n, _, B, _ = x.shape
+        activations: Any = NO_ACTIVATIONS
+        source, *kept = out.saved_tensors or (EMPTY[3],)
+        if kept:
+            activations = CoreActivations.from_tensors(config, kept).to_arrays()
         _run(
             _load_kernels().cfc_forward,
             *(n, B),
             pack_code(config),
-            _pack_weights(packed, own),
-            tape.to_arrays(),
-            _NO_LSTM,
-            _pack_sequence(dt, mask, states, out.y.transpose(1, 2)),
+            pack_weights(parameters),
+            activations,
+            NO_LSTM,
+            arrays.CfCSequence(
+                *_pack_times(dt, mask),
+                *(input_array(x.transpose(1, 2)), out.y.transpose(1, 2)),
+                *(input_array(h), out.last, source, EMPTY[3]),
+            ),
         )
-        out.last.copy_(states[:, T % states.shape[1]])
 
     def backward(
         self,
@@ -123,39 +137,39 @@ class StackedCfC(SequenceKernel):
         """Return the gradients of the inputs."""
         x, h, dt, *parameters = inputs
         (n, T, B, own), packed = x.shape, CfCParameters(*parameters)
-        states, *kept = saved_tensors
+        source, *kept = saved_tensors
         tape, grad_y = CoreActivations.from_tensors(config, kept), grad_outputs.y
         grad_h = initial_grad_state(grad_outputs.last, h)
         heads = empty(*tape.heads.shape)
         first = empty(*tape.first.shape) if config.layers else heads
         deep = empty(*tape.deep.shape)
+        grad_x = x.new_empty(n, B, T, own) if needs_input_grad[X] else None
         grad_dt = dt.new_zeros(n, B, T) if needs_input_grad[DT] else None
-        vectors = packed.rate, packed.amplitude, packed.first_bias, packed.heads_bias
-        sums = [dt.new_zeros(n, count_slices(n * B), vector.shape[1]) for vector in vectors]
+        sizes = get_sum_sizes(parameters)
+        sums = dt.new_zeros(n, count_slices(n * B), sum(sizes))
+        grad_y = None if grad_y is None else grad_y.transpose(1, 2)
         _run(
             _load_kernels().cfc_backward,
             *(n, B),
             pack_code(config),
-            _pack_weights(packed, own),
-            _NO_LSTM,
-            _pack_sequence(
-                dt, mask, states, _or_empty(None if grad_y is None else grad_y.transpose(1, 2), 3)
+            pack_weights(packed),
+            NO_LSTM,
+            arrays.CfCSequence(
+                *_pack_times(dt, mask),
+                *(_or_empty(grad_x, 3), _or_empty(grad_y, 3)),
+                *(EMPTY[2], EMPTY[2], EMPTY[3], EMPTY[3]),
             ),
-            (tape.to_arrays(), arrays.CfCPreactivationGrads(first, deep, heads, _EMPTY[3])),
-            arrays.CfCGradCarry(grad_h, _EMPTY[2], _or_empty(grad_dt, 2), *sums),
+            (tape.to_arrays(), arrays.CfCPreactivationGrads(first, deep, heads, EMPTY[3])),
+            arrays.CfCGradCarry(grad_h, EMPTY[2], _or_empty(grad_dt, 2), sums),
         )
-        grad_rate, grad_amplitude, *grad_biases = (part.sum(1) for part in sums)
+        grad_rate, grad_amplitude, *grad_biases = sums.sum(1).split(sizes, dim=1)
         first_rows = _flatten_steps(first)[:, :, : packed.first.shape[1]]
-        grad_first = torch.empty_like(packed.first, memory_format=torch.contiguous_format)
-        torch.bmm(first_rows.mT, _flatten_steps(x), out=grad_first[:, :, :own])
-        torch.bmm(first_rows.mT, _flatten_steps(states[:, :T]), out=grad_first[:, :, own:])
-        grad_x = first_rows @ packed.first[:, :, :own] if needs_input_grad[X] else None
         grad_layers = _compute_layer_gradients(config, packed, tape, deep, heads)
         return [
-            None if grad_x is None else grad_x.view(x.shape),
+            None if grad_x is None else grad_x.transpose(1, 2),
             grad_h,
             None if grad_dt is None else grad_dt.transpose(1, 2).unsqueeze(-1),
-            grad_first,
+            first_rows.mT @ _flatten_steps(source),
             grad_biases[0] if config.layers else None,
             *grad_layers,
             *(grad_biases[1], grad_rate, grad_amplitude),
@@ -200,28 +214,18 @@ def _split_networks(tensor: Tensor, n: int) -> Tensor:
     return tensor.view(n, *axes, rows // n, width)
 
 
-def _pack_weights(packed: CfCParameters, inputs: int) -> arrays.CfCWeights:
-    """Return the parameters as arrays; the first layer's without the columns of the inputs."""
-    first, *others = packed
-    return arrays.CfCWeights(*map(input_array, (first[:, :, inputs:], *others)))
-
-
-def _pack_sequence(dt: Tensor, mask: Tensor | None, states: Tensor, out: Any) -> arrays.CfCSequence:
-    # Without a mask there are no rows, but as many steps: the loops take the column of a step.
-    n, T = dt.shape[:2]
-    if mask is None:
-        valid = dt.new_empty((1, 0, T), dtype=torch.bool).expand(n, -1, -1)
-    else:
-        valid = input_array(mask.transpose(1, 2))
-    return arrays.CfCSequence(input_array(dt.squeeze(-1).transpose(1, 2)), valid, states, out)
+def _pack_times(dt: Tensor, mask: Tensor | None) -> tuple[Any, Any]:
+    """Return gaps and mask of all networks."""
+    valid = _EMPTY_MASK if mask is None else input_array(mask.transpose(1, 2))
+    return input_array(dt.squeeze(-1).transpose(1, 2)), valid
 
 
 def _or_empty(tensor: Tensor | None, axes: int) -> Tensor | ConstantArgument:
     """Return a tensor of networks, or an empty array of as many axes for each of them."""
-    return _EMPTY[axes] if tensor is None else input_array(tensor)
+    return EMPTY[axes] if tensor is None else input_array(tensor)
 
 
-_EMPTY = {axes: ConstantArgument(input_array_or_empty(None, axes)) for axes in (2, 3)}
+_EMPTY_MASK = ConstantArgument(input_array_or_empty(None, 2, torch.bool))
 
 
 def _run(loop: Any, networks: int, count: int, *arguments: Any) -> None:
