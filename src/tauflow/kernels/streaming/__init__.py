@@ -4,6 +4,8 @@ Preparing parameters (positivity, layouts, joined matrices) costs many times wha
 cell does, so it is done once, when the stream is made.
 """
 
+import operator
+from array import array
 from itertools import chain
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -131,6 +133,8 @@ class TracedEngine:
         self._cell, self._batch_size = cell, batch_size
         self._programs: dict[bool, _StepBuffers] = {}
         self._current = self._programs[False] = self._trace_step(observed=False)
+        self._given: tuple[Array, Array, bool] | tuple[None, None, bool] = None, None, False
+        self._block, self._address = array("q"), 0
 
     def _trace_step(self, *, observed: bool) -> "_StepBuffers":
         cell, B = self._cell, self._batch_size
@@ -143,12 +147,13 @@ class TracedEngine:
 
         made = lower_step(step, h, x, dt, *seen)
         h_at, x_at, dt_at, *seen_at = made.inputs
-        head = np.zeros((1, made.instructions.shape[1]), np.int64)
-        head[0, :4] = B, x_at, dt_at, made.output
         return _StepBuffers(
             made.floats[h_at : h_at + h.numel()].reshape(h.shape),
             [made.floats[at : at + x.numel()].reshape(x.shape) for at in seen_at],
-            (_make_zeros(B, made.width), np.concatenate([head, made.instructions]), made.floats),
+            _make_zeros(B, made.width),
+            np.ascontiguousarray(made.instructions),
+            made.floats,
+            (x_at, dt_at, made.output),
         )
 
     def __call__(self, x: Array, dt: Array, *observed: Array) -> Array:
@@ -157,9 +162,35 @@ class TracedEngine:
             self._switch_program(observed=bool(observed))
         for features, place in zip(observed, self._current.observed, strict=True):
             place[...] = features
-        y, *_ = given = self._current.arguments
-        self._run(x, dt, *given)
-        return y
+        self._bind(x, dt, is_looked_at=False)
+        self._run(self._address)
+        return self._current.y
+
+    def step_finite(self, x: Array, dt: Array) -> tuple[int, Array]:
+        """Advance the states unless an input is not finite.
+
+        Returns:
+            ``BAD_INPUT``, ``BAD_OUTPUT`` or 0; and the outputs.
+        """
+        if self._current.observed:
+            self._switch_program(observed=False)
+        given = self._given
+        if given[0] is not x or given[1] is not dt or not given[2]:
+            self._bind(x, dt, is_looked_at=True)
+        return self._run(self._address), self._current.y
+
+    def _bind(self, x: Array, dt: Array, *, is_looked_at: bool) -> None:
+        """Write where everything is, which stays true as long as input and gaps lie there."""
+        given = x, dt, is_looked_at
+        if all(map(operator.is_, given, self._given)):
+            return
+        y, instructions, floats = own = self._current[2:5]
+        assert x.flags.c_contiguous
+        assert dt.flags.c_contiguous
+        numbers = (*x.shape, y.shape[1], len(instructions), floats.size, *self._current.places)
+        addresses = (one.ctypes.data for one in (x, dt, *own))
+        self._block = array("q", (*addresses, *numbers, is_looked_at))
+        self._given, self._address = given, self._block.buffer_info()[0]
 
     def _switch_program(self, *, observed: bool) -> None:
         """Go on with the tape that is told which features were measured, or with the other."""
@@ -167,6 +198,7 @@ class TracedEngine:
             self._programs[observed] = self._trace_step(observed=observed)
         before, self._current = self._current, self._programs[observed]
         self._current.state[...] = before.state
+        self._given = None, None, False
 
     @property
     def state(self) -> Tensor:
@@ -184,12 +216,18 @@ class _StepBuffers(NamedTuple):
     Args:
         state: (B, S).
         observed: where it reads which features were measured, (B, I); none if it is not told.
-        arguments: what ``run_program`` takes after input and gaps.
+        y: receives the outputs, (B, M).
+        instructions: (K, COLUMNS).
+        floats: the memory.
+        places: where in it input, gaps and outputs are.
     """
 
     state: Array
     observed: list[Array]
-    arguments: tuple[Array, Array, Array]
+    y: Array
+    instructions: Array
+    floats: Array
+    places: tuple[int, int, int]
 
 
 def make_step_engine(cell: AbstractCell, batch_size: int, backend: str) -> StepEngine:

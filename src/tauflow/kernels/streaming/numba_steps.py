@@ -7,37 +7,55 @@ The LTC has a step of its own, which visits the synapses that exist.
 
 from typing import Any, NamedTuple
 
+import numpy as np
+from numba import carray
+
 from tauflow.kernels import ltc as layout
-from tauflow.kernels.cpu.jit import f4, kernel
+from tauflow.kernels.cpu.jit import f4, inline, kernel
 from tauflow.kernels.cpu.math import copy
+from tauflow.kernels.cpu.values import to_pointer
 from tauflow.kernels.ltc.numba_loop import ltc_forward
 from tauflow.kernels.trace.interpreter import run_instructions
+from tauflow.kernels.trace.program import COLUMNS
+
+BAD_INPUT, BAD_OUTPUT = 1, 2
 
 
 @kernel(source_folders=("trace",))
-def run_program(x, dt, y, instructions, floats):
-    """Take the steps of a recorded cell.
+def run_program(block):
+    """Take a step of a recorded cell.
 
     Args:
-        x: inputs, (T B, I).
-        dt: gaps, (T B,).
-        y: receives what the cell emits, (T B, M).
-        instructions: (1 + instructions, COLUMNS): first the batch size, where input, gaps and
-            outputs are; then the instructions.
-        floats: all numbers: constants, the state, and what the instructions write.
+        block: address of integers, so that Python passes one number: addresses of inputs (B, D),
+            gaps (B,), outputs (B, M), instructions (K, COLUMNS) and memory; B, D, M, K and size of
+            the memory; and where in it input, gaps and outputs are.
+
+    Returns:
+        :data:`BAD_INPUT` if an input is not finite, and the step was not taken, although the block
+        asks for a look (its last number); :data:`BAD_OUTPUT` if an output is not; else 0.
     """
-    head = instructions[0]
-    size, D, M = head[0], x.shape[1], y.shape[1]
-    for t in range(x.shape[0] // size):
-        for b in range(size):
-            own = t * size + b
-            floats[head[2] + b] = dt[own]
-            start = head[1] + b * D
-            copy(x[own], floats[start : start + D])
-        run_instructions(instructions, 1, floats)
-        for b in range(size):
-            start = head[3] + b * M
-            copy(floats[start : start + M], y[t * size + b])
+    own = carray(to_pointer(block), 14, np.int64)
+    size, D, M = own[5], own[6], own[7]
+    x = carray(to_pointer(own[0]), size * D, f4)
+    gaps = carray(to_pointer(own[1]), size, f4)
+    y = carray(to_pointer(own[2]), size * M, f4)
+    instructions = carray(to_pointer(own[3]), (own[8], COLUMNS), np.int64)
+    floats = carray(to_pointer(own[4]), own[9], f4)
+    if own[13] != 0 and not _is_finite(x):
+        return BAD_INPUT
+    copy(x, floats[own[10] : own[10] + size * D])
+    copy(gaps, floats[own[11] : own[11] + size])
+    run_instructions(instructions, 0, floats)
+    copy(floats[own[12] : own[12] + size * M], y)
+    return 0 if _is_finite(y) else BAD_OUTPUT
+
+
+@inline
+def _is_finite(values):
+    fine = True
+    for value in values:
+        fine &= abs(value) < f4(np.inf)
+    return fine
 
 
 class AffineMaps(NamedTuple):

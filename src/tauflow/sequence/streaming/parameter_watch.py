@@ -42,6 +42,7 @@ class ParameterWatch:
             hooks for part in modules for hooks in (part._forward_hooks, part._forward_pre_hooks)
         ]
         self._hook_counts = [*map(len, self._hooks)]
+        self._hooked = any(self._hooks)
         self._dropping = [part for part in modules if is_dropout(part)]
         self._training = [part.training for part in self._dropping]
         self._first = next(iter(self._tensors), torch.empty(0))
@@ -61,16 +62,21 @@ class ParameterWatch:
         changes: their entries are compared.
         """
         present = map(_get_item, self._holders, self._names)
-        return (
+        return bool(
             self._stepped
             or len(self._top) != self._count
             or self._first.dtype is not self._dtype
             or [tensor._version for tensor in self._counting] != self._versions
             or not all(map(is_, present, self._present))
-            or [*map(len, self._hooks)] != self._hook_counts
-            or [part.training for part in self._dropping] != self._training
-            or any(not torch.equal(one, copy) for one, copy in self._copies)
+            or (
+                (any(self._hooks) or self._hooked) and [*map(len, self._hooks)] != self._hook_counts
+            )
+            or (self._dropping and [part.training for part in self._dropping] != self._training)
+            or (self._copies and any(not torch.equal(one, copy) for one, copy in self._copies))
         )
+
+    def _have_other_hooks(self) -> bool:
+        return [*map(len, self._hooks)] != self._hook_counts
 
     def _mark_if_stepped(self, changed: set[int]) -> None:
         """Take note that tensors with these identities have changed."""

@@ -1,7 +1,7 @@
 """A sequence module one sample at a time, for control loops."""
 
 import math
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 import torch
@@ -119,6 +119,9 @@ class Stream:
         self._x = np.zeros(self._shape, self._dtype)
         self._gaps = np.ones(self.batch_size, self._dtype)
         self._longest = torch.finfo(own).max
+        alone = len(engines) == 1 and not self._projections and after is None
+        looks = getattr(engines[0], "step_finite", None)  # at inputs and outputs itself
+        self._finite_step = looks if alone and not module.uses_observed else None
 
     @overload
     def step(self, x: Tensor, dt: Dt = 1.0, *, observed: Features = None) -> Tensor: ...
@@ -162,6 +165,12 @@ class Stream:
             expected = f"{self._shape}" + (f" or {self._single}" if self.batch_size == 1 else "")
             raise shape_error("Stream.step", "x", x, expected, "One sample per sequence.")
         self._x[...] = values  # whose memory may be strided or read-only
+        if self._finite_step is not None and observed is None and self._has_started:
+            bad, y = self._finite_step(self._x, self._to_dt(dt))
+            if bad:
+                self._raise_non_finite(dt)
+            y = y.copy() if values.ndim == 2 else y[0].copy()
+            return torch.from_numpy(y) if isinstance(x, Tensor) else y
         if observed is not None:
             seen: tuple[Array, ...] = (self._check_observed(observed),)
         else:
@@ -337,6 +346,12 @@ class Stream:
             f"Stream.step: the output is not finite after a gap of {dt}.{steps} Call reset(), or "
             "give the stream the state that it had before."
         )
+
+    def _raise_non_finite(self, dt: Dt) -> NoReturn:
+        """Say what is not finite: an input, or else the output."""
+        if not _is_finite(self._x):
+            self._infer_observed()
+        raise self._non_finite_output_error(dt)
 
     def _invalid_dt_error(self, dt: object) -> TimeError:
         return TimeError(
