@@ -196,7 +196,7 @@ def _connect(
     choices: Sequence[int],
     count: int,
 ) -> None:
-    """Let every chooser (row) take ``number`` distinct choices (columns), forgetting no choice.
+    """Let every chooser (row) take ``count`` distinct choices (columns), forgetting no choice.
 
     A choice that nobody took then takes as many choosers as the others have on average.
     """

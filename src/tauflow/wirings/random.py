@@ -78,7 +78,7 @@ class RandomSparse(AbstractWiring):
     def _sample_synapses(
         self, rng: np.random.Generator, matrix: NDArray[np.int8], *, sample_count: int
     ) -> None:
-        """Draw (sources, N) synapses, each polarity ``draws`` times, the last one counting."""
+        """Draw (sources, N) synapses, each polarity ``sample_count`` times; the last one counts."""
         sources, number = len(matrix), round(matrix.size * (1 - self.sparsity))
         if number == 0:
             raise WiringError(
