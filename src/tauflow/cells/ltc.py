@@ -1,6 +1,7 @@
 """The liquid time-constant cell with conductance-based synapses: the LTC of every experiment."""
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -281,13 +282,38 @@ def ltc_update(
     C: Float[Tensor, " S"],
 ) -> StateTensor:
     """Return the potentials after the time to cover, holding the mapped input."""
-    # The input is held over the gap, so its synapses conduct the same in every sub-step.
-    drive_x, conductance_x = synaptic_currents(u, *weights_x.unbind())
-    drive_x, conductance_x = drive_x + leak[0], conductance_x + leak[1]
     recurrent = weights.unbind()
+    sensory = synaptic_currents(u, *weights_x.unbind())
+    return integrate_potentials(
+        config, v, span, sensory, lambda v: synaptic_currents(v, *recurrent), leak, C
+    )
+
+
+def integrate_potentials(
+    config: LTCConfig,
+    v: Float[Tensor, "B S"],
+    span: Float[Tensor, "B 1"],
+    sensory: Pair,
+    recurrent: Callable[[Tensor], Pair],
+    leak: Float[Tensor, "2 S"],
+    C: Float[Tensor, " S"],
+) -> Float[Tensor, "B S"]:
+    """Return the potentials after the time to cover.
+
+    Args:
+        config: the solver.
+        v: the potentials before.
+        span: the time to cover.
+        sensory: what the input's synapses add to drive and conductance, (B, N) each. It is held,
+            and they conduct the same in every sub-step.
+        recurrent: maps potentials to the same of the recurrent synapses.
+        leak: the leak's drive and conductance.
+        C: capacitances.
+    """
+    drive_x, conductance_x = sensory[0] + leak[0], sensory[1] + leak[1]
 
     def terms(v: Tensor) -> Pair:
-        drive, conductance = synaptic_currents(v, *recurrent)
+        drive, conductance = recurrent(v)
         return drive_x + drive, conductance_x + conductance
 
     return integrate_semilinear(

@@ -1,12 +1,12 @@
 """Wired cells in a form in which only the synapses that exist are evaluated.
 
 A cell's own step computes with a matrix of all pairs of neurons and a mask of the synapses, which
-suits processors with wide vectors. On a microcontroller every pair costs: here a synapse is a row
-of a list, with its source, its target and its parameters. The forms have no parameters of their
-own, are for one model as it is now, and are held against it before they are written.
+suits processors with wide vectors. On a microcontroller every pair costs: here a synapse is an
+entry of a list, with its source, its target and its parameters.
 """
 
-from typing import Any, cast
+from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from tauflow.cells import AbstractCell, LTCCell, MixedMemoryCell, WiredCfCCell
 from tauflow.cells.cfc_heads import ClosedFormHeads
-from tauflow.solvers import integrate_semilinear
+from tauflow.cells.ltc import integrate_potentials
+from tauflow.solvers.semi_implicit import Pair
 
 
 def to_sparse(cell: AbstractCell) -> AbstractCell:
@@ -34,130 +35,89 @@ def to_sparse(cell: AbstractCell) -> AbstractCell:
     return cell
 
 
-class _SparseLTC(nn.Module):
-    """The conductance form over a list of synapses."""
-
-    g_l: Tensor
-    C: Tensor
-    drive: Tensor
-    a_in: Tensor | None
-    b_in: Tensor | None
-    a_out: Tensor | None
-    b_out: Tensor | None
-
-    def __init__(self, cell: LTCCell) -> None:
-        super().__init__()
-        self._cell = (cell,)  # not a part, whose matrices would be exported too
-        self.state_size = cell.state_size
-        self.recurrent = _SparseSynapses(cell, cell.synapses, "")
-        self.sensory = _SparseSynapses(cell, cell.synapses_x, "_x")
-        g_l = cell.constrain(cell.g_l)
-        for name, value in (("g_l", g_l), ("C", cell.constrain(cell.C)), ("drive", g_l * cell.V_l)):
-            self.register_buffer(name, value)
-        for name in ("a_in", "b_in", "a_out", "b_out"):
-            self.register_buffer(name, getattr(cell, name))
-
-    def step(self, x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
-        """Advance the potentials."""
-        (cell,) = self._cell
-        u = x if self.a_in is None else x * self.a_in
-        u = u if self.b_in is None else u + self.b_in
-        drive_x, conductance_x = self.sensory(u)
-        drive_x = drive_x + self.drive
-        conductance_x = conductance_x + self.g_l
-        if cell.solver == "fused":
-            conductance_x = conductance_x + cell.epsilon
-
-        def terms(v: Tensor) -> tuple[Tensor, Tensor]:
-            drive, conductance = self.recurrent(v)
-            return drive_x + drive, conductance_x + conductance
-
-        gap = cell.time_scale * dt + cell.dt_offset
-        return integrate_semilinear(
-            terms, h, gap, solver=cell.solver, substeps=cell.substeps, capacity=self.C
-        )
-
-    def readout(self, h: Tensor) -> Tensor:
-        """Return the mapped potentials of the motor neurons."""
-        y = h[..., : self._cell[0].output_size]
-        y = y if self.a_out is None else y * self.a_out
-        return y if self.b_out is None else y + self.b_out
-
-
-class _SparseSynapses(nn.Module):
-    """Conductances of a list of synapses, summed over those that end at a neuron."""
+class _SynapseList(nn.Module):
+    """The synapses that a matrix of sources (rows) and targets (columns) says there are."""
 
     source: Tensor
     target: Tensor
-    w: Tensor
-    mu: Tensor
-    sigma: Tensor
-    E: Tensor
 
-    def __init__(self, cell: LTCCell, present: Tensor, kind: str) -> None:
+    def __init__(self, present: Tensor) -> None:
         super().__init__()
         source, target = present.nonzero(as_tuple=True)
-        self.neurons = present.shape[1]
+        self.num_targets = present.shape[1]
         self.register_buffer("source", source)
         self.register_buffer("target", target)
-        pick = (source, target)
-        values: dict[str, Any] = {n: getattr(cell, f"{n}{kind}") for n in ("w", "mu", "sigma", "E")}
-        self.register_buffer("w", cell.constrain(values["w"])[pick] * present[pick])
-        for name in ("mu", "sigma", "E"):
-            self.register_buffer(name, values[name][pick])
 
-    def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the summed conductance x reversal and conductance of sources z, (B, N) each."""
-        seen = torch.index_select(z, 1, self.source)
-        g = self.w * torch.sigmoid(self.sigma * (seen - self.mu))
-        return self._sum_by_target(g * self.E), self._sum_by_target(g)
+    def select(self, matrix: Tensor) -> Tensor:
+        """Return the entries of a matrix, (K,)."""
+        return matrix[self.source, self.target]
 
-    def _sum_by_target(self, values: Tensor) -> Tensor:
-        return sum_by_target(values, self.target, self.neurons)
+    def read(self, z: Tensor) -> Tensor:
+        """Return the source of each synapse, (B, K), of sources (B, J)."""
+        return torch.index_select(z, 1, self.source)
+
+    def sum_by_target(self, values: Tensor) -> Tensor:
+        """Sum values (B, K) that have the same target, (B, N)."""
+        zeros = values.new_zeros(values.shape[0], self.num_targets)
+        return zeros.scatter_add(1, self.target.expand(values.shape[0], -1), values)
+
+
+class _SparseLTC(nn.Module):
+    """An LTC over lists of synapses."""
+
+    def __init__(self, cell: LTCCell) -> None:
+        super().__init__()
+        self.cell = cell
+        self.sensory, self.recurrent = _SynapseList(cell.synapses_x), _SynapseList(cell.synapses)
+
+    def step(self, x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
+        """Advance the potentials."""
+        u, span = self.cell.map_input(x, dt)
+        weights_x, weights, leak, C = self.cell.packed_parameters()
+        sensory = _make_currents(self.sensory, weights_x)(u)
+        recurrent = _make_currents(self.recurrent, weights)
+        config = self.cell.static_config()
+        return integrate_potentials(config, h, span, sensory, recurrent, leak, C)
+
+    forward = step
+
+    def readout(self, h: Tensor) -> Tensor:
+        """Return the mapped potentials of the motor neurons."""
+        return self.cell.readout(h)
+
+
+def _make_currents(synapses: _SynapseList, weights: Tensor) -> Callable[[Tensor], Pair]:
+    """Return what maps sources to their summed conductance x reversal and conductance."""
+    sigma, mu, w, E = map(synapses.select, weights.unbind())
+
+    def currents(z: Tensor) -> Pair:
+        g = w * torch.sigmoid(sigma * (synapses.read(z) - mu))
+        return synapses.sum_by_target(g * E), synapses.sum_by_target(g)
+
+    return currents
 
 
 class _SparseHeads(nn.Module):
     """Heads whose synaptic inputs are a list; recurrence in the layer and time heads are dense."""
 
-    source: Tensor
-    target: Tensor
-    own: Tensor
-    time: Tensor
-    bias: Tensor
-    w: Tensor
-
     def __init__(self, layer: ClosedFormHeads) -> None:
         super().__init__()
-        self._layer = (layer,)
         assert layer.synapses is not None
-        rows = layer.hidden_size * (1 if layer.mode == "pure" else 2)
+        self.layer, self.hidden_size = layer, layer.hidden_size
+        self.rows = layer.hidden_size * (1 if layer.mode == "pure" else 2)
         self.inputs = layer.weight.shape[1] - layer.hidden_size
-        weight = layer.weight * layer.synapses
-        present = layer.synapses[:rows, : self.inputs]
-        target, source = present.nonzero(as_tuple=True)
-        self.rows, self.hidden_size = rows, layer.hidden_size
-        self.register_buffer("source", source)
-        self.register_buffer("target", target)
-        self.register_buffer("w", weight[target, source])
-        self.register_buffer("own", weight[:rows, self.inputs :].contiguous())
-        self.register_buffer("time", weight[rows:].contiguous())
-        self.register_buffer("bias", layer.bias.detach())
+        self.synapses = _SynapseList(layer.synapses[: self.rows, : self.inputs].T)
 
     def forward(self, z: Tensor, dt: Tensor) -> Tensor:
         """Return the state after ``dt``."""
-        seen = torch.index_select(z, 1, self.source) * self.w
-        heads = sum_by_target(seen, self.target, self.rows)
-        heads = heads + F.linear(z[:, self.inputs :], self.own, self.bias[: self.rows])
-        if len(self.time):
-            heads = torch.cat([heads, F.linear(z, self.time, self.bias[self.rows :])], dim=-1)
-        (layer,) = self._layer
+        layer, rows, bias = self.layer, self.rows, self.layer.bias
+        assert layer.synapses is not None
+        weight = layer.weight * layer.synapses
+        heads = self.synapses.sum_by_target(self.synapses.read(z) * self.synapses.select(weight.T))
+        heads = heads + F.linear(z[:, self.inputs :], weight[:rows, self.inputs :], bias[:rows])
+        if rows < len(bias):
+            heads = torch.cat([heads, F.linear(z, weight[rows:], bias[rows:])], dim=-1)
         return layer.combine_heads(heads, dt, *layer.time_parameters())
-
-
-def sum_by_target(values: Tensor, target: Tensor, count: int) -> Tensor:
-    """Sum values (B, K) that have the same target, (B, count)."""
-    zeros = values.new_zeros(values.shape[0], count)
-    return zeros.scatter_add(1, target.expand(values.shape[0], -1), values)
 
 
 def _has_missing_synapses(layer: ClosedFormHeads) -> bool:
