@@ -19,53 +19,23 @@ from tauflow.version import VERSION
 from . import c_templates as templates
 from .c_check import SAMPLE_COUNT, check_compiled_parity, find_compiler
 from .export_checks import Model
-from .exportable_model import ExportedStep
-from .folders import check_folder_path, create_folder
+from .exportable_model import ExportableModel
 from .io_schema import IOSchema, resolve_names
 from .metadata import check_metadata_path, make_metadata, read_metadata
 from .onnx_files import OPSET, ExportResult, get_axes, make_exported
 from .onnx_graph import make_onnx_runner, require_all, to_onnx_graph
+from .output_paths import check_folder_place, create_folder
 from .parity import TOLERANCES, check_parity, run_model, sample_inputs
-from .torch_program import export_step
+from .torch_program import trace
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9 .,:;()\[\]=+_-]")
-_RESERVED_NAMES = {
-    "main",
-    "double",
-    "extern",
-    "inline",
-    "register",
-    "restrict",
-    "return",
-    "signed",
-    "sizeof",
-}
-_RESERVED_NAMES |= {
-    "auto",
-    "break",
-    "case",
-    "char",
-    "const",
-    "continue",
-    "default",
-    "do",
-    "else",
-    "enum",
-}
-_RESERVED_NAMES |= {
-    "float",
-    "for",
-    "goto",
-    "if",
-    "int",
-    "long",
-    "short",
-    "static",
-    "struct",
-    "switch",
-}
-_RESERVED_NAMES |= {"typedef", "union", "unsigned", "void", "volatile", "while", "test", "clean"}
+_RESERVED_NAME = re.compile(
+    "auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|"
+    "inline|int|long|register|restrict|return|short|signed|sizeof|static|struct|switch|typedef|"
+    "union|unsigned|void|volatile|while|main|test|clean"
+)
+"""Words of C, and targets of the ``Makefile``."""
 _ROUNDING_FACTOR, _MAX_TOLERANCE = 2.0, 1e-3
 
 
@@ -116,8 +86,8 @@ def to_c(
     require_all("c")
     compiler = find_compiler()
     folder = Path(folder)
-    check_folder_path(folder)
-    if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
+    check_folder_place(folder)
+    if not _NAME.fullmatch(name) or _RESERVED_NAME.fullmatch(name):
         raise ArgumentError(
             f"name must be an identifier of C with at most 40 letters, digits and underscores, got "
             f"{name!r}."
@@ -129,18 +99,15 @@ def to_c(
         "observed": observed,
         "fixed_dt": fixed_dt,
         "is_sparse": True,
-        "is_folded": True,
+        "dynamic": "",
     }
-    step = make_exported(ExportedStep, model, schema=schema, scaled=scaled, **options)
-    assert isinstance(step, ExportedStep)
+    step = make_exported("step", model, schema=schema, scaled=scaled, **options)
     if step.like.dtype is not torch.float32:
         raise ExportError(
             f"C code is in single precision, the model in {step.like.dtype}. Convert "
             "it with .float()."
         )
-    graph = to_onnx_graph(
-        export_step(step, dynamic=""), opset=OPSET, names={}, axes=get_axes(step), extra="c"
-    )
+    graph = to_onnx_graph(trace(step), opset=OPSET, names={}, axes=get_axes(step), extra="c")
     parity = check_parity(
         step, make_onnx_runner(graph, {}, extra="c"), sizes=(1, 40), tolerance=tolerance
     )
@@ -174,7 +141,7 @@ def _check_no_foreign_files(folder: Path, name: str) -> None:
 
 
 def make_c_sources(
-    step: ExportedStep,
+    step: ExportableModel,
     graph: Any,
     facts: Mapping[str, Any],
     *,
@@ -260,13 +227,13 @@ def _make_compiler(function: str) -> Any:
     return compiling.Compiler(options)
 
 
-def _sample_outputs(step: ExportedStep) -> tuple[dict[str, Tensor], Tensor]:
+def _sample_outputs(step: ExportableModel) -> tuple[dict[str, Tensor], Tensor]:
     """Return irregular samples by name, and what the model says to them, (1, T, O)."""
     given = sample_inputs(step, (1, SAMPLE_COUNT), seed=1)
     return given, _run_model(step, given)
 
 
-def _run_model(step: ExportedStep, inputs: dict[str, Tensor], *, double: bool = False) -> Tensor:
+def _run_model(step: ExportableModel, inputs: dict[str, Tensor], *, double: bool = False) -> Tensor:
     body = step.sequence_module
     was, body.return_sequences = body.return_sequences, True
     try:
@@ -276,7 +243,7 @@ def _run_model(step: ExportedStep, inputs: dict[str, Tensor], *, double: bool = 
     return y
 
 
-def _measure_rounding(step: ExportedStep, inputs: dict[str, Tensor], y: Tensor) -> float:
+def _measure_rounding(step: ExportableModel, inputs: dict[str, Tensor], y: Tensor) -> float:
     """Return how far a model that says y is from itself in double precision."""
     exact = _run_model(step, inputs, double=True)
     return float(((y - exact).abs() / exact.abs().clamp(min=1.0)).max())  # as main.c has it
@@ -321,7 +288,7 @@ def _format_floats(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.9e}f" for value in values)
 
 
-def _describe_arguments(step: ExportedStep, schema: IOSchema) -> list[str]:
+def _describe_arguments(step: ExportableModel, schema: IOSchema) -> list[str]:
     """Return what a header says of the arguments; of foreign names, what is harmless there."""
     unit = sanitize_comment(schema.time_unit) or "that of the cell's time constants"
     scaled = (

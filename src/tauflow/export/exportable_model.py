@@ -1,15 +1,15 @@
 """Models as programs of ``torch.export``, for any batch size and length, or for one step."""
 
 import copy
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from tauflow._internal.checks import missing_features_error
 from tauflow.cells import AbstractCell
-from tauflow.errors import ExportError
+from tauflow.errors import ArgumentError, ExportError
 from tauflow.models import SequenceModel
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.legacy_parametrizations import (
@@ -19,19 +19,15 @@ from tauflow.sequence.legacy_parametrizations import (
 from tauflow.sequence.time_steps import reverse_dt
 
 from .export_checks import Model, check_exportable, check_exported_state
-from .head_width import compute_head_width
 from .scaling import IOScaling
 from .sparse import to_sparse
-from .traced_cell import ScannedCell, SteppedCell
-
-INPUTS = ("x", "dt", "mask", "observed", "h_in")
-"""Names of what a program takes, in order; some are left out."""
-_TRACE_SIZES = {"B": 3, "T": 5}
-"""Sizes to trace with: none that tracers specialise on."""
+from .traced_cell import TRACE_SIZES, TracedCell
 
 
 class ExportableModel(nn.Module):
     """A model in the form in which it is traced: tensors by name, nothing checked.
+
+    What only parameters of its cells enter is computed, and constant from then on.
 
     Args:
         model: the model.
@@ -39,12 +35,17 @@ class ExportableModel(nn.Module):
         fixed_dt: a gap that is always the same, and then no input; ``None`` takes ``dt``.
         scaling: mean and scale of the inputs, then of the outputs, for a graph that takes and gives
             numbers as they were before scaling, and NaN where an input is missing.
-        is_folded: whether what only parameters enter is computed now, and constant from then on.
+        dynamic: which sizes are free, of those of :attr:`axes`, by default all; the others are 1.
+        device: where to; by default where the model is.
+        is_sparse: whether wired cells evaluate the synapses that exist and no others.
 
     Raises:
         ExportError: the model cannot leave Python, and why.
         ArgumentError: an argument makes no sense for this model.
     """
+
+    axes: ClassVar[str]
+    """The axes of the inputs before the last one: ``"BT"`` of sequences, ``"B"`` of one step."""
 
     def __init__(
         self,
@@ -53,10 +54,17 @@ class ExportableModel(nn.Module):
         observed: bool | None = None,
         fixed_dt: float | None = None,
         scaling: Sequence[Tensor] = (),
-        is_folded: bool = False,
+        dynamic: str | None = None,
+        device: str | None = None,
+        is_sparse: bool = False,
     ) -> None:
         super().__init__()
-        self.is_folded = is_folded
+        self.dynamic = self.axes if dynamic is None else dynamic
+        if set(self.dynamic) - set(self.axes) or len(set(self.dynamic)) < len(self.dynamic):
+            raise ArgumentError(
+                f"dynamic names the sizes that are free, {_list_choices(self.axes)}, got "
+                f"{dynamic!r}."
+            )
         cell = check_exportable(model).cell
         if observed and not cell.uses_observed:
             raise missing_features_error("export", cell)
@@ -66,23 +74,61 @@ class ExportableModel(nn.Module):
             recompute_parameters(model)
         # A copy: what is exported does not change when the model is trained on, and a loop of
         # tensors that need gradients would be compiled before it runs.
-        self.model = copy.deepcopy(model)
-        remove_legacy_parametrizations(
-            self.model
-        )  # as tracers take no parameter that a hook puts there
-        self.model.requires_grad_(False).eval()
-        check_exported_state(self.model)
+        model = copy.deepcopy(model)
+        # as tracers take no parameter that a hook puts there
+        remove_legacy_parametrizations(model)
+        model.requires_grad_(False).eval().to(device)
+        check_exported_state(model)
+        self._model = (model,)  # not a part, whose matrices would be exported too
+        body = self.sequence_module
+        self.projections = body.projections
+        self.embedding = model.embedding if isinstance(model, SequenceModel) else None
+        self.head = model.head if isinstance(model, SequenceModel) else None
         self.scaling = IOScaling(scaling, self.like) if scaling else None
-        self.output_size = self._compute_output_size(
-            (1, 1) if self.sequence_module.return_sequences else (1,)
+        self.output_size = self._compute_output_size((1, 1) if body.return_sequences else (1,))
+        self.traced_cells = nn.ModuleList(self._trace_cells(is_sparse=is_sparse))
+
+    def _trace_cells(self, *, is_sparse: bool) -> Iterator[TracedCell]:
+        for index, cell in enumerate(self.cells):
+            yield TracedCell(
+                to_sparse(copy.deepcopy(cell)) if is_sparse else cell,
+                (cell.input_size, cell.state_size),
+                self.like,
+                observed=self.observed and index < self.sequence_module.num_directions,
+                axes=self.axes,
+                dynamic=self.dynamic,
+            )
+
+    @torch.no_grad()
+    def _compute_output_size(self, axes: tuple[int, ...]) -> int:
+        """Return the width O of the outputs, of which the body's have these axes before.
+
+        Raises:
+            ExportError: the head takes no such input, or gives something other than (*axes, O).
+        """
+        if self.head is None:
+            return self.sequence_module.output_size
+        probe = self.like.new_zeros(*axes, self.sequence_module.output_size)
+        kind, given = type(self.head).__name__, f"outputs of the body of shape {tuple(probe.shape)}"
+        try:
+            y: object = self.head(probe)
+        except (RuntimeError, TypeError, ValueError, LookupError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            problem = f"does not take {given}: {reason}"
+        else:
+            if isinstance(y, Tensor) and y.ndim and tuple(y.shape[:-1]) == axes:
+                return y.shape[-1]
+            found = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+            problem = f"makes {found} of {given}, expected ({', '.join(map(str, axes))}, O)."
+        raise ExportError(
+            f"the head, a {kind}, {problem} Export the body, model.rnn, by itself, or give the "
+            "model a head that works on the last axis alone."
         )
 
-    def _compute_output_size(self, axes: tuple[int, ...]) -> int:
-        """Return the numbers of one output, of which the body's have these axes before."""
-        model = self.model
-        if not isinstance(model, SequenceModel):
-            return model.output_size
-        return compute_head_width(model, axes, self.like)
+    @property
+    def model(self) -> Model:
+        """The model."""
+        return self._model[0]
 
     @property
     def is_scaled(self) -> bool:
@@ -111,22 +157,22 @@ class ExportableModel(nn.Module):
         return next((p for p in self.model.parameters() if p.is_floating_point()), torch.empty(0))
 
     @property
-    def embedding(self) -> nn.Module | None:
-        """What turns token ids into inputs."""
-        return self.model.embedding if isinstance(self.model, SequenceModel) else None
+    def trace_sizes(self) -> tuple[int, ...]:
+        """Sizes of the axes to trace with."""
+        return tuple(TRACE_SIZES[axis] if axis in self.dynamic else 1 for axis in self.axes)
 
-    def make_example_inputs(self, B: int, T: int) -> dict[str, Tensor]:
-        """Return inputs (B, T, ...) and a state to trace with, by name."""
+    def make_example_inputs(self, *sizes: int, mask: bool = False) -> dict[str, Tensor]:
+        """Return inputs (*sizes, ...) and a state to trace with, in the order of a program."""
         like, body = self.like, self.sequence_module
-        x = like.new_zeros(B, T, body.input_size)
-        given = {"x": x}
-        if self.embedding is not None:
-            given["x"] = torch.zeros(B, T, 1, dtype=torch.int64, device=like.device)
+        x = like.new_zeros(*sizes, body.input_size)
+        given = {"x": x if self.embedding is None else x.new_zeros(*sizes, 1, dtype=torch.int64)}
         if self.fixed_dt is None:
-            given["dt"] = like.new_ones(B, T)
+            given["dt"] = like.new_ones(sizes)
+        if mask:
+            given["mask"] = like.new_ones(sizes, dtype=torch.bool)
         if self.observed:
             given["observed"] = torch.ones_like(x, dtype=torch.bool)
-        return {**given, "h_in": like.new_zeros(B, body.state_size)}
+        return {**given, "h_in": like.new_zeros(sizes[0], body.state_size)}
 
     def embed_inputs(self, x: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return what the first cell reads, and the gaps with an axis at the end."""
@@ -139,7 +185,7 @@ class ExportableModel(nn.Module):
 
     def apply_head(self, y: Tensor) -> Tensor:
         """Return what the model says, given what the body does."""
-        y = self.model.head(y) if isinstance(self.model, SequenceModel) else y
+        y = y if self.head is None else self.head(y)
         return y if self.scaling is None else self.scaling.unscale_outputs(y)
 
     def starts(self, h: Tensor) -> list[Tensor]:
@@ -148,19 +194,14 @@ class ExportableModel(nn.Module):
 
     def apply_projection(self, index: int, y: Tensor) -> Tensor:
         """Return what a layer emits, given what its cell does."""
-        return self.sequence_module.projections[index](y) if self.sequence_module.proj_size else y
+        projected: Tensor = self.projections[index](y) if self.sequence_module.proj_size else y
+        return projected
 
 
 class ExportedSequence(ExportableModel):
     """Whole sequences, (B, T, ...)."""
 
-    def __init__(self, model: Model, **options: Any) -> None:
-        super().__init__(model, **options)
-        first = self.sequence_module.num_directions
-        self.scanned = nn.ModuleList(
-            ScannedCell(cell, observed=self.observed and index < first, is_folded=self.is_folded)
-            for index, cell in enumerate(self.cells)
-        )
+    axes = "BT"
 
     def forward(
         self,
@@ -203,10 +244,11 @@ class ExportedSequence(ExportableModel):
         mask: Tensor | None,
         observed: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        states, last = self.scanned[index](x, h, dt, mask, observed)
+        cell = cast(TracedCell, self.traced_cells[index])
+        states, last = cell.scan(x, h, dt, mask, observed)
         # A copy, as of a view of the states the tracer would ask how it lies in memory, which
         # differs with the sizes that are to stay free.
-        y = self.cells[index].readout(states).clone(memory_format=torch.contiguous_format)
+        y = cell.readout(states).clone(memory_format=torch.contiguous_format)
         return self.apply_projection(index, y), last
 
     def _backward(
@@ -224,27 +266,12 @@ class ExportedSequence(ExportableModel):
 
 
 class ExportedStep(ExportableModel):
-    """One step, (B, ...).
+    """One step, (B, ...)."""
 
-    Args:
-        model: the model.
-        is_sparse: whether wired cells evaluate the synapses that exist and no others.
-        **options: see :class:`ExportableModel`.
-    """
+    axes = "B"
 
-    def __init__(self, model: Model, *, is_sparse: bool = False, **options: Any) -> None:
+    def __init__(self, model: Model, **options: Any) -> None:
         super().__init__(model, **options)
-        steps: list[nn.Module] = [*self.cells]
-        if is_sparse:  # of a copy, as the model stays what all is held against
-            steps = [to_sparse(cell) for cell in copy.deepcopy(self.cells)]
-        if self.is_folded:
-            steps = [
-                SteppedCell(cell, observed=self.observed and not index, is_folded=True)
-                if isinstance(cell, AbstractCell)
-                else cell
-                for index, cell in enumerate(steps)
-            ]
-        self.steps = nn.ModuleList(steps)
         if self.sequence_module.bidirectional:
             raise ExportError(
                 "a bidirectional model needs the whole sequence before its first output. Export "
@@ -265,8 +292,20 @@ class ExportedStep(ExportableModel):
         y, dt = self.embed_inputs(x, dt)
         for index, h in enumerate(self.starts(h_in)):
             seen = () if observed is None or index else (observed,)
-            cell = cast(Any, self.steps[index])
+            cell = cast(TracedCell, self.traced_cells[index])
             states.append(cell.step(y, h, dt, *seen))
             y = self.apply_projection(index, cell.readout(states[-1]))
         # Cloned, for a view of the state would be one name for two outputs.
         return self.apply_head(y).clone(), torch.cat(states, dim=-1)
+
+
+EXPORTED_MODELS: dict[str, type[ExportableModel]] = {
+    "sequence": ExportedSequence,
+    "step": ExportedStep,
+}
+"""Forms of a program, by name."""
+
+
+def _list_choices(axes: str) -> str:
+    """Return what ``dynamic`` may be."""
+    return "'BT', 'B', 'T' or ''" if axes == "BT" else "'B' or '' for one step"

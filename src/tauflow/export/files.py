@@ -18,10 +18,11 @@ from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.module_hooks import find_tied_names, tie_tensors
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.tensor_file import encode_tensor_file, hash_tensors, read_tensor_file
-from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError, TauflowError
+from tauflow.errors import ArgumentError, ModelFileError, TauflowError
 
 from .config import TIES, from_config, get_config
 from .modification_check import describe_computed_parameters, describe_modifications
+from .output_paths import check_file_place
 
 KIND = "model"
 PREDICTOR = "predictor.safetensors"
@@ -54,14 +55,7 @@ def save(module: nn.Module, path: _Path) -> None:
             given hooks, attributes or methods.
         DataNotFoundError: the folder does not exist.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise DataNotFoundError(f"cannot save to {path}: it is a folder. Add a file name.")
-    if not path.parent.is_dir():
-        raise DataNotFoundError(
-            f"cannot save {path.name}: there is no folder {path.parent}. Create it first."
-        )
-    write_atomically(path, encode_model(module))
+    write_atomically(check_file_place(path), encode_model(module))
 
 
 def encode_model(module: nn.Module) -> bytes:

@@ -80,7 +80,7 @@ class IOSchema:
 
     @classmethod
     def from_data(cls, data: _HasCard) -> "IOSchema":
-        """Return the labels of a data set's numbers, with scales if it came from a table.
+        """Return the schema of a data set, with scales if it came from a table.
 
         Args:
             data: the data, or a predictor of a model that was trained on them.
@@ -144,7 +144,7 @@ class IOSchema:
                     )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the labels as data that JSON can hold."""
+        """Return the schema as data that JSON can hold."""
         return {
             name: v if isinstance(v, str | float) else list(v) for name, v in asdict(self).items()
         }

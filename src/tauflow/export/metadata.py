@@ -143,8 +143,8 @@ def exported_initial_state(metadata: Mapping[str, Any], x: Tensor) -> Tensor:
     It is what an exported step takes as ``h_in`` with the first sample, and whole sequences with
     all of them::
 
-        facts = json.loads(written.description.read_text())
-        h = exported_initial_state(facts, x[:, 0])
+        metadata = json.loads(written.metadata_path.read_text())
+        h = exported_initial_state(metadata, x[:, 0])
 
     Args:
         metadata: what the JSON file beside the model holds.
@@ -161,8 +161,8 @@ def exported_initial_state(metadata: Mapping[str, Any], x: Tensor) -> Tensor:
     """
     if metadata.get("format") != FORMAT:
         raise ArgumentError(
-            "facts are no description of an exported model. Give what the JSON file beside it "
-            "holds: json.loads(written.description.read_text())."
+            "metadata is no description of an exported model. Give what the JSON file beside it "
+            "holds: json.loads(written.metadata_path.read_text())."
         )
     if x.ndim != 2 or x.shape[1] != metadata["input_size"]:
         raise ShapeError(

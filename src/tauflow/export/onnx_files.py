@@ -10,17 +10,17 @@ from typing import Any
 
 from tauflow._internal.atomic_write import atomic_write_many
 from tauflow._internal.checks import check_at_least, check_one_of
-from tauflow.errors import ArgumentError, DataNotFoundError
+from tauflow.errors import ArgumentError
 
 from .export_checks import Model
-from .exportable_model import ExportableModel, ExportedSequence, ExportedStep
+from .exportable_model import EXPORTED_MODELS, ExportableModel
 from .io_schema import IOSchema
 from .metadata import check_metadata_path, make_metadata
 from .onnx_graph import make_onnx_runner, require_all, to_onnx_graph
+from .output_paths import check_file_place
 from .parity import Parity, check_parity
-from .torch_program import export_sequence, export_step
+from .torch_program import trace
 
-MODES = ("sequence", "step")
 PRESETS: dict[str, dict[str, str]] = {"tauflow": {}, "robot": {"x": "obs", "y": "actions"}}
 """Other names of inputs and outputs, by whose convention they are."""
 OPSET = 20
@@ -91,33 +91,21 @@ def to_onnx(
     """
     require_all("onnx")
     path = check_output_path(path)
-    check_one_of(MODES, mode=mode)
     renamed = PRESETS[check_one_of(PRESETS, names=names)]
     check_at_least(18, opset=opset)
     if fixed_dt is None and names == "robot":
         fixed_dt = 1.0
     exported = make_exported(
-        ExportedSequence if mode == "sequence" else ExportedStep,
-        model,
-        schema=schema,
-        scaled=scaled,
-        observed=observed,
-        fixed_dt=fixed_dt,
-        is_folded=True,
+        mode, model, schema=schema, scaled=scaled, observed=observed, fixed_dt=fixed_dt
     )
-    if isinstance(exported, ExportedSequence):
-        traced = export_sequence(exported, mask=mask)
-    else:
-        assert isinstance(exported, ExportedStep)
-        traced = export_step(exported)
+    mask = mask and mode == "sequence"
     shapes = get_axes(exported)
-    graph = to_onnx_graph(traced, opset=opset, names=renamed, axes=shapes)
-    uses_mask = mask and mode == "sequence"
+    graph = to_onnx_graph(trace(exported, mask=mask), opset=opset, names=renamed, axes=shapes)
     parity = check_parity(
         exported,
         make_onnx_runner(graph, renamed),
         sizes=_SIZES[mode],
-        mask=uses_mask,
+        mask=mask,
         tolerance=tolerance,
     )
     facts = {
@@ -135,7 +123,7 @@ def to_onnx(
 
 
 def make_exported(
-    kind: type[ExportableModel],
+    mode: str,
     model: Model,
     *,
     schema: IOSchema | None,
@@ -146,10 +134,11 @@ def make_exported(
     scaling = () if schema is None or not scaled else schema.scaling()
     if scaled and not scaling:
         raise ArgumentError(
-            "scaled: no scales are known. Pass labels with x_mean and x_scale, such as "
+            "scaled: no scales are known. Pass a schema with x_mean and x_scale, such as "
             "tauflow.export.IOSchema.from_data(data)."
         )
-    exported = kind(model, scaling=scaling, **options).cpu()  # a copy, where files are tried
+    form = EXPORTED_MODELS[check_one_of(EXPORTED_MODELS, mode=mode)]
+    exported = form(model, scaling=scaling, device="cpu", **options)  # where files are tried
     if schema is not None:
         schema.check(exported.input_size, exported.output_size)
         if scaled:
@@ -159,9 +148,7 @@ def make_exported(
 
 def get_axes(exported: ExportableModel) -> dict[str, tuple[str | int, ...]]:
     """Return the axes of every input and output."""
-    free: tuple[str, ...] = ("batch", "time")
-    if isinstance(exported, ExportedStep):
-        free = ("batch",)
+    free = tuple({"B": "batch", "T": "time"}[axis] for axis in exported.axes)
     steps = free if exported.sequence_module.return_sequences else ("batch",)
     state = ("batch", exported.sequence_module.state_size)
     return {
@@ -183,13 +170,7 @@ def check_output_path(path: str | PathLike[str]) -> Path:
         ArgumentError: it has the name of its description.
         ExportError: something else stands where its description would.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise DataNotFoundError(f"cannot write {path}: it is a folder. Add a file name.")
-    if not path.parent.is_dir():
-        raise DataNotFoundError(
-            f"cannot write {path.name}: there is no folder {path.parent}. Create it first."
-        )
+    path = check_file_place(path)
     beside = path.with_suffix(".json")
     if beside == path:
         raise ArgumentError(f"{path.name} is the name of its description. Choose another ending.")

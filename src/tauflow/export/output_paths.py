@@ -1,13 +1,30 @@
-"""Folders that several files of one model are written to."""
+"""Places for the files of a model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from os import PathLike
 from pathlib import Path
 
 from tauflow.errors import DataNotFoundError
 
 
-def check_folder_path(folder: Path) -> None:
+def check_file_place(path: str | PathLike[str]) -> Path:
+    """Return a path that a file can be written to.
+
+    Raises:
+        DataNotFoundError: it is a folder, or there is no folder for it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise DataNotFoundError(f"cannot write {path}: it is a folder. Add a file name.")
+    if not path.parent.is_dir():
+        raise DataNotFoundError(
+            f"cannot write {path.name}: there is no folder {path.parent}. Create it first."
+        )
+    return path
+
+
+def check_folder_place(folder: Path) -> None:
     """Raise :class:`DataNotFoundError` unless there is a folder, or one can be made."""
     if not folder.parent.is_dir() or folder.is_file():
         raise DataNotFoundError(f"cannot write to the folder {folder}: there is no place for it.")

@@ -105,7 +105,7 @@ def sample_inputs(
     """
     generator = torch.Generator().manual_seed(seed)
     dtype, body = exported.like.dtype, exported.sequence_module
-    given = exported.make_example_inputs(*sizes)
+    given = exported.make_example_inputs(*sizes, mask=mask)
     draw = torch.rand(*sizes, 2, generator=generator, dtype=torch.float64)
     gaps = -torch.log1p(-draw[..., 0])
     kind = draw[..., 1]
@@ -122,10 +122,9 @@ def sample_inputs(
             x = exported.scaling.unscale_inputs(x)
             x = x.masked_fill(torch.rand(x.shape, generator=generator) < 0.1, math.nan)
         given["x"] = x.to(dtype)
-    for name, wanted in (("observed", exported.observed), ("mask", mask)):
-        if wanted:
-            shape = given["x"].shape if name == "observed" else sizes
-            given[name] = torch.rand(shape, generator=generator) > 0.3
+    for name in ("observed", "mask"):
+        if name in given:
+            given[name] = torch.rand(given[name].shape, generator=generator) > 0.3
     given["h_in"] = get_initial_state(exported, given)
     return given
 
@@ -148,7 +147,7 @@ def get_initial_state(exported: ExportableModel, inputs: NamedInputs) -> Tensor:
 def run_model(
     exported: ExportableModel, inputs: NamedInputs, *, double: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return what the model itself, in double precision if ``wide``, makes of the inputs.
+    """Return what the model itself, in double precision if ``double``, makes of the inputs.
 
     Scales that are inside what was exported are applied here in double precision in any case.
     """

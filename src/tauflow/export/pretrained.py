@@ -17,7 +17,7 @@ from tauflow.errors import DataNotFoundError, ModelFileError
 
 from .config import get_config
 from .files import encode_model, load
-from .folders import check_folder_path, create_folder
+from .output_paths import check_folder_place, create_folder
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 FORMAT_VERSION = 1
@@ -43,7 +43,7 @@ def save_pretrained(
         DataNotFoundError: the folder cannot be made.
     """
     folder = Path(folder)
-    check_folder_path(folder)
+    check_folder_place(folder)
     config = {"model_type": "tauflow", "format_version": FORMAT_VERSION, **get_config(module)}
     contents = {
         folder / WEIGHTS: encode_model(module),

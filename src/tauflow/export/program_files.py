@@ -3,19 +3,15 @@
 import io
 import json
 from os import PathLike
-from typing import Any
 
 import torch
 
-from tauflow._internal.checks import check_one_of
-
 from .export_checks import Model
-from .exportable_model import ExportedSequence, ExportedStep
 from .io_schema import IOSchema
 from .metadata import make_metadata
-from .onnx_files import MODES, ExportResult, check_output_path, make_exported, write_with_metadata
+from .onnx_files import ExportResult, check_output_path, make_exported, write_with_metadata
 from .parity import check_parity
-from .torch_program import export_sequence, export_step
+from .torch_program import trace
 
 
 def to_program(
@@ -52,21 +48,18 @@ def to_program(
         DataNotFoundError: the folder does not exist.
     """
     path = check_output_path(path)
-    kind = ExportedSequence if check_one_of(MODES, mode=mode) == "sequence" else ExportedStep
-    options: dict[str, Any] = {"observed": observed, "fixed_dt": fixed_dt}
-    exported = make_exported(kind, model, schema=schema, scaled=scaled, **options)
-    if isinstance(exported, ExportedStep):
-        traced, uses_mask = export_step(exported), False
-    else:
-        assert isinstance(exported, ExportedSequence)
-        traced, uses_mask = export_sequence(exported, mask=mask), mask
+    exported = make_exported(
+        mode, model, schema=schema, scaled=scaled, observed=observed, fixed_dt=fixed_dt
+    )
+    mask = mask and mode == "sequence"
+    traced = trace(exported, mask=mask)
     facts = {**make_metadata(exported, schema or IOSchema(), scaled=scaled), "form": mode}
     buffer = io.BytesIO()
     torch.export.save(traced, buffer, extra_files={"tauflow.json": json.dumps(facts)})
     buffer.seek(0)
     run = torch.export.load(buffer).module()
     parity = check_parity(
-        exported, lambda given: run(**given), sizes=(4, 17), mask=uses_mask, tolerance=tolerance
+        exported, lambda given: run(**given), sizes=(4, 17), mask=mask, tolerance=tolerance
     )
     return write_with_metadata(
         path, buffer.getvalue(), {**facts, "parity": parity.max_difference}, parity

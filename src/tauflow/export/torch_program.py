@@ -3,58 +3,31 @@
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
-from tauflow.errors import ArgumentError, ExportError
+from tauflow.errors import ExportError
 
 from .export_checks import Model
-from .exportable_model import (
-    _TRACE_SIZES,
-    INPUTS,
-    ExportableModel,
-    ExportedSequence,
-    ExportedStep,
-)
+from .exportable_model import ExportableModel, ExportedSequence, ExportedStep
 
 
-def export_sequence(
-    whole: ExportedSequence, *, dynamic: str = "BT", mask: bool = True
-) -> ExportedProgram:
-    """Trace whole sequences; see :func:`program`."""
-    if set(dynamic) - set("BT") or len(set(dynamic)) < len(dynamic):
-        raise ArgumentError(
-            f"dynamic names the sizes that are free, 'BT', 'B', 'T' or '', got {dynamic!r}."
-        )
-    B, T = (_TRACE_SIZES[size] if size in dynamic else 1 for size in "BT")
-    given = whole.make_example_inputs(B, T)
-    if mask:
-        valid = torch.ones(B, T, dtype=torch.bool, device=whole.like.device)
-        given = {**given, "mask": valid}
-    free = {axis: Dim(size, min=1) for axis, size in enumerate("BT") if size in dynamic}
+def trace(exported: ExportableModel, *, mask: bool = False) -> ExportedProgram:
+    """Trace whole sequences or one step; see :func:`program` and :func:`program_step`.
+
+    Args:
+        exported: the model.
+        mask: whether sequences take a mask; a step does not.
+    """
+    inputs = exported.make_example_inputs(*exported.trace_sizes, mask=mask)
+    axes = enumerate(exported.axes)
+    free = {axis: Dim(size, min=1) for axis, size in axes if size in exported.dynamic}
     rows = {axis: size for axis, size in free.items() if axis == 0}
-    given = {name: given[name] for name in INPUTS if name in given}
-    return _export(whole, given, {name: rows if name == "h_in" else free for name in given})
-
-
-def export_step(step: ExportedStep, *, dynamic: str = "B") -> ExportedProgram:
-    """Trace one step; see :func:`program_step`."""
-    if dynamic not in ("B", ""):
-        raise ArgumentError(f"dynamic must be 'B' or '' for one step, got {dynamic!r}.")
-    whole = step.make_example_inputs(_TRACE_SIZES["B"] if dynamic else 1, 1)
-    given = {name: v if name == "h_in" else v[:, 0] for name, v in whole.items()}
-    rows = {0: Dim("B", min=1)} if dynamic else {}
-    return _export(step, given, dict.fromkeys(given, rows))
-
-
-def _export(
-    module: ExportableModel, inputs: dict[str, Tensor], shapes: dict[str, Any]
-) -> ExportedProgram:
+    shapes: dict[str, Any] = {name: rows if name == "h_in" else free for name in inputs}
     from torch._dynamo.exc import UserError  # which torch.export raises; slow to import
 
     with torch.no_grad():
         try:
-            return torch.export.export(module, (), inputs, dynamic_shapes=shapes)
+            return torch.export.export(exported, (), inputs, dynamic_shapes=shapes)
         except UserError as error:
             raise ExportError(
                 f"torch cannot leave the sizes {sorted(_size_names(shapes))} free in this model: "
@@ -92,8 +65,8 @@ def program(
     h_out    (B, S)       state after the last sample
     ======== ============ ==========================================================
 
-    The program has a copy of the parameters as they are now. It checks nothing, such as gaps that
-    run backwards.
+    The program has the parameters as they are now, and what its cells make of them alone as
+    constants. It checks nothing, such as gaps that run backwards.
 
     Args:
         model: a sequence module or a :class:`~tauflow.models.SequenceModel` around one, in
@@ -106,8 +79,7 @@ def program(
         ExportError: the model cannot be a program, and why.
         ArgumentError: an argument makes no sense for this model.
     """
-    whole = ExportedSequence(model, observed=observed)
-    return export_sequence(whole, dynamic=dynamic, mask=mask)
+    return trace(ExportedSequence(model, observed=observed, dynamic=dynamic), mask=mask)
 
 
 def program_step(
@@ -127,4 +99,4 @@ def program_step(
         ExportError: the model cannot be a program of one step, and why.
         ArgumentError: an argument makes no sense for this model.
     """
-    return export_step(ExportedStep(model, observed=observed), dynamic=dynamic)
+    return trace(ExportedStep(model, observed=observed, dynamic=dynamic))

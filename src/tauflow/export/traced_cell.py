@@ -1,17 +1,21 @@
-"""One step of a cell as a flat graph, and that graph scanned over time, as programs hold it.
+"""A cell's step and readout as flat graphs, and the step scanned over time, as programs hold them.
 
 PyTorch's ``scan`` is a prototype. Nothing else in the library touches it, and :func:`scan_steps` is
 the only place that would change with it.
 """
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram
 
 from tauflow.cells import AbstractCell
 from tauflow.errors import ExportError, TauflowError
+
+TRACE_SIZES = {"B": 3, "T": 5}
+"""Sizes to trace with: none that tracers specialise on, and unlike most sizes of cells."""
 
 
 def scan_steps(
@@ -50,40 +54,129 @@ def scan_steps(
     return states.transpose(0, 1), last
 
 
-class _StepModule(nn.Module):
-    def __init__(self, cell: AbstractCell) -> None:
+class TracedCell(nn.Module):
+    """A cell as two flat graphs, in which what only parameters enter is computed already.
+
+    Tracing the flat graph again inside a loop takes a fifth of the time that the cell's own step
+    takes.
+
+    Args:
+        cell: the cell, or a module with the same ``step`` and ``readout``.
+        sizes: widths of its input and state.
+        like: a tensor of its dtype, on its device.
+        observed: whether its step gets the mask of measured features.
+        axes: names of the axes before the last one of what its readout gets, ``"BT"`` or ``"B"``.
+        dynamic: those of them whose sizes are free; the others are 1.
+    """
+
+    def __init__(
+        self,
+        cell: AbstractCell,
+        sizes: tuple[int, int],
+        like: Tensor,
+        *,
+        observed: bool,
+        axes: str,
+        dynamic: str,
+    ) -> None:
         super().__init__()
-        self.cell = cell
+        B = TRACE_SIZES["B"]
+        x, h = (like.new_zeros(B, size) for size in sizes)
+        given = [x, h, like.new_ones(B, 1)]
+        if observed:
+            given.append(torch.ones_like(x, dtype=torch.bool))
+        self._step = _FoldedFunction(cell, "step", given, {0: Dim("B")})
+        lengths = (TRACE_SIZES[axis] if axis in dynamic else 1 for axis in axes)
+        free = {number: Dim(axis) for number, axis in enumerate(axes) if axis in dynamic}
+        states = like.new_zeros(*lengths, sizes[1])
+        self._readout = _FoldedFunction(cell, "readout", [states], free)
 
-    def forward(self, x: Tensor, h: Tensor, dt: Tensor, observed: Tensor | None = None) -> Tensor:
+    def step(self, x: Tensor, h: Tensor, dt: Tensor, *observed: Tensor) -> Tensor:
+        """Return the state after one step."""
+        return self._step(x, h, dt, *observed)  # type: ignore[no-any-return]
+
+    def scan(
+        self, x: Tensor, h: Tensor, dt: Tensor, mask: Tensor | None, observed: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the states after every step, (B, T, S), and the last one, for gaps (B, T, 1)."""
+        graph, constants = self._step.graph_module, self._step.constants()
+
+        def step(h: Tensor, x: Tensor, dt: Tensor, *observed: Tensor) -> Any:
+            return graph(x, h, dt, *observed, *constants)
+
         seen = () if observed is None else (observed,)
-        after: Tensor = cast(Any, self.cell).step(x, h, dt, *seen)
-        return after
+        return scan_steps(step, h, (x, dt, *seen), mask)
+
+    def readout(self, h: Tensor) -> Tensor:
+        """Return what the cell emits in states."""
+        return self._readout(h)  # type: ignore[no-any-return]
 
 
-def _trace_step(
-    cell: AbstractCell, example_inputs: tuple[Tensor, ...]
-) -> torch.export.ExportedProgram:
-    """Return the program of a cell's step, for any number of sequences.
+class _FoldedFunction(nn.Module):
+    """A method of a cell as a flat graph, which reads what only parameters enter as constants."""
+
+    def __init__(
+        self,
+        cell: AbstractCell,
+        method: str,
+        example_inputs: Sequence[Tensor],
+        free: Mapping[int, Any],
+    ) -> None:
+        super().__init__()
+        program = _trace(cell, method, tuple(example_inputs), free)
+        with torch.no_grad():
+            self.graph_module, constants = _fold_constants(program)
+        self.names = [f"constant_{index}" for index in range(len(constants))]
+        for name, value in zip(self.names, constants, strict=True):
+            # In memory of their own: what enters a loop must not share it, nor what is saved.
+            own = value.clone(memory_format=torch.contiguous_format)
+            self.register_buffer(name, own, persistent=False)
+
+    def constants(self) -> list[Tensor]:
+        """Return what only parameters enter."""
+        return [self.get_buffer(name) for name in self.names]
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """Call the method."""
+        return self.graph_module(*inputs, *self.constants())
+
+
+class _Method(nn.Module):
+    """A method of a module, as what tracers take."""
+
+    def __init__(self, cell: nn.Module, method: str) -> None:
+        super().__init__()
+        self.cell, self.method = cell, method
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return getattr(self.cell, self.method)(*inputs)
+
+
+def _trace(
+    cell: AbstractCell, method: str, example_inputs: tuple[Tensor, ...], free: Mapping[int, Any]
+) -> ExportedProgram:
+    """Return the program of a method of a cell, for any sizes of the free axes.
 
     Raises:
         ExportError: torch cannot trace it, or it draws random numbers.
     """
-    name = f"{type(cell).__name__}.step"
-    shapes = tuple({0: torch.export.Dim("B")} for _ in example_inputs)
+    name = f"{type(cell).__name__}.{method}"
+    shapes = (tuple(free for _ in example_inputs),)  # of the one argument *inputs
     with torch.no_grad():
         try:
-            program = torch.export.export(_StepModule(cell), example_inputs, dynamic_shapes=shapes)
+            program = torch.export.export(
+                _Method(cell, method), example_inputs, dynamic_shapes=shapes
+            )
         except TauflowError:  # which says itself what is wrong
             raise
-        except Exception as error:  # of many classes, and of what the step calls
+        except Exception as error:  # of many classes, and of what the method calls
             reason = next(iter(str(error).strip().splitlines()), "").rstrip(".")
             raise ExportError(
                 f"torch cannot trace {name}: {type(error).__name__}: {reason}. Files hold steps of "
                 "torch's operations alone, without branches on values and without gradients."
             ) from error
     drawn = [node for node in program.graph.nodes if _is_random(node)]
-    if drawn and _is_nondeterministic(program, example_inputs):
+    if drawn and _is_nondeterministic(program.module(), example_inputs):
         raise ExportError(
             f"{name} draws random numbers ({drawn[0].target}), and what a file computes is the "
             "same at every call. Draw in training only: if self.training."
@@ -96,157 +189,48 @@ def _is_random(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
-def _is_nondeterministic(
-    program: torch.export.ExportedProgram, example_inputs: Sequence[Tensor]
-) -> bool:
-    """Whether a program gives something else when it is called again."""
+def _is_nondeterministic(call: Callable[..., Tensor], example_inputs: Sequence[Tensor]) -> bool:
+    """Whether a function gives something else when it is called again."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         inputs = [
             torch.rand_like(one) if one.is_floating_point() else one for one in example_inputs
         ]
-        first, second = (program.module()(*inputs) for _ in range(2))
+        first, second = (call(*inputs) for _ in range(2))
     return not torch.allclose(first, second, rtol=0, atol=0, equal_nan=True)
 
 
-class TracedCell(nn.Module):
-    """A cell's step traced once, in two graphs: of what no step changes, and of the rest.
+def _fold_constants(program: ExportedProgram) -> tuple[fx.GraphModule, list[Tensor]]:
+    """Return a program's graph with what its inputs do not touch as further inputs, and these.
 
-    Args:
-        cell: the cell; its parameters stay where they are.
-        observed: whether its step gets the mask of measured features.
-        is_folded: whether what only parameters enter, such as the exponential of a matrix of them,
-            is computed now, and constant from then on.
+    What is computed alike in several places, as in every sub-step of a solver, is one constant.
     """
-
-    def __init__(self, cell: AbstractCell, *, observed: bool, is_folded: bool) -> None:
-        super().__init__()
-        like = next((p for p in cell.parameters() if p.is_floating_point()), torch.empty(0))
-        B = 3  # not a size that tracers specialise on, and unlike most sizes of cells
-        x = like.new_zeros(B, cell.input_size)
-        given = [x, like.new_zeros(B, cell.state_size), like.new_ones(B, 1)]
-        if observed:
-            given.append(torch.ones_like(x, dtype=torch.bool))
-        traced = _trace_step(cell, tuple(given))
-        self.cell = cell
-        self._targets: list[str] = []
-        signature = traced.graph_signature
-        self._sources = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-        for name, target in signature.inputs_to_lifted_tensor_constants.items():
-            self._sources[name] = f"_{name}"
-            self.register_buffer(f"_{name}", traced.constants[target], persistent=False)
-        self._fixed, self._step = _split_graph(traced.graph, set(signature.user_inputs))
-        self._folded_count = 0
-        if is_folded:
-            with torch.no_grad():
-                values = self.fixed()
-            self._folded_count = len(values)
-            for index, value in enumerate(values):
-                self.register_buffer(f"folded_{index}", value, persistent=False)
-
-    def fixed(self) -> tuple[Tensor, ...]:
-        """Return what only parameters enter."""
-        if self._folded_count:
-            return tuple(self.get_buffer(f"folded_{index}") for index in range(self._folded_count))
-        values: tuple[Tensor, ...] = self._fixed(*map(self._get_tensor, self._sources.values()))
-        return values
-
-    def _get_tensor(self, target: str) -> Tensor:
-        owner, _, name = target.rpartition(".")
-        tensor: Tensor = getattr(self.get_submodule(owner), name)
-        return tensor
-
-
-class SteppedCell(TracedCell):
-    """A cell, taken one step at a time."""
-
-    def step(self, x: Tensor, h: Tensor, dt: Tensor, *observed: Tensor) -> Tensor:
-        """Return the state after one step."""
-        after: Tensor = self._step(x, h, dt, *observed, *self.fixed())
-        return after
-
-    def readout(self, h: Tensor) -> Tensor:
-        """Return what the cell emits in a state."""
-        return self.cell.readout(h)
-
-
-class ScannedCell(TracedCell):
-    """A cell, taken over sequences of any length.
-
-    Tracing the flat graph again inside a loop takes a fifth of the time that the cell's own step
-    takes, and what only parameters enter, such as the conductances of all synapses, is computed
-    once and not at every step.
-    """
-
-    def forward(
-        self,
-        x: Tensor,
-        h: Tensor,
-        dt: Tensor,
-        mask: Tensor | None,
-        observed: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the states after every step, (B, T, S), and the last one, for gaps (B, T, 1)."""
-        fixed = self.fixed()
-
-        def step(h: Tensor, x: Tensor, dt: Tensor, *observed: Tensor) -> Any:
-            return self._step(x, h, dt, *observed, *fixed)
-
-        seen = () if observed is None else (observed,)
-        return scan_steps(step, h, (x, dt, *seen), mask)
-
-
-def _split_graph(
-    graph: fx.Graph, varying_inputs: set[Any]
-) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """Split a flat graph into what its inputs do not touch, and the rest, which reads that."""
-    varies = {
-        node for node in graph.nodes if node.op == "placeholder" and node.name in varying_inputs
-    }
-    for node in graph.nodes:
-        if not varies.isdisjoint(node.all_input_nodes):
-            varies.add(node)
-    fixed, copies = _copy_fixed_nodes(graph, varies)
-    read = [n for n in copies if any(u in varies or u.op == "output" for u in n.users)]
-    rest = fx.Graph()
-    inside = {
-        n: rest.placeholder(n.name) for n in graph.nodes if n in varies and _is_placeholder(n)
-    }
-    given = {copies[n]: rest.placeholder(f"fixed_{n.name}") for n in _unique_copies(read, copies)}
-    inside |= {node: given[copies[node]] for node in read}
-    for node in graph.nodes:
-        if node.op == "output":
-            rest.output(inside[node.args[0][0]])
-        elif node in varies and not _is_placeholder(node):
-            inside[node] = rest.node_copy(node, inside.__getitem__)
-    # Cloned, as what enters a loop must not share memory, and some of these are views of others.
-    fixed.output(tuple(fixed.call_function(torch.clone, (copy,)) for copy in given))
-    return fx.GraphModule({}, fixed), fx.GraphModule({}, rest)
-
-
-def _is_placeholder(node: fx.Node) -> bool:
-    return node.op == "placeholder"
-
-
-def _unique_copies(nodes: list[fx.Node], copies: dict[fx.Node, fx.Node]) -> list[fx.Node]:
-    """Return one node for each of their copies, in order."""
-    return list({copies[node]: node for node in nodes}.values())
-
-
-def _copy_fixed_nodes(
-    graph: fx.Graph, varies: set[fx.Node]
-) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
-    """Copy the nodes that do not vary; those that compute the same, in every sub-step, once."""
-    fixed = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
+    graph, signature = program.graph, program.graph_signature
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    names |= signature.inputs_to_lifted_tensor_constants
+    tensors = {**program.state_dict, **program.constants}
+    values: dict[fx.Node, Any] = {}
     same: dict[str, fx.Node] = {}
-    for node in graph.nodes:
-        if node.op == "output" or node in varies:
-            continue
-        copy = fixed.node_copy(node, copies.__getitem__)
-        first = copy
-        if node.op != "placeholder":
-            first = same.setdefault(f"{copy.target}{copy.args}{copy.kwargs}", copy)
-        if first is not copy:
-            fixed.erase_node(copy)
-        copies[node] = first
-    return fixed, copies
+    for node in list(graph.nodes):
+        if node.op == "placeholder" and node.name in names:
+            values[node] = tensors[names[node.name]]
+        elif node.op == "call_function" and all(n in values for n in node.all_input_nodes):
+            first = same.setdefault(f"{node.target}{node.args}{node.kwargs}", node)
+            if first is node:
+                args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+                values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+            else:
+                node.replace_all_uses_with(first)
+                graph.erase_node(node)
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    last, constants = placeholders[-1], list[Tensor]()
+    for node in list(values):
+        if any(user not in values for user in node.users):
+            with graph.inserting_after(last):
+                last = graph.placeholder(f"constant_{len(constants)}")
+            node.replace_all_uses_with(last, delete_user_cb=lambda user: user not in values)
+            constants.append(values[node])
+    for node in reversed(list(values)):
+        graph.erase_node(node)
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    output.args = (output.args[0][0],)
+    return fx.GraphModule({}, graph), constants

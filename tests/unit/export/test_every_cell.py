@@ -15,7 +15,7 @@ from tauflow.export.exportable_model import ExportedSequence, ExportedStep
 from tauflow.export.onnx_files import OPSET, get_axes
 from tauflow.export.onnx_graph import make_onnx_runner, to_onnx_graph
 from tauflow.export.parity import check_parity
-from tauflow.export.torch_program import export_sequence, export_step
+from tauflow.export.torch_program import trace
 
 FEW = ("gru-d", "ode-lstm")
 LOOSE = {"exprnn": 1e-4, "neural-cde": 1e-3, "ode-rnn": 1e-2, "slice": 1e-2}
@@ -40,20 +40,13 @@ def model(name, **options):
 @pytest.fixture(scope="module")
 def sequence(request):
     exported = ExportedSequence(model(request.param))
-    return exported, export_sequence(exported)
+    return exported, trace(exported, mask=True)
 
 
 @pytest.fixture(scope="module")
 def step(request):
     exported = ExportedStep(model(request.param))
-    return exported, export_step(exported)
-
-
-def as_onnx(exported, exporter):
-    """Return a model in the form in which ONNX files have it, and the graph of it."""
-    exported = type(exported)(exported.model, is_folded=True)
-    axes = get_axes(exported)
-    return exported, to_onnx_graph(exporter(exported), opset=OPSET, names={}, axes=axes)
+    return exported, trace(exported)
 
 
 def test_sequences(sequence):
@@ -69,13 +62,15 @@ def test_steps(step):
 
 
 def test_sequences_as_onnx(sequence):
-    exported, graph = as_onnx(sequence[0], export_sequence)
+    exported, traced = sequence
+    graph = to_onnx_graph(traced, opset=OPSET, names={}, axes=get_axes(exported))
     assert [node.op_type for node in graph.graph.node].count("Scan") == 1
     check_parity(exported, make_onnx_runner(graph, {}), sizes=OTHER_SIZES, mask=True)
 
 
 def test_steps_as_onnx(step):
-    exported, graph = as_onnx(step[0], export_step)
+    exported, traced = step
+    graph = to_onnx_graph(traced, opset=OPSET, names={}, axes=get_axes(exported))
     check_parity(exported, make_onnx_runner(graph, {}), sizes=OTHER_SIZES)
 
 

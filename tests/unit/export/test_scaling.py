@@ -15,7 +15,7 @@ from tauflow.export import IOSchema, to_c, to_onnx, to_program
 from tauflow.export.c_check import find_compiler
 from tauflow.export.exportable_model import ExportedStep
 from tauflow.export.parity import check_parity
-from tauflow.export.torch_program import export_step
+from tauflow.export.torch_program import trace
 from tauflow.models import SequenceModel
 
 FAR = IOSchema(x_mean=[5400000.3, 0.0], x_scale=[2.0, 1.0], y_mean=[5400000.3], y_scale=[2.0])
@@ -93,13 +93,13 @@ def test_the_check_sees_a_mean_that_was_rounded(part, error):
     """Of the outputs too, of which a fifth is no part of half a million."""
     labels = IOSchema(x_mean=FAR.x_mean, x_scale=FAR.x_scale, y_mean=[540000.03], y_scale=[0.05])
     exported = ExportedStep(model(), scaling=labels.scaling())
-    run = export_step(exported).module()
+    run = trace(exported).module()
     check_parity(exported, lambda given: run(**given), sizes=(4, 17))
     if error is None:
         exported.scaling.get_buffer(part).zero_()
     else:
         exported.scaling.get_buffer(part).add_(error)
-    wrong = export_step(exported).module()
+    wrong = trace(exported).module()
     with pytest.raises(ExportError, match="differs from the model"):
         check_parity(exported, lambda given: wrong(**given), sizes=(4, 17))
 
@@ -124,7 +124,7 @@ def test_scales_that_the_dtype_does_not_hold_are_refused(dtype, labels, match):
 def test_in_double_precision_a_mean_is_one_number():
     exported = ExportedStep(model().double(), scaling=FAR.scaling())
     assert not exported.scaling.x_low.any()
-    run = export_step(exported).module()
+    run = trace(exported).module()
     assert check_parity(exported, lambda given: run(**given), sizes=(2, 9)).max_difference < 1e-12
 
 

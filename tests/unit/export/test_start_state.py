@@ -82,7 +82,7 @@ def test_what_it_cannot_say_is_refused(tmp_path):
             exported_initial_state(facts, torch.zeros(shape))
     with pytest.raises(ArgumentError, match="the state of layer 1 starts as a function of what"):
         exported_initial_state(facts, torch.zeros(3, 2))
-    with pytest.raises(ArgumentError, match="facts are no description of an exported model"):
+    with pytest.raises(ArgumentError, match="metadata is no description of an exported model"):
         exported_initial_state({}, torch.zeros(3, 2))
 
 
