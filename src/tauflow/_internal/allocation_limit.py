@@ -91,8 +91,8 @@ def limit_allocations(tensors: Mapping[str, Tensor]) -> Iterator[None]:
     Raises:
         ModelFileError: it builds more; at most a few megabytes were taken that would not be needed.
     """
-    kept = sum(tensor.numel() + _COST_PER_TENSOR for tensor in tensors.values())
-    with limit_elements(_MAX_ELEMENTS_PER_STORED * kept + _BASE_ALLOWANCE), _AllocationCounter():
+    stored = sum(tensor.numel() + _COST_PER_TENSOR for tensor in tensors.values())
+    with limit_elements(_MAX_ELEMENTS_PER_STORED * stored + _BASE_ALLOWANCE), _AllocationCounter():
         yield
 
 
@@ -104,8 +104,8 @@ def _requested_elements(name: str, args: tuple[Any, ...], kwargs: Mapping[str, A
     name = name.removeprefix("new_")
     if name not in _SHAPE_FUNCTIONS | _SQUARE_FUNCTIONS | _RANGE_FUNCTIONS:
         return None
-    given = [*args, *kwargs.values()]
-    shape = next((value for value in given if isinstance(value, list | tuple)), given)
+    arguments = [*args, *kwargs.values()]
+    shape = next((value for value in arguments if isinstance(value, list | tuple)), arguments)
     sizes = [abs(size) for size in shape if isinstance(size, int)]
     if name in _SHAPE_FUNCTIONS:
         return math.prod(sizes)

@@ -204,8 +204,8 @@ def find_type_mismatch(function: Callable[..., Any], values: Mapping[str, Any]) 
 def format_value(value: object) -> str:
     """Return a value and its type for a message, cut to a line."""
     text = repr(value)
-    shown = text if len(text) <= _MAX_SHOWN_LENGTH else f"{text[:_MAX_SHOWN_LENGTH]}..."
-    return f"{shown} ({type(value).__name__})"
+    shortened = text if len(text) <= _MAX_SHOWN_LENGTH else f"{text[:_MAX_SHOWN_LENGTH]}..."
+    return f"{shortened} ({type(value).__name__})"
 
 
 def matches_annotation(value: Any, annotation: Any) -> bool:

@@ -81,10 +81,10 @@ class FixedOptionsModule(nn.Module):
         return on_class is not _ABSENT or name in self.__dict__.get("options", ())
 
     def _fixed_error(self, name: str) -> ArgumentError:
-        held = self.__dict__.get("options", {}).get(name, _ABSENT)
-        held = getattr(self, name, None) if held is _ABSENT else held
+        built_with = self.__dict__.get("options", {}).get(name, _ABSENT)
+        built_with = getattr(self, name, None) if built_with is _ABSENT else built_with
         return ArgumentError(
-            f"{type(self).__name__}: {name} is fixed when it is built, with {held!r} here. "
+            f"{type(self).__name__}: {name} is fixed when it is built, with {built_with!r} here. "
             f"{self._fixed_advice(name)}"
         )
 

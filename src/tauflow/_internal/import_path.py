@@ -18,8 +18,8 @@ def put_working_folder_last() -> None:
 
     What is nowhere else, such as tauflow itself in a checkout, is still found there.
     """
-    words = sys.orig_argv
-    is_command = "-mtauflow" in words or ("-m", "tauflow") in pairwise(words)
+    command = sys.orig_argv
+    is_command = "-mtauflow" in command or ("-m", "tauflow") in pairwise(command)
     being_found = sys.argv[:1] == ["-m"]  # until Python has found what to run
     safe = getattr(sys.flags, "safe_path", False)
     if is_command and being_found and not safe and sys.path[:1] in ([""], [os.getcwd()]):

@@ -15,13 +15,13 @@ from .checks import find_type_mismatch
 def format_changed_options(instance: Any) -> str:
     """Return the recorded options that differ from their defaults, as arguments of a call."""
     parameters = inspect.signature(type(instance).__init__).parameters
-    shown = []
+    changes = []
     for name, value in instance.options.items():
         default = parameters[name].default if name in parameters else inspect.Parameter.empty
         same = type(value) is type(default) and value == default
         if not same and not hasattr(value, "named_modules"):  # parts show themselves
-            shown.append(f"{name}={value!r}")
-    return ", ".join(shown)
+            changes.append(f"{name}={value!r}")
+    return ", ".join(changes)
 
 
 def check_settable(instance: Any, name: str, options: Mapping[str, Any] | None) -> None:
@@ -61,9 +61,9 @@ class _InitSignature:
     def __get__(self, cls: Any, owner: type) -> inspect.Signature:
         if cls is None:
             raise AttributeError("__signature__")
-        whole = inspect.signature(cls.__init__)
-        parameters = list(whole.parameters.values())[1:]
-        return whole.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
+        signature = inspect.signature(cls.__init__)
+        parameters = list(signature.parameters.values())[1:]
+        return signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
 
 
 class CaptureInitArgs(ABCMeta):
@@ -115,10 +115,10 @@ class CaptureInitArgs(ABCMeta):
         if build.__module__.partition(".")[0] != "tauflow":
             return ""  # annotations of others may mean something else
         try:
-            given = signature.bind(None, *args, **kwargs).arguments
+            arguments = signature.bind(None, *args, **kwargs).arguments
         except TypeError:
             return ""
-        wrong = find_type_mismatch(build, given)
+        wrong = find_type_mismatch(build, arguments)
         return f"{cls.__name__}: {wrong}. Give the option such a value." if wrong else ""
 
 

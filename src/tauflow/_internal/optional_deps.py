@@ -34,6 +34,6 @@ def get_install_command(extra: str) -> str:
         lines = importlib.metadata.requires("tauflow") or []
     except importlib.metadata.PackageNotFoundError:  # only on the path
         lines = []
-    ours = re.compile(rf"([^;]*);.*\bextra == ['\"]{re.escape(extra)}['\"]")
-    found = [match[1].strip() for line in lines if (match := ours.fullmatch(line))]
+    pattern = re.compile(rf"([^;]*);.*\bextra == ['\"]{re.escape(extra)}['\"]")
+    found = [match[1].strip() for line in lines if (match := pattern.fullmatch(line))]
     return "pip install " + " ".join(f"'{name}'" for name in found or [f"tauflow[{extra}]"])

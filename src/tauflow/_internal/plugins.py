@@ -43,13 +43,13 @@ def load_plugins() -> None:
 
 def describe_plugin_problems() -> str:
     """Return what an error about an unknown name says of plugins; mostly nothing."""
-    told = "".join(f" {failure}" for failure in _failures.values())
+    text = "".join(f" {failure}" for failure in _failures.values())
     if multiprocessing.parent_process() is not None:
-        told += (
+        text += (
             " This is a worker process, which knows what tauflow and its plugins add and nothing "
             f"that the program that started it added itself: name the module in {PLUGINS_VARIABLE}."
         )
-    return told
+    return text
 
 
 def _load_plugin(name: str, load: Callable[[], object]) -> None:

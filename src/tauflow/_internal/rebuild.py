@@ -69,18 +69,18 @@ def rebuild(module: Module, options: Mapping[str, Any], changes: Mapping[str, An
     memo: dict[int, Any] = {}  # tensors that are tied stay so
     parts, built = dict(module.named_modules()), dict(before.named_modules())
     for path, part in after.named_modules():
-        own = parts.get(path)
-        if own is None:
+        original = parts.get(path)
+        if original is None:
             continue
-        part.train(own.training)
+        part.train(original.training)
         for name in part._parameters:
-            part._parameters[name] = deepcopy(own._parameters[name], memo)
+            part._parameters[name] = deepcopy(original._parameters[name], memo)
         for name, value in part._buffers.items():
-            held = own._buffers.get(name)
-            if held is not None and not _is_as_built(held, built[path]._buffers.get(name)):
-                part._buffers[name] = deepcopy(held, memo)
-            elif held is not None and value is not None:
-                part._buffers[name] = value.to(held.device, held.dtype)
+            buffer = original._buffers.get(name)
+            if buffer is not None and not _is_as_built(buffer, built[path]._buffers.get(name)):
+                part._buffers[name] = deepcopy(buffer, memo)
+            elif buffer is not None and value is not None:
+                part._buffers[name] = value.to(buffer.device, buffer.dtype)
     return after
 
 
@@ -104,16 +104,16 @@ def _check_parameters(
     where: str, module: nn.Module, after: nn.Module, changes: Mapping[str, Any]
 ) -> None:
     """Raise unless two modules have parameters of the same names and shapes."""
-    own, others = (
+    old, new = (
         {name: tuple(one.shape) for name, one in part.named_parameters(remove_duplicate=False)}
         for part in (module, after)
     )
-    for name in (*own, *others):
-        if own.get(name) != others.get(name):
+    for name in (*old, *new):
+        if old.get(name) != new.get(name):
             what = ", ".join(f"{option}={value!r}" for option, value in changes.items())
             raise ArgumentError(
-                f"{where}: with {what} the parameter {name} would have shape {others.get(name)}, "
-                f"but it has {own.get(name)}. Build a new one with these options; its parameters "
+                f"{where}: with {what} the parameter {name} would have shape {new.get(name)}, "
+                f"but it has {old.get(name)}. Build a new one with these options; its parameters "
                 "are then drawn."
             )
 

@@ -131,8 +131,10 @@ def encode_tensor_file(
         }
     )
     # safetensors refuses tensors that share memory, as tied weights do.
-    apart = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    return safetensors.torch.save(apart, {"tauflow": text, "sha256": _compute_digest(text, apart)})
+    copies = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    return safetensors.torch.save(
+        copies, {"tauflow": text, "sha256": _compute_digest(text, copies)}
+    )
 
 
 def hash_tensors(tensors: Mapping[str, Tensor]) -> str:

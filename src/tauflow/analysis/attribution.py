@@ -91,8 +91,8 @@ def integrated_gradients(
     check_positive(tolerance=tolerance)
     check_at_least(1, max_steps=max_steps)
     x = batch.x.detach()
-    there = batch.valid.unsqueeze(-1) if batch.observed is None else batch.observed
-    moving = there if inputs is None else there & inputs.to(there.device)
+    is_measured = batch.valid.unsqueeze(-1) if batch.observed is None else batch.observed
+    moving = is_measured if inputs is None else is_measured & inputs.to(is_measured.device)
     difference = torch.where(moving, x - baseline, torch.zeros_like(x))
     start = x - difference
     with torch.no_grad():
@@ -128,9 +128,9 @@ def _average_gradient(
         for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
             share = (panel + 0.5 * (node + 1)) / panels
             with torch.enable_grad():
-                at = (start + share * difference).requires_grad_()
-                found = _call(answer, replace(batch, x=at)).sum()
-                (gradient,) = torch.autograd.grad(found, at, allow_unused=True)
+                point = (start + share * difference).requires_grad_()
+                found = _call(answer, replace(batch, x=point)).sum()
+                (gradient,) = torch.autograd.grad(found, point, allow_unused=True)
             if gradient is not None:
                 total += 0.5 * weight / panels * gradient
     return total
@@ -168,16 +168,16 @@ def occlusion(
     """
     check_one_of(REMOVALS, remove=remove)
     groups = [[place] for place in range(batch.x.shape[2])] if groups is None else groups
-    there = batch.valid.unsqueeze(-1).expand_as(batch.x)
-    there = there if batch.observed is None else there & batch.observed
-    previous = _shift_values(batch.x, there)
+    is_measured = batch.valid.unsqueeze(-1).expand_as(batch.x)
+    is_measured = is_measured if batch.observed is None else is_measured & batch.observed
+    previous = _shift_values(batch.x, is_measured)
     effects = batch.x.new_zeros(*batch.x.shape[:2], len(groups))
     if remove != REMOVALS[0]:
-        batch = replace(batch, observed=there)
+        batch = replace(batch, observed=is_measured)
     for row in range(len(batch)):
         one = batch[row]
-        whole = _call(answer, one)
-        for cells in _iter_cells(there[row], groups, static):
+        reference = _call(answer, one)
+        for cells in _iter_cells(is_measured[row], groups, static):
             changed = one[[0] * len(cells)]
             for copy, (step, group) in enumerate(cells):
                 place = slice(None) if group in static else slice(step, step + 1)
@@ -189,7 +189,7 @@ def occlusion(
                     if group not in unmasked:
                         assert changed.observed is not None  # set above
                         changed.observed[copy, place, inputs] = False
-            found = (whole - _call(answer, changed)).to(effects.dtype)
+            found = (reference - _call(answer, changed)).to(effects.dtype)
             steps, of = (list(numbers) for numbers in zip(*cells, strict=True))
             effects[row, steps, of] = found
     return effects

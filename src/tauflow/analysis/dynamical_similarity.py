@@ -148,12 +148,12 @@ def _alignment(A: Tensor, B: Tensor, C: Tensor) -> Tensor:
 def _draw_starts(A: Tensor, B: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """Return orthogonal matrices: one from the symmetric parts, then random ones."""
     size = len(A)
-    ours, theirs = (torch.linalg.eigh((matrix + matrix.T) / 2)[1] for matrix in (A, B))
+    basis_A, basis_B = (torch.linalg.eigh((matrix + matrix.T) / 2)[1] for matrix in (A, B))
     # In these coordinates, where B is a rotated A, entries differ by the signs s_i s_j alone.
-    agreement = (ours.T @ A @ ours) * (theirs.T @ B @ theirs)
+    agreement = (basis_A.T @ A @ basis_A) * (basis_B.T @ B @ basis_B)
     leading = torch.linalg.eigh((agreement + agreement.T) / 2)[1][:, -1]
     signs = torch.where(leading < 0, -1.0, 1.0).to(A)
-    guess = (ours * signs) @ theirs.T
+    guess = (basis_A * signs) @ basis_B.T
     noise = torch.randn(count - 1, size, size, generator=generator, dtype=A.dtype)
     drawn, upper = torch.linalg.qr(noise)
     drawn = drawn * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)  # Haar measure
@@ -201,13 +201,13 @@ def _line_search(
     size = torch.linalg.matrix_norm(direction).clamp(min=1e-300)
     newton = torch.where(curvature < 0, -rises / curvature.clamp(max=-1e-300), math.inf)
     step = torch.minimum(newton, 1.0 / size)
-    now = _alignment(A, B, C)
+    current = _alignment(A, B, C)
     waiting = active.clone()
     for _ in range(30):
         if not waiting.any():
             break
         tried = torch.matrix_exp(step[:, None, None] * direction) @ C
-        better = waiting & (_alignment(A, B, tried) > now)
+        better = waiting & (_alignment(A, B, tried) > current)
         C = torch.where(better[:, None, None], tried, C)
         waiting = waiting & ~better
         step = step / 2

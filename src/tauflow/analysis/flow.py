@@ -253,9 +253,9 @@ def _convert_dtype(module: _Module, dtype: torch.dtype) -> _Module:
     """Return a copy of a module that computes in a dtype, without dropout and gradients."""
     with torch.no_grad():  # what was computed of pruned parameters can be copied then
         recompute_all_parameters(module)
-        made = copy.deepcopy(module).eval().to(dtype).requires_grad_(False)
-        recompute_all_parameters(made)
-    return made
+        converted = copy.deepcopy(module).eval().to(dtype).requires_grad_(False)
+        recompute_all_parameters(converted)
+    return converted
 
 
 def _make_network_flow(

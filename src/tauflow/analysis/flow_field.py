@@ -167,12 +167,12 @@ def flow_field(
     up = torch.linspace(bottom, top, count, **options)  # type: ignore[call-overload]
     at = torch.stack(torch.meshgrid(along, up, indexing="xy"), dim=-1)
     velocity = flow.velocity(view.lift(at.reshape(-1, 2)))
-    seen = view.project_velocity(velocity)
+    projected = view.project_velocity(velocity)
     basis = torch.linalg.qr(view.weight.to(velocity).T).Q  # spans the plane
     rest = velocity - velocity @ basis @ basis.T
     return FlowField(
         at=at,
-        velocity=seen.reshape(count, count, 2),
+        velocity=projected.reshape(count, count, 2),
         speed=torch.linalg.vector_norm(velocity, dim=-1).reshape(count, count),
         off_plane=torch.linalg.vector_norm(rest, dim=-1).reshape(count, count),
         names=view.names,
@@ -185,8 +185,8 @@ def flow_field(
 
 def _compute_extent(paths: Tensor | None, points: Tensor | None) -> Box:
     """Return the ranges of what is shown, and a tenth more on each side."""
-    shown = [tensor.reshape(-1, 2) for tensor in (paths, points) if tensor is not None]
-    places = torch.cat(shown) if shown else torch.zeros(0, 2)
+    drawn = [tensor.reshape(-1, 2) for tensor in (paths, points) if tensor is not None]
+    places = torch.cat(drawn) if drawn else torch.zeros(0, 2)
     places = places[places.isfinite().all(dim=1)]
     if not len(places):
         raise ArgumentError(

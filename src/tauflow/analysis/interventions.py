@@ -111,17 +111,17 @@ def lesion(
     check_finite(value=value)
     with torch.no_grad():
         recompute_all_parameters(model)
-        made = copy.deepcopy(model)
-        recompute_all_parameters(made)
-    module = unwrap_forward_module("lesion", made, takes_cells=False)
+        lesioned = copy.deepcopy(model)
+        recompute_all_parameters(lesioned)
+    module = unwrap_forward_module("lesion", lesioned, takes_cells=False)
     if not 0 <= layer < module.num_layers:
         raise ArgumentError(
             f"lesion: layer={layer}, but the module has {module.num_layers}, counted from 0."
         )
     cell = module.each_cell[layer]
-    held = _find_entries(cell, neurons, parts)
-    module.cells[layer] = _LesionedCell(cell, held, value).train(cell.training)
-    return made
+    entries = _find_entries(cell, neurons, parts)
+    module.cells[layer] = _LesionedCell(cell, entries, value).train(cell.training)
+    return lesioned
 
 
 def _find_entries(
@@ -149,10 +149,10 @@ def _find_entries(
             f"lesion: parts={list(parts)}, but the state of {name} has the parts {widths}, and "
             f"only those of width {size} can be held by neuron. Name at least one of them."
         )
-    held = {part: torch.zeros(width, dtype=torch.bool) for part, width in widths.items()}
+    entries = {part: torch.zeros(width, dtype=torch.bool) for part, width in widths.items()}
     for part in parts:
-        held[part][chosen] = True
-    return torch.cat(list(held.values()))
+        entries[part][chosen] = True
+    return torch.cat(list(entries.values()))
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,8 @@ def perturb(
     perturbed = [states[:, :at], displaced.unsqueeze(1)]
     if at + 1 < T:
         gaps = dt[:, at + 1 :] if isinstance(dt, Tensor) and dt.ndim > 1 else dt
-        seen = None if observed is None else observed[:, at + 1 :]
+        later_observed = None if observed is None else observed[:, at + 1 :]
         perturbed.append(
-            visited_states(model, x[:, at + 1 :], dt=gaps, observed=seen, hx=displaced)
+            visited_states(model, x[:, at + 1 :], dt=gaps, observed=later_observed, hx=displaced)
         )
     return Perturbation(states, torch.cat(perturbed, dim=1), at)

@@ -52,8 +52,8 @@ class MemoryLength:
                 f"remembers longer than {format_count(self.samples, 'sample')} (rate "
                 f"{self.rate:+.3g} a sample)"
             )
-        told = f"remembers {format_count(self.steps, 'sample')}, {self.time:.4g} in time"
-        return f"{told} (rate {self.rate:+.3g} a sample)"
+        text = f"remembers {format_count(self.steps, 'sample')}, {self.time:.4g} in time"
+        return f"{text} (rate {self.rate:+.3g} a sample)"
 
 
 @torch.no_grad()
@@ -90,9 +90,9 @@ def memory_length(
         raise ArgumentError("memory_length: the data have no sequence to run the network on.")
     batch = data[: check_at_least(1, most=max_sequences)]
     with evaluation_mode(model):
-        seen, start, last = _capture_module_inputs(model, rnn, batch)
-        _check_same_samples(model, rnn, seen, batch)
-        return _compare_trajectories(rnn, seen, (start, last.roll(1, 0)), tolerance)
+        inputs, start, last = _capture_module_inputs(model, rnn, batch)
+        _check_same_samples(model, rnn, inputs, batch)
+        return _compare_trajectories(rnn, inputs, (start, last.roll(1, 0)), tolerance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,8 +172,8 @@ def _resolve_initial_state(
     rnn: SequenceModule, hx: State | None, inputs: SequenceInputs, module_inputs: _ModuleInputs
 ) -> Tensor:
     """Return the state that a call starts from, (B, S): the one given, or each layer's own."""
-    given = resolve_initial_states(type(rnn).__name__, rnn.each_cell, hx, inputs)
-    known = [start for start in given if start is not None]
+    starts = resolve_initial_states(type(rnn).__name__, rnn.each_cell, hx, inputs)
+    known = [start for start in starts if start is not None]
     if not known:  # a layer's own may depend on the first sample that it reads
         x, parts = module_inputs.slice_steps(0, 1)
         observed = parts["observed"][:, 0] if "observed" in parts else None
@@ -245,8 +245,8 @@ def _compare_trajectories(
     # A part that both starts have alike is told by the others.
     unit = torch.where(first > floor, first, first.amax(1, keepdim=True))
     for end in ends:
-        x, given = module_inputs.slice_steps(done, end)
-        h = tuple(rnn(x, part, **given)[1] for part in h)
+        x, gaps_and_masks = module_inputs.slice_steps(done, end)
+        h = tuple(rnn(x, part, **gaps_and_masks)[1] for part in h)
         found.append(largest(h[0] - h[1]))
         floor = torch.maximum(floor, rounding * largest(h[0]).clamp_min(1.0))
         done = end
@@ -255,8 +255,8 @@ def _compare_trajectories(
     index = _find_first_permanent(forgotten.all(2))
     shares = parts / unit.clamp_min(torch.finfo(unit.dtype).tiny).unsqueeze(1)
     differences = shares.amax(2)
-    told = (parts > floor.unsqueeze(1)) & parts.isfinite()
-    clear = torch.where(told, shares, torch.zeros_like(shares)).amax(2)
+    is_measurable = (parts > floor.unsqueeze(1)) & parts.isfinite()
+    clear = torch.where(is_measurable, shares, torch.zeros_like(shares)).amax(2)
     looks = torch.tensor(ends, device=index.device)
     forgot = index < len(ends)
     # A sequence is looked at on after its end, where nothing changes any more.

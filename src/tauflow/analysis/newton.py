@@ -104,8 +104,8 @@ class _NewtonSearch:
         slope = jacobian.mT @ velocity.unsqueeze(-1)
         diagonal = gram.diagonal(dim1=-2, dim2=-1)
         scale = diagonal.mean(dim=-1)
-        kept = self.damping[rows]
-        damping = kept.where(kept > 0, 1e-3 * scale)
+        previous = self.damping[rows]
+        damping = previous.where(previous > 0, 1e-3 * scale)
         unit = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
         pending = torch.arange(len(rows), device=rows.device)
         for _ in range(_MAX_DAMPING_INCREASES):

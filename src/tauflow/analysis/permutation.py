@@ -54,12 +54,12 @@ def permutation_importance(
     score = resolve_metric("metric", metric, METRICS)
     groups = [[place] for place in range(batch.x.shape[2])] if groups is None else groups
     generator = torch.Generator().manual_seed(seed)
-    whole, sign = evaluate(model, batch, metric=score), 1.0 if score.higher_is_better else -1.0
+    reference, sign = evaluate(model, batch, metric=score), 1.0 if score.higher_is_better else -1.0
     found = torch.zeros(len(groups), repeats, dtype=torch.float64)
     for group, inputs in enumerate(groups):
         for repeat in range(repeats):
             changed = _permute(batch, list(inputs), group in static, generator)
-            found[group, repeat] = sign * (whole - evaluate(model, changed, metric=score))
+            found[group, repeat] = sign * (reference - evaluate(model, changed, metric=score))
     return found
 
 

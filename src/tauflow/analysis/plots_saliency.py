@@ -65,12 +65,12 @@ def plot_image(ax: "Axes", image: Float[Tensor, "C H W"], mask: Tensor | None) -
         image: stretched to the range of its own values.
         mask: (H, W), from 0 to 1, or ``None``.
     """
-    shown = _to_display_range(image)
+    pixels = _to_display_range(image)
     if mask is not None:
-        grey = shown.mean(dim=-1) if shown.ndim == 3 else shown
-        shown = 1 - 0.45 * (1 - grey)
+        grey = pixels.mean(dim=-1) if pixels.ndim == 3 else pixels
+        pixels = 1 - 0.45 * (1 - grey)
     # Without interpolation files hold the pixels themselves, and noise stays as sharp as it is.
-    ax.imshow(shown.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="none")
+    ax.imshow(pixels.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="none")
     if mask is not None:
         # Pixels that do not count are clear, so that the image shows through.
         ax.imshow(

@@ -65,15 +65,15 @@ def linear_cka(
         raise ArgumentError(
             f"linear_cka: the debiased estimate takes at least 4 samples, got {len(first)}."
         )
-    cross, own, other = (
+    cross, first_hsic, second_hsic = (
         _unbiased_hsic(*pair) for pair in ((first, second), (first, first), (second, second))
     )
-    if own <= 0 or other <= 0:
+    if first_hsic <= 0 or second_hsic <= 0:
         raise ArgumentError(
             "linear_cka: the debiased estimate is undefined for so few samples, as the estimate "
             "for one set alone is not positive. Give more samples, or debiased=False."
         )
-    return float(cross / (own * other).sqrt())
+    return float(cross / (first_hsic * second_hsic).sqrt())
 
 
 def procrustes_distance(a: Float[Tensor, "*batch P"], b: Float[Tensor, "*batch Q"]) -> float:
@@ -156,8 +156,8 @@ def _unbiased_hsic(first: Tensor, second: Tensor) -> Tensor:
     where these are fewer.
     """
     n = len(first)
-    own, other = first.square().sum(dim=1), second.square().sum(dim=1)
-    trace = _cross_square(first, second) - own @ other
+    first_squares, second_squares = first.square().sum(dim=1), second.square().sum(dim=1)
+    trace = _cross_square(first, second) - first_squares @ second_squares
     # row sums of the Gram matrices; those of centred rows are 0 before the diagonal is removed
-    total = own.sum() * other.sum() / ((n - 1) * (n - 2))
-    return (trace + total - 2 * (own @ other) / (n - 2)) / (n * (n - 3))
+    total = first_squares.sum() * second_squares.sum() / ((n - 1) * (n - 2))
+    return (trace + total - 2 * (first_squares @ second_squares) / (n - 2)) / (n * (n - 3))

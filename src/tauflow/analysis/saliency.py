@@ -105,9 +105,9 @@ def _get_head_layers(model: nn.Module) -> _HeadLayers:
 def _check_images(head: _HeadLayers, images: Tensor) -> None:
     check_floating_point("visual_backprop", images=images)
     if images.ndim < 3 or tuple(images.shape[-3:]) != head.image_size:
-        wanted = ", ".join(map(str, head.image_size))
+        expected = ", ".join(map(str, head.image_size))
         raise shape_error(
-            "visual_backprop", "images", images, f"(..., {wanted})", "Channels come first."
+            "visual_backprop", "images", images, f"(..., {expected})", "Channels come first."
         )
     if len(head.convolutions) == 0:
         raise ArgumentError("visual_backprop: the head has no convolutions to look through.")

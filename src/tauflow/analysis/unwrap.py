@@ -38,8 +38,8 @@ def unwrap_sequence_module(where: str, model: Any) -> Any:
     return unwrap_sequence_module(where, body) if hasattr(body, "is_causal") else model
 
 
-def _no_recurrent_state_error(where: str, whole: object, inner: object) -> ArgumentError:
-    name = type(whole).__name__
+def _no_recurrent_state_error(where: str, model: object, inner: object) -> ArgumentError:
+    name = type(model).__name__
     instead = "Give a cell, or a sequence module such as tauflow.LTC"
     if isinstance(inner, SequenceModule):
         instead += f"; the rnn inside of {name} is one, with inputs of its own"

@@ -82,7 +82,7 @@ class BidirectionalRNNCell(AbstractCell):
         inputs = torch.cat([x, dt], dim=-1)
         gates = inputs @ torch.cat([of_x, of_dt], dim=1).T + self.lstm.input_bias()
         drive = x @ flow_of_x.T + self.ct_rnn.b
-        of_state = torch.cat(
+        state_weights = torch.cat(
             [
                 torch.cat([self.lstm.W_h, of_q], dim=1),
                 torch.cat([flow_of_h, torch.zeros_like(flow_of_h)], dim=1),
@@ -90,7 +90,7 @@ class BidirectionalRNNCell(AbstractCell):
         )
         drives = torch.cat([gates, drive], dim=-1)
         flow = self.ct_rnn.packed_parameters()
-        return Precomputed((drives, dt), (of_state.T.contiguous(), *flow))
+        return Precomputed((drives, dt), (state_weights.T.contiguous(), *flow))
 
     def update(
         self,

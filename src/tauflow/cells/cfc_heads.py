@@ -204,13 +204,15 @@ def cfc_step(config: CfCConfig, z: Tensor, dt: Tensor, *tensors: Tensor) -> Tens
     What modules compute that nobody replaced, wrapped or hooked, from what
     :meth:`~ClosedFormHeads.packed_parameters` packed.
     """
-    own = CfCParameters(*tensors)
-    heads = own.first
+    params = CfCParameters(*tensors)
+    heads = params.first
     if config.layers:
-        z, heads = config.outer(F.linear(z, own.first, own.first_bias)), own.heads
-        for weight, bias in zip(own.deep, own.deep_bias, strict=True):
+        z, heads = config.outer(F.linear(z, params.first, params.first_bias)), params.heads
+        for weight, bias in zip(params.deep, params.deep_bias, strict=True):
             z = config.outer(F.linear(z, weight, bias))
-    return combine_heads(config, F.linear(z, heads, own.heads_bias), dt, own.rate, own.amplitude)
+    return combine_heads(
+        config, F.linear(z, heads, params.heads_bias), dt, params.rate, params.amplitude
+    )
 
 
 def combine_heads(config: CfCConfig, heads: Tensor, dt: Tensor, *time_parameters: Tensor) -> Tensor:

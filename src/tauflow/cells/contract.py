@@ -78,8 +78,8 @@ def _check_call(
     try:
         signature.bind(*arguments, **named)
     except TypeError:
-        given = [*arguments, *(f"{name}={name}" for name in named)]
-        where, called = f"{type(cell).__name__}.{method}", f"{method}({', '.join(given)})"
+        names = [*arguments, *(f"{name}={name}" for name in named)]
+        where, called = f"{type(cell).__name__}.{method}", f"{method}({', '.join(names)})"
         masked = cell.uses_observed and method in ("step", "precompute")
         with_what = " of a cell with uses_observed=True" if masked else ""
         raise ArgumentError(

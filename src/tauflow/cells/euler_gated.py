@@ -189,7 +189,7 @@ class EulerLSTMCell(AbstractPackedFlowCell):
         h, c = h.split(self.hidden_size, dim=-1)
         for _ in range(self.substeps):
             i, f, g, o = torch.addmm(input_projection, h, W_h).chunk(4, dim=-1)
-            kept = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            c = lerp(c, kept, alpha)
+            target = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            c = lerp(c, target, alpha)
             h = lerp(h, torch.sigmoid(o) * torch.tanh(c), alpha)
         return torch.cat([h, c], dim=-1)

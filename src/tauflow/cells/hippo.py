@@ -195,12 +195,12 @@ class HiPPOCell(ConstantBufferMixin, AbstractTimeFeatureCell):
         u, *gap, w_h, W_m = rest
         h, m, clock = h.split([N, self.order, 1], dim=-1)
         if self.timestamped:
-            now = clock + gap[0]
-            first = now <= 0
-            share = gap[0] / torch.where(first, torch.ones_like(now), now)
+            time = clock + gap[0]
+            first = time <= 0
+            share = gap[0] / torch.where(first, torch.ones_like(time), time)
         else:
-            now = clock + 1
+            time = clock + 1
             count = clock.detach().round()  # a number of samples, to which nothing is sensitive
             first, share = count < 1, 1 / count.clamp(min=1)
         m = scaled_legendre_step(m, u + h @ w_h, share, first)
-        return input_projection + m @ W_m, m, now
+        return input_projection + m @ W_m, m, time

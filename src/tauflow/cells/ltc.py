@@ -236,19 +236,19 @@ class LTCCell(AbstractCell):
         Args:
             dtype: to compute them in, if not their own.
         """
-        own: list[Tensor] = [
+        parameters: list[Tensor] = [
             *(self.w_x, self.mu_x, self.sigma_x, self.E_x, self.w, self.mu, self.sigma, self.E),
             *(self.g_l, self.V_l, self.C),
         ]
         w_x, mu_x, sigma_x, E_x, w, mu, sigma, E, g_l, V_l, C = (
-            own if dtype is None else [parameter.to(dtype) for parameter in own]
+            parameters if dtype is None else [parameter.to(dtype) for parameter in parameters]
         )
         g_l = self.constrain(g_l)
-        held = g_l + self.epsilon if self.solver == "fused" else g_l
+        conductance = g_l + self.epsilon if self.solver == "fused" else g_l
         return (
             torch.stack((sigma_x, mu_x, self.constrain(w_x) * self.synapses_x, E_x)),
             torch.stack((sigma, mu, self.constrain(w) * self.synapses, E)),
-            torch.stack((g_l * V_l, held)),
+            torch.stack((g_l * V_l, conductance)),
             self.constrain(C),
         )
 

@@ -115,9 +115,9 @@ class NeuralCDECell(AbstractCell):
     ) -> StateTensor:
         """Return [z; x; s; n] after the piece of the path that ends at the sample."""
         N, D = self.hidden_size, self.input_size
-        z, x_last, slope, seen = h.split([N, D, D, 1], dim=-1)
+        z, x_last, slope, count = h.split([N, D, D, 1], dim=-1)
         change = x - x_last
-        straight = torch.where(seen > 1.5, dt * slope, change)
+        straight = torch.where(count > 1.5, dt * slope, change)
         bend = change - straight
 
         def velocity(at: Tensor) -> Tensor:
@@ -128,8 +128,8 @@ class NeuralCDECell(AbstractCell):
 
         start = torch.cat([z, torch.zeros_like(dt)], dim=-1)
         end = self.flow_solver.integrate(velocity, start, torch.ones_like(dt))
-        is_later, moves = seen > 0.5, dt > 0
+        is_later, moves = count > 0.5, dt > 0
         quotient = change / torch.where(moves, dt, torch.ones_like(dt))
         slope = torch.where(is_later & moves, quotient, slope)
         z = torch.where(is_later, end[..., :N], z_first)
-        return torch.cat([z, x, slope, (seen + 1).clamp(max=2.0)], dim=-1)
+        return torch.cat([z, x, slope, (count + 1).clamp(max=2.0)], dim=-1)

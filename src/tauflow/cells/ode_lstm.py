@@ -150,8 +150,8 @@ class ODELSTMCell(AbstractCell):
         h, c = h.chunk(2, dim=-1)
         c, u = lstm_update(torch.addmm(gates, h, W_h.T), c)
         if self.form == "tensorflow":
-            W_u, b_u, *own = flow
-            h = self.flow.update(h, torch.addmm(b_u, u, W_u.T), dt, *own)
+            W_u, b_u, *parameters = flow
+            h = self.flow.update(h, torch.addmm(b_u, u, W_u.T), dt, *parameters)
             return torch.cat([h, c], dim=-1)
         W_1, b_1, W_2, b_2 = flow
 

@@ -35,9 +35,9 @@ class ConstantBufferMixin(nn.Module):
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
         """Move the module (``to``, ``double``, ``half``, ``to_empty``), then round constants."""
-        held = {name: self._buffers[name] for name in self.__dict__.get("_exact", {})}
+        buffers = {name: self._buffers[name] for name in self.__dict__.get("_exact", {})}
         moved = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, before in held.items():
+        for name, before in buffers.items():
             after, exact = self._buffers[name], self._exact[name]
             assert before is not None
             assert after is not None

@@ -126,8 +126,8 @@ class S5Cell(AbstractDiagonalCell):
         rest = torch.expm1(-rate * step) - 2 * decay * torch.sin(phase / 2) ** 2
         square = rate**2 + self.frequency**2
         inverse = torch.cat([-rate / square, -self.frequency / square], dim=-1)
-        held = complex_multiply(torch.cat([rest, a_im], dim=-1), inverse)
-        return torch.cat([a_re, a_im], dim=-1), complex_multiply(held, x @ self.B.T)
+        input_gain = complex_multiply(torch.cat([rest, a_im], dim=-1), inverse)
+        return torch.cat([a_re, a_im], dim=-1), complex_multiply(input_gain, x @ self.B.T)
 
     def output_weight(self) -> Float[Tensor, "N Z"]:
         """Return 2 [Re C, -Im C]."""

@@ -97,8 +97,10 @@ class SLiCECell(AbstractCell):
         self, h: StateTensor, blocks: Float[Tensor, "B M"], first: Float[Tensor, "B N"]
     ) -> StateTensor:
         """Return [h; n] after the step."""
-        h, seen = h.split([self.hidden_size, 1], dim=-1)
+        h, is_later = h.split([self.hidden_size, 1], dim=-1)
         b = self.block_size
         rows = blocks.unflatten(-1, (-1, b, b))
         change = (rows * h.unflatten(-1, (-1, 1, b))).sum(-1).flatten(-2)
-        return torch.cat([torch.where(seen > 0.5, h + change, first), torch.ones_like(seen)], -1)
+        return torch.cat(
+            [torch.where(is_later > 0.5, h + change, first), torch.ones_like(is_later)], -1
+        )

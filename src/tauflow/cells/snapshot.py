@@ -93,8 +93,8 @@ def find_modification(cell: "AbstractCell") -> str | None:
             if not _is_exact_instance(module, part.kind):
                 continue
         _check_options(cell, module, part)
-        odd = _check_tensors(cell, module, part, present)
-        reason = reason or odd
+        unusual = _check_tensors(cell, module, part, present)
+        reason = reason or unusual
     return reason or _find_mixed_dtype(present)
 
 
@@ -113,16 +113,16 @@ def _is_exact_instance(module: nn.Module, kind: type[nn.Module]) -> bool:
 
 def _find_alteration(module: nn.Module, part: ModuleSnapshot) -> str | None:
     """Return what makes calling a module differ from what its parameters say."""
-    own: dict[str, Any] = module.__dict__
+    attrs: dict[str, Any] = module.__dict__
     if module.__class__ is not part.kind and not _is_exact_instance(module, part.kind):
         return f"is a {type(module).__name__} now"
-    if len(own["_modules"]) != len(part.children):  # others by the same names have other classes
-        now = set(own["_modules"]) - {"parametrizations"}
-        if now != set(part.children):
-            return f"has the parts {sorted(now)} now"
-    if not own.keys().isdisjoint(_STEP_METHODS):
+    if len(attrs["_modules"]) != len(part.children):  # others by the same names have other classes
+        names = set(attrs["_modules"]) - {"parametrizations"}
+        if names != set(part.children):
+            return f"has the parts {sorted(names)} now"
+    if not attrs.keys().isdisjoint(_STEP_METHODS):
         return "has a method of its own now"
-    return _HOOKED if any(own[kind] for kind in HOOKS) and has_hooks(module) else None
+    return _HOOKED if any(attrs[kind] for kind in HOOKS) and has_hooks(module) else None
 
 
 def _read_options(module: nn.Module) -> tuple[tuple[str, Any], ...]:
@@ -135,10 +135,10 @@ def _read_options(module: nn.Module) -> tuple[tuple[str, Any], ...]:
 
 def _check_options(cell: nn.Module, module: nn.Module, part: ModuleSnapshot) -> None:
     """Raise if a part came in the place of one that was built with other options."""
-    now = _read_options(module)
-    if now is part.options or now == part.options:
+    current = _read_options(module)
+    if current is part.options or current == part.options:
         return
-    values, built = dict(now), dict(part.options)
+    values, built = dict(current), dict(part.options)
     for name in {**built, **values}:
         if values.get(name) != built.get(name):
             where = _join_path((*part.path, name))
@@ -153,12 +153,12 @@ def _check_tensors(
     cell: nn.Module, module: nn.Module, part: ModuleSnapshot, present: list[Tensor]
 ) -> str | None:
     """Add the floating tensors to ``present``; return which one is no plain tensor."""
-    own, parameters, buffers = module.__dict__, module._parameters, module._buffers
+    attrs, parameters, buffers = module.__dict__, module._parameters, module._buffers
     reason = None
     for name, shape, floating in part.tensors:
         tensor: Any = parameters.get(name)
         if tensor is None:  # a buffer, or what a reparametrisation put in a parameter's place
-            tensor = buffers.get(name, own.get(name))
+            tensor = buffers.get(name, attrs.get(name))
         if tensor.__class__ not in _PLAIN_TENSOR_TYPES:
             if tensor is not None or not is_parametrized(module, name):
                 reason = f"its {_join_path((*part.path, name))} is a {type(tensor).__name__} now"

@@ -107,8 +107,8 @@ class WiredCfCCell(AbstractCell):
     ) -> StateTensor:
         """Return the states of all layers after ``dt``, given the new input ``x``."""
         signal, states = x, []
-        for layer, own in zip(self._list_heads(), self.split_state(h).values(), strict=True):
-            signal = layer(torch.cat([signal, own], dim=-1), dt)
+        for layer, state in zip(self._list_heads(), self.split_state(h).values(), strict=True):
+            signal = layer(torch.cat([signal, state], dim=-1), dt)
             states.append(signal)
         return torch.cat(states, dim=-1)
 
@@ -134,6 +134,6 @@ def _iter_layer_masks(wiring: AbstractWiring, input_size: int) -> Iterator[tuple
             incoming = synapses.sensory[:, neurons]
         else:
             incoming = synapses.recurrent[before][:, neurons]
-        own = incoming.new_ones(len(neurons), len(neurons))
-        yield name, torch.cat([incoming.abs(), own])
+        recurrent = incoming.new_ones(len(neurons), len(neurons))
+        yield name, torch.cat([incoming.abs(), recurrent])
         before = neurons

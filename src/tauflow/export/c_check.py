@@ -29,20 +29,20 @@ def find_compiler() -> list[str] | None:
     Raises:
         ExportError: ``$CC`` is set, and is no program that is here.
     """
-    said = os.environ.get("CC", "").strip()
-    if not said:
+    cc = os.environ.get("CC", "").strip()
+    if not cc:
         return next(
             ([path] for path in map(_resolve_program, _COMPILERS) if path is not None), None
         )
-    if (path := _resolve_program(said)) is not None:  # whose folders may have spaces in their names
+    if (path := _resolve_program(cc)) is not None:  # whose folders may have spaces in their names
         return [path]
     try:
-        program, *options = shlex.split(said)
+        program, *options = shlex.split(cc)
     except ValueError:  # a quotation without an end
-        program, options = said, []
+        program, options = cc, []
     if (path := _resolve_program(program)) is None:
         raise ExportError(
-            f"the environment variable CC is {said!r}, and {program} is no program that is here. "
+            f"the environment variable CC is {cc!r}, and {program} is no program that is here. "
             f"Set it to a C compiler, perhaps with options, or unset it to take one of "
             f"{', '.join(_COMPILERS)}."
         )

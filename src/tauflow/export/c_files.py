@@ -112,12 +112,12 @@ def to_c(
         step, make_onnx_runner(graph, {}, extra="c"), sizes=(1, 40), tolerance=tolerance
     )
     facts = {**make_metadata(step, schema, scaled=scaled), "form": "c", "name": name}
-    given, y = _sample_outputs(step)
-    rounding = _measure_rounding(step, given, y)
+    inputs, y = _sample_outputs(step)
+    rounding = _measure_rounding(step, inputs, y)
     if tolerance is None:
         tolerance = max(TOLERANCES[y.dtype], min(_ROUNDING_FACTOR * rounding, _MAX_TOLERANCE))
     files = make_c_sources(step, graph, facts, name=name, schema=schema, tolerance=tolerance)
-    files["test_vector.csv"] = _format_test_vector(given, y)
+    files["test_vector.csv"] = _format_test_vector(inputs, y)
     if compiler is not None:
         parity = check_compiled_parity(
             files, name, compiler, tolerance=tolerance, rounding=rounding
@@ -131,8 +131,9 @@ def to_c(
 
 def _check_no_foreign_files(folder: Path, name: str) -> None:
     """Raise if files would be written over that are no earlier export."""
-    ours = any((read_metadata(path) or {}).get("form") == "c" for path in folder.glob("*.json"))
-    for file in () if ours else ("Makefile", "main.c", "test_vector.csv", f"{name}.c", f"{name}.h"):
+    if any((read_metadata(path) or {}).get("form") == "c" for path in folder.glob("*.json")):
+        return
+    for file in ("Makefile", "main.c", "test_vector.csv", f"{name}.c", f"{name}.h"):
         if (folder / file).exists():
             raise ExportError(
                 f"cannot write into {folder}: there is a {file}, and no description by tauflow "
@@ -168,7 +169,7 @@ def make_c_sources(
     ]
     casts = {"x": f"(const {x_type}(*)[INPUTS])x", "observed": "(const bool(*)[INPUTS])observed"}
     state = f"(const float(*)[{size}])h[now]"
-    words = {
+    fields = {
         "name": name,
         "NAME": name.upper(),
         "NAME_FILE": name,
@@ -188,10 +189,10 @@ def make_c_sources(
         "tolerance": repr(float(tolerance)),
     }
     return {
-        f"{name}.c": generate_c(graph, name) + _generate_start(facts["state"], words),
-        f"{name}.h": templates.HEADER.substitute(words),
-        "main.c": templates.MAIN.substitute(words),
-        "Makefile": templates.MAKEFILE.substitute(words),
+        f"{name}.c": generate_c(graph, name) + _generate_start(facts["state"], fields),
+        f"{name}.h": templates.HEADER.substitute(fields),
+        "main.c": templates.MAIN.substitute(fields),
+        "Makefile": templates.MAKEFILE.substitute(fields),
     }
 
 
@@ -229,17 +230,17 @@ def _make_compiler(function: str) -> Any:
 
 def _sample_outputs(step: ExportableModel) -> tuple[dict[str, Tensor], Tensor]:
     """Return irregular samples by name, and what the model says to them, (1, T, O)."""
-    given = sample_inputs(step, (1, SAMPLE_COUNT), seed=1)
-    return given, _run_model(step, given)
+    inputs = sample_inputs(step, (1, SAMPLE_COUNT), seed=1)
+    return inputs, _run_model(step, inputs)
 
 
 def _run_model(step: ExportableModel, inputs: dict[str, Tensor], *, double: bool = False) -> Tensor:
     body = step.sequence_module
-    was, body.return_sequences = body.return_sequences, True
+    return_sequences, body.return_sequences = body.return_sequences, True
     try:
         y, _ = run_model(step, inputs, double=double)
     finally:
-        body.return_sequences = was
+        body.return_sequences = return_sequences
     return y
 
 
@@ -263,7 +264,7 @@ def sanitize_comment(text: str) -> str:
     return _UNSAFE_CHARACTERS.sub("?", text)[:80]
 
 
-def _generate_start(state: Sequence[Mapping[str, Any]], words: Mapping[str, Any]) -> str:
+def _generate_start(state: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]) -> str:
     """Return the C of the state before the first sample."""
     value: list[float] = []
     affine = ""
@@ -278,10 +279,10 @@ def _generate_start(state: Sequence[Mapping[str, Any]], words: Mapping[str, Any]
             )
         value += initial["value"]
         if "per_input" in initial:  # of the first layer, whose state comes first
-            rows = [[*row, *[0.0] * (words["state"] - len(row))] for row in initial["per_input"]]
+            rows = [[*row, *[0.0] * (fields["state"] - len(row))] for row in initial["per_input"]]
             text = ", ".join("{" + _format_floats(row) + "}" for row in rows)
-            affine = templates.AFFINE.substitute(words, rows=text, count=len(rows))
-    return templates.START.substitute(words, value=_format_floats(value), affine=affine)
+            affine = templates.AFFINE.substitute(fields, rows=text, count=len(rows))
+    return templates.START.substitute(fields, value=_format_floats(value), affine=affine)
 
 
 def _format_floats(values: Sequence[float]) -> str:
@@ -313,21 +314,23 @@ def _describe_arguments(step: ExportableModel, schema: IOSchema) -> list[str]:
         for i, n in enumerate(resolve_names("y", schema.outputs, step.output_size))
     ]
     lines.append("h_in, h_out: the state, whose parts are")
-    at = 0
+    start = 0
     for index, cell in enumerate(step.cells):
         for part, width in cell.state_parts.items():
-            lines.append(f"  [{at}..{at + width - 1}] {sanitize_comment(part)} of layer {index}")
-            at += width
+            lines.append(
+                f"  [{start}..{start + width - 1}] {sanitize_comment(part)} of layer {index}"
+            )
+            start += width
     return lines
 
 
 def _rename_nodes(graph: Any) -> None:
     """Give values and nodes names of our own: a module's could be anything."""
-    kept = {value.name for value in (*graph.graph.input, *graph.graph.output)} | {""}
+    fixed_names = {value.name for value in (*graph.graph.input, *graph.graph.output)} | {""}
     short: dict[str, str] = {}
 
     def name(old: str) -> str:
-        return old if old in kept else short.setdefault(old, f"v{len(short)}")
+        return old if old in fixed_names else short.setdefault(old, f"v{len(short)}")
 
     for tensor in graph.graph.initializer:
         tensor.name = name(tensor.name)

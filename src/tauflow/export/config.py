@@ -93,18 +93,18 @@ def from_config(config: Mapping[str, Any]) -> Any:
                 f"{config!r}. Pass what tauflow.export.config returned."
             )
     options = {option: _option_from_config(value) for option, value in recorded.items()}
-    module = _find_class(name)
+    kind = _find_class(name)
     with torch.random.fork_rng(devices=[]):
         try:
-            made = module(**options)
+            module = kind(**options)
         except TypeError as error:
             raise OptionError(
-                f"{module.__name__} cannot be built with the options {sorted(options)}: {error}. "
+                f"{kind.__name__} cannot be built with the options {sorted(options)}: {error}. "
                 "Was the model described by another version of tauflow?"
             ) from error
     if more:
-        _apply_ties(made, more[TIES])
-    return made
+        _apply_ties(module, more[TIES])
+    return module
 
 
 def _apply_ties(module: nn.Module, ties: Any) -> None:
@@ -131,9 +131,9 @@ def _class_name(kind: type[nn.Module]) -> str:
     for name, known in CLASSES.items():
         if known is kind:
             return name
-    own = _list_user_classes()
+    user_classes = _list_user_classes()
     name = _qualified_name(kind)
-    if kind not in own:
+    if kind not in user_classes:
         raise ArgumentError(
             f"{kind.__name__} is not a class of tauflow and not registered, so that a model file "
             "cannot say how to build it. Register a cell with tauflow.cells.MODELS.add(name, "
@@ -141,7 +141,7 @@ def _class_name(kind: type[nn.Module]) -> str:
             "tauflow.models.WHOLE_MODELS. Save the state_dict() of other modules with safetensors, "
             "or save the tauflow module inside."
         )
-    if [_qualified_name(other) for other in own].count(name) > 1:
+    if [_qualified_name(other) for other in user_classes].count(name) > 1:
         raise ArgumentError(
             f"two classes called {name} are registered, so that a model file cannot say which of "
             "them to build. Give one of them another name."
@@ -153,9 +153,9 @@ def _find_class(name: str) -> type[nn.Module]:
     """Return the class that descriptions have a name for."""
     if name in CLASSES or "." not in name:
         return CLASSES[name]
-    own = _list_user_classes()
-    found = [kind for kind in own if _qualified_name(kind) == name]
-    found = found or [kind for kind in own if _is_from_script(name, kind)]
+    user_classes = _list_user_classes()
+    found = [kind for kind in user_classes if _qualified_name(kind) == name]
+    found = found or [kind for kind in user_classes if _is_from_script(name, kind)]
     if len(found) != 1:
         module, _, bare = name.rpartition(".")
         where = "the script that defined it" if name.startswith(_SCRIPT) else repr(module)
@@ -173,9 +173,9 @@ def _find_class(name: str) -> type[nn.Module]:
 def _list_user_classes() -> list[type[nn.Module]]:
     """Return the classes in the catalogs of models that are not in :data:`CLASSES`, each once."""
     cells = (entry.cell for entry in MODELS.values())
-    whole = (entry.model for entry in WHOLE_MODELS.values())
-    ours = set(CLASSES.values())
-    return [kind for kind in dict.fromkeys([*cells, *whole]) if kind not in ours]
+    whole_models = (entry.model for entry in WHOLE_MODELS.values())
+    registered = set(CLASSES.values())
+    return [kind for kind in dict.fromkeys([*cells, *whole_models]) if kind not in registered]
 
 
 def _qualified_name(kind: type) -> str:

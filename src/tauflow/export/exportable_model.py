@@ -109,17 +109,20 @@ class ExportableModel(nn.Module):
         if self.head is None:
             return self.sequence_module.output_size
         probe = self.like.new_zeros(*axes, self.sequence_module.output_size)
-        kind, given = type(self.head).__name__, f"outputs of the body of shape {tuple(probe.shape)}"
+        kind, inputs = (
+            type(self.head).__name__,
+            f"outputs of the body of shape {tuple(probe.shape)}",
+        )
         try:
             y: object = self.head(probe)
         except (RuntimeError, TypeError, ValueError, LookupError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            problem = f"does not take {given}: {reason}"
+            problem = f"does not take {inputs}: {reason}"
         else:
             if isinstance(y, Tensor) and y.ndim and tuple(y.shape[:-1]) == axes:
                 return y.shape[-1]
             found = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-            problem = f"makes {found} of {given}, expected ({', '.join(map(str, axes))}, O)."
+            problem = f"makes {found} of {inputs}, expected ({', '.join(map(str, axes))}, O)."
         raise ExportError(
             f"the head, a {kind}, {problem} Export the body, model.rnn, by itself, or give the "
             "model a head that works on the last axis alone."
@@ -165,14 +168,14 @@ class ExportableModel(nn.Module):
         """Return inputs (*sizes, ...) and a state to trace with, in the order of a program."""
         like, body = self.like, self.sequence_module
         x = like.new_zeros(*sizes, body.input_size)
-        given = {"x": x if self.embedding is None else x.new_zeros(*sizes, 1, dtype=torch.int64)}
+        inputs = {"x": x if self.embedding is None else x.new_zeros(*sizes, 1, dtype=torch.int64)}
         if self.fixed_dt is None:
-            given["dt"] = like.new_ones(sizes)
+            inputs["dt"] = like.new_ones(sizes)
         if mask:
-            given["mask"] = like.new_ones(sizes, dtype=torch.bool)
+            inputs["mask"] = like.new_ones(sizes, dtype=torch.bool)
         if self.observed:
-            given["observed"] = torch.ones_like(x, dtype=torch.bool)
-        return {**given, "h_in": like.new_zeros(sizes[0], body.state_size)}
+            inputs["observed"] = torch.ones_like(x, dtype=torch.bool)
+        return {**inputs, "h_in": like.new_zeros(sizes[0], body.state_size)}
 
     def embed_inputs(self, x: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return what the first cell reads, and the gaps with an axis at the end."""
@@ -214,20 +217,20 @@ class ExportedSequence(ExportableModel):
     ) -> tuple[Tensor, Tensor]:
         """Return the outputs and the last state."""
         body, last = self.sequence_module, []
-        still = None if mask is None else ~mask.unsqueeze(-1)
-        if still is not None and self.embedding is not None:  # which looks every id up
-            x = x.masked_fill(still, 0)
+        is_padding = None if mask is None else ~mask.unsqueeze(-1)
+        if is_padding is not None and self.embedding is not None:  # which looks every id up
+            x = x.masked_fill(is_padding, 0)
         y, dt = self.embed_inputs(x, dt)
-        if still is not None:  # padding may hold anything
-            y, dt = y.masked_fill(still, 0.0), dt.masked_fill(still, 0.0)
+        if is_padding is not None:  # padding may hold anything
+            y, dt = y.masked_fill(is_padding, 0.0), dt.masked_fill(is_padding, 0.0)
         starts = self.starts(h_in)
         for layer in range(body.num_layers):
             outputs = []
             for direction in range(body.num_directions):
                 index = layer * body.num_directions + direction
-                seen = observed if layer == 0 else None
+                cell_observed = observed if layer == 0 else None
                 run = self._backward if direction else self._forward
-                out, h = run(index, y, starts[index], dt, mask, seen)
+                out, h = run(index, y, starts[index], dt, mask, cell_observed)
                 outputs.append(out)
                 last.append(h)
             y = torch.cat(outputs, dim=-1) if body.bidirectional else outputs[0]
@@ -291,9 +294,9 @@ class ExportedStep(ExportableModel):
         states: list[Tensor] = []
         y, dt = self.embed_inputs(x, dt)
         for index, h in enumerate(self.starts(h_in)):
-            seen = () if observed is None or index else (observed,)
+            cell_observed = () if observed is None or index else (observed,)
             cell = cast(TracedCell, self.traced_cells[index])
-            states.append(cell.step(y, h, dt, *seen))
+            states.append(cell.step(y, h, dt, *cell_observed))
             y = self.apply_projection(index, cell.readout(states[-1]))
         # Cloned, for a view of the state would be one name for two outputs.
         return self.apply_head(y).clone(), torch.cat(states, dim=-1)

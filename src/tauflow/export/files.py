@@ -205,11 +205,11 @@ def _constant_buffers(module: nn.Module) -> dict[str, Tensor]:
 
     Built again they would have the default dtype, and its digits.
     """
-    kept = get_state_dict(module)
+    state = get_state_dict(module)
     return {
         name: buffer
         for name, buffer in module.named_buffers()
-        if name not in kept and buffer.is_floating_point()
+        if name not in state and buffer.is_floating_point()
     }
 
 

@@ -75,10 +75,10 @@ def _copy_layer(cell: AbstractGatedCell, source: nn.RNNBase, name: str) -> None:
     cell.W_x.copy_(getattr(source, f"weight_ih_{name}"))
     cell.W_h.copy_(getattr(source, f"weight_hh_{name}"))
     zero = torch.zeros_like(cell.b)
-    of_input: Tensor = getattr(source, f"bias_ih_{name}") if source.bias else zero
-    of_state: Tensor = getattr(source, f"bias_hh_{name}") if source.bias else zero
+    input_bias: Tensor = getattr(source, f"bias_ih_{name}") if source.bias else zero
+    state_bias: Tensor = getattr(source, f"bias_hh_{name}") if source.bias else zero
     if isinstance(cell, GRUCell):  # whose reset gate acts on one of the two
-        cell.b.copy_(of_input)
-        cell.b_h.copy_(of_state)
+        cell.b.copy_(input_bias)
+        cell.b_h.copy_(state_bias)
     else:
-        cell.b.copy_(of_input + of_state)
+        cell.b.copy_(input_bias + state_bias)

@@ -116,10 +116,12 @@ class IOSchema:
                 mean of an input.
         """
         names = resolve_names("x", self.inputs, len(self.x_mean))
-        apart = [abs(mean) * torch.finfo(dtype).eps for mean in self.x_mean]
+        resolutions = [abs(mean) * torch.finfo(dtype).eps for mean in self.x_mean]
         lost = [
             f"{name} (mean {mean:.7g}, scale {scale:.3g})"
-            for name, mean, scale, each in zip(names, self.x_mean, self.x_scale, apart, strict=True)
+            for name, mean, scale, each in zip(
+                names, self.x_mean, self.x_scale, resolutions, strict=True
+            )
             if each > _ROUNDING * abs(scale)
         ]
         if lost:

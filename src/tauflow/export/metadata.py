@@ -71,25 +71,25 @@ def check_metadata_path(path: Path, what: str, **expected: str) -> None:
     """
     if not path.exists():
         return
-    there, found = read_metadata(path), "is no description by tauflow"
-    if there is not None:
-        if all(there.get(key) == value for key, value in expected.items()):
+    metadata, problem = read_metadata(path), "is no description by tauflow"
+    if metadata is not None:
+        if all(metadata.get(key) == value for key, value in expected.items()):
             return
-        other = there.get("file") or f"{there.get('name')}.c"  # of C there are several
-        found = f"describes {other}"
+        other = metadata.get("file") or f"{metadata.get('name')}.c"  # of C there are several
+        problem = f"describes {other}"
     raise ExportError(
         f"cannot write {what}: {path.name}, the name of its description, is taken by a file that "
-        f"{found}. Choose another name before the ending, or move that file away."
+        f"{problem}. Choose another name before the ending, or move that file away."
     )
 
 
 def read_metadata(path: Path) -> dict[str, Any] | None:
     """Return the description of an export that a file holds, or ``None``."""
     try:
-        there = json.loads(path.read_text("utf-8"))
+        metadata = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return there if isinstance(there, dict) and there.get("format") == FORMAT else None
+    return metadata if isinstance(metadata, dict) and metadata.get("format") == FORMAT else None
 
 
 @torch.no_grad()
@@ -125,16 +125,16 @@ def _is_affine(cell: AbstractCell, value: Tensor, per_input: Tensor) -> bool:
 
     Inputs of both signs and of several sizes are tried.
     """
-    like, size = value.dtype, cell.input_size
+    dtype, size = value.dtype, cell.input_size
     drawn = torch.randn(16, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     probes = torch.cat([scale * drawn for scale in (1, -1, 10, -10, 100, -100)])
-    probes = probes.to(like).to(value.device)
+    probes = probes.to(dtype).to(value.device)
     found = cell.initial_state(probes).double()
-    x, at, slope = probes.double(), value.double(), per_input.double()
+    x, offset, slope = probes.double(), value.double(), per_input.double()
     # Each entry of per_input is a difference from value, with the roundings of both.
-    terms = at.abs() * (1 + x.abs().sum(1, keepdim=True)) + x.abs() @ slope.abs()
-    tolerance = 8 * (1 + size) ** 0.5 * torch.finfo(like).eps * terms
-    return bool(((found - at - x @ slope).abs() <= tolerance).all())
+    terms = offset.abs() * (1 + x.abs().sum(1, keepdim=True)) + x.abs() @ slope.abs()
+    tolerance = 8 * (1 + size) ** 0.5 * torch.finfo(dtype).eps * terms
+    return bool(((found - offset - x @ slope).abs() <= tolerance).all())
 
 
 def exported_initial_state(metadata: Mapping[str, Any], x: Tensor) -> Tensor:

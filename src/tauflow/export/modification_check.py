@@ -31,10 +31,10 @@ def describe_computed_parameters(rebuilt: nn.Module, module: nn.Module) -> str:
         rebuilt: the module that the description builds.
         module: the module itself.
     """
-    then = dict(rebuilt.named_modules(remove_duplicate=False))
+    rebuilt_parts = dict(rebuilt.named_modules(remove_duplicate=False))
     parts = module.named_modules(remove_duplicate=False)
     return "; ".join(
-        text for name, part in parts for text in _iter_computed(name, part, then.get(name))
+        text for name, part in parts for text in _iter_computed(name, part, rebuilt_parts.get(name))
     )
 
 
@@ -45,12 +45,12 @@ def describe_modifications(rebuilt: nn.Module, module: nn.Module) -> str:
         rebuilt: the module that the description builds.
         module: the module itself.
     """
-    now = dict(module.named_modules(remove_duplicate=False))
-    then = dict(rebuilt.named_modules(remove_duplicate=False))
-    found = [f"{name} is missing" for name in then if name not in now]
-    for name, part in now.items():
-        found += _part_differences(name, part, then.get(name))
-    return "; ".join([*found, *_tie_differences(rebuilt, module)])
+    parts = dict(module.named_modules(remove_duplicate=False))
+    rebuilt_parts = dict(rebuilt.named_modules(remove_duplicate=False))
+    differences = [f"{name} is missing" for name in rebuilt_parts if name not in parts]
+    for name, part in parts.items():
+        differences += _part_differences(name, part, rebuilt_parts.get(name))
+    return "; ".join([*differences, *_tie_differences(rebuilt, module)])
 
 
 def _iter_computed(name: str, part: nn.Module, rebuilt: nn.Module | None) -> Iterator[str]:
@@ -86,50 +86,52 @@ def _part_differences(name: str, part: nn.Module, rebuilt: nn.Module | None) -> 
     yield from _hook_differences(name or "the model itself", part, rebuilt)
     for key, value in vars(part).items():
         if key not in vars(rebuilt) and _is_class_override(type(part), key):
-            told = f"{value!r}" if isinstance(value, bool | int | float | str) else "replaced"
-            yield f"{_join_name(name, key)}, which the class defines, is {told} on the module"
-    for key, was in vars(rebuilt).items():
+            text = f"{value!r}" if isinstance(value, bool | int | float | str) else "replaced"
+            yield f"{_join_name(name, key)}, which the class defines, is {text} on the module"
+    for key, default in vars(rebuilt).items():
         if not key.startswith("_") and key not in ("training", "options"):  # torch's; known
             yield from _attribute_differences(
-                _join_name(name, key), getattr(part, key, _ABSENT), was
+                _join_name(name, key), getattr(part, key, _ABSENT), default
             )
     for key in rebuilt._non_persistent_buffers_set:
-        was = rebuilt._buffers[key]
-        if was is not None and not was.is_floating_point():  # those are in the file
-            yield from _attribute_differences(_join_name(name, key), part._buffers.get(key), was)
+        default = rebuilt._buffers[key]
+        if default is not None and not default.is_floating_point():  # those are in the file
+            yield from _attribute_differences(
+                _join_name(name, key), part._buffers.get(key), default
+            )
 
 
 def _hook_differences(where: str, part: nn.Module, rebuilt: nn.Module) -> Iterator[str]:
-    now, before = list_hook_kinds(part), list_hook_kinds(rebuilt)
-    for kind in dict.fromkeys([*now, *before]):
-        if now.count(kind) != before.count(kind):
+    hooks, expected = list_hook_kinds(part), list_hook_kinds(rebuilt)
+    for kind in dict.fromkeys([*hooks, *expected]):
+        if hooks.count(kind) != expected.count(kind):
             advice = "remove them, and put what they compute into a module of your own"
-            yield f"{where} has {kind} ({advice})" if kind in now else f"{where} lost its {kind}"
+            yield f"{where} has {kind} ({advice})" if kind in hooks else f"{where} lost its {kind}"
 
 
-def _attribute_differences(where: str, now: Any, was: Any) -> Iterator[str]:
-    if _are_equal(now, was):
+def _attribute_differences(where: str, actual: Any, expected: Any) -> Iterator[str]:
+    if _are_equal(actual, expected):
         return
-    if isinstance(was, (Tensor, np.ndarray)):
+    if isinstance(expected, (Tensor, np.ndarray)):
         advice = "a tensor made of nothing but the arguments, or a buffer, is kept in files"
         yield f"{where} has other entries now than when newly built ({advice})"
     else:
-        yield f"{where} is {'missing' if now is _ABSENT else repr(now)}, was {was!r}"
+        yield f"{where} is {'missing' if actual is _ABSENT else repr(actual)}, was {expected!r}"
 
 
 def _is_class_override(kind: type, key: str) -> bool:
     """Whether an attribute of an instance hides one of its class."""
-    of_class = getattr_static(kind, key, _ABSENT)
-    return of_class is not _ABSENT and not (
-        isinstance(of_class, cached_property) or key == "_compiled_call_impl"
+    class_value = getattr_static(kind, key, _ABSENT)
+    return class_value is not _ABSENT and not (
+        isinstance(class_value, cached_property) or key == "_compiled_call_impl"
     )
 
 
 def _tie_differences(rebuilt: nn.Module, module: nn.Module) -> Iterator[str]:
     """Yield which names share a tensor as built, and do so no longer; the reverse is no loss."""
-    of_name = {name: i for i, names in enumerate(find_tied_names(module)) for name in names}
+    group_of_name = {name: i for i, names in enumerate(find_tied_names(module)) for name in names}
     for names in find_tied_names(rebuilt):
-        if len({of_name.get(name, name) for name in names}) > 1:
+        if len({group_of_name.get(name, name) for name in names}) > 1:
             yield f"{' and '.join(names)} are no longer one tensor, as they were"
 
 
@@ -137,22 +139,22 @@ def _join_name(name: str, key: str | None) -> str:
     return f"{name}.{key}" if name else str(key)
 
 
-def _are_equal(now: Any, was: Any) -> bool:
+def _are_equal(a: Any, b: Any) -> bool:
     """Whether two attributes are equal, tensors and arrays in all entries, NaN being like NaN."""
-    if isinstance(was, Tensor) and isinstance(now, Tensor):
-        return now.dtype is was.dtype and _are_equal(_to_array(now), _to_array(was))
-    if isinstance(was, np.ndarray) and isinstance(now, np.ndarray):
-        numbers = was.dtype.kind in "fc"
-        return now.dtype == was.dtype and np.array_equal(now, was, equal_nan=numbers)
-    if isinstance(was, list | tuple) and isinstance(now, list | tuple):
-        same = isinstance(now, list) is isinstance(was, list) and len(now) == len(was)
-        return same and all(map(_are_equal, now, was))
-    if isinstance(was, dict) and isinstance(now, dict):
-        return now.keys() == was.keys() and all(_are_equal(now[key], was[key]) for key in was)
-    if isinstance(was, float) and isinstance(now, float) and math.isnan(was):
-        return math.isnan(now)
+    if isinstance(b, Tensor) and isinstance(a, Tensor):
+        return a.dtype is b.dtype and _are_equal(_to_array(a), _to_array(b))
+    if isinstance(b, np.ndarray) and isinstance(a, np.ndarray):
+        numbers = b.dtype.kind in "fc"
+        return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=numbers)
+    if isinstance(b, list | tuple) and isinstance(a, list | tuple):
+        same = isinstance(a, list) is isinstance(b, list) and len(a) == len(b)
+        return same and all(map(_are_equal, a, b))
+    if isinstance(b, dict) and isinstance(a, dict):
+        return a.keys() == b.keys() and all(_are_equal(a[key], b[key]) for key in b)
+    if isinstance(b, float) and isinstance(a, float) and math.isnan(b):
+        return math.isnan(a)
     try:
-        return bool(now == was)
+        return bool(a == b)
     except (TypeError, ValueError, RuntimeError):  # of something that compares entry by entry
         return False
 

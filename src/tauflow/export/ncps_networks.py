@@ -177,9 +177,9 @@ def _copy_heads(heads: ClosedFormHeads, tensors: _NcpsTensors, prefix: str) -> N
         _check_synapses(heads.synapses[: heads.hidden_size], tensors.take(f"{prefix}sparsity_mask"))
     pure = heads.mode == "pure"
     names = [prefix + name for name in (["ff1"] if pure else ["ff1", "ff2", "time_a", "time_b"])]
-    for ours, kind in ((heads.weight, "weight"), (heads.bias, "bias")):
+    for parameter, kind in ((heads.weight, "weight"), (heads.bias, "bias")):
         joined = torch.cat([tensors.take(f"{name}.{kind}") for name in names])
-        _copy(ours, joined, f"{prefix}ff1.{kind}")
+        _copy(parameter, joined, f"{prefix}ff1.{kind}")
     if pure:
         _copy(heads.w_tau, tensors.take(f"{prefix}w_tau").squeeze(0), f"{prefix}w_tau")
         _copy(heads.A, tensors.take(f"{prefix}A").squeeze(0), f"{prefix}A")

@@ -171,10 +171,10 @@ def check_output_path(path: str | PathLike[str]) -> Path:
         ExportError: something else stands where its description would.
     """
     path = check_file_place(path)
-    beside = path.with_suffix(".json")
-    if beside == path:
+    metadata_path = path.with_suffix(".json")
+    if metadata_path == path:
         raise ArgumentError(f"{path.name} is the name of its description. Choose another ending.")
-    check_metadata_path(beside, path.name, file=path.name)
+    check_metadata_path(metadata_path, path.name, file=path.name)
     return path
 
 
@@ -182,14 +182,14 @@ def write_with_metadata(
     path: Path, data: bytes, metadata: Mapping[str, Any], parity: Parity
 ) -> ExportResult:
     """Write a file and the description beside it; where that fails, both stay what they were."""
-    beside = path.with_suffix(".json")
-    whole = {**metadata, "file": path.name, "sha256": hashlib.sha256(data).hexdigest()}
-    atomic_write_many({path: data, beside: (json.dumps(whole, indent=2) + "\n").encode()})
-    return ExportResult(path, beside, parity)
+    metadata_path = path.with_suffix(".json")
+    contents = {**metadata, "file": path.name, "sha256": hashlib.sha256(data).hexdigest()}
+    atomic_write_many({path: data, metadata_path: (json.dumps(contents, indent=2) + "\n").encode()})
+    return ExportResult(path, metadata_path, parity)
 
 
 def _describe_values(
     values: Any, shapes: Mapping[str, Any], renamed: Mapping[str, str]
 ) -> dict[str, Any]:
-    ours = {theirs: name for name, theirs in renamed.items()}
-    return {value.name: list(shapes[ours.get(value.name, value.name)]) for value in values}
+    names = {new_name: name for name, new_name in renamed.items()}
+    return {value.name: list(shapes[names.get(value.name, value.name)]) for value in values}

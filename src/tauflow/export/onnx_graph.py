@@ -52,7 +52,7 @@ def to_onnx_graph(
     outputs = ["y", "h_out"]
     with _silence_exporters():
         try:
-            made = torch.onnx.export(
+            exported = torch.onnx.export(
                 traced,
                 (),
                 dynamo=True,
@@ -61,13 +61,13 @@ def to_onnx_graph(
                 opset_version=opset,
                 verbose=False,
             )
-            assert made is not None
-            model = made.model_proto
+            assert exported is not None
+            model = exported.model_proto
         except torch.onnx.OnnxExporterError as error:
             raise ExportError(
                 f"the model cannot be an ONNX graph: {_innermost_message(error)}"
             ) from error
-    _restore_double_constants(model.graph, made.exported_program or traced, onnx)
+    _restore_double_constants(model.graph, exported.exported_program or traced, onnx)
     _remove_stack_traces(model.graph)
     _set_axis_names(
         model.graph, {names.get(name, name): axes[name] for name in (*inputs, *outputs)}
@@ -97,8 +97,8 @@ def _restore_double_constants(graph: Any, program: ExportedProgram, onnx: Any) -
                 continue
             found = exact.get(float(value.item()), set())
             if len(found) == 1:
-                whole = np.full(value.shape, next(iter(found)))
-                tensor.CopyFrom(onnx.numpy_helper.from_array(whole, tensor.name))
+                restored = np.full(value.shape, next(iter(found)))
+                tensor.CopyFrom(onnx.numpy_helper.from_array(restored, tensor.name))
 
 
 def _innermost_message(error: BaseException) -> str:

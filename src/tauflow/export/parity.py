@@ -71,10 +71,10 @@ def check_parity(
     Raises:
         ExportError: the difference is larger.
     """
-    given = sample_inputs(exported, sizes, seed=seed, mask=mask)
-    expected = run_model(exported, given)
+    inputs = sample_inputs(exported, sizes, seed=seed, mask=mask)
+    expected = run_model(exported, inputs)
     with torch.no_grad():
-        found = run_step_by_step(run, given) if isinstance(exported, ExportedStep) else run(given)
+        found = run_step_by_step(run, inputs) if isinstance(exported, ExportedStep) else run(inputs)
     if not exported.sequence_module.return_sequences and isinstance(exported, ExportedStep):
         found = (found[0][:, -1], found[1])
     (y, h), (expected_y, expected_h) = found, expected
@@ -105,28 +105,28 @@ def sample_inputs(
     """
     generator = torch.Generator().manual_seed(seed)
     dtype, body = exported.like.dtype, exported.sequence_module
-    given = exported.make_example_inputs(*sizes, mask=mask)
+    inputs = exported.make_example_inputs(*sizes, mask=mask)
     draw = torch.rand(*sizes, 2, generator=generator, dtype=torch.float64)
     gaps = -torch.log1p(-draw[..., 0])
     kind = draw[..., 1]
     gaps = torch.where(kind < 0.1, 0.0, torch.where(kind > 0.9, gaps * _MAX_DT, gaps))
     longest = min([math.inf, *(0.5 * cell.max_stable_dt() for cell in exported.cells)])
-    if "dt" in given:
-        given["dt"] = gaps.clamp(max=longest).to(dtype)
+    if "dt" in inputs:
+        inputs["dt"] = gaps.clamp(max=longest).to(dtype)
     if exported.embedding is not None:
-        words: Any = exported.embedding.vocabulary
-        given["x"] = torch.randint(words, given["x"].shape, generator=generator)
+        vocabulary: Any = exported.embedding.vocabulary
+        inputs["x"] = torch.randint(vocabulary, inputs["x"].shape, generator=generator)
     else:
         x = torch.randn(*sizes, body.input_size, generator=generator, dtype=torch.float64)
         if exported.scaling is not None:
             x = exported.scaling.unscale_inputs(x)
             x = x.masked_fill(torch.rand(x.shape, generator=generator) < 0.1, math.nan)
-        given["x"] = x.to(dtype)
+        inputs["x"] = x.to(dtype)
     for name in ("observed", "mask"):
-        if name in given:
-            given[name] = torch.rand(given[name].shape, generator=generator) > 0.3
-    given["h_in"] = get_initial_state(exported, given)
-    return given
+        if name in inputs:
+            inputs[name] = torch.rand(inputs[name].shape, generator=generator) > 0.3
+    inputs["h_in"] = get_initial_state(exported, inputs)
+    return inputs
 
 
 @torch.no_grad()
@@ -172,8 +172,8 @@ def run_step_by_step(run: RunExported, inputs: NamedInputs) -> tuple[Tensor, Ten
     """Return the outputs at every step, (B, T, O), and the last state of one step after another."""
     h, outputs = inputs["h_in"], []
     for step in range(inputs["x"].shape[1]):
-        now = {name: v[:, step] for name, v in inputs.items() if name != "h_in"}
-        y, h = run({**now, "h_in": h})
+        step_inputs = {name: v[:, step] for name, v in inputs.items() if name != "h_in"}
+        y, h = run({**step_inputs, "h_in": h})
         outputs.append(y)
     return torch.stack(outputs, dim=1), h
 
@@ -189,5 +189,5 @@ def max_relative_difference(
         rounding: by how much they may differ without it counting, of their shape.
     """
     size = expected.abs().flatten(1).amax(1).clamp(min=1.0)
-    apart = ((actual - expected).abs() - rounding).clamp(min=0.0)
-    return float((apart.flatten(1).amax(1) / size).max())
+    difference = ((actual - expected).abs() - rounding).clamp(min=0.0)
+    return float((difference.flatten(1).amax(1) / size).max())

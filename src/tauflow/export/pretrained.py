@@ -76,8 +76,8 @@ def from_pretrained(source: str | PathLike[str], *, revision: str | None = None)
         if not _HUB_NAME.fullmatch(str(source)):
             raise DataNotFoundError(f"{source} is no folder, nor an owner/name on the hub.")
         hub = require("huggingface_hub", extra="hub")
-        wanted = [CONFIG, WEIGHTS]
-        folder = Path(hub.snapshot_download(str(source), revision=revision, allow_patterns=wanted))
+        files = [CONFIG, WEIGHTS]
+        folder = Path(hub.snapshot_download(str(source), revision=revision, allow_patterns=files))
     config = _read_config(folder)
     module = load(folder / WEIGHTS)
     description = {name: config.get(name) for name in ("class", "options")}

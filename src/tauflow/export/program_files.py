@@ -59,7 +59,7 @@ def to_program(
     buffer.seek(0)
     run = torch.export.load(buffer).module()
     parity = check_parity(
-        exported, lambda given: run(**given), sizes=(4, 17), mask=mask, tolerance=tolerance
+        exported, lambda inputs: run(**inputs), sizes=(4, 17), mask=mask, tolerance=tolerance
     )
     return write_with_metadata(
         path, buffer.getvalue(), {**facts, "parity": parity.max_difference}, parity

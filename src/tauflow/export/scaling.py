@@ -38,11 +38,11 @@ class IOScaling(nn.Module):
             mean, scale = self._exact[2 * index : 2 * index + 2]
             high = mean.to(like.dtype)
             _check_representable(f"{one}_mean", mean, high, bool(high.isfinite().all()))
-            own = scale.to(like.dtype)
+            rounded = scale.to(like.dtype)
             _check_representable(
-                f"{one}_scale", scale, own, bool((own.isfinite() & (own != 0)).all())
+                f"{one}_scale", scale, rounded, bool((rounded.isfinite() & (rounded != 0)).all())
             )
-            parts = {"high": high, "low": (mean - high.double()).to(like.dtype), "scale": own}
+            parts = {"high": high, "low": (mean - high.double()).to(like.dtype), "scale": rounded}
             for name, value in parts.items():
                 self.register_buffer(f"{one}_{name}", value, persistent=False)
 
@@ -81,8 +81,8 @@ class IOScaling(nn.Module):
 
         Those with a mean far from zero have few digits left.
         """
-        apart = y.double().abs() * torch.finfo(y.dtype).eps
-        return apart / self._exact[3].abs() if self.has_outputs else torch.zeros_like(apart)
+        error = y.double().abs() * torch.finfo(y.dtype).eps
+        return error / self._exact[3].abs() if self.has_outputs else torch.zeros_like(error)
 
     def unscale_inputs(self, x: Tensor) -> Tensor:
         """Return inputs before scaling, in double precision, of those that the model reads."""

@@ -82,10 +82,10 @@ class TracedCell(nn.Module):
         super().__init__()
         B = TRACE_SIZES["B"]
         x, h = (like.new_zeros(B, size) for size in sizes)
-        given = [x, h, like.new_ones(B, 1)]
+        example_inputs = [x, h, like.new_ones(B, 1)]
         if observed:
-            given.append(torch.ones_like(x, dtype=torch.bool))
-        self._step = _FoldedFunction(cell, "step", given, {0: Dim("B")})
+            example_inputs.append(torch.ones_like(x, dtype=torch.bool))
+        self._step = _FoldedFunction(cell, "step", example_inputs, {0: Dim("B")})
         lengths = (TRACE_SIZES[axis] if axis in dynamic else 1 for axis in axes)
         free = {number: Dim(axis) for number, axis in enumerate(axes) if axis in dynamic}
         states = like.new_zeros(*lengths, sizes[1])
@@ -104,8 +104,8 @@ class TracedCell(nn.Module):
         def step(h: Tensor, x: Tensor, dt: Tensor, *observed: Tensor) -> Any:
             return graph(x, h, dt, *observed, *constants)
 
-        seen = () if observed is None else (observed,)
-        return scan_steps(step, h, (x, dt, *seen), mask)
+        masks = () if observed is None else (observed,)
+        return scan_steps(step, h, (x, dt, *masks), mask)
 
     def readout(self, h: Tensor) -> Tensor:
         """Return what the cell emits in states."""
@@ -129,8 +129,8 @@ class _FoldedFunction(nn.Module):
         self.names = [f"constant_{index}" for index in range(len(constants))]
         for name, value in zip(self.names, constants, strict=True):
             # In memory of their own: what enters a loop must not share it, nor what is saved.
-            own = value.clone(memory_format=torch.contiguous_format)
-            self.register_buffer(name, own, persistent=False)
+            constant = value.clone(memory_format=torch.contiguous_format)
+            self.register_buffer(name, constant, persistent=False)
 
     def constants(self) -> list[Tensor]:
         """Return what only parameters enter."""

@@ -116,15 +116,15 @@ class BoostedTrees(nn.Module, metaclass=CaptureInitArgs):
         answer = self.baseline.expand(len(features), -1).clone()
         if not len(self.root):
             return answer
-        at = self.root.expand(len(features), -1)  # (N, trees)
+        node = self.root.expand(len(features), -1)  # (N, trees)
         for _ in range(self.depth):
-            value = features.gather(1, self.feature[at])
+            value = features.gather(1, self.feature[node])
             goes_left = torch.where(
-                value.isnan(), self.missing_left[at], value <= self.threshold[at]
+                value.isnan(), self.missing_left[node], value <= self.threshold[node]
             )
-            child = torch.where(goes_left, self.left[at], self.right[at])
-            at = torch.where(child == NO_CHILD, at, child)
-        return answer.index_add_(1, self.output, self.value[at])
+            child = torch.where(goes_left, self.left[node], self.right[node])
+            node = torch.where(child == NO_CHILD, node, child)
+        return answer.index_add_(1, self.output, self.value[node])
 
 
 def join_trees(

@@ -213,12 +213,12 @@ class ConvolutionalSequenceModel(AbstractWholeModel):
         size = self.head.image_size
         axes = (4,) if isinstance(x, PackedSequence) else (4, 5)
         if isinstance(data, Tensor) and (data.ndim not in axes or data.shape[-3:] != size):
-            wanted = ", ".join(map(str, size))
+            expected = ", ".join(map(str, size))
             raise shape_error(
                 where,
                 "x",
                 data,
-                f"(B, T, {wanted}), or (T, {wanted}) for a single sequence",
+                f"(B, T, {expected}), or (T, {expected}) for a single sequence",
                 "The last axes hold channels, height and width; move them with x.permute(...).",
             )
         channels, height, width = size

@@ -39,8 +39,8 @@ class _AnsweredQueries(NamedTuple):
 
     def scatter(self, values: Tensor, size: torch.Size) -> Tensor:
         """Return values of queries, (Q, ...), at their steps, (B, T, ...), and zeros elsewhere."""
-        whole = values.new_zeros(*size, *values.shape[1:])
-        return whole.index_put((self.sequence, self.step), values)
+        scattered = values.new_zeros(*size, *values.shape[1:])
+        return scattered.index_put((self.sequence, self.step), values)
 
 
 class ForecastHead(nn.Module):
@@ -249,19 +249,20 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         at = at.to(x).expand(len(x), -1) if at.ndim < 2 else at.to(x)
         if not bool((at.isfinite() & (at >= 0)).all()):
             raise ArgumentError("forecast: times must be finite and 0 or more.")
-        seen = torch.ones_like(x, dtype=torch.bool) if observed is None else observed
+        measured = torch.ones_like(x, dtype=torch.bool) if observed is None else observed
         if known is None:
             known = x.new_full((*at.shape, x.shape[-1]), torch.nan)
-        there = seen.new_ones(x.shape[:2]) if mask is None else mask
+        valid = measured.new_ones(x.shape[:2]) if mask is None else mask
         gaps = x.new_ones(x.shape[:2]) if dt is None else dt.to(x)
         rows = torch.cat([x, known.nan_to_num()], 1)
         is_query = torch.cat([torch.zeros_like(gaps), torch.ones_like(at)], 1)
         prediction, _ = self(
             torch.cat([rows, is_query.unsqueeze(-1)], -1),
             dt=torch.cat([gaps, at.diff(prepend=at.new_zeros(len(at), 1))], 1),
-            mask=torch.cat([there, there.new_ones(at.shape)], 1),
+            mask=torch.cat([valid, valid.new_ones(at.shape)], 1),
             observed=torch.cat(
-                [torch.cat([seen, ~known.isnan()], 1), seen.new_ones(*is_query.shape, 1)], -1
+                [torch.cat([measured, ~known.isnan()], 1), measured.new_ones(*is_query.shape, 1)],
+                -1,
             ),
         )
         answers: Tensor = prediction[:, x.shape[1] :]
@@ -316,27 +317,27 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
                 f"(B, T, {self.features + 1})",
                 "The last input says which rows are queries.",
             )
-        there = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        is_query = (x[..., -1] > 0) & there
-        is_sample = there & ~is_query
+        valid = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+        is_query = (x[..., -1] > 0) & valid
+        is_sample = valid & ~is_query
         if bool((is_sample[:, 1:] & is_query.cumsum(1)[:, :-1].bool()).any()):
             raise DataError("ForecastModel: a sample follows a query. Put queries at the end.")
-        seen = (
-            is_sample.unsqueeze(-1) if observed is None else observed[..., :-1] & there[..., None]
+        measured = (
+            is_sample.unsqueeze(-1) if observed is None else observed[..., :-1] & valid[..., None]
         )
-        values = x[..., :-1].masked_fill(~seen, 0.0)
-        seen = seen.expand_as(values)
-        scale = self._update_scale(values, seen)
+        values = x[..., :-1].masked_fill(~measured, 0.0)
+        measured = measured.expand_as(values)
+        scale = self._update_scale(values, measured)
         values = values / scale
         gaps = torch.ones_like(x[..., 0]) if dt is None else dt.to(x)
         # Differences of long times need more digits than the times themselves.
         wide = torch.float32 if x.device.type == "mps" else torch.float64
-        clock = gaps.masked_fill(~there, 0.0).cumsum(1, dtype=wide)
+        clock = gaps.masked_fill(~valid, 0.0).cumsum(1, dtype=wide)
 
         steps = torch.arange(x.shape[1], device=x.device)
-        latest = torch.where(seen & is_sample[..., None], steps[:, None], -1).cummax(1).values
+        latest = torch.where(measured & is_sample[..., None], steps[:, None], -1).cummax(1).values
         length = max(1, int((is_sample * (steps + 1)).amax()))
-        h = self._read(values, seen, latest, gaps, is_sample, length)
+        h = self._read(values, measured, latest, gaps, is_sample, length)
 
         b, j = is_query.nonzero(as_tuple=True)
         end = (is_sample * steps).amax(1)
@@ -344,7 +345,7 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         place = latest[:, -1]
         last = values.gather(1, place.clamp(min=0)[:, None])[:, 0].masked_fill(place < 0, 0.0)
         age = (clock[b, j][:, None] - clock.gather(1, place.clamp(min=0))[b]).to(x.dtype)
-        known, has_last = seen[b, j], place[b] >= 0
+        known, has_last = measured[b, j], place[b] >= 0
         last = torch.where(known, values[b, j], last[b])
         age = age.masked_fill(known | ~has_last, 0.0)
         if self.rnn.uses_observed:
@@ -355,11 +356,11 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         features, prediction = self.head(output, last, has_last | known, age, lead_time)
         return _AnsweredQueries(b, j, features, prediction * scale[list(self.targets)]), h
 
-    def _update_scale(self, values: Tensor, seen: Tensor) -> Tensor:
+    def _update_scale(self, values: Tensor, measured: Tensor) -> Tensor:
         """Return the root mean square of each feature in training, (F,); 1 of none and of zeros."""
         if self.training:
             with torch.no_grad():
-                count = seen.sum((0, 1)).to(self.value_count)
+                count = measured.sum((0, 1)).to(self.value_count)
                 self.value_count += count
                 error = values.square().sum((0, 1)).to(self.mean_square) - count * self.mean_square
                 self.mean_square += error / self.value_count.clamp(min=1)
@@ -369,19 +370,19 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
     def _read(
         self,
         values: Tensor,
-        seen: Tensor,
+        measured: Tensor,
         latest: Tensor,
         gaps: Tensor,
         is_sample: Tensor,
         length: int,
     ) -> Tensor:
         """Return the state after the samples, which end before a step, (B, S)."""
-        values, seen, latest = values[:, :length], seen[:, :length], latest[:, :length]
+        values, measured, latest = values[:, :length], measured[:, :length], latest[:, :length]
         gaps, mask = gaps[:, :length], is_sample[:, :length]
         h: Tensor
         if self.rnn.uses_observed:
-            _, h = self.rnn(values, dt=gaps, mask=mask, observed=seen)
+            _, h = self.rnn(values, dt=gaps, mask=mask, observed=measured)
             return h
         filled = values.gather(1, latest.clamp(min=0)).masked_fill(latest < 0, 0.0)
-        _, h = self.rnn(torch.cat([filled, seen.to(values.dtype)], -1), dt=gaps, mask=mask)
+        _, h = self.rnn(torch.cat([filled, measured.to(values.dtype)], -1), dt=gaps, mask=mask)
         return h

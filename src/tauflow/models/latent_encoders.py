@@ -33,13 +33,13 @@ class Observations:
         """Read a call; the gap in front of the first valid step does not count."""
         x, mask = inputs.x, inputs.mask
         valid = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
-        seen = valid.unsqueeze(-1).expand_as(x)
-        seen = seen if inputs.observed is None else seen & inputs.observed
+        is_measured = valid.unsqueeze(-1).expand_as(x)
+        is_measured = is_measured if inputs.observed is None else is_measured & inputs.observed
         total = inputs.dt.squeeze(-1).double().cumsum(dim=1)  # many small gaps add up
         first = total.gather(1, valid.int().argmax(dim=1, keepdim=True))
         elapsed = (total - first).clamp(min=0).to(inputs.dt.dtype)
         # Not a product with the mask: what was not measured may be NaN.
-        return cls(torch.where(seen, x, torch.zeros_like(x)), seen, valid, elapsed)
+        return cls(torch.where(is_measured, x, torch.zeros_like(x)), is_measured, valid, elapsed)
 
     @property
     def has_measurement(self) -> Tensor:

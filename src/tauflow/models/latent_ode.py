@@ -122,11 +122,11 @@ class LatentODE(AbstractLatentModel):
             "gru_units": gru_units,
             "encoder_steps": encoder_steps,
         }
-        given = [name for name, value in only_ode.items() if value is not None]
+        unused = [name for name, value in only_ode.items() if value is not None]
         if check_one_of(ENCODERS, encoder=encoder) == "rnn":
-            if given:
+            if unused:
                 raise ArgumentError(
-                    f"{', '.join(given)} describe the encoder 'ode-rnn'. Drop them, or choose it."
+                    f"{', '.join(unused)} describe the encoder 'ode-rnn'. Drop them, or choose it."
                 )
             self.encoder = RecurrentEncoder(input_size, encoder_size, latent_size, 50)
         else:

@@ -134,9 +134,9 @@ class MTAN(AbstractStatelessModel):
         logits = torch.einsum("khe,bthe->bkht", queries, keys) / math.sqrt(keys.shape[-1])
         # A finite floor instead of minus infinity: the softmax of a channel without samples stays
         # finite, and is taken off behind it.
-        there = observed[:, None, None]
-        logits = logits.unsqueeze(-1).masked_fill(~there, torch.finfo(logits.dtype).min)
-        values = torch.einsum("bkhtd,btd->bkhd", logits.softmax(dim=3) * there, x)
+        is_observed = observed[:, None, None]
+        logits = logits.unsqueeze(-1).masked_fill(~is_observed, torch.finfo(logits.dtype).min)
+        values = torch.einsum("bkhtd,btd->bkhd", logits.softmax(dim=3) * is_observed, x)
         marks = observed.any(1)[:, None, None].to(values.dtype).expand_as(values)
         mixed: Tensor = self.mix(torch.cat([values, marks], dim=-1).flatten(2))
         return mixed

@@ -127,15 +127,15 @@ class SeFT(AbstractStatelessModel):
             times: (B, T), absolute.
             observed: (B, T, D) bool.
         """
-        there = observed.flatten(1)
+        is_element = observed.flatten(1)
         # Of most data sets few values are measured: the networks run on those, not on all T D.
-        order = torch.argsort((~there).to(torch.uint8), dim=1, stable=True)
-        order = order[:, : _max_set_size(there)]
+        order = torch.argsort((~is_element).to(torch.uint8), dim=1, stable=True)
+        order = order[:, : _max_set_size(is_element)]
         step, channel = order // self.input_size, order % self.input_size
         when = sinusoids(times.gather(1, step), self.time_scales, self.longest)
         value = x.flatten(1).gather(1, order).unsqueeze(-1)
         which = torch.eye(self.input_size, dtype=x.dtype, device=x.device)[channel]
-        return torch.cat([when, value, which], dim=-1), there.gather(1, order)
+        return torch.cat([when, value, which], dim=-1), is_element.gather(1, order)
 
     def encode_sets(self, elements: Tensor, mask: Tensor) -> Tensor:
         """Return the output for sets of elements, (B, H); their order does not matter.
@@ -154,13 +154,13 @@ class SeFT(AbstractStatelessModel):
         mask = mask.unsqueeze(-1)
         count = mask.sum(1, keepdim=True).clamp(min=1)
         mean = (self.psi(elements) * mask).sum(1, keepdim=True) / count
-        seen = torch.cat([elements, mean.expand(-1, elements.shape[1], -1)], dim=-1)
-        keys = (seen @ self.W_k.T).unflatten(-1, (self.heads, self.key_size))
+        inputs = torch.cat([elements, mean.expand(-1, elements.shape[1], -1)], dim=-1)
+        keys = (inputs @ self.W_k.T).unflatten(-1, (self.heads, self.key_size))
         logits = (keys * self.q).sum(-1) / math.sqrt(self.key_size)
         allowed = mask.expand_as(logits)
         if self.training and self.attention_dropout:
-            kept = allowed & (torch.rand_like(logits) >= self.attention_dropout)
-            allowed = torch.where(kept.any(1, keepdim=True), kept, allowed)
+            not_dropped = allowed & (torch.rand_like(logits) >= self.attention_dropout)
+            allowed = torch.where(not_dropped.any(1, keepdim=True), not_dropped, allowed)
         # A finite floor instead of minus infinity: the softmax of an empty set stays finite.
         logits = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
         weights: Tensor = logits.softmax(dim=1) * mask

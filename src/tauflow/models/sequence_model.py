@@ -225,15 +225,15 @@ class SequenceModel(nn.Module, metaclass=CaptureInitArgs):
             prediction_loss: of predictions.
             epoch: finished epochs.
         """
-        own: Callable[..., Tensor] | None = getattr(self.rnn, "training_loss", None)
-        if own is None and self.spread is None:
+        loss: Callable[..., Tensor] | None = getattr(self.rnn, "training_loss", None)
+        if loss is None and self.spread is None:
             return prediction_loss(predict(self, batch), batch)
         x = self._embed(batch.x, {"mask": batch.mask})
         assert isinstance(x, Tensor)
         batch = replace(batch, x=x)
-        if own is None:
+        if loss is None:
             return self._compute_loss(predict(self.rnn, batch), batch, prediction_loss)
-        return own(batch, lambda y, of: self._compute_loss(y, of, prediction_loss), epoch=epoch)
+        return loss(batch, lambda y, of: self._compute_loss(y, of, prediction_loss), epoch=epoch)
 
     def _compute_loss(
         self, y: Tensor, batch: SequenceBatch, prediction_loss: PredictionLoss

@@ -161,7 +161,7 @@ def hold_last_valid(y: Tensor, mask: Tensor | None) -> Tensor:
 
 def get_observed(inputs: SequenceInputs) -> Tensor:
     """Return which features of which steps are there, (B, T, I) bool."""
-    there = inputs.observed
-    if there is None:
-        there = torch.ones_like(inputs.x, dtype=torch.bool)
-    return there if inputs.mask is None else there & inputs.mask.unsqueeze(-1)
+    is_observed = inputs.observed
+    if is_observed is None:
+        is_observed = torch.ones_like(inputs.x, dtype=torch.bool)
+    return is_observed if inputs.mask is None else is_observed & inputs.mask.unsqueeze(-1)

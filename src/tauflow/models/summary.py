@@ -47,11 +47,11 @@ def summarise_models(
         hidden_size: neurons N.
     """
     with torch.random.fork_rng(devices=[]):
-        cells, whole = (
+        cells, whole_models = (
             tuple(_summarise(entry, input_size, hidden_size) for entry in catalog.values())
             for catalog in (MODELS, WHOLE_MODELS)
         )
-    return cells, whole
+    return cells, whole_models
 
 
 def _summarise(
@@ -63,7 +63,7 @@ def _summarise(
     )
     size: Any = _IMAGE_SIZE if images else input_size
     model = entry.build(size, hidden_size)
-    words = {
+    abilities = {
         "images of " + " × ".join(map(str, _IMAGE_SIZE)): images,
         "gaps": model.uses_dt,
         "missing features": model.uses_observed,
@@ -71,7 +71,7 @@ def _summarise(
         "one output per sequence": "every step" not in answers,
         "non-causal": "noncausal" in answers,
     }
-    takes = tuple(word for word, holds in words.items() if holds)
+    takes = tuple(word for word, holds in abilities.items() if holds)
     return ModelSummary(entry.name, entry.title, entry.paper, count_parameters(model), takes)
 
 

@@ -281,13 +281,13 @@ class AbstractLatentModel(AbstractStatelessModel):
         inputs, _ = self._prepare(
             where, batch.x, dt=batch.dt, mask=batch.mask, observed=batch.observed
         )
-        seen = Observations.from_inputs(inputs)
-        paths = self._infer_paths(seen, samples, generator)
-        squared = (seen.x - paths.reconstruction) ** 2
+        observations = Observations.from_inputs(inputs)
+        paths = self._infer_paths(observations, samples, generator)
+        squared = (observations.x - paths.reconstruction) ** 2
         variance = self.observation_std**2
         density = -0.5 * (squared / variance + math.log(2 * math.pi * variance))
-        likelihood = mean_over_observed(density, seen.observed)  # (K, B)
-        errors = mean_over_observed(squared, seen.observed)
+        likelihood = mean_over_observed(density, observations.observed)  # (K, B)
+        errors = mean_over_observed(squared, observations.observed)
         kl = (0.5 * (paths.mean**2 + paths.std**2 - 1) - paths.std.log()).mean(dim=-1)  # (B,)
         bounds = likelihood - kl_weight * kl
         if self.bound == "batch":
@@ -349,13 +349,13 @@ class AbstractLatentModel(AbstractStatelessModel):
         if elapsed.ndim != 2 or not elapsed.shape[1]:
             advice = "One path per row; for times of one path, elapsed[None]."
             raise shape_error(where, "elapsed", elapsed, "(B, T) with T >= 1", advice)
-        own = next(self.parameters())
-        if elapsed.dtype is not own.dtype:
+        param = next(self.parameters())
+        if elapsed.dtype is not param.dtype:
             raise DtypeError(
-                f"{where}: elapsed has dtype {elapsed.dtype}, but the parameters have {own.dtype}. "
-                f"Convert it with elapsed.to({own.dtype})."
+                f"{where}: elapsed has dtype {elapsed.dtype}, but parameters have {param.dtype}. "
+                f"Convert it with elapsed.to({param.dtype})."
             )
-        check_same_device(where, own, elapsed=elapsed)
+        check_same_device(where, param, elapsed=elapsed)
         check_elapsed(where, "elapsed", elapsed)
 
     def _infer_paths(
@@ -365,9 +365,9 @@ class AbstractLatentModel(AbstractStatelessModel):
         # Under autocast the encoder answers in less precision than the times have.
         mean, std = (moment.to(observations.elapsed.dtype) for moment in self.encoder(observations))
         # Without a measurement the posterior is the prior; an untrained encoder answers 0 +- 0.
-        anything = observations.has_measurement.any(dim=1, keepdim=True)
-        mean = torch.where(anything, mean, torch.zeros_like(mean))
-        std = torch.where(anything, std, torch.ones_like(std))
+        has_measurement = observations.has_measurement.any(dim=1, keepdim=True)
+        mean = torch.where(has_measurement, mean, torch.zeros_like(mean))
+        std = torch.where(has_measurement, std, torch.ones_like(std))
         z0 = mean.unsqueeze(0)
         if count:
             z0 = z0 + std * _sample_normal((count, *mean.shape), mean, generator)

@@ -88,11 +88,11 @@ def integrate(
     for _ in range(substeps):
         stages: list[Tensor] = []
         for row in tableau.a:
-            at = h
+            state = h
             for weight, stage in zip(row, stages, strict=True):
                 if weight:
-                    at = at + delta * weight * stage
-            stages.append(field(at))
+                    state = state + delta * weight * stage
+            stages.append(field(state))
         for weight, stage in zip(tableau.b, stages, strict=True):
             if weight:
                 h = h + delta * weight * stage

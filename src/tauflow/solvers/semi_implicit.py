@@ -75,6 +75,6 @@ def integrate_semilinear(
 
 def _relative_expm1(r: Tensor) -> Tensor:
     """Return (1 - exp(-r)) / r, which is 1 at r = 0, with a gradient there too."""
-    still = r == 0
-    moving = torch.where(still, torch.ones_like(r), r)
-    return torch.where(still, 1 - r / 2, -torch.expm1(-moving) / moving)
+    is_zero = r == 0
+    moving = torch.where(is_zero, torch.ones_like(r), r)
+    return torch.where(is_zero, 1 - r / 2, -torch.expm1(-moving) / moving)

@@ -148,8 +148,8 @@ class AbstractWiring(ABC):
                 f"{name} is no dataclass, so that nothing tells the arguments it was built with. "
                 f"Put @dataclass(frozen=True) above class {name}, with its arguments as fields."
             )
-        given = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
-        return {"kind": self.kind} | {name: to_python_number(v) for name, v in given.items()}
+        arguments = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
+        return {"kind": self.kind} | {name: to_python_number(v) for name, v in arguments.items()}
 
     def _set_fields(self, **values: int | float) -> None:
         """Set the fields of a frozen dataclass that writes its own ``__init__``."""

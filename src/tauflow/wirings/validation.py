@@ -82,14 +82,14 @@ def check_layers(
     Raises:
         WiringError: they do not.
     """
-    given = [(name, list(neurons)) for name, neurons in layers]
-    members = [neuron for _, neurons in given for neuron in neurons]
-    if sorted(members) != list(range(units)) or len(dict(given)) != len(given):
+    named_layers = [(name, list(neurons)) for name, neurons in layers]
+    members = [neuron for _, neurons in named_layers for neuron in neurons]
+    if sorted(members) != list(range(units)) or len(dict(named_layers)) != len(named_layers):
         raise WiringError(
             f"{where}: layers must have names of their own and hold each of the neurons 0 "
-            f"to {units - 1} once, got {given}."
+            f"to {units - 1} once, got {named_layers}."
         )
-    last, neurons = given[-1]
+    last, neurons = named_layers[-1]
     if neurons[:output_size] != list(range(output_size)):
         raise WiringError(
             f"{where}: the last layer, {last!r}, must begin with the output "

@@ -85,12 +85,12 @@ class _Network(nn.Module):
 
         That is what torch calls for the parts of a model, too, in whose state dict they stand.
         """
-        own = {k.removeprefix(prefix): v for k, v in state_dict.items() if k.startswith(prefix)}
-        if own and not any(name.startswith("rnn.") for name in own):
-            for name in own:
+        entries = {k.removeprefix(prefix): v for k, v in state_dict.items() if k.startswith(prefix)}
+        if entries and not any(name.startswith("rnn.") for name in entries):
+            for name in entries:
                 del state_dict[prefix + name]
             body = copy.deepcopy(self.rnn)
-            copy_weights(body, own)
+            copy_weights(body, entries)
             state_dict.update({f"{prefix}rnn.{k}": v for k, v in body.state_dict().items()})
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
