@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from own_tables import NAN, changed, visits, write
 
 import tauflow.data.table.csv_file as csv_file
-import tauflow.data.table.csv_pandas as csv_plain
 from tauflow.data import TableOptions, from_table, read_csv, transform_table
 from tauflow.data.table import options
 from tauflow.data.table.csv_file import read_csv_table
@@ -62,7 +61,7 @@ def test_columns_have_the_types_of_what_is_in_them(tmp_path):
 
 
 def test_a_column_that_turns_into_text_late_is_text_from_the_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_plain, "_CHUNK_ROWS", 4)
+    monkeypatch.setattr(csv_file, "_CHUNK_ROWS", 4)
     late = [f"0{row}" for row in range(35)] + ["x"]
     sheet = read_csv_table(write(tmp_path / "t.csv", visits(late=late, a=[*range(35), 0.5])))
     assert sheet.columns["late"].tolist() == late
@@ -140,7 +139,7 @@ def test_what_pandas_reads_is_what_a_strict_reader_reads(tmp_path_factory, lines
 
     found = read()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_file, "find_row_lines", lambda *args: None)
+        patch.setattr(csv_file._CsvFile, "read_with_pandas", lambda *args: None)
         strict = read()
     if isinstance(strict, tuple):
         assert found == strict

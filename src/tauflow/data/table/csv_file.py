@@ -1,33 +1,37 @@
-"""A CSV file as a table in memory."""
+"""CSV files: read by pandas where every row is plain, else by Python's strict reader."""
 
 import csv
 import io
+import warnings
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError
 
-from .categorical import Column
-from .csv_pandas import find_row_lines, has_few_integers, is_exact, read_typed_columns
-from .file_content import (
-    MAX_LINE_BYTES,
-    InMemoryFile,
-    check_file_exists,
-    open_file,
-    read_content,
-    read_line,
-)
+from .categorical import Categorical, Column
+from .file_content import InMemoryFile, check_file_exists, read_content
 from .from_frame import MANY_COLUMNS, check_unique, strip_texts
-from .table import MAX_SHOWN_LENGTH, MISSING_TEXTS, Table
+from .table import (
+    MAX_EXACT_INTEGER,
+    MAX_INTEGER_CLASSES,
+    MAX_SHOWN_LENGTH,
+    MISSING_TEXTS,
+    Indices,
+    Table,
+)
 
 _NAMED_DELIMITERS = {"\\t": "\t", "tab": "\t"}
-_UTF8_BOM = b"\xef\xbb\xbf"  # with which UTF-8 may begin
+_UTF8_BOM = b"\xef\xbb\xbf"
+_BLOCK_BYTES = 1 << 20
+_CHUNK_ROWS = 1 << 18
 
 
 def read_csv_table(
@@ -40,21 +44,19 @@ def read_csv_table(
 ) -> Table:
     """Read a CSV file in UTF-8 whose first row names the columns.
 
-    Rows are counted as in a spreadsheet: the row of names is row 1, and empty rows count.
-
-    A column of numbers is one of NumPy's, unless one of them may have more digits than double
-    precision: then, as all other columns, it is text. What pandas reads are files whose every line
-    is plainly a row; Python's own reader, which is strict, reads others or says what is wrong.
+    Rows are counted as in a spreadsheet: the row of names is row 1, and empty rows count. pandas
+    decides what a column holds; one whose numbers may have more digits than double precision is
+    text. A file with a row of another length, a cell of several lines, or more than
+    :data:`~.from_frame.MANY_COLUMNS` columns is read by Python's strict reader instead, which names
+    the row that is wrong.
 
     Args:
-        path: of the file, or what was read of an open one.
+        path: of the file, or the content of an open one.
         delimiter: a character; ``"tab"`` or a backslash and a t, as typed in a shell, is a tab.
-        names: columns whose cells are names, such as ids: they are text in any case.
-        labels: columns whose cells may be names, such as targets: they are text, too, if they hold
-            few different whole numbers, so that 01 and 1 can be told apart.
+        names: columns to be read as text, such as ids, so that 01 and 1 differ.
+        labels: columns, such as targets, to be read so if they hold few different whole numbers.
         decimal: sign before the decimals of numbers; numbers with another one are text.
-        na_values: texts, no numbers, that mean a missing value, beside the usual ones; a column
-            with them need not be text for that.
+        na_values: texts, no numbers, that mean a missing value, beside the usual ones.
 
     Raises:
         ArgumentError: the delimiter is not a single character.
@@ -63,77 +65,305 @@ def read_csv_table(
         MissingExtraError: pandas is not installed.
     """
     delimiter = _NAMED_DELIMITERS.get(delimiter, delimiter)
-    if len(delimiter) != 1:
+    if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ArgumentError(
             f"delimiter must be a single character, or 'tab', got {delimiter!r}. Leave it out for "
             "a comma."
         )
-    pandas = require("pandas", extra="tables")
+    require("pandas", extra="tables")
     check_file_exists(path)
-    with open_file(path) as stream:
-        start = len(_UTF8_BOM) if stream.read(len(_UTF8_BOM)) == _UTF8_BOM else 0
-        header, number = _read_header(stream, start, delimiter)
-        start = stream.tell()
-        is_wide = len(header) > MANY_COLUMNS  # of which a frame of pandas takes seconds to make
-        rows = None if is_wide else find_row_lines(stream, len(header), delimiter)
-        if rows is not None and any(header):
-            _check_header(path, header, delimiter)
-            # Where commas are both, those in quotation may be neither: cells are needed as written.
-            both = delimiter == decimal
-            text = [place for place, name in enumerate(header) if both or name in names]
-            maybe = [place for place, name in enumerate(header) if name in labels]
-            stream.seek(start)
-            signs = (delimiter, decimal)
-            columns = read_typed_columns(
-                pandas, stream, len(header), signs, text, maybe, len(rows), na_values
+    content = read_content(path).removeprefix(_UTF8_BOM)
+    file = _CsvFile(path, content, delimiter)
+    header = file.read_header()
+    text = [place for place, one in enumerate(header) if one in names or delimiter == decimal]
+    absent = [*MISSING_TEXTS, *na_values]
+    maybe = [place for place, one in enumerate(header) if one in labels]
+    found = file.read_with_pandas(len(header), decimal, text, maybe, absent)
+    columns: list[Column]
+    if found is None:
+        cells, numbers = file.read_strictly(header)
+        columns = []
+        for place, column in enumerate(cells):
+            known = [None if one in absent else one for one in column]
+            # Decimal commas are replaced later, in columns of text.
+            typed = None if place in text or decimal != "." else _parse_numbers(known)
+            is_text = typed is None or (place in maybe and _has_few_integers(typed))
+            columns.append(strip_texts(known) if is_text or typed is None else typed)
+    else:
+        columns, numbers = found
+
+    def read_original(row: int, column: str) -> str:
+        original = _CsvFile(path, read_content(path), delimiter)
+        return next(islice(original.parse_rows(), int(numbers[row]) - 1, None))[
+            header.index(column)
+        ]
+
+    by_name = dict(zip(header, columns, strict=True))
+    return Table(str(path), by_name, numbers, original_text=read_original, untyped=True)
+
+
+class _CsvFile:
+    """The content of a CSV file.
+
+    Args:
+        path: of the file, for messages.
+        content: its bytes.
+        delimiter: between cells.
+    """
+
+    def __init__(self, path: Path | InMemoryFile, content: bytes, delimiter: str) -> None:
+        self.path, self.content, self.delimiter = path, content, delimiter
+        self.header_row, self.start = 0, 0
+
+    def parse_rows(self) -> Iterator[list[str]]:
+        """Yield the cells of each record.
+
+        Raises:
+            DataError: the content is no text, or no CSV.
+        """
+        row = 0
+        lines = io.TextIOWrapper(io.BytesIO(self.content), "utf-8", newline="")
+        try:
+            for row, cells in enumerate(self._parse(lines), start=1):  # noqa: B007
+                yield [cell.strip() for cell in cells]
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{self.path} is not text in UTF-8 ({error}). Save it as CSV UTF-8."
+            ) from error
+        except csv.Error as error:
+            raise DataError(
+                f"{self.path}, row {row + 1} is not CSV ({error}). If a cell of it begins with a "
+                "quotation mark, end it with one, and write one within it twice."
+            ) from error
+
+    def _parse(self, lines: Any) -> Any:
+        return csv.reader(lines, delimiter=self.delimiter, strict=True)
+
+    def read_header(self) -> list[str]:
+        """Return the names of the columns, and remember where the rows begin.
+
+        Raises:
+            DataError: there are none, or one of them is empty.
+            ArgumentError: two are equal.
+        """
+        filled = (found for found in enumerate(self.parse_rows(), start=1) if any(found[1]))
+        self.header_row, header = next(filled, (0, []))
+        if not header:
+            what = "holds empty cells and lines alone" if self.content else "is empty"
+            raise DataError(
+                f"{self.path} {what}. Its first row has to name the columns, and the others to "
+                "hold samples."
             )
-            if columns is not None:
-                rows += number
+        if len(header) == 1:
+            signs = (sign for sign in ";\t|," if sign != self.delimiter and sign in header[0])
+            if other := next(signs, None):
+                raise DataError(
+                    f"{self.path} has the single column {header[0][:MAX_SHOWN_LENGTH]!r}: its "
+                    f"cells seem to be separated by {other!r}. Pass delimiter={other!r} "
+                    f"(--delimiter {other!r})."
+                )
+        if "" in header:
+            raise DataError(
+                f"{self.path}, row {self.header_row}: column {header.index('') + 1} has no name. "
+                "Give it one, or remove it."
+            )
+        check_unique(f"{self.path}, row {self.header_row}", header)
+        for _ in range(self.header_row):
+            self.start = self.content.find(b"\n", self.start) + 1
+        return header
 
-                def written(row: int, column: str) -> str:
-                    return _parse_line(read_line(path, int(rows[row])), delimiter)[
-                        header.index(column)
-                    ]
+    def read_with_pandas(
+        self,
+        width: int,
+        decimal: str,
+        text: Collection[int],
+        labels: Collection[int],
+        na_values: Sequence[str],
+    ) -> tuple[list[Column], Indices] | None:
+        """Return columns and the number of each row; ``None`` if a row is not plain.
 
-                typed = dict(zip(header, columns, strict=True))
-                return Table(str(path), typed, rows, original_text=written, untyped=True)
-        stream.seek(0)
-        content = read_content(path, stream).removeprefix(_UTF8_BOM)
-    table, cells = _read_with_csv_module(path, content, delimiter)
-    absent = MISSING_TEXTS.union(na_values)
+        pandas fills short rows up, so that the delimiters are counted here.
+        """
+        pandas = require("pandas", extra="tables")
+        is_quoted = b'"' in self.content
+        if width > MANY_COLUMNS or not self.start or (is_quoted and not self._is_plain(width)):
+            return None
 
-    def parse(name: str, texts: Sequence[str]) -> Column:
-        known = [None if one in absent else one for one in texts]
-        if name in names or decimal != ".":  # decimal commas are read later, in columns of text
-            return strip_texts(known)
-        found = _parse_numbers(known)
-        return strip_texts(known) if name in labels and has_few_integers(found) else found
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pandas.errors.ParserWarning)
+                read = partial(self._read_typed, pandas, width, decimal, na_values)
+                found = read(range(width), {*text, *labels})
+                numbers = [n for n in labels if _holds_numbers(found[n])]
+                found |= read(numbers, set()) if numbers else {}
+                texts = [n for n, one in found.items() if _is_uncertain(pandas, one)]
+                found |= read(texts, set(texts)) if texts else {}
+        except (ValueError, OverflowError, pandas.errors.ParserWarning):
+            return None
+        rows = self._number_rows(len(found[0]))
+        if not found[0].size or rows is None:
+            return None
+        if not (is_quoted or self._count_cells(len(rows)) == width * len(rows)):
+            return None
+        columns = [_to_column(pandas, found.pop(place)) for place in range(width)]
+        return None if _has_empty_row(columns) else (columns, rows)
 
-    return replace(table, columns={name: parse(name, texts) for name, texts in cells})
+    def _read_typed(
+        self,
+        pandas: Any,
+        width: int,
+        decimal: str,
+        na_values: Sequence[str],
+        places: Sequence[int],
+        text: Collection[int],
+    ) -> dict[int, Any]:
+        """Return some columns as pandas types them, those of ``text`` as objects.
+
+        In chunks, as pandas needs several times the memory of what it returns.
+        """
+        older = tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1)
+        stream = io.BytesIO(self.content)
+        stream.seek(self.start)
+        parts: dict[int, list[Any]] = {place: [] for place in places}
+        with pandas.read_csv(
+            stream,
+            sep=self.delimiter,
+            decimal=decimal,
+            header=None,
+            names=range(width),
+            usecols=None if len(places) == width else places,
+            index_col=False,
+            dtype=dict.fromkeys(text, object),
+            na_values=na_values,
+            keep_default_na=False,
+            chunksize=_CHUNK_ROWS,
+            low_memory=False,
+            **({"float_precision": "round_trip"} if older else {}),  # the default of 3.1
+        ) as chunks:
+            for chunk in chunks:
+                for place, of_column in parts.items():
+                    of_column.append(chunk[place])
+        return {place: pandas.concat(parts.pop(place), ignore_index=True) for place in places}
+
+    def _count_cells(self, rows: int) -> int:
+        """Return how many cells so many rows have in all, none of which is in quotations."""
+        content = np.frombuffer(self.content, np.uint8, offset=self.start)
+        blocks = (content[n : n + _BLOCK_BYTES] for n in range(0, len(content), _BLOCK_BYTES))
+        return rows + sum(int(np.count_nonzero(one == ord(self.delimiter))) for one in blocks)
+
+    def _is_plain(self, width: int) -> bool:
+        """Whether each line is one record, with as many cells as there are columns, or none."""
+        lines = io.TextIOWrapper(io.BytesIO(self.content), "utf-8", newline="")
+        reader, count = self._parse(lines), 0
+        try:
+            for count, row in enumerate(reader, start=1):
+                if reader.line_num != count or (len(row) != width and any(map(str.strip, row))):
+                    return False
+        except (UnicodeDecodeError, csv.Error):
+            return False
+        return True
+
+    def _number_rows(self, count: int) -> Indices | None:
+        """Return the numbers of the rows if every line is one, or empty."""
+        lines = self.content.count(b"\n", self.start) + (not self.content.endswith(b"\n"))
+        if lines == count:
+            return np.arange(count) + self.header_row + 1
+        filled = [bool(line.strip()) for line in self.content[self.start :].splitlines()]
+        rows = np.flatnonzero(filled) + self.header_row + 1
+        return rows if len(rows) == count else None
+
+    def read_strictly(self, header: Sequence[str]) -> tuple[Iterator[Sequence[str]], Indices]:
+        """Return the cells of each column, and the number of each row.
+
+        Raises:
+            DataError: there are no rows, one of them has another number of cells, or a quotation
+                mark that is none seems to have swallowed rows.
+        """
+        numbers, rows = [], []
+        for number, row in enumerate(self.parse_rows(), start=1):
+            if number <= self.header_row or not any(row):
+                continue
+            if len(row) != len(header):
+                names = header if len(header) < 12 else [*header[:3], "...", header[-1]]
+                raise DataError(
+                    f"{self.path}, row {number} has {format_count(len(row), 'cell')}, but there "
+                    f"are {format_count(len(header), 'column')} ({', '.join(names)}). Correct the "
+                    f"row; a text that holds {self.delimiter!r} needs quotation marks."
+                )
+            self._check_quotes(number, row)
+            numbers.append(number)
+            rows.append(row)
+        if not rows:
+            raise DataError(f"{self.path} holds no rows below the row of column names. Add some.")
+        return zip(*rows, strict=True), np.array(numbers)
+
+    def _check_quotes(self, number: int, row: Sequence[str]) -> None:
+        """Raise an error if a row of several lines would be as many rows without its quotations.
+
+        Two stray quotation marks, such as those of inches, otherwise swallow all rows between them.
+        """
+        lines = self.delimiter.join(row).splitlines()
+        counts = {line.count(self.delimiter) for line in lines}
+        if len(lines) > 1 and len(row) > 1 and counts == {len(row) - 1}:
+            raise DataError(
+                f"{self.path}, row {number} holds {format_count(len(lines), 'line')}, each with as "
+                "many cells as there are columns: a quotation mark that is none seems to have "
+                "swallowed rows. Remove it, or the line breaks within the quotation: "
+                f"{lines[0].strip()[:MAX_SHOWN_LENGTH]!r}"
+            )
 
 
-def _read_header(stream: IO[bytes], start: int, delimiter: str) -> tuple[list[str], int]:
-    """Return the cells of the first line that is not empty, and its number; read on behind it."""
-    stream.seek(start)
-    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b""), start=1):
-        if line.strip():
-            return _parse_line(line, delimiter), number
-    return [], 0
+def _holds_numbers(series: Any) -> bool:
+    """Whether text is numbers, other than a few whole ones."""
+    cells = series.dropna().unique()
+    numbers = _parse_numbers(cells.tolist())
+    return numbers is not None and not _has_few_integers(numbers)
 
 
-def _parse_line(line: bytes, delimiter: str) -> list[str]:
-    try:
-        (cells,) = csv.reader([line.decode()], delimiter=delimiter, strict=True)
-    except (csv.Error, TypeError, ValueError):  # of several lines, perhaps
-        return []
-    return [cell.strip() for cell in cells]
+def _is_uncertain(pandas: Any, series: Any) -> bool:
+    """Whether cells may not be what is written: of several kinds, or of too many digits."""
+    if series.dtype.kind == "f":
+        return bool((series.abs() >= MAX_EXACT_INTEGER).any())
+    is_text = pandas.api.types.infer_dtype(series) in ("string", "empty")
+    return series.dtype.kind in "bO" and not is_text
 
 
-def _parse_numbers(cells: Sequence[str | None]) -> Column:
+def _has_empty_row(columns: Sequence[Column]) -> bool:
+    """Whether a row has no value, which is none then."""
+    empty = np.ones(len(columns[0]), np.bool_)
+    for column in columns:
+        if isinstance(column, Categorical):
+            empty &= column.map_rows(lambda cell: not cell, np.bool_)
+        else:
+            empty &= np.isnan(column)
+        if not empty.any():
+            return False
+    return True
+
+
+def _to_column(pandas: Any, series: Any) -> Column:
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf":
+        return np.asarray(series)
+    codes, different = pandas.factorize(series)
+    texts: list[str] = different.tolist()
+    found = Categorical(texts, codes).set_value(None, codes < 0)
+    bare = [text.strip() for text in texts]
+    return found if bare == texts else found.map_values(lambda one: one and one.strip())
+
+
+def _has_few_integers(cells: Any) -> bool:
+    """Whether cells were read as whole numbers, few of which differ; some may be missing."""
+    if cells.dtype.kind not in "iuf":
+        return False
+    different = np.unique(np.asarray(cells[~np.isnan(cells)]))
+    return len(different) <= MAX_INTEGER_CLASSES and bool((different % 1 == 0).all())
+
+
+def _parse_numbers(cells: Sequence[str | None]) -> NDArray[Any] | None:
     """Return cells as numbers, NaN for ``None``, if double precision holds all their digits."""
     text = "".join(cell for cell in cells if cell is not None)
     if "_" in text or not text.isascii():  # which Python reads as parts of numbers
-        return strip_texts(cells)
+        return None
     try:
         if None not in cells and not any(sign in text for sign in ".eE"):
             return np.array(cells, np.int64)
@@ -142,101 +372,5 @@ def _parse_numbers(cells: Sequence[str | None]) -> Column:
     try:
         numbers = np.array(["nan" if one is None else one for one in cells], np.float64)
     except ValueError:
-        return strip_texts(cells)
-    return numbers if is_exact(numbers) else strip_texts(cells)
-
-
-def _read_with_csv_module(
-    path: Path | InMemoryFile, content: bytes, delimiter: str
-) -> tuple[Table, Iterator[tuple[str, Sequence[str]]]]:
-    """Return a table without columns, and the name and cells of each; refuse what is no table."""
-    try:
-        lines = list(io.StringIO(content.decode(), newline=""))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text in UTF-8 ({error}). Save it as CSV UTF-8.") from error
-    rows, firsts = _parse_rows(path, lines, delimiter)
-    filled = [(number, row) for number, row in enumerate(rows, start=1) if any(row)]
-    if not filled:
-        what = "holds empty cells and lines alone" if content else "is empty"
-        raise DataError(
-            f"{path} {what}. Its first row has to name the columns, and the others to hold samples."
-        )
-    if len(filled) < 2:
-        raise DataError(f"{path} holds no rows below the row of column names. Add some.")
-    header = filled[0][1]
-    _check_header(path, header, delimiter)
-    for number, row in filled[1:]:
-        if len(row) != len(header):
-            names = header if len(header) < 12 else [*header[:3], "...", header[-1]]
-            raise DataError(
-                f"{path}, row {number} has {format_count(len(row), 'cell')}, but there are "
-                f"{format_count(len(header), 'column')} "
-                f"({', '.join(names)}). Correct the row; a text that holds {delimiter!r} needs "
-                "quotation marks."
-            )
-        _check_quotes(path, number, lines[firsts[number - 1] : firsts[number]], header, delimiter)
-    numbers = np.array([number for number, _ in filled[1:]], np.int64)
-
-    def written(row: int, column: str) -> str:
-        number = int(numbers[row])
-        cells = next(csv.reader(lines[firsts[number - 1] : firsts[number]], delimiter=delimiter))
-        return cells[header.index(column)].strip()
-
-    cells = zip(header, zip(*(row for _, row in filled[1:]), strict=True), strict=True)
-    return Table(str(path), {}, numbers, original_text=written, untyped=True), cells
-
-
-def _parse_rows(
-    path: Path | InMemoryFile, lines: Sequence[str], delimiter: str
-) -> tuple[list[list[str]], list[int]]:
-    """Return the cells of every row, and the line in which each begins; one more for the end."""
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    rows: list[list[str]] = []
-    firsts = [0]
-    try:
-        for row in reader:
-            rows.append([cell.strip() for cell in row])
-            firsts.append(reader.line_num)
-    except csv.Error as error:
-        raise DataError(
-            f"{path}, row {len(rows) + 1} is not CSV ({error}). If a cell of it begins with a "
-            "quotation mark, end it with one, and write one within it twice."
-        ) from error
-    return rows, firsts
-
-
-def _check_quotes(
-    path: Path | InMemoryFile,
-    number: int,
-    lines: Sequence[str],
-    header: Sequence[str],
-    delimiter: str,
-) -> None:
-    """Refuse a row of several lines that would be as many whole rows if no mark were a quotation.
-
-    Two stray quotation marks, such as those of inches, otherwise swallow all rows between them.
-    """
-    if len(lines) < 2 or len(header) < 2:
-        return
-    if all(line.count(delimiter) == len(header) - 1 for line in lines):
-        raise DataError(
-            f"{path}, row {number} holds {format_count(len(lines), 'line')}, each with as many "
-            "cells as there are "
-            "columns: a quotation mark that is none seems to have swallowed rows. Remove it, or "
-            f"the line breaks within the quotation: {lines[0].strip()[:MAX_SHOWN_LENGTH]!r}"
-        )
-
-
-def _check_header(path: Path | InMemoryFile, header: Sequence[str], delimiter: str) -> None:
-    if len(header) == 1:
-        other = next((sign for sign in ";\t|," if sign != delimiter and sign in header[0]), None)
-        if other is not None:
-            raise DataError(
-                f"{path} has the single column {header[0][:MAX_SHOWN_LENGTH]!r}: its cells seem to "
-                f"be separated by {other!r}. Pass delimiter={other!r} (--delimiter {other!r})."
-            )
-    if "" in header:
-        raise DataError(
-            f"{path}, row 1: column {header.index('') + 1} has no name. Give it one, or remove it."
-        )
-    check_unique(f"{path}, row 1", header)
+        return None
+    return None if (np.abs(numbers) >= MAX_EXACT_INTEGER).any() else numbers

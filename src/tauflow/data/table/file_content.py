@@ -2,10 +2,8 @@
 
 import gzip
 import io
-import itertools
 import os
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -84,54 +82,27 @@ def check_file_exists(path: Path | InMemoryFile) -> None:
     raise DataNotFoundError(f"there is no file {path}.{hint} Check the path.")
 
 
-def open_file(path: Path | InMemoryFile) -> IO[bytes]:
-    """Return the stream of a file, which can be read again from its start, without compression.
+def read_content(path: Path | InMemoryFile) -> bytes:
+    """Return the bytes of a file, which gzip may have compressed.
 
     Raises:
-        DataError: it is damaged, or has a line that is too long.
+        DataError: it is damaged, or a line is too long, so that a small file may need all memory.
     """
     stream = path.open("rb")
-    if not _is_compressed(stream):
-        return stream
-    with stream, gzip.GzipFile(fileobj=stream) as lines:
+    is_compressed = stream.read(len(_GZIP)) == _GZIP
+    stream.seek(0)
+    whole, length = io.BytesIO(), 0
+    with stream, gzip.GzipFile(fileobj=stream) if is_compressed else stream as lines:
         try:
-            return io.BytesIO(read_content(path, lines))
+            while block := lines.read(_BLOCK_BYTES):
+                end = block.find(b"\n")
+                if length + (len(block) if end < 0 else end) > MAX_LINE_BYTES:
+                    raise DataError(
+                        f"{path} has a line of more than {MAX_LINE_BYTES >> 20} MiB, and is no "
+                        "table. Check that it is the right file, with one row in each line."
+                    )
+                length = len(block) - 1 - block.rfind(b"\n") if end >= 0 else length + len(block)
+                whole.write(block)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"{path} is a damaged gzip file ({error}). Copy it again.") from error
-
-
-def read_content(path: Path | InMemoryFile, stream: Any) -> bytes:
-    """Return all that is left of a stream.
-
-    Raises:
-        DataError: a line is too long, so that a small file may need all memory.
-    """
-    whole, length = io.BytesIO(), 0
-    for block in _iter_blocks(stream):
-        end = block.find(b"\n")
-        if length + (len(block) if end < 0 else end) > MAX_LINE_BYTES:
-            raise DataError(
-                f"{path} has a line of more than {MAX_LINE_BYTES >> 20} MiB, and is no table. "
-                "Check that it is the right file, with one row in each line."
-            )
-        length = len(block) - 1 - block.rfind(b"\n") if end >= 0 else length + len(block)
-        whole.write(block)
     return whole.getvalue()
-
-
-def _iter_blocks(stream: Any) -> Iterator[bytes]:
-    while block := stream.read(_BLOCK_BYTES):
-        yield block
-
-
-def read_line(path: Path | InMemoryFile, number: int) -> bytes:
-    """Return a line of a file that was read, counted from 1."""
-    with path.open("rb") as stream:
-        lines = gzip.GzipFile(fileobj=stream) if _is_compressed(stream) else stream
-        return next(itertools.islice(lines, number - 1, None))
-
-
-def _is_compressed(stream: IO[bytes]) -> bool:
-    packed = stream.read(len(_GZIP)) == _GZIP
-    stream.seek(0)
-    return packed
