@@ -14,7 +14,7 @@ from tauflow._internal.sanitize import format_count, format_span
 from .table_options import add_table_options, format_cli_options, resolve_none_roles
 
 if TYPE_CHECKING:
-    from tauflow.data.table.role_guess import RoleGuess
+    from tauflow.data.table.roles import RoleGuess
 
 _BAR_WIDTH = 40
 

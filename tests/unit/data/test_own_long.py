@@ -348,9 +348,9 @@ def test_dates_in_another_form():
     zoned = ["2024-03-31 01:30 +0100", "2024-03-31 03:30 +0200", "2024-03-31 05:00 +0200"] * 12
     form = {"time_format": "%Y-%m-%d %H:%M %z", "time_unit": "h"}
     assert from_table(visits(hours=zoned), **form, **SAID).train.dt[0].tolist() == [0.0, 1.0, 1.5]
-    named = [text[:-5] + "UTC" for text in zoned]
-    with pytest.raises(ArgumentError, match=r"leaves it out of the date\. .* read it with %z"):
-        from_table(visits(hours=named), time_format="%Y-%m-%d %H:%M %Z", **SAID)
+    named = [f"2024-03-31 0{hour}:00 UTC" for hour in (1, 2, 4)] * 12
+    said = {**form, "time_format": "%Y-%m-%d %H:%M %Z"}
+    assert from_table(visits(hours=named), **said, **SAID).train.dt[0].tolist() == [0.0, 1.0, 2.0]
     odd = [f"{text}%Z" for text in dates]
     data = from_table(visits(hours=odd), time_format="%d.%m.%Y %H:%M%%Z", time_unit="h", **SAID)
     assert data.train.dt[0].tolist() == [0.0, 1.5, 2.5]

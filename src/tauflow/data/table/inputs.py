@@ -27,7 +27,7 @@ from .table import (
     parse_boolean,
     parse_number,
 )
-from .times import is_date
+from .time_formats import is_date
 
 MAX_CATEGORIES = 50
 """More different texts than these are no categories, but names or remarks."""

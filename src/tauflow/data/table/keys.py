@@ -7,14 +7,14 @@ columns only decide between columns that fit equally well.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tauflow._internal.sanitize import format_count
 
-from .column_profile import (
+from .profile import (
     BOOLEANS,
     DATES,
     DURATIONS,
@@ -23,16 +23,10 @@ from .column_profile import (
     INTEGERS,
     TEXT,
     ColumnProfile,
-    compute_share,
-)
-from .key_candidates import (
     Grouping,
-    KeyCandidate,
     combine_codes,
-    compute_steps,
+    compute_share,
     compute_unique_share,
-    is_possible_time,
-    is_time_name,
 )
 from .table import Floats, Indices
 
@@ -43,6 +37,11 @@ _NEARLY_UNIQUE = 0.99
 _MOSTLY_UNIQUE = 0.9
 
 
+_TIME = re.compile(
+    r"(?i:(^|[_\W])((date|chart|obs|visit|sample|event|start)?[_\W]?(time|times|timestamp|date|"
+    r"datetime)|ts|hours?|hrs|minutes?|mins|seconds?|secs|days?|weeks?|months?|years?|when|t)"
+    r"([_\W](utc|local|h|s|min|hours?|minutes?|seconds?|days?|hour))?$)|[a-z](Time|Date|Day)$"
+)
 _SUBJECTS = (
     *("patient", "pat", "pt", "subject", "subj", "person", "participant", "stay", "admission"),
     *("customer", "user", "client", "animal", "record", "station", "device", "sensor", "site"),
@@ -103,6 +102,25 @@ def find_keys(
     return _KeySearch(profiles, known_options, excluded).choose()
 
 
+@dataclass(frozen=True)
+class _Candidate:
+    """How a column of times does within a grouping; ``steps`` are its differences within ids."""
+
+    grouping: Grouping
+    time: ColumnProfile | None
+    unique: float
+    forward: float
+    long: tuple[ColumnProfile, ColumnProfile] | None = None
+    steps: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def values(self) -> Floats:
+        """The times."""
+        assert self.time is not None
+        assert self.time.values is not None
+        return self.time.values
+
+
 class _KeySearch:
     """Tries columns as ids and times."""
 
@@ -116,12 +134,8 @@ class _KeySearch:
         self.by_name = {one.name: one for one in profiles}
         self.places = {one.name: place for place, one in enumerate(profiles)}
         self.known_options = known_options
-        taken = {
-            *excluded,
-            known_options.get("id"),
-            known_options.get("time"),
-            *(known_options.get("long") or ()),
-        }
+        named = [known_options.get("id"), known_options.get("time")]
+        taken = {*excluded, *named, *(known_options.get("long") or ())}
         self.free = [one for one in profiles if one.name not in taken and one.kind != EMPTY]
 
     def choose(self) -> KeyColumns:
@@ -178,14 +192,14 @@ class _KeySearch:
 
     def _find_best_candidate(
         self, grouping: Grouping, times: Sequence[ColumnProfile | None]
-    ) -> KeyCandidate:
+    ) -> _Candidate:
         """Return the best column of times within a grouping."""
-        none = KeyCandidate(grouping, None, 1.0, 1.0 if grouping.in_order else 0.0)
+        none = _Candidate(grouping, None, 1.0, 1.0 if grouping.in_order else 0.0)
         best, most = none, 0.5
         for time in times:
             if time is None or time.values is None or time is grouping.profile:
                 continue
-            if "time" not in self.known_options and not is_possible_time(grouping, time):
+            if "time" not in self.known_options and not _is_possible_time(grouping, time):
                 continue
             pair = self._make_candidate(grouping, time)
             score = self._score_time(pair)
@@ -193,11 +207,10 @@ class _KeySearch:
                 best, most = pair, math.inf if score is None else score
         return best
 
-    def _make_candidate(self, grouping: Grouping, time: ColumnProfile) -> KeyCandidate:
+    def _make_candidate(self, grouping: Grouping, time: ColumnProfile) -> _Candidate:
         codes = combine_codes(grouping.codes, time.codes)
         unique = compute_unique_share(codes)
-        assert time.values is not None
-        steps = compute_steps(grouping, time.values)
+        steps = _compute_steps(grouping, time)
         forward = max(compute_share(steps >= 0), compute_share(steps <= 0))
         long = None
         if self.known_options.get("long"):
@@ -207,7 +220,7 @@ class _KeySearch:
             long = self._find_long_columns(grouping, time, codes)
         if long is not None:
             unique = compute_unique_share(combine_codes(codes, long[0].codes))
-        return KeyCandidate(grouping, time, unique, forward, long)
+        return _Candidate(grouping, time, unique, forward, long, steps)
 
     def _find_long_columns(
         self, grouping: Grouping, time: ColumnProfile, codes: Indices
@@ -248,12 +261,10 @@ class _KeySearch:
                 return variable, numbers[0]
         return None
 
-    def _score_time(self, pair: KeyCandidate) -> float | None:
+    def _score_time(self, pair: _Candidate) -> float | None:
         """Return how well a column of times does, ``None`` if it is none."""
-        time = pair.time
+        time, steps = pair.time, pair.steps
         assert time is not None
-        assert time.values is not None
-        steps = compute_steps(pair.grouping, time.values)
         if not steps.size or compute_share(steps == 0) > (0.98 if pair.long else 0.9):
             return None
         is_date, is_named = time.kind in (DATES, DURATIONS), is_time_name(time.name)
@@ -276,7 +287,7 @@ class _KeySearch:
             - 2 * (time.missing > 0)
         )
 
-    def _score_id(self, pair: KeyCandidate, whole: KeyCandidate) -> float | None:
+    def _score_id(self, pair: _Candidate, whole: _Candidate) -> float | None:
         """Return how well a column does as the id, ``None`` if it is none."""
         profile, time = pair.grouping.profile, pair.time
         assert profile is not None
@@ -290,8 +301,8 @@ class _KeySearch:
             needed = 3.0
         else:
             if profile.is_contiguous and pair.forward > 0.95:
-                points += 2 if alone < _MOSTLY_UNIQUE or self._is_restarting(pair) else 0
-            points += self._has_common_start(pair)
+                points += 2 if alone < _MOSTLY_UNIQUE or _is_restarting(pair) else 0
+            points += _has_common_start(pair)
             if pair.unique < _MOSTLY_UNIQUE:
                 points -= 1 + (pair.unique < 0.5)
             needed = 1.0 if alone < _MOSTLY_UNIQUE else 2.0
@@ -310,25 +321,7 @@ class _KeySearch:
         place = self.places[profile.name]
         return points + tidy - 0.1 * math.log10(profile.count) - 0.001 * place
 
-    def _is_restarting(self, pair: KeyCandidate) -> bool:
-        """Whether time runs back where the next id begins."""
-        assert pair.time is not None
-        assert pair.time.values is not None
-        firsts = pair.grouping.first_rows[1:]
-        values = pair.time.values
-        return compute_share(values[firsts] < values[firsts - 1]) > 0.5
-
-    def _has_common_start(self, pair: KeyCandidate) -> bool:
-        """Whether nearly all ids begin at the same time."""
-        time, codes = pair.time, pair.grouping.codes
-        assert time is not None
-        assert time.values is not None
-        there = codes >= 0
-        least = np.full(int(codes.max()) + 1, np.inf)
-        np.fmin.at(least, codes[there], time.values[there])
-        return compute_share(least == np.median(least)) > _MOSTLY_UNIQUE
-
-    def _make_keys(self, pair: KeyCandidate, reason: str | None) -> KeyColumns:
+    def _make_keys(self, pair: _Candidate, reason: str | None) -> KeyColumns:
         reasons: dict[str, str] = {}
         profile, time = pair.grouping.profile, pair.time
         if profile is not None:
@@ -362,12 +355,25 @@ def _is_id_name(name: str | None) -> bool:
     return name is not None and bool(_ID.search(name)) and not _NO_ID.search(name)
 
 
-def _describe_course(pair: KeyCandidate) -> str:
-    assert pair.time is not None
-    assert pair.time.values is not None
+def _is_restarting(pair: _Candidate) -> bool:
+    """Whether time runs back where the next id begins."""
+    firsts = pair.grouping.first_rows[1:]
+    return compute_share(pair.values[firsts] < pair.values[firsts - 1]) > 0.5
+
+
+def _has_common_start(pair: _Candidate) -> bool:
+    """Whether nearly all ids begin at the same time."""
+    codes = pair.grouping.codes
+    there = codes >= 0
+    least = np.full(int(codes.max()) + 1, np.inf)
+    np.fmin.at(least, codes[there], pair.values[there])
+    return compute_share(least == np.median(least)) > _MOSTLY_UNIQUE
+
+
+def _describe_course(pair: _Candidate) -> str:
     if pair.forward > 0.95:
-        steps = compute_steps(pair.grouping, pair.time.values)
-        return "runs forward" if (steps > 0).sum() >= (steps < 0).sum() else "runs backward"
+        forward = (pair.steps > 0).sum() >= (pair.steps < 0).sum()
+        return "runs forward" if forward else "runs backward"
     return "tells the rows apart" if pair.unique > _MOSTLY_UNIQUE else "is named like a time"
 
 
@@ -376,11 +382,9 @@ def _is_counter(steps: Floats, time: ColumnProfile) -> bool:
     return time.kind == INTEGERS and compute_share(steps == 1) > 0.97
 
 
-def _is_evenly_sampled(pair: KeyCandidate) -> bool:
+def _is_evenly_sampled(pair: _Candidate) -> bool:
     """Whether the gaps of a single series are even."""
-    assert pair.time is not None
-    assert pair.time.values is not None
-    gaps = np.diff(np.sort(pair.time.values[~np.isnan(pair.time.values)]))
+    gaps = np.diff(np.sort(pair.values[~np.isnan(pair.values)]))
     gaps = gaps[gaps > 0]
     return bool(gaps.size) and compute_share(np.isclose(gaps, np.median(gaps), rtol=1e-3)) > 0.9
 
@@ -391,3 +395,24 @@ def _is_determined_by(one: ColumnProfile, variable: ColumnProfile) -> bool:
     firsts = np.full(variable.count, -1)
     firsts[codes[::-1]] = one.codes[::-1]
     return bool((one.codes == firsts[codes]).all())
+
+
+def _compute_steps(grouping: Grouping, time: ColumnProfile) -> Floats:
+    """Return the differences of neighbouring times within ids."""
+    assert time.values is not None
+    found: Floats = time.values[grouping.after] - time.values[grouping.before]
+    return found
+
+
+def _is_possible_time(grouping: Grouping, time: ColumnProfile) -> bool:
+    """Whether a column moves within ids, and in one direction unless name or kind tell a time."""
+    steps = _compute_steps(grouping, time)
+    steps = steps[steps != 0]
+    if time.kind in (DATES, DURATIONS) or is_time_name(time.name):
+        return bool(steps.size)
+    return max(compute_share(steps > 0), compute_share(steps < 0)) > 0.97
+
+
+def is_time_name(name: str) -> bool:
+    """Whether a column is named like times."""
+    return bool(_TIME.search(name))

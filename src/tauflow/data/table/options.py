@@ -132,10 +132,10 @@ class TableOptions:
         duplicates: what becomes of several rows of one id and time: ``"error"``; ``"mean"`` of
             their numbers, and the last text, where classes to predict must agree; or the
             ``"last"`` ones. Groups and parts must agree in any case.
-        time_format: of times that are text, as ``strptime`` of Python takes it: ``%d.%m.%Y %H:%M``;
-            whole numbers such as 20240531 are read so too (``%Y%m%d``). ``"elapsed"`` is for hours
-            and minutes since a start, HH:MM, 24:37 or 107:05:30.5, with a sign or days before them.
-            Offsets from UTC, such as +0200, are ``%z``; names of time zones, ``%Z``, are refused.
+        time_format: of times that are text, as ``pandas.to_datetime`` takes it: ``%d.%m.%Y
+            %H:%M``; whole numbers such as 20240531 are read so too (``%Y%m%d``). ``"elapsed"`` is
+            for hours and minutes since a start, HH:MM, 24:37 or 107:05:30.5, with a sign or days
+            before them. Offsets from UTC, such as +0200, are ``%z``; names of time zones, ``%Z``.
         window: rows of a sequence to learn from; longer ones are cut into windows, of which none
             reaches into another part. By default sequences are whole.
         stride: rows from one window to the next; by default as many as a window has, or of a

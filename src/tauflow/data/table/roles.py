@@ -1,8 +1,8 @@
-"""What the columns of a table seem to be: one guess for ``inspect``, ``run`` and ``tune``."""
+"""What the columns of a table seem to be: one guess, with reasons, for ``inspect`` and ``run``."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,14 @@ import numpy as np
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import TauflowError
 
-from .column_profile import (
+from .files import read_table
+from .inputs import MAX_CATEGORIES, build_inputs
+from .keys import KeyColumns, find_keys, find_long_names, is_time_name
+from .na_values import find_missing_markers
+from .notes import make_row_notes
+from .options import BY_TIME, DUPLICATES, NEXT_STEP, READ_OPTIONS, TableOptions
+from .pivot import pivot_long
+from .profile import (
     DATES,
     DURATIONS,
     EMPTY,
@@ -18,21 +25,16 @@ from .column_profile import (
     INTEGERS,
     TEXT,
     ColumnProfile,
+    combine_codes,
     compute_share,
+    describe_spread_time,
+    is_constant_per_group,
+    is_derived_from_times,
+    is_static,
     profile_column,
 )
-from .column_relations import is_constant_per_group, is_derived_from_times, is_static
-from .files import read_table
-from .inputs import MAX_CATEGORIES, build_inputs
-from .key_candidates import combine_codes, is_time_name
-from .keys import KeyColumns, find_keys, find_long_names
-from .na_values import find_missing_markers
-from .options import BY_TIME, DUPLICATES, NEXT_STEP, READ_OPTIONS, TableOptions
-from .pivot import pivot_long
-from .role_guess import RoleGuess
-from .schema import Role
+from .schema import Role, Schema
 from .sequences import Sequences, group_into_sequences
-from .spread_times import describe_spread_time
 from .table import MAX_INTEGER_CLASSES, Indices, Table
 from .time_formats import get_format_advice
 from .times import Times, read_times
@@ -52,17 +54,44 @@ _DEFAULT_WINDOW = 100
 _FORECASTS = {1.0: {"window": 168, "horizon": 24}, 24.0: {"window": 28, "horizon": 7}}
 _SEASONS = {1.0: "24h", 24.0: "7 days"}
 """Of a single series with even gaps of so many hours: how to cut it, and its season."""
-_NON_FEATURE_ROLES = (
-    "id",
-    "time",
-    "group",
-    "weight",
-    "part",
-    "target",
-    "variable",
-    "value",
-    "left out",
-)
+
+
+@dataclass(frozen=True, eq=False)
+class RoleGuess:
+    """What a table seems to be.
+
+    Args:
+        option_values: the options of a :class:`Schema` to give, those that were given among
+            them.
+        roles: what each column is for.
+        profiles: what each column holds.
+        table: the table as it is.
+        merged_table: with one row for each time of each id; ``None`` if there is a problem.
+        sequences: rows of each id; ``None`` if there is a problem.
+        times: of the rows.
+        problem: why the table cannot be read so.
+    """
+
+    option_values: Mapping[str, Any]
+    roles: Mapping[str, Role]
+    profiles: Sequence[ColumnProfile]
+    table: Table = field(repr=False)
+    merged_table: Table | None = field(default=None, repr=False)
+    sequences: Sequences | None = None
+    times: Times | None = None
+    problem: str | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """What to say of the table, with the reasons."""
+        dtypes = {one.name: one.holds for one in self.profiles}
+        return Schema(**self.option_values, dtypes=dtypes, guesses=self.roles)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return how many rows are merged, and how many are out of order."""
+        assert self.merged_table is not None
+        assert self.sequences is not None
+        return make_row_notes(self.merged_table, self.sequences, self.schema)
 
 
 def guess_roles(table: Any, known_options: Mapping[str, Any]) -> RoleGuess:
@@ -117,7 +146,9 @@ class _RoleGuesser:
         if "time" in self.known_options or keys.long is not None:
             return keys
         free = [one for one in self.profiles if one.name not in barred]
-        self.problem = describe_spread_time(free, keys)
+        self.problem = describe_spread_time(
+            free, self.by_name.get(keys.id or ""), self.by_name.get(keys.time or "")
+        )
         if self.problem is not None:
             keys = replace(keys, id=self.known_options.get("id"), time=None)
         return keys
@@ -126,12 +157,9 @@ class _RoleGuesser:
         """Return the guess."""
         keys = self.find_keys()
         self._assign_keys(keys)
-        forecast = any(self.known_options.get(name) for name in ("horizon", "season", "known"))
-        if (
-            "target" not in self.known_options
-            and not forecast
-            and self.known_options.get("task") != NEXT_STEP
-        ):
+        known = self.known_options
+        forecast = any(known.get(name) for name in ("horizon", "season", "known"))
+        if not ("target" in known or forecast or known.get("task") == NEXT_STEP):
             self._assign_target()
         self._check_times(keys)
         whole, sequences, times = self._read_merged(keys)
@@ -169,9 +197,10 @@ class _RoleGuesser:
         """Take the column with the clearest name of a target, if it can be one."""
         fitting = []
         for place, one in enumerate(self.profiles):
-            word = _match_target_name(one.name)
-            if one.name in self.roles or word is None or one.is_row_number:
+            found = _TARGET_PATTERN.search(one.name)
+            if one.name in self.roles or found is None or one.is_row_number:
                 continue
+            word = found[1].lower()
             if word == "y" and {"x", "z"} <= {name.lower() for name in self.by_name}:
                 continue
             may_be_numbers = word in ("target", "outcome", "y", "label")
@@ -194,16 +223,12 @@ class _RoleGuesser:
         unread = next((one for one in free if one.kind == TEXT and is_time_name(one.name)), None)
         dates = [one for one in free if one.kind in (DATES, DURATIONS) and one.count > 1]
         if keys.id is not None:
-            dates = [
-                one
-                for one in dates
-                if not is_constant_per_group(one.codes, self.by_name[keys.id].codes)
-            ]
+            ids = self.by_name[keys.id].codes
+            dates = [one for one in dates if not is_constant_per_group(one.codes, ids)]
         if unread is not None:
             row = int(np.argmax(unread.codes >= 0))
-            advice = (
-                get_format_advice(self.table, unread.name) or "Name its format (--time-format)."
-            )
+            advice = get_format_advice(self.table, unread.name)
+            advice = advice or "Name its format (--time-format)."
             self.problem = (
                 f"{self.table.describe_value(row, unread.name)}, which is named like a time, and "
                 f"is neither a number nor a date in a known format. {advice} Or name another "
@@ -232,16 +257,17 @@ class _RoleGuesser:
         elif "time" not in self.option_values:
             ways = DUPLICATES[:1]
         elif keys.unique < 1:
-            ways = DUPLICATES[1:] if self._has_numbers() else DUPLICATES[2:]
+            free = [one for one in self.profiles if one.name not in self.roles]
+            free += [self.by_name[name] for name in self.option_values.get("long", ())[1:]]
+            have_mean = any(one.kind in (INTEGERS, FLOATS) for one in free)
+            ways = DUPLICATES[1:] if have_mean else DUPLICATES[2:]
         for way in ways:
             said = {name: value for name, value in self.option_values.items() if name != "static"}
             if way != DUPLICATES[0]:
                 said["duplicates"] = way
             try:
                 whole = pivot_long(self.table, TableOptions(**said))
-                times = None
-                if "time" in said:
-                    times = read_times(whole, said["time"], None)
+                times = read_times(whole, said["time"], None) if "time" in said else None
                 found = group_into_sequences(
                     whole, said.get("id"), said.get("time"), times, sort=True
                 )
@@ -256,24 +282,14 @@ class _RoleGuesser:
             return whole, found, times
         return self.table, None, None
 
-    def _has_numbers(self) -> bool:
-        """Whether a column with a mean is left for the features."""
-        free = [one for one in self.profiles if one.name not in self.roles]
-        free += [self.by_name[name] for name in (self.option_values.get("long") or ())[1:]]
-        return any(one.kind in (INTEGERS, FLOATS) for one in free)
-
     def _exclude_varying_columns(self) -> None:
         """Leave out columns of a long table that differ within one time, such as units."""
         if "long" not in self.option_values or "features" in self.known_options:
             return
-        keys = [
-            self.by_name[self.option_values[role]]
-            for role in ("id", "time")
-            if role in self.option_values
-        ]
         group = np.zeros(len(self.table), np.int64)
-        for one in keys:
-            group = combine_codes(group, one.codes)
+        for role in ("id", "time"):
+            if role in self.option_values:
+                group = combine_codes(group, self.by_name[self.option_values[role]].codes)
         others = [one for one in self.profiles if one.name not in self.roles]
         differing = [one for one in others if not is_constant_per_group(one.codes, group)]
         for one in differing:
@@ -289,7 +305,8 @@ class _RoleGuesser:
         owners = _map_rows_to_sequences(sequences)
         firsts = np.zeros(len(whole), np.bool_)
         firsts[sequences.rows[sequences.starts]] = True
-        used = [role for role, one in self.roles.items() if one.name in _NON_FEATURE_ROLES]
+        free = ("feature", "static", "known")
+        used = [name for name, role in self.roles.items() if role.name not in free]
         features: Sequence[str]
         features = self.option_values.get("features") or [
             one for one in whole.columns if one not in used
@@ -392,12 +409,6 @@ def _roles_from_options(table: Table, known_options: Mapping[str, Any]) -> dict[
         for name in names:
             roles.setdefault(table.check_name(name, role), Role(role, "as given"))
     return roles
-
-
-def _match_target_name(name: str) -> str | None:
-    """Return the word for a target that a name is, or ends in."""
-    found = _TARGET_PATTERN.search(name)
-    return None if found is None else found[1].lower()
 
 
 def _map_rows_to_sequences(sequences: Sequences) -> Indices:

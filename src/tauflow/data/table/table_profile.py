@@ -10,13 +10,12 @@ import numpy as np
 from tauflow.errors import TauflowError
 
 from .categorical import Categorical
-from .column_profile import TEXT
 from .files import read_table
 from .leaks import make_leak_notes
 from .options import READ_OPTIONS, TEXT_LABELS, TableOptions
+from .profile import TEXT
 from .read import load_table
-from .role_guess import RoleGuess
-from .roles import guess_roles
+from .roles import RoleGuess, guess_roles
 from .table import MAX_INTEGER_CLASSES, Floats, Table
 from .target import infer_kind
 from .times import DEFAULT_UNIT, UNITS
@@ -71,8 +70,7 @@ def profile_table(path: Path, known_options: Mapping[str, Any]) -> TableProfile:
         role, holds, table = guess.roles[one.name].name, one.holds, guess.table
         if labels is not None and role == "target":
             table, holds = labels, f"{TEXT}, {infer_kind(labels, one.name)[1]} different"
-        shares = _compute_value_shares(table, one.name)
-        columns.append((one.name, role, holds, one.missing, shares))
+        columns.append((one.name, role, holds, one.missing, _compute_value_shares(table, one.name)))
     return TableProfile(guess, tuple(columns), problem, tuple(leaks))
 
 
@@ -82,10 +80,9 @@ def _read_text_target(path: Path, guess: RoleGuess) -> Table | None:
     if len(targets) != 1 or guess.schema.is_forecast:
         return None
     said = {name: guess.option_values[name] for name in READ_OPTIONS if name in guess.option_values}
-    sheet = read_table(path, TableOptions(**said, target=targets[0]))
-    return (
-        sheet if infer_kind(sheet, targets[0], most=MAX_INTEGER_CLASSES)[0] == TEXT_LABELS else None
-    )
+    table = read_table(path, TableOptions(**said, target=targets[0]))
+    is_text = infer_kind(table, targets[0], most=MAX_INTEGER_CLASSES)[0] == TEXT_LABELS
+    return table if is_text else None
 
 
 def measure_sequences(guess: RoleGuess) -> tuple[Floats, Floats, str]:

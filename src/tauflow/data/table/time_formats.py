@@ -1,19 +1,25 @@
-"""How times are written: dates in a format of ``strptime``, elapsed times, and which it seems."""
+"""How times are written: dates in a format, elapsed times, and which format it seems to be."""
 
 import re
 import shlex
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tauflow.errors import ArgumentError, TimeError
+from tauflow._internal.optional_deps import require
+from tauflow.errors import TimeError
 
 from .categorical import Categorical, Column
 from .table import Table, is_missing
 
+_ISO = re.compile(r"\d{4}([-/.])\d\d(\1\d\d(?!\d)(?!.*[.,]\d{10}).*)?")
+"""Dates that begin with the year, without more digits than those of nanoseconds."""
+_OFFSET = re.compile(r".*[T ]\d.*(?:[Zz]|[+-]\d\d(?::?\d\d)*)")
 ELAPSED = "elapsed"
 """The format of times such as 24:37, hours and minutes since a start."""
 _ELAPSED = re.compile(
@@ -24,11 +30,44 @@ _ELAPSED = re.compile(
 _BARE_DATE_FORMATS = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 """Dates that are written without a sign between their digits, by the number of these."""
 _YEARS = range(1900, 2101)
-_DATE = re.compile(r"(\w+)([ /.-]|, ?)(\w+)([ /.-]|, ?)(\w+)")
-_CLOCK = re.compile(
-    r"(?P<gap>[ T]|, ?)(?P<clock>\d{1,2}:\d{2}(?P<seconds>:\d{2}(?P<fraction>\.\d{1,6})?)?)"
-    r"(?P<half> ?[AaPp][Mm])?(?P<zone> ?(?:[+-]\d{2}:?\d{2}|Z))?"
-)
+_MAX_GUESSED = 20  # cells that a format is guessed from
+
+
+def to_dates(cells: Sequence[Any]) -> NDArray[Any]:
+    """Return objects as dates in UTC, or durations, as pandas reads them; NaT for others.
+
+    Args:
+        cells: dates and durations of Python, NumPy and pandas, periods, which begin then, and text
+            that begins with the year, as in ISO 8601.
+    """
+    pandas = require("pandas", extra="tables")
+    durations = (timedelta, np.timedelta64)
+    if any(isinstance(cell, durations) for cell in cells):
+        spans = [cell if isinstance(cell, durations) else None for cell in cells]
+        array: NDArray[Any] = pandas.to_timedelta(pandas.Series(spans, dtype=object)).to_numpy()
+        return array
+    dates = [
+        getattr(cell, "start_time", None)  # of a period; other dates have none
+        or (None if isinstance(cell, str) and not _ISO.fullmatch(cell) else cell)
+        for cell in cells
+    ]
+    plain = [None if isinstance(cell, int | float) else cell for cell in dates]
+    series = pandas.Series(plain, dtype=object)
+    found = pandas.to_datetime(series, format="ISO8601", errors="coerce", utc=True)
+    array = found.dt.tz_localize(None).to_numpy()
+    return array
+
+
+def has_offset(cell: Any) -> bool:
+    """Whether a date, perhaps text, says how far it is from UTC."""
+    if isinstance(cell, str):
+        return _OFFSET.fullmatch(cell) is not None
+    return getattr(cell, "tzinfo", None) is not None
+
+
+def is_date(text: str) -> bool:
+    """Whether a text is a date as times may be."""
+    return _ISO.fullmatch(text) is not None and not np.isnat(to_dates([text])[0])
 
 
 def parse_times(table: Table, column: str, time_format: str) -> Table:
@@ -37,59 +76,68 @@ def parse_times(table: Table, column: str, time_format: str) -> Table:
     Args:
         table: the table.
         column: of the times.
-        time_format: as ``strptime`` takes it, or ``"elapsed"``.
+        time_format: as ``pandas.to_datetime`` takes it, or ``"elapsed"``.
 
     Raises:
-        ArgumentError: Python would read a part of the times, and leave it out of the dates.
         TimeError: a cell is not written so.
     """
-    if "%Z" in time_format.replace("%%", ""):
-        raise ArgumentError(
-            f"time_format={time_format!r}: Python reads the name of a time zone (%Z) and leaves "
-            "it out of "
-            "the date. Write the offset from UTC instead, such as +0200, and read it with %z."
-        )
     values = table.columns[column]
-    if time_format == ELAPSED and values.dtype.kind != "m":
-        return _parse_elapsed(table, column)
-    if values.dtype.kind in "mM":
+    if values.dtype.kind == "m" or (values.dtype.kind == "M" and time_format != ELAPSED):
         return table
-    written, are_numbers = _format_cells(values)
-    moments: list[datetime | None] = []
-    otherwise: list[str] = []
-    for cell, is_number in zip(written.categories, are_numbers, strict=True):
-        try:
-            found = datetime.strptime(cell, time_format)
-        except ValueError:
-            moments.append(None)
-            otherwise.append("")
-            continue
-        same = not is_number or found.strftime(time_format) == cell
-        otherwise.append("" if same else found.strftime(time_format))
-        if found.tzinfo is not None:
-            found = found.astimezone(timezone.utc).replace(tzinfo=None)
-        moments.append(found if same else None)
-    found = np.array([one or "NaT" for one in moments], "datetime64[us]")[written.codes]
-    wrong = np.flatnonzero(np.isnat(found) & ~table.find_missing(column))
-    if wrong.size:
-        raise _date_format_error(
-            table, int(wrong[0]), column, time_format, otherwise[written.codes[wrong[0]]]
+    cells, are_numbers = _format_cells(values)
+    expected = f"a date in the form {time_format!r} (time_format)"
+    if time_format == ELAPSED:
+        found = np.array([_parse_elapsed(one) for one in cells.categories], "timedelta64[ns]")
+        expected = (
+            "an elapsed time in hours and minutes such as 24:37, with seconds 24:37:05.5, or with "
+            "days 1 day 00:37 (time_format)"
         )
-    zones = {**table.time_zones, column: "UTC"} if "%z" in time_format else table.time_zones
-    return replace(table, columns={**table.columns, column: found}, time_zones=zones)
+    else:
+        found = _parse_format(cells.categories, time_format)
+    wrong = np.isnat(found)[cells.codes] & ~table.find_missing(column)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise TimeError(
+            f"{table.describe_value(row, column)}, expected {expected}. Correct it, or the form."
+        )
+    _check_zeros(table, column, cells, are_numbers, found, time_format)
+    is_zoned = "%z" in time_format.replace("%%", "").lower()
+    zones = {**table.time_zones, column: "UTC"} if is_zoned else table.time_zones
+    return replace(table, columns={**table.columns, column: found[cells.codes]}, time_zones=zones)
 
 
-def _date_format_error(table: Table, row: int, column: str, form: str, otherwise: str) -> TimeError:
-    """Return the error for a cell that is no date in a format, or may have lost digits."""
-    if otherwise:
-        return TimeError(
-            f"{table.describe_value(row, column)}, a number, which {form!r} (time_format) would "
-            f"write {otherwise!r}: zeros may have been lost from it. Give the column as text."
-        )
-    return TimeError(
-        f"{table.describe_value(row, column)}, expected a date in the form {form!r} (time_format). "
-        "Correct it, or the form."
-    )
+def _check_zeros(
+    table: Table,
+    column: str,
+    cells: Categorical,
+    are_numbers: Sequence[bool],
+    found: NDArray[Any],
+    time_format: str,
+) -> None:
+    """Raise an error for a number that the format would write with more digits."""
+    if time_format == ELAPSED or not any(are_numbers):
+        return
+    pandas = require("pandas", extra="tables")
+    written = pandas.DatetimeIndex(found).strftime(time_format).tolist()
+    for code, (cell, is_number) in enumerate(zip(cells.categories, are_numbers, strict=True)):
+        if is_number and not is_missing(cell) and written[code] != cell:
+            row = int(np.argmax(cells.codes == code))
+            raise TimeError(
+                f"{table.describe_value(row, column)}, a number, which {time_format!r} "
+                f"(time_format) would write {written[code]!r}: zeros may have been lost from it. "
+                "Give the column as text."
+            )
+
+
+def _parse_format(texts: Sequence[str], time_format: str) -> NDArray[Any]:
+    """Return dates in UTC, NaT for what is written otherwise."""
+    pandas = require("pandas", extra="tables")
+    series = pandas.Series(list(texts), dtype=object)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a format that nothing has
+        found = pandas.to_datetime(series, format=time_format, errors="coerce", utc=True)
+    array: NDArray[Any] = found.dt.tz_localize(None).to_numpy()
+    return array
 
 
 def _format_cells(values: Column) -> tuple[Categorical, list[bool]]:
@@ -112,94 +160,50 @@ def _format_cell(cell: Any) -> str:
 
 
 def convert_time_objects(table: Table, column: str) -> Table:
-    """Return the table with NumPy's dates or durations where a column holds them as objects.
-
-    Such are ``datetime.timedelta``, ``numpy.datetime64`` and ``pandas.Period``, which begins then.
-    """
+    """Return the table with NumPy's dates or durations where a column holds them as objects."""
     cells = table.columns[column]
     if not isinstance(cells, Categorical):
         return table
+    kinds = (timedelta, np.timedelta64, np.datetime64)
     cells = cells.remove_unused_categories()
-    found = cells.map_categories(_to_numpy_time)
-    kinds = {one.dtype.kind for one in found if one is not None}
-    others = [c for c, one in zip(cells.categories, found, strict=True) if one is None]
-    if len(kinds) != 1 or not all(map(is_missing, others)):
+    are_times = [isinstance(c, kinds) or hasattr(c, "start_time") for c in cells.categories]
+    others = [c for c, is_time in zip(cells.categories, are_times, strict=True) if not is_time]
+    if not any(are_times) or not all(map(is_missing, others)):
         return table
-    nothing: Any = np.datetime64("NaT") if kinds == {"M"} else np.timedelta64("NaT")
-    times = np.array([nothing if one is None else one for one in found])
-    return replace(table, columns={**table.columns, column: times[cells.codes]})
+    return replace(
+        table, columns={**table.columns, column: to_dates(cells.categories)[cells.codes]}
+    )
 
 
-def _to_numpy_time(cell: Any) -> Any:
-    """Return a date or a duration as one of NumPy, ``None`` for another thing."""
-    if isinstance(cell, timedelta):  # that of pandas counts nanoseconds
-        return np.timedelta64(getattr(cell, "to_timedelta64", lambda: cell)())
-    if type(cell).__name__ == "Period":
-        return np.datetime64(cell.start_time.to_datetime64())
-    return cell if isinstance(cell, np.datetime64 | np.timedelta64) else None
-
-
-def _parse_elapsed(table: Table, column: str) -> Table:
-    """Return the table with durations where times are written as elapsed ones.
-
-    Raises:
-        TimeError: a cell is not written so.
-    """
-    values = table.columns[column]
-    cells = (
-        values if isinstance(values, Categorical) else Categorical.from_formatted(values)
-    ).remove_unused_categories()
-    spans = [
-        None if is_missing(cell) else _parse_nanoseconds(str(cell)) for cell in cells.categories
-    ]
-    absent = [span is None for span in spans]
-    found = np.array([span or 0 for span in spans], "timedelta64[ns]")
-    found[absent] = np.timedelta64("NaT")
-    durations = found[cells.codes]
-    wrong = np.flatnonzero(np.isnat(durations) & ~table.find_missing(column))
-    if wrong.size:
-        raise TimeError(
-            f"{table.describe_value(int(wrong[0]), column)}, expected an elapsed time in hours and "
-            "minutes such as 24:37, with seconds 24:37:05.5, or with days 1 day 00:37 "
-            "(time_format). Correct it, or the form."
-        )
-    return replace(table, columns={**table.columns, column: durations})
-
-
-def _parse_nanoseconds(text: str) -> int | None:
-    """Return how long an elapsed time is, ``None`` if a text is none."""
+def _parse_elapsed(text: str) -> np.timedelta64:
+    """Return how long an elapsed time is, NaT if a text is none."""
     found = _ELAPSED.fullmatch(text)
+    nothing: np.timedelta64 = np.timedelta64("NaT")
     if found is None or (found["days"] is None and found["hours"] is None):
-        return None
+        return nothing
     if found["days"] is not None and len(found["hours"] or "") > 2:
-        return None
+        return nothing
     minutes = 60 * int(found["hours"] or 0) + int(found["minutes"] or 0)
     span = 10**9 * (60 * minutes + int(found["seconds"] or 0))
     span += int((found["fraction"] or "").ljust(9, "0"))
     span = -span if found["sign"] in ("-", "\u2212") else span
-    return 24 * 3600 * 10**9 * int(found["days"] or 0) + span
+    return np.timedelta64(24 * 3600 * 10**9 * int(found["days"] or 0) + span, "ns")
 
 
-def is_bare_date(number: float) -> bool:
-    """Whether a number may be a date that is written without signs, such as 20240531."""
-    text = str(int(number)) if float(number).is_integer() else ""
-    if len(text) not in _BARE_DATE_FORMATS or int(text[:4]) not in _YEARS:
-        return False
+def infer_bare_format(cells: Iterable[Any]) -> str | None:
+    """Return the format of dates without signs, such as 20240531, if all numbers may be such."""
+    texts, forms = [], set()
+    for cell in cells:
+        text = _format_cell(cell)
+        form = _BARE_DATE_FORMATS.get(len(text)) if text.isdecimal() else None
+        if form is None or int(text[:4]) not in _YEARS:
+            return None
+        texts.append(text)
+        forms.add(form)
     # Only as many digits as there are leave each field two of them, and none to guess.
-    return _matches_format(text, _BARE_DATE_FORMATS[len(text)])
-
-
-def get_bare_date_format(number: float) -> str:
-    """Return the format of a number that :func:`is_bare_date` says may be a date."""
-    return _BARE_DATE_FORMATS[len(str(int(number)))]
-
-
-def _matches_format(text: str, form: str) -> bool:
-    try:
-        datetime.strptime(text, form)
-    except ValueError:
-        return False
-    return True
+    if len(forms) != 1 or np.isnat(_parse_format(texts, form := forms.pop())).any():
+        return None
+    return form
 
 
 def infer_time_formats(cells: Iterable[Any]) -> tuple[str, ...]:
@@ -215,61 +219,20 @@ def infer_time_formats(cells: Iterable[Any]) -> tuple[str, ...]:
     if not texts:
         return ()
     if texts[0].isdecimal():
-        bare = all(one.isdecimal() and is_bare_date(int(one)) for one in texts)
-        forms = {_BARE_DATE_FORMATS[len(one)] for one in texts} if bare else set()
-        return tuple(forms) if len(forms) == 1 else ()
+        form = infer_bare_format(texts)
+        return () if form is None else (form,)
     if all(_ELAPSED.fullmatch(one) for one in texts):
         return (ELAPSED,)
-    try:
-        datetime.fromisoformat(texts[0])
-    except ValueError:
-        return _infer_date_formats(texts)
-    return ()
-
-
-def _infer_date_formats(texts: list[str]) -> tuple[str, ...]:
-    clocks = [_CLOCK.search(text) for text in texts]
-    dates, times = set(), set()
-    for text, clock in zip(texts, clocks, strict=True):
-        if (clock is None) != (clocks[0] is None) or (clock and clock.end() != len(text)):
-            return ()
-        dates.add(text[: clock.start()] if clock else text)
-        times.add(clock[0] if clock else "")
-    form = ""
-    if clock := clocks[0]:
-        form = f"{clock['gap']}%{'I' if clock['half'] else 'H'}:%M"
-        form += ":%S" * bool(clock["seconds"]) + ".%f" * bool(clock["fraction"])
-        form += f"{clock['half'][:-2]}%p" if clock["half"] else ""
-        form += f"{clock['zone'][: -len(clock['zone'].strip())]}%z" if clock["zone"] else ""
-        if not all(_matches_format(time, form) for time in times):
-            return ()
-    first = _DATE.fullmatch(next(iter(dates)))
-    orders = [] if first is None else _list_date_orders(first[1], first[3], first[5])
-    found = []
-    for order in orders:
-        assert first is not None
-        date = f"%{order[0]}{first[2]}%{order[1]}{first[4]}%{order[2]}"
-        if all(_matches_format(text, date) for text in dates):
-            found.append(date + form)
-    return tuple(one for one in found if "%B" not in one) or tuple(found)  # of May both fit
-
-
-def _list_date_orders(one: str, two: str, three: str) -> list[str]:
-    """Return the orders that the parts of a date may be in, as letters of ``strptime``."""
-    kinds = "".join(
-        "b" if part.isalpha() else "Y" if len(part) == 4 else "d" if len(part) < 3 else "x"
-        for part in (one, two, three)
-    )
-    orders = {
-        "Ydd": ["Ymd"],
-        "ddY": ["dmY", "mdY"],
-        "ddd": ["dmy", "mdy", "ymd"],
-        "dbY": ["dbY"],
-        "dbd": ["dby"],
-        "bdY": ["bdY"],
-        "Ybd": ["Ybd"],
-    }.get(kinds, [])
-    return [order.replace("b", name) for order in orders for name in "bB"[: 1 + ("b" in order)]]
+    if is_date(texts[0]):
+        return ()
+    guess = require("pandas.tseries.api", extra="tables").guess_datetime_format
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of days beyond 12
+        found = [guess(t, dayfirst=d) for d in (True, False) for t in texts[:_MAX_GUESSED]]
+    found += [one.replace("%B", "%b") for one in found if one]  # both fit May
+    forms = [one for one in dict.fromkeys(found) if one]
+    fitting = [one for one in forms if not np.isnat(_parse_format(texts, one)).any()]
+    return tuple(one for one in fitting if "%B" not in one) or tuple(fitting)
 
 
 def get_format_advice(table: Table, column: str) -> str:

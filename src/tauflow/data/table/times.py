@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from tauflow.errors import TimeError, UnknownNameError
 
 from .categorical import Categorical, Column, to_object_array
 from .table import MAX_EXACT_INTEGER, Floats, Table, parse_exact_number, parse_number
-from .time_formats import get_bare_date_format, get_format_advice, is_bare_date
+from .time_formats import get_format_advice, has_offset, infer_bare_format, to_dates
 
 DEFAULT_UNIT = "hours"
 UNITS = {
@@ -39,8 +39,6 @@ _EXPECTED = (
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _DATE = re.compile(r"\d{1,4}[^\w,]+\w+[^\w,]+\d{1,4}\b.*")
 """What is written like a date, in whatever form."""
-_NANOSECONDS = re.compile(r"(?<=[.,]\d{6})\d{1,3}(?!\d)")
-_TOO_FINE = re.compile(r"[.,]\d{10}")
 _NANOSECONDS_FROM, _NANOSECONDS_TO = np.datetime64("1677-09-22"), np.datetime64("2262-04-11")
 """Dates that 64 bits can count in nanoseconds from 1970."""
 _MAX_INT64 = np.iinfo(np.int64).max
@@ -126,7 +124,7 @@ def read_times(
     table.check_filled(column, _EXPECTED, "Fill the time in, or remove the row.", TimeError)
     values = table.columns[column]
     if isinstance(values, Categorical) and parse_number(values[0]) is None:
-        values = _parse_dates(table, column, values)
+        values = _read_dates(table, column, values)
     if not isinstance(values, Categorical) and values.dtype.kind in "mM":
         name = resolve_unit(unit or DEFAULT_UNIT)
         if int(values.max().astype(np.int64)) - int(values.min().astype(np.int64)) > _MAX_INT64:
@@ -135,12 +133,20 @@ def read_times(
         since: Floats = (values - values.min()) / UNITS[name]
         return Times(since, name, True)
     numbers = _read_numbers(table, column, values)
-    if not skip_date_check:
-        _check_bare_dates(table, column, numbers)
+    form = None if skip_date_check else infer_bare_format(dict.fromkeys(numbers.tolist()))
+    if form is not None:  # a month's end would make a gap of 70 days of one
+        text = str(int(numbers[0]))
+        dates = f"Write dates with hyphens: pandas.to_datetime(..., format={form!r})"
+        if table.is_training_data:
+            dates = f"If they are dates, pass time_format={form!r} (--time-format {form})"
+        raise TimeError(
+            f"{table.describe_cell(0, column)} holds {text}, and like it every value of the column "
+            f"may be a number, or a date without hyphens; expected {_EXPECTED}. {dates}; if they "
+            f"are numbers, subtract {text} from all of them, which changes no gap."
+        )
     exact = values.dtype.kind in "biu" and np.abs(numbers).max() <= MAX_EXACT_INTEGER
-    return Times(
-        numbers, unit or _infer_unit(column), False, None if exact else _get_float_dtype(values)
-    )
+    dtype = None if exact else _get_float_dtype(values)
+    return Times(numbers, unit or _infer_unit(column), False, dtype)
 
 
 def _get_float_dtype(values: Column) -> torch.dtype | None:
@@ -189,66 +195,20 @@ def _read_numbers(table: Table, column: str, cells: Column) -> Floats:
     return found
 
 
-def _check_bare_dates(table: Table, column: str, numbers: Floats) -> None:
-    """Refuse numbers that all read as dates: a month's end would make a gap of 70 days of one."""
-    first = float(numbers[0])
-    if not (is_bare_date(first) and all(map(is_bare_date, dict.fromkeys(numbers.tolist())))):
-        return
-    text, form = str(int(first)), get_bare_date_format(first)
-    dates = f"Write dates with hyphens: pandas.to_datetime(..., format={form!r})"
-    if table.is_training_data:
-        dates = f"If they are dates, pass time_format={form!r} (--time-format {form})"
-    raise TimeError(
-        f"{table.describe_cell(0, column)} holds {text}, and like it every value of the column may "
-        f"be a number, or a date without hyphens; expected {_EXPECTED}. {dates}; if they are "
-        f"numbers, subtract {text} from all of them, which changes no gap."
-    )
-
-
-def _parse_dates(table: Table, column: str, values: Categorical) -> NDArray[np.datetime64]:
-    values = values.remove_unused_categories()
-    plain = _parse_uniform_dates(values.categories)
-    found: NDArray[np.datetime64]
-    found = (_parse_each_date(table, column, values) if plain is None else plain)[values.codes]
-    return found
-
-
-def _parse_uniform_dates(texts: Sequence[Any]) -> NDArray[np.datetime64] | None:
-    """Return dates that are all written as 2024-05-31T14:30:00, or cut alike; else ``None``."""
-    length = len(texts[0]) if type(texts[0]) is str else 0
-    if length not in (10, 16, 19) or not all(type(t) is str and len(t) == length for t in texts):
-        return None
-    form = np.array([*"0000-00-00T00:00:00"[:length]])
-    signs = np.array(texts).view("U1").reshape(len(texts), length)
-    digits = signs[:, form == "0"]
-    others = np.where(signs == " ", "T", signs)[:, form != "0"] == form[form != "0"]
-    if not (others.all() and ((digits >= "0") & (digits <= "9")).all()):
-        return None
-    if (signs[:, :4] == "0").all(axis=1).any():  # of no year that Python knows
-        return None
-    try:
-        return np.array(texts, "datetime64[us]")
-    except ValueError:
-        return None
-
-
-def _parse_each_date(table: Table, column: str, values: Categorical) -> NDArray[np.datetime64]:
-    """Return the dates of the different cells, and refuse the first row that holds none."""
-
-    def wrong(code: int, expected: str) -> TimeError:
-        return _time_error(table, column, int(np.argmax(values.codes == code)), expected)
-
-    moments: list[datetime] = []
-    finer: list[int] = []
-    for code, value in enumerate(values.categories):
-        moment, more = _parse_date(value)
-        if moment is None:
-            raise wrong(code, _EXPECTED)
-        if moments and (moment.tzinfo is None) != (moments[0].tzinfo is None):
-            raise wrong(code, "an offset from UTC in either every date of the column or none")
-        moments.append(moment)
-        finer.append(more)
-    return convert_to_utc(moments, finer, wrong)
+def _read_dates(table: Table, column: str, cells: Categorical) -> NDArray[Any]:
+    """Return dates or durations of objects, and refuse the first row that holds none."""
+    cells = cells.remove_unused_categories()
+    found = to_dates(cells.categories)
+    wrong, expected = np.isnat(found), _EXPECTED
+    if not wrong.any():
+        zoned = np.array(cells.map_categories(has_offset))
+        wrong = zoned != zoned[0]
+        expected = "an offset from UTC in either every date of the column or none"
+    if wrong.any():
+        row = int(np.argmax(wrong[cells.codes]))
+        raise _time_error(table, column, row, expected)
+    dates: NDArray[Any] = found[cells.codes]
+    return dates
 
 
 def convert_to_utc(
@@ -283,34 +243,12 @@ def convert_to_utc(
     return exactly
 
 
-def is_date(text: str) -> bool:
-    """Whether a text is a date as times may be."""
-    return _parse_date(text)[0] is not None
-
-
-def _parse_date(value: Any) -> tuple[datetime | None, int]:
-    """Return a date to the microsecond, ``None`` if it is none, and nanoseconds to add."""
-    if isinstance(value, datetime):
-        return value, getattr(value, "nanosecond", 0)  # which pandas' dates have
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day), 0
-    if not isinstance(value, str) or _TOO_FINE.search(value):  # which Python would cut
-        return None, 0
-    text = value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value
-    digits = _NANOSECONDS.search(text)
-    try:
-        moment = datetime.fromisoformat(_NANOSECONDS.sub("", text) if digits else text)
-    except ValueError:
-        return None, 0
-    return moment, int(digits[0].ljust(3, "0")) if digits else 0
-
-
 def _time_error(table: Table, column: str, row: int, expected: str) -> TimeError:
     form = get_format_advice(table, column) if table.is_training_data else ""
     advice = form or table.get_decimal_advice(row, column) or "Correct it, or remove the row."
     if table.is_training_data and not form and _DATE.fullmatch(table.format_value(row, column)):
         advice += (
-            " For dates in another form say which, as strptime of Python does: "
+            " For dates in another form say which, as pandas.to_datetime does: "
             "time_format='%d.%m.%Y' (--time-format)."
         )
     return TimeError(f"{table.describe_value(row, column)}, expected {expected}. {advice}")
