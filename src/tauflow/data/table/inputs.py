@@ -16,9 +16,9 @@ from tauflow.errors import ArgumentError, DataError
 from .categorical import Categorical
 from .from_frame import find_repeated
 from .options import FUTURE_NAME_FORMAT, LEAD_TIME_INPUT, Categories, TableOptions
-from .separators import has_thousands_separators
 from .sequences import Sequences, format_names
 from .table import (
+    GROUPED_NUMBER,
     MAX_EXACT_INTEGER,
     Floats,
     Indices,
@@ -255,7 +255,7 @@ def find_categories(table: Table, column: str) -> tuple[str, ...]:
         ]
         if not all(isinstance(cell, str) and not _is_number_or_date(cell) for cell in cells):
             return ()
-        if all(map(has_thousands_separators, cells)):
+        if all(map(GROUPED_NUMBER.fullmatch, cells)):
             return ()
     else:
         return ()

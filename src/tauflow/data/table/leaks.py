@@ -5,6 +5,7 @@ from itertools import combinations
 
 import numpy as np
 
+from tauflow._internal.optional_deps import require
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard
 
@@ -74,30 +75,16 @@ def compute_auroc(x: Floats, y: Floats) -> Floats:
     classes = classes[counts >= _MIN_COUNT]
     if not 2 <= len(classes) <= _MAX_CLASSES:
         return np.zeros(x.shape[1])
+    pandas = require("pandas", extra="tables")
     areas = []
     for low, high in combinations(classes, 2):
         rows = (y == low) | (y == high)
-        ranks, positive = _compute_ranks(x[rows]), y[rows] == high
+        ranks, positive = pandas.DataFrame(x[rows]).rank().to_numpy(), y[rows] == high
         ones, zeros = int(positive.sum()), int((~positive).sum())
         area = (ranks[positive].sum(0) - ones * (ones + 1) / 2) / (ones * zeros)
         areas.append(np.maximum(area, 1 - area))
     found: Floats = np.mean(areas, axis=0)
     return found
-
-
-def _compute_ranks(x: Floats) -> Floats:
-    """Return the rank of each value in its column, from 1 on; equal values share their mean."""
-    order = np.argsort(x, axis=0)
-    ordered = np.take_along_axis(x, order, 0)
-    places = np.broadcast_to(np.arange(len(x))[:, None], x.shape)
-    is_new = np.ones(x.shape, np.bool_)
-    is_new[1:] = ordered[1:] != ordered[:-1]
-    is_last = np.roll(is_new, -1, axis=0)
-    first = np.maximum.accumulate(np.where(is_new, places, 0), axis=0)
-    last = np.minimum.accumulate(np.where(is_last, places, len(x))[::-1], axis=0)[::-1]
-    ranks = np.empty(x.shape)
-    np.put_along_axis(ranks, order, (first + last) / 2 + 1, 0)
-    return ranks
 
 
 def compute_r2(x: Floats, y: Floats) -> Floats:

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from tauflow.errors import ArgumentError, DataError
 
 from .categorical import Categorical, Column, equal_rows
-from .options import CLASSIFICATION, COMMA, DUPLICATES, TableOptions
-from .separators import DECIMAL_COMMA, find_ambiguous_commas
+from .options import CLASSIFICATION, DUPLICATES, TableOptions
 from .sequences import format_names, get_ids
-from .table import MAX_SHOWN_LENGTH, Indices, Table, parse_boolean, parse_number
+from .table import DECIMAL_COMMA, MAX_SHOWN_LENGTH, Indices, Table, parse_boolean, parse_number
 from .target import infer_task
 from .time_formats import convert_time_objects, parse_times
 from .times import read_times
@@ -74,15 +73,6 @@ def _replace_decimal_commas(table: Table, options: TableOptions) -> Table:
                     "with a point, and decimals were said to have commas. Remove points between "
                     f"thousands, or {otherwise}."
                 )
-        doubt = find_ambiguous_commas(cells.categories) if options.delimiter == COMMA else None
-        if doubt is not None:
-            row, whole = (int(np.argmax(cells.codes == code)) for code in doubt)
-            raise DataError(
-                f"{table.describe_value(row, name)}, and {table.describe_row(whole)} holds "
-                f"{table.format_value(whole, name)!r}: commas of the column may stand between "
-                "thousands, or before decimals, as was said. Write thousands without commas, or "
-                f"the decimals of every number ({table.format_value(whole, name)},0)."
-            )
         columns[name] = cells.map_values(_to_decimal_point)
     return replace(table, columns=columns)
 

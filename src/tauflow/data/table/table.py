@@ -1,6 +1,7 @@
 """A table in memory: columns of cells, and where each cell stands for a message."""
 
 import math
+import re
 import shlex
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -16,7 +17,6 @@ from tauflow._internal.sanitize import find_control_character
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 
 from .categorical import Categorical, Column, to_object_array
-from .separators import get_thousands_advice
 
 MISSING_TEXTS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>"})
 """Text cells that hold no value."""
@@ -35,6 +35,13 @@ MINUS_SIGN = "\u2212"
 """The minus sign of typography, which begins a number as a hyphen does."""
 MAX_SHOWN_LENGTH = 40
 """How many characters of a cell a message shows."""
+
+DECIMAL_COMMA = re.compile(r"[+\u2212-]?\d*,\d+(?:[eE][+\u2212-]?\d+)?")
+GROUPED_NUMBER = re.compile(
+    r"[+\u2212-]?[1-9]\d{0,2}(?:(?:,\d{3})+(?:\.\d*)?|(?:\.\d{3})+(?:,\d*)?|"
+    r"(?:[\u0020\u00a0\u2009\u202f'\u2019]\d{3})+(?:[.,]\d*)?)"
+)
+"""Text such as 1,250 or 1.250,5, in which signs may divide thousands."""
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -256,23 +263,21 @@ class Table:
         return texts
 
     def get_decimal_advice(self, row: int, column: str) -> str:
-        """Return what to do about a number with a decimal comma, or signs between thousands.
-
-        Nothing if a cell holds none.
-        """
-        cells, value = self.columns[column], self.columns[column][row]
-        if isinstance(cells, Categorical) and (
-            advice := get_thousands_advice(value, cells.categories)
-        ):
-            return advice
-        written = isinstance(value, str) and "," in value
-        if not written or parse_number(value.replace(",", ".")) is None:
+        """Return what to do about a number with a decimal comma, or signs between thousands."""
+        value = self.columns[column][row]
+        if not isinstance(value, str):
             return ""
-        passed = (
-            self.is_training_data or self.untyped
-        )  # a file is read with this option also to predict
-        otherwise = ", or pass decimal=',' (--decimal)" if passed else ""
-        return f"Write decimals with a point{otherwise}."
+        if DECIMAL_COMMA.fullmatch(value) is None:
+            without = "Write numbers without signs between thousands: 1250."
+            return without if GROUPED_NUMBER.fullmatch(value) else ""
+        # A file is read with this option also to predict.
+        passed = ", or pass decimal=',' (--decimal)" * (self.is_training_data or self.untyped)
+        if GROUPED_NUMBER.fullmatch(value):
+            return (
+                "If its comma stands between thousands, write numbers without: 1250. If it stands "
+                f"before decimals, write a point{passed}."
+            )
+        return f"Write decimals with a point{passed}."
 
     def format_option_advice(self, option: str) -> str:
         """Return the words for another way out, an option, where one can be passed."""

@@ -1,7 +1,7 @@
 """From the cells of a table to batches: scaled by the training part, padded, with their card."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError
 
-from .class_checks import check_classes
 from .inputs import InputColumns, add_future_inputs, build_inputs, select_feature_columns
 from .leaks import make_leak_notes
 from .notes import make_row_notes
@@ -49,7 +48,7 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
     del table  # of which large tables need the room
     target, parts, otherwise = split.target, split.sequences, options.resplit_advice
     if target.is_class:
-        check_classes(options.targets[0], target, parts, resplit_advice=otherwise)
+        _check_classes(options.targets[0], target, parts, resplit_advice=otherwise)
     x_scaling = fit_input_scaler(inputs, split, options)
     y_scaling = fit_target_scaler(split, x_scaling, scale=options.scale)
     x, observed = scale_inputs(x_scaling, inputs.columns, inputs.names)
@@ -148,6 +147,44 @@ def _prepare_splits(
     )
     features = tuple(name for name in features if name not in empty)
     return inputs, split, times, features, empty, unseen
+
+
+def _check_classes(
+    column: str, target: Target, splits: Mapping[str, Sequences], *, resplit_advice: str
+) -> None:
+    """Refuse classes that a model could not learn, as the training part has none of them.
+
+    Args:
+        column: of the target.
+        target: its classes.
+        splits: sequences of each part.
+        resplit_advice: how to split otherwise, for the message.
+
+    Raises:
+        DataError: a class occurs in the other parts only.
+    """
+    trained = _find_classes(target, splits["train"])
+    for part, sequences in splits.items():
+        found = _find_classes(target, sequences)
+        new = {code: name for code, name in found.items() if code not in trained}
+        if new:
+            names = [repr(target.outputs[code]) for code in new]
+            raise DataError(
+                f"the {part} part holds classes of {column!r} that the training part lacks: "
+                f"{format_names(names)} (id {next(iter(new.values()))!r}). Split {resplit_advice}, "
+                "join rare classes, or leave those ids out."
+            )
+
+
+def _find_classes(target: Target, sequences: Sequences) -> dict[int, str]:
+    """Return each class that occurs with the first id that has it, in the order of the ids."""
+    having = target.known[sequences.rows]
+    owners, codes = sequences.sequence_index[having], target.y[sequences.rows[having]]
+    first = np.full(len(target.outputs), -1)
+    first[codes[::-1]] = owners[::-1]  # where several would be written, the last one stays
+    present = np.flatnonzero(first >= 0)
+    order = present[np.argsort(first[present], kind="stable")]  # of one id, the lower class first
+    return {int(code): sequences.ids[first[code]] for code in order}
 
 
 def append_input(x: NDArray[Any], observed: Bools, more: Floats) -> tuple[NDArray[Any], Bools]:

@@ -1,15 +1,14 @@
 """Targets of numbers with text among them, which would make classes of the numbers."""
 
+import math
 import shlex
-from typing import Any
 
 import numpy as np
 
 from tauflow.errors import DataError
 
 from .categorical import Categorical
-from .separators import DECIMAL_COMMA, SIMPLE_NUMBER, has_thousands_separators
-from .table import LIKELY_MISSING, Table
+from .table import DECIMAL_COMMA, GROUPED_NUMBER, LIKELY_MISSING, Table, parse_number
 
 _MIN_NUMBER_SHARE = 0.9
 """With at least this part of its cells being numbers, a column is meant to hold numbers."""
@@ -27,9 +26,12 @@ def check_unparsed_numbers(table: Table, column: str) -> None:
     rows = np.flatnonzero(~table.find_missing(column))
     cells = Categorical.from_values(table.columns[column][rows].tolist())
     is_text = cells.map_rows(lambda one: isinstance(one, str), np.bool_)
-    number = cells.map_rows(lambda one: bool(SIMPLE_NUMBER.fullmatch(str(one))), np.bool_)
+    number = cells.map_rows(_is_number, np.bool_)
     plain = number & (is_text.all() | ~is_text)
-    unread = number | cells.map_rows(_is_unparsed_number, np.bool_)
+    patterns = (DECIMAL_COMMA, GROUPED_NUMBER)
+    unread = number | cells.map_rows(
+        lambda one: any(pattern.fullmatch(str(one)) for pattern in patterns), np.bool_
+    )
     counted = cells.map_rows(lambda one: any(map(str.isalnum, str(one))), np.bool_)
     if plain.all() or not counted.any() or unread[counted].mean() < _MIN_NUMBER_SHARE:
         return
@@ -48,8 +50,6 @@ def check_unparsed_numbers(table: Table, column: str) -> None:
     )
 
 
-def _is_unparsed_number(cell: Any) -> bool:
-    """Whether text is a number with signs that are not read."""
-    return has_thousands_separators(cell) or bool(
-        isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell)
-    )
+def _is_number(cell: object) -> bool:
+    number = None if isinstance(cell, bool) else parse_number(cell)
+    return number is not None and math.isfinite(number)
