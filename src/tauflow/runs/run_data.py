@@ -9,8 +9,9 @@ from typing import Any
 from tauflow.data.card import TaskData
 from tauflow.data.memory_mapped import METADATA_FILE, open_task
 from tauflow.data.store import compute_sha256
+from tauflow.data.table.load import add_missing_indicators
 from tauflow.data.table.options import TableOptions
-from tauflow.data.table.read import add_missing_indicators, load_table
+from tauflow.data.table.schema import as_schema
 from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
@@ -149,7 +150,7 @@ def _load_csv(file: CsvFile, spec: ModelSpec) -> RunData:
 
 def load_table_file(file: CsvFile) -> TaskData:
     """Read a table from its file."""
-    data = load_table(file.path, file.table)
+    data = as_schema(file.table).load(file.path)
     return replace(data, card=replace(data.card, notes=(*file.notes, *data.card.notes)))
 
 

@@ -5,10 +5,8 @@ import pytest
 import torch
 from own_tables import NAN, changed, visits
 
-from tauflow.data import TableOptions, transform_table
-from tauflow.data.table.from_frame import table_from_frame
-from tauflow.data.table.read import add_missing_indicators
-from tauflow.data.table.task import build_task
+from tauflow.data import from_table, transform_table
+from tauflow.data.table.load import add_missing_indicators
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 
 SAID = {"id": "patient", "time": "hours", "features": ["a", "b"]}
@@ -18,9 +16,7 @@ THIRDS = (1, 1, 1)
 
 
 def read(table, **said):
-    return build_task(
-        table_from_frame(table), TableOptions(**{**SAID, **said}), name="t", source="memory"
-    )
+    return from_table(table, **{**SAID, **said})
 
 
 def recording(length=20, ids=("r",)):

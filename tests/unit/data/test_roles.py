@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 import pytest
 
-from tauflow.data.table.read import load_table
+from tauflow.data.table.load import load_table
 from tauflow.data.table.roles import guess_roles
 from tauflow.errors import UnknownNameError
 

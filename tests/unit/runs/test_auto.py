@@ -12,7 +12,7 @@ import torch
 
 import tauflow
 from tauflow.data import TableOptions, from_table
-from tauflow.data.table.read import add_missing_indicators
+from tauflow.data.table.load import add_missing_indicators
 from tauflow.errors import ArgumentError
 from tauflow.models import Ensemble, SequenceModel
 from tauflow.models.ensemble import average_predictions

@@ -9,7 +9,7 @@ from tauflow._internal.optional_deps import require
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard
 
-from .schema import Schema
+from .schema_fields import SchemaFields
 from .sequences import format_names
 from .table import Bools, Floats
 
@@ -21,7 +21,7 @@ _MAX_ROWS = 10_000
 _MAX_ELEMENTS = 1 << 20
 
 
-def make_leak_notes(train: SequenceBatch, card: DatasetCard, schema: Schema) -> list[str]:
+def make_leak_notes(train: SequenceBatch, card: DatasetCard, schema: SchemaFields) -> list[str]:
     """Return a warning for each target that single features predict on the training part.
 
     A feature counts with its value at the step of the target, or its last observed value if there

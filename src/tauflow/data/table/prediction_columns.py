@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from tauflow.errors import ArgumentError
 
 from .options import FUTURE_NAME_FORMAT
-from .schema import Schema
+from .schema_fields import SchemaFields
 
 
-def list_key_columns(schema: Schema, *, has_lead_times: bool) -> tuple[str, ...]:
+def list_key_columns(schema: SchemaFields, *, has_lead_times: bool) -> tuple[str, ...]:
     """Return the names of the columns in front of what a model predicts: id and times.
 
     Args:
@@ -28,7 +28,7 @@ def list_key_columns(schema: Schema, *, has_lead_times: bool) -> tuple[str, ...]
     return (*ids, name, *later)
 
 
-def check_prediction_columns(schema: Schema) -> None:
+def check_prediction_columns(schema: SchemaFields) -> None:
     """Raise :class:`ArgumentError` if answers would have two columns of one name.
 
     Classes are named by their target, or where probabilities are asked for, each by its own name.

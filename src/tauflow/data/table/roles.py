@@ -33,7 +33,7 @@ from .profile import (
     is_static,
     profile_column,
 )
-from .schema import Role, Schema
+from .schema_fields import Role, SchemaFields
 from .sequences import Sequences, group_into_sequences
 from .table import MAX_INTEGER_CLASSES, Indices, Table
 from .time_formats import get_format_advice
@@ -82,10 +82,10 @@ class RoleGuess:
     problem: str | None = None
 
     @property
-    def schema(self) -> Schema:
+    def schema(self) -> SchemaFields:
         """What to say of the table, with the reasons."""
         dtypes = {one.name: one.holds for one in self.profiles}
-        return Schema(**self.option_values, dtypes=dtypes, guesses=self.roles)
+        return SchemaFields(**self.option_values, dtypes=dtypes, guesses=self.roles)
 
     def notes(self) -> tuple[str, ...]:
         """Return how many rows are merged, and how many are out of order."""

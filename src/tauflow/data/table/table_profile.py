@@ -12,9 +12,9 @@ from tauflow.errors import TauflowError
 from .categorical import Categorical
 from .files import read_table
 from .leaks import make_leak_notes
+from .load import load_table
 from .options import READ_OPTIONS, TEXT_LABELS, TableOptions
 from .profile import TEXT
-from .read import load_table
 from .roles import RoleGuess, guess_roles
 from .table import MAX_INTEGER_CLASSES, Floats, Table
 from .target import infer_kind

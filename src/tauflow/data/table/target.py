@@ -23,7 +23,7 @@ from .options import (
     TEXT_LABELS,
     TableOptions,
 )
-from .schema import Schema
+from .schema_fields import SchemaFields
 from .sequences import Sequences, format_names
 from .table import (
     MAX_INTEGER_CLASSES,
@@ -253,7 +253,7 @@ def _encode_classes(
     Raises:
         DataError: there is one class only, or one that the schema does not know.
     """
-    fitted = options if isinstance(options, Schema) and options.is_fitted else None
+    fitted = options if isinstance(options, SchemaFields) and options.is_fitted else None
     kind = infer_kind(table, column)[0] if fitted is None else fitted.kind
     key = parse_boolean if kind == BOOLEAN_LABELS else parse_exact_number
     cells = table.texts(column) if kind == TEXT_LABELS else table.columns[column]

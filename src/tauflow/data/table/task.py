@@ -22,7 +22,7 @@ from .notes import make_row_notes
 from .options import AUTO, LEAD_TIME_INPUT, Categories, TableOptions
 from .prediction_columns import check_prediction_columns
 from .scaling import fit_input_scaler, fit_target_scaler, make_targets, scale_inputs
-from .schema import Schema, as_schema
+from .schema_fields import SchemaFields
 from .sequences import Sequences, format_names, group_into_sequences
 from .split import TableSplits, get_explicit_splits, get_groups, make_splits, read_weights
 from .table import Bools, Floats, Table
@@ -31,7 +31,7 @@ from .times import UNITS, Times, read_times, resolve_unit
 from .windows import window_splits
 
 
-def build_task(table: Table, options: TableOptions, *, name: str, source: str) -> TaskData:
+def build_task(table: Table, options: SchemaFields, *, name: str, source: str) -> TaskData:
     """Turn a table into the three parts of a task.
 
     Args:
@@ -104,10 +104,10 @@ def build_task(table: Table, options: TableOptions, *, name: str, source: str) -
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], schema=schema)
 
 
-def _decide(options: TableOptions, **chosen: Any) -> Schema:
-    """Return a schema with options that were chosen, and which of them were left open."""
+def _decide(options: SchemaFields, **chosen: Any) -> Any:
+    """Return the schema, of its own class, with what was chosen, and which options were open."""
     decided = tuple(name for name in chosen if getattr(options, name) is None)
-    return replace(as_schema(options), **chosen, decided=decided)
+    return replace(options, **chosen, decided=decided)
 
 
 def _prepare_splits(
@@ -266,7 +266,7 @@ def _make_batch(
 
 def _make_card(
     split: TableSplits,
-    schema: Schema,
+    schema: SchemaFields,
     *,
     name: str,
     source: str,
@@ -297,7 +297,9 @@ def _make_card(
     )
 
 
-def _make_notes(split: TableSplits, schema: Schema, season: int, empty: Sequence[str]) -> list[str]:
+def _make_notes(
+    split: TableSplits, schema: SchemaFields, season: int, empty: Sequence[str]
+) -> list[str]:
     target = split.target
     known = target.known[target.sequences.rows]
     notes = list(target.notes)
@@ -329,7 +331,7 @@ def _notes_on_season(season: int, split: TableSplits, options: TableOptions) -> 
     ]
 
 
-def _notes_on_inputs(schema: Schema, empty: Sequence[str]) -> list[str]:
+def _notes_on_inputs(schema: SchemaFields, empty: Sequence[str]) -> list[str]:
     notes = [
         f"Column {name!r} holds categories: an input for each of them, {format_names(texts, 12)}."
         for name, texts in schema.categories
@@ -357,7 +359,7 @@ def _notes_on_inputs(schema: Schema, empty: Sequence[str]) -> list[str]:
     return notes
 
 
-def _notes_on_values(split: TableSplits, schema: Schema, seen: Bools) -> list[str]:
+def _notes_on_values(split: TableSplits, schema: SchemaFields, seen: Bools) -> list[str]:
     """Say how values are scaled, how many are missing, and what a gap of 1 is."""
     notes = []
     if schema.scale:

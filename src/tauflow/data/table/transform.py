@@ -20,7 +20,7 @@ from .files import read_table
 from .inputs import InputColumns, add_future_inputs, build_inputs, compute_lead_times
 from .options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
 from .scaling import make_targets, scale_inputs, warn_constant_inputs
-from .schema import Schema
+from .schema_fields import SchemaFields
 from .sequences import Sequences, group_into_sequences
 from .split import TableSplits
 from .table import Bools, Floats, Table
@@ -56,7 +56,7 @@ class NewTable:
 
     table: Table
     sequences: Sequences
-    schema: Schema
+    schema: SchemaFields
     x: NDArray[Any]
     observed: Bools
     gap: float | None
@@ -160,7 +160,9 @@ def transform_table(
     return transform(schema, table, **said)
 
 
-def transform(schema: Schema, table: Any, **said: Any) -> tuple[tuple[str, ...], SequenceBatch]:
+def transform(
+    schema: SchemaFields, table: Any, **said: Any
+) -> tuple[tuple[str, ...], SequenceBatch]:
     """Return ids and sequences of a table; see :func:`transform_table`."""
     if not schema.is_fitted:
         raise ArgumentError(
@@ -175,7 +177,7 @@ def transform(schema: Schema, table: Any, **said: Any) -> tuple[tuple[str, ...],
 
 
 def read_new_table(
-    schema: Schema,
+    schema: SchemaFields,
     table: Any,
     *,
     observed: bool,
@@ -255,7 +257,7 @@ def read_new_table(
     )
 
 
-def _select_rows_to_predict_from(table: Table, schema: Schema, whole: Sequences) -> Sequences:
+def _select_rows_to_predict_from(table: Table, schema: SchemaFields, whole: Sequences) -> Sequences:
     """Return the rows that answers follow from: not those known ahead; the last window of each."""
     sequences = whole
     if schema.known:
@@ -267,7 +269,7 @@ def _select_rows_to_predict_from(table: Table, schema: Schema, whole: Sequences)
 
 
 def _read_target(
-    table: Table, schema: Schema, inputs: InputColumns, sequences: Sequences
+    table: Table, schema: SchemaFields, inputs: InputColumns, sequences: Sequences
 ) -> Target:
     """Return what was to be predicted, of a forecast over a horizon from windows."""
     for name in schema.targets:
@@ -280,7 +282,7 @@ def _read_target(
 
 
 def _drop_rows_to_predict(
-    table: Table, schema: Schema, sequences: Sequences, steps: int
+    table: Table, schema: SchemaFields, sequences: Sequences, steps: int
 ) -> Sequences:
     """Return the sequences without their last rows, which are those to predict.
 
@@ -317,7 +319,7 @@ def _drop_rows_to_predict(
     return sequences.crop(np.zeros_like(sequences.lengths), sequences.lengths - steps)
 
 
-def _read_times(table: Table, column: str, schema: Schema) -> Times:
+def _read_times(table: Table, column: str, schema: SchemaFields) -> Times:
     table.check_name(column, "time")
     times = read_times(table, column, schema.unit, skip_date_check=not schema.dated)
     if times.dated != schema.dated:
@@ -343,14 +345,14 @@ def _compute_lead_times(sequences: Sequences, after_last: float | None) -> Float
     return found
 
 
-def list_indicator_features(schema: Schema, count: int) -> tuple[int, ...]:
+def list_indicator_features(schema: SchemaFields, count: int) -> tuple[int, ...]:
     """Return which of the first inputs, ``count``, a later one says of whether they are there."""
     more = set(schema.inputs[count:])
     names = map(INDICATOR_NAME_FORMAT.format, schema.inputs[:count])
     return tuple(place for place, name in enumerate(names) if name in more)
 
 
-def _find_indicator_features(schema: Schema, observed: Bools) -> tuple[int, ...]:
+def _find_indicator_features(schema: SchemaFields, observed: Bools) -> tuple[int, ...]:
     """Return which of the inputs, of those that are there, (R, I), have one that says so."""
     flagged = list_indicator_features(schema, observed.shape[1])
     silent = np.setdiff1d(np.flatnonzero(~observed.all(axis=0)), flagged)
