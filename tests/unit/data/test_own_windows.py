@@ -352,3 +352,13 @@ def test_a_fifth_of_missing_values_leaves_windows_to_train_on():
         model, train=data, recipe=tauflow.Recipe(epochs=3, batch_size=4), progress=False
     )
     assert np.isfinite([row["train_loss"] for row in result.history]).all()
+
+
+def test_a_horizon_without_a_validation_part():
+    table = {"id": ["x"] * 18 + ["y"] * 18, "t": [*range(18)] * 2, "a": [r**0.5 for r in range(36)]}
+    said = {"split_by": "time", "split": (1, 0, 1), "window": 4, "horizon": 2}
+    data = from_table(table, id="id", time="t", **said)
+    assert data.valid is None
+    assert data.train.y.shape[1:] == data.test.y.shape[1:] == (2,)
+    y = data.schema.unscale(data.test.y.double())
+    assert y[0].tolist() == pytest.approx([13**0.5, 14**0.5], rel=1e-5)

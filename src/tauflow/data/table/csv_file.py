@@ -92,11 +92,9 @@ def read_csv_table(
     else:
         columns, numbers = found
 
-    def read_original(row: int, column: str) -> str:
+    def read_original(number: int, column: str) -> str:
         original = _CsvFile(path, read_content(path), delimiter)
-        return next(islice(original.parse_rows(), int(numbers[row]) - 1, None))[
-            header.index(column)
-        ]
+        return next(islice(original.parse_rows(), number - 1, None))[header.index(column)]
 
     by_name = dict(zip(header, columns, strict=True))
     return Table(str(path), by_name, numbers, original_text=read_original, untyped=True)

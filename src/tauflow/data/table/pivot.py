@@ -1,6 +1,6 @@
 """A table as users have it, made one with a row for each time of each id."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from .options import CLASSIFICATION, DUPLICATES, TableOptions
 from .sequences import format_names, get_ids
 from .table import DECIMAL_COMMA, MAX_SHOWN_LENGTH, Indices, Table, parse_boolean, parse_number
 from .target import infer_task
-from .time_formats import convert_time_objects, parse_times
+from .time_formats import parse_times
 from .times import read_times
 
 
@@ -40,8 +40,6 @@ def pivot_long(
     """
     if options.decimal == ",":
         table = _replace_decimal_commas(table, options)
-    if options.time is not None and options.time in table.columns:
-        table = convert_time_objects(table, options.time)
     if options.time_format is not None and options.time is not None:
         table = parse_times(table, table.check_name(options.time, "time"), options.time_format)
     if options.long is not None:
@@ -205,33 +203,17 @@ class _RowMerger:
     def __init__(
         self, table: Table, target_rows: Indices, first_rows: Indices, options: TableOptions
     ) -> None:
-        self.table, self.target_rows, self.first_rows, self.options = (
-            table,
-            target_rows,
-            first_rows,
-            options,
-        )
+        self.table, self.options = table, options
+        self.target_rows, self.first_rows = target_rows, first_rows
         self.merged_count = 0
 
     def make_table(self, columns: dict[str, Column]) -> Table:
-        """Return the table of new columns, whose cells are those of the first rows in messages."""
-        sheet, firsts = self.table, self.first_rows
-        names = (self.options.id, self.options.time)
-        written: Callable[[int, str], str] | None = None
-        if sheet.original_text is not None:
-            of_file = sheet.original_text
-
-            def written(row: int, column: str) -> str:
-                if column in names:
-                    return of_file(int(firsts[row]), column)
-                return str(columns[column][row])
-
-        rows = sheet.row_numbers[firsts]
+        """Return the table of new columns; messages name the first of the rows."""
         return replace(
-            sheet,
+            self.table,
             columns=columns,
-            row_numbers=rows,
-            original_text=written,
+            row_numbers=self.table.row_numbers[self.first_rows],
+            original_text=None,
             merged_count=self.merged_count,
         )
 

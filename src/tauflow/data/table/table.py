@@ -58,8 +58,8 @@ class Table:
             objects, among them text.
         row_numbers: how a message counts each row.
         row_number_suffix: what to add to the number of a row, so that a reader finds it.
-        original_text: returns what stands in a cell, given by row and column, of a file: 1.50, not
-            1.5.
+        original_text: returns what stands in a cell of a file, 1.50 and not 1.5, by the number of
+            the row and the column.
         variables: of a long table, which are columns now.
         untyped: whether every cell was text, as in a CSV file, so that a number may be written so.
         categorical: columns that say of themselves that they hold categories, which codes are too.
@@ -138,7 +138,7 @@ class Table:
     def format_value(self, row: int, column: str) -> str:
         """Return what is in a cell, as it was written."""
         if self.original_text:
-            return self.original_text(row, column)
+            return self.original_text(int(self.row_numbers[row]), column)
         zone = " UTC" if column in self.time_zones else ""
         return str(self.columns[column][row]) + zone
 
@@ -184,9 +184,9 @@ class Table:
         missing = self.find_missing(column)
         if missing.any():
             row = int(np.argmax(missing))
-            cell = (
-                self.original_text(row, column) if self.original_text else self.columns[column][row]
-            )
+            cell = self.columns[column][row]
+            if self.original_text:
+                cell = self.original_text(int(self.row_numbers[row]), column)
             held = "is empty"
             if isinstance(cell, str) and cell.strip():
                 held = f"holds {cell[:MAX_SHOWN_LENGTH]!r}, which is read as missing"

@@ -159,22 +159,6 @@ def _format_cell(cell: Any) -> str:
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
 
 
-def convert_time_objects(table: Table, column: str) -> Table:
-    """Return the table with NumPy's dates or durations where a column holds them as objects."""
-    cells = table.columns[column]
-    if not isinstance(cells, Categorical):
-        return table
-    kinds = (timedelta, np.timedelta64, np.datetime64)
-    cells = cells.remove_unused_categories()
-    are_times = [isinstance(c, kinds) or hasattr(c, "start_time") for c in cells.categories]
-    others = [c for c, is_time in zip(cells.categories, are_times, strict=True) if not is_time]
-    if not any(are_times) or not all(map(is_missing, others)):
-        return table
-    return replace(
-        table, columns={**table.columns, column: to_dates(cells.categories)[cells.codes]}
-    )
-
-
 def _parse_elapsed(text: str) -> np.timedelta64:
     """Return how long an elapsed time is, NaT if a text is none."""
     found = _ELAPSED.fullmatch(text)

@@ -133,7 +133,9 @@ def read_times(
         since: Floats = (values - values.min()) / UNITS[name]
         return Times(since, name, True)
     numbers = _read_numbers(table, column, values)
-    form = None if skip_date_check else infer_bare_format(dict.fromkeys(numbers.tolist()))
+    form = None if skip_date_check else infer_bare_format(numbers[:1].tolist())
+    if form is not None:
+        form = infer_bare_format(dict.fromkeys(numbers.tolist()))
     if form is not None:  # a month's end would make a gap of 70 days of one
         text = str(int(numbers[0]))
         dates = f"Write dates with hyphens: pandas.to_datetime(..., format={form!r})"

@@ -122,7 +122,7 @@ def _add_future_targets(
         place[whole.rows] = np.arange(len(whole.rows))
         ends = splits[part].rows[splits[part].ends - 1]
         after = following[place[ends][:, None] + np.arange(1, horizon + 1)]
-        values = first[after].reshape(len(ends), -1)
+        values = first[after].reshape(len(ends), horizon * count)
         known[ends], y[ends] = ~np.isnan(values), np.nan_to_num(values)
         there: Bools = np.asarray(known[ends].any(axis=1))
         dropped += int((~there).sum())
