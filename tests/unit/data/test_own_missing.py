@@ -32,7 +32,7 @@ def test_named_words_are_missing_as_pandas_reads_them(tmp_path, monkeypatch, mar
     written, values = holed(marker)
     file = write(tmp_path / "v.csv", visits(a=written))
     if of == "strict file":
-        monkeypatch.setattr(csv_file._CsvFile, "read_with_pandas", lambda *args: None)
+        monkeypatch.setattr(csv_file._CsvReader, "read_with_pandas", lambda *args: None)
     table = {"file": file, "strict file": file, "mapping": visits(a=written)}.get(of)
     if of == "frame":
         table = pandas.DataFrame(visits(a=written))

@@ -73,7 +73,7 @@ def read_csv_table(
     require("pandas", extra="tables")
     check_file_exists(path)
     content = read_content(path).removeprefix(_UTF8_BOM)
-    file = _CsvFile(path, content, delimiter)
+    file = _CsvReader(path, content, delimiter)
     header = file.read_header()
     text = [place for place, one in enumerate(header) if one in names or delimiter == decimal]
     absent = [*MISSING_TEXTS, *na_values]
@@ -93,14 +93,14 @@ def read_csv_table(
         columns, numbers = found
 
     def read_original(number: int, column: str) -> str:
-        original = _CsvFile(path, read_content(path), delimiter)
+        original = _CsvReader(path, read_content(path), delimiter)
         return next(islice(original.parse_rows(), number - 1, None))[header.index(column)]
 
     by_name = dict(zip(header, columns, strict=True))
     return Table(str(path), by_name, numbers, original_text=read_original, untyped=True)
 
 
-class _CsvFile:
+class _CsvReader:
     """The content of a CSV file.
 
     Args:

@@ -103,7 +103,7 @@ def find_keys(
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class _KeyCandidate:
     """How a column of times does within a grouping; ``steps`` are its differences within ids."""
 
     grouping: Grouping
@@ -192,9 +192,9 @@ class _KeySearch:
 
     def _find_best_candidate(
         self, grouping: Grouping, times: Sequence[ColumnProfile | None]
-    ) -> _Candidate:
+    ) -> _KeyCandidate:
         """Return the best column of times within a grouping."""
-        none = _Candidate(grouping, None, 1.0, 1.0 if grouping.in_order else 0.0)
+        none = _KeyCandidate(grouping, None, 1.0, 1.0 if grouping.in_order else 0.0)
         best, most = none, 0.5
         for time in times:
             if time is None or time.values is None or time is grouping.profile:
@@ -207,7 +207,7 @@ class _KeySearch:
                 best, most = pair, math.inf if score is None else score
         return best
 
-    def _make_candidate(self, grouping: Grouping, time: ColumnProfile) -> _Candidate:
+    def _make_candidate(self, grouping: Grouping, time: ColumnProfile) -> _KeyCandidate:
         codes = combine_codes(grouping.codes, time.codes)
         unique = compute_unique_share(codes)
         steps = _compute_steps(grouping, time)
@@ -220,7 +220,7 @@ class _KeySearch:
             long = self._find_long_columns(grouping, time, codes)
         if long is not None:
             unique = compute_unique_share(combine_codes(codes, long[0].codes))
-        return _Candidate(grouping, time, unique, forward, long, steps)
+        return _KeyCandidate(grouping, time, unique, forward, long, steps)
 
     def _find_long_columns(
         self, grouping: Grouping, time: ColumnProfile, codes: Indices
@@ -261,7 +261,7 @@ class _KeySearch:
                 return variable, numbers[0]
         return None
 
-    def _score_time(self, pair: _Candidate) -> float | None:
+    def _score_time(self, pair: _KeyCandidate) -> float | None:
         """Return how well a column of times does, ``None`` if it is none."""
         time, steps = pair.time, pair.steps
         assert time is not None
@@ -287,7 +287,7 @@ class _KeySearch:
             - 2 * (time.missing > 0)
         )
 
-    def _score_id(self, pair: _Candidate, whole: _Candidate) -> float | None:
+    def _score_id(self, pair: _KeyCandidate, whole: _KeyCandidate) -> float | None:
         """Return how well a column does as the id, ``None`` if it is none."""
         profile, time = pair.grouping.profile, pair.time
         assert profile is not None
@@ -321,7 +321,7 @@ class _KeySearch:
         place = self.places[profile.name]
         return points + tidy - 0.1 * math.log10(profile.count) - 0.001 * place
 
-    def _make_keys(self, pair: _Candidate, reason: str | None) -> KeyColumns:
+    def _make_keys(self, pair: _KeyCandidate, reason: str | None) -> KeyColumns:
         reasons: dict[str, str] = {}
         profile, time = pair.grouping.profile, pair.time
         if profile is not None:
@@ -355,13 +355,13 @@ def _is_id_name(name: str | None) -> bool:
     return name is not None and bool(_ID.search(name)) and not _NO_ID.search(name)
 
 
-def _is_restarting(pair: _Candidate) -> bool:
+def _is_restarting(pair: _KeyCandidate) -> bool:
     """Whether time runs back where the next id begins."""
     firsts = pair.grouping.first_rows[1:]
     return compute_share(pair.values[firsts] < pair.values[firsts - 1]) > 0.5
 
 
-def _has_common_start(pair: _Candidate) -> bool:
+def _has_common_start(pair: _KeyCandidate) -> bool:
     """Whether nearly all ids begin at the same time."""
     codes = pair.grouping.codes
     there = codes >= 0
@@ -370,7 +370,7 @@ def _has_common_start(pair: _Candidate) -> bool:
     return compute_share(least == np.median(least)) > _MOSTLY_UNIQUE
 
 
-def _describe_course(pair: _Candidate) -> str:
+def _describe_course(pair: _KeyCandidate) -> str:
     if pair.forward > 0.95:
         forward = (pair.steps > 0).sum() >= (pair.steps < 0).sum()
         return "runs forward" if forward else "runs backward"
@@ -382,7 +382,7 @@ def _is_counter(steps: Floats, time: ColumnProfile) -> bool:
     return time.kind == INTEGERS and compute_share(steps == 1) > 0.97
 
 
-def _is_evenly_sampled(pair: _Candidate) -> bool:
+def _is_evenly_sampled(pair: _KeyCandidate) -> bool:
     """Whether the gaps of a single series are even."""
     gaps = np.diff(np.sort(pair.values[~np.isnan(pair.values)]))
     gaps = gaps[gaps > 0]

@@ -61,7 +61,7 @@ class RoleGuess:
     """What a table seems to be.
 
     Args:
-        option_values: the options of a :class:`Schema` to give, those that were given among
+        option_values: the options of a :class:`tauflow.data.Schema`, those that were given among
             them.
         roles: what each column is for.
         profiles: what each column holds.

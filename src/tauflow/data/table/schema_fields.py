@@ -38,7 +38,7 @@ def _no_numbers() -> Tensor:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SchemaFields(TableOptions):
-    """The fields of a :class:`Schema`, and what follows from them; see there."""
+    """The fields of a :class:`tauflow.data.Schema`, and what follows from them; see there."""
 
     dtypes: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     guesses: Mapping[str, Role] = field(default_factory=dict, kw_only=True)
