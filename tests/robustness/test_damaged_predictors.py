@@ -11,7 +11,7 @@ import tauflow
 from tauflow._internal.tensor_file import encode_tensor_file, read_tensor_file
 from tauflow.data import from_table
 from tauflow.errors import ModelFileError, TauflowError
-from tauflow.predict.saving import KIND
+from tauflow.predict.files import KIND
 
 PARTS = range(2)
 TABLE = {

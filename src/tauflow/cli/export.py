@@ -42,7 +42,7 @@ def export(
     from tauflow._internal.tensor_file import read_kind
     from tauflow.export import IOSchema, load, to_c, to_onnx, to_program
     from tauflow.predict import load_predictor
-    from tauflow.predict.saving import KIND
+    from tauflow.predict.files import KIND
 
     from .output import print_line
 

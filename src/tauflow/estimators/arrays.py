@@ -1,14 +1,25 @@
-"""Whatever users call an array, as one of NumPy's whose missing entries are NaN, or NaT."""
+"""Arrays and lists of arrays, with their times, as rows of sequences."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from numbers import Real
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import check_one_of
+from tauflow._internal.sanitize import format_count
+from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
 from tauflow.data.table.table import is_missing
-from tauflow.errors import ArgumentError, ShapeError
+from tauflow.data.table.times import convert_to_utc
+from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
+
+from .ragged import Floats, Indices, RaggedSequences
+
+LAYOUTS = ("BTI", "BIT")
 
 
 def to_array(data: Any) -> NDArray[Any]:
@@ -19,21 +30,17 @@ def to_array(data: Any) -> NDArray[Any]:
     Args:
         data: anything that NumPy makes an array of.
     """
-    if isinstance(data, np.ma.MaskedArray):
-        return _unmask(data)
-    if isinstance(data, list | tuple):
-        data = [_unmask_element(one) for one in data]
-    array = np.asarray(data)
+    if isinstance(data, list | tuple):  # of whose entries NumPy would take what is below a mask
+        data = [None if one is np.ma.masked else _unmask(one) for one in data]
+    array: NDArray[Any] = np.asarray(_unmask(data))
     if array.dtype.kind in "US" and not all(isinstance(one, str | bytes) for one in data):
         array = np.array(data, object)  # NumPy makes text of the numbers beside a text
-    return _set_missing(array, find_missing(array)) if array.dtype.kind == "O" else array
-
-
-def _unmask_element(one: Any) -> Any:
-    """Return an entry of a list; of a masked array NumPy would take what is below the mask."""
-    if one is np.ma.masked:
-        return None
-    return _unmask(one) if isinstance(one, np.ma.MaskedArray) else one
+    if array.dtype.kind != "O" or not (missing := find_missing(array)).any():
+        return array
+    numbers = all(isinstance(cell, Real) for cell in array[~missing].tolist())
+    found = np.full(array.shape, np.nan if numbers else None)
+    found[~missing] = array[~missing]
+    return found
 
 
 def find_missing(array: NDArray[Any]) -> NDArray[np.bool_]:
@@ -44,50 +51,121 @@ def find_missing(array: NDArray[Any]) -> NDArray[np.bool_]:
     return np.array(cells, np.bool_).reshape(array.shape)
 
 
-def _unmask(masked: Any) -> NDArray[Any]:
-    mask, values = np.ma.getmaskarray(masked), np.asarray(masked.data)
-    if values.dtype.kind == "O":
-        mask = mask | find_missing(values)
-    return _set_missing(values, mask)
-
-
-def _set_missing(values: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
-    if not missing.any():
+def _unmask(data: Any) -> Any:
+    """Return a masked array as one that lacks what is masked, and other things as they are."""
+    if not isinstance(data, np.ma.MaskedArray):
+        return data
+    mask, values = np.ma.getmaskarray(data), np.asarray(data.data)
+    if not mask.any():
         return values
-    if values.dtype.kind in "mM":
-        return np.where(missing, np.array("NaT", values.dtype), values)
-    if values.dtype.kind in "biuf":
-        return np.where(missing, np.nan, values)
-    present = values[~missing]
-    if all(isinstance(cell, Real) for cell in present.tolist()):
-        numbers = np.full(values.shape, np.nan)
-        numbers[~missing] = present.astype(np.float64)
-        return numbers
-    objects = values.astype(object)
-    objects[missing] = None
-    return objects
+    none: Any = None
+    if values.dtype.kind in "biufmM":
+        none = np.array("NaT", values.dtype) if values.dtype.kind in "mM" else np.nan
+    return np.where(mask, none, values)
 
 
-def to_features(X: Any) -> Any:
-    """Return X, (B, I), as an array, or as a frame of pandas, with NaN for what is missing.
+def read_arrays(X: Any, *, layout: str, lengths: Any) -> tuple[Any, Indices | None, int | None]:
+    """Return the rows of arrays, how many each sequence has, and T where all are padded to it.
+
+    Args:
+        X: (B, I), one step per sequence; (B, T, I); or a list of (T_i, I).
+        layout: ``"BTI"``, or ``"BIT"`` if time is the last axis.
+        lengths: steps of each sequence of an array that is padded at its end, (B,).
+
+    Returns:
+        Rows, (R, I), to be checked yet; lengths, (N,), ``None`` for one row each; and T.
 
     Raises:
-        ArgumentError: it is a mapping, or its cells are sequences.
-        ShapeError: it is a list of sequences of one axis that differ in length.
+        ShapeError: arrays of a list do not fit each other, or X has more than three axes.
+        ArgumentError: lengths are no such numbers, or are given for a list.
+        UnknownNameError: there is no such layout.
     """
+    check_one_of(LAYOUTS, layout=layout)
+    if is_list(X):
+        check_no_lengths(lengths)
+        return _read_list(X, layout)
+    if getattr(X, "ndim", 2) < 3:
+        check_no_lengths(lengths, "sequences of several steps, and X has one each.")
+        found = _to_features(X)
+        if getattr(found, "ndim", 2) < 3:
+            return found, None, 1
+    array = to_array(X)
+    if array.ndim > 3:
+        raise ShapeError(
+            f"X has shape {array.shape}, found array with dim {array.ndim}, expected (B, T, I) or "
+            "(B, I). Make one axis of the features."
+        )
+    array = array.swapaxes(1, 2) if layout == "BIT" else array
+    count, steps, features = array.shape
+    if lengths is None:
+        return array.reshape(-1, features), np.full(count, steps), steps
+    counts = _check_lengths(lengths, count, steps)
+    return array[np.arange(steps) < counts[:, None]], counts, steps
+
+
+def is_list(X: Any) -> bool:
+    """Whether X is several arrays of two axes, or frames, and not one."""
+    if isinstance(X, np.ndarray):
+        several = X.dtype == object and X.ndim == 1
+    else:
+        several = isinstance(X, list | tuple)
+    if not several or len(X) == 0:
+        return False
+    first = X[0]
+    if isinstance(first, list | tuple):  # whose entries may be of different lengths
+        return len(first) > 0 and isinstance(first[0], list | tuple | np.ndarray)
+    return hasattr(first, "columns") or getattr(first, "ndim", 0) == 2
+
+
+def check_no_lengths(
+    lengths: Any, of: str = "padded arrays; those of a list say their own."
+) -> None:
+    """Raise :class:`ArgumentError` if lengths are given, which are for something else."""
+    if lengths is not None:
+        raise ArgumentError(f"lengths are for {of}")
+
+
+def check_not_empty(X: Sequence[Any]) -> None:
+    """Raise :class:`DataError` if a sequence of a list has no steps."""
+    for number, part in enumerate(X):
+        if not len(part):
+            raise DataError(f"X[{number}] has no steps. Leave out such sequences.")
+
+
+def _read_list(X: Sequence[Any], layout: str) -> tuple[Any, Indices, None]:
+    parts = [to_array(part) for part in X]
+    for number, part in enumerate(parts):
+        if part.ndim != 2:
+            raise ShapeError(
+                f"X[{number}] has shape {part.shape}, expected (T, I) as all sequences of the list."
+            )
+    parts = [part.T for part in parts] if layout == "BIT" else parts
+    for number, part in enumerate(parts):
+        if part.shape[1] != parts[0].shape[1]:
+            raise ShapeError(
+                f"X[{number}] has {format_count(part.shape[1], 'feature')}, and X[0] has "
+                f"{parts[0].shape[1]}. Give all sequences the same ones, NaN where they were not "
+                "measured."
+            )
+    check_not_empty(parts)
+    return np.concatenate(parts), np.array([len(part) for part in parts]), None
+
+
+def _to_features(X: Any) -> Any:
+    """Return X, (B, I), as an array, or as a frame of pandas, with NaN for what is missing."""
     if isinstance(X, Mapping) and not hasattr(X, "ndim"):  # a sparse array may be one, too
         raise ArgumentError(
             "X is a mapping, expected an array, a list of arrays (T_i, I), or a data frame. Give "
             "list(X.values()) if it holds sequences, and id= if it holds the columns of a table."
         )
-    if hasattr(X, "iloc") and hasattr(X, "dtypes"):
-        objects = [place for place, kind in enumerate(X.dtypes) if kind == object]  # noqa: E721
-        for place in objects:
-            _check_not_nested(X.iloc[:, place].tolist(), f"column {X.columns[place]!r} of X")
-        return X.where(X.notna(), np.nan) if objects else X
+    if hasattr(X, "select_dtypes"):
+        objects = X.select_dtypes(object)
+        for name, column in objects.items():
+            _check_not_nested(column.tolist(), f"column {name!r} of X")
+        return X.where(X.notna(), np.nan) if objects.shape[1] else X
     if isinstance(X, list | tuple):
-        sizes = [np.shape(one) if np.ndim(one) == 1 else None for one in X]
-        if sizes and None not in sizes and len(set(sizes)) > 1:
+        sizes = [np.shape(one) for one in X]
+        if {len(size) for size in sizes} == {1} and len(set(sizes)) > 1:
             other = next(place for place, size in enumerate(sizes) if size != sizes[0])
             raise ShapeError(
                 f"X[0] has shape {sizes[0]}, and X[{other}] {sizes[other]}: sequences are (T, I). "
@@ -102,11 +180,159 @@ def to_features(X: Any) -> Any:
 
 
 def _check_not_nested(cells: list[Any], where: str) -> None:
-    several = (x for x in cells if isinstance(x, list | tuple | np.ndarray) or hasattr(x, "iloc"))
-    nested = next(several, None)
-    if nested is not None:
+    for cell in cells:
+        if isinstance(cell, list | tuple | np.ndarray) or hasattr(cell, "iloc"):
+            raise ArgumentError(
+                f"{where} holds a {type(cell).__name__} in a cell, expected numbers. Give a list "
+                "of arrays (T_i, I), one for each sequence: x[:, None] of a single feature, or "
+                "numpy.column_stack of several."
+            )
+
+
+def _check_lengths(lengths: Any, count: int, steps: int) -> Indices:
+    found = to_array(lengths)
+    if found.shape != (count,) or found.dtype.kind not in "iu":
         raise ArgumentError(
-            f"{where} holds a {type(nested).__name__} in a cell, expected numbers. Give a list of "
-            "arrays (T_i, I), one for each sequence: x[:, None] of a single feature, or "
-            "numpy.column_stack of several."
+            f"lengths must be {format_count(count, 'whole number')}, one per sequence, got "
+            f"{found.dtype} of shape {found.shape}."
         )
+    wrong = (found < 1) | (found > steps)
+    if wrong.any():
+        raise ArgumentError(
+            f"lengths must lie between 1 and T = {steps}, and that of sequence "
+            f"{int(np.argmax(wrong))} is {found[wrong][0]}."
+        )
+    return found.astype(np.int64)
+
+
+def add_times(rows: RaggedSequences, *, dt: Any, t: Any) -> RaggedSequences:
+    """Return sequences with their gaps.
+
+    Args:
+        rows: of arrays or of a list.
+        dt: time since the sample before: a number, or as ``t``.
+        t: times of the samples: numbers, or dates for gaps in seconds; (B, T) of an array, (T_i,)
+            each of a list. Those with a time zone are brought to UTC. The first gap is 0.
+
+    Raises:
+        ArgumentError: both are given.
+        ShapeError: they do not fit X.
+        TimeError: gaps are negative or not finite, times run backwards, or are too coarse; or
+            some have a time zone and others none.
+    """
+    if dt is not None and t is not None:
+        raise ArgumentError("dt and t are two ways to say the same; give one of them.")
+    if dt is None and t is None:
+        return rows
+    if dt is None:
+        values = _flatten_to_rows(rows, "t", t)
+        gaps = _compute_dt(rows, values)
+    else:
+        dt = np.timedelta64(dt) if isinstance(dt, timedelta) else dt  # of pandas, too
+        single = np.isscalar(dt) or getattr(dt, "ndim", 1) == 0
+        values = np.full(len(rows.values), dt) if single else _flatten_to_rows(rows, "dt", dt)
+        gaps = _check_dt(rows, values)
+    return replace(rows, dt=gaps, dated=values.dtype.kind in "mM")
+
+
+def _check_dt(rows: RaggedSequences, dt: NDArray[Any]) -> Floats:
+    if dt.dtype.kind == "M":
+        raise TimeError("dt holds dates, expected numbers or durations. Give dates as t.")
+    dt = to_seconds(dt)
+    good = np.isfinite(dt) & (dt >= 0)
+    if not good.all():
+        row = int(np.argmin(good))
+        raise TimeError(
+            f"dt is {dt[row]:g} at {_format_position(rows, row)}, expected a finite number of 0 "
+            "or more."
+        )
+    return dt
+
+
+def _compute_dt(rows: RaggedSequences, times: NDArray[Any]) -> Floats:
+    bad = np.isnat(times) if times.dtype.kind in "mM" else ~np.isfinite(times)
+    if bad.any():
+        place = _format_position(rows, int(np.argmax(bad)))
+        raise TimeError(f"t is not finite at {place}; remove samples without a time.")
+    if times.dtype.kind in "iu":
+        times = times.astype(np.int64)  # differences of short or unsigned integers wrap around
+    between = to_seconds(np.diff(times, prepend=times[:1]))
+    between[rows.starts] = 0.0
+    if (between < 0).any():
+        place = _format_position(rows, int(np.argmax(between < 0)))
+        raise TimeError(f"t runs backwards at {place}. Sort the samples of a sequence by time.")
+    dtype, inner = to_torch_float_dtype(times.dtype), np.ones(len(times), np.bool_)
+    inner[rows.starts] = False
+    if dtype is not None and inner.any():
+        ends, gaps = (torch.from_numpy(a[inner].astype(np.float64)) for a in (times, between))
+        lost = find_precision_loss(ends, gaps, torch.from_numpy(rows.sequence_index[inner]), dtype)
+        if lost is not None:
+            raise TimeError(
+                f"{lost.describe('the times t', times.dtype)} Give them as float64, integers or "
+                "dates from the start, or subtract a first time before they are rounded."
+            )
+    return between
+
+
+def to_seconds(values: NDArray[Any]) -> Floats:
+    """Return numbers as they are, and durations in seconds."""
+    second = np.timedelta64(1, "s")
+    return (values / second if values.dtype.kind == "m" else values).astype(np.float64)
+
+
+def _flatten_to_rows(rows: RaggedSequences, name: str, data: Any) -> NDArray[Any]:
+    """Return one time per row, (R,), of what comes in the shape of X."""
+    if rows.steps is not None:
+        values, shape = to_array(data), (len(rows), rows.steps)
+        flat = values.shape == (max(shape),) and min(shape) == 1  # one sequence, or of one step
+        if not flat and values.shape not in (shape, (*shape, 1)):
+            raise ShapeError(
+                f"{name} has shape {values.shape}, expected {shape}: one for each step of X."
+            )
+        parts = [values.reshape(shape)[np.arange(rows.steps) < rows.lengths[:, None]]]
+    else:
+        parts = [to_array(part).reshape(-1) for part in data]
+        if len(parts) != len(rows):
+            raise ShapeError(
+                f"{name} has {format_count(len(parts), 'sequence')}, and X has {len(rows)}."
+            )
+        for number, (part, length) in enumerate(zip(parts, rows.lengths, strict=True)):
+            if len(part) != length:
+                raise ShapeError(
+                    f"{name}[{number}] has {format_count(len(part), 'entry', 'entries')}, and "
+                    f"X[{number}] has {format_count(length, 'step')}."
+                )
+    # Parts of dates with and without zones must not meet in one array of objects.
+    plain, zones = zip(*(_to_utc(name, part) for part in parts), strict=True)
+    if len(set().union(*zones)) > 1:
+        raise TimeError(
+            f"{name} has dates with a time zone beside dates without one. Give all of them a zone, "
+            "or none."
+        )
+    found: NDArray[Any] = np.concatenate(plain)
+    if found.dtype.kind not in "iufmM":
+        raise TimeError(f"{name} must be numbers or dates, got {found.dtype}. Convert them.")
+    return found
+
+
+def _to_utc(name: str, values: NDArray[Any]) -> tuple[NDArray[Any], set[bool]]:
+    """Return dates that are objects as ``datetime64``, in UTC, and whether they have a zone.
+
+    Raises:
+        TimeError: no such type can hold them.
+    """
+    cells = values.tolist() if values.dtype.kind == "O" else []
+    if not cells or not all(one is None or isinstance(one, datetime) for one in cells):
+        return values, {False} if values.dtype.kind == "M" else set()
+    dates = [one if one is not None and one == one else None for one in cells]  # NaT is not
+
+    def make_error(place: int, expected: str) -> TimeError:
+        return TimeError(f"{name} holds {dates[place]}, expected {expected}. Correct it.")
+
+    found = convert_to_utc(dates, [getattr(one, "nanosecond", 0) for one in dates], make_error)
+    return found, {one.tzinfo is not None for one in dates if one is not None}
+
+
+def _format_position(rows: RaggedSequences, row: int) -> str:
+    owner = int(rows.sequence_index[row])
+    return f"sequence {owner}, step {row - int(rows.starts[owner])}"

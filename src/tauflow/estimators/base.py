@@ -1,8 +1,8 @@
 """What the estimators share: parameters, reading X, training and running the model."""
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +16,6 @@ from torch import nn
 from tauflow._internal.checks import check_one_of
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
-from tauflow.data.table.from_frame import table_from_frame
 from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError, DataError
 from tauflow.models.registry import get_model_info
@@ -27,21 +26,24 @@ from tauflow.training.evaluation_loop import predict
 from .collection import SequenceCollection, read_collection
 from .files import read_estimator, upgrade_state, write_estimator
 from .input_kwargs import with_input_kwargs
-from .members import fit_members
-from .network import build_network, resolve_options, select_device
 from .parameters import EstimatorParameters
 from .preparation import DTYPES, fit_schema, list_columns, make_batch, warn_ignored_values
 from .ragged import Floats, RaggedSequences
 from .reading import is_table, read_rows
 from .state import check_option_types, check_params_match, copy_option, restore_on_failure
 from .targets import (
-    AUTO,
-    LearningTask,
-    WeightedSequences,
     align_to_sequences,
     check_sample_weight,
     split_validation,
     unpack_validation,
+)
+from .training import (
+    AUTO,
+    LearningTask,
+    build_network,
+    fit_networks,
+    resolve_options,
+    select_device,
 )
 
 if TYPE_CHECKING:
@@ -57,10 +59,12 @@ class _Learned:
 
     Args:
         schema_: how X is read, scaled and imputed.
+        module_: the network.
         _built: parameters that the network was built with.
     """
 
     schema_: Schema
+    module_: nn.Module
     _built: dict[str, Any]
 
 
@@ -118,7 +122,13 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
             Itself. ``result_`` is what :func:`tauflow.train` returned, of two trainings for the
             first, and of an ensemble for its first network; ``module_`` is the network.
         """
-        with restore_on_failure(self):
+        with restore_on_failure(self):  # what was learned before is not changed in place
+            check_option_types(self)
+            if self._reads_ahead and not get_model_info(self.model).is_causal(self.options or {}):
+                raise ArgumentError(
+                    f"model={self.model!r} with these options reads {self._reads_ahead}. Choose "
+                    "one that goes forwards in time only."
+                )
             self._fit(X, y, sample_weight, validation, kwargs)
         return self
 
@@ -145,9 +155,9 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
             {given}
         """
         check_is_fitted(self)
-        rows, true = self._read_data(X, y, kwargs, reset=False)
+        rows = self._read_data(X, y, kwargs, reset=False)
         weight = self._check_weight(sample_weight, rows)
-        return self._compute_score(true, self._decode_outputs(self._run_network(rows)), weight)
+        return self._compute_score(rows.y, self._decode_outputs(self._run_network(rows)), weight)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to a file that :meth:`load` reads, without pickle.
@@ -189,6 +199,8 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
     _fills_gaps: ClassVar[bool] = False
     """Whether the network reads on beyond a gap, and any feature may have one."""
     _requires_y: ClassVar[bool] = True
+    _reads_ahead: ClassVar[str] = ""
+    """What a model would read that goes backwards in time, if that is none of its business."""
     _is_series_2d: ClassVar[bool] = False
     """Whether an array of two axes is one sequence, and not one step of each of several."""
 
@@ -196,11 +208,11 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
         """Return checked targets, (N, ...), as training takes them, but for their scaling."""
         raise NotImplementedError
 
-    def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
+    def _make_task(self, rows: RaggedSequences) -> LearningTask:
         """Return what there is to learn."""
         raise NotImplementedError
 
-    def _fit_target_scaler(self, targets: NDArray[Any], weight: Floats) -> None:
+    def _fit_target_scaler(self, rows: RaggedSequences) -> None:
         """Learn the scaling of the targets of the training part."""
 
     def _scale_targets(self, targets: NDArray[Any]) -> NDArray[Any]:
@@ -211,7 +223,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
         """Return predictions of outputs of the network, (N, O)."""
         raise NotImplementedError
 
-    def _compute_score(self, true: NDArray[Any], predicted: NDArray[Any], weight: Any) -> float:
+    def _compute_score(self, true: Any, predicted: NDArray[Any], weight: Any) -> float:
         """Return how good predictions are."""
         raise NotImplementedError
 
@@ -224,35 +236,51 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
         """Return the parameters that need validation data to calibrate the answers."""
         return []
 
-    def _calibrate(self, held: WeightedSequences | None) -> None:
+    def _calibrate(self, held: RaggedSequences | None) -> None:
         """Learn from validation data, if parameters ask for it, how sure answers are."""
 
     # Reading.
 
-    def _read_data(
-        self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool
-    ) -> tuple[RaggedSequences, NDArray[Any]]:
-        """Return the sequences and one target for each."""
-        if y is None:
+    def _read_data(self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool) -> RaggedSequences:
+        """Return the sequences, with one target for each if they have any."""
+        if not self._requires_y:
+            return self._read_rows(X, kwargs, reset=reset)
+        rows, (found,) = self._read_with_targets(X, {"y": y}, kwargs, reset=reset)
+        return replace(rows, y=found)
+
+    def _read_weighted(
+        self, X: Any, y: Any, weight: Any, kwargs: "InputKwargs", *, reset: bool
+    ) -> RaggedSequences:
+        """Return the sequences that count, with weights and with targets as training has them."""
+        rows = self._read_data(X, y, kwargs, reset=reset)
+        rows = replace(rows, weight=self._check_weight(weight, rows)).drop_zero_weight()
+        if rows.y is None:
+            return rows
+        return replace(rows, y=self._encode_targets(rows.y, reset=reset))
+
+    def _read_with_targets(
+        self, X: Any, given: dict[str, Any], kwargs: "InputKwargs", *, reset: bool
+    ) -> tuple[RaggedSequences, list[NDArray[Any]]]:
+        """Return the sequences, and for each of some targets, by name, one value per sequence."""
+        if any(one is None for one in given.values()):
             raise ArgumentError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
-        if not isinstance(y, str):
-            rows = self._read_rows(X, kwargs, reset=reset)
-            name = getattr(y, "name", None)
+        columns = tuple(one for one in given.values() if isinstance(one, str))
+        if columns and not is_table(X):
+            raise ArgumentError(f"y={columns[0]!r} names a column, and X is no table.")
+        rows = self._read_rows(X, kwargs, reset=reset, targets=columns)
+        cells, found = dict(zip(columns, rows.targets, strict=True)), []
+        for role, values in given.items():
+            name = getattr(values, "name", None)
             if reset and name is not None and name in getattr(self, "feature_names_in_", ()):
                 raise DataError(
-                    f"y is called {name!r}, and so is a column of X, which would be a feature. "
-                    f"Drop it from X, or give y={name!r}."
+                    f"{role} is called {name!r}, and so is a column of X, which would be a "
+                    f"feature. Drop it from X, or give {role}={name!r}."
                 )
-            return rows, align_to_sequences("y", y, rows)
-        if not is_table(X):
-            raise ArgumentError(f"y={y!r} names a column, and X is no table.")
-        rows = self._read_rows(X, kwargs, reset=reset, target=y)
-        if rows.target is not None:
-            return rows, rows.target
-        column = np.asarray(table_from_frame(X).columns[y])
-        return rows, align_to_sequences("y", column, rows)
+            values = cells[values] if isinstance(values, str) else values
+            found.append(align_to_sequences(role, values, rows))
+        return rows, found
 
     def _check_weight(self, weight: Any, rows: RaggedSequences) -> Floats | None:
         """Return the weights of sequences, (B,), ``None`` if they all count alike."""
@@ -260,8 +288,13 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
             weight = align_to_sequences("sample_weight", weight, rows)
         return check_sample_weight(weight, len(rows))
 
+    def _read_new(self, X: Any, kwargs: "InputKwargs") -> RaggedSequences:
+        """Return the sequences of X, as it was in ``fit``."""
+        check_is_fitted(self)
+        return self._read_rows(X, kwargs, reset=False)
+
     def _read_rows(
-        self, X: Any, kwargs: "InputKwargs", *, reset: bool, target: str | None = None
+        self, X: Any, kwargs: "InputKwargs", *, reset: bool, targets: tuple[str, ...] = ()
     ) -> RaggedSequences:
         if isinstance(X, SequenceCollection):
             return read_collection(self, X, kwargs, reset=reset)
@@ -271,7 +304,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
             layout=self.layout,
             is_series_2d=self._is_series_2d,
             reset=reset,
-            target=target,
+            targets=targets,
             **kwargs,
         )
 
@@ -280,18 +313,12 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, validation: Any, kwargs: "InputKwargs"
     ) -> None:
-        """Learn, changing nothing in place that a fit before has learned."""
-        check_option_types(self)
         goes_on = bool(self.warm_start) and hasattr(self, "module_")
-        rows, y = self._read_data(X, y, kwargs, reset=not goes_on)
-        weight = self._check_weight(sample_weight, rows)
-        rows, y, weight = WeightedSequences(rows, y, weight).drop_zero_weight()
-        targets = self._encode_targets(y, reset=not goes_on)
+        rows = self._read_weighted(X, y, sample_weight, kwargs, reset=not goes_on)
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31))
         share = self.validation_fraction if validation is None else 0.0
-        whole = WeightedSequences(rows, targets, weight)
-        learned, held = self._split_validation(whole, share, random)
+        learned, held = self._split_validation(rows, share, random)
         if goes_on:
             check_params_match(self, self._built)
         if validation is not None:
@@ -304,74 +331,60 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
             )
         # What calibrates must not be trained on, so that nothing is then trained on all.
         refits = share == AUTO and held is not None and not goes_on and not calibrates
-        again = whole if refits else None
-        self.result_ = fit_members(self, learned, held, again, seed, goes_on=goes_on)
+        again = rows if refits else None
+        self.result_ = fit_networks(self, learned, held, again, seed, goes_on=goes_on)
         self._calibrate(held)
 
     def _split_validation(
-        self, sequences: WeightedSequences, share: float | str, random: np.random.RandomState
-    ) -> tuple[WeightedSequences, WeightedSequences | None]:
+        self, rows: RaggedSequences, share: float | str, random: np.random.RandomState
+    ) -> tuple[RaggedSequences, RaggedSequences | None]:
         """Return what to train on, and a share to validate on, if there is to be one."""
-        classes = sequences.targets if self._is_stratified else None
-        kept, held = split_validation(len(sequences.rows), share, random, classes)
-        return sequences.select(kept), sequences.select(held) if len(held) else None
+        classes = rows.y if self._is_stratified else None
+        kept, held = split_validation(len(rows), share, random, classes)
+        return rows.select(kept), rows.select(held) if len(held) else None
 
     def _initialise(
-        self,
-        rows: RaggedSequences,
-        targets: NDArray[Any],
-        weight: Floats | None,
-        task: LearningTask,
-        seed: int,
-    ) -> None:
-        """Learn the scaling, and draw a network."""
+        self, rows: RaggedSequences, task: LearningTask, seeds: Sequence[int]
+    ) -> list[nn.Module]:
+        """Learn the scaling, and draw a network for each seed."""
         check_one_of(DTYPES, dtype=self.dtype)
         entry = get_model_info(self.model)
-        counts = np.ones(len(rows)) if weight is None else weight
         self.schema_ = fit_schema(
             self.schema_,
             rows,
-            counts,
             impute=self.impute,
             observes=bool(task.query_targets) or "observed" in entry.inputs,
             fills_gaps=self._fills_gaps,
             time_unit=self.time_unit,
         )
-        self._fit_target_scaler(targets, counts)
+        self._fit_target_scaler(rows)
         # A copy, as a mapping of the caller's own may be changed afterwards.
         self._built = {name: copy_option(getattr(self, name)) for name in self._network_params}
         options = resolve_options(
             self.model, self._built["options"], is_causal=not self._fills_gaps
         )
         spec = ModelSpec(self.model, self.hidden_size, spread=self._spread, options=options)
-        module = build_network(
-            set_horizon(spec, lambda: self._to_batch(rows)),
-            task,
-            input_size=len(self.schema_.inputs),
-            backend=self.backend,
-            seed=seed,
-        )
-        self.module_: nn.Module = module.to(DTYPES[self.dtype])
+        spec = set_horizon(spec, lambda: self._to_batch(rows))
+        size, dtype = len(self.schema_.inputs), DTYPES[self.dtype]
+        return [
+            build_network(spec, task, input_size=size, backend=self.backend, seed=seed).to(dtype)
+            for seed in seeds
+        ]
 
-    def _read_validation(self, validation: Any) -> WeightedSequences:
+    def _read_validation(self, validation: Any) -> RaggedSequences:
         """Return sequences of validation data."""
-        X, y, weight, said = unpack_validation(validation, needs_y=self._requires_y)
-        rows, y = self._read_data(X, y, said, reset=False)
-        rows, y, weight = WeightedSequences(
-            rows, y, self._check_weight(weight, rows)
-        ).drop_zero_weight()
-        return WeightedSequences(rows, self._encode_targets(y, reset=False), weight)
+        said = unpack_validation(validation, ("X", "y") if self._requires_y else ("X",))
+        X, y, weight = (said.pop(name, None) for name in ("X", "y", "sample_weight"))
+        return self._read_weighted(X, y, weight, said, reset=False)  # type: ignore[arg-type]
 
-    def _make_batch(
-        self, rows: RaggedSequences, targets: NDArray[Any], weight: Floats | None = None
-    ) -> Any:
-        return self._to_batch(rows, self._scale_targets(targets), weight)
+    def _make_batch(self, rows: RaggedSequences) -> SequenceBatch:
+        """Return a batch to learn from."""
+        y = rows.y if rows.y is None else self._scale_targets(rows.y)
+        return self._to_batch(replace(rows, y=y))
 
-    def _to_batch(
-        self, rows: RaggedSequences, y: NDArray[Any] | None = None, weight: Floats | None = None
-    ) -> SequenceBatch:
-        """Return a batch of sequences, by default with zeros as targets, to predict."""
-        return make_batch(self.schema_, rows, y, weight, DTYPES[self._built["dtype"]])
+    def _to_batch(self, rows: RaggedSequences) -> SequenceBatch:
+        """Return a batch of sequences, with zeros where there are no targets."""
+        return make_batch(self.schema_, rows, DTYPES[self._built["dtype"]])
 
     @property
     def _feature_scaler(self) -> StandardScaler:
@@ -383,8 +396,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
 
     def _predict_outputs(self, X: Any, kwargs: "InputKwargs") -> NDArray[Any]:
         """Return what the network gives, (N, O)."""
-        check_is_fitted(self)
-        return self._run_network(self._read_rows(X, kwargs, reset=False))
+        return self._run_network(self._read_new(X, kwargs))
 
     def _run_network(self, rows: RaggedSequences) -> NDArray[Any]:
         """Return what the network gives, (N, O), or of one that answers at each step (R, O)."""
@@ -396,6 +408,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
         """Return what a function makes of the network and batches, one entry per answer."""
         device = select_device(self.device)
         warn_ignored_values(self.schema_, rows)
+        rows = replace(rows, y=None, weight=None)
         self.module_.to(device)
         found = []
         with evaluation_mode(self.module_), torch.no_grad():

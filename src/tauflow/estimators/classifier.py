@@ -14,7 +14,6 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
 from tauflow._internal.init_args import to_python_number
 from tauflow.errors import ArgumentError, DataError
@@ -24,8 +23,9 @@ from tauflow.evaluation.thresholds import check_threshold, choose_threshold
 
 from .base import AbstractSequenceEstimator
 from .input_kwargs import with_input_kwargs
-from .ragged import Floats
-from .targets import LearningTask, WeightedSequences, check_missing_classes, check_mixed_classes
+from .ragged import RaggedSequences
+from .targets import check_missing_classes, check_mixed_classes
+from .training import LearningTask
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -74,19 +74,18 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
             )
         return np.searchsorted(self.classes_, y)
 
-    def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
+    def _make_task(self, rows: RaggedSequences) -> LearningTask:
         weights = None
         if self.class_weight is not None:
-            weights = self._compute_class_weights(targets, weight)
+            weights = self._compute_class_weights(rows)
         size = len(self.classes_)
         return LearningTask("classify", size, "cross_entropy", "accuracy", "cross_entropy", weights)
 
-    def _compute_class_weights(
-        self, targets: NDArray[Any], weight: Floats | None
-    ) -> tuple[float, ...]:
+    def _compute_class_weights(self, rows: RaggedSequences) -> tuple[float, ...]:
         """Return what an error on each class counts; 1 of a class that there is none of."""
         if self.class_weight == "balanced":
-            totals = np.bincount(targets, weight, len(self.classes_))
+            assert rows.y is not None
+            totals = np.bincount(rows.y, rows.weight, len(self.classes_))
             there = totals > 0
             balanced = totals.sum() / (there.sum() * np.where(there, totals, 1.0))
             return tuple(np.where(there, balanced, 1.0).tolist())
@@ -107,11 +106,11 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
         }
         return [name for name, is_learned in learned.items() if is_learned]
 
-    def _calibrate(self, held: WeightedSequences | None) -> None:
+    def _calibrate(self, held: RaggedSequences | None) -> None:
         self.threshold_ = float(self.threshold) if isinstance(self.threshold, Real) else None
         if held is None:
             return
-        batch = self._make_batch(*held)
+        batch = self._make_batch(held)
         if self.calibrate is not None:
             self.module_ = calibrate(self.module_, batch, self.calibrate).eval()
         if self.threshold is not None:
@@ -140,8 +139,7 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
                 (B, K), too.
             {given}
         """
-        check_is_fitted(self)
-        rows = self._read_rows(X, kwargs, reset=False)
+        rows = self._read_new(X, kwargs)
         found: NDArray[Any] = softmax(self._run_network(rows), axis=-1)
         if not return_std:
             return found
@@ -158,7 +156,7 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
         outputs = self._predict_outputs(X, kwargs)
         return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
 
-    def _compute_score(self, true: NDArray[Any], predicted: NDArray[Any], weight: Any) -> float:
+    def _compute_score(self, true: Any, predicted: NDArray[Any], weight: Any) -> float:
         return float(accuracy_score(true, predicted, sample_weight=weight))
 
     score = AbstractSequenceEstimator.score

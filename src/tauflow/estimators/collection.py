@@ -17,7 +17,7 @@ from tauflow.errors import ArgumentError, DataError
 from .input_kwargs import with_input_kwargs
 from .preparation import list_columns
 from .ragged import RaggedSequences
-from .reading import get_fitted_names, name_features, read_rows, store_feature_names
+from .reading import get_fitted_names, read_rows, remember
 from .targets import align_to_sequences
 
 if TYPE_CHECKING:
@@ -43,10 +43,14 @@ class SequenceCollection:
     @with_input_kwargs
     def __init__(self, X: Any, *, layout: str = "BTI", **kwargs: "Unpack[InputKwargs]") -> None:
         reader = BaseEstimator()
-        rows = read_rows(reader, X, layout=layout, is_series_2d=False, reset=True, **kwargs)
-        names = rows.names or getattr(reader, "feature_names_in_", None)
-        self._rows = replace(rows, names=None if names is None else tuple(names))
-        self._schema = reader.schema_
+        self._rows = read_rows(reader, X, layout=layout, is_series_2d=False, reset=True, **kwargs)
+        is_named = hasattr(reader, "feature_names_in_")
+        self._schema = reader.schema_ if is_named else replace(reader.schema_, features=None)
+
+    @property
+    def _names(self) -> list[str]:
+        """Names of the columns of rows; none of arrays."""
+        return [] if self._schema.features is None else list_columns(self._schema)
 
     @property
     def ids(self) -> NDArray[Any] | None:
@@ -74,7 +78,7 @@ class SequenceCollection:
         )
 
     def __repr__(self) -> str:
-        names = "" if self._rows.names is None else f" of {', '.join(self._rows.names)}"
+        names = f" of {', '.join(self._names)}" if self._names else ""
         return f"SequenceCollection({format_count(len(self), 'sequence')}{names})"
 
     def per_sequence(self, values: Any) -> NDArray[Any]:
@@ -95,7 +99,7 @@ class SequenceCollection:
                 "per_sequence is for a collection of all sequences of a table. Index its result."
             )
         name = getattr(values, "name", None)
-        if name is not None and name in (self._rows.names or ()):
+        if name is not None and name in self._names:
             raise DataError(
                 f"values is called {name!r}, and so is a feature of X. Drop that column from the "
                 "table, or give values as an array if both are meant."
@@ -118,27 +122,26 @@ def read_collection(
                 f"{name} is for the sequences themselves: give it to SequenceCollection."
             )
     rows = replace(X._rows, source=None)
-    if rows.names is None:
+    if X._schema.features is None:
         validate_data(estimator, rows.values, reset=reset, ensure_all_finite="allow-nan")
-    elif get_fitted_names(estimator, reset=reset) is None:
-        store_feature_names(estimator, X._schema.features or ())
-    else:
-        rows = _select_columns(rows, X._schema, estimator.schema_)
+    elif get_fitted_names(estimator, reset=reset) is not None:
+        rows = _select_columns(rows, X, estimator.schema_)
     if reset:
-        estimator._one_step = False
-        estimator.schema_ = name_features(estimator, X._schema)
+        remember(estimator, X._schema, one_step=False)
     return rows
 
 
-def _select_columns(rows: RaggedSequences, own: Schema, fitted: Schema) -> RaggedSequences:
+def _select_columns(
+    rows: RaggedSequences, X: SequenceCollection, fitted: Schema
+) -> RaggedSequences:
     """Return rows with the columns of a fitted schema; categories that they lack are 0 in all.
 
     Raises:
         DataError: a row holds a category that the schema does not know.
         UnknownNameError: a feature is not there.
     """
-    assert rows.names is not None
-    names, columns = list_columns(fitted), dict(zip(rows.names, rows.values.T, strict=True))
+    own, names = X._schema, list_columns(fitted)
+    columns = dict(zip(X._names, rows.values.T, strict=True))
     for feature in fitted.features or ():
         check_one_of(own.features or (), feature=feature)
         texts = dict(own.categories).get(feature, ())
@@ -150,4 +153,4 @@ def _select_columns(rows: RaggedSequences, own: Schema, fitted: Schema) -> Ragge
                 )
     lacking = np.zeros(len(rows.values))
     values = np.stack([columns.get(name, lacking) for name in names], axis=1)
-    return replace(rows, values=values, names=tuple(names))
+    return replace(rows, values=values)

@@ -1,7 +1,6 @@
 """Forecasts at times that are asked for: windows of samples, each followed by its queries."""
 
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,12 +8,10 @@ from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
 from tauflow.data.table.from_frame import table_from_frame
-from tauflow.data.table.times import parse_duration
-from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError, UnknownNameError
+from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 
-from .arrays import to_array
-from .ragged import Floats, Indices, RaggedSequences
-from .times import to_seconds
+from .arrays import to_seconds
+from .ragged import Floats, Indices, RaggedSequences, concat_ranges
 
 DEFAULT_WINDOW = 256
 """Samples before a query that are read, unless a forecaster says so."""
@@ -27,7 +24,7 @@ class Queries:
 
     Args:
         sequence: of each, (Q,).
-        time: of each, on the clock of :func:`compute_clock`, (Q,).
+        time: of each, on the clock of :attr:`RaggedSequences.clock`, (Q,).
         origin: last row of which anything but features known in advance may be read, (Q,).
         base: last row before the time, (Q,); rows from the origin to it tell of known features.
         row: the row at that time, (Q,), -1 if there is none.
@@ -46,20 +43,6 @@ class Queries:
         """Return some of them."""
         columns = (self.sequence, self.time, self.origin, self.base, self.row)
         return Queries(*(one[chosen] for one in columns))
-
-
-def with_times(rows: RaggedSequences) -> RaggedSequences:
-    """Return sequences with time steps: of 1, if they came without times."""
-    return rows if rows.dt is not None else replace(rows, dt=np.ones(len(rows.values)))
-
-
-def compute_clock(rows: RaggedSequences) -> Floats:
-    """Return the time since the first sample of its sequence of each row, (R,)."""
-    gaps = np.ones(len(rows.values)) if rows.dt is None else rows.dt.copy()
-    gaps[rows.starts] = 0.0
-    clock = np.cumsum(gaps)
-    elapsed: Floats = clock - clock[rows.starts][rows.sequence_index]
-    return elapsed
 
 
 def plan_training(
@@ -81,7 +64,7 @@ def plan_training(
         origin_step: rows from one origin to the next, counted from the last; by default a quarter
             of the rows that come within the longest lead time, in the median.
     """
-    owner, clock = rows.sequence_index, compute_clock(rows)
+    owner, clock = rows.sequence_index, rows.clock
     apart = clock + _separate(rows, clock, longest)[owner]
     slack = _compute_slack(apart, longest)
     first = np.searchsorted(apart, apart + slack, "right")
@@ -99,8 +82,7 @@ def plan_training(
     last = np.searchsorted(owner[usable], owner[usable], "right") - 1
     origins = usable[(last - np.arange(len(usable))) % origin_step == 0]
     counts = stop[origins] - first[origins]
-    later = np.repeat(first[origins] - (np.cumsum(counts) - counts), counts)
-    later += np.arange(counts.sum())
+    later = concat_ranges(first[origins], counts)
     origin = np.repeat(origins, counts)[has_target[later]]
     later = later[has_target[later]]
     base = origin
@@ -136,7 +118,7 @@ def plan_forecast(
             f"trained for up to max_lead_time={longest:g}. Ask for earlier times, or fit it with a "
             "longer one."
         )
-    clock, owner = compute_clock(rows), rows.sequence_index
+    clock, owner = rows.clock, rows.sequence_index
     last = find_last_samples(rows, given)[sequence]
     time = clock[last] + lead_time
     offset = _separate(rows, clock, longest)
@@ -203,7 +185,7 @@ def make_windows(
     origin, base = distinct.T
     first = np.maximum(rows.starts[rows.sequence_index[base]], base - window + 1)
     counts = base - first + 1
-    place = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    place = concat_ranges(first, counts)
     of_sample = np.repeat(np.arange(len(distinct)), counts)
     values = rows.values[place]
     is_known = np.isin(np.arange(values.shape[1]), known)
@@ -214,7 +196,7 @@ def make_windows(
     told = rows.values[queries.row].copy()
     told[(queries.row < 0)[:, None] | ~is_known] = np.nan
 
-    clock = compute_clock(rows)
+    clock = rows.clock
     owner = np.concatenate([of_sample, of_query])
     time = np.concatenate([clock[place], queries.time])
     is_query = np.repeat([False, True], [len(place), len(queries)])
@@ -222,16 +204,11 @@ def make_windows(
     lengths = np.bincount(owner, minlength=len(distinct))
     dt = np.diff(time[order], prepend=0.0)
     dt[np.cumsum(lengths) - lengths] = 0.0
-    windows = replace(
-        rows,
-        values=np.concatenate([values, told])[order],
-        lengths=lengths,
-        dt=dt,
-        steps=None,
-        ids=None,
-        times=None,
-        source=None,
-        target=None,
+    windows = RaggedSequences(
+        np.concatenate([values, told])[order],
+        lengths,
+        dt,
+        rows.dated,
         is_query=is_query[order],
     )
     where = np.empty(len(order), np.int64)
@@ -242,69 +219,10 @@ def make_windows(
 def compute_lead_time(windows: RaggedSequences) -> Floats:
     """Return the time since the last sample of its window of each row, (R,); of samples below 0."""
     assert windows.is_query is not None
-    clock, owner = compute_clock(windows), windows.sequence_index
+    clock, owner = windows.clock, windows.sequence_index
     samples = np.bincount(owner, ~windows.is_query, len(windows)).astype(np.int64)
     elapsed: Floats = clock - clock[windows.starts + samples - 1][owner]
     return elapsed
-
-
-def resolve_lead_time(name: str, value: Any, *, dated: bool) -> float:
-    """Return a time span in the unit of the times: seconds for dates.
-
-    Args:
-        name: of the argument, for messages.
-        value: a number, a duration, or a text such as ``"24h"``.
-        dated: whether the times are dates.
-
-    Raises:
-        TimeError: it is no such span, or not above 0; or a duration, and times are numbers.
-    """
-    (found,) = _to_spans(name, [value], dated=dated)
-    if not found > 0 or not np.isfinite(found):
-        raise TimeError(f"{name} must be above 0, got {value!r}.")
-    return float(found)
-
-
-def read_lead_times(at: Any, rows: RaggedSequences) -> Floats:
-    """Return lead times, (N, Q), in the unit of the times.
-
-    Args:
-        at: (Q,), or (N, Q): numbers, durations, or texts such as ``"24h"``; or one of these.
-        rows: the sequences.
-
-    Raises:
-        ShapeError: there are other numbers of sequences.
-        TimeError: these are no spans of time, or durations where times are numbers.
-    """
-    if isinstance(at, str):
-        at = [one.strip() for one in at.split(",")]
-    array = np.atleast_1d(to_array(at))
-    if array.ndim > 2 or (array.ndim == 2 and len(array) != len(rows)):
-        raise ShapeError(
-            f"at has shape {array.shape}, expected (Q,) or (B, Q) with B = {len(rows)}."
-        )
-    found = _to_spans("at", array.ravel(), dated=rows.dated).reshape(array.shape)
-    each: Floats = np.broadcast_to(found, (len(rows), np.shape(found)[-1]))
-    return each
-
-
-def _to_spans(name: str, values: Any, *, dated: bool) -> Floats:
-    array = np.asarray(values)
-    if array.dtype.kind in "OU" and len(array) and all(isinstance(one, str) for one in array):
-        array = np.array([parse_duration(name, str(one)) for one in array])
-    elif array.dtype.kind == "O" and all(isinstance(one, timedelta) for one in array):
-        array = array.astype("timedelta64[us]")
-    if array.dtype.kind not in "iufm":
-        raise TimeError(
-            f"{name} holds {array.dtype}, expected numbers in the unit of the times, durations, or "
-            "texts such as '24h'."
-        )
-    if array.dtype.kind == "m" and not dated:
-        raise TimeError(
-            f"{name} holds durations, and the times of the data are numbers, in a unit that nobody "
-            "said. Give numbers in that unit."
-        )
-    return to_seconds(array)
 
 
 def read_query_table(
@@ -386,7 +304,7 @@ def describe_queries(
     rows: RaggedSequences, queries: Queries, given: Indices, columns: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the columns in front of tidy forecasts: id and time, or sequence and lead time."""
-    clock, last = compute_clock(rows), find_last_samples(rows, given)[queries.sequence]
+    clock, last = rows.clock, find_last_samples(rows, given)[queries.sequence]
     lead_time = queries.time - clock[last]
     if rows.ids is None:
         return {"sequence": queries.sequence, "lead_time": lead_time}

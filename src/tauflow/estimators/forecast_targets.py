@@ -1,4 +1,4 @@
-"""What comes after each row of a sequence, and when."""
+"""What is forecast, and how long after each row of a sequence it comes."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -12,12 +12,12 @@ from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
 from tauflow.data.table.inputs import CATEGORY_NAME_FORMAT
 from tauflow.data.table.schema import Schema
-from tauflow.errors import ArgumentError, DataError, TimeError
+from tauflow.data.table.times import parse_duration
+from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
 
-from .arrays import to_array
+from .arrays import to_array, to_seconds
 from .preparation import list_columns, list_number_columns
 from .ragged import Floats, Indices, RaggedSequences
-from .times import to_seconds
 
 _EVEN_TOLERANCE = 1e-6  # gaps that differ less than by this part are the same
 
@@ -28,51 +28,8 @@ def take_future_samples(rows: RaggedSequences, horizon: int) -> Floats:
     return np.where(beyond[..., None] > 0, np.nan, rows.values[places])
 
 
-def add_lead_times(rows: RaggedSequences, horizon: int, lead_time: Any) -> RaggedSequences:
-    """Return rows with the times to what is forecast after each.
-
-    Args:
-        rows: with gaps.
-        horizon: H.
-        lead_time: times after the last row of each sequence, (H,) or (N, H).
-
-    Raises:
-        TimeError: these are no times, or do not increase from above 0 on.
-    """
-    lead_time = _check_lead_time(lead_time)
-    if lead_time.dtype.kind == "m" and not rows.dated:
-        raise TimeError(
-            "ahead holds durations, and the times that the network learned from were numbers, "
-            "in a unit that nobody said. Give numbers in that unit."
-        )
-    further = to_seconds(lead_time)
-    try:
-        further = np.broadcast_to(further, (len(rows), horizon))
-    except ValueError as error:
-        raise TimeError(
-            f"lead_time has shape {further.shape}, expected (H,) or (B, H) = "
-            f"{(len(rows), horizon)}."
-        ) from error
-    if not (np.isfinite(further).all() and (np.diff(further, prepend=0.0) > 0).all()):
-        raise TimeError("lead_time must be above 0 and increase from forecast to forecast.")
-    return replace(rows, lead_times=compute_lead_times(rows, further))
-
-
-def _check_lead_time(lead_time: Any) -> NDArray[Any]:
-    """Return times ahead as an array; lists of durations, of which NumPy makes objects, too."""
-    array = to_array(lead_time)
-    if array.dtype.kind == "O" and all(isinstance(one, timedelta) for one in array.ravel()):
-        array = array.astype("timedelta64[us]")
-    if array.dtype.kind not in "iufm":
-        raise TimeError(
-            f"ahead holds {array.dtype}, expected numbers in the unit of the times, or durations "
-            "such as numpy.timedelta64 or pandas.Timedelta."
-        )
-    return array
-
-
-def compute_lead_times(rows: RaggedSequences, after_last: Floats) -> Floats:
-    """Return the times from each row to the next ones, (R, H).
+def add_lead_times(rows: RaggedSequences, after_last: Floats) -> RaggedSequences:
+    """Return rows with the times from each to the next ones, (R, H).
 
     Args:
         rows: with gaps.
@@ -82,8 +39,8 @@ def compute_lead_times(rows: RaggedSequences, after_last: Floats) -> Floats:
     places, beyond = _future_indices(rows, after_last.shape[1])
     clock = np.cumsum(rows.dt)
     last = np.take_along_axis(after_last[rows.sequence_index], np.maximum(beyond - 1, 0), axis=1)
-    times: Floats = clock[places] - clock[:, None] + np.where(beyond > 0, last, 0.0)
-    return times
+    times = clock[places] - clock[:, None] + np.where(beyond > 0, last, 0.0)
+    return replace(rows, lead_times=times)
 
 
 def compute_typical_dt(rows: RaggedSequences) -> float | None:
@@ -101,6 +58,83 @@ def _future_indices(rows: RaggedSequences, horizon: int) -> tuple[Indices, Indic
     after = np.arange(len(rows.values))[:, None] + np.arange(1, horizon + 1)
     ends = rows.ends[rows.sequence_index][:, None]
     return np.minimum(after, ends), np.maximum(after - ends, 0)
+
+
+def read_lead_times(name: str, value: Any, rows: RaggedSequences) -> Floats:
+    """Return times after the last row of each sequence, (N, Q), in the unit of the times.
+
+    Args:
+        name: of the argument, for messages.
+        value: (Q,), or (N, Q): numbers, durations, or texts such as ``"24h"``; or one of these.
+        rows: the sequences.
+
+    Raises:
+        ShapeError: there are other numbers of sequences.
+        TimeError: these are no spans of time, or durations where times are numbers.
+    """
+    if isinstance(value, str):
+        value = [one.strip() for one in value.split(",")]
+    array = np.atleast_1d(to_array(value))
+    if array.ndim > 2 or (array.ndim == 2 and len(array) != len(rows)):
+        raise ShapeError(
+            f"{name} has shape {array.shape}, expected (Q,) or (B, Q) with B = {len(rows)}."
+        )
+    found = _to_spans(name, array.ravel(), dated=rows.dated).reshape(array.shape)
+    each: Floats = np.broadcast_to(found, (len(rows), np.shape(found)[-1]))
+    return each
+
+
+def read_next_lead_times(lead_time: Any, horizon: int, rows: RaggedSequences) -> Floats:
+    """Return when the next ``horizon`` samples come; see :func:`read_lead_times`.
+
+    Raises:
+        TimeError: there are not so many, or they do not increase from above 0 on.
+    """
+    found = read_lead_times("lead_time", lead_time, rows)
+    if found.shape[1] != horizon:
+        raise TimeError(
+            f"lead_time has shape {np.shape(lead_time)}, expected (H,) or (B, H) = "
+            f"{(len(rows), horizon)}."
+        )
+    if not (np.isfinite(found).all() and (np.diff(found, prepend=0.0) > 0).all()):
+        raise TimeError("lead_time must be above 0 and increase from forecast to forecast.")
+    return found
+
+
+def resolve_lead_time(name: str, value: Any, *, dated: bool) -> float:
+    """Return a time span in the unit of the times: seconds for dates.
+
+    Args:
+        name: of the argument, for messages.
+        value: a number, a duration, or a text such as ``"24h"``.
+        dated: whether the times are dates.
+
+    Raises:
+        TimeError: it is no such span, or not above 0; or a duration, and times are numbers.
+    """
+    (found,) = _to_spans(name, [value], dated=dated)
+    if not found > 0 or not np.isfinite(found):
+        raise TimeError(f"{name} must be above 0, got {value!r}.")
+    return float(found)
+
+
+def _to_spans(name: str, values: Any, *, dated: bool) -> Floats:
+    array: NDArray[Any] = np.asarray(values)
+    if array.dtype.kind in "OU" and len(array) and all(isinstance(one, str) for one in array):
+        array = np.array([parse_duration(name, str(one)) for one in array])
+    elif array.dtype.kind == "O" and all(isinstance(one, timedelta) for one in array):
+        array = array.astype("timedelta64[us]")
+    if array.dtype.kind not in "iufm":
+        raise TimeError(
+            f"{name} holds {array.dtype}, expected numbers in the unit of the times, durations, or "
+            "texts such as '24h'."
+        )
+    if array.dtype.kind == "m" and not dated:
+        raise TimeError(
+            f"{name} holds durations, and the times of the data are numbers, in a unit that nobody "
+            "said. Give numbers in that unit."
+        )
+    return to_seconds(array)
 
 
 def resolve_columns(role: str, given: Any, schema: Schema) -> Indices:
@@ -139,16 +173,28 @@ def resolve_columns(role: str, given: Any, schema: Schema) -> Indices:
 
 
 def score_known(true: Floats, found: Floats) -> float:
-    """Return the mean R² of outputs, (N, O), over values that are known, NaN where not.
+    """Return the mean R² of columns, (N, O), over values that are known, NaN where not.
 
     Raises:
-        DataError: no output has two.
+        DataError: no column has two.
     """
-    scores = []
-    for values, answers in zip(true.T, found.T, strict=True):
-        known = ~np.isnan(values)
-        if known.sum() > 1:
-            scores.append(r2_score(values[known], answers[known]))
+    known = ~np.isnan(true)
+    scores = [
+        r2_score(values[there], answers[there])
+        for values, answers, there in zip(true.T, found.T, known.T, strict=True)
+        if there.sum() > 1
+    ]
     if not scores:
-        raise DataError("nothing to score: no sample of X follows another.")
+        raise DataError("nothing to score: X has too few values to compare with estimates of them.")
     return float(np.mean(scores))
+
+
+def measure_errors(true: Floats, guesses: dict[str, Floats]) -> dict[str, Floats]:
+    """Return errors (RMSE) of columns, (O,), of guesses, (N, O) each, NaN without a known value."""
+    known = ~np.isnan(true)
+    counts = known.sum(0)
+    errors = {}
+    for name, guess in guesses.items():
+        total = (np.where(known, guess - true, 0.0) ** 2).sum(0)
+        errors[name] = np.sqrt(np.where(counts > 0, total / np.maximum(counts, 1), np.nan))
+    return errors

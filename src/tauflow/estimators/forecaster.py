@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from tauflow._internal.checks import check_at_least
 from tauflow._internal.sanitize import format_count
@@ -15,14 +15,14 @@ from tauflow.analysis.residuals import ForecastRows, score_rows
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError
-from tauflow.models.registry import get_model_info
 from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
 
 from .base import AbstractSequenceEstimator
-from .forecast_queries import check_any_query, with_times
+from .forecast_queries import check_any_query
 from .forecast_targets import (
     add_lead_times,
     compute_typical_dt,
+    read_next_lead_times,
     score_known,
     take_future_samples,
 )
@@ -32,12 +32,10 @@ from .preparation import has_lead_times, resolve_time_unit
 from .query_forecasts import AbstractQueryForecaster
 from .ragged import Floats, RaggedSequences
 from .targets import (
-    AUTO,
-    LearningTask,
-    WeightedSequences,
     check_validation_fraction,
     unpack_validation,
 )
+from .training import AUTO, LearningTask
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -91,6 +89,7 @@ class SequenceForecaster(AbstractQueryForecaster):
     _is_per_step: ClassVar[bool] = True
     _is_series_2d: ClassVar[bool] = True
     _requires_y: ClassVar[bool] = False
+    _reads_ahead: ClassVar[str] = "what it is to forecast"
 
     @with_input_kwargs
     def fit(  # type: ignore[override]  # nothing to weigh
@@ -122,11 +121,6 @@ class SequenceForecaster(AbstractQueryForecaster):
             )
         if self.window is not None:
             check_at_least(2, window=self.window)
-        if not get_model_info(self.model).is_causal(self.options or {}):
-            raise ArgumentError(
-                f"model={self.model!r} with these options reads what it is to forecast. Choose one "
-                "that goes forwards in time only."
-            )
         return super().fit(X, y, validation=validation, **kwargs)
 
     @with_input_kwargs
@@ -157,8 +151,7 @@ class SequenceForecaster(AbstractQueryForecaster):
                 standard deviation over the networks of an ensemble.
             {given}
         """
-        check_is_fitted(self)
-        rows = self._read_rows(X, kwargs, reset=False)
+        rows = self._read_new(X, kwargs)
         if self._longest is not None or at is not None:
             found = self._answer_queries(rows, at, lead_time, interval, return_std)[1:]
             if not hasattr(at, "columns"):
@@ -170,7 +163,8 @@ class SequenceForecaster(AbstractQueryForecaster):
                 "the gaps of the training data were all the same, so that a forecast is for the "
                 "next samples. Leave lead_time out."
             )
-        rows = self._add_lead_times(rows, self._fitted_horizon, lead_time)
+        horizon: int = self._built["horizon"]
+        rows = self._add_lead_times(rows, horizon, lead_time)
         answers = [one[rows.ends] for one in self._answer(rows, interval, return_std)]
         return as_answer([one[0] for one in answers] if rows.is_single else answers)
 
@@ -185,13 +179,8 @@ class SequenceForecaster(AbstractQueryForecaster):
             y: not used.
             {given}
         """
-        check_is_fitted(self)
-        rows = self._read_rows(X, kwargs, reset=False)
-        if self._longest is not None:
-            return self._score_queries(rows, self._longest)
-        outputs = self._run_network(self._add_lead_times(rows, self._fitted_horizon))
-        found = self._decode_outputs(outputs)
-        true = take_future_samples(rows, self._fitted_horizon)[..., self.target_features_]
+        rows, true = self._make_pairs(self._read_new(X, kwargs), self._built["horizon"])
+        found = self._decode_outputs(self._run_network(rows))
         return score_known(true.reshape(len(true), -1), found.reshape(len(found), -1))
 
     @with_input_kwargs
@@ -217,18 +206,16 @@ class SequenceForecaster(AbstractQueryForecaster):
         Raises:
             DataError: a feature has fewer than 20 values to calibrate by.
         """
-        check_is_fitted(self)
-        rows = self._read_rows(X, kwargs, reset=False)
+        rows = self._read_new(X, kwargs)
         found = calibration = self._forecast_each_row(rows)
         if calibrate_on is not None:
-            other, _, _, said = unpack_validation(calibrate_on, needs_y=False)
-            calibration = self._forecast_each_row(self._read_rows(other, said, reset=False))
+            said = unpack_validation(calibrate_on, ("X",))
+            other = self._read_rows(said.pop("X"), said, reset=False)  # type: ignore[arg-type]
+            calibration = self._forecast_each_row(other)
         owner = rows.sequence_index
         step = np.arange(len(owner)) - rows.starts[owner]
         keys = {"sequence": owner if rows.ids is None else rows.ids[owner], "step": step}
-        chosen = self.target_features_.tolist()
-        names = [rows.names[place] for place in chosen] if rows.names else chosen
-        return score_rows(keys, names, found, calibration)
+        return score_rows(keys, self._target_names, found, calibration)
 
     def _forecast_each_row(self, rows: RaggedSequences) -> ForecastRows:
         if self._longest is not None:
@@ -236,15 +223,13 @@ class SequenceForecaster(AbstractQueryForecaster):
                 "score_anomalies compares each sample with the forecast from the one before. Use a "
                 "forecaster without max_lead_time."
             )
-        outputs = self._run_network(self._add_lead_times(rows, self._fitted_horizon))
+        outputs = self._run_network(self._add_lead_times(rows, self._built["horizon"]))
         following = self._decode_outputs(outputs)[:, 0]
         gaps = np.ones(len(following)) if rows.dt is None else rows.dt
         values = rows.values[:, self.target_features_]
         return ForecastRows.from_next(values, following, gaps, rows.starts)
 
-    def _read_data(
-        self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool
-    ) -> tuple[RaggedSequences, NDArray[Any]]:
+    def _read_data(self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool) -> RaggedSequences:
         rows = self._read_rows(X, kwargs, reset=reset)
         if reset:
             self._resolve_features(dated=rows.dated)
@@ -255,7 +240,7 @@ class SequenceForecaster(AbstractQueryForecaster):
                 "nothing to learn: no sample follows another one (a sequence of one sample has no "
                 "next). Give sequences of several samples."
             )
-        return rows, np.zeros(len(rows))
+        return rows
 
     def _has_targets(self, rows: RaggedSequences) -> bool:
         """Whether there is anything to forecast."""
@@ -264,17 +249,21 @@ class SequenceForecaster(AbstractQueryForecaster):
         after = take_future_samples(rows, self.horizon)[..., self.target_features_]
         return not bool(np.isnan(after).all())
 
-    def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
-        return y
+    def _make_pairs(self, rows: RaggedSequences, horizon: int) -> tuple[RaggedSequences, Floats]:
+        """Return what the network reads, and what it is to forecast after each row, (R, H, O)."""
+        if self._longest is not None:
+            return self._make_training_windows(rows, self._longest)
+        after = take_future_samples(rows, horizon)[..., self.target_features_]
+        return self._add_lead_times(rows, horizon), after
 
-    def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
+    def _make_task(self, rows: RaggedSequences) -> LearningTask:
         outputs = self.horizon * len(self.target_features_)
         asked = () if self._longest is None else tuple(self.target_features_.tolist())
         return LearningTask("regress", outputs, "mse", "mse", per_step=True, query_targets=asked)
 
     def _split_validation(
-        self, sequences: WeightedSequences, share: float | str, random: np.random.RandomState
-    ) -> tuple[WeightedSequences, WeightedSequences | None]:
+        self, rows: RaggedSequences, share: float | str, random: np.random.RandomState
+    ) -> tuple[RaggedSequences, RaggedSequences | None]:
         """Return the parts; of a single series, or a few, the late rows are kept for validation.
 
         The early ones end before, and so does what they are to forecast.
@@ -283,25 +272,20 @@ class SequenceForecaster(AbstractQueryForecaster):
             ArgumentError: the share is none.
             DataError: a part of a single series has nothing to forecast.
         """
-        few = (
-            len(sequences.rows) < MIN_SEQUENCES_FOR_VALIDATION
-            if share == AUTO
-            else len(sequences.rows) == 1
-        )
-        fraction = (
-            DEFAULT_VALIDATION_FRACTION if share == AUTO else check_validation_fraction(share)
-        )
+        few, fraction = len(rows) < MIN_SEQUENCES_FOR_VALIDATION, DEFAULT_VALIDATION_FRACTION
+        if share != AUTO:
+            few, fraction = len(rows) == 1, check_validation_fraction(share)
         if not few or not fraction:
-            return super()._split_validation(sequences, share, random)
-        lengths = sequences.rows.lengths
+            return super()._split_validation(rows, share, random)
+        lengths = rows.lengths
         kept = lengths - np.ceil(fraction * lengths).astype(np.int64)
-        both = sequences.rows.split_at(kept)
+        both = rows.split_at(kept)
         parts = [
             both.select(place + 2 * np.flatnonzero(both.lengths[place::2])) for place in (0, 1)
         ]
         enough = all(len(part) and self._has_targets(part) for part in parts)
         if share == AUTO and not (enough and len(parts[1].values) >= MIN_SEQUENCES_FOR_VALIDATION):
-            return sequences, None
+            return rows, None
         if not enough:
             count = int(lengths.sum())
             raise DataError(
@@ -310,48 +294,36 @@ class SequenceForecaster(AbstractQueryForecaster):
                 f"train on and {count - kept[0]} to validate on, and no sample of one of these "
                 "parts follows another. Set another share, or give validation=."
             )
-        learned, held = (WeightedSequences(part, np.zeros(len(part))) for part in parts)
-        return learned, held
+        return parts[0], parts[1]
 
     def _initialise(
-        self,
-        rows: RaggedSequences,
-        targets: NDArray[Any],
-        weight: Floats | None,
-        task: LearningTask,
-        seed: int,
-    ) -> None:
+        self, rows: RaggedSequences, task: LearningTask, seeds: Sequence[int]
+    ) -> list[nn.Module]:
         self._typical = None if self._longest is not None else compute_typical_dt(rows)
         if self._longest is not None:
-            rows = with_times(rows)
-            counts = np.ones(len(rows)) if weight is None else weight
-            unit = resolve_time_unit(rows, counts, self.time_unit)
+            rows = rows.with_times()
+            unit = resolve_time_unit(rows, self.time_unit)
             task = replace(task, query_horizon=self._longest / unit)
-        super()._initialise(self._add_lead_times(rows, self.horizon), targets, weight, task, seed)
+        rows = self._add_lead_times(rows, self.horizon)
+        networks = super()._initialise(rows, task, seeds)
         if self._target_scaler.is_empty.any():
-            number = int(self.target_features_[np.argmax(self._target_scaler.is_empty)])
+            name = self._target_names[int(np.argmax(self._target_scaler.is_empty))]
             raise DataError(
-                f"feature {rows.names[number] if rows.names else number} has no value in the "
-                "training part, and cannot be forecast. Name other targets."
+                f"feature {name} has no value in the training part, and cannot be forecast. Name "
+                "other targets."
             )
+        return networks
 
-    def _make_batch(
-        self, rows: RaggedSequences, targets: NDArray[Any], weight: Floats | None = None
-    ) -> SequenceBatch:
-        if self._longest is not None:
-            rows, after = self._make_training_windows(rows, self._longest)
-        else:
-            after = take_future_samples(rows, self.horizon)[..., self.target_features_]
+    def _make_batch(self, rows: RaggedSequences) -> SequenceBatch:
+        rows, after = self._make_pairs(rows, self.horizon)
         y = self._target_scaler.transform(after)
         y = y.reshape(len(y), -1)
-        rows = self._add_lead_times(rows, self.horizon)
         if self.window is not None and self._longest is None:
-            rows, of = rows.cut_to_size(self.window)
-            weight = None if weight is None else weight[of]
+            rows = rows.cut_to_size(self.window)
         some = np.flatnonzero(np.bincount(rows.sequence_index, ~np.isnan(y).all(axis=1)) > 0)
         y = y[np.isin(rows.sequence_index, some)]
-        rows, weight = rows.select(some), None if weight is None else weight[some]
-        batch = self._to_batch(rows, weight=weight)
+        rows = rows.select(some)
+        batch = self._to_batch(rows)
         filled = torch.from_numpy(rows.pad_rows(np.nan_to_num(y))).to(batch.x.dtype)
         return replace(batch, y=filled, y_mask=torch.from_numpy(rows.pad_rows(~np.isnan(y))))
 
@@ -359,12 +331,6 @@ class SequenceForecaster(AbstractQueryForecaster):
     def _has_lead_times(self) -> bool:
         """Whether the network has the lead time of each sample to forecast as an input."""
         return has_lead_times(self.schema_)
-
-    @property
-    def _fitted_horizon(self) -> int:
-        """How many samples ahead the network tells: of the last fit, whatever is set since."""
-        horizon: int = self._built["horizon"]
-        return horizon
 
     @property
     def _target_scaler(self) -> StandardScaler:
@@ -381,7 +347,7 @@ class SequenceForecaster(AbstractQueryForecaster):
         return found
 
     def _split_outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
-        return outputs.reshape(len(outputs), self._fitted_horizon, len(self.target_features_))
+        return outputs.reshape(len(outputs), self._built["horizon"], len(self.target_features_))
 
     def _add_lead_times(
         self, rows: RaggedSequences, horizon: int, lead_time: Any = None
@@ -391,4 +357,4 @@ class SequenceForecaster(AbstractQueryForecaster):
             return rows
         if lead_time is None:
             lead_time = self._typical * np.arange(1, horizon + 1)
-        return add_lead_times(rows, horizon, lead_time)
+        return add_lead_times(rows, read_next_lead_times(lead_time, horizon, rows))

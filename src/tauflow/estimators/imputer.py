@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import TransformerMixin
-from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_is_fitted
 
 from tauflow._internal.checks import check_at_least, check_one_of, check_within
 from tauflow._internal.optional_deps import require
@@ -19,12 +17,13 @@ from tauflow.errors import ArgumentError, DataError
 from .arrays import to_array
 from .base import AbstractSequenceEstimator
 from .collection import SequenceCollection
+from .forecast_targets import measure_errors, score_known
 from .gaps import HIDDEN, carry_forward, hide_values, interpolate
 from .input_kwargs import with_input_kwargs
 from .preparation import list_columns, list_number_columns
 from .ragged import Floats, RaggedSequences
 from .reading import is_table
-from .targets import LearningTask
+from .training import LearningTask
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -117,8 +116,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
             ArgumentError: rows of the table were merged as it was read, or it has one variable per
                 row, so that there is no cell to fill.
         """
-        check_is_fitted(self)
-        rows = self._read_rows(X, kwargs, reset=False)
+        rows = self._read_new(X, kwargs)
         values, chosen = rows.values.copy(), self._target_features
         values[:, chosen] = np.where(
             np.isnan(values[:, chosen]), self._estimate(rows), values[:, chosen]
@@ -147,19 +145,8 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         """
         rows, hidden = self._read_hidden(X, kwargs)
         found = self._estimate(_without(rows, hidden))
-        scores = [
-            r2_score(true[h], guess[h])
-            for true, guess, h in zip(
-                rows.values[:, self._target_features].T,
-                found.T,
-                hidden[:, self._target_features].T,
-                strict=True,
-            )
-            if h.sum() > 1
-        ]
-        if not scores:
-            raise DataError("nothing to score: X has too few measured values to hide some.")
-        return float(np.mean(scores))
+        chosen = self._target_features
+        return score_known(np.where(hidden, rows.values, np.nan)[:, chosen], found)
 
     @with_input_kwargs
     def compare(self, X: Any, **kwargs: "Unpack[InputKwargs]") -> dict[str, Floats]:
@@ -183,14 +170,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
             "mean": np.broadcast_to(mean, rows.values.shape),
         }
         found["imputer"][:, self._target_features] = self._estimate(visible)
-        counts = hidden.sum(0)
-        errors = {}
-        for name, guess in found.items():
-            total = np.where(hidden, guess - rows.values, 0.0) ** 2
-            errors[name] = np.sqrt(
-                np.where(counts > 0, total.sum(0) / np.maximum(counts, 1), np.nan)
-            )
-        return errors
+        return measure_errors(np.where(hidden, rows.values, np.nan), found)
 
     @property
     def predict(self) -> NoReturn:
@@ -199,18 +179,11 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
 
     # Learning.
 
-    def _read_data(
-        self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool
-    ) -> tuple[RaggedSequences, NDArray[Any]]:
-        rows = self._read_rows(X, kwargs, reset=reset)
-        return rows, np.zeros(len(rows))
-
     def _read_hidden(
         self, X: Any, kwargs: "InputKwargs"
     ) -> tuple[RaggedSequences, NDArray[np.bool_]]:
         """Return sequences, and which of their values are hidden to score."""
-        check_is_fitted(self)
-        rows = self._read_rows(X, kwargs, reset=False)
+        rows = self._read_new(X, kwargs)
         random = np.random.default_rng(0)
         hidden = hide_values(rows, self.hidden_fraction, self.hide, random)
         static = np.setdiff1d(np.arange(hidden.shape[1]), self._target_features)
@@ -226,17 +199,12 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         chosen: NDArray[np.int64] = np.setdiff1d(np.arange(len(numbers)), [*fixed, *empty])
         return chosen
 
-    def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
-        return y
-
-    def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
+    def _make_task(self, rows: RaggedSequences) -> LearningTask:
         return LearningTask("regress", len(list_columns(self.schema_)), "mse", "mse", per_step=True)
 
-    def _make_batch(
-        self, rows: RaggedSequences, targets: NDArray[Any], weight: Floats | None = None
-    ) -> SequenceBatch:
+    def _make_batch(self, rows: RaggedSequences) -> SequenceBatch:
         if self.window is not None:
-            rows, _ = rows.cut_to_size(self.window)
+            rows = rows.cut_to_size(self.window)
         rows = rows.select(np.tile(np.arange(len(rows)), self.copies))
         random = np.random.default_rng(len(rows.values))
         hidden = hide_values(rows, self.hidden_fraction, self.hide, random)
@@ -273,9 +241,9 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
 
     def _fill_table(self, X: Any, rows: RaggedSequences, values: Floats) -> Any:
         assert rows.source is not None  # of a table
-        assert rows.names is not None
+        names = list_columns(self.schema_)
         owners = rows.source.sequence_index
-        if rows.variables or len(owners) != len(values):
+        if self.schema_.variables or len(owners) != len(values):
             raise ArgumentError(
                 "transform fills the cells of a table, and this one has one variable per row, or "
                 "rows of one time that were merged. Pivot it to one row per id and time."
@@ -285,7 +253,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         for place in self._target_features[np.isnan(rows.values[:, self._target_features]).any(0)]:
             column = np.empty(len(values))
             column[order] = values[:, place]
-            columns[rows.names[place]] = column
+            columns[names[place]] = column
         if isinstance(X, Mapping) or not is_table(X):
             return {**X, **columns}
         narwhals = require("narwhals", extra="tables")

@@ -16,7 +16,6 @@ from .base import AbstractSequenceEstimator
 from .input_kwargs import with_input_kwargs
 from .ragged import RaggedSequences
 from .state import restore_on_failure
-from .targets import WeightedSequences
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -82,11 +81,14 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator):
         check_one_of(INTERVALS, intervals=self.intervals)
         return ["intervals"]
 
-    def _calibrate(self, held: WeightedSequences | None) -> None:
+    def _calibrate(self, held: RaggedSequences | None) -> None:
         self.conformal_ = None
         if self.intervals is not None and held is not None:
-            batch = self._make_batch(*held)
-            self.conformal_ = fit_conformal(self.module_, batch)
+            self.conformal_ = self._fit_conformal(held)
+
+    def _fit_conformal(self, held: RaggedSequences) -> Conformal:
+        batch = self._make_batch(held)
+        return fit_conformal(self.module_, batch)
 
     def _decode_spread(self, spread: NDArray[Any]) -> NDArray[Any]:
         """Return standard deviations of outputs of the network, (N, O), in units of targets."""
@@ -107,7 +109,6 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator):
         self, rows: RaggedSequences, interval: float | None, return_std: bool
     ) -> list[NDArray[Any]]:
         """Return predictions, and with them ends of intervals, or standard deviations."""
-        check_is_fitted(self)
         outputs = self._run_network(rows)
         found = [outputs]
         if interval is not None:

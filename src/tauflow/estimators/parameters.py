@@ -11,7 +11,7 @@ from tauflow.training import Recipe
 from tauflow.training.callbacks import AnyCallback
 from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE
 
-from .targets import AUTO
+from .training import AUTO
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

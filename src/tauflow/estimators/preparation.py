@@ -20,7 +20,7 @@ from tauflow.data.table.transform import list_indicator_features
 from tauflow.errors import ArgumentError, TimeError
 
 from .gaps import interpolate
-from .ragged import Floats, RaggedSequences
+from .ragged import RaggedSequences
 
 _LINEAR = "linear"
 """What stands for a missing value of an imputer: interpolation, of who has no value the mean."""
@@ -32,7 +32,6 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 def fit_schema(
     schema: Schema,
     rows: RaggedSequences,
-    weight: Floats,
     *,
     impute: str,
     observes: bool,
@@ -44,7 +43,6 @@ def fit_schema(
     Args:
         schema: by which the rows were read.
         rows: the training part.
-        weight: of each sequence, (N,).
         impute: what stands for a missing value, of :data:`IMPUTE_STRATEGIES`.
         observes: whether the model takes a mask of what was measured.
         fills_gaps: whether any feature may have a gap, which is then interpolated.
@@ -55,7 +53,7 @@ def fit_schema(
     """
     check_one_of(IMPUTE_STRATEGIES, impute=impute)
     missing = np.isnan(rows.values)
-    found = StandardScaler.fit(rows.values.T, np.repeat(weight, rows.lengths))
+    found = StandardScaler.fit(rows.values.T, np.repeat(rows.counts, rows.lengths))
     if found.is_empty.any():
         warnings.warn(
             "features without a value in the training part, of which nothing is learned: "
@@ -74,28 +72,14 @@ def fit_schema(
         impute=_LINEAR if fills_gaps else impute,
         observes=observes,
         flagged=np.flatnonzero(told),
-        unit=None if rows.dt is None else resolve_time_unit(rows, weight, time_unit),
+        unit=None if rows.dt is None else resolve_time_unit(rows, time_unit),
         dated=rows.dated,
         ahead=0 if rows.lead_times is None else rows.lead_times.shape[1],
     ).complete(schema)
 
 
-def make_batch(
-    schema: Schema,
-    rows: RaggedSequences,
-    y: NDArray[Any] | None,
-    weight: Floats | None,
-    dtype: torch.dtype,
-) -> SequenceBatch:
-    """Return a batch.
-
-    Args:
-        schema: from :func:`fit_schema`.
-        rows: the sequences.
-        y: targets, as training takes them; ``None`` for zeros, to predict.
-        weight: of each sequence; ``None`` if they all count alike.
-        dtype: of the model.
-    """
+def make_batch(schema: Schema, rows: RaggedSequences, dtype: torch.dtype) -> SequenceBatch:
+    """Return a batch by a fitted schema, with zeros as y of sequences without targets."""
     _check_times(schema, rows)
 
     def to_tensor(array: NDArray[Any]) -> torch.Tensor:
@@ -111,21 +95,21 @@ def make_batch(
     even = bool((rows.lengths == rows.lengths[0]).all())
     batch = SequenceBatch(
         to_tensor(rows.pad_rows(scaled)),
-        torch.zeros(len(rows)) if y is None else to_tensor(y),
+        torch.zeros(len(rows)) if rows.y is None else to_tensor(rows.y),
         dt=None if rows.dt is None else to_tensor(rows.pad_rows(rows.dt / schema.gap)),
         mask=None if even else torch.from_numpy(rows.valid),
         observed=None if there.all() else torch.from_numpy(rows.pad_rows(there)),
-        weight=None if weight is None else to_tensor(weight),
+        weight=None if rows.weight is None else to_tensor(rows.weight),
     )
     if not schema.observed:
         fill = IMPUTE_STRATEGIES[1] if schema.fill == _LINEAR else schema.fill
         batch = impute_with_indicators(batch, list_indicator_features(schema, count), fill=fill)
-    if rows.lead_times is not None:
-        batch = _append_inputs(batch, to_tensor(rows.pad_rows(rows.lead_times / schema.gap)))
-    if rows.is_query is not None:
-        marks = rows.is_query[:, None].astype(np.float64)
-        batch = _append_inputs(batch, to_tensor(rows.pad_rows(marks)))
-    return batch
+    more = rows.lead_times
+    if more is not None:
+        more = more / schema.gap
+    elif rows.is_query is not None:
+        more = rows.is_query[:, None].astype(np.float64)
+    return batch if more is None else _append_inputs(batch, to_tensor(rows.pad_rows(more)))
 
 
 def _append_inputs(batch: SequenceBatch, more: torch.Tensor) -> SequenceBatch:
@@ -196,7 +180,7 @@ def _format_features(schema: Schema, which: NDArray[np.bool_]) -> str:
     return format_names([columns[place] for place in np.flatnonzero(which)], 12)
 
 
-def resolve_time_unit(rows: RaggedSequences, weight: Floats, time_unit: float | str) -> float:
+def resolve_time_unit(rows: RaggedSequences, time_unit: float | str) -> float:
     """Return the gap that is 1 for the model: the median one, or as asked for."""
     if time_unit != "auto":
         if isinstance(time_unit, str):
@@ -207,7 +191,7 @@ def resolve_time_unit(rows: RaggedSequences, weight: Floats, time_unit: float | 
     if not len(inner):
         return 1.0
     order = inner[np.argsort(rows.dt[inner])]
-    counted = np.cumsum(weight[rows.sequence_index][order])
+    counted = np.cumsum(rows.counts[rows.sequence_index][order])
     # The mean of the two in the middle, as of so many gaps without weights.
     middle = [np.searchsorted(counted, counted[-1] / 2, side) for side in ("left", "right")]
     return float(rows.dt[order[middle]].mean())

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError
 from tauflow.evaluation.conformal import Conformal
 from tauflow.evaluation.outputs import collect_outputs
+from tauflow.evaluation.tidy import make_tidy_frame
 
 from .forecast_queries import (
     DEFAULT_WINDOW,
@@ -22,20 +22,16 @@ from .forecast_queries import (
     make_windows,
     plan_forecast,
     plan_training,
-    read_lead_times,
     read_query_table,
-    resolve_lead_time,
     to_moments,
-    with_times,
 )
-from .forecast_targets import resolve_columns, score_known
+from .forecast_targets import measure_errors, read_lead_times, resolve_columns, resolve_lead_time
 from .gaps import carry_forward
 from .input_kwargs import with_input_kwargs
 from .intervals import AbstractIntervalEstimator
 from .preparation import list_columns, list_number_columns
 from .ragged import Floats, Indices, RaggedSequences
 from .reading import get_table_options
-from .targets import WeightedSequences
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -76,28 +72,14 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
             for the forecast itself. Columns of ids and times are called as in X; of arrays they are
             ``sequence`` and ``lead_time``. Then come ``target`` and ``value``.
         """
-        check_is_fitted(self)
-        rows = self._read_rows(X, kwargs, reset=False)
+        rows = self._read_new(X, kwargs)
         queries, *answers = self._answer_queries(rows, at, None, interval, return_std)
         pandas = require("pandas", extra="tables")
         columns = get_table_options(self.schema_)
-        front = describe_queries(rows, queries, self._given_features, columns)
-        targets = _format_targets(rows, self.target_features_.tolist())
-        ends = [] if interval is None else [(1 - interval) / 2, (1 + interval) / 2]
-        levels = [np.nan, *ends]
-        order = np.argsort([0.5 if np.isnan(one) else one for one in levels])
-        count, size = len(queries), len(targets)
-        frame = pandas.DataFrame(front).iloc[np.repeat(np.arange(count), size * len(levels))]
-        frame = frame.reset_index(drop=True)
-        frame["target"] = np.tile(np.repeat(targets, len(levels)), count)
-        if interval is not None:
-            told = np.round(np.array(levels)[order], 6)
-            frame["quantile"] = np.tile(told, count * size)
-        values = np.stack(answers[: len(levels)], -1)[..., order]  # (Q, O, L)
-        frame["value"] = values.ravel()
-        if return_std:
-            frame["std"] = np.repeat(answers[-1].ravel(), len(levels))
-        return frame
+        cases = pandas.DataFrame(describe_queries(rows, queries, self._given_features, columns))
+        names = [one if isinstance(one, str) else f"feature {one}" for one in self._target_names]
+        std = answers.pop() if return_std else None
+        return make_tidy_frame(cases, {"target": names}, answers, interval=interval, std=std)
 
     @with_input_kwargs
     def compare(self, X: Any, **kwargs: "Unpack[InputKwargs]") -> dict[str, Floats]:
@@ -116,24 +98,16 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
             DataError: X has nothing to forecast.
         """
         rows, queries = self._read_test_queries(X, kwargs)
-        (found,) = self._run_queries(rows, queries, None, False)
+        (found,) = self._run_queries(rows, queries)
         chosen = self.target_features_
         true, mean = rows.values[queries.row][:, chosen], self._feature_scaler.mean[chosen]
         last = carry_forward(rows)[queries.origin][:, chosen]
-        last = np.where(np.isnan(last), mean, last)
         guesses = {
             "forecaster": found,
-            "last value": last,
+            "last value": np.where(np.isnan(last), mean, last),
             "mean": np.broadcast_to(mean, true.shape),
         }
-        known = ~np.isnan(true)
-        counts = known.sum(0)
-        errors = {}
-        for name, guess in guesses.items():
-            total = np.where(known, guess - true, 0.0) ** 2
-            mse = np.where(counts > 0, total.sum(0) / np.maximum(counts, 1), np.nan)
-            errors[name] = np.sqrt(mse)
-        return errors
+        return measure_errors(true, guesses)
 
     @with_input_kwargs
     def measure_coverage(
@@ -168,20 +142,27 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
         known = ~np.isnan(true)
         shares = {}
         for level in levels:
-            _, low, high = self._run_queries(rows, queries, level, False)
+            _, low, high = self._run_queries(rows, queries, level)
             inside = known & (low <= true) & (true <= high)
             shares[level] = inside.sum(0) / np.maximum(known.sum(0), 1)
         return shares
 
     def _read_test_queries(self, X: Any, kwargs: "InputKwargs") -> tuple[RaggedSequences, Queries]:
         """Return sequences, and what training on them would ask for."""
-        check_is_fitted(self)
+        rows = self._read_new(X, kwargs).with_times()
         if self._longest is None:
             raise ArgumentError(
                 "this is for forecasts at any time. Fit a forecaster with max_lead_time=."
             )
-        rows = with_times(self._read_rows(X, kwargs, reset=False))
         return rows, check_any_query(self._plan_training(rows, self._longest), self._longest)
+
+    @property
+    def _target_names(self) -> list[Any]:
+        """Names of the features to forecast, or their numbers if X has no names."""
+        names: list[Any] = list(range(self.n_features_in_))
+        if hasattr(self, "feature_names_in_"):
+            names = list_columns(self.schema_)
+        return [names[place] for place in self.target_features_]
 
     @property
     def _longest(self) -> float | None:
@@ -207,9 +188,8 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
             self.window_ = self.window or DEFAULT_WINDOW
 
     def _plan_training(self, rows: RaggedSequences, longest: float) -> Queries:
-        step: int | None = self.origin_step
         features = (self.target_features_, self.known_features_, self._given_features)
-        return plan_training(with_times(rows), *features, longest, step)
+        return plan_training(rows.with_times(), *features, longest, self.origin_step)
 
     @property
     def _given_features(self) -> Indices:
@@ -221,26 +201,23 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
         found: Indices = np.union1d(known, static)
         return found
 
-    def _calibrate(self, held: WeightedSequences | None) -> None:
+    def _fit_conformal(self, held: RaggedSequences) -> Conformal:
         """Collect scores of validation data, by ranges of the lead time with as many in each."""
-        if self._longest is None or self.intervals is None or held is None:
-            super()._calibrate(held)
-            return
-        batch = self._make_batch(*held)
+        if self._longest is None:
+            return super()._fit_conformal(held)
+        batch = self._make_batch(held)
         found = collect_outputs(self.module_, batch, with_quantiles=True)
-        windows, _ = self._make_training_windows(held.rows, self._longest)
-        is_query = windows.is_query
-        assert is_query is not None
-        lead_time = compute_lead_time(windows)[is_query]
+        windows, _ = self._make_training_windows(held, self._longest)
+        lead_time = compute_lead_time(windows)[windows.is_query]
         count = int(np.clip(len(lead_time) // _MIN_CALIBRATION, 1, _MAX_RANGES))
         self.lead_time_edges_ = np.quantile(lead_time, np.linspace(0, 1, count + 1)[1:-1])
-        y = np.tile(found.y.double().numpy(), count)
         own = np.searchsorted(self.lead_time_edges_, lead_time)
-        outputs = len(self.target_features_)
-        y[np.repeat(np.arange(count), outputs) != own[:, None]] = np.nan
-        prediction, quantiles = found.prediction.double().numpy(), found.quantiles
-        self.conformal_ = Conformal.fit(
-            np.tile(prediction, count),
+        # As if each range had outputs of its own, of which a query has a target for one range.
+        y = np.tile(found.y.double().numpy(), count)
+        y[np.repeat(np.arange(count), len(self.target_features_)) != own[:, None]] = np.nan
+        quantiles = found.quantiles
+        return Conformal.fit(
+            np.tile(found.prediction.double().numpy(), count),
             y,
             None if quantiles is None else np.tile(quantiles.double().numpy(), (1, count, 1)),
             getattr(self.module_, "quantile_levels", ()),
@@ -268,17 +245,12 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
         self, rows: RaggedSequences, longest: float
     ) -> tuple[RaggedSequences, Floats]:
         """Return windows with queries, and the targets of their rows, (R, 1, O), NaN if none."""
-        rows = with_times(rows)
+        rows = rows.with_times()
         queries = self._plan_training(rows, longest)
-        windows, places = self._make_windows(rows, queries)
+        windows, places = make_windows(rows, queries, self.known_features_, self.window_)
         y = np.full((len(windows.values), 1, len(self.target_features_)), np.nan)
         y[places, 0] = rows.values[queries.row][:, self.target_features_]
         return windows, y
-
-    def _make_windows(
-        self, rows: RaggedSequences, queries: Queries
-    ) -> tuple[RaggedSequences, Indices]:
-        return make_windows(rows, queries, self.known_features_, self.window_)
 
     def _answer_queries(
         self,
@@ -303,7 +275,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
                 "a forecaster with max_lead_time is asked when: at=, times after the last sample, "
                 "or a data frame of ids and times."
             )
-        given, whole = self._given_features, with_times(rows)
+        given, whole = self._given_features, rows.with_times()
         if hasattr(at, "columns"):
             columns = get_table_options(self.schema_)
             if rows.times is None or "id" not in columns:
@@ -313,28 +285,20 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
                 )
             sequence, leads = read_query_table(at, columns["id"], columns["time"], rows, given)
         else:
-            each = read_lead_times(at, rows)
+            each = read_lead_times("at", at, rows)
             sequence, leads = np.repeat(np.arange(len(rows)), each.shape[1]), each.ravel()
         queries = plan_forecast(whole, given, self._longest, sequence, leads)
         return [queries, *self._run_queries(whole, queries, interval, return_std)]
 
     def _run_queries(
-        self, rows: RaggedSequences, queries: Queries, interval: float | None, return_std: bool
+        self,
+        rows: RaggedSequences,
+        queries: Queries,
+        interval: float | None = None,
+        return_std: bool = False,
     ) -> list[NDArray[Any]]:
-        windows, places = self._make_windows(rows, queries)
+        windows, places = make_windows(rows, queries, self.known_features_, self.window_)
         return [one[places, 0] for one in self._answer(windows, interval, return_std)]
-
-    def _score_queries(self, rows: RaggedSequences, longest: float) -> float:
-        """Return R² of the queries that training on these rows would have."""
-        rows = with_times(rows)
-        queries = self._plan_training(rows, longest)
-        (found,) = self._run_queries(rows, queries, None, False)
-        return score_known(rows.values[queries.row][:, self.target_features_], found)
-
-
-def _format_targets(rows: RaggedSequences, targets: Sequence[int]) -> list[str]:
-    """Return names of features, or words for their numbers."""
-    return [rows.names[n] if rows.names else f"feature {n}" for n in targets]
 
 
 def _check_known(known: Indices, targets: Indices, static: Indices, names: list[str]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_array
 
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ShapeError
@@ -15,8 +15,8 @@ from tauflow.errors import ShapeError
 from .base import AbstractSequenceEstimator
 from .input_kwargs import with_input_kwargs
 from .intervals import AbstractIntervalEstimator, as_answer
-from .ragged import Floats
-from .targets import LearningTask
+from .ragged import Floats, RaggedSequences
+from .training import LearningTask
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -59,8 +59,7 @@ class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator):  # type: ign
                 standard deviation over the networks of an ensemble.
             {given}
         """
-        check_is_fitted(self)
-        rows = self._read_rows(X, kwargs, reset=False)
+        rows = self._read_new(X, kwargs)
         return as_answer(self._answer(rows, interval, return_std))
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
@@ -79,11 +78,13 @@ class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator):  # type: ign
             )
         return found.reshape(len(found), -1)
 
-    def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
-        return LearningTask("regress", targets.shape[1], "mse", "mse")
+    def _make_task(self, rows: RaggedSequences) -> LearningTask:
+        assert rows.y is not None
+        return LearningTask("regress", rows.y.shape[1], "mse", "mse")
 
-    def _fit_target_scaler(self, targets: NDArray[Any], weight: Floats) -> None:
-        self.target_standard_ = StandardScaler.fit(targets.T, weight).replace_zero_scale()
+    def _fit_target_scaler(self, rows: RaggedSequences) -> None:
+        assert rows.y is not None
+        self.target_standard_ = StandardScaler.fit(rows.y.T, rows.counts).replace_zero_scale()
 
     def _scale_targets(self, targets: NDArray[Any]) -> NDArray[Any]:
         return self.target_standard_.transform(targets)
@@ -96,7 +97,7 @@ class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator):  # type: ign
         found: NDArray[Any] = spread * self.target_standard_.scale
         return found.reshape(len(found), *self.target_shape_)
 
-    def _compute_score(self, true: NDArray[Any], predicted: NDArray[Any], weight: Any) -> float:
+    def _compute_score(self, true: Any, predicted: NDArray[Any], weight: Any) -> float:
         return float(r2_score(true, predicted, sample_weight=weight))
 
     score = AbstractSequenceEstimator.score

@@ -1,6 +1,5 @@
 """When an event happens, with censoring."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,21 +8,20 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.batch import SequenceBatch
-from tauflow.data.table.from_frame import table_from_frame
-from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
+from tauflow.errors import DataError, ShapeError, TimeError
 from tauflow.evaluation.survival import concordance_index
-from tauflow.models.registry import get_model_info
 
+from .arrays import to_seconds
 from .base import AbstractSequenceEstimator
 from .input_kwargs import with_input_kwargs
 from .ragged import Floats, Indices, RaggedSequences
-from .reading import drop_columns, is_table
 from .survival_heads import HEADS, HazardHead, WeibullHead
-from .targets import LearningTask, WeightedSequences, align_to_sequences
-from .times import to_seconds
+from .targets import unpack_validation
+from .training import LearningTask
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -59,6 +57,7 @@ class SequenceSurvival(AbstractSequenceEstimator):
         "intervals",
     )
     _is_per_step: ClassVar[bool] = True
+    _reads_ahead: ClassVar[str] = "later samples than those at which it predicts"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -94,11 +93,6 @@ class SequenceSurvival(AbstractSequenceEstimator):
         """
         check_one_of(HEADS, head=self.head)
         check_at_least(1, intervals=self.intervals)
-        if not get_model_info(self.model).is_causal(self.options or {}):
-            raise ArgumentError(
-                f"model={self.model!r} with these options reads later samples than those at which "
-                "it predicts. Choose one that goes forwards in time only."
-            )
         y = None if y is None else (y, events)
         return super().fit(X, y, sample_weight, validation=validation, **kwargs)
 
@@ -114,8 +108,7 @@ class SequenceSurvival(AbstractSequenceEstimator):
             at: see :meth:`predict_survival`.
             {given}
         """
-        check_is_fitted(self)
-        rows = self._read_rows(X, kwargs, reset=False)
+        rows = self._read_new(X, kwargs)
         outputs, after, _ = self._predict_at(rows, at)
         return self._head.compute_median(outputs, after)
 
@@ -138,8 +131,7 @@ class SequenceSurvival(AbstractSequenceEstimator):
             TimeError: times or landmarks are negative or not finite, or durations where numbers
                 belong.
         """
-        check_is_fitted(self)
-        rows = self._read_rows(X, kwargs, reset=False)
+        rows = self._read_new(X, kwargs)
         outputs, after, _ = self._predict_at(rows, at)
         wanted = _read_times("times", times, rows)
         if wanted.ndim != 1:
@@ -172,8 +164,9 @@ class SequenceSurvival(AbstractSequenceEstimator):
             DataError: no two of the sequences can be compared.
         """
         check_is_fitted(self)
-        rows, y = self._read_data(X, (y, events), kwargs, reset=False)
-        targets = self._encode_targets(y, reset=False)
+        rows = self._read_weighted(X, (y, events), None, kwargs, reset=False)
+        targets = rows.y
+        assert targets is not None
         outputs, after, landmarks = self._predict_at(rows, at)
         remaining = targets[:, 0] - landmarks
         there = remaining > 0
@@ -182,32 +175,14 @@ class SequenceSurvival(AbstractSequenceEstimator):
 
     # Reading.
 
-    def _read_data(
-        self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool
-    ) -> tuple[RaggedSequences, NDArray[Any]]:
-        if y is None or y[0] is None:
-            raise ArgumentError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None."
-            )
-        names = [one for one in y if isinstance(one, str)]
-        if names and not is_table(X):
-            raise ArgumentError(f"{names[0]!r} names a column, and X is no table.")
-        cells = {}
-        if names:
-            table = table_from_frame(X)
-            cells = {
-                name: np.asarray(table.columns[table.check_name(name, "target")]) for name in names
-            }
-        rows = self._read_rows(drop_columns(X, names), kwargs, reset=reset)
-        found = []
-        for role, values in zip(("durations", "events"), y, strict=True):
-            if values is None:
-                found.append(np.ones(len(rows)))
-                continue
-            values = cells[values] if isinstance(values, str) else values
-            aligned = column_or_1d(align_to_sequences(role, values, rows), warn=True)
-            found.append(_read_times(role, aligned, rows) if role == "durations" else aligned)
-        return rows, np.stack([one.astype(np.float64) for one in found], axis=1)
+    def _read_data(self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool) -> RaggedSequences:
+        durations, events = (None, None) if y is None else y
+        given = {"durations": durations} | ({} if events is None else {"events": events})
+        rows, found = self._read_with_targets(X, given, kwargs, reset=reset)
+        found = [column_or_1d(one, warn=True) for one in found]
+        found[0] = _read_times("durations", found[0], rows)
+        columns = [*found, np.ones(len(rows))][:2]
+        return replace(rows, y=np.stack([one.astype(np.float64) for one in columns], axis=1))
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         assert_all_finite(y[:, 0], input_name="y")
@@ -223,59 +198,44 @@ class SequenceSurvival(AbstractSequenceEstimator):
             raise DataError("no event was observed: nothing to learn.")
         return y
 
-    def _read_validation(self, validation: Any) -> WeightedSequences:
-        if isinstance(validation, Mapping):
-            said = dict(validation)
-        elif isinstance(validation, tuple) and len(validation) in (2, 3):
-            said = dict(zip(("X", "y", "events"), validation, strict=False))
-        else:
-            raise ArgumentError(
-                "validation must be (X, y, events), or a mapping of these and of what fit "
-                f"takes besides, got {type(validation).__name__}."
-            )
-        if "y" in said:
-            said["y"] = (said["y"], said.pop("events", None))
-        return super()._read_validation(said)
+    def _read_validation(self, validation: Any) -> RaggedSequences:
+        said = unpack_validation(validation, ("X", "y", "events"))
+        return super()._read_validation({**said, "y": (said["y"], said.pop("events", None))})
 
     # Learning.
 
-    def _make_task(self, targets: NDArray[Any], weight: Floats | None) -> LearningTask:
+    def _make_task(self, rows: RaggedSequences) -> LearningTask:
         loss = (HazardHead if self.head == HEADS[0] else WeibullHead).make_loss()
         outputs = self.intervals if self.head == HEADS[0] else 2
         return LearningTask("regress", outputs, loss, loss, per_step=True)
 
-    def _initialise(
-        self, rows: RaggedSequences, targets: NDArray[Any], weight: Floats | None, *args: Any
-    ) -> None:
-        remaining, events = _count_down(rows, targets)
+    def _initialise(self, rows: RaggedSequences, *args: Any) -> list[nn.Module]:
+        remaining, events = _count_down(rows)
         there = remaining > 0
         if not (there & events).any():
             raise DataError(
                 "no sequence with an event has a sample before it: nothing to learn. Durations "
                 "count from the first sample."
             )
-        counts = np.ones(len(rows)) if weight is None else weight
-        known = (remaining[there], events[there], counts[rows.sequence_index][there])
+        known = (remaining[there], events[there], rows.counts[rows.sequence_index][there])
         self.unit_ = float(np.average(known[0], weights=known[2]))
         if self.head == HEADS[0]:
             self.edges_ = HazardHead.fit(*known, self.intervals).edges
-        super()._initialise(rows, targets, weight, *args)
+        return super()._initialise(rows, *args)
 
     @property
     def _head(self) -> HazardHead | WeibullHead:
         is_hazard = self._built["head"] == HEADS[0]
         return HazardHead(self.edges_) if is_hazard else WeibullHead(self.unit_)
 
-    def _make_batch(
-        self, rows: RaggedSequences, targets: NDArray[Any], weight: Floats | None = None
-    ) -> SequenceBatch:
-        remaining, events = _count_down(rows, targets)
+    def _make_batch(self, rows: RaggedSequences) -> SequenceBatch:
+        remaining, events = _count_down(rows)
         there = remaining > 0
         some = np.flatnonzero(np.bincount(rows.sequence_index, there, len(rows)))
         inside = np.isin(rows.sequence_index, some)
         remaining, events, there = remaining[inside], events[inside], there[inside]
-        rows, weight = rows.select(some), None if weight is None else weight[some]
-        batch = self._to_batch(rows, weight=weight)
+        rows = rows.select(some)
+        batch = self._to_batch(replace(rows, y=None))
         y = self._head.encode(np.where(there, remaining, self.unit_), events)
         padded = torch.from_numpy(rows.pad_rows(y)).to(batch.x.dtype)
         return replace(batch, y=padded, y_mask=torch.from_numpy(rows.pad_rows(there)))
@@ -287,7 +247,7 @@ class SequenceSurvival(AbstractSequenceEstimator):
 
         The last are counted from the first sample; all of them (B,).
         """
-        elapsed = _elapse(rows)
+        elapsed = rows.clock
         places: Indices = rows.ends
         landmarks = elapsed[places]
         if at is not None:
@@ -305,19 +265,11 @@ class SequenceSurvival(AbstractSequenceEstimator):
         return outputs, landmarks - elapsed[places], landmarks
 
 
-def _elapse(rows: RaggedSequences) -> Floats:
-    """Return the time since the first sample of its sequence of each row, (R,)."""
-    gaps = np.ones(len(rows.values)) if rows.dt is None else rows.dt.copy()
-    gaps[rows.starts] = 0.0
-    clock = np.cumsum(gaps)
-    found: Floats = clock - clock[rows.starts][rows.sequence_index]
-    return found
-
-
-def _count_down(rows: RaggedSequences, targets: NDArray[Any]) -> tuple[Floats, NDArray[np.bool_]]:
+def _count_down(rows: RaggedSequences) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the time to event or censoring from each row on, (R,), and whether it is an event."""
-    owner = rows.sequence_index
-    return targets[owner, 0] - _elapse(rows), targets[owner, 1] > 0
+    assert rows.y is not None
+    targets, owner = rows.y, rows.sequence_index
+    return targets[owner, 0] - rows.clock, targets[owner, 1] > 0
 
 
 def _read_times(name: str, times: Any, rows: RaggedSequences) -> Floats:

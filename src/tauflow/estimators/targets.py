@@ -1,8 +1,7 @@
 """What there is to learn: targets and weights of sequences."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,72 +12,12 @@ from tauflow._internal.checks import check_within
 from tauflow._internal.sanitize import format_count
 from tauflow.data.table.sequences import format_names
 from tauflow.errors import ArgumentError, DataError, ShapeError
-from tauflow.training import Score
 from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
 
 from .arrays import find_missing, to_array
 from .input_kwargs import INPUT_KWARGS
 from .ragged import Floats, Indices, RaggedSequences, SourceTable
-
-if TYPE_CHECKING:
-    from .input_kwargs import InputKwargs
-
-
-AUTO = "auto"
-"""Value of parameters that are chosen by the data."""
-
-
-@dataclass(frozen=True)
-class LearningTask:
-    """What there is to learn.
-
-    Args:
-        kind: ``"classify"`` or ``"regress"``.
-        outputs: of the network.
-        loss: its name, or the loss itself.
-        metric: as ``loss``, of what is reported of the validation part.
-        select_by: name of what decides which epoch is the best.
-        class_weights: of a classification.
-        per_step: whether the network answers at each step, rather than once per sequence.
-        query_targets: of forecasts at times that are asked for, see
-            :class:`tauflow.data.DatasetCard`.
-        query_horizon: likewise.
-    """
-
-    kind: str
-    outputs: int
-    loss: str | Score
-    metric: str | Score
-    select_by: str | None = None
-    class_weights: tuple[float, ...] | None = None
-    per_step: bool = False
-    query_targets: tuple[int, ...] = ()
-    query_horizon: float = 1.0
-
-
-class WeightedSequences(NamedTuple):
-    """Sequences with their targets and weights.
-
-    Args:
-        rows: the sequences.
-        targets: of each, (N, ...).
-        weight: how much each counts, (N,); ``None`` if all count alike.
-    """
-
-    rows: RaggedSequences
-    targets: NDArray[Any]
-    weight: Floats | None = None
-
-    def select(self, indices: Indices) -> "WeightedSequences":
-        """Return some of the sequences, in that order."""
-        weight = None if self.weight is None else self.weight[indices]
-        return WeightedSequences(self.rows.select(indices), self.targets[indices], weight)
-
-    def drop_zero_weight(self) -> "WeightedSequences":
-        """Return the sequences without those of weight 0."""
-        if self.weight is None or self.weight.all():
-            return self
-        return self.select(np.flatnonzero(self.weight))
+from .training import AUTO
 
 
 def check_sample_weight(sample_weight: Any, count: int) -> Floats | None:
@@ -306,26 +245,29 @@ def _has_enough_per_class(classes: NDArray[Any] | None, share: float) -> bool:
     return bool(counts.min() > 1 and share * len(classes) >= len(counts))
 
 
-def unpack_validation(validation: Any, *, needs_y: bool) -> tuple[Any, Any, Any, "InputKwargs"]:
-    """Return X, y, weights and what else was given as validation data.
+def unpack_validation(validation: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return X, y, weights and what else was given as validation data, by name.
+
+    Args:
+        validation: values of some names, in their order, or a mapping.
+        names: such as X and y, the first two of which are needed.
 
     Raises:
-        ArgumentError: it is neither ``(X, y)`` nor a mapping of these names.
+        ArgumentError: it is neither.
     """
-    needed = ("X", "y") if needs_y else ("X",)
-    more = ("sample_weight", *INPUT_KWARGS) if needs_y else INPUT_KWARGS
+    needed, weight = names[:2], ("sample_weight",) if len(names) > 1 else ()
+    more = (*names[2:], *weight, *INPUT_KWARGS)
     if not isinstance(validation, Mapping):
-        parts = validation if needs_y else (validation,)
-        if not isinstance(parts, tuple) or len(parts) != len(needed):
+        parts = validation if len(names) > 1 else (validation,)
+        if not isinstance(parts, tuple) or not len(needed) <= len(parts) <= len(names):
             raise ArgumentError(
-                "validation must be (X, y), or a mapping of X, y and what fit takes besides, "
-                f"got {type(validation).__name__}."
+                f"validation must be ({', '.join(names)}), or a mapping of these and of what fit "
+                f"takes besides, got {type(validation).__name__}."
             )
-        validation = dict(zip(needed, parts, strict=True))
+        validation = dict(zip(names, parts, strict=False))
     if validation.keys() - {*needed, *more} or not validation.keys() >= {*needed}:
         raise ArgumentError(
             f"validation holds {', '.join(map(str, validation))}, expected {', '.join(needed)} and "
             f"perhaps {', '.join(more)}."
         )
-    rest: InputKwargs = {name: validation[name] for name in INPUT_KWARGS if name in validation}  # type: ignore[assignment]
-    return validation["X"], validation.get("y"), validation.get("sample_weight"), rest
+    return dict(validation)

@@ -205,7 +205,7 @@ def _count_rows_ahead(model: Any, times: NDArray[Any], rows: Sequence[Rows]) -> 
     """Return the horizon; of forecasts at any time, median gaps that the longest lead time has."""
     longest: float | None = model._longest
     if longest is None:
-        horizon: int = model._fitted_horizon
+        horizon: int = model._built["horizon"]
         return horizon
     gaps = np.concatenate([_to_seconds(np.diff(times[one])) for one in rows])
     gaps = gaps[gaps > 0]

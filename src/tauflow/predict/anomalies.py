@@ -11,7 +11,7 @@ from tauflow.data.table.prediction_columns import check_distinct_columns
 from tauflow.data.table.transform import NewTable
 from tauflow.errors import ArgumentError
 
-from .predictions import round_to_scale
+from .answers import get_keys, unscale_feature
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,14 +33,7 @@ def score_anomalies(
     calibration = found
     if calibrate_on is not None:
         _, calibration = _forecast(predictor, calibrate_on, read_options)
-    rows = table.sequences.rows
-    keys: dict[Any, Any] = {}
-    if schema.id is not None:
-        keys[schema.id] = table.table.get_original(schema.id, rows)
-    if schema.time is None:
-        keys["row"] = table.sequences.times.astype(np.int64)
-    else:
-        keys[schema.time] = table.table.get_original(schema.time, rows)
+    keys = get_keys(table, table.sequences.rows, table.sequences.times)
     check_distinct_columns([*keys], SCORE_COLUMNS)
     return score_rows(keys, schema.outputs, found, calibration)
 
@@ -58,11 +51,8 @@ def _forecast(
         outputs = predictor.predict(table.batch(first, last))
         assert isinstance(outputs, torch.Tensor)  # of a batch
         parts.append(outputs.double().numpy()[sequences.select_range(first, last).valid])
-    columns = [schema.inputs.index(name) for name in schema.outputs]
-    mean, scale = schema.x_mean[columns].numpy(), schema.x_scale[columns].numpy()
-    values = table.x[:, columns].astype(np.float64) * scale + mean
-    values = np.stack([round_to_scale(*one) for one in zip(values.T, scale, strict=True)], axis=1)
-    values = np.where(table.observed[:, columns], values, np.nan)[sequences.rows]
+    places = [schema.inputs.index(name) for name in schema.outputs]
+    values = np.stack([unscale_feature(table, place, sequences.rows) for place in places], axis=1)
     return table, ForecastRows.from_next(
         values, np.concatenate(parts), sequences.dt(), sequences.starts
     )

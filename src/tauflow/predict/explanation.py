@@ -29,7 +29,7 @@ from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
 from tauflow.training.resolve_metric import AnyScore
 
-from .predictions import round_to_scale
+from .answers import get_keys, unscale_feature
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -284,13 +284,7 @@ class Explainer:
         pandas = require("pandas", extra="tables")
         sequences, schema = self.new_table.sequences.select_range(first, last), self.schema
         rows, valid = sequences.rows, sequences.valid
-        before: dict[Any, Any] = {}
-        if schema.id is not None:
-            before[schema.id] = self.new_table.table.get_original(schema.id, rows)
-        if schema.time is None:
-            times = sequences.times.astype(np.int64)
-        else:
-            times = self.new_table.table.get_original(schema.time, rows)
+        keys = get_keys(self.new_table, rows, sequences.times)
         positions = sequences.times
         if schema.dated:  # dates count from years ago
             first_times = sequences.times[sequences.starts]
@@ -307,8 +301,9 @@ class Explainer:
             else:
                 at = np.flatnonzero(there)
                 found = [one[at, place] for one in effects]
-            frame = {column: cells[at] for column, cells in before.items()}
-            frame[self._time_name] = pandas.Series(times[at]).mask(np.full(len(at), is_static))
+            frame = {column: cells[at] for column, cells in keys.items()}
+            times = pandas.Series(frame[self._time_name])
+            frame[self._time_name] = times.mask(np.full(len(at), is_static))
             frame |= {"feature": name, "value": pandas.Series(values[at], dtype=object)}
             frame |= dict(zip(_ATTRIBUTIONS, found, strict=False))
             frame[_POSITION] = np.full(len(at), np.nan) if is_static else positions[at]
@@ -322,13 +317,12 @@ class Explainer:
         self, name: str, group: Sequence[int], rows: NDArray[np.int64]
     ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Return the values of a feature in some rows, as the table has them, and where one is."""
-        x, texts = self.new_table.x[rows][:, group], dict(self.schema.categories)
+        texts = dict(self.schema.categories)
         if name in texts:
+            x = self.new_table.x[rows][:, group]
             return np.array(texts[name], object)[x.argmax(-1)], (x != 0).any(-1)
-        place = group[0]
-        scale, mean = float(self.schema.x_scale[place]), float(self.schema.x_mean[place])
-        values = x[:, 0].astype(np.float64) * scale + mean
-        return round_to_scale(values, scale), self.new_table.observed[rows, place]
+        values = unscale_feature(self.new_table, group[0], rows)
+        return values, ~np.isnan(values)
 
 
 def group_inputs(schema: Schema, names: Sequence[str]) -> dict[str, list[int]]:

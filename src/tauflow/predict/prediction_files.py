@@ -1,11 +1,9 @@
 """Answers in a file, in the format that its name says."""
 
-import gzip
-import io
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from tauflow._internal.atomic_write import atomic_writer
 from tauflow._internal.optional_deps import require
@@ -36,41 +34,23 @@ def write_predictions(frames: Iterable["DataFrame"], path: Path) -> int:
         ArgumentError: Parquet cannot hold these columns.
         MissingExtraError: the format needs what is not installed.
     """
-    if path == STANDARD_OUTPUT:
-        return _write_csv(frames, sys.stdout)
-    check_format_installed(path)
-    with atomic_writer(path) as file:
-        if path.suffix.lower() in PARQUET_SUFFIXES:
-            return _write_parquet(frames, file, path)
-        if path.suffix.lower() == ".gz":  # without a name and time, equal answers are equal files
-            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                return _write_utf8(frames, packed)
-        return _write_utf8(frames, file)
-
-
-def _write_utf8(frames: Iterable["DataFrame"], file: IO[bytes] | gzip.GzipFile) -> int:
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    rows = _write_csv(frames, text)
-    text.detach()  # after writing what it holds, and without closing the file
-    return rows
-
-
-def _write_csv(frames: Iterable["DataFrame"], file: IO[str]) -> int:
-    rows = 0
-    for frame in frames:
-        frame.to_csv(file, index=False, header=not rows)
-        rows += len(frame)
-    return rows
-
-
-def _write_parquet(frames: Iterable["DataFrame"], file: IO[bytes], path: Path) -> int:
     # At once: what type a column has can be told of all its rows only, and answers are small.
     whole = require("pandas", extra="tables").concat(frames, ignore_index=True)
-    try:
-        whole.to_parquet(file, index=False)
-    except (TypeError, ValueError, OverflowError) as error:  # Arrow's own errors inherit these
-        raise ArgumentError(
-            f"{path}: Parquet cannot hold these answers ({error}). Write them as CSV: "
-            f"{path.with_suffix('.csv').name}."
-        ) from error
+    if path == STANDARD_OUTPUT:
+        whole.to_csv(sys.stdout, index=False)
+        return len(whole)
+    check_format_installed(path)
+    with atomic_writer(path) as file:
+        if path.suffix.lower() not in PARQUET_SUFFIXES:
+            # Without a time, equal answers are equal files.
+            packed = {"method": "gzip", "mtime": 0} if path.suffix.lower() == ".gz" else None
+            whole.to_csv(file, index=False, compression=packed)
+            return len(whole)
+        try:
+            whole.to_parquet(file, index=False)
+        except (TypeError, ValueError, OverflowError) as error:  # Arrow's own errors inherit these
+            raise ArgumentError(
+                f"{path}: Parquet cannot hold these answers ({error}). Write them as CSV: "
+                f"{path.with_suffix('.csv').name}."
+            ) from error
     return len(whole)

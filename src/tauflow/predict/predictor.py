@@ -23,9 +23,15 @@ from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict as predict_batch
 from tauflow.training.resolve_metric import AnyScore
 
-from .answer_form import SPREAD, Answer, AnswerForm, compute_extras, make_class_answer
-from .predictions import make_prediction_frame
-from .saving import save_predictor
+from .answers import (
+    SPREAD,
+    Answer,
+    AnswerForm,
+    compute_extras,
+    make_class_answer,
+    make_prediction_frame,
+)
+from .files import save_predictor
 
 if TYPE_CHECKING:
     from pandas import DataFrame

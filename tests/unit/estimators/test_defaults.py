@@ -10,8 +10,8 @@ from irregular_samples import sequences
 from tauflow.data import from_table
 from tauflow.errors import ArgumentError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
-from tauflow.estimators.network import RECIPE_PARAMETERS, build_recipe
 from tauflow.estimators.targets import split_validation
+from tauflow.estimators.training import RECIPE_PARAMETERS, build_recipe
 from tauflow.models.spec import ModelSpec
 from tauflow.runs.job import DatasetSpec
 from tauflow.runs.run_data import RunData

@@ -1,5 +1,7 @@
 """Forecasts: what they are trained on, of which times, and whether they come true."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,7 +10,7 @@ from irregular_samples import SMALL, padded, sequences
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 from tauflow.estimators import SequenceForecaster
 from tauflow.estimators.forecast_targets import (
-    compute_lead_times,
+    add_lead_times,
     compute_typical_dt,
     take_future_samples,
 )
@@ -24,7 +26,7 @@ def test_what_follows_each_row_and_when():
     X, t, *_ = sequences(5)
     further = np.arange(1.0, 4.0) + np.arange(5)[:, None]
     samples = take_future_samples(rows_of(X, t), 3)
-    times = compute_lead_times(rows_of(X, t), further)
+    times = add_lead_times(rows_of(X, t), further).lead_times
     row = 0
     for number, x in enumerate(X):
         for step in range(len(x)):
@@ -45,10 +47,12 @@ def test_what_follows_each_row_and_when():
 def test_windows_hold_every_row_once_and_start_anew():
     X, t, *_ = sequences(7)
     whole = rows_of(X, t)
-    cut, of = whole.cut_to_size(3)
+    cut = replace(whole, weight=np.arange(7.0)).cut_to_size(3)
     np.testing.assert_array_equal(cut.values, whole.values)
     assert cut.lengths.tolist() == [n for x in X for n in [3] * (len(x) // 3) + [len(x) % 3] if n]
-    assert np.bincount(of, weights=cut.lengths).tolist() == whole.lengths.tolist()
+    assert (
+        np.bincount(cut.weight.astype(int), weights=cut.lengths).tolist() == whole.lengths.tolist()
+    )
     assert (cut.dt[cut.starts] == 0).all()
     inner = np.setdiff1d(np.arange(len(cut.dt)), cut.starts)
     np.testing.assert_array_equal(cut.dt[inner], whole.dt[inner])
@@ -144,9 +148,11 @@ def test_times_ahead_are_checked():
         fitted.predict(X, t=t, lead_time=[1, 2, 3])
     with pytest.raises(TimeError, match="above 0 and increase"):
         fitted.predict(X, t=t, lead_time=[2, 1])
-    with pytest.raises(TimeError, match=r"ahead holds object, expected numbers .* or durations"):
+    with pytest.raises(TimeError, match=r"lead_time holds object, expected numbers .* durations"):
         fitted.predict(X, t=t, lead_time=[1, pd.Timedelta("1h")])
-    with pytest.raises(TimeError, match="times that the network learned from were numbers"):
+    with pytest.raises(
+        TimeError, match="lead_time holds durations, and the times of the data are numbers"
+    ):
         fitted.predict(X, t=t, lead_time=[pd.Timedelta("1h"), pd.Timedelta("2h")])
     with pytest.raises(DataError, match="nothing to score"):
         fitted.score([x[:1] for x in X], t=[one[:1] for one in t])

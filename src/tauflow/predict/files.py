@@ -1,10 +1,15 @@
-"""Predictors read from their files, and checked against what the files say of the data."""
+"""The file of a predictor: weights, how to build the model, and what is known of the data.
+
+It is a tensor file, see :mod:`tauflow._internal.tensor_file`: nothing in it is pickled.
+"""
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,25 +17,53 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.tensor_file import read_tensor_file
+from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.batch import SequenceBatch
-from tauflow.data.card import DatasetCard, card_from_dict
+from tauflow.data.card import DatasetCard, card_from_dict, card_to_dict
 from tauflow.data.imputation import IMPUTE_STRATEGIES
+from tauflow.data.table.options import DEFAULT_SPLIT
 from tauflow.data.table.schema import Schema
 from tauflow.data.table.times import UNITS
 from tauflow.errors import DataNotFoundError, ModelFileError, TauflowError
 from tauflow.evaluation.certainty import Certainty
-from tauflow.export.files import PREDICTOR, build_module
+from tauflow.export.files import PREDICTOR, build_module, collect_tensors, get_file_config
 from tauflow.sequence import SequenceModule
 
-from .predictions import get_classes
-from .predictor import Predictor
-from .saving import KIND, VERSION
+from .answers import get_classes
 
+if TYPE_CHECKING:
+    from .predictor import Predictor
+
+KIND = "predictor"
+VERSION, PLAIN_VERSION = 3, 2
+"""Of what the facts of the file mean; a newer one is refused. Version 3 has a threshold or
+intervals, which an older tauflow would leave out of its answers."""
 _ADVICE = "Copy it again from its source, or train again."
 
 
-def load_predictor(path: str | Path) -> Predictor:
+def save_predictor(predictor: "Predictor", path: Path) -> None:
+    """Write a predictor; see :meth:`Predictor.save`."""
+    has_certainty = predictor.certainty != Certainty()
+    facts = {
+        "version": VERSION if has_certainty else PLAIN_VERSION,
+        "model": get_file_config(predictor.model),
+        "card": card_to_dict(predictor.card),
+        "table": None if predictor.schema is None else _to_dict(predictor.schema),
+        "observed": predictor.observed,
+    }
+    if has_certainty:
+        facts["certainty"] = predictor.certainty.to_dict()
+    write_tensor_file(path, KIND, collect_tensors(predictor.model), facts)
+
+
+def _to_dict(schema: Schema) -> dict[str, Any]:
+    """Return a schema as JSON can hold it; of the ids none, as they are people."""
+    if isinstance(schema.split, Mapping):
+        schema = replace(schema, split=DEFAULT_SPLIT)
+    return replace(schema, guesses={}).to_dict()  # whose reasons may name cells
+
+
+def load_predictor(path: str | Path) -> "Predictor":
     """Load the predictor of a finished run: its model with scales, units and names.
 
     Args:
@@ -44,6 +77,8 @@ def load_predictor(path: str | Path) -> Predictor:
         ModelFileError: the file is none of a predictor, is damaged, or from a newer version, or its
             model does not fit what it says of the data.
     """
+    from .predictor import Predictor
+
     if isinstance(path, str | os.PathLike) and path and os.path.isdir(path):
         path = Path(path)
         if not (path / PREDICTOR).is_file():
@@ -90,7 +125,7 @@ def load_predictor(path: str | Path) -> Predictor:
     return predictor
 
 
-def _find_failure(predictor: Predictor) -> str:
+def _find_failure(predictor: "Predictor") -> str:
     """Return why a predictor of a table cannot answer; "" if it can, or if nothing is known.
 
     It is tried on a made-up sequence, without kernels, which would be compiled for that.

@@ -1,24 +1,61 @@
-"""The network of an estimator, and how it is trained."""
+"""What there is to learn, the networks of an estimator, and how they are trained."""
 
+import logging
+import warnings
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from tauflow._internal.checks import check_at_least
 from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError
+from tauflow.models.ensemble import Ensemble, list_members
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, build_model
-from tauflow.training import Recipe
+from tauflow.models.stack_training import find_training_obstacle, train_stack
+from tauflow.training import Recipe, Score, TrainingResult, train
 from tauflow.training.argument_checks import resolve_device
 from tauflow.training.defaults import DEFAULT_RECIPE, adapt_recipe, disable_validation
 
-from .targets import AUTO, LearningTask
+from .ragged import RaggedSequences
+from .state import copy_network
 
+_log = logging.getLogger("tauflow")
+AUTO = "auto"
+"""Value of parameters that are chosen by the data."""
 RECIPE_PARAMETERS = ("epochs", "lr", "batch_size", "patience")
 """Fields of a recipe that are parameters of an estimator."""
+
+
+@dataclass(frozen=True)
+class LearningTask:
+    """What there is to learn.
+
+    Args:
+        kind: ``"classify"`` or ``"regress"``.
+        outputs: of the network.
+        loss: its name, or the loss itself.
+        metric: as ``loss``, of what is reported of the validation part.
+        select_by: name of what decides which epoch is the best.
+        class_weights: of a classification.
+        per_step: whether the network answers at each step, rather than once per sequence.
+        query_targets: of forecasts at times that are asked for, see
+            :class:`tauflow.data.DatasetCard`.
+        query_horizon: likewise.
+    """
+
+    kind: str
+    outputs: int
+    loss: str | Score
+    metric: str | Score
+    select_by: str | None = None
+    class_weights: tuple[float, ...] | None = None
+    per_step: bool = False
+    query_targets: tuple[int, ...] = ()
+    query_horizon: float = 1.0
 
 
 def resolve_options(
@@ -141,3 +178,75 @@ def select_device(name: str) -> torch.device:
         )
         return found or torch.device("cpu")
     return resolve_device(name)
+
+
+def fit_networks(
+    estimator: Any,
+    learned: RaggedSequences,
+    held: RaggedSequences | None,
+    whole: RaggedSequences | None,
+    seed: int,
+    *,
+    goes_on: bool,
+) -> TrainingResult:
+    """Train the networks of an estimator, which gets their mean as ``module_``.
+
+    Args:
+        estimator: of which there are ``ensemble`` networks.
+        learned: what to train on.
+        held: what to choose the best epoch by, if there is anything.
+        whole: what to train on once more, for as many epochs, if this is to be done.
+        seed: of the first network; those of the others follow it.
+        goes_on: whether they go on from those that the estimator has.
+
+    Returns:
+        What training the first network returned.
+    """
+    seeds = range(seed, seed + check_at_least(1, ensemble=estimator.ensemble))
+    task = estimator._make_task(learned)
+    if goes_on:
+        networks = [copy_network(one) for one in list_members(estimator.module_)]
+    else:
+        networks = estimator._initialise(learned, task, seeds)
+    own = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
+    recipe = build_recipe(estimator.recipe, own, task, has_validation=held is not None)
+    data = estimator._make_batch(learned)
+    valid = None if held is None else estimator._make_batch(held)
+    how: dict[str, Any] = {"train": data, "valid": valid, "loss": task.loss, "metric": task.metric}
+    more: dict[str, Any] = {
+        "device": select_device(estimator.device),
+        "progress": bool(estimator.verbose),
+    }
+    if goes_on or not _can_stack(estimator, networks, data, recipe, task):
+        calls = estimator.callbacks or ()
+        results = [
+            train(one, seed=number, recipe=recipe, callbacks=calls, **how, **more)
+            for number, one in zip(seeds, networks, strict=True)
+        ]
+    else:
+        results = train_stack(networks, seeds=seeds, recipe=recipe, **how)
+    again = [None if whole is None else build_refit_recipe(recipe, r.best_epoch) for r in results]
+    if whole is not None and again[0] is not None:
+        with warnings.catch_warnings():  # which have been given
+            warnings.simplefilter("ignore", UserWarning)
+            task = estimator._make_task(whole)
+            networks = estimator._initialise(whole, task, seeds)
+            how = {"train": estimator._make_batch(whole), "loss": task.loss, "metric": task.metric}
+            for number, one, refit in zip(seeds, networks, again, strict=True):
+                train(one, seed=number, recipe=refit, **how, **more)
+    estimator.module_ = Ensemble(networks, task.kind).eval() if len(networks) > 1 else networks[0]
+    return results[0]
+
+
+def _can_stack(
+    estimator: Any, networks: list[nn.Module], data: Any, recipe: Recipe, task: LearningTask
+) -> bool:
+    """Whether networks of several seeds can be trained in one stack."""
+    if len(networks) == 1 or estimator.callbacks or estimator.verbose:
+        return False
+    if select_device(estimator.device).type != "cpu":
+        return False
+    reason = find_training_obstacle(networks, data, recipe, task.loss)
+    if reason:
+        _log.info("training the networks one after the other: %s", reason)
+    return not reason
