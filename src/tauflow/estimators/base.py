@@ -25,7 +25,7 @@ from tauflow.training.evaluation_loop import predict
 
 from .collection import SequenceCollection, read_collection
 from .files import read_estimator, upgrade_state, write_estimator
-from .input_kwargs import with_input_kwargs
+from .input_kwargs import InputKwargs, with_input_kwargs
 from .parameters import EstimatorParameters
 from .preparation import DTYPES, fit_schema, list_columns, make_batch, warn_ignored_values
 from .ragged import Floats, RaggedSequences
@@ -48,8 +48,6 @@ from .training import (
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
-
-    from .input_kwargs import InputKwargs
 
 _PREDICT_BATCH_SIZE = 512  # sequences of a forward pass that predicts
 
@@ -241,7 +239,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
 
     # Reading.
 
-    def _read_data(self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool) -> RaggedSequences:
+    def _read_data(self, X: Any, y: Any, kwargs: InputKwargs, *, reset: bool) -> RaggedSequences:
         """Return the sequences, with one target for each if they have any."""
         if not self._requires_y:
             return self._read_rows(X, kwargs, reset=reset)
@@ -249,7 +247,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
         return replace(rows, y=found)
 
     def _read_weighted(
-        self, X: Any, y: Any, weight: Any, kwargs: "InputKwargs", *, reset: bool
+        self, X: Any, y: Any, weight: Any, kwargs: InputKwargs, *, reset: bool
     ) -> RaggedSequences:
         """Return the sequences that count, with weights and with targets as training has them."""
         rows = self._read_data(X, y, kwargs, reset=reset)
@@ -259,7 +257,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
         return replace(rows, y=self._encode_targets(rows.y, reset=reset))
 
     def _read_with_targets(
-        self, X: Any, given: dict[str, Any], kwargs: "InputKwargs", *, reset: bool
+        self, X: Any, given: dict[str, Any], kwargs: InputKwargs, *, reset: bool
     ) -> tuple[RaggedSequences, list[NDArray[Any]]]:
         """Return the sequences, and for each of some targets, by name, one value per sequence."""
         if any(one is None for one in given.values()):
@@ -288,13 +286,13 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
             weight = align_to_sequences("sample_weight", weight, rows)
         return check_sample_weight(weight, len(rows))
 
-    def _read_new(self, X: Any, kwargs: "InputKwargs") -> RaggedSequences:
+    def _read_new(self, X: Any, kwargs: InputKwargs) -> RaggedSequences:
         """Return the sequences of X, as it was in ``fit``."""
         check_is_fitted(self)
         return self._read_rows(X, kwargs, reset=False)
 
     def _read_rows(
-        self, X: Any, kwargs: "InputKwargs", *, reset: bool, targets: tuple[str, ...] = ()
+        self, X: Any, kwargs: InputKwargs, *, reset: bool, targets: tuple[str, ...] = ()
     ) -> RaggedSequences:
         if isinstance(X, SequenceCollection):
             return read_collection(self, X, kwargs, reset=reset)
@@ -311,7 +309,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
     # Training.
 
     def _fit(
-        self, X: Any, y: Any, sample_weight: Any, validation: Any, kwargs: "InputKwargs"
+        self, X: Any, y: Any, sample_weight: Any, validation: Any, kwargs: InputKwargs
     ) -> None:
         goes_on = bool(self.warm_start) and hasattr(self, "module_")
         rows = self._read_weighted(X, y, sample_weight, kwargs, reset=not goes_on)
@@ -382,6 +380,24 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
         y = rows.y if rows.y is None else self._scale_targets(rows.y)
         return self._to_batch(replace(rows, y=y))
 
+    def _make_step_batch(
+        self, rows: RaggedSequences, y: Floats, is_known: NDArray[np.bool_]
+    ) -> SequenceBatch:
+        """Return a batch with targets of rows, (R, O), without the sequences that have none.
+
+        Args:
+            rows: the sequences.
+            y: targets, (R, O).
+            is_known: which of them count, (R, O) or (R,).
+        """
+        has_any = is_known if is_known.ndim == 1 else is_known.any(1)
+        some = np.flatnonzero(np.bincount(rows.sequence_index, has_any, len(rows)))
+        inside, rows = np.isin(rows.sequence_index, some), rows.select(some)
+        batch = self._to_batch(replace(rows, y=None))
+        targets = torch.from_numpy(rows.pad_rows(y[inside])).to(batch.x.dtype)
+        mask = torch.from_numpy(rows.pad_rows(is_known[inside]))
+        return replace(batch, y=targets, y_mask=mask)
+
     def _to_batch(self, rows: RaggedSequences) -> SequenceBatch:
         """Return a batch of sequences, with zeros where there are no targets."""
         return make_batch(self.schema_, rows, DTYPES[self._built["dtype"]])
@@ -394,7 +410,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
 
     # Predicting.
 
-    def _predict_outputs(self, X: Any, kwargs: "InputKwargs") -> NDArray[Any]:
+    def _predict_outputs(self, X: Any, kwargs: InputKwargs) -> NDArray[Any]:
         """Return what the network gives, (N, O)."""
         return self._run_network(self._read_new(X, kwargs))
 

@@ -21,16 +21,14 @@ from tauflow.evaluation.calibration import calibrate
 from tauflow.evaluation.outputs import collect_outputs, predict_spread
 from tauflow.evaluation.thresholds import check_threshold, choose_threshold
 
+from .arrays import find_missing
 from .base import AbstractSequenceEstimator
-from .input_kwargs import with_input_kwargs
+from .input_kwargs import InputKwargs, with_input_kwargs
 from .ragged import RaggedSequences
-from .targets import check_missing_classes, check_mixed_classes
 from .training import LearningTask
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from .input_kwargs import InputKwargs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -57,9 +55,20 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         y = column_or_1d(y, warn=True)
-        check_missing_classes(y)
+        absent = find_missing(y)
+        if absent.any():
+            place = int(np.argmax(absent))
+            raise DataError(
+                f"y[{place}] is {y[place]}, expected a class. Fill it in, or remove that sequence "
+                "from X and y."
+            )
         assert_all_finite(y, input_name="y")
-        check_mixed_classes(y)
+        firsts = {isinstance(one, str): one for one in y.tolist()} if y.dtype == object else {}
+        if len(firsts) > 1:
+            raise DataError(
+                f"y holds {firsts[True]!r} and {firsts[False]!r}, which is no text. Give classes "
+                "of one type, such as y.astype(str)."
+            )
         check_classification_targets(y)
         if reset:
             self.classes_ = np.unique(y)

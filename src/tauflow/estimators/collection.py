@@ -14,7 +14,7 @@ from tauflow.data.table.inputs import CATEGORY_NAME_FORMAT
 from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError, DataError
 
-from .input_kwargs import with_input_kwargs
+from .input_kwargs import InputKwargs, with_input_kwargs
 from .preparation import list_columns
 from .ragged import RaggedSequences
 from .reading import get_fitted_names, read_rows, remember
@@ -22,8 +22,6 @@ from .targets import align_to_sequences
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from .input_kwargs import InputKwargs
 
 
 class SequenceCollection:
@@ -108,7 +106,7 @@ class SequenceCollection:
 
 
 def read_collection(
-    estimator: Any, X: SequenceCollection, kwargs: "InputKwargs", *, reset: bool
+    estimator: Any, X: SequenceCollection, kwargs: InputKwargs, *, reset: bool
 ) -> RaggedSequences:
     """Return the sequences of a collection, with the features of an estimator.
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -26,7 +25,7 @@ from .forecast_targets import (
     score_known,
     take_future_samples,
 )
-from .input_kwargs import with_input_kwargs
+from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import as_answer
 from .preparation import has_lead_times, resolve_time_unit
 from .query_forecasts import AbstractQueryForecaster
@@ -40,8 +39,6 @@ from .training import AUTO, LearningTask
 if TYPE_CHECKING:
     from pandas import DataFrame
     from typing_extensions import Unpack
-
-    from .input_kwargs import InputKwargs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -229,7 +226,7 @@ class SequenceForecaster(AbstractQueryForecaster):
         values = rows.values[:, self.target_features_]
         return ForecastRows.from_next(values, following, gaps, rows.starts)
 
-    def _read_data(self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool) -> RaggedSequences:
+    def _read_data(self, X: Any, y: Any, kwargs: InputKwargs, *, reset: bool) -> RaggedSequences:
         rows = self._read_rows(X, kwargs, reset=reset)
         if reset:
             self._resolve_features(dated=rows.dated)
@@ -320,12 +317,7 @@ class SequenceForecaster(AbstractQueryForecaster):
         y = y.reshape(len(y), -1)
         if self.window is not None and self._longest is None:
             rows = rows.cut_to_size(self.window)
-        some = np.flatnonzero(np.bincount(rows.sequence_index, ~np.isnan(y).all(axis=1)) > 0)
-        y = y[np.isin(rows.sequence_index, some)]
-        rows = rows.select(some)
-        batch = self._to_batch(rows)
-        filled = torch.from_numpy(rows.pad_rows(np.nan_to_num(y))).to(batch.x.dtype)
-        return replace(batch, y=filled, y_mask=torch.from_numpy(rows.pad_rows(~np.isnan(y))))
+        return self._make_step_batch(rows, np.nan_to_num(y), ~np.isnan(y))
 
     @property
     def _has_lead_times(self) -> bool:

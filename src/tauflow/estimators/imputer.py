@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import TransformerMixin
 
@@ -19,7 +18,7 @@ from .base import AbstractSequenceEstimator
 from .collection import SequenceCollection
 from .forecast_targets import measure_errors, score_known
 from .gaps import HIDDEN, carry_forward, hide_values, interpolate
-from .input_kwargs import with_input_kwargs
+from .input_kwargs import InputKwargs, with_input_kwargs
 from .preparation import list_columns, list_number_columns
 from .ragged import Floats, RaggedSequences
 from .reading import is_table
@@ -27,8 +26,6 @@ from .training import LearningTask
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from .input_kwargs import InputKwargs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -180,15 +177,17 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
     # Learning.
 
     def _read_hidden(
-        self, X: Any, kwargs: "InputKwargs"
+        self, X: Any, kwargs: InputKwargs
     ) -> tuple[RaggedSequences, NDArray[np.bool_]]:
         """Return sequences, and which of their values are hidden to score."""
         rows = self._read_new(X, kwargs)
-        random = np.random.default_rng(0)
+        return rows, self._hide(rows, seed=0)
+
+    def _hide(self, rows: RaggedSequences, seed: int) -> NDArray[np.bool_]:
+        """Return which values of features that are filled to hide, (R, I)."""
+        random = np.random.default_rng(seed)
         hidden = hide_values(rows, self.hidden_fraction, self.hide, random)
-        static = np.setdiff1d(np.arange(hidden.shape[1]), self._target_features)
-        hidden[:, static] = False
-        return rows, hidden
+        return hidden & np.isin(np.arange(hidden.shape[1]), self._target_features)
 
     @property
     def _target_features(self) -> NDArray[np.int64]:
@@ -206,24 +205,15 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         if self.window is not None:
             rows = rows.cut_to_size(self.window)
         rows = rows.select(np.tile(np.arange(len(rows)), self.copies))
-        random = np.random.default_rng(len(rows.values))
-        hidden = hide_values(rows, self.hidden_fraction, self.hide, random)
-        chosen = np.isin(np.arange(hidden.shape[1]), self._target_features)
-        hidden &= chosen
-        some = np.flatnonzero(np.bincount(rows.sequence_index, hidden.any(1)) > 0)
-        if not len(some):
+        hidden = self._hide(rows, seed=len(rows.values))
+        if not hidden.any():
             raise DataError(
                 "nothing to learn: X has too few measured values to hide "
                 f"{self.hidden_fraction:.0%} of them. Give more, or raise hidden_fraction."
             )
-        hidden = hidden[np.isin(rows.sequence_index, some)]
-        rows = rows.select(some)
         visible = _without(rows, hidden)
-        scaler = self._feature_scaler
-        missed = (rows.values - self._interpolate(visible)) / scaler.divisor
-        batch = self._to_batch(visible)
-        y = torch.from_numpy(rows.pad_rows(np.where(hidden, missed, 0.0))).to(batch.x.dtype)
-        return replace(batch, y=y, y_mask=torch.from_numpy(rows.pad_rows(hidden)))
+        missed = (rows.values - self._interpolate(visible)) / self._feature_scaler.divisor
+        return self._make_step_batch(visible, np.where(hidden, missed, 0.0), hidden)
 
     # Filling.
 

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,20 +11,18 @@ from torch import Tensor
 from tauflow._internal.registry import suggest_name
 from tauflow.errors import OptionError
 
-if TYPE_CHECKING:
-    from typing_extensions import TypedDict
 
-    class InputKwargs(TypedDict, total=False):
-        """The arguments of :data:`INPUT_KWARGS`, for checkers of types and editors."""
+class InputKwargs(TypedDict, total=False):
+    """The arguments of :data:`INPUT_KWARGS`, for checkers of types and editors."""
 
-        dt: Any
-        t: Any
-        lengths: Any
-        id: str | None
-        time: str | None
-        long: Sequence[str] | None
-        static: Sequence[str] | None
-        duplicates: str | None
+    dt: Any
+    t: Any
+    lengths: Any
+    id: str | None
+    time: str | None
+    long: Sequence[str] | None
+    static: Sequence[str] | None
+    duplicates: str | None
 
 
 _KWARGS_DOC = """

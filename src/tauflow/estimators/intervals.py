@@ -13,14 +13,12 @@ from tauflow.evaluation.outputs import predict_quantiles, predict_spread
 from tauflow.models.spread import SPREADS
 
 from .base import AbstractSequenceEstimator
-from .input_kwargs import with_input_kwargs
+from .input_kwargs import InputKwargs, with_input_kwargs
 from .ragged import RaggedSequences
 from .state import restore_on_failure
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from .input_kwargs import InputKwargs
 
 INTERVALS = ("conformal", *SPREADS)
 

@@ -27,7 +27,7 @@ from .forecast_queries import (
 )
 from .forecast_targets import measure_errors, read_lead_times, resolve_columns, resolve_lead_time
 from .gaps import carry_forward
-from .input_kwargs import with_input_kwargs
+from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import AbstractIntervalEstimator
 from .preparation import list_columns, list_number_columns
 from .ragged import Floats, Indices, RaggedSequences
@@ -36,8 +36,6 @@ from .reading import get_table_options
 if TYPE_CHECKING:
     from pandas import DataFrame
     from typing_extensions import Unpack
-
-    from .input_kwargs import InputKwargs
 
 
 _MIN_CALIBRATION, _MAX_RANGES = 200, 5
@@ -147,7 +145,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
             shares[level] = inside.sum(0) / np.maximum(known.sum(0), 1)
         return shares
 
-    def _read_test_queries(self, X: Any, kwargs: "InputKwargs") -> tuple[RaggedSequences, Queries]:
+    def _read_test_queries(self, X: Any, kwargs: InputKwargs) -> tuple[RaggedSequences, Queries]:
         """Return sequences, and what training on them would ask for."""
         rows = self._read_new(X, kwargs).with_times()
         if self._longest is None:

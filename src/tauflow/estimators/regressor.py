@@ -13,15 +13,13 @@ from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ShapeError
 
 from .base import AbstractSequenceEstimator
-from .input_kwargs import with_input_kwargs
+from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import AbstractIntervalEstimator, as_answer
 from .ragged import Floats, RaggedSequences
 from .training import LearningTask
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from .input_kwargs import InputKwargs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

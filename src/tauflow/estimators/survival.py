@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.validation import check_is_fitted
@@ -17,7 +16,7 @@ from tauflow.evaluation.survival import concordance_index
 
 from .arrays import to_seconds
 from .base import AbstractSequenceEstimator
-from .input_kwargs import with_input_kwargs
+from .input_kwargs import InputKwargs, with_input_kwargs
 from .ragged import Floats, Indices, RaggedSequences
 from .survival_heads import HEADS, HazardHead, WeibullHead
 from .targets import unpack_validation
@@ -25,8 +24,6 @@ from .training import LearningTask
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from .input_kwargs import InputKwargs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -175,7 +172,7 @@ class SequenceSurvival(AbstractSequenceEstimator):
 
     # Reading.
 
-    def _read_data(self, X: Any, y: Any, kwargs: "InputKwargs", *, reset: bool) -> RaggedSequences:
+    def _read_data(self, X: Any, y: Any, kwargs: InputKwargs, *, reset: bool) -> RaggedSequences:
         durations, events = (None, None) if y is None else y
         given = {"durations": durations} | ({} if events is None else {"events": events})
         rows, found = self._read_with_targets(X, given, kwargs, reset=reset)
@@ -231,14 +228,8 @@ class SequenceSurvival(AbstractSequenceEstimator):
     def _make_batch(self, rows: RaggedSequences) -> SequenceBatch:
         remaining, events = _count_down(rows)
         there = remaining > 0
-        some = np.flatnonzero(np.bincount(rows.sequence_index, there, len(rows)))
-        inside = np.isin(rows.sequence_index, some)
-        remaining, events, there = remaining[inside], events[inside], there[inside]
-        rows = rows.select(some)
-        batch = self._to_batch(replace(rows, y=None))
         y = self._head.encode(np.where(there, remaining, self.unit_), events)
-        padded = torch.from_numpy(rows.pad_rows(y)).to(batch.x.dtype)
-        return replace(batch, y=padded, y_mask=torch.from_numpy(rows.pad_rows(there)))
+        return self._make_step_batch(rows, y, there)
 
     # Predicting.
 

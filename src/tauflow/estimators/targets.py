@@ -155,27 +155,6 @@ def _check_order(name: str, data: Any, ids: NDArray[Any]) -> None:
         )
 
 
-def check_missing_classes(y: NDArray[Any]) -> None:
-    """Raise :class:`DataError`, which names the first one, if entries of y, (B,), are missing."""
-    absent = find_missing(y)
-    if absent.any():
-        place = int(np.argmax(absent))
-        raise DataError(
-            f"y[{place}] is {y[place]}, expected a class. Fill it in, or remove that sequence from "
-            "X and y."
-        )
-
-
-def check_mixed_classes(y: NDArray[Any]) -> None:
-    """Raise :class:`DataError` if classes of y, (B,), have types that nothing sorts."""
-    firsts = {isinstance(one, str): one for one in y.tolist()} if y.dtype == object else {}
-    if len(firsts) > 1:
-        raise DataError(
-            f"y holds {firsts[True]!r} and {firsts[False]!r}, which is no text. Give classes of "
-            "one type, such as y.astype(str)."
-        )
-
-
 def _check_complete(name: str, y: NDArray[Any], ids: NDArray[Any]) -> None:
     """Raise :class:`DataError` if there is no target or weight for an id; ids are those of y."""
     absent = find_missing(y)
