@@ -26,9 +26,6 @@ def to_array(data: Any) -> NDArray[Any]:
     """Return an array, in which what is masked, ``None``, ``pandas.NA`` or NaT is missing.
 
     Among numbers it is NaN, among dates and durations NaT, and among other objects ``None``.
-
-    Args:
-        data: anything that NumPy makes an array of.
     """
     if isinstance(data, list | tuple):  # of whose entries NumPy would take what is below a mask
         data = [None if one is np.ma.masked else _unmask(one) for one in data]
@@ -74,11 +71,6 @@ def read_arrays(X: Any, *, layout: str, lengths: Any) -> tuple[Any, Indices | No
 
     Returns:
         Rows, (R, I), to be checked yet; lengths, (N,), ``None`` for one row each; and T.
-
-    Raises:
-        ShapeError: arrays of a list do not fit each other, or X has more than three axes.
-        ArgumentError: lengths are no such numbers, or are given for a list.
-        UnknownNameError: there is no such layout.
     """
     check_one_of(LAYOUTS, layout=layout)
     if is_list(X):
@@ -206,19 +198,13 @@ def _check_lengths(lengths: Any, count: int, steps: int) -> Indices:
 
 
 def add_times(rows: RaggedSequences, *, dt: Any, t: Any) -> RaggedSequences:
-    """Return sequences with their gaps.
+    """Return sequences of arrays or of a list with their gaps.
 
     Args:
-        rows: of arrays or of a list.
+        rows: the sequences.
         dt: time since the sample before: a number, or as ``t``.
         t: times of the samples: numbers, or dates for gaps in seconds; (B, T) of an array, (T_i,)
             each of a list. Those with a time zone are brought to UTC. The first gap is 0.
-
-    Raises:
-        ArgumentError: both are given.
-        ShapeError: they do not fit X.
-        TimeError: gaps are negative or not finite, times run backwards, or are too coarse; or
-            some have a time zone and others none.
     """
     if dt is not None and t is not None:
         raise ArgumentError("dt and t are two ways to say the same; give one of them.")
@@ -316,11 +302,7 @@ def _flatten_to_rows(rows: RaggedSequences, name: str, data: Any) -> NDArray[Any
 
 
 def _to_utc(name: str, values: NDArray[Any]) -> tuple[NDArray[Any], set[bool]]:
-    """Return dates that are objects as ``datetime64``, in UTC, and whether they have a zone.
-
-    Raises:
-        TimeError: no such type can hold them.
-    """
+    """Return dates that are objects as ``datetime64``, in UTC, and whether they have a zone."""
     cells = values.tolist() if values.dtype.kind == "O" else []
     if not cells or not all(one is None or isinstance(one, datetime) for one in cells):
         return values, {False} if values.dtype.kind == "M" else set()

@@ -108,12 +108,7 @@ class SequenceCollection:
 def read_collection(
     estimator: Any, X: SequenceCollection, kwargs: InputKwargs, *, reset: bool
 ) -> RaggedSequences:
-    """Return the sequences of a collection, with the features of an estimator.
-
-    Raises:
-        ArgumentError: more is said of them, or the estimator was fitted to other features.
-        UnknownNameError: a feature is not there.
-    """
+    """Return the sequences of a collection, with the features of an estimator."""
     for name, value in kwargs.items():
         if value is not None:
             raise ArgumentError(
@@ -132,12 +127,7 @@ def read_collection(
 def _select_columns(
     rows: RaggedSequences, X: SequenceCollection, fitted: Schema
 ) -> RaggedSequences:
-    """Return rows with the columns of a fitted schema; categories that they lack are 0 in all.
-
-    Raises:
-        DataError: a row holds a category that the schema does not know.
-        UnknownNameError: a feature is not there.
-    """
+    """Return rows with the columns of a fitted schema; categories that they lack are 0 in all."""
     own, names = X._schema, list_columns(fitted)
     columns = dict(zip(X._names, rows.values.T, strict=True))
     for feature in fitted.features or ():

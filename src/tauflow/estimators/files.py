@@ -40,11 +40,7 @@ K = TypeVar("K")
 
 
 def write_estimator(estimator: Any, path: Path) -> None:
-    """Write a fitted estimator, replacing ``path`` in one step.
-
-    Raises:
-        ArgumentError: a parameter is no plain value.
-    """
+    """Write a fitted estimator, replacing ``path`` in one step."""
     parameters = {
         name: value
         for name, value in estimator.get_params(deep=False).items()
@@ -66,12 +62,7 @@ def write_estimator(estimator: Any, path: Path) -> None:
 
 
 def read_estimator(kind: type[K], path: str | Path) -> K:
-    """Read an estimator that :func:`write_estimator` wrote.
-
-    Raises:
-        DataNotFoundError: there is no such file.
-        ModelFileError: it is none of this estimator, is damaged, or from a newer version.
-    """
+    """Read an estimator that :func:`write_estimator` wrote."""
     path = check_file_path(path, "an estimator", advice="Give the file that save wrote.")
     tensors, facts = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
     if facts.get("class") != kind.__name__:

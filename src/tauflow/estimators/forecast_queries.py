@@ -94,16 +94,10 @@ def plan_training(
 def plan_forecast(
     rows: RaggedSequences, given: Indices, longest: float, sequence: Indices, lead_time: Floats
 ) -> Queries:
-    """Return queries so long after the last sample of their sequences.
+    """Return queries, (Q,), so long after the last sample of their sequences, (Q,).
 
-    Rows after it that hold nothing but known features tell of these.
-
-    Args:
-        rows: the sequences.
-        given: see :func:`find_last_samples`.
-        longest: lead time that the forecaster was trained for.
-        sequence: of each query, (Q,).
-        lead_time: of each, (Q,).
+    Rows after it that hold nothing but known features tell of these; for the other arguments see
+    :func:`plan_training`.
 
     Raises:
         TimeError: a lead time is not finite, not above 0, or too long.
@@ -145,11 +139,8 @@ def _compute_slack(apart: Floats, longest: float) -> float:
 def find_last_samples(rows: RaggedSequences, given: Indices) -> Indices:
     """Return the last row of each sequence, (N,), that holds more than given features.
 
-    It is the first row, if none does.
-
-    Args:
-        rows: the sequences.
-        given: features that are known in advance, and static ones; empty if none is known.
+    These are the ones that are known in advance, and static ones; none if none is known. It is the
+    first row, if no row does.
     """
     if not len(given):
         return rows.ends
@@ -168,13 +159,7 @@ def _find_samples(rows: RaggedSequences, given: Indices) -> NDArray[np.bool_]:
 def make_windows(
     rows: RaggedSequences, queries: Queries, known: Indices, window: int
 ) -> tuple[RaggedSequences, Indices]:
-    """Return the samples before queries, each window followed by its queries.
-
-    Args:
-        rows: the sequences.
-        queries: grouped by what is known for them, so that windows are shared.
-        known: features that are known in advance.
-        window: samples of each at most.
+    """Return windows of so many samples at most, each followed by the queries that share it.
 
     Returns:
         The windows, with times, and which of their rows each query is, (Q,).
@@ -228,14 +213,7 @@ def compute_lead_time(windows: RaggedSequences) -> Floats:
 def read_query_table(
     at: Any, id: str, time: str, rows: RaggedSequences, given: Indices
 ) -> tuple[Indices, Floats]:
-    """Return the sequence and the lead time of each row of a table of queries.
-
-    Args:
-        at: a data frame with these two columns.
-        id: column of the ids.
-        time: column of the times.
-        rows: the sequences of a table.
-        given: see :func:`find_last_samples`.
+    """Return the sequence and the lead time of each row of a table of ids and times, (Q,) each.
 
     Raises:
         UnknownNameError: there is no such column or id.
@@ -276,15 +254,10 @@ def read_query_table(
 
 
 def to_moments(times: NDArray[Any], *, dated: bool, name: str = "those of at") -> NDArray[Any]:
-    """Return times of a table as numbers, or as dates in UTC without a zone.
-
-    Args:
-        times: as a table has them, (R,).
-        dated: whether the times that they go with are dates.
-        name: of these times, for messages.
+    """Return times of a table, (R,), as numbers, or as dates in UTC without a zone.
 
     Raises:
-        TimeError: they are dates and should be numbers, or the reverse.
+        TimeError: they are dates and should be numbers, or the reverse; ``name`` says which.
     """
     is_number = getattr(times.dtype, "kind", "M") in "iuf"
     if is_number is dated:

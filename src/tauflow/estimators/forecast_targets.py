@@ -31,9 +31,7 @@ def take_future_samples(rows: RaggedSequences, horizon: int) -> Floats:
 def add_lead_times(rows: RaggedSequences, after_last: Floats) -> RaggedSequences:
     """Return rows with the times from each to the next ones, (R, H).
 
-    Args:
-        rows: with gaps.
-        after_last: times from the last row of each sequence to what follows it, (N, H).
+    After the last row of each sequence these are given, (N, H).
     """
     assert rows.dt is not None
     places, beyond = _future_indices(rows, after_last.shape[1])
@@ -69,8 +67,7 @@ def read_lead_times(name: str, value: Any, rows: RaggedSequences) -> Floats:
         rows: the sequences.
 
     Raises:
-        ShapeError: there are other numbers of sequences.
-        TimeError: these are no spans of time, or durations where times are numbers.
+        ShapeError, TimeError: they are no such times.
     """
     if isinstance(value, str):
         value = [one.strip() for one in value.split(",")]
@@ -102,12 +99,7 @@ def read_next_lead_times(lead_time: Any, horizon: int, rows: RaggedSequences) ->
 
 
 def resolve_lead_time(name: str, value: Any, *, dated: bool) -> float:
-    """Return a time span in the unit of the times: seconds for dates.
-
-    Args:
-        name: of the argument, for messages.
-        value: a number, a duration, or a text such as ``"24h"``.
-        dated: whether the times are dates.
+    """Return a number, a duration, or a text such as ``"24h"`` in the unit of the times.
 
     Raises:
         TimeError: it is no such span, or not above 0; or a duration, and times are numbers.
@@ -142,8 +134,9 @@ def resolve_columns(role: str, given: Any, schema: Schema) -> Indices:
 
     Args:
         role: of the argument, for messages.
-        given: names or numbers of features, one or several, or a mask of all.
-        schema: names the features. Those of text are categories, which cannot be targets.
+        given: names or numbers of features, one or several, or a mask of all. Those of text have
+            a column for each category, and cannot be targets.
+        schema: names the features.
 
     Raises:
         ArgumentError, UnknownNameError: there is no such feature, or the mask is of another length.

@@ -12,14 +12,7 @@ HIDDEN = ("values", "rows")
 def hide_values(
     rows: RaggedSequences, fraction: float, kind: str, random: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Return which measured values to hide, (R, I).
-
-    Args:
-        rows: the sequences.
-        fraction: of the values, or rows, that are drawn.
-        kind: of :data:`HIDDEN`.
-        random: draws them.
-    """
+    """Return which measured values to hide, (R, I): a fraction of the values, or of the rows."""
     shape = rows.values.shape if kind == HIDDEN[0] else (len(rows.values), 1)
     drawn: NDArray[np.bool_] = (random.random(shape) < fraction) & ~np.isnan(rows.values)
     return drawn

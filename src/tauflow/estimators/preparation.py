@@ -38,18 +38,15 @@ def fit_schema(
     fills_gaps: bool = False,
     time_unit: float | str,
 ) -> Schema:
-    """Return the schema with what is learned of a training part.
+    """Return the schema by which rows were read, with what is learned of a training part.
 
     Args:
-        schema: by which the rows were read.
+        schema: the schema.
         rows: the training part.
         impute: what stands for a missing value, of :data:`IMPUTE_STRATEGIES`.
         observes: whether the model takes a mask of what was measured.
         fills_gaps: whether any feature may have a gap, which is then interpolated.
         time_unit: ``"auto"``: the median gap within sequences is 1; or the gap that is.
-
-    Warns:
-        UserWarning: a feature was never measured: later values of it are ignored.
     """
     check_one_of(IMPUTE_STRATEGIES, impute=impute)
     missing = np.isnan(rows.values)

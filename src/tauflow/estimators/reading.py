@@ -50,9 +50,6 @@ def read_rows(
         reset: whether to remember, rather than to compare.
         targets: columns of a table that are no features.
         **said: of :data:`~tauflow.estimators.input_kwargs.INPUT_KWARGS`.
-
-    Raises:
-        ArgumentError, DataError, ShapeError, TimeError, UnknownNameError: X is no such thing.
     """
     schema = Schema() if reset else estimator.schema_
     columns = {name: said[name] for name in TABLE_KWARGS if said.get(name) is not None}
@@ -90,10 +87,8 @@ def read_rows(
 def remember(estimator: Any, schema: Schema, *, one_step: bool) -> None:
     """Keep how X is read, and the names of the features as scikit-learn does.
 
-    Args:
-        estimator: knows names or the number of features if the schema names none.
-        schema: by which X was read.
-        one_step: whether X was an array of sequences of one step.
+    If the schema names none, the estimator knows them, or how many there are. ``one_step`` says
+    whether X was an array of sequences of one step.
     """
     if schema.features is not None:
         estimator.feature_names_in_ = np.array(schema.features, object)
@@ -128,12 +123,7 @@ def get_table_options(schema: Schema) -> dict[str, Any]:
 
 
 def drop_columns(X: Any, names: Sequence[str]) -> tuple[Any, tuple[NDArray[Any], ...]]:
-    """Return a data frame without some columns, and the cells of these.
-
-    Raises:
-        ArgumentError: there are such columns, and X is no data frame.
-        UnknownNameError: there is no such column.
-    """
+    """Return a data frame without some columns, and the cells of these."""
     if not names:
         return X, ()
     if not is_table(X):
@@ -223,11 +213,7 @@ def _read_frames(
 ) -> tuple[RaggedSequences, Schema]:
     """Return the rows of data frames, with their columns in any order, and the schema read by.
 
-    Args:
-        X: the frames.
-        schema: by which to read them.
-        layout: of arrays; of frames only ``"BTI"`` makes sense.
-        fitted: columns to take; ``None`` for all of the first, which are then those of the others.
+    Columns are those of the features, or all of the first, which are then those of the others.
     """
     if layout != LAYOUTS[0]:
         raise ArgumentError(

@@ -47,11 +47,6 @@ def check_sample_weight(sample_weight: Any, count: int) -> Floats | None:
 def align_to_sequences(name: str, data: Any, rows: RaggedSequences) -> NDArray[Any]:
     """Return one target, or weight, per sequence, where a table may come with one per row.
 
-    Args:
-        name: for messages.
-        data: one per sequence, or per row of a table, of any library.
-        rows: the sequences.
-
     Raises:
         ShapeError: there are neither as many as sequences nor as rows, or it is a single one.
         DataError: a sequence of a table has several, or none, or an index is not that of the ids.
@@ -88,9 +83,6 @@ def reduce_to_ids(
         owners: which id each of them belongs to, (R,).
         ids: in their order, (N,).
         numbers: of the rows in the table, (R,).
-
-    Raises:
-        DataError: an id has several, or a row none.
     """
     _check_complete(name, values, ids[owners])
     firsts: NDArray[Any] = values[np.unique(owners, return_index=True)[1]]
@@ -107,10 +99,8 @@ def reduce_to_ids(
 def _reorder_by_id(ids: NDArray[Any], name: str, data: Any, source: SourceTable) -> NDArray[Any]:
     """Return targets, or weights, one per id, in the order of the ids.
 
-    An index that holds the ids says which is whose, as after ``groupby(id)``: pandas sorts by it.
-
-    Raises:
-        DataError: it holds something else, and does not count them.
+    An index that holds the ids says which is whose, as after ``groupby(id)``: pandas sorts by it. One
+    that holds something else, and does not count them, is an error.
     """
     if isinstance(data, np.ndarray):
         return data
@@ -179,10 +169,6 @@ def split_validation(
         share: of those to validate on; 0 for none; or ``"auto"``.
         random: draws them.
         classes: to be spread evenly, if there are any; of ``"auto"``, if there are enough of each.
-
-    Raises:
-        ArgumentError: it is no share, or leaves nothing to train on.
-        DataError: there is a single sequence.
     """
     everything = np.arange(count)
     if share == AUTO:
@@ -203,11 +189,7 @@ def split_validation(
 
 
 def check_validation_fraction(share: Any) -> float:
-    """Return the share of the sequences to validate on.
-
-    Raises:
-        ArgumentError: it is no share, or leaves nothing to train on.
-    """
+    """Return the share of the sequences to validate on, 0 or more and below 1."""
     if isinstance(share, str):
         raise ArgumentError(f"validation_fraction must be 'auto' or a number, got {share!r}.")
     checked: float = check_within(0.0, 1.0, validation_fraction=share)
@@ -225,14 +207,9 @@ def _has_enough_per_class(classes: NDArray[Any] | None, share: float) -> bool:
 
 
 def unpack_validation(validation: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return X, y, weights and what else was given as validation data, by name.
+    """Return validation data by names such as X, y and events, of which the first two are needed.
 
-    Args:
-        validation: values of some names, in their order, or a mapping.
-        names: such as X and y, the first two of which are needed.
-
-    Raises:
-        ArgumentError: it is neither.
+    They come as a mapping, perhaps with weights and what else ``fit`` takes, or in this order.
     """
     needed, weight = names[:2], ("sample_weight",) if len(names) > 1 else ()
     more = (*names[2:], *weight, *INPUT_KWARGS)

@@ -71,17 +71,10 @@ def resolve_options(
 def build_network(
     spec: ModelSpec, task: LearningTask, *, input_size: int, backend: str, seed: int
 ) -> nn.Module:
-    """Build a network.
-
-    Args:
-        spec: the model.
-        task: what it is to learn.
-        input_size: its inputs.
-        backend: of a cell.
-        seed: of its first weights; the global generator is left as it was.
+    """Build a network with weights by a seed; the global generator is left as it was.
 
     Raises:
-        ArgumentError: the model has no backends.
+        ArgumentError: a backend is asked for, and the model is no cell.
     """
     if "wiring" in get_model_info(spec.cell).inputs:  # a cell
         spec = replace(spec, options={"backend": backend, **spec.options})
@@ -128,7 +121,6 @@ def build_recipe(
 
     Raises:
         ArgumentError: something is given twice, or is no recipe.
-        SpecificationError: there is no such field.
     """
     weights = task.class_weights
     if parameters["patience"] not in (None, AUTO) and not has_validation:
@@ -167,11 +159,7 @@ def build_refit_recipe(recipe: Recipe, epochs: int) -> Recipe | None:
 
 
 def select_device(name: str) -> torch.device:
-    """Return a device by its name; ``"auto"`` is the accelerator if there is one.
-
-    Raises:
-        ArgumentError: there is no such device here.
-    """
+    """Return a device by its name; ``"auto"`` is the accelerator if there is one."""
     if name == "auto":
         found = (
             torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
