@@ -197,7 +197,8 @@ class SequenceSurvival(AbstractSequenceEstimator):
 
     def _read_validation(self, validation: Any) -> RaggedSequences:
         said = unpack_validation(validation, ("X", "y", "events"))
-        return super()._read_validation({**said, "y": (said["y"], said.pop("events", None))})
+        said["y"] = (said["y"], said.pop("events", None))
+        return super()._read_validation(said)
 
     # Learning.
 

@@ -99,8 +99,8 @@ def reduce_to_ids(
 def _reorder_by_id(ids: NDArray[Any], name: str, data: Any, source: SourceTable) -> NDArray[Any]:
     """Return targets, or weights, one per id, in the order of the ids.
 
-    An index that holds the ids says which is whose, as after ``groupby(id)``: pandas sorts by it. One
-    that holds something else, and does not count them, is an error.
+    An index that holds the ids says which is whose, as after ``groupby(id)``: pandas sorts by it.
+    One that holds something else, and does not count them, is an error.
     """
     if isinstance(data, np.ndarray):
         return data

@@ -24,6 +24,7 @@ from tauflow.data.table.prediction_columns import check_distinct_columns
 from tauflow.data.table.schema import Schema
 from tauflow.data.table.transform import NewTable
 from tauflow.errors import ArgumentError
+from tauflow.evaluation.outputs import compute_probabilities
 from tauflow.plotting.palette import report_style
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
@@ -221,24 +222,14 @@ class Explainer:
             kept["residual"] = found.residuals.numpy()
         else:
             texts, static = dict(self.schema.categories), self.schema.static or ()
-            names = list(self._groups)
             which: dict[str, Any] = {
                 "groups": groups,
-                "static": [place for place, name in enumerate(names) if name in static],
-                "unmasked": [place for place, name in enumerate(names) if name in texts],
+                "static": [k for k, name in enumerate(self._groups) if name in static],
+                "unmasked": [k for k, name in enumerate(self._groups) if name in texts],
             }
+            alone = [(self._make_answer(chosen[k : k + 1]), batch[k]) for k in range(len(batch))]
             parts = [
-                torch.cat(
-                    [
-                        occlusion(
-                            self._make_answer(chosen[row : row + 1]),
-                            batch[row],
-                            remove=one,
-                            **which,
-                        )
-                        for row in range(len(batch))
-                    ]
-                )
+                torch.cat([occlusion(*each, remove=one, **which) for each in alone])
                 for one in REMOVALS
             ]
         pandas = require("pandas", extra="tables")
@@ -272,12 +263,10 @@ class Explainer:
         found = predict(model, batch.to(device)).cpu()
         if found.ndim == 3:
             found = found[torch.arange(len(batch)), batch.lengths.cpu() - 1]
-        if self.predictor.card.task == "classify":
-            return found.double().softmax(-1)
-        if self.predictor.card.task == "binary":
-            probability = found.double().sigmoid()
-            return torch.cat([1 - probability, probability], -1)
-        return self.schema.unscale(found)
+        task = self.predictor.card.task
+        if task == "regress":
+            return self.schema.unscale(found)
+        return compute_probabilities(found.double(), task)
 
     def _list_values(self, first: int, last: int, parts: Sequence[Tensor]) -> "DataFrame":
         """Return one row per measured value of some ids, with its contributions."""

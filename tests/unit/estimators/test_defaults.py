@@ -10,6 +10,7 @@ from irregular_samples import sequences
 from tauflow.data import from_table
 from tauflow.errors import ArgumentError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
+from tauflow.estimators.ragged import RaggedSequences
 from tauflow.estimators.targets import split_validation
 from tauflow.estimators.training import RECIPE_PARAMETERS, build_recipe
 from tauflow.models.spec import ModelSpec
@@ -22,7 +23,8 @@ FAST = {"hidden_size": 4, "epochs": 2, "backend": "reference", "random_state": 0
 
 def recipe(estimator, *, validated=True):
     own = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
-    task = estimator._make_task(np.zeros((4, 1)), None)
+    rows = RaggedSequences(np.zeros((4, 1)), np.ones(4, np.int64), y=np.zeros((4, 1)))
+    task = estimator._make_task(rows)
     return build_recipe(estimator.recipe, own, task, has_validation=validated)
 
 
