@@ -17,7 +17,7 @@ from tauflow._internal.checks import check_one_of
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
 from tauflow.data.table.schema import Schema
-from tauflow.errors import ArgumentError, DataError
+from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
 from tauflow.training.eval_mode import evaluation_mode
@@ -32,6 +32,7 @@ from .ragged import Floats, RaggedSequences
 from .reading import is_table, read_rows
 from .state import check_option_types, check_params_match, copy_option, restore_on_failure
 from .targets import (
+    align_targets,
     align_to_sequences,
     check_sample_weight,
     split_validation,
@@ -183,14 +184,8 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
 
     # What a subclass says.
 
-    _network_params: ClassVar[tuple[str, ...]] = (
-        "model",
-        "hidden_size",
-        "options",
-        "backend",
-        "dtype",
-    )
-    _network_params += ("time_unit", "impute", "ensemble")
+    _network_params: ClassVar[tuple[str, ...]] = ("model", "hidden_size", "options", "backend")
+    _network_params += ("dtype", "time_unit", "impute", "ensemble")
     """Parameters that the network and the scaling follow from."""
     _is_stratified: ClassVar[bool] = False
     _is_per_step: ClassVar[bool] = False
@@ -268,17 +263,8 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
         if columns and not is_table(X):
             raise ArgumentError(f"y={columns[0]!r} names a column, and X is no table.")
         rows = self._read_rows(X, kwargs, reset=reset, targets=columns)
-        cells, found = dict(zip(columns, rows.targets, strict=True)), []
-        for role, values in given.items():
-            name = getattr(values, "name", None)
-            if reset and name is not None and name in getattr(self, "feature_names_in_", ()):
-                raise DataError(
-                    f"{role} is called {name!r}, and so is a column of X, which would be a "
-                    f"feature. Drop it from X, or give {role}={name!r}."
-                )
-            values = cells[values] if isinstance(values, str) else values
-            found.append(align_to_sequences(role, values, rows))
-        return rows, found
+        features = getattr(self, "feature_names_in_", ()) if reset else ()
+        return rows, align_targets(given, rows, features)
 
     def _check_weight(self, weight: Any, rows: RaggedSequences) -> Floats | None:
         """Return the weights of sequences, (B,), ``None`` if they all count alike."""
@@ -296,15 +282,8 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
     ) -> RaggedSequences:
         if isinstance(X, SequenceCollection):
             return read_collection(self, X, kwargs, reset=reset)
-        return read_rows(
-            self,
-            X,
-            layout=self.layout,
-            is_series_2d=self._is_series_2d,
-            reset=reset,
-            targets=targets,
-            **kwargs,
-        )
+        said = {"layout": self.layout, "is_series_2d": self._is_series_2d, **kwargs}
+        return read_rows(self, X, reset=reset, targets=targets, **said)  # type: ignore[arg-type]
 
     # Training.
 
@@ -383,13 +362,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
     def _make_step_batch(
         self, rows: RaggedSequences, y: Floats, is_known: NDArray[np.bool_]
     ) -> SequenceBatch:
-        """Return a batch with targets of rows, (R, O), without the sequences that have none.
-
-        Args:
-            rows: the sequences.
-            y: targets, (R, O).
-            is_known: which of them count, (R, O) or (R,).
-        """
+        """Return a batch with targets of rows, (R, O), of sequences for which any counts."""
         has_any = is_known if is_known.ndim == 1 else is_known.any(1)
         some = np.flatnonzero(np.bincount(rows.sequence_index, has_any, len(rows)))
         inside, rows = np.isin(rows.sequence_index, some), rows.select(some)

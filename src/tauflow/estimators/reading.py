@@ -126,8 +126,6 @@ def drop_columns(X: Any, names: Sequence[str]) -> tuple[Any, tuple[NDArray[Any],
     """Return a data frame without some columns, and the cells of these."""
     if not names:
         return X, ()
-    if not is_table(X):
-        raise ArgumentError(f"y={names[0]!r} names a column, and X is no table.")
     table = table_from_frame(X)
     cells = tuple(np.asarray(table.columns[table.check_name(one, "target")]) for one in names)
     kept = [name for name in _list_columns(X) if name not in names]

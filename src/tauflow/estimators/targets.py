@@ -1,6 +1,6 @@
 """What there is to learn: targets and weights of sequences."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,29 @@ def check_sample_weight(sample_weight: Any, count: int) -> Floats | None:
     if not weight.any():
         raise DataError("every sample_weight is zero: no sequence counts. Give one a weight.")
     return weight
+
+
+def align_targets(
+    given: Mapping[str, Any], rows: RaggedSequences, features: Collection[str]
+) -> list[NDArray[Any]]:
+    """Return one value per sequence of each of some targets.
+
+    Args:
+        given: the targets, by role; the name of a column is that of the rows.
+        rows: the sequences.
+        features: names of the features, none of which may be a target.
+    """
+    cells, found = iter(rows.targets), []
+    for role, values in given.items():
+        name = getattr(values, "name", None)
+        if name is not None and name in features:
+            raise DataError(
+                f"{role} is called {name!r}, and so is a column of X, which would be a feature. "
+                f"Drop it from X, or give {role}={name!r}."
+            )
+        values = next(cells) if isinstance(values, str) else values
+        found.append(align_to_sequences(role, values, rows))
+    return found
 
 
 def align_to_sequences(name: str, data: Any, rows: RaggedSequences) -> NDArray[Any]:
