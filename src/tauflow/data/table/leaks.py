@@ -5,7 +5,6 @@ from itertools import combinations
 
 import numpy as np
 
-from tauflow._internal.optional_deps import require
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard
 
@@ -75,16 +74,22 @@ def compute_auroc(x: Floats, y: Floats) -> Floats:
     classes = classes[counts >= _MIN_COUNT]
     if not 2 <= len(classes) <= _MAX_CLASSES:
         return np.zeros(x.shape[1])
-    pandas = require("pandas", extra="tables")
     areas = []
     for low, high in combinations(classes, 2):
         rows = (y == low) | (y == high)
-        ranks, positive = pandas.DataFrame(x[rows]).rank().to_numpy(), y[rows] == high
+        ranks, positive = np.apply_along_axis(_compute_ranks, 0, x[rows]), y[rows] == high
         ones, zeros = int(positive.sum()), int((~positive).sum())
         area = (ranks[positive].sum(0) - ones * (ones + 1) / 2) / (ones * zeros)
         areas.append(np.maximum(area, 1 - area))
     found: Floats = np.mean(areas, axis=0)
     return found
+
+
+def _compute_ranks(x: Floats) -> Floats:
+    """Return the rank of each value, (N,), from 1 on; equal values share their mean."""
+    _, codes, counts = np.unique(x, return_inverse=True, return_counts=True)
+    ranks: Floats = np.cumsum(counts) - (counts - 1) / 2
+    return ranks[codes]
 
 
 def compute_r2(x: Floats, y: Floats) -> Floats:
