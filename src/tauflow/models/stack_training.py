@@ -3,8 +3,9 @@
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from tauflow.training import train as train_alone
 from tauflow.training.argument_checks import (
     AUTO,
     Objectives,
+    Splits,
     check_argument_types,
     check_data,
     check_loss_is_mean,
@@ -27,14 +29,21 @@ from tauflow.training.best_weights import BestWeights
 from tauflow.training.denormals import flush_denormals
 from tauflow.training.loop import evaluate_split
 from tauflow.training.metric_choice import choose_task_metrics, score_shown_metrics
+from tauflow.training.model_options import collect_model_options
 from tauflow.training.optim import attach_constraints, set_learning_rate
 from tauflow.training.process_group import DistributedContext
 from tauflow.training.resolve_metric import AnyScore
+from tauflow.training.run_directory import (
+    RunDirectory,
+    compute_fingerprint,
+    lock_run_directory,
+)
 from tauflow.training.trainer import Trainer, seeded_rng
 from tauflow.training.training_warnings import warn_loss_increase, warn_time_scale_mismatch
 
 from .sequence_model import SequenceModel
 from .stack import ModuleStack, find_stacking_obstacle, named_tensors
+from .stack_checkpoint import SavedOptimizer, load_stack, save_stack
 
 _log = logging.getLogger("tauflow")
 _ELEMENTWISE_OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")
@@ -49,6 +58,8 @@ def train_stack(
     loss: AnyScore = AUTO,
     metric: AnyScore = AUTO,
     recipe: Recipe | None = None,
+    run_dir: Path | None = None,
+    resume: bool = False,
 ) -> list[TrainingResult]:
     """Train models of one shape together; each ends with its selected weights.
 
@@ -64,14 +75,21 @@ def train_stack(
         loss: as for :func:`tauflow.train`.
         metric: likewise.
         recipe: likewise.
+        run_dir: where to keep the state after every epoch, of all models in one file; what is
+            trained one after the other has a directory of its own in it, ``0`` and so on. None:
+            nothing is written.
+        resume: continue the training in ``run_dir``, or start it if there is none. The numbers are
+            those of a training that was never interrupted.
 
     Returns:
         What training each model returned. Seconds of an epoch are those of all models together.
 
     Raises:
         ArgumentError: there is not one seed for each model; or as :func:`tauflow.train`.
-        NonFiniteError: as :func:`tauflow.train`.
+        BusyError, CheckpointError, NonFiniteError: as :func:`tauflow.train`.
     """
+    if resume and run_dir is None:
+        raise ArgumentError("train_stack: resume=True needs a run_dir to resume from.")
     if len(models) != len(seeds):
         raise ArgumentError(
             f"train_stack: seeds must have one entry per model, got {len(seeds)} for {len(models)}."
@@ -90,7 +108,9 @@ def train_stack(
         check_loss_is_mean(objectives, train, recipe, DistributedContext.current())
         warn_time_scale_mismatch(models[0], train, stacklevel=2)
         group = _Group(models, seeds, train, valid, objectives, recipe)
-        with suppress(_DrawsRandomNumbersError):
+        directory = None if run_dir is None else _make_directory(run_dir, group, splits)
+        locked = nullcontext() if run_dir is None else lock_run_directory(run_dir)
+        with suppress(_DrawsRandomNumbersError), locked:
             return [
                 replace(
                     result,
@@ -100,14 +120,22 @@ def train_stack(
                     ),
                     notes=() if choice is None else choice.notes,
                 )
-                for model, result in zip(models, group.train(), strict=True)
+                for model, result in zip(models, group.train(directory, resume), strict=True)
             ]
         group.restore()
         reason = "they draw random numbers in training, as dropout does"
     _log.info("training the networks one after the other: %s", reason)
     return [
-        train_alone(model, train=train, seed=seed, progress=False, **options)
-        for model, seed in zip(models, seeds, strict=True)
+        train_alone(
+            model,
+            train=train,
+            seed=seed,
+            progress=False,
+            run_dir=None if run_dir is None else run_dir / str(number),
+            resume=resume,
+            **options,
+        )
+        for number, (model, seed) in enumerate(zip(models, seeds, strict=True))
     ]
 
 
@@ -188,16 +216,32 @@ class _Group:
         for run, weights in zip(self.runs, self.before, strict=True):
             run.model.load_state_dict(weights)
 
-    def train(self) -> list[TrainingResult]:
-        """Train all epochs of all networks."""
-        stack = None
+    def train(self, directory: RunDirectory | None, resume: bool) -> list[TrainingResult]:
+        """Train all epochs of all networks, or those that are left.
+
+        Args:
+            directory: where to keep their state, if anywhere.
+            resume: whether to take up what is there.
+        """
+        stack, kept = None, SavedOptimizer([], {})
         with seeded_rng(self.data.x.device, self.runs[0].seed, 0):
-            for epoch in range(1, self.recipe.epochs + 1):
+            if directory is not None and resume:
+                kept = load_stack(directory, directory.path / _STACK_FILE, self.runs)
+            elif directory is not None:
+                directory.claim()
+            done = max(len(run.history) for run in self.runs)
+            for i in kept.members:  # what was the last epoch, and perhaps left unscored
+                run = self.runs[i]
+                run.selection.update_if_better(run.history[-1], run.model)
+            for epoch in range(done + 1, self.recipe.epochs + 1):
                 members = [i for i, run in enumerate(self.runs) if not _is_finished(run, epoch)]
                 if not members:
                     break
-                stack = self._make_stack(members, stack)
+                stack = self._make_stack(members, stack, kept)
                 self._train_epoch(stack, epoch)
+                kept = SavedOptimizer(members, stack.optimizer.state_dict()["state"])
+                if directory is not None:
+                    save_stack(directory.path / _STACK_FILE, self.runs, kept)
         results = []
         for run in self.runs:
             run.selection.restore(run.model)
@@ -208,8 +252,10 @@ class _Group:
             results.append(replace(result, metric=self.objectives.metric.name))
         return results
 
-    def _make_stack(self, members: list[int], before: _Stack | None) -> _Stack:
-        """Return the networks with the state of their optimizer."""
+    def _make_stack(
+        self, members: list[int], before: _Stack | None, kept: SavedOptimizer
+    ) -> _Stack:
+        """Return the networks with the state of their optimizer, which is part of what is kept."""
         if before is not None and before.members == members:
             return before
         for i in members:
@@ -218,12 +264,12 @@ class _Group:
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         optimizer = make_optimizer(self.recipe, trained)
         attach_constraints(module, optimizer)
-        if before is not None:
-            kept = [before.members.index(i) for i in members]
+        if kept.state:
+            rows = [kept.members.index(i) for i in members]
             state: dict[int, Any] = {}
-            for number, values in before.optimizer.state_dict()["state"].items():
+            for number, values in kept.state.items():
                 state[number] = {
-                    name: value[kept] if isinstance(value, Tensor) and value.ndim else value
+                    name: value[rows] if isinstance(value, Tensor) and value.ndim else value
                     for name, value in values.items()
                 }
             groups = optimizer.state_dict()["param_groups"]
@@ -315,6 +361,24 @@ class _Group:
             run.history, self.recipe, stacklevel=5
         )
         run.selection.update_if_better(row, run.model)
+
+
+_STACK_FILE = "stack.safetensors"
+
+
+def _make_directory(path: Path, group: _Group, splits: Splits) -> RunDirectory:
+    """Return the directory of a training, with what tells it from others; nothing is written."""
+    model = group.runs[0].model
+    return RunDirectory(
+        Path(path),
+        {
+            "recipe": group.recipe.to_dict(),
+            "seeds": [run.seed for run in group.runs],
+            **group.objectives.names,
+            "fingerprint": compute_fingerprint(model, splits),
+            "model": collect_model_options(model),
+        },
+    )
 
 
 def _is_finished(run: Trainer, epoch: int) -> bool:

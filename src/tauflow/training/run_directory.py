@@ -82,13 +82,8 @@ class RunDirectory:
         Raises:
             CheckpointError: the directory holds another run, or a damaged one.
         """
-        if not self._run.exists():
-            self.claim()
+        if not self.open_or_claim():
             return None
-        if self._compare_description():
-            self._write_description()
-        for leftover in self.path.glob(f".*{PARTIAL_SUFFIX}"):
-            leftover.unlink()
         if not self._last.exists():  # killed before the first checkpoint
             self._log.unlink(missing_ok=True)  # of a run whose copy was cut off
             return None
@@ -98,6 +93,21 @@ class RunDirectory:
         lines = "".join(json.dumps(row) + "\n" for row in checkpoint.history)
         write_atomically(self._log, lines.encode())
         return checkpoint
+
+    def open_or_claim(self) -> bool:
+        """Return whether the directory holds this run; one that holds none is claimed.
+
+        Raises:
+            CheckpointError: the directory holds another run, or a damaged one.
+        """
+        if not self._run.exists():
+            self.claim()
+            return False
+        if self._compare_description():
+            self._write_description()
+        for leftover in self.path.glob(f".*{PARTIAL_SUFFIX}"):
+            leftover.unlink()
+        return True
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Put the state after an epoch on disk."""

@@ -1,13 +1,16 @@
 """Networks that are trained together are what each is when it is trained alone."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
 
 import tauflow
 from tauflow import Recipe, SequenceBatch, SequenceModel
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, CheckpointError
+from tauflow.models import stack_training
+from tauflow.models.stack_checkpoint import save_stack
 from tauflow.models.stack_training import find_training_obstacle, train_stack
 
 SEEDS = (3, 4, 5)
@@ -107,3 +110,69 @@ def test_what_cannot_be_trained_together_is_trained_alone(caplog, options, recip
 def test_each_model_needs_a_seed():
     with pytest.raises(ArgumentError, match="got 1 for 3"):
         train_stack(networks(), seeds=[0], train=data(8, 0))
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("name", ["patience", "SGD, clipped", "decay, last"])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_training_that_was_interrupted_goes_on_with_the_same_numbers(
+    name, epochs, tmp_path, monkeypatch
+):
+    train, valid, recipe = data(30, 0), data(20, 1), RECIPES[name]
+    given = {"seeds": SEEDS, "train": train, "valid": valid, "recipe": recipe}
+    whole, cut = networks(), networks()
+    expected = train_stack(whole, **given)
+    done = []
+
+    def save(*arguments):
+        save_stack(*arguments)
+        done.append(None)
+        if len(done) == epochs:
+            raise Interrupted
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stack_training, "save_stack", save)
+        with pytest.raises(Interrupted):
+            train_stack(cut, **given, run_dir=tmp_path / "run")
+    cut = networks()
+    results = train_stack(cut, **given, run_dir=tmp_path / "run", resume=True)
+    for model, other, result, wanted in zip(whole, cut, results, expected, strict=True):
+        assert result.best_epoch == wanted.best_epoch
+        for row, its in zip(result.history, wanted.history, strict=True):
+            assert {**row, "seconds": 0} == {**its, "seconds": 0}
+        for key, value in model.state_dict().items():
+            assert torch.equal(other.state_dict()[key], value)
+
+
+def test_more_epochs_are_those_that_it_would_have_had_at_once(tmp_path):
+    train, valid, recipe = data(30, 0), data(20, 1), RECIPES["Adam, best"]
+    given = {"seeds": SEEDS, "train": train, "valid": valid}
+    whole, cut = networks(), networks()
+    train_stack(whole, **given, recipe=recipe)
+    train_stack(cut, **given, recipe=replace(recipe, epochs=3), run_dir=tmp_path)
+    again = networks()
+    train_stack(again, **given, recipe=recipe, run_dir=tmp_path, resume=True)
+    for model, other in zip(whole, again, strict=True):
+        for key, value in model.state_dict().items():
+            assert torch.equal(other.state_dict()[key], value)
+    with pytest.raises(CheckpointError, match="holds a run already"):
+        train_stack(networks(), **given, recipe=recipe, run_dir=tmp_path)
+    other_recipe = replace(recipe, lr=0.02)
+    with pytest.raises(CheckpointError, match=r"recipe\.lr"):
+        train_stack(networks(), **given, recipe=other_recipe, run_dir=tmp_path, resume=True)
+    file = tmp_path / "stack.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(CheckpointError):
+        train_stack(networks(), **given, recipe=recipe, run_dir=tmp_path, resume=True)
+
+
+def test_what_is_trained_alone_has_directories_of_its_own(tmp_path):
+    recipe = Recipe(epochs=2, batch_size=8, ema=0.9)
+    given = {"seeds": SEEDS, "train": data(16, 0), "valid": data(8, 1), "recipe": recipe}
+    train_stack(networks(), **given, run_dir=tmp_path)
+    results = train_stack(networks(), **given, run_dir=tmp_path, resume=True)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["0", "1", "2"]
+    assert [len(result.history) for result in results] == [2, 2, 2]
