@@ -18,6 +18,7 @@ from derived_pages import (
     add_counts,
     count_tests,
     hide_machine,
+    mark_long_cells,
     write_llms,
     write_notebook,
     write_published,
@@ -208,6 +209,7 @@ def setup(app):
     app.connect("env-get-outdated", lambda *_: ["tested"])
     app.connect("source-read", read_page)
     app.connect("doctree-read", hide_machine)
+    app.connect("doctree-read", mark_long_cells)
     app.connect("missing-reference", resolve)
     app.connect("build-finished", write_llms)
     app.connect("autodoc-process-docstring", describe_data)

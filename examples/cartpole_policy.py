@@ -2,8 +2,9 @@
 Balance a cart and a pole
 =========================
 
-Balance a pole on a cart without seeing velocities, from frames some of which are lost: an action is
-held until the next frame, which tells how late it is. Recurrent PPO in one file, as in CleanRL.
+A policy balances a pole on a cart. It does not observe velocities, and some frames are lost: an
+action is held until the next frame, which contains the elapsed time. Recurrent PPO in one file, as
+in CleanRL.
 """
 
 import sys
@@ -19,7 +20,7 @@ torch.manual_seed(0)
 
 
 # %%
-# Cart-poles of Barto, Sutton & Anderson 1983 in Gymnasium's numbers; frames last 20 ms.
+# The cart-pole of Barto, Sutton & Anderson 1983 with the constants of Gymnasium; frames last 20 ms.
 def step(state, action):
     """Hold actions until a frame comes; return states, frames passed, and which poles fell."""
     passed, frames = 0, 1 + torch.distributions.Geometric(1 - LOST).sample(action.shape)
@@ -41,7 +42,7 @@ state, age, dt = 0.1 * torch.rand(ENVS, 4) - 0.05, torch.zeros(ENVS), torch.zero
 h, action, start = policy.initial_state(ENVS), dt + 0.5, dt == 0
 
 # %%
-# Rollouts with the state carried on, returns, and updates by ratios that are clipped (PPO).
+# Rollouts that continue from the last state, returns, and updates with clipped ratios (PPO).
 for update in range(UPDATES):
     rollout, initial = [], h
     for _ in range(STEPS + 1):  # the last one is for its value
@@ -75,6 +76,6 @@ for update in range(UPDATES):
         (0.5 * (out[..., 2] - target[rows]).square() - clipped).mean().backward()
         optimizer.step()
     curve.append(0.02 * sum(lifetimes[-100:]) / max(1, len(lifetimes[-100:])))
-print(f"balanced for {curve[-1]:.1f} s on average, and {curve[0]:.1f} s at first")
+print(f"balanced for {curve[-1]:.1f} s on average; before training for {curve[0]:.1f} s")
 plt.axes(xlabel="update", ylabel="seconds balanced, at most 10").plot(curve)
 plt.savefig(sys.argv[1] if len(sys.argv) > 1 else "cartpole_policy.png")

@@ -2,10 +2,10 @@
 Events instead of samples
 =========================
 
-A sensor that reports only changes gives no samples, only events: up or down, and when. Here a wave
-is cut at levels, and a network names its form from the events. What tells a triangle from a sine is
-the time between two events, so that a network which does not feel the gaps has little to go by.
-Needs nothing but tauflow.
+An event sensor reports only changes: their direction, and when they occur. In this example an event
+occurs when a wave crosses a level, and a network classifies the shape of the wave. Triangles and
+sines differ in the times between events, so a network without these times has little information.
+Needs only tauflow.
 """
 
 import sys
@@ -24,7 +24,7 @@ torch.manual_seed(0)
 
 
 # %%
-# The sensor: an event at each level that the wave crosses, +1 upwards and -1 downwards.
+# The sensor: one event for each level that the wave crosses, +1 upwards and -1 downwards.
 def wave(form, seconds):
     """Draw a wave of a form, with a frequency, height and phase of its own."""
     cycles = rng.uniform(0.5, 1.5) * seconds + rng.random()
@@ -45,8 +45,8 @@ forms = rng.integers(len(FORMS), size=WAVES)
 streams = [events(wave(form, seconds), seconds) for form in forms]
 
 # %%
-# Streams differ in length: they are padded, and a mask says what is an event. Gaps are counted in
-# units of 50 ms, about their mean.
+# Streams differ in length: they are padded, and a mask marks the events. Time steps are in units of
+# 50 ms, about their mean.
 x = pad_sequence([torch.tensor(signs, dtype=torch.float32) for signs, _ in streams], True)
 dt = pad_sequence([torch.tensor(np.diff(when, prepend=0) / 0.05) for _, when in streams], True)
 lengths = torch.tensor([len(when) for _, when in streams])
@@ -56,14 +56,14 @@ with_times = tauflow.SequenceBatch(x, y, dt.float(), mask)
 without = tauflow.SequenceBatch(x, y, mask=mask)  # every gap is 1
 
 # %%
-# The same network, told of the times and not.
+# The same network with and without the times.
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
 for name, data in (("without times", without), ("with times", with_times)):
     model = tauflow.SequenceModel(tauflow.CfC(1, 32, return_sequences=False), len(FORMS))
     recipe = tauflow.Recipe(lr=3e-3, epochs=EPOCHS, schedule="cosine", clip="norm", clip_norm=1.0)
     parts = {"train": data[:-400], "valid": data[-400:-200], "test": data[-200:]}
     result = tauflow.train(model, **parts, recipe=recipe)
-    print(f"{name}: {result.test:.0%} of the test waves are named right")
+    print(f"{name}: {result.test:.0%} of the test waves are classified correctly")
     scores = [row["test"] for row in result.history]
     right.plot(range(1, EPOCHS + 1), scores, ".-", label=name)
 right.set(xlabel="epoch", ylabel="test accuracy", ylim=(0, 1.02))

@@ -1,10 +1,10 @@
 """
-A model of ncps brought over
-============================
+Convert a model from ncps
+=========================
 
-A network was trained with ``ncps``. It comes over with its weights, gives the same numbers on
-compiled kernels, and can then do what is new here, such as samples at irregular times, one by one.
-Where ``ncps`` is not installed, ``tauflow.compat.ncps`` with the same constructors plays its part.
+A network was trained with ``ncps``. It is converted with its weights and gives the same outputs on
+compiled kernels. It can then be trained at irregular times and run sample by sample.
+If ``ncps`` is not installed, ``tauflow.compat.ncps`` with the same constructors is used instead.
 """
 
 import sys
@@ -27,7 +27,7 @@ rng = np.random.default_rng(0)
 torch.manual_seed(0)
 
 # %%
-# What was there: the example of ncps's documentation, which makes one wave out of two others.
+# The model in ncps: the example of its documentation, which predicts one wave from two others.
 t = torch.linspace(0, 3 * np.pi, 48)
 x = torch.stack([t.sin(), t.cos()], dim=-1)[None]  # (1, 48, 2)
 y = (2 * t).sin()[None, :, None]  # (1, 48, 1)
@@ -40,15 +40,15 @@ for _ in range(EPOCHS):
     optimizer.step()
 
 # %%
-# It comes over, with its wiring, and gives the same numbers.
+# The converted model has the same wiring and the same outputs.
 ours = tauflow.from_ncps(theirs)
 with torch.no_grad():
     before, after = theirs(x)[0], ours(x)[0]
-print(f"trained to {loss.item():.4f} there; the same here up to {(before - after).abs().max():.0e}")
+print(f"loss {loss.item():.4f} in ncps; largest difference {(before - after).abs().max():.0e}")
 
 # %%
-# Training goes on here, on many copies of the wave, each sampled at times of its own. ``dt`` is the
-# time since the sample before, in the unit that the network was trained with: one of 47 steps.
+# Training continues on many copies of the wave, each sampled at different times. ``dt`` is the time
+# since the previous sample, in the unit that the network was trained with: one of 47 steps.
 gaps = torch.from_numpy(rng.gamma(2.0, 0.5, (64, 48))).float()
 u = gaps.cumsum(1) * t[1]
 waves = torch.stack([u.sin(), u.cos()], dim=-1)
@@ -56,11 +56,11 @@ data = tauflow.SequenceBatch(waves, (2 * u).sin()[..., None], gaps)
 untrained = tauflow.training.evaluate(ours, data[-16:], metric="mse")
 recipe = tauflow.Recipe(lr=0.01, epochs=EPOCHS // 5, batch_size=16)
 result = tauflow.train(ours, train=data[:-16], valid=data[-16:], recipe=recipe)
-print(f"at irregular times {untrained:.4f} as it came, {result.valid:.4f} trained on")
+print(f"at irregular times: {untrained:.4f} as converted, {result.valid:.4f} after training")
 tauflow.save(ours, "from_ncps.safetensors")  # without pickle; tauflow.load brings it back
 
 # %%
-# A stream takes one sample at a time, and gives what the whole sequence gives.
+# A stream takes one sample at a time and gives the same outputs as the whole sequence.
 stream = ours.stream()
 answers = [stream.step(sample, gap) for sample, gap in zip(waves[-1], gaps[-1], strict=True)]
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained", sharey=True)

@@ -1,10 +1,10 @@
 """
-Name the phases of a gesture
-============================
+Classify the phases of a gesture
+================================
 
-People tell a story; from the speed of their hands a network names, for every frame, whether they
-rest, prepare, stroke, hold or retract. Recordings are those of the UCI repository if they are here
-(``tauflow data get gesture`` brings them), else made up. Needs nothing but tauflow.
+People tell a story. From the velocities of their hands, a network classifies every frame: rest,
+preparation, stroke, hold or retraction. The recordings are those of the UCI repository if they are
+available (``tauflow data get gesture``), otherwise simulated. Needs only tauflow.
 """
 
 import sys
@@ -32,8 +32,8 @@ def made_up(size, seed):
 
 
 # %%
-# Windows of 32 frames, split as published, at random. They overlap by half, so that frames of the
-# test part were seen in training; ``split="by_recording"`` asks for other recordings, and is hard.
+# Windows of 32 frames, split at random as published. They overlap by half, so that test frames are
+# also in training windows; ``split="by_recording"`` has no overlap and is harder.
 if is_available("gesture"):
     data = load_task("gesture", download=False)
     train, valid, test = data.train, data.valid, data.test
@@ -41,16 +41,16 @@ else:
     train, valid, test = (made_up(size, seed=size) for size in (455, 60, 90))
 
 # %%
-# The whole window is there before an answer is asked, so the network may read it both ways.
+# The whole window is known before the prediction, so the network can be bidirectional.
 rnn = tauflow.CfC(32, HIDDEN, bidirectional=True)
 model = tauflow.SequenceModel(rnn, len(PHASES))
 recipe = tauflow.Recipe(lr=2e-3, epochs=EPOCHS, batch_size=16, weight_decay=1e-2, optimizer="adamw")
 result = tauflow.train(model, train=train, valid=valid, test=test, recipe=recipe)
 most = test.y.flatten().bincount().max() / test.y.numel()
-print(f"{result.test:.0%} of the test frames are named right; always the same phase: {most:.0%}")
+print(f"accuracy on test frames {result.test:.0%}; always the most frequent phase: {most:.0%}")
 
 # %%
-# Eight windows, named by hand and by the network, and what is taken for what.
+# Eight windows with the true and the predicted phases, and the confusion matrix.
 with torch.no_grad():
     named = model(test.x)[0].argmax(-1)
 figure, (left, right) = plt.subplots(

@@ -1,11 +1,11 @@
 """
-Intensive care, measured when it is measured
-============================================
+Mortality in intensive care
+===========================
 
-Two days of a patient's record: 37 quantities, each taken when somebody took it, most of them never.
-Will the patient die? A GRU-D is told what was measured and when, and what was not. The records are
-those of the PhysioNet Challenge 2012 if they are here (``tauflow data get physionet2012`` brings
-them), else made up. Needs nothing but tauflow.
+The records cover two days: 37 quantities, measured at irregular times, most of them rarely or
+never. The task is to predict death in hospital. A GRU-D gets the measured values, their times, and
+a mask. The records are those of the PhysioNet Challenge 2012 if they are available (``tauflow data
+get physionet2012``), otherwise simulated. Needs only tauflow.
 """
 
 import sys
@@ -33,7 +33,7 @@ def made_up(size):
 
 
 # %%
-# ``observed`` (B, T, I) says what was measured; what was not is 0 in x and never looked at.
+# ``observed`` (B, T, I) says what was measured; missing values are 0 in x and are not used.
 if is_available("physionet2012"):
     task = load_task(
         "physionet2012", inputs="values", statistics="train", statics=False, download=False
@@ -42,20 +42,20 @@ if is_available("physionet2012"):
 else:
     everybody, test = made_up(PATIENTS + 200), made_up(400)
 train, valid = everybody[:PATIENTS], everybody[PATIENTS : PATIENTS + 200]
-print(f"{len(train)} patients to learn from, of whom {train.y.float().mean():.0%} died")
+print(f"{len(train)} training patients, of whom {train.y.float().mean():.0%} died")
 
 # %%
-# Few die, so the weights are chosen by the area under the ROC curve, not by accuracy. The unit of
-# time is the hour.
+# Deaths are rare, so the weights are selected by the area under the ROC curve rather than by
+# accuracy. The unit of time is the hour.
 rnn = tauflow.GRUD(train.x.shape[2], 32, return_sequences=False)
 model = tauflow.SequenceModel(rnn, 2)
 recipe = tauflow.Recipe(lr=5e-3, epochs=EPOCHS, batch_size=32, clip="norm", clip_norm=1.0)
 tauflow.train(model, train=train, valid=valid, metric="auroc", recipe=recipe)
 area = tauflow.training.evaluate(model, test, metric="auroc")
-print(f"area under the ROC curve of the test part: {area:.3f} (0.5 is chance)")
+print(f"area under the ROC curve on the test split: {area:.3f} (0.5 is chance)")
 
 # %%
-# One record as the network gets it, and how well risks tell who dies.
+# One record as the network gets it, and the ROC curve.
 with torch.no_grad():
     risk = model(test.x, dt=test.dt, mask=test.mask, observed=test.observed)[0].softmax(-1)[:, 1]
 order = risk.argsort(descending=True)

@@ -2,9 +2,9 @@
 A trained LTC on a microcontroller
 ==================================
 
-A liquid network of sixteen neurons learns to foretell a pendulum; one step of it leaves as C99 that
-allocates nothing and needs only ``math.h``. If there is a C compiler, the program is compiled and
-run on a recording, and says what Python says. Needs the extra ``c``.
+A liquid network of sixteen neurons learns to predict a pendulum. One step of it is exported as C99
+code that allocates no memory and needs only ``math.h``. If there is a C compiler, the program is
+compiled, run on a recording and compared with Python. Needs the extra ``c``.
 """
 
 import shutil
@@ -25,16 +25,16 @@ EPOCHS, SEQUENCES = 25, 512
 torch.manual_seed(0)
 
 # %%
-# Train it: what a sensor sees at irregular times in, what it will see at the next sample out.
+# Train it: the inputs are samples at irregular times; the target is the next sample.
 data = load_task("pendulum", sizes=(SEQUENCES, 128, 128))
 rnn = tauflow.LTC(data.card.input_size, 16)
 model = tauflow.SequenceModel(rnn, data.card.target_size)
 recipe = tauflow.Recipe(lr=3e-2, epochs=EPOCHS, batch_size=16, schedule="cosine")
 result = tauflow.train(model, train=data, recipe=recipe)
-print(f"{result.parameters} parameters, test error {result.test:.4f}; that nothing changes: 0.177")
+print(f"{result.parameters} parameters, test error {result.test:.4f}; persistence: 0.177")
 
 # %%
-# Write it as C. It was compared with the model before a file was written.
+# Export it to C. The code is compared with the model before a file is written.
 folder = Path(tempfile.mkdtemp())
 labels = IOSchema("s", ["sin", "cos", "speed", "torque", "ahead"], ["sin", "cos", "speed"])
 written = to_c(model, folder / "pendulum", name="pendulum", schema=labels)
@@ -42,7 +42,7 @@ source = written.path.read_text()
 print(f"{len(source.splitlines())} lines of C; header: pendulum/pendulum.h")
 
 # %%
-# What a board would do: samples come in one by one, as lines of CSV with the gap at the end.
+# As on a board, samples come in one by one: lines of CSV with the time step at the end.
 recording = data.test[int(data.test.y[:, :, 0].var(1).argmax())]  # the widest swings
 with torch.no_grad():
     python = model(recording.x, dt=recording.dt)[0][0].numpy()
@@ -64,7 +64,7 @@ else:
     )
 
 # %%
-# The same numbers, on the recording.
+# The outputs of C and Python on the recording.
 figure, axes = plt.subplots(3, sharex=True, figsize=(7, 5), layout="constrained")
 seconds = np.cumsum(samples[:, 4])
 for ax, name, column in zip(axes, data.card.targets, range(3), strict=True):

@@ -60,7 +60,7 @@ class MinimalLTC(nn.Module):
 
 
 # %%
-# The task: sines sampled at irregular times; predict the value at the next sample.
+# The task: sines sampled at irregular times; the target is the value at the next sample.
 dt = torch.rand(SEQUENCES, STEPS, 1) + 0.1
 wave = torch.sin(dt.cumsum(1) + 6.3 * torch.rand(SEQUENCES, 1, 1))
 x, target = torch.cat([wave, dt.roll(-1, 1)], -1)[:, :-1], wave[:, 1:]

@@ -2,9 +2,9 @@
 Steering with nineteen neurons
 ==============================
 
-A camera sees a road; a convolutional head reads the image, and a neural circuit policy steers: a
-wiring of 12 inter, 6 command and 1 motor neuron, of which every synapse can be drawn. The road is
-rendered by the library. Where does the head look? Needs nothing but tauflow.
+A convolutional head reads the image of a road, and a neural circuit policy steers: a wiring of 12
+inter, 6 command and 1 motor neuron, small enough to plot every synapse. The road is rendered by the
+library. A saliency map shows where the head looks. Needs only tauflow.
 """
 
 import sys
@@ -21,11 +21,11 @@ EPOCHS, DRIVES = 15, 128
 torch.manual_seed(0)
 
 # %%
-# Drives of 16 frames (B, 16, 3, 36, 64), and the curvature that a good driver steers at each.
+# Drives of 16 frames (B, 16, 3, 36, 64), and the curvature that a good driver steers at each frame.
 data = load_task("lane-keeping", sizes=(DRIVES, 16, 16), image_size=(36, 64))
 
 # %%
-# The output is the motor neuron of the wiring; the head is small, for the sake of time.
+# The output is the motor neuron of the wiring; the head is small, to save time.
 wiring = tauflow.NCP(
     12, 6, 1, sensory_fanout=4, inter_fanout=4, recurrent_command_synapses=4, motor_fanin=6
 )
@@ -38,10 +38,10 @@ model = ConvolutionalSequenceModel(
 recipe = tauflow.Recipe(lr=3e-3, epochs=EPOCHS, batch_size=8, schedule="cosine")
 result = tauflow.train(model, train=data, recipe=recipe)
 variance = data.test.y.var()
-print(f"test error {result.test:.4f}, where the steering has a variance of {variance:.4f}")
+print(f"test error {result.test:.4f}; variance of the steering {variance:.4f}")
 
 # %%
-# The circuit, what it steers on a drive that it has not seen, and where the head looks.
+# The circuit, its steering on a test drive, and where the head looks.
 drive = data.test[int(data.test.y.var(1).argmax())]  # the most winding road
 with torch.no_grad():
     steered = model(drive.x, dt=drive.dt)[0]

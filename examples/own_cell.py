@@ -1,10 +1,10 @@
 """
-A cell of your own
-==================
+A custom cell
+=============
 
-A cell says how the state goes on over one gap of time: one method, ``step``. Loops, masks, layers,
-training and streams are the library's. The cell here has neurons in pairs that turn and fade at
-rates which are learned, exactly over a gap of any length. Needs nothing but tauflow.
+A cell defines how the state evolves over one time step, in one method: ``step``. The library adds
+loops, masks, layers, training and streams. In this cell, pairs of neurons rotate and decay at
+learned rates; the solution is exact for time steps of any length. Needs only tauflow.
 """
 
 import sys
@@ -22,7 +22,7 @@ torch.manual_seed(0)
 
 
 # %%
-# ``step`` takes a sample x (B, I), a state h (B, N) and a gap dt (B, 1); it returns the next state.
+# ``step`` maps a sample x (B, I), a state h (B, N) and a time step dt (B, 1) to the next state.
 class TurningCell(AbstractCell):
     """Pairs of neurons that turn and fade between samples, and jump with each sample."""
 
@@ -42,16 +42,16 @@ class TurningCell(AbstractCell):
 
 
 # %%
-# Any cell makes a sequence module; here it learns to foretell a pendulum, seen at irregular times.
+# Any cell makes a sequence module. This one learns to predict a pendulum at irregular times.
 data = load_task("pendulum", sizes=(SEQUENCES, 64, 128), steps=32)
 rnn = tauflow.RNN(TurningCell(data.card.input_size, 32))
 model = tauflow.SequenceModel(rnn, data.card.target_size)
 recipe = tauflow.Recipe(lr=1e-2, epochs=EPOCHS, batch_size=32, schedule="cosine")
 result = tauflow.train(model, train=data, recipe=recipe)
-print(f"test error {result.test:.4f}; that nothing changes errs by 0.177")
+print(f"test error {result.test:.4f}; persistence has 0.177")
 
 # %%
-# What one sample leaves behind, and what the network foretells.
+# The response to one sample, and the predictions of the network.
 cell = rnn.cell
 with torch.no_grad():
     kick = cell.step(data.test.x[0, :1], torch.zeros(1, 32), torch.zeros(1, 1))

@@ -2,9 +2,9 @@
 Balance a pendulum with a stream
 ================================
 
-A network learns from examples to hold a pendulum upright, and then does it one sample at a time. It
-sees the angle only, with noise, whenever a packet gets through, 20 to 200 ms apart. How fast the
-pendulum falls it works out from angles and the times between them. Needs nothing but tauflow.
+A network learns from demonstrations to hold a pendulum upright, and then does it one sample at a
+time. It measures only the angle, with noise, from packets that arrive 20 to 200 ms apart. It infers
+the velocity from the angles and the times between them. Needs only tauflow.
 """
 
 import sys
@@ -21,8 +21,8 @@ torch.manual_seed(0)
 
 
 # %%
-# A pendulum that stands on its end and falls over within a second, and a teacher who knows angle
-# and speed. The pushes are the teacher's with much noise, so that there are falls to learn from.
+# An inverted pendulum that falls over within a second, and an expert that knows angle and velocity.
+# Noise is added to the pushes of the expert, so that the demonstrations contain falls.
 def fall(angle, speed, push, gap):
     """Return angle and speed after a gap in seconds, holding the push."""
     for _ in range(10):
@@ -40,8 +40,8 @@ for step, gap in enumerate(gaps):
     angle, speed = fall(angle, speed, y[step] + 3 * rng.standard_normal(DRIVES), gap)
 
 # %%
-# Training is one call. A gap is the time since the sample before, in units of the mean gap, as time
-# constants begin around 1.
+# Training is one call. The time step is the time since the previous sample, in units of its mean,
+# because time constants are initialised around 1.
 UNIT = 0.06
 dt = np.vstack([np.full(DRIVES, UNIT), gaps[:-1]]) / UNIT
 x, y, dt = (torch.tensor(part.T, dtype=torch.float32) for part in (x, y, dt))
@@ -49,10 +49,10 @@ data = tauflow.SequenceBatch(x[..., None], y[..., None], dt)  # (B, T, 1), (B, T
 policy = tauflow.SequenceModel(tauflow.CfC(1, 32), output_size=1)
 recipe = tauflow.Recipe(lr=5e-3, epochs=EPOCHS, batch_size=32, schedule="cosine")
 result = tauflow.train(policy, train=data[:-32], valid=data[-32:], recipe=recipe)
-print(f"mean squared error of the pushes {result.valid:.2f}, their variance {y.var():.2f}")
+print(f"mean squared error of the pushes {result.valid:.2f}; their variance {y.var():.2f}")
 
 # %%
-# In the loop it takes a stream: a sample and its gap in, a push out, some ten microseconds a call.
+# In the loop, a stream maps a sample and its time step to a push, in about ten microseconds.
 stream = policy.eval().stream()
 figure, (above, below) = plt.subplots(2, sharex=True, figsize=(7, 4), layout="constrained")
 gaps = np.clip(rng.exponential(0.06, 100), 0.02, 0.2)

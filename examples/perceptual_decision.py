@@ -2,8 +2,9 @@
 A perceptual decision
 =====================
 
-A cognitive task in the form of neurogym's: fixation, noise on two channels, a delay, a decision on
-which was stronger. Train networks, compare them, silence neurons. Needs nothing but tauflow.
+A cognitive task in the format of neurogym: fixation, noise on two channels, a delay, and a decision
+on which was stronger. Networks are trained and compared, and neurons are silenced. Needs only
+tauflow.
 """
 
 import sys
@@ -20,7 +21,7 @@ COHERENCES = torch.tensor([-0.5, -0.25, -0.12, -0.05, 0.05, 0.12, 0.25, 0.5])
 
 
 # %%
-# Inputs are a fixation cue and two channels; targets are 0, fixate, and in the end choice 1 or 2.
+# Inputs are a fixation cue and two channels; the target is 0 (fixate), at the end choice 1 or 2.
 def make_trials(coherence, seed):
     """Return one trial for each coherence, the signed difference of the channels."""
     generator = torch.Generator().manual_seed(seed)
@@ -35,7 +36,7 @@ def make_trials(coherence, seed):
 
 
 # %%
-# Three networks are trained on trials of their own, and one is not trained.
+# Three networks are trained on different trials, and one is not trained.
 recipe = tauflow.Recipe(lr=1e-2, epochs=EPOCHS, batch_size=32, schedule="cosine", select="last")
 models = {}
 for seed, cell in enumerate(("ct-rnn", "ct-rnn", "gru", "ct-rnn")):
@@ -47,7 +48,7 @@ for seed, cell in enumerate(("ct-rnn", "ct-rnn", "gru", "ct-rnn")):
     models[f"{cell} {seed}" if seed < 3 else "untrained"] = model.eval()
 
 # %%
-# The same trials for all: geometry (CKA, Procrustes) and dynamics (DSA), from the first network.
+# All get the same trials: geometry (CKA, Procrustes) and dynamics (DSA), relative to the first one.
 test = make_trials(COHERENCES.repeat_interleave(REPEATS), seed=9)
 states = {name: analysis.visited_states(model, test.x) for name, model in models.items()}
 first, *others = states
@@ -59,7 +60,7 @@ for name in others:
 print(f"{first} uses {analysis.participation_ratio(states[first]):.1f} dimensions")
 
 # %%
-# How often each network chooses 2, and the first one without the neurons that tell the choice best.
+# How often each network chooses 2, and the first one without the neurons most tuned to the choice.
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
 late = states[first][:, GO - 1].view(8, REPEATS, NEURONS).mean(1)  # for each coherence
 tuned = (late[4:].mean(0) - late[:4].mean(0)).abs().topk(4).indices.tolist()

@@ -2,9 +2,9 @@
 Forecast the power of a household
 =================================
 
-A table of hours in, the next day out. The table is the hourly power of a French household if it is
-here (``tauflow data get power-hourly`` brings it), else one made up. What is trained is kept in one
-file, which knows columns, units and scales. Needs the extra ``tables``.
+A network forecasts the next day from a table of hourly values. The table is the power of a French
+household if it is available (``tauflow data get power-hourly``), otherwise simulated. The trained
+model is saved in one file, with columns, units and scales. Needs the extra ``tables``.
 """
 
 import sys
@@ -21,7 +21,7 @@ EPOCHS, HOURS = 15, 12_000
 torch.manual_seed(0)
 
 # %%
-# A row for each hour. Hour and day are known ahead; a network gets them as a place on a circle.
+# One row per hour. Hour and day are known in advance; the network gets them as points on a circle.
 if is_available("power-hourly"):
     file = next(fetch_dataset("power-hourly").glob("household_power_consumption_hourly.csv*"))
     table = pd.read_csv(file, parse_dates=["datetime"])[-HOURS:]
@@ -38,7 +38,7 @@ for name, turns in (("day", when.hour / 24), ("week", when.day_of_week / 7)):
     table[f"cos {name}"] = np.cos(2 * np.pi * turns)
 
 # %%
-# Windows of two days, each with the day after it to forecast; training comes first, the test last.
+# Windows of two days, each with the next day to forecast; the splits are consecutive in time.
 past, future = table[:-24], table[-24:]
 data = from_table(past, time="hour", target="kW", task="next-step", window=48, horizon=24, stride=6)
 rnn = tauflow.CfC(data.card.input_size, 48, return_sequences=False)
@@ -47,10 +47,10 @@ recipe = tauflow.Recipe(lr=3e-3, epochs=EPOCHS, batch_size=32, schedule="cosine"
 result = tauflow.train(model, train=data, recipe=recipe)
 yesterday = data.test.x[:, -24:, data.schema.inputs.index("kW")]
 naive = torch.nn.functional.mse_loss(yesterday, data.test.y)
-print(f"test error {result.test:.3f}; that a day is like the day before: {naive:.3f}")
+print(f"test error {result.test:.3f}; the same as the day before: {naive:.3f}")
 
 # %%
-# Kept, brought back and asked for the day after the table's end, in kW.
+# Save, load, and forecast the day after the end of the table, in kW.
 tauflow.Predictor.from_data(model, data).save("power_forecast.safetensors")
 answer = tauflow.load_predictor("power_forecast.safetensors").predict(past).iloc[-1]
 forecast = [answer[f"kW +{ahead}"] for ahead in range(1, 25)]

@@ -16,6 +16,7 @@ PAPERS = {
     "gnode": "Gated neural ODEs",
     "one-budget": "One budget for every network",
 }
+COLUMNS = re.compile(r"\S {2,}\S")
 COUNTS = "The site shows the counts of its version here;"
 CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # In outputs: the note of a first compilation, and folders of the machine that builds the site.
@@ -28,7 +29,7 @@ def write_published(app):
     folder = Path(app.srcdir) / "published"
     folder.mkdir(exist_ok=True)
     text = (Path(app.srcdir).parent / REPORT).read_text(encoding="utf-8")
-    text = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text)
+    text = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text).replace("Δ / σ", "Δ/σ")
     overview, *tables = re.split(r"^(?=## [a-z-]+(?:-table|-figure|-budget)\b)", text, flags=re.M)
     pages = {
         paper: [table for table in tables if table.startswith(f"## {paper}")] for paper in PAPERS
@@ -93,6 +94,16 @@ def hide_machine(app, doctree):
         text = block.astext()
         if text != (shown := FOLDER.sub("", COMPILATION.sub("", text))):
             block.children[:] = [nodes.Text(shown)]
+        lines = shown.splitlines()
+        if 2 * sum(map(bool, map(COLUMNS.search, lines))) > len(lines) > 2:  # lines must not wrap
+            block["classes"].append("columns")
+
+
+def mark_long_cells(app, doctree):
+    """Mark the cells of tables that hold much text, which are wide on a narrow screen."""
+    for entry in doctree.findall(nodes.entry):
+        if len(entry.astext()) > 80:
+            entry["classes"].append("long")
 
 
 def write_llms(app, error):

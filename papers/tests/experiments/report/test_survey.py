@@ -212,7 +212,7 @@ def test_a_row_of_another_protocol_is_not_judged_and_says_why(folder, surveyed, 
     assert (entry.judgement, entry.worse_by, entry.line.difference) == ("", None, "–")
     page = make_summary_markdown(found)
     assert re.search(r"GRU.*: not judged by the published number: windows across time", page)
-    assert "- rows without a judgement: 1\n" in page
+    assert "- rows not judged: 1\n" in page
     assert "- rows worse: 0\n" in page
 
 

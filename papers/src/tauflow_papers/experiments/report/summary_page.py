@@ -41,13 +41,14 @@ TITLE = "Published tables, reproduced"
 COMPUTED_NOTE = "not trained but computed, see 'tauflow show NAME'"
 LEGEND = (
     "Ours and published: mean ± standard deviation over seeds. Δ / σ is our mean minus the "
-    "published one, in published standard deviations; up to 2 of them count as published. Seeds "
-    "and epochs are those run of those published; † marks fewer, ‡ the best of fewer settings than "
-    "the paper searched. After fewer epochs or settings a row is unfinished if it is worse, or if "
-    "it agrees with a bound (≥ of an error) that any poor run agrees with; after fewer seeds it is "
-    "judged by those. Not judged are rows whose published number has neither a deviation nor is a "
-    "bound, or comes from another protocol. The time per epoch is the median of our runs, in "
-    "brackets after it the published one, of other machines. "
+    "published mean, in published standard deviations; up to 2 is judged as published. Seeds "
+    "and epochs: '3 of 5' means that 3 of the paper's 5 were run. † marks fewer seeds or epochs, ‡ "
+    "the best of fewer settings than the paper searched. With fewer epochs or settings, a row is "
+    "unfinished if it is worse, or if it agrees with a bound (an error of at least ...) that any "
+    "poor run agrees with; with fewer seeds it is judged by those. Rows are not judged if the "
+    "published number has no standard deviation and is no bound, or has another protocol. The time "
+    "per epoch is the median of our runs, followed in brackets by the published time, which is of "
+    "another machine. "
     f"{table.LOOKS_AHEAD_NOTE}"
 )
 
@@ -89,12 +90,12 @@ def make_tiles(found: ResultsSummary) -> list[tuple[str, str]]:
         ("tables with results", f"{len(tables)} of {len(tables) + len(found.without)}"),
         ("rows measured", f"{measured} of {rows}"),
         *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in JUDGEMENTS),
-        ("rows without a judgement", str(silent)),
-        ("rows whose runs another table shows, too", f"{len(shared)}{twice and f' ({twice})'}"),
-        ("judged by one seed", f"{single} of {len(judged)}"),
+        ("rows not judged", str(silent)),
+        ("rows that share runs with another table", f"{len(shared)}{twice and f' ({twice})'}"),
+        ("rows judged by one seed", f"{single} of {len(judged)}"),
         ("runs", _format_effort(records)),
         ("runs with other settings", _format_effort(others)),
-        ("runs of comparisons of our own", _format_effort(compared)),
+        ("runs of our own comparisons", _format_effort(compared)),
     ]
 
 

@@ -79,8 +79,8 @@ class TableLine:
 
 HEADERS = ("model", "published", "ours", "Δ / σ", "epochs", "time per run", "accepted")
 LOOKS_AHEAD_NOTE = (
-    "'looks ahead': what the network makes of a sample depends on later ones too, by its inputs or "
-    "by itself; with a target at every step that is no forecast."
+    "'looks ahead': an output depends on later samples too, through the inputs or the network; "
+    "with a target at every step this is not a forecast."
 )
 NUMBER_COLUMNS = range(1, 6)
 """Columns that hold numbers."""
