@@ -11,8 +11,8 @@ cartpole       a pole balanced without speeds, frames lost         sb3-contrib
 ct-rnn         a training step of one continuous-time network      Diffrax, torchdiffeq
 =============  ==================================================  ===========================
 
-A method whose library is not installed is left out, and a line says so. Scores are kept after each
-seed or fold, in ``TASK.json``, and ``README.md`` beside it shows all that were kept.
+A method whose library is not installed is left out, and a line says so. Scores are kept as
+they come, in ``TASK.json``, and ``README.md`` beside it shows all that were kept.
 """
 
 import argparse

@@ -116,17 +116,17 @@ def _fill(grid: Array, train: Array) -> Array:
 METHODS: dict[str, Answer] = {
     "tauflow `gru-d`": _tauflow("gru-d"),
     "tauflow `cfc`": _tauflow("cfc"),
-    "PyPOTS `GRUD`": _pypots("GRUD", rnn_hidden_size=32),
+    "aeon `QUANTClassifier`": _aeon("QUANTClassifier"),
+    "aeon `MultiRocketHydraClassifier`": _aeon("MultiRocketHydraClassifier"),
     "PyPOTS `SAITS`": _pypots(
         "SAITS", n_layers=2, d_model=64, n_heads=4, d_k=16, d_v=16, d_ffn=128
     ),
-    "aeon `QUANTClassifier`": _aeon("QUANTClassifier"),
-    "aeon `MultiRocketHydraClassifier`": _aeon("MultiRocketHydraClassifier"),
+    "PyPOTS `GRUD`": _pypots("GRUD", rnn_hidden_size=32),
 }
 
 
 def compare(task: str, data: Path, repeats: int) -> Results:
-    """Yield the title of a task, and the scores of each method, after each seed or fold."""
+    """Yield the title of a task, and the scores of each method, after each."""
     if task == "physionet":
         sequences = load_physionet(data)
         grid = _to_grid(sequences, 49)
@@ -145,4 +145,4 @@ def compare(task: str, data: Path, repeats: int) -> Results:
             found["CPU s"] = time.process_time() - started
             rows.setdefault(name, []).append(found)
             print(name, found, flush=True)
-        yield sequences.title, rows
+            yield sequences.title, rows

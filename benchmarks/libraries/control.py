@@ -60,7 +60,7 @@ class LostFrames(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def compare(task: str, data: Path, repeats: int) -> Results:
-    """Yield the title, and the length of episodes of each policy, after each seed."""
+    """Yield the title, and the length of episodes of each policy, after each."""
     del task, data
     precompile("lstm", "cfc")
     rows: dict[str, list[Scores]] = {}
@@ -68,8 +68,7 @@ def compare(task: str, data: Path, repeats: int) -> Results:
         for name, module in POLICIES.items():
             rows.setdefault(name, []).append(_train(module, seed))
             print(name, rows[name][-1], flush=True)
-        title = f"CartPole without velocities, frames lost: {FRAMES:,} steps of training"
-        yield title, rows
+            yield f"CartPole without velocities, frames lost: {FRAMES:,} steps of training", rows
 
 
 def _train(module: Any, seed: int) -> Scores:

@@ -58,7 +58,7 @@ def compare(task: str, data: Path, repeats: int) -> Results:
             }
             rows.setdefault(name, []).append(scores)
             print(name, scores, flush=True)
-        yield f"Hourly power, 24 hours ahead, {len(origins)} forecasts, in kilowatts", rows
+            yield f"Hourly power, 24 hours ahead, {len(origins)} forecasts, in kilowatts", rows
 
 
 def _seasonal(X: Array, origins: Array, seed: int) -> Array:
