@@ -2,9 +2,8 @@
 Balance a cart and a pole
 =========================
 
-A policy balances a pole on a cart. It does not observe velocities, and some frames are lost: an
-action is held until the next frame, which contains the elapsed time. Recurrent PPO in one file, as
-in CleanRL.
+A policy balances a pole on a cart without observing velocities. Some frames are lost: an action is
+held until the next frame, which has the elapsed time. Recurrent PPO in one file, as in CleanRL.
 """
 
 import sys

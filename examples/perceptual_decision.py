@@ -3,8 +3,7 @@ A perceptual decision
 =====================
 
 A cognitive task in the format of neurogym: fixation, noise on two channels, a delay, and a decision
-on which was stronger. Networks are trained and compared, and neurons are silenced. Needs only
-tauflow.
+on which was stronger. Train and compare networks, and silence neurons. Needs only tauflow.
 """
 
 import sys
