@@ -11,8 +11,8 @@ _HEAD = """\
 # Claims of the papers
 
 What five papers claim, and what was measured here. Every number of a measurement is computed from
-stored results when this page is written, and a verdict with a rule follows from them; a test
-refuses one that does not. `tauflow claims PAPER` prints the same.
+stored results when this page is written, and the verdict follows from them by a rule, which a
+test checks. `tauflow claims PAPER` prints the same.
 
 This page is written by
 `tauflow claims --results papers/results --figures docs/gallery --page docs/claims.md`; do not edit
