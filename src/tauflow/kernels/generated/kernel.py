@@ -25,6 +25,7 @@ from tauflow.kernels.engine.requirements import TRITON
 from tauflow.kernels.gpu.plan import get_dot_precision, launch_options
 from tauflow.kernels.trace import program as codes
 from tauflow.kernels.trace.capture import Graph
+from tauflow.kernels.trace.columns import ROWS
 from tauflow.kernels.trace.config_key import make_config_key
 from tauflow.kernels.trace.program import TracingError
 from tauflow.kernels.trace.trace_cache import (
@@ -37,7 +38,6 @@ from tauflow.kernels.trace.trace_cache import (
 
 from . import values
 from .gradient_sums import check_linear, compute_parameter_gradients
-from .instructions import ROWS
 from .phases import Phases, SumOperand, split_into_phases
 from .source import Sizes, generate_source, list_read_tensors, to_kernel_layout
 from .values import ValueGraph, backward_step, forward_step, matrix_entries

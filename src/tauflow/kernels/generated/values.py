@@ -14,11 +14,7 @@ from torch import Tensor
 from tauflow.kernels.gpu.plan import next_power_of_two
 from tauflow.kernels.trace import program as codes
 from tauflow.kernels.trace.capture import Graph
-from tauflow.kernels.trace.lower import is_non_overlapping, trace_back, trace_forward
-from tauflow.kernels.trace.lowering_mode import LoweringMode
-from tauflow.kernels.trace.program import Array, Register, TracingError
-
-from .instructions import (
+from tauflow.kernels.trace.columns import (
     ColumnLayout,
     ColumnSum,
     Elementwise,
@@ -28,6 +24,9 @@ from .instructions import (
     RowSum,
     Span,
 )
+from tauflow.kernels.trace.lower import is_non_overlapping, trace_back, trace_forward
+from tauflow.kernels.trace.lowering_mode import LoweringMode
+from tauflow.kernels.trace.program import Array, Register, TracingError
 
 GIVEN, OUTSIDE, CONSTANT, PRODUCT, SUM, MAX, SPREAD = (
     *("given", "outside", "constant", "product"),

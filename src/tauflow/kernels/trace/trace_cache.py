@@ -28,6 +28,7 @@ from .capture import (
     capture_step,
     tensor_metadata,
 )
+from .columns import ROWS
 from .config_key import ConfigKey, make_config_key
 from .program import TracingError
 from .row_independence import has_independent_rows, have_same_operations
@@ -171,9 +172,7 @@ class TraceCache:
             made = self.lower(graph, given, met, wants if keeps else None)
         widths, dtypes, _ = zip(*shapes, strict=True) if shapes else ((), (), ())
         apart = not config.has_user_code or (
-            rows == count
-            and has_independent_rows(graph, given, met)
-            and _has_same_operations_with_more_rows(graph, call, config, steps)
+            rows == count and _has_independent_rows(graph, call, config, steps)
         )
         found = TracedStep(graph, like, prelude, made, widths, dtypes, apart)
         _store_latest(self.traces, key, found)
@@ -196,12 +195,13 @@ def _capture(
     return given, captured
 
 
-def _has_same_operations_with_more_rows(
+def _has_independent_rows(
     graph: Graph, call: KernelCall, config: ConfigKey, steps: StepSequence
 ) -> bool:
-    rows = len(call.h)
-    _, (other, _, _) = _capture(call, config, steps, rows + 1)
-    return have_same_operations(graph, other, (rows, rows + 1))
+    """Whether the step of a user's cell goes row by row; slices are compared with it in turn."""
+    given, (few, met, _) = _capture(call, config, steps, ROWS)
+    same = have_same_operations(graph, few, (len(call.h), ROWS))
+    return same and has_independent_rows(few, given, met)
 
 
 def _get_torch_settings(like: Tensor) -> Hashable:

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tauflow.kernels.trace import program as codes
-from tauflow.kernels.trace.program import Array, ProgramBuilder, Register, TracingError
+from . import program as codes
+from .lower import is_non_overlapping
+from .program import Array, ProgramBuilder, Register, TracingError
 
 ROWS = 2
 """Rows of a traced step."""
@@ -333,6 +334,8 @@ class ColumnLayout:
             values = torch.from_numpy(self.tape.constants[register.buffer])
         else:
             tensor = self.captured[fetch.number].detach()
+            if not is_non_overlapping(tensor):  # which was read as if contiguous
+                tensor = tensor.contiguous()
             start = tensor.storage_offset() + fetch.offset
             part = tensor.as_strided(fetch.shape, fetch.strides, start)
             values = part.clone(memory_format=torch.contiguous_format).cpu().view(-1)
