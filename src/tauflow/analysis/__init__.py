@@ -57,9 +57,6 @@ from .plots_flow import (
     plot_flow_field,
     plot_trajectories,
 )
-from .plots_saliency import (
-    plot_saliency,
-)
 from .plots_wiring import (
     plot_wiring,
 )
@@ -118,7 +115,6 @@ __all__ = [
     "plot_attributions",
     "plot_fixed_points",
     "plot_flow_field",
-    "plot_saliency",
     "plot_trajectories",
     "plot_wiring",
     "principal_components",

@@ -1,22 +1,13 @@
 """Visual back-propagation by hand, and against loops in NumPy."""
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
-from matplotlib import pyplot as plt
 
 import tauflow
-from tauflow.analysis import plot_saliency, visual_backprop
+from tauflow.analysis import visual_backprop
 from tauflow.errors import ArgumentError, DtypeError, ShapeError
 from tauflow.models import ConvolutionalHead, ConvolutionalSequenceModel
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    mpl.use("Agg")
-    yield
-    plt.close("all")
 
 
 def head_of_ones(size, layers):
@@ -124,18 +115,6 @@ def test_negative_features_of_other_activations_do_not_count():
     found = visual_backprop(model, videos(), normalize=False)
     assert (found.masks >= 0).all()
     assert all((part >= 0).all() for part in found.features)
-
-
-def test_pictures_show_images_and_masks(tmp_path):
-    x = videos((3,))
-    masks = visual_backprop(random_model(), x).masks
-    figure = plot_saliency(x, masks, names=["a", "b", "c"])
-    assert [ax.get_title() for ax in figure.axes[:3]] == ["a", "b", "c"]
-    np.testing.assert_array_equal(figure.axes[3].images[1].get_array(), masks[0].numpy())
-    plot_saliency(x[:, :1], masks)
-    figure.savefig(tmp_path / "saliency.png")
-    with pytest.raises(ShapeError, match=r"masks has shape \(2, 17, 22\)"):
-        plot_saliency(x, masks[:2])
 
 
 def test_bad_arguments_are_refused():

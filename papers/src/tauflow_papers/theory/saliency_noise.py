@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_within
 from tauflow.analysis import Saliency, visual_backprop
-from tauflow.analysis.plots_saliency import plot_image
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -97,10 +97,10 @@ def plot_saliency_under_noise(
     )
     noisy = next(iter(results.values())).noisy_images[image]
     for row, shown in zip(grid, (images[image], noisy), strict=True):
-        plot_image(row[0], shown, None)
+        _plot_image(row[0], shown, None)
         for ax, one in zip(row[1:], results.values(), strict=True):
             masks = one.clean.masks if shown is not noisy else one.noisy.masks
-            plot_image(ax, shown, masks[image])
+            _plot_image(ax, shown, masks[image])
     for ax, title in zip(grid[0], ("image", *results), strict=True):
         ax.set_title(title)
     grid[0][0].set_ylabel("as it is")
@@ -109,3 +109,33 @@ def plot_saliency_under_noise(
         ScalarMappable(Normalize(0, 1), "inferno"), ax=list(grid.flat), shrink=0.8, label="saliency"
     )
     return figure
+
+
+def _plot_image(ax: "Axes", image: Float[Tensor, "C H W"], mask: Tensor | None) -> None:
+    """Draw an image, with a mask a faded copy with the mask over it.
+
+    Args:
+        ax: where to draw.
+        image: stretched to the range of its own values.
+        mask: (H, W), from 0 to 1, or ``None``.
+    """
+    pixels = _to_display_range(image)
+    if mask is not None:
+        grey = pixels.mean(dim=-1) if pixels.ndim == 3 else pixels
+        pixels = 1 - 0.45 * (1 - grey)
+    # Without interpolation files hold the pixels themselves, and noise stays as sharp as it is.
+    ax.imshow(pixels.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="none")
+    if mask is not None:
+        # Pixels that do not count are clear, so that the image shows through.
+        ax.imshow(
+            mask.numpy(), cmap="inferno", vmin=0, vmax=1, alpha=mask.numpy(), interpolation="none"
+        )
+    ax.set_xticks([])
+    ax.set_yticks([])
+
+
+def _to_display_range(image: Tensor) -> Tensor:
+    """Return an image (H, W) or (H, W, 3) with values from 0 to 1."""
+    low, high = float(image.min()), float(image.max())
+    scaled = (image - low) / (high - low) if high > low else image - low
+    return scaled.movedim(0, -1) if image.shape[0] == 3 else scaled.mean(dim=0)
