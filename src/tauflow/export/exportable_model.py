@@ -62,7 +62,7 @@ class ExportableModel(nn.Module):
         self.dynamic = self.axes if dynamic is None else dynamic
         if set(self.dynamic) - set(self.axes) or len(set(self.dynamic)) < len(self.dynamic):
             raise ArgumentError(
-                f"dynamic names the sizes that are free, {_list_choices(self.axes)}, got "
+                f"dynamic names the sizes that are free, of {self.axes!r}, or '' for none, got "
                 f"{dynamic!r}."
             )
         cell = check_exportable(model).cell
@@ -75,8 +75,7 @@ class ExportableModel(nn.Module):
         # A copy: what is exported does not change when the model is trained on, and a loop of
         # tensors that need gradients would be compiled before it runs.
         model = copy.deepcopy(model)
-        # as tracers take no parameter that a hook puts there
-        remove_legacy_parametrizations(model)
+        remove_legacy_parametrizations(model)  # tracers take no parameter that a hook puts there
         model.requires_grad_(False).eval().to(device)
         check_exported_state(model)
         self._model = (model,)  # not a part, whose matrices would be exported too
@@ -229,8 +228,9 @@ class ExportedSequence(ExportableModel):
             for direction in range(body.num_directions):
                 index = layer * body.num_directions + direction
                 cell_observed = observed if layer == 0 else None
-                run = self._backward if direction else self._forward
-                out, h = run(index, y, starts[index], dt, mask, cell_observed)
+                out, h = self._scan(
+                    index, y, starts[index], dt, mask, cell_observed, is_reversed=direction == 1
+                )
                 outputs.append(out)
                 last.append(h)
             y = torch.cat(outputs, dim=-1) if body.bidirectional else outputs[0]
@@ -238,7 +238,7 @@ class ExportedSequence(ExportableModel):
             y = body._last_outputs(y)
         return self.apply_head(y), torch.cat(last, dim=-1)
 
-    def _forward(
+    def _scan(
         self,
         index: int,
         x: Tensor,
@@ -246,26 +246,21 @@ class ExportedSequence(ExportableModel):
         dt: Tensor,
         mask: Tensor | None,
         observed: Tensor | None,
+        *,
+        is_reversed: bool,
     ) -> tuple[Tensor, Tensor]:
+        """Return the outputs of a cell and its last state."""
+        if is_reversed:
+            x, dt = x.flip(1), reverse_dt(dt, mask)
+            mask = None if mask is None else mask.flip(1)
+            observed = None if observed is None else observed.flip(1)
         cell = cast(TracedCell, self.traced_cells[index])
         states, last = cell.scan(x, h, dt, mask, observed)
         # A copy, as of a view of the states the tracer would ask how it lies in memory, which
         # differs with the sizes that are to stay free.
         y = cell.readout(states).clone(memory_format=torch.contiguous_format)
-        return self.apply_projection(index, y), last
-
-    def _backward(
-        self,
-        index: int,
-        x: Tensor,
-        h: Tensor,
-        dt: Tensor,
-        mask: Tensor | None,
-        observed: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        marks = [None if marked is None else marked.flip(1) for marked in (mask, observed)]
-        y, last = self._forward(index, x.flip(1), h, reverse_dt(dt, mask), *marks)
-        return y.flip(1), last
+        y = self.apply_projection(index, y)
+        return y.flip(1) if is_reversed else y, last
 
 
 class ExportedStep(ExportableModel):
@@ -307,8 +302,3 @@ EXPORTED_MODELS: dict[str, type[ExportableModel]] = {
     "step": ExportedStep,
 }
 """Forms of a program, by name."""
-
-
-def _list_choices(axes: str) -> str:
-    """Return what ``dynamic`` may be."""
-    return "'BT', 'B', 'T' or ''" if axes == "BT" else "'B' or '' for one step"
