@@ -11,6 +11,8 @@ from tauflow.cells.init import Generator
 from tauflow.sequence import GRU
 from tauflow.sequence.inputs import SequenceInputs
 
+from .stateless import get_observed
+
 
 @dataclass(frozen=True, eq=False)
 class Observations:
@@ -33,8 +35,7 @@ class Observations:
         """Read a call; the gap in front of the first valid step does not count."""
         x, mask = inputs.x, inputs.mask
         valid = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
-        is_measured = valid.unsqueeze(-1).expand_as(x)
-        is_measured = is_measured if inputs.observed is None else is_measured & inputs.observed
+        is_measured = get_observed(inputs)
         total = inputs.dt.squeeze(-1).double().cumsum(dim=1)  # many small gaps add up
         first = total.gather(1, valid.int().argmax(dim=1, keepdim=True))
         elapsed = (total - first).clamp(min=0).to(inputs.dt.dtype)

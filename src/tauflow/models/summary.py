@@ -57,19 +57,17 @@ def summarise_models(
 def _summarise(
     entry: ModelEntry | WholeModelEntry, input_size: int, hidden_size: int
 ) -> ModelSummary:
-    images, answers = (
-        "images" in get_model_info(entry.name).inputs,
-        get_model_info(entry.name).outputs,
-    )
-    size: Any = _IMAGE_SIZE if images else input_size
+    info = get_model_info(entry.name)
+    takes_images = "images" in info.inputs
+    size: Any = _IMAGE_SIZE if takes_images else input_size
     model = entry.build(size, hidden_size)
     abilities = {
-        "images of " + " × ".join(map(str, _IMAGE_SIZE)): images,
+        "images of " + " × ".join(map(str, _IMAGE_SIZE)): takes_images,
         "gaps": model.uses_dt,
         "missing features": model.uses_observed,
         "wiring": getattr(model, "takes_wiring", False),
-        "one output per sequence": "every step" not in answers,
-        "non-causal": "noncausal" in answers,
+        "one output per sequence": "every step" not in info.outputs,
+        "non-causal": "noncausal" in info.outputs,
     }
     takes = tuple(word for word, holds in abilities.items() if holds)
     return ModelSummary(entry.name, entry.title, entry.paper, count_parameters(model), takes)
