@@ -1,4 +1,4 @@
-"""A limit on what a module may allocate while it is built from a file."""
+"""Limit what a module may allocate while it is built from a file."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Where modules are looked for: last of all in the folder that happens to be the working one.
+"""Search the working folder for modules last.
 
 ``python -m`` and ``python -c`` look there first, so that a file ``random.py`` or a folder ``html``
 beside somebody's data would be run in the place of Python's own module of that name.

@@ -1,4 +1,4 @@
-"""The arguments an object was built with, and words of other libraries for them."""
+"""Record constructor arguments, and suggest ours for the names of other libraries."""
 
 import inspect
 from abc import ABCMeta

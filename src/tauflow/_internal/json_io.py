@@ -1,4 +1,4 @@
-"""JSON that somebody else may have written: every text that is not plain raises ``ValueError``."""
+"""Parse untrusted JSON: anything invalid raises ``ValueError``."""
 
 import json
 from collections.abc import Mapping

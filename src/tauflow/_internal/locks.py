@@ -1,4 +1,4 @@
-"""A lock on a folder: two programs that write into one folder would undo each other's work."""
+"""A lock on a folder, for one writing process at a time."""
 
 import errno
 import logging

@@ -1,4 +1,4 @@
-"""What changes the output of a module and is neither a tensor nor an option: hooks and ties."""
+"""Hooks and tied tensors of modules."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

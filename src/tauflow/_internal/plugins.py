@@ -1,4 +1,4 @@
-"""Modules of others that add models, data sets and the like to the catalogs when imported.
+"""Plugins: modules that add models, data sets and the like to the registries when imported.
 
 They are named by the environment variable ``TAUFLOW_PLUGINS``, with commas between, which worker
 processes inherit, and by the entry points of installed packages in the group

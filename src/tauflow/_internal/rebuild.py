@@ -1,4 +1,4 @@
-"""The same module with other options, and its parameters as they are."""
+"""Build a module again with other options and the same parameters."""
 
 import inspect
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Open files that end: no device, no pipe, no folder."""
+"""Open regular files only: no device, pipe or folder."""
 
 import os
 import stat

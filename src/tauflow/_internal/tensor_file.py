@@ -1,4 +1,4 @@
-"""One file of named tensors and JSON facts: the form of model files and of checkpoints.
+"""Files of named tensors and JSON metadata: the format of model files and checkpoints.
 
 It is a safetensors file whose metadata has two entries: ``tauflow``, a JSON text that says what the
 file is and holds the facts, and ``sha256``, a digest of that text and of every tensor, since

@@ -1,4 +1,4 @@
-"""Whether a floating-point type is fine enough for the gaps between times that it holds.
+"""Check that a floating-point type resolves the time steps between absolute times.
 
 Seconds since 1970 in single precision lie 128 apart: of gaps of a second nothing is left, and no
 error shows. What is refused, and why not more:

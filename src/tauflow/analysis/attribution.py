@@ -1,4 +1,4 @@
-r"""Which input at which time moved an output: integrated gradients and occlusion.
+r"""Attribution of an output to inputs and times: integrated gradients and occlusion.
 
 Integrated gradients follow a straight path from a baseline :math:`x'` to the input :math:`x`,
 

@@ -1,4 +1,4 @@
-"""States that a network does not leave while its input is held, and whether they are stable."""
+"""Fixed points of a network under constant input, and their stability."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A network with its input held: an autonomous system, whose velocity and Jacobian can be asked."""
+"""Flows: a network under constant input as an autonomous system, with velocity and Jacobian."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""Experiments on a network: silence some of its neurons, or displace its state."""
+"""Interventions on a network: lesions of neurons and perturbations of the state."""
 
 import copy
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How fast nearby states of a network part or draw near: Lyapunov exponents."""
+"""Lyapunov exponents: how fast nearby states of a network diverge or converge."""
 
 import math
 

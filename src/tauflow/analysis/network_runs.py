@@ -1,4 +1,4 @@
-"""Run a network over sequences and keep every state, for analyses that look between the steps."""
+"""Run a network over sequences and keep every state, for analyses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

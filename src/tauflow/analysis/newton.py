@@ -1,4 +1,4 @@
-"""Newton's method from many starts at once, damped, with Levenberg and Marquardt's to fall back on.
+"""Damped Newton's method from many starts at once, with Levenberg-Marquardt as a fallback.
 
 Sources: Nocedal & Wright 2006, "Numerical optimization", Sections 10.3 and 11.2, for the methods;
 Fan & Yuan 2005, "On the quadratic convergence of the Levenberg-Marquardt method without

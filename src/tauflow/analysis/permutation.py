@@ -1,4 +1,4 @@
-"""Which features a score depends on: permutation importance of sequences.
+"""Permutation importance of the features of sequences.
 
 Source: Breiman 2001, "Random forests", Section 10; Fisher et al. 2019, "All models are wrong, but
 many are useful", for any model.

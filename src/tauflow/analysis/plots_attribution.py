@@ -1,4 +1,4 @@
-"""Pictures of series with the contributions of their values to an answer."""
+"""Plots of series with the attributions of their values."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Pictures of flows: vector fields, fixed points and trajectories."""
+"""Plots of flows: vector fields, fixed points and trajectories."""
 
 from typing import TYPE_CHECKING, Any
 

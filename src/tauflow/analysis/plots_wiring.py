@@ -1,4 +1,4 @@
-"""Pictures of wirings."""
+"""Plots of wirings."""
 
 import math
 from statistics import fmean

@@ -1,4 +1,4 @@
-"""Linear views of a state: its first principal components, or what the network puts out."""
+"""Linear projections of states: principal components, or the network's outputs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

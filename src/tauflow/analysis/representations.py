@@ -1,4 +1,4 @@
-"""How alike the states of two networks are, and in how many dimensions states vary."""
+"""Similarity of the states of two networks, and the dimension of a network's states."""
 
 import torch
 from jaxtyping import Float

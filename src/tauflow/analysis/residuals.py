@@ -1,4 +1,4 @@
-"""How surprising values are: standardised forecast residuals and their tail probabilities.
+"""Standardised forecast residuals and their tail probabilities.
 
 Source: Vovk et al. 2005, "Algorithmic learning in a random world", Section 2.2, for probabilities
 by rank, which hold for any distribution if the values to calibrate by are like the others.

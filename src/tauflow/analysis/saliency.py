@@ -1,4 +1,4 @@
-r"""Where a convolutional head looks: visual back-propagation.
+r"""Saliency of images for a convolutional head: visual back-propagation.
 
 With the feature maps of layer l averaged over its channels, :math:`a_l` (:math:`a_0` stands for 1
 everywhere in the image), and :math:`U_l` a transposed convolution of layer l's kernel size and

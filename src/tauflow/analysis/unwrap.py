@@ -1,4 +1,4 @@
-"""The network inside of what analyses are given, and one step of all its layers."""
+"""Find the sequence module inside a model, and step all its layers."""
 
 from collections.abc import Iterator
 from typing import Any

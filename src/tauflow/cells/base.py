@@ -1,4 +1,4 @@
-"""What a cell is: how a state flows over one gap of time while its input is held."""
+"""Base class of cells: one step of the state over a time step, with constant input."""
 
 import math
 from collections.abc import Callable

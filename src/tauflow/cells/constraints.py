@@ -1,4 +1,4 @@
-"""Parameters that return into their range after each step of whatever optimizer trains them."""
+"""Project parameters into their range after each step of an optimizer."""
 
 from functools import cache
 from typing import Any

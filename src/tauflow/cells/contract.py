@@ -1,4 +1,4 @@
-"""What a cell is asked to be and to return, looked at where a user's own may not.
+"""Check the methods of a cell and what they return, for user-defined cells.
 
 Torch broadcasts a state of one row to all, concatenates what is narrower than it says, and does not
 mind a method that nobody has called yet.

@@ -1,4 +1,4 @@
-"""Draws that several cells share."""
+"""Initialisation shared by several cells."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Where a sequence starts when no state is passed on."""
+"""Initial states of cells."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What cells share that fill in missing features on their own."""
+"""Imputation of missing features, shared by several cells."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Refuse options that a cell does not take, before Python does so in fewer words."""
+"""Raise a clear error for options that a cell does not take."""
 
 import inspect
 from collections.abc import Iterable, Mapping

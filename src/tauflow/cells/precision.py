@@ -1,4 +1,4 @@
-"""What is not rounded as the rest is: constants, and what adds its errors up over time."""
+"""Buffers that keep their precision when a module is converted."""
 
 from collections.abc import Callable
 from typing import Any

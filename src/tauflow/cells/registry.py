@@ -1,4 +1,4 @@
-"""The models that exist, by the names of the command line and of the specifications."""
+"""The registry of cells and of models made of them."""
 
 from dataclasses import dataclass, field
 from typing import Any

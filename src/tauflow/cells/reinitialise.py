@@ -1,4 +1,4 @@
-"""The options of a cell for another one of its kind, which shares no parameter with it."""
+"""Copy the options of a cell for another one, with newly drawn parameters."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy

@@ -1,4 +1,4 @@
-"""What a cell was built of, so that what replaced it later is seen before anything reads it.
+"""Snapshots of built cells, to detect parts and tensors that were replaced later.
 
 Operations of torch look at the shapes that they are given. Compiled loops, and some of torch's own
 fused operators, read as far as the sizes say, beyond the end of a parameter that became smaller.

@@ -1,4 +1,4 @@
-"""Cells without a clock of their own, which may be told the gap as one more feature."""
+"""Base class of cells without a notion of time, which may read the time step as a feature."""
 
 import torch
 from jaxtyping import Float

@@ -1,4 +1,4 @@
-"""Whether the C of a model, compiled here, computes what the model does."""
+"""Compile the generated C code and compare it with the model."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Models as plain C for one sample at a time, compiled from their step's graph."""
+"""Export one step of a model as plain C code, generated from its ONNX graph."""
 
 import json
 import re

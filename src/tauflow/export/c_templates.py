@@ -1,4 +1,4 @@
-"""The C that goes around a generated step: a header, a program that reads CSV, a Makefile."""
+"""Templates of the C files around a generated step: header, CSV program, Makefile."""
 
 from string import Template
 

@@ -1,4 +1,4 @@
-"""A module as plain data, and back: how it was built, without its weights."""
+"""Configurations: how a module was built, as plain data without its weights."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which models can be exported, and why others cannot: adaptive solvers, dropout, hooks."""
+"""Check that a model can be exported: no adaptive solver, dropout or hooks."""
 
 from torch import nn
 

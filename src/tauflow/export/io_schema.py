@@ -1,4 +1,4 @@
-"""What the numbers of a model mean: units, names and scales, for those who see only a file."""
+"""Schema of a model's inputs and outputs: units, names and scales."""
 
 import math
 import warnings

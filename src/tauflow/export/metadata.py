@@ -1,4 +1,4 @@
-"""What one must know to run an exported model, as data that JSON can hold."""
+"""Metadata of exported models: what is needed to run them, as JSON."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How a module differs from one newly built with the same options, and what to do about it."""
+"""Find how a module differs from one newly built with the same options."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Models as ONNX files, held against the model before they are written."""
+"""Export models to ONNX files, compared with the model before they are written."""
 
 import hashlib
 import json

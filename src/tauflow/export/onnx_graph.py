@@ -1,4 +1,4 @@
-"""Programs of ``torch.export`` as ONNX graphs with names, axes and meaning."""
+"""Convert programs of ``torch.export`` to ONNX graphs."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""Places for the files of a model."""
+"""Check and create the paths that exported files are written to."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

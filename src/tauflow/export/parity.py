@@ -1,4 +1,4 @@
-"""Whether what left Python computes what the model does, on random irregular sequences."""
+"""Compare an exported model with the model, on random irregular sequences."""
 
 import copy
 import math

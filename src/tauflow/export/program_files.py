@@ -1,4 +1,4 @@
-"""Programs of ``torch.export`` as files, held against the model before they are written."""
+"""Save programs of ``torch.export``, compared with the model before they are written."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Scales inside an exported model, which takes and gives numbers as they were before scaling."""
+"""Scaling inside an exported model, which takes and gives unscaled numbers."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Wired cells in a form in which only the synapses that exist are evaluated.
+"""Wired cells that evaluate only the synapses that exist.
 
 A cell's own step computes with a matrix of all pairs of neurons and a mask of the synapses, which
 suits processors with wide vectors. On a microcontroller every pair costs: here a synapse is an

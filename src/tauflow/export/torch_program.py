@@ -1,4 +1,4 @@
-"""Graphs of torch.export made from sequences and steps."""
+"""Trace models as programs of ``torch.export``."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A cell's step and readout as flat graphs, and the step scanned over time, as programs hold them.
+"""Traced cells: step and readout as flat graphs, and a scan of the step over time.
 
 PyTorch's ``scan`` is a prototype. Nothing else in the library touches it, and :func:`scan_steps` is
 the only place that would change with it.

@@ -1,4 +1,4 @@
-"""What every model that is more than a cell says of itself."""
+"""Base class of whole models, which are more than a cell."""
 
 from typing import Any, ClassVar
 

@@ -1,4 +1,4 @@
-"""Vectors for tokens: what turns sequences of ids into sequences of features."""
+"""Embeddings of token ids."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Encoders of latent models: what was seen, read from the last sample back to the first."""
+"""Encoders of latent models, which read the measurements backwards in time."""
 
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Every model by name: whole ones, listed here, beside the cells of ``tauflow.cells.registry``."""
+"""The registry of whole models; that of the cells is ``tauflow.cells.registry``."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence

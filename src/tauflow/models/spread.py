@@ -1,4 +1,4 @@
-"""Heads that say how far targets lie around a prediction: learned quantiles, and a Gaussian."""
+"""Heads that predict how targets spread around a prediction: quantiles and a Gaussian."""
 
 from abc import abstractmethod
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What models without a state of fixed size share: the library's one call, and its border."""
+"""Base class of models that read a whole sequence at once and have no state."""
 
 from abc import abstractmethod
 from dataclasses import replace

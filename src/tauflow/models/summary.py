@@ -1,4 +1,4 @@
-"""What each catalogued model is and takes, as its class and a built example say."""
+"""Summaries of all registered models: parameters and capabilities."""
 
 from dataclasses import dataclass
 from typing import Any

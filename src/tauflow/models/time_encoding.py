@@ -1,4 +1,4 @@
-"""Times as sines and cosines, for models that have no other sense of them."""
+"""Sinusoidal encodings of time."""
 
 import torch
 from torch import Tensor

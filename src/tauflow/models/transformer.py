@@ -1,4 +1,4 @@
-"""A causal Transformer that is told the gaps and the time."""
+"""A causal Transformer with time steps and encoded times as inputs."""
 
 from typing import ClassVar
 

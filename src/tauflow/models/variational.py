@@ -1,4 +1,4 @@
-"""What latent models share: a posterior of the first state, its paths, and their loss."""
+"""Base class of latent models: posterior of the first state, paths and variational loss."""
 
 import math
 from abc import abstractmethod

@@ -1,4 +1,4 @@
-"""The look of every picture: colours that the colour-blind can tell apart, and one style."""
+"""Style of all plots, with a palette for colour-blind readers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Pictures in the style of the reports, as SVG that an HTML page can hold."""
+"""Figures in the style of the reports, as SVG that an HTML page can hold."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""Explicit Runge-Kutta methods as tables of coefficients, and the one routine that steps them."""
+"""Explicit Runge-Kutta methods as Butcher tableaus."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Cover one gap of a flow with any solver there is, by name."""
+"""Integrate a flow over one time step with any solver, by name."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Names of solvers as they are now: tables may be added to the catalog at any time."""
+"""Names of solvers, which include tableaus registered later."""
 
 from collections.abc import Sequence
 from typing import Any

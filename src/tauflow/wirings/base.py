@@ -1,4 +1,4 @@
-"""What a wiring is: a description of who may synapse onto whom, and the synapses it builds."""
+"""Base class of wirings, and the synapses that they build."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, is_dataclass

@@ -1,4 +1,4 @@
-"""Every neuron synapses onto every neuron."""
+"""Fully connected wirings."""
 
 from dataclasses import dataclass
 from typing import ClassVar

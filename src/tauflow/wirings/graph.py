@@ -1,4 +1,4 @@
-"""A wiring as a graph, for drawing it and for the algorithms of networkx."""
+"""Wirings as graphs of networkx."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""A random part of all synapses."""
+"""Random sparse wirings."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""The wirings by name, and the backward pass from a dictionary."""
+"""The registry of wirings, and how one is built from a dictionary."""
 
 import inspect
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a wiring says of itself, held to what it promised before a cell is made of it.
+"""Validate the sizes, layers and synapses of a wiring before a cell is built from it.
 
 Kernels read as far as the sizes of a cell say, and torch broadcasts a matrix of one row.
 """
