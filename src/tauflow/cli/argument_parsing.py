@@ -56,20 +56,6 @@ def split_all_names(texts: list[str] | None) -> list[str]:
     return [name for text in texts or [] for name in split_names(text)]
 
 
-def split_row_names(text: str | None) -> list[str] | None:
-    """Return the rows that stand between the commas of ``--models``; all of a table are None.
-
-    Raises:
-        ArgumentError: there is no name, as where a script's variable is empty.
-    """
-    if text is None:
-        return None
-    names = split_names(text)
-    if not names:
-        raise ArgumentError(f"--models {text!r} names no row. Leave it out for all rows.")
-    return names
-
-
 def parse_optional_seconds(text: str | None) -> float | None:
     """Return the seconds of a time span such as ``"30min"``, if one is given.
 

@@ -127,6 +127,8 @@ def fit_certainty(
 ) -> tuple[nn.Module, Certainty]:
     """Learn from the validation part how sure the answers of a model are.
 
+    Options are those that :func:`check_certainty_options` has let pass.
+
     Where that part also selected the epoch, errors on it are a little too small, and what is
     learned here is a little too sure: judge it by other data.
 
@@ -143,7 +145,6 @@ def fit_certainty(
     Returns:
         The model, calibrated if that was asked for, and what else was learned.
     """
-    check_certainty_options(data, calibrate, threshold, intervals)
     card, valid = data.card, data.valid
     if calibrate is not None and valid is not None:
         model = calibrate_model(model, valid, calibrate, task=card.task).eval()

@@ -17,7 +17,7 @@ from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.schema import Schema
 from tauflow.data.table.transform import BATCH_SIZE, NewTable, read_new_table
 from tauflow.errors import ArgumentError, TauflowError
-from tauflow.evaluation.certainty import Certainty, fit_certainty
+from tauflow.evaluation.certainty import Certainty, check_certainty_options, fit_certainty
 from tauflow.evaluation.thresholds import Rule
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict as predict_batch
@@ -102,6 +102,7 @@ class Predictor:
         Raises:
             ArgumentError: there is no validation part, or targets are of another kind.
         """
+        check_certainty_options(data, calibrate, threshold, intervals)
         model, certainty = fit_certainty(
             *(model, data),
             calibrate=calibrate,

@@ -18,7 +18,7 @@ from .optim import l2_penalty
 from .process_group import DistributedContext
 from .recipe import Recipe
 from .resolve_metric import CALLABLE_PREFIX, AnyScore, resolve_metric
-from .score import Score, get_valid_targets
+from .score import Score
 
 Splits = dict[str, SequenceBatch | None]
 
@@ -96,7 +96,7 @@ class Objectives:
         Raises:
             ArgumentError: see :func:`_check_torch_loss`.
         """
-        _check_torch_loss(loss, recipe, train)
+        _check_torch_loss(loss, recipe)
         if card is not None:
             loss = card.loss if _is_auto(loss) else loss
             metric = card.metric if _is_auto(metric) else metric
@@ -142,8 +142,10 @@ def check_data(splits: Splits, measures: Objectives) -> None:
         if len(data) == 0:
             raise DataError(f"the {name} split has no sequences. Pass None, or load its data.")
         _check_inputs(name, data)
-        chosen = measures.monitor if name == "valid" else measures.metric
-        for score in [measures.loss] if name == "train" else [measures.metric, chosen]:
+        scores = [measures.loss if name == "train" else measures.metric]
+        if name == "valid" and measures.monitor is not measures.metric:
+            scores.append(measures.monitor)
+        for score in scores:
             score.check_targets(name, data)
 
 
@@ -172,17 +174,12 @@ def check_recipe(model: nn.Module, splits: Splits, recipe: Recipe) -> None:
         l2_penalty(model)
 
 
-def _check_torch_loss(loss: object, recipe: Recipe, data: SequenceBatch) -> None:
+def _check_torch_loss(loss: object, recipe: Recipe) -> None:
     """Refuse a loss of PyTorch's kind that would be another one than it seems.
-
-    Args:
-        loss: as it was given.
-        recipe: the protocol.
-        data: to train on.
 
     Raises:
         ArgumentError: it has parameters, which nobody trains; or parts of a batch are added up by
-            their entries, and it is no mean over them.
+            what their entries count, and it is no mean over them.
     """
     if not isinstance(loss, nn.Module):
         return
@@ -191,28 +188,13 @@ def _check_torch_loss(loss: object, recipe: Recipe, data: SequenceBatch) -> None
             f"loss={type(loss).__name__} has parameters, and only the model's are trained. Make "
             "it a part of the model, used in training_loss, or call loss.requires_grad_(False)."
         )
-    why = _find_non_mean_reason(loss, data) if recipe.accumulate > 1 else None
-    if why is not None:
+    reduction = getattr(loss, "reduction", "mean")
+    if recipe.accumulate > 1 and reduction != "mean":
         raise ArgumentError(
             f"accumulate adds up a batch's loss by its entries, and loss={type(loss).__name__} is "
-            f"no mean over them: it {why}. Take one that is (for classes class_weights with "
-            "class_weight_mean='entries', and y_mask for what is not to count), or accumulate=1."
+            f"no mean over them: it has reduction={reduction!r}. Take reduction='mean', or "
+            "accumulate=1."
         )
-
-
-def _find_non_mean_reason(loss: nn.Module, data: SequenceBatch) -> str | None:
-    """Return why a loss of PyTorch's kind is no mean over the entries of targets."""
-    reduction = getattr(loss, "reduction", "mean")
-    if reduction != "mean":
-        return f"has reduction={reduction!r}"
-    if not isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
-        return None
-    if loss.weight is not None:
-        return "divides by weights"
-    ignored = loss.ignore_index
-    if any(bool((get_valid_targets(piece) == ignored).any()) for _, piece in data.iter_slices()):
-        return f"leaves out targets that are ignore_index={ignored}"
-    return None
 
 
 def check_argument_types(model: nn.Module, splits: Splits, recipe: Recipe | None) -> None:
@@ -292,10 +274,16 @@ def _check_inputs(name: str, data: SequenceBatch) -> None:
             f"weight of the {name} data is {float(weight[row]):g} at sequence {row}, expected a "
             "finite number above 0. Leave out sequences that are not to count."
         )
-    for part in ("x", "dt"):
-        for first, piece in data.iter_slices():
-            bad = _find_non_finite(part, piece)
-            if bad is None or not bool(bad.any()):
+    for first, piece in data.iter_slices():
+        measured = torch.isfinite(piece.x)
+        if piece.observed is not None:
+            measured |= ~piece.observed
+        finite = {"x": measured.flatten(2).all(-1)}
+        if piece.dt is not None:
+            finite["dt"] = torch.isfinite(piece.dt)
+        for part, good in finite.items():
+            bad = ~good if piece.mask is None else ~good & piece.mask
+            if not bool(bad.any()):
                 continue
             row, step = bad.nonzero()[0].tolist()
             advice = "Fill the value in" + (", mark it with observed=False" if part == "x" else "")
@@ -303,17 +291,3 @@ def _check_inputs(name: str, data: SequenceBatch) -> None:
                 f"{part} of the {name} data is not finite at sequence {first + row}, step {step}. "
                 f"{advice}, or mark the step with mask=False."
             )
-
-
-def _find_non_finite(part: str, data: SequenceBatch) -> Tensor | None:
-    """Return where x or dt is not finite though it counts, (B, T); ``None`` without that part."""
-    if part == "x":
-        good = torch.isfinite(data.x)
-        if data.observed is not None:
-            good |= ~data.observed
-        good = good.flatten(2).all(-1)
-    elif data.dt is None:
-        return None
-    else:
-        good = torch.isfinite(data.dt)
-    return ~good if data.mask is None else ~good & data.mask

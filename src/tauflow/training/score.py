@@ -159,12 +159,14 @@ class Score:
             A scalar, and the number of entries that count, or the sum of what each of them counts.
         """
         entries, weight = self.select(prediction, batch)
-        if entries.y.numel() == 0:
-            raise NoValidEntriesError(
-                f"{self.name}: no entry of this batch is valid: y_mask, or mask, is false at every "
-                "step. Leave out such sequences, or take larger batches."
-            )
         divisor = self.divisor(entries, weight)
+        is_empty = entries.y.numel() == 0
+        if is_empty or (self.whole is not None and self.counts is not None and not divisor):
+            why = "y_mask, or mask, is false at every step" if is_empty else "all are ignored"
+            raise NoValidEntriesError(
+                f"{self.name}: no entry of this batch is valid: {why}. Leave out such sequences, "
+                "or take larger batches."
+            )
         if self.whole is not None:
             weights = () if weight is None else (weight,)
             return self.whole(entries.prediction, entries.y, *weights), divisor

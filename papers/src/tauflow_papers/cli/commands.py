@@ -22,6 +22,7 @@ from .options import (
     ModelsOption,
     ResultsOption,
     RowSetOption,
+    split_row_names,
 )
 
 
@@ -55,7 +56,7 @@ def reproduce(
     With --set the table is one of its own, with results beside the published one's; tauflow report
     tells them below its row.
     """
-    from tauflow.cli.argument_parsing import parse_optional_seconds, split_row_names
+    from tauflow.cli.argument_parsing import parse_optional_seconds
     from tauflow.cli.output import print_wrapped
     from tauflow_papers.cli.output import print_reports
     from tauflow_papers.experiments import load_experiment

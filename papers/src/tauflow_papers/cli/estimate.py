@@ -19,12 +19,13 @@ def estimate(
     Estimates are kept with the results, and tauflow report names them beside rows that were not
     run; those of another kind of machine are made again.
     """
-    from tauflow.cli.argument_parsing import split_row_names
     from tauflow.cli.output import print_line, print_table
     from tauflow_papers.experiments import load_experiment
     from tauflow_papers.experiments.report.remaining_time import estimate_remaining_times
     from tauflow_papers.experiments.report.table import format_row_title
     from tauflow_papers.experiments.run.time_budget import format_estimated_duration
+
+    from .options import split_row_names
 
     experiment = load_experiment(table)
     if experiment.command is not None:

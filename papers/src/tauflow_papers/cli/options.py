@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+from tauflow.cli.argument_parsing import split_names
 from tauflow.cli.shared_options import expand_home
+from tauflow.errors import ArgumentError
 
 ResultsOption = Annotated[
     Path,
@@ -34,3 +36,17 @@ BudgetOption = Annotated[
     str | None,
     typer.Option(help="Stop after this time, such as 30min or 2h; the same command continues."),
 ]
+
+
+def split_row_names(text: str | None) -> list[str] | None:
+    """Return the rows that stand between the commas of ``--models``; all of a table are None.
+
+    Raises:
+        ArgumentError: there is no name, as where a script's variable is empty.
+    """
+    if text is None:
+        return None
+    names = split_names(text)
+    if not names:
+        raise ArgumentError(f"--models {text!r} names no row. Leave it out for all rows.")
+    return names
