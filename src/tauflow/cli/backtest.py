@@ -5,9 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .new_rows import write_answers
-
-_PICTURES = (".png", ".svg", ".pdf")
+from .new_rows import check_picture_file, write_answers
 
 
 def backtest(
@@ -44,15 +42,13 @@ def backtest(
     """Forecast from times in the past, and score that beside simple forecasts."""
     from tauflow.data.table.files import read_frame
     from tauflow.data.table.options import TableOptions
-    from tauflow.errors import ArgumentError
     from tauflow.evaluation import backtest as run_backtest
     from tauflow.predict import load_predictor
 
     from .certainty_options import parse_percentage
     from .output import print_line, print_table
 
-    if plot is not None and plot.suffix.lower() not in _PICTURES:
-        raise ArgumentError(f"--plot {plot} must end in {', '.join(_PICTURES)}.")
+    check_picture_file(plot)
     predictor = load_predictor(run)
     schema = predictor.schema
     said = TableOptions() if schema is None else schema

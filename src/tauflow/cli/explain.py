@@ -12,10 +12,9 @@ from .new_rows import (
     OutOption,
     RowsOption,
     check_output_file,
+    check_picture_file,
     write_answers,
 )
-
-_PICTURES = (".png", ".svg", ".pdf")
 
 
 def explain(
@@ -56,8 +55,7 @@ def explain(
     from tauflow.predict import load_predictor
 
     check_output_file(out, csv)
-    if plot is not None and plot.suffix.lower() not in _PICTURES:
-        raise ArgumentError(f"--plot {plot} must end in {', '.join(_PICTURES)}.")
+    check_picture_file(plot)
     predictor = load_predictor(run)
     has_ids = predictor.schema is not None and predictor.schema.id is not None
     if plot is not None and has_ids and len(id or ()) != 1:

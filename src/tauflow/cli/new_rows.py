@@ -11,6 +11,7 @@ from tauflow.errors import ArgumentError
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+_PICTURES = (".png", ".svg", ".pdf")
 RowsOption = Annotated[Path, typer.Option("--csv", help="The new rows, .csv, .csv.gz or .parquet.")]
 OutOption = Annotated[
     Path,
@@ -49,6 +50,16 @@ def check_output_file(out: Path, rows: Path, what: str = "the new rows, --csv") 
     check_format_installed(out)
     if out.exists() and rows.exists() and out.samefile(rows):
         raise ArgumentError(f"--out {out} is the file of {what}. Name another one.")
+
+
+def check_picture_file(plot: Path | None) -> None:
+    """Refuse a file of a picture whose format nothing can write.
+
+    Raises:
+        ArgumentError: it has another suffix.
+    """
+    if plot is not None and plot.suffix.lower() not in _PICTURES:
+        raise ArgumentError(f"--plot {plot} must end in {', '.join(_PICTURES)}.")
 
 
 def write_answers(frames: Iterable["DataFrame"], out: Path, singular: str, more: str = "") -> None:

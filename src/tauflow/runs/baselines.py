@@ -1,6 +1,7 @@
 """Naive baselines, which a trained model must beat."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.options import INDICATOR_NAME_FORMAT
 from tauflow.training.class_weights import count_classes
 from tauflow.training.evaluation_loop import evaluate
-from tauflow.training.score import Score
+from tauflow.training.score import Score, select_entries
 
 
 def score_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
@@ -227,19 +228,10 @@ class _MissingSeason(nn.Module):
 
 def _compute_mean_target(batch: SequenceBatch, *, per_step: bool) -> Tensor:
     """Return the mean of each target value over the entries that count, (O,)."""
-    axes = (0, 1) if per_step else (0,)
     total, count = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.int64)
     for _, piece in batch.iter_slices():
-        lead = piece.x.shape[: len(axes)]
-        y = piece.y.reshape(*lead, -1)
-        valid = _get_valid_mask(piece) if per_step else piece.sequence_target_mask
-        weight = torch.ones(lead, dtype=torch.bool) if valid is None else valid
-        weight = weight.reshape(*lead, -1).expand_as(y)
-        total = total + y.masked_fill(~weight, 0).sum(axes, dtype=torch.float64)
-        count = count + weight.sum(axes)
+        y = piece.y.double().reshape(*piece.x.shape[: 2 if per_step else 1], -1)
+        found = select_entries("the mean", y, replace(piece, y=y), mark_unknown=True).y
+        total, count = total + found.nansum(0), count + (~found.isnan()).sum(0)
     mean = total / count.clamp(min=1)
     return mean.to(batch.y.dtype) if batch.y.is_floating_point() else mean
-
-
-def _get_valid_mask(batch: SequenceBatch) -> Tensor | None:
-    return batch.mask if batch.y_mask is None else batch.y_mask
