@@ -35,12 +35,6 @@ class Projection:
         names = tuple(f"$h_{{{index + 1}}}$" for index in range(size))
         return cls(torch.eye(size, dtype=torch.float64), zeros, zeros, names)
 
-    @property
-    def is_faithful(self) -> bool:
-        """Whether the coordinates determine the state, so that nothing happens off the plane."""
-        rows, columns = self.weight.shape
-        return rows == columns and int(torch.linalg.matrix_rank(self.weight)) == columns
-
     def project(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch K"]:
         """Return the coordinates of states."""
         weight, offset, origin = self._like(h)
