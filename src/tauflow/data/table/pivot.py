@@ -1,7 +1,7 @@
 """A table as users have it, made one with a row for each time of each id."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -183,13 +183,13 @@ def _merge_rows(table: Table, options: TableOptions, names: Collection[str]) -> 
     order = np.argsort(firsts)
     place = np.empty(len(firsts), np.int64)
     place[order] = np.arange(len(firsts))
-    kept = _RowMerger(table, place[whose], firsts[order], options)
-    kept.merged_count = len(table) - len(firsts)
+    kept = _RowMerger(table, place[whose], firsts[order], options, len(table) - len(firsts))
     return kept.make_table(
         {one: kept.reduce_column(one, strict=one not in names) for one in table.columns}
     )
 
 
+@dataclass
 class _RowMerger:
     """Makes columns of fewer rows.
 
@@ -198,14 +198,14 @@ class _RowMerger:
         target_rows: which new row each row of it belongs to, (R,).
         first_rows: the first row of each new one, (G,).
         options: what becomes of several values in one cell.
+        merged_count: how many values or rows were merged into others.
     """
 
-    def __init__(
-        self, table: Table, target_rows: Indices, first_rows: Indices, options: TableOptions
-    ) -> None:
-        self.table, self.options = table, options
-        self.target_rows, self.first_rows = target_rows, first_rows
-        self.merged_count = 0
+    table: Table
+    target_rows: Indices
+    first_rows: Indices
+    options: TableOptions
+    merged_count: int = 0
 
     def make_table(self, columns: dict[str, Column]) -> Table:
         """Return the table of new columns; messages name the first of the rows."""
@@ -222,13 +222,11 @@ class _RowMerger:
         values = self.table.columns[column]
         if column in (self.options.id, self.options.time):
             return values[self.first_rows]
-        rows = np.flatnonzero(~self.table.find_missing(column))
-        first = _find_first_rows(self.target_rows[rows], rows, len(self.first_rows))
-        odd = rows[~equal_rows(values, rows, first[self.target_rows[rows]])]
+        first, odd = _find_first_values(self.table, column, self.target_rows, len(self.first_rows))
         if not odd.size:
             return _take_rows(values, first)
         if strict:
-            return self.reduce_rows(column, rows, None)
+            return self.reduce_rows(column, np.flatnonzero(~self.table.find_missing(column)), None)
         advice = "Correct one of them"
         if column in self.options.targets and self.options.long is None:
             advice = (
@@ -251,10 +249,8 @@ class _RowMerger:
             several = np.flatnonzero(np.bincount(whose, minlength=size)[whose] > 1)
             if several.size:
                 again = several[whose[several] == whose[several[0]]][1]
-                merging = self.table.format_option_advice(
-                    "duplicates='mean' or 'last' (--duplicates)"
-                )
-                advice = f"Remove one{merging}"
+                option = "duplicates='mean' or 'last' (--duplicates)"
+                advice = f"Remove one{self.table.format_option_advice(option)}"
                 raise self._duplicate_error(int(rows[again]), column, what, advice)
         if numbers is None or self.options.duplicates == "last":  # text: in any case
             last = np.full(size, -1)
@@ -282,15 +278,9 @@ class _RowMerger:
         return values[rows].astype(np.float64) if values.dtype.kind in "biuf" else None
 
     def _duplicate_error(self, row: int, column: str, what: str, advice: str) -> DataError:
-        first = int(self.first_rows[self.target_rows[row]])
-        whose = (
-            ""
-            if self.options.id is None
-            else (
-                f" of {self.options.id} "
-                f"{str(self.table.columns[self.options.id][row])[:MAX_SHOWN_LENGTH]!r}"
-            )
-        )
+        first, id, whose = int(self.first_rows[self.target_rows[row]]), self.options.id, ""
+        if id is not None:
+            whose = f" of {id} {str(self.table.columns[id][row])[:MAX_SHOWN_LENGTH]!r}"
         return DataError(
             f"{self.table.describe_cell(row, column)} is another value of {what} at the time of "
             f"{self.table.describe_row(first)}{whose}. {advice}."
@@ -304,9 +294,8 @@ def _broadcast_static(table: Table, column: str, options: TableOptions) -> Table
         DataError: an id has two.
     """
     codes = _get_id_codes(table, options)
-    values, rows = table.columns[column], np.flatnonzero(~table.find_missing(column))
-    first = _find_first_rows(codes[rows], rows, int(codes.max()) + 1)
-    odd = rows[~equal_rows(values, rows, first[codes[rows]])]
+    values = table.columns[column]
+    first, odd = _find_first_values(table, column, codes, int(codes.max()) + 1)
     if odd.size:
         row, before = int(odd[0]), int(first[codes[odd[0]]])
         one, other = (
@@ -323,11 +312,14 @@ def _broadcast_static(table: Table, column: str, options: TableOptions) -> Table
     return replace(table, columns={**table.columns, column: _take_rows(values, first[codes])})
 
 
-def _find_first_rows(target_rows: Indices, rows: Indices, size: int) -> Indices:
-    """Return the first of the rows that each of ``size`` has, -1 for none."""
-    first = np.full(size, -1)
-    first[target_rows[::-1]] = rows[::-1]
-    return first
+def _find_first_values(
+    table: Table, column: str, groups: Indices, count: int
+) -> tuple[Indices, Indices]:
+    """Return the first row with a value of each group, -1 for none, and rows with another value."""
+    rows = np.flatnonzero(~table.find_missing(column))
+    first = np.full(count, -1)
+    first[groups[rows[::-1]]] = rows[::-1]
+    return first, rows[~equal_rows(table.columns[column], rows, first[groups[rows]])]
 
 
 def _take_rows(values: Column, places: Indices) -> Column:
