@@ -64,7 +64,7 @@ def test_compiled_closed_forms(form):
     bias = torch.randn(heads_of(form) * N)  # which the products lack
     tensors = (none.view(0, 0), none, none.view(0, 0, 0), none.view(0, 0), none.view(0, 0))
     packed = pack_weights(CfCParameters(*tensors, bias, rate, amplitude))
-    weights = CfCWeights(*(one.numpy() for one in packed))
+    weights = CfCWeights(*(getattr(one, "value", one).numpy() for one in packed))
     values = torch.zeros(rows, width)
     values[:, : len(bias)] = given["heads"] - bias
     after, delta = torch.empty(rows, N), torch.empty(rows, width)

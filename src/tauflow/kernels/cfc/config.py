@@ -16,7 +16,11 @@ from torch import Tensor
 
 from tauflow.cells.cfc_heads import MODES, CfCConfig, CfCParameters, cfc_step
 from tauflow.cells.mixed_memory import MixedMemoryConfig, mixed_memory_update
-from tauflow.kernels.cpu.binding import ConstantArgument, input_array
+from tauflow.kernels.cpu.binding import (
+    ConstantArgument,
+    input_array,
+    input_array_or_empty,
+)
 from tauflow.kernels.engine.activations import (
     IDENTITY,
     ActivationCode,
@@ -225,9 +229,21 @@ class CfCLSTMArrays(NamedTuple):
     c: Array
 
 
-def pack_weights(parameters: Sequence[Tensor]) -> CfCWeights:
-    """Return the :class:`~tauflow.cells.cfc_heads.CfCParameters` as arrays."""
-    return CfCWeights(*map(input_array, parameters))
+def pack_weights(parameters: Sequence[Tensor], networks: int = 0) -> CfCWeights:
+    """Return the :class:`~tauflow.cells.cfc_heads.CfCParameters` as arrays.
+
+    Args:
+        parameters: of a network, or of several.
+        networks: how many axes of networks they have in front.
+    """
+    # what there is not, such as deeper layers, is half of them
+    return CfCWeights(
+        *[input_array(one) if one.numel() else EMPTY[one.ndim - networks] for one in parameters]
+    )
+
+
+EMPTY = {axes: ConstantArgument(input_array_or_empty(None, axes)) for axes in (1, 2, 3, 4)}
+"""Arrays without entries, by their number of axes."""
 
 
 def flatten_time_first(x: Tensor) -> Tensor:
@@ -337,7 +353,7 @@ def compute_core_gradients(
         biases: the gradients of first_bias and heads_bias, if the loop has added them up.
     """
     first = get_first_layer_rows(preactivation_grads, parameters)
-    heads = flatten_steps(preactivation_grads.heads)[:, : parameters.heads_bias.shape[0]]
+    heads = _first_columns(preactivation_grads.heads, parameters.heads_bias.shape[0])
     if len(source) == 1:
         grad_first = first.T @ source[0]
     else:
@@ -359,7 +375,12 @@ def get_first_layer_rows(
     core: CoreActivations | CorePreactivationGrads, parameters: CfCParameters
 ) -> Tensor:
     """Return the products of the first layer, (T B, F), without room left for a missing t_b."""
-    return flatten_steps(core.first)[:, : parameters.first.shape[0]]
+    return _first_columns(core.first, parameters.first.shape[0])
+
+
+def _first_columns(tensor: Tensor, count: int) -> Tensor:
+    rows = flatten_steps(tensor)
+    return rows if rows.shape[1] == count else rows[:, :count]
 
 
 def flatten_steps(tensor: Tensor) -> Tensor:

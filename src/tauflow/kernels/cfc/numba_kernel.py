@@ -34,6 +34,7 @@ from tauflow.kernels.engine.workspace import empty, get_allocator
 
 from . import config as arrays
 from .config import (
+    EMPTY,
     CfCKernel,
     CoreActivations,
     KernelConfig,
@@ -214,7 +215,6 @@ def _pack_lstm_arrays(
     return arrays.CfCLSTMArrays(*map(input_array, parameters[8:]), *saved_tensors[1:3])
 
 
-EMPTY = {axes: ConstantArgument(input_array_or_empty(None, axes)) for axes in (1, 2, 3, 4)}
 _NO_TAPE: tuple[Any, ...] = (EMPTY[3],) * 4
 NO_ACTIVATIONS = ConstantArgument(arrays.CfCActivations(*(EMPTY[axes] for axes in (3, 4, 4, 3))))
 NO_LSTM = ConstantArgument(arrays.CfCLSTMArrays(*(EMPTY[axes] for axes in (2, 2, 1, 3, 3))))

@@ -10,6 +10,7 @@ from torch import Tensor
 from tauflow.cells.cfc_heads import CfCConfig, CfCParameters
 from tauflow.kernels.cfc import config as arrays
 from tauflow.kernels.cfc.config import (
+    EMPTY,
     CfCKernel,
     CoreActivations,
     allocate_activations,
@@ -17,7 +18,6 @@ from tauflow.kernels.cfc.config import (
     pack_weights,
 )
 from tauflow.kernels.cfc.numba_kernel import (
-    EMPTY,
     NO_ACTIVATIONS,
     NO_LSTM,
     _load_kernels,
@@ -115,7 +115,7 @@ class StackedCfC(SequenceKernel):
             _load_kernels().cfc_forward,
             *(n, B),
             pack_code(config),
-            pack_weights(parameters),
+            pack_weights(parameters, 1),
             activations,
             NO_LSTM,
             arrays.CfCSequence(
@@ -152,7 +152,7 @@ class StackedCfC(SequenceKernel):
             _load_kernels().cfc_backward,
             *(n, B),
             pack_code(config),
-            pack_weights(packed),
+            pack_weights(packed, 1),
             NO_LSTM,
             arrays.CfCSequence(
                 *_pack_times(dt, mask),
