@@ -13,6 +13,7 @@ from tauflow._internal.sanitize import format_count
 from tauflow.analysis.residuals import ForecastRows, score_rows
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
+from tauflow.data.table.options import FUTURE_NAME_FORMAT, LEAD_TIME_INPUT
 from tauflow.errors import ArgumentError, DataError
 from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
 
@@ -27,7 +28,7 @@ from .forecast_targets import (
 )
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import as_answer
-from .preparation import has_lead_times, resolve_time_unit
+from .preparation import resolve_time_unit
 from .query_forecasts import AbstractQueryForecaster
 from .ragged import Floats, RaggedSequences
 from .targets import (
@@ -139,8 +140,9 @@ class SequenceForecaster(AbstractQueryForecaster):
                 in any order, as numbers in the unit of the times, durations, or texts such as
                 ``"24h"``; (B, Q, O) is returned. Or a data frame with the columns of ids and times
                 of X; then a row for each of its rows, (Q, O).
-            lead_time: how long after the last sample each forecast is for, (H,) or (B, H), in the
-                unit of the times, where gaps differ; by default 1 to H times the median gap.
+            lead_time: how long after the last sample each forecast is for, (H,) or (B, H), where
+                gaps differ: numbers, durations or texts as of ``at``; by default 1 to H times the
+                median gap.
             interval: such as 0.9: returns ``(forecasts, low, high)``, ends of intervals that hold
                 that share of the values, calibrated for each step ahead and feature by itself; of
                 an estimator with ``intervals``.
@@ -322,7 +324,7 @@ class SequenceForecaster(AbstractQueryForecaster):
     @property
     def _has_lead_times(self) -> bool:
         """Whether the network has the lead time of each sample to forecast as an input."""
-        return has_lead_times(self.schema_)
+        return FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, 1) in self.schema_.inputs
 
     @property
     def _target_scaler(self) -> StandardScaler:

@@ -162,11 +162,6 @@ def list_columns(schema: Schema) -> list[str]:
     return [*list_number_columns(schema), *of_texts]
 
 
-def has_lead_times(schema: Schema) -> bool:
-    """Whether inputs say how far ahead rows to forecast are."""
-    return _name_lead_times(1)[0] in schema.inputs
-
-
 def _name_lead_times(count: int) -> list[str]:
     return [FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, step) for step in range(1, count + 1)]
 

@@ -58,9 +58,7 @@ def is_same_option(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(is_same_option(one[k], other[k]) for k in one)
     if type(one) in (list, tuple) and type(one) is type(other):
         return len(one) == len(other) and all(map(is_same_option, one, other))
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+    if isinstance(one, Tensor | np.ndarray) and type(one) is type(other):
         return np.array_equal(one, other)
     return one is other or bool(np.all(one == other))
 
