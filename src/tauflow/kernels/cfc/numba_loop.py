@@ -12,6 +12,7 @@ the weights are left to one product over the whole sequence, after the loop.
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import carray
 
 from tauflow.kernels.cpu.jit import f4, inline, kernel
 from tauflow.kernels.cpu.math import (
@@ -23,6 +24,7 @@ from tauflow.kernels.cpu.math import (
     multiply_by_slope,
 )
 from tauflow.kernels.cpu.matmul import matmul, transpose, transpose_each
+from tauflow.kernels.cpu.values import to_pointer
 from tauflow.kernels.engine.activations import ActivationCode
 
 from .config import PURE, CfCActivations, CfCCode, CfCLSTMArrays, CfCWeights
@@ -158,12 +160,13 @@ def cfc_forward(index, low, high, packed_code, weights, activations, memory, seq
     """
     code, kind, N = unpack_code(packed_code), int(packed_code[16]), sequence.out.shape[2]
     x, start, steps = sequence.x, sequence.start, sequence.out.shape[1]
+    room = np.empty(_count_room(code, kind, weights, high, N), f4)
+    states = _view(room, 0, (2, high - low, N))
     activations, memory, tape = _make_room(
-        code, kind, weights, activations, memory, sequence.source, high, N
+        code, kind, weights, activations, memory, sequence.source, high, N, room
     )
     core = CoreArrays(code, _transpose_weights(weights), activations)
     gate_weights = transpose(memory.input), transpose(memory.recurrent)
-    states = np.empty((2, high - low, N), f4)
     for b in range(low, high):
         copy(start[b, :N], states[0, b - low])
         if kind > 0:
@@ -185,10 +188,25 @@ def cfc_forward(index, low, high, packed_code, weights, activations, memory, seq
         copy(states[steps % 2, b - low], sequence.last[b, :N])
         if kind > 0:
             copy(memory.c[steps % memory.c.shape[0], b], sequence.last[b, N:])
+    room[0] = f4(0.0)  # so that it is kept until here
 
 
 @inline
-def _make_room(code, kind, weights, activations, memory, source, rows, N):
+def _view(room, offset, shape):
+    """Return a part of memory as an array that does not count who holds it, which takes time."""
+    return carray(to_pointer(room.ctypes.data + 4 * offset), shape, f4)
+
+
+@inline
+def _count_room(code, kind, weights, rows, N):
+    """Return how much memory the states and one step take; see :func:`_make_room`."""
+    width = N if code.mode == PURE else 4 * N
+    units, R = max(weights.first.shape[0], width), weights.first.shape[1]
+    return rows * (2 * N + (code.layers + 1) * units + width + R + (6 * N if kind > 0 else 0)) + 1
+
+
+@inline
+def _make_room(code, kind, weights, activations, memory, source, rows, N, room):
     """Return memory for one step in the place of a tape that is empty.
 
     Args:
@@ -198,6 +216,7 @@ def _make_room(code, kind, weights, activations, memory, source, rows, N):
         source: (T, B, R), or empty.
         rows: before which the slice ends.
         N: neurons.
+        room: whose beginning the states have.
 
     Returns:
         Activations, memory and source.
@@ -206,15 +225,20 @@ def _make_room(code, kind, weights, activations, memory, source, rows, N):
         return activations, memory, source
     width = N if code.mode == PURE else 4 * N
     units = weights.first.shape[0] if code.layers > 0 else width
-    first = np.empty((1, rows, units), f4)
-    heads = np.empty((1, rows, width), f4) if code.layers > 0 else first
-    deep = np.empty((max(code.layers - 1, 0), 1, rows, units), f4)
+    at, R = 2 * rows * N, weights.first.shape[1]
+    first, at = _view(room, at, (1, rows, units)), at + rows * units
+    heads = first
+    if code.layers > 0:
+        heads, at = _view(room, at, (1, rows, width)), at + rows * width
+    deeper = max(code.layers - 1, 0)
+    deep, at = _view(room, at, (deeper, 1, rows, units)), at + deeper * rows * units
     own = CfCActivations(first, deep, activations.slopes, heads)
     gates, c = memory.gates, memory.c
     if kind > 0:
-        gates, c = np.empty((1, rows, 4 * N), f4), np.empty((2, rows, N), f4)
+        gates, at = _view(room, at, (1, rows, 4 * N)), at + 4 * rows * N
+        c, at = _view(room, at, (2, rows, N)), at + 2 * rows * N
     lstm = CfCLSTMArrays(memory.input, memory.recurrent, memory.bias, gates, c)
-    return own, lstm, np.empty((1, rows, weights.first.shape[1]), f4)
+    return own, lstm, _view(room, at, (1, rows, R))
 
 
 @inline
@@ -320,7 +344,8 @@ def cfc_backward(
     skipped = inputs if grad_x.size == 0 else 0
     first = weights.first[:, skipped:]
     kept = np.empty((high - low if masked else 0, N), f4)
-    grad_source = np.empty((high - low, R - skipped), f4)
+    room = np.empty((high - low) * (R - skipped) + 1, f4)
+    grad_source = _view(room, 0, (high - low, R - skipped))
     for t in range(sequence.dt.shape[1] - 1, -1, -1):
         place = StepSlice(t, low, high)
         for b in range(low, high):
@@ -339,6 +364,7 @@ def cfc_backward(
             for b in range(low, high):
                 if not sequence.valid[b, t]:
                     copy(kept[b - low], carry[b])
+    room[0] = f4(0.0)  # so that it is kept until here
 
 
 @inline
