@@ -12,7 +12,7 @@ functions neither compile into one graph nor run under ``vmap``.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from tauflow._internal.checks import (
     check_at_least,
+    check_bool,
     check_floating_point,
     check_one_of,
     check_same_device,
@@ -32,6 +33,7 @@ from tauflow._internal.checks import (
 )
 from tauflow.errors import ArgumentError, DtypeError, TimeError
 
+from .adjoint import BacksolveAdjoint, check_adjoint_parameters
 from .torchode_loop import METHODS, SolverSettings, SolverStatistics, solve
 
 ADAPTIVE_METHODS: tuple[str, ...] = tuple(METHODS)
@@ -80,11 +82,16 @@ def integrate_adaptive(
     rtol: float = 1e-3,
     atol: float = 1e-4,
     max_steps: int = 1000,
+    adjoint: bool = False,
+    parameters: Sequence[Tensor] = (),
 ) -> tuple[Float[Tensor, "B S"], SolverStatistics]:
     """Integrate the autonomous flow ``dh/dt = field(h)`` over the time step of each sample.
 
-    Gradients reach ``h``, ``dt`` and whatever the field is made of, through the steps taken, with
-    the step sizes held.
+    Gradients reach ``h``, ``dt`` and whatever the field is made of. By default they run through the
+    steps taken, with the step sizes held; with ``adjoint=True`` a second solve runs backwards,
+    whose memory does not grow with the number of steps, and whose accuracy is that of the
+    tolerances. Flows that contract strongly may fail there, as they expand backwards. Gradients
+    taken with ``create_graph=True`` always run through the steps.
 
     Args:
         field: the vector field, mapping (B, S) to (B, S), each row to its own.
@@ -97,17 +104,30 @@ def integrate_adaptive(
         atol: error allowed in a step, in the unit of the state. The root mean square over a
             sample's components of ``error / (atol + rtol * |h|)`` is kept below 1.
         max_steps: steps that a sample may try, rejected ones included.
+        adjoint: whether to find gradients by a backward solve.
+        parameters: with ``adjoint``, every tensor apart from ``h`` that the field depends on and
+            that needs a gradient, or what it was computed from, not both; the direct way finds them
+            by itself.
 
     Returns:
         The state at the end of the gaps, and the counts of evaluations and steps.
 
     Raises:
         SolverError: a sample did not reach the end of its gap.
+        ArgumentError: the field depends on a tensor that ``parameters`` lacks, or holds together
+            with one that it was computed from.
     """
     where = "integrate_adaptive"
-    settings = check_settings(where, method, rtol, atol, max_steps)
-    check_times(where, h, "dt", dt, (h.shape[0], 1), "(B, 1)")
-    end, statistics = solve(field, h, dt, settings)
+    settings = _check_settings(where, method, rtol, atol, max_steps)
+    _check_times(where, h, "dt", dt, (h.shape[0], 1), "(B, 1)")
+    if not check_bool(adjoint=adjoint):
+        end, statistics = solve(field, h, dt, settings)
+        return end, _append_statistics(statistics)
+    parameters = tuple({id(p): p for p in parameters}.values())  # each once
+    check_adjoint_parameters(field, h, parameters, where)
+    end, statistics = BacksolveAdjoint.apply(  # type: ignore[no-untyped-call]  # torch types it as Any
+        field, settings, h, dt, *parameters
+    )
     return end, _append_statistics(statistics)
 
 
@@ -143,9 +163,9 @@ def integrate_path(
         SolverError: a sample did not reach its last time.
     """
     where = "integrate_path"
-    settings = check_settings(where, method, rtol, atol, max_steps)
+    settings = _check_settings(where, method, rtol, atol, max_steps)
     expected = (h.shape[0], max(1, t.shape[-1]) if t.ndim else 1)
-    check_times(where, h, "t", t, expected, "(B, T) with T >= 1")
+    _check_times(where, h, "t", t, expected, "(B, T) with T >= 1")
     last = t[:, -1:]
     fractions = t / torch.where(last > 0, last, torch.ones_like(last))
     path, statistics = solve(field, h, last, settings, fractions=fractions)
@@ -157,8 +177,9 @@ def integrate_path(
     return path, _append_statistics(statistics)
 
 
-def check_settings(where: str, method: str, rtol: float, atol: float, steps: int) -> SolverSettings:
-    """Return the settings of a solve, or raise :class:`ArgumentError` if one is out of range."""
+def _check_settings(
+    where: str, method: str, rtol: float, atol: float, steps: int
+) -> SolverSettings:
     check_one_of(ADAPTIVE_METHODS, method=method)
     check_within(0.0, math.inf, rtol=rtol)
     if not check_within(0.0, math.inf, atol=atol) > 0:
@@ -188,14 +209,9 @@ def check_elapsed(where: str, name: str, times: Float[Tensor, "B T"]) -> None:
         raise TimeError(f"{where}: {name} runs backwards within a row. Sort the times of each row.")
 
 
-def check_times(
+def _check_times(
     where: str, h: Tensor, name: str, times: Tensor, expected: tuple[int, int], symbols: str
 ) -> None:
-    """Raise unless states and times are tensors that a solve takes.
-
-    Raises:
-        ShapeError, DtypeError, ArgumentError, TimeError: they are not.
-    """
     check_floating_point(where, h=h)
     check_floating_point(where, **{name: times})
     if h.ndim != 2:

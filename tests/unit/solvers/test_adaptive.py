@@ -149,7 +149,7 @@ def test_statistics_of_the_solves_inside_a_module_come_to_its_caller():
     with solver_statistics() as outer:
         with solver_statistics() as solves:
             rnn(normal(4, 5, 2), dt=0.5)
-        integrate_adaptive(van_der_pol, normal(1, 2), column(1.0))
+        integrate_adaptive(van_der_pol, normal(1, 2), column(1.0), adjoint=True)
         integrate_path(van_der_pol, normal(1, 2), column(1.0))
     integrate_adaptive(van_der_pol, normal(1, 2), column(1.0))
     assert len(solves) == 5
@@ -241,6 +241,7 @@ H, DT = torch.zeros(2, 3), torch.ones(2, 1)
         ({"rtol": -1.0}, ArgumentError, "rtol must be a number of 0 or more, got -1"),
         ({"atol": 0.0}, ArgumentError, "atol must be greater than 0"),
         ({"max_steps": 0}, ArgumentError, "max_steps must be at least 1"),
+        ({"adjoint": 1}, ArgumentError, "adjoint must be True or False"),
         ({"dt": DT[:, 0]}, ShapeError, r"dt has shape \(2,\), expected \(B, 1\) = \(2, 1\)"),
         ({"dt": DT.double()}, DtypeError, r"dt has dtype torch.float64.*dt\.to\(h\.dtype\)"),
         ({"dt": -DT}, TimeError, "dt is -1 in sample 0"),

@@ -1,8 +1,5 @@
 """Theory of the papers: bounds, closed forms, mean fields, trajectory lengths; and their plots."""
 
-from .adjoint import (
-    integrate_with_adjoint,
-)
 from .approximation import (
     Approximation,
     AutonomousLTC,
@@ -204,7 +201,6 @@ __all__ = [
     "critical_curve",
     "fit_noise",
     "gating_spectrum",
-    "integrate_with_adjoint",
     "length_lower_bound",
     "length_study",
     "loss_surface",

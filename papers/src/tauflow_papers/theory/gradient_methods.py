@@ -12,7 +12,6 @@ import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -20,8 +19,6 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least, check_positive
 from tauflow.solvers import RK4, integrate, integrate_adaptive
-
-from .adjoint import integrate_with_adjoint
 
 GRADIENT_METHODS: tuple[str, ...] = ("bptt-fixed", "bptt-adaptive", "adjoint")
 """Backpropagation through steps of RK4, through adaptive steps, and the adjoint method."""
@@ -126,11 +123,17 @@ class _SolverProblem:
         dt = torch.full_like(h[:, :1], self.span)
         if method == "bptt-fixed":
             return integrate(field, h, dt, tableau=RK4, substeps=self.substeps)
-        options: dict[str, Any] = {"rtol": self.rtol, "atol": self.atol, "max_steps": 100_000}
-        if method == "adjoint":
-            parameters = tuple(self.field.parameters())
-            return integrate_with_adjoint(field, h, dt, **options, parameters=parameters)[0]
-        return integrate_adaptive(field, h, dt, **options)[0]
+        end, _ = integrate_adaptive(
+            field,
+            h,
+            dt,
+            rtol=self.rtol,
+            atol=self.atol,
+            max_steps=100_000,
+            adjoint=method == "adjoint",
+            parameters=tuple(self.field.parameters()),
+        )
+        return end
 
 
 @dataclass(frozen=True, eq=False)

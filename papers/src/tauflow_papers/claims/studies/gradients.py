@@ -8,7 +8,6 @@ from torch import Tensor
 from tauflow.analysis import gradient_flow
 from tauflow.sequence import build
 from tauflow.solvers import integrate_adaptive
-from tauflow_papers.theory import integrate_with_adjoint
 
 _NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "LTC": ("ltc", {}),
@@ -72,14 +71,14 @@ def _measure_adjoint() -> dict[str, dict[str, list[float]]]:
 def _measure_gradient(weight: Tensor, start: Tensor, span: float, *, adjoint: bool) -> float:
     h = start.clone().requires_grad_()
     weight = weight.clone().requires_grad_()
-    dt = torch.full((len(h), 1), span, dtype=h.dtype)
-
-    def field(at: Tensor) -> Tensor:
-        return -at + torch.tanh(at @ weight.T)
-
-    if adjoint:
-        end, _ = integrate_with_adjoint(field, h, dt, rtol=1e-6, atol=1e-9, parameters=(weight,))
-    else:
-        end, _ = integrate_adaptive(field, h, dt, rtol=1e-6, atol=1e-9)
+    end, _ = integrate_adaptive(
+        lambda at: -at + torch.tanh(at @ weight.T),
+        h,
+        torch.full((len(h), 1), span, dtype=h.dtype),
+        rtol=1e-6,
+        atol=1e-9,
+        adjoint=adjoint,
+        parameters=(weight,),
+    )
     (gradient,) = torch.autograd.grad(end.square().sum().sqrt(), h)
     return float(gradient.norm())

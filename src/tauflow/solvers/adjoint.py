@@ -16,68 +16,21 @@ Source: Chen et al. 2018, "Neural ordinary differential equations", section 2 an
 Kidger, Chen & Lyons 2021, "Hey, that's not an ODE".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError
-from tauflow.solvers.adaptive import check_settings, check_times
-from tauflow.solvers.torchode_loop import METHODS, Field, SolverSettings, SolverStatistics, solve
+
+from .torchode_loop import METHODS, Field, SolverSettings, SolverStatistics, solve
 
 Edge = tuple[Any, int]
 """A node of autograd's graph, and the number of one of its outputs."""
-
-
-def integrate_with_adjoint(
-    field: Callable[[Tensor], Tensor],
-    h: Float[Tensor, "B S"],
-    dt: Float[Tensor, "B 1"],
-    *,
-    method: str = "dopri5",
-    rtol: float = 1e-3,
-    atol: float = 1e-4,
-    max_steps: int = 1000,
-    parameters: Sequence[Tensor] = (),
-) -> tuple[Float[Tensor, "B S"], SolverStatistics]:
-    """Integrate as :func:`tauflow.solvers.integrate_adaptive`, with gradients by a backward solve.
-
-    Its accuracy is that of the tolerances. Flows that contract strongly may fail there, as they
-    expand backwards. Gradients taken with ``create_graph=True`` run through the steps.
-
-    Args:
-        field: the vector field, mapping (B, S) to (B, S), each row to its own.
-        h: state at the start.
-        dt: length of the gap of each sample, 0 or more, in the unit of the field.
-        method: one of :data:`tauflow.solvers.ADAPTIVE_METHODS`.
-        rtol: error allowed in a step, relative to the state.
-        atol: error allowed in a step, in the unit of the state.
-        max_steps: steps that a sample may try, rejected ones included.
-        parameters: every tensor apart from ``h`` that the field depends on and that needs a
-            gradient, or what it was computed from, not both.
-
-    Returns:
-        The state at the end of the gaps, and the counts of evaluations and steps.
-
-    Raises:
-        SolverError: a sample did not reach the end of its gap.
-        ArgumentError: the field depends on a tensor that ``parameters`` lacks, or holds together
-            with one that it was computed from.
-    """
-    where = "integrate_with_adjoint"
-    settings = check_settings(where, method, rtol, atol, max_steps)
-    check_times(where, h, "dt", dt, (h.shape[0], 1), "(B, 1)")
-    parameters = tuple({id(p): p for p in parameters}.values())  # each once
-    check_adjoint_parameters(field, h, parameters, where)
-    found: tuple[Tensor, SolverStatistics] = BacksolveAdjoint.apply(  # type: ignore[no-untyped-call]
-        field, settings, h, dt, *parameters
-    )
-    return found
 
 
 class BacksolveAdjoint(torch.autograd.Function):
@@ -226,7 +179,7 @@ def check_adjoint_parameters(
     if missing:
         raise ArgumentError(
             f"{where}: the field depends on {len(missing)} tensor(s) that need gradients but are "
-            f"not in parameters, of shapes {missing}. List every such tensor, "
+            f"not in parameters, of shapes {missing}. With adjoint=True list every such tensor, "
             "e.g. parameters=tuple(module.parameters())."
         )
     leaves, met = _find_leaves(
