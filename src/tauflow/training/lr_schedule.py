@@ -1,5 +1,6 @@
 """The learning rate from step to step: a formula of ours, or a scheduler of PyTorch."""
 
+import math
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 
-from .optim import compute_learning_rate, make_optimizer, set_learning_rate
+from .optim import make_optimizer, set_learning_rate
 from .recipe import LENGTH_DEPENDENT_SCHEDULES, Recipe
 from .torch_registry import scheduler_class
 
@@ -156,3 +157,22 @@ class LRSchedule:
         set_learning_rate(self.optimizer, self.rate)  # without the warm-up: most go on from there
         self.scheduler.step(*score)
         self.rate = float(self.optimizer.param_groups[0]["lr"])
+
+
+def compute_learning_rate(recipe: Recipe, *, epoch: int, step: int, sequences: int) -> float:
+    """Return the learning rate of one step.
+
+    Args:
+        recipe: the protocol.
+        epoch: number of finished epochs.
+        step: number of finished steps, over all epochs, but for those of a warm-up.
+        sequences: number of training sequences.
+    """
+    if recipe.decay is None:
+        return recipe.lr
+    if recipe.schedule_interval == "epoch":
+        epochs: float = epoch
+    else:
+        # Keras counts full batches here even where the last, partial batch is trained on too.
+        epochs = step / max(1, sequences // recipe.effective_batch_size)
+    return max(recipe.min_lr or 0.0, recipe.lr * math.pow(recipe.decay, epochs))

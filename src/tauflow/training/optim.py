@@ -1,6 +1,5 @@
 """What happens to the parameters at a step: optimizer, learning rate, clipping, penalty, range."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -45,25 +44,6 @@ def make_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.
             f"optimizer={recipe.optimizer!r} does not take {options}: {error}. Give other "
             "optimizer_options, or another optimizer."
         ) from error
-
-
-def compute_learning_rate(recipe: Recipe, *, epoch: int, step: int, sequences: int) -> float:
-    """Return the learning rate of one step.
-
-    Args:
-        recipe: the protocol.
-        epoch: number of finished epochs.
-        step: number of finished steps, over all epochs, but for those of a warm-up.
-        sequences: number of training sequences.
-    """
-    if recipe.decay is None:
-        return recipe.lr
-    if recipe.schedule_interval == "epoch":
-        epochs: float = epoch
-    else:
-        # Keras counts full batches here even where the last, partial batch is trained on too.
-        epochs = step / max(1, sequences // recipe.effective_batch_size)
-    return max(recipe.min_lr or 0.0, recipe.lr * math.pow(recipe.decay, epochs))
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:

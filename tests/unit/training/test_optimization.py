@@ -17,7 +17,8 @@ from tauflow.training import (
     packed_parts,
     train,
 )
-from tauflow.training.optim import compute_learning_rate, l2_penalty
+from tauflow.training.lr_schedule import compute_learning_rate
+from tauflow.training.optim import l2_penalty
 from tauflow.wirings import AutoNCP
 
 
