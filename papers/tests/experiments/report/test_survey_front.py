@@ -214,7 +214,7 @@ def test_comparisons_are_not_counted_among_the_papers(compared):
     assert not tabulate_tasks(compared).rows
     text = make_summary_markdown(compared)
     assert "- tables with results: 0 of " in text
-    assert "- runs of comparisons of our own: 5, 30.0 s" in text
+    assert "- runs of our own comparisons: 5, 30.0 s" in text
     assert "ours" not in compared.without
     assert "one-budget" not in compared.without
 

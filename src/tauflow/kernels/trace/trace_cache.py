@@ -199,7 +199,10 @@ def _has_independent_rows(
     graph: Graph, call: KernelCall, config: ConfigKey, steps: StepSequence
 ) -> bool:
     """Whether the step of a user's cell goes row by row; slices are compared with it in turn."""
-    given, (few, met, _) = _capture(call, config, steps, ROWS)
+    try:
+        given, (few, met, _) = _capture(call, config, steps, ROWS)
+    except Exception:  # a user's step may raise anything where sequences are not as many
+        return False
     same = have_same_operations(graph, few, (len(call.h), ROWS))
     return same and has_independent_rows(few, given, met)
 
