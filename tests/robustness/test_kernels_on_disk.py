@@ -163,3 +163,27 @@ def test_processes_killed_while_they_compile(tmp_path, tries):
         after = program(folder)
         _, said = after.communicate(timeout=300)
         assert (after.returncode, said) == (0, ""), f"try {number}: {said}"
+
+
+_NUMBERS_OF_A_RUN = """
+import hashlib, torch, tauflow
+for name in ("ltc", "lrc"):
+    torch.manual_seed(0)
+    rnn = tauflow.build(name, 5, 16)
+    loss = rnn(torch.randn(8, 20, 5), dt=torch.rand(8, 20))[0].square().mean()
+    for part in torch.autograd.grad(loss, list(rnn.parameters())):
+        print(name, hashlib.sha256(part.numpy().tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.thorough
+def test_kernels_compute_the_same_in_the_process_that_compiles_them(tmp_path):
+    """Or a run that begins without a cache could not be resumed bit for bit."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", _NUMBERS_OF_A_RUN]
+    compiled, cached = (
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    )
+    assert compiled.count("ltc") > 5
+    assert cached == compiled

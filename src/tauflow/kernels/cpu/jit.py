@@ -85,7 +85,9 @@ def inline(
     Args:
         function: to compile.
         math: freedoms of its arithmetic.
-        force: whether to inline it however long it is: a loop with a call in it is no vector loop.
+        force: whether to inline it however long it is: a loop with a call in it is no vector loop,
+            and the process that compiles a kernel may bind a call to another copy of the function,
+            with other last bits than the kernel has when it is read from the cache.
         name: tells a function that another one makes, or one without a name, from its like.
 
     Raises:

@@ -77,7 +77,7 @@ from .numba_synapses import synaptic_currents, synaptic_currents_backward
 TERMS_PER_SUM, SUMS_PER_SUM = 24, 32
 
 
-@inline
+@inline(force=True)
 def _axpy_stages(v, delta, weights, slopes, row, at):
     """Write v + delta times the weighted slopes; a weight of 0 does not look at its slope."""
     copy(v, at)
@@ -86,7 +86,7 @@ def _axpy_stages(v, delta, weights, slopes, row, at):
             add_scaled(at, delta * weights[j], slopes[j, row])
 
 
-@inline
+@inline(force=True)
 def _stage_slopes(C, rows, at, drive, conductance, k):
     """Write the slopes of a stage, (4, N)."""
     for row in range(rows):
@@ -94,7 +94,7 @@ def _stage_slopes(C, rows, at, drive, conductance, k):
             k[row, j] = (drive[row, j] - conductance[row, j] * at[row, j]) / C[j]
 
 
-@inline
+@inline(force=True)
 def _finish_substep(rows, valid, delta, b, k, v, after):
     """Advance the potentials of the rows that take the step."""
     for row in range(rows):
@@ -103,7 +103,7 @@ def _finish_substep(rows, valid, delta, b, k, v, after):
             copy(after, v[row])
 
 
-@inline
+@inline(force=True)
 def _start_stage(a, i, delta, rows, v, k, at):
     """Write the potentials of a stage."""
     for row in range(rows):
@@ -177,7 +177,7 @@ def ltc_forward(  # noqa: C901 - the inner loop of both kinds of solvers, which 
             copy_rows(rows, v, out[first:, t])
 
 
-@inline
+@inline(force=True)
 def _step_backward(method, samples, activations, potentials, index, row, sums):
     """Take the gradient after a fused or exponential sub-step back, apart from synapses.
 
@@ -211,7 +211,7 @@ def _step_backward(method, samples, activations, potentials, index, row, sums):
     return grad_delta
 
 
-@inline
+@inline(force=True)
 def _exponential_step_backward(v, conductance, after, delta, C, gradients):
     """Take the gradient after an exponential sub-step back; ``own`` as for its caller."""
     grad_v, grad_drive, grad_conductance, grad_C = gradients
@@ -228,7 +228,7 @@ def _exponential_step_backward(v, conductance, after, delta, C, gradients):
         grad_v[j] *= e
 
 
-@inline
+@inline(force=True)
 def _stage_gradient(grad_v, a, b, i, grad_at, row, e):
     """Write the gradient of delta k_i, given those of the step's end and of later stages."""
     for j in range(grad_v.shape[0]):
@@ -238,7 +238,7 @@ def _stage_gradient(grad_v, a, b, i, grad_at, row, e):
             add_scaled(e, a[later, i], grad_at[later, row])
 
 
-@inline
+@inline(force=True)
 def _stage_backward(method, samples, activations, index, gradients, grad_at, row, e):
     """Take the gradients of a step's end and of later stages back to a stage, but for synapses.
 
@@ -269,14 +269,14 @@ def _stage_backward(method, samples, activations, index, gradients, grad_at, row
     return dot(e, slope)
 
 
-@inline
+@inline(force=True)
 def _add_stages(rows, grad_v, grad_at):
     """Add the gradients of all stages to that of the step's start."""
     for i in range(grad_at.shape[0]):
         add_rows(rows, grad_v, grad_at[i])
 
 
-@inline
+@inline(force=True)
 def load_potentials(evaluations, first, rows, t, e, at):
     """Read the potentials of an evaluation."""
     for row in range(rows):
@@ -284,7 +284,7 @@ def load_potentials(evaluations, first, rows, t, e, at):
             at[row, j] = evaluations[0, first + row, t, e, j]
 
 
-@inline
+@inline(force=True)
 def add_and_copy(total, part, at, after):
     """Add the gradients of a block to those of the input; ``at`` is what the next one ends at."""
     for row in range(4):
@@ -293,14 +293,14 @@ def add_and_copy(total, part, at, after):
             after[row, j] = at[row, j]
 
 
-@inline
+@inline(force=True)
 def _add_to_leak(rows, grad_neuron, grad_drive, grad_conductance):
     for row in range(rows):
         add(grad_neuron[0], grad_drive[row])
         add(grad_neuron[1], grad_conductance[row])
 
 
-@inline
+@inline(force=True)
 def add_and_reset_all(totals, parts):
     """Add the partial sums for sensory and recurrent synapses and neurons, and begin the next."""
     add_and_reset(totals[0], parts[0])
@@ -308,7 +308,7 @@ def add_and_reset_all(totals, parts):
     add_and_reset(totals[2], parts[2])
 
 
-@inline
+@inline(force=True)
 def _rows_backward(
     method, samples, activations, potentials, block, valid, sums, grad_at, grad_delta
 ):

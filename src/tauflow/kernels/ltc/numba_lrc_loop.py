@@ -38,7 +38,7 @@ _ZERO = f4(0.0)
 _ONE = f4(1.0)
 
 
-@inline
+@inline(force=True)
 def _matmul_add_four(z, W, total):
     """Add ``z @ W`` to ``total`` for four rows, (4, N)."""
     N = total.shape[1]
@@ -55,7 +55,7 @@ def _matmul_add_four(z, W, total):
             total3[j] += z3_i * w
 
 
-@inline
+@inline(force=True)
 def _elastance_lengths(q, s, delta, has_elastance, length):
     """Write the elastance times the length of a sub-step."""
     if not has_elastance:
@@ -69,7 +69,7 @@ def _elastance_lengths(q, s, delta, has_elastance, length):
             length[j] = delta * (sigmoid(q[j] + s[j]) - sigmoid(q[j] - s[j]))
 
 
-@inline(math=EXACT_DIVISION)
+@inline(force=True, math=EXACT_DIVISION)
 def _lrc_step(h, f, u, e, length, implicit, after):
     """Write the next state; f and u become r and a."""
     for j in range(h.shape[0]):
@@ -147,7 +147,7 @@ def lrc_forward(  # noqa: C901 - an inner loop, which calls would slow
             copy_rows(rows, v, out[first:, t])
 
 
-@inline(math=EXACT_DIVISION)
+@inline(force=True, math=EXACT_DIVISION)
 def _lrc_step_backward(row, method, has_elastance, delta, gradients):
     """Take the gradient after a sub-step back, apart from synapses and the elastance's matrix.
 
@@ -192,7 +192,7 @@ def _lrc_step_backward(row, method, has_elastance, delta, gradients):
     return total
 
 
-@inline
+@inline(force=True)
 def _add_to_neurons(rows, grad_neuron, grad_f, grad_u):
     for row in range(rows):
         for j in range(grad_f.shape[1]):

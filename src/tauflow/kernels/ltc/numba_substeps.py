@@ -9,7 +9,7 @@ _ZERO = f4(0.0)
 _ONE = f4(1.0)
 
 
-@inline(math=EXACT_DIVISION)  # without a gap, C v / C is v
+@inline(force=True, math=EXACT_DIVISION)  # without a gap, C v / C is v
 def fused_step(v, drive, conductance, delta, C, after, reciprocal):
     """Write the next potentials and 1 / m."""
     for j in range(v.shape[0]):
@@ -18,14 +18,14 @@ def fused_step(v, drive, conductance, delta, C, after, reciprocal):
         reciprocal[j] = _ONE / m
 
 
-@inline
+@inline(force=True)
 def fused_dt_slope(after, drive, conductance, reciprocal, slope):
     """Write the derivative of the next potentials by the length of the sub-step."""
     for j in range(after.shape[0]):
         slope[j] = (drive[j] - conductance[j] * after[j]) * reciprocal[j]
 
 
-@inline(math=EXACT_DIVISION)
+@inline(force=True, math=EXACT_DIVISION)
 def exponential_step(v, drive, conductance, delta, C, after, saved_conductance):
     """Write the next potentials of the exponential solver, and keep the conductances."""
     for j in range(v.shape[0]):
@@ -35,7 +35,7 @@ def exponential_step(v, drive, conductance, delta, C, after, saved_conductance):
         saved_conductance[j] = conductance[j]
 
 
-@inline
+@inline(force=True)
 def exponential_dt_slope(v, drive, conductance, delta, C, slope):
     """Write how the next potentials of the exponential solver react to the gap."""
     for j in range(v.shape[0]):

@@ -35,7 +35,7 @@ _LN2 = f4(np.log(2.0))
 _NAN = f4(np.nan)
 
 
-@inline
+@inline(force=True)
 def synaptic_currents_four(u, weights, drive, conductance):
     """Add what four rows of sources u (4, S) send to ``drive``, ``conductance``: (4, N)."""
     N = drive.shape[1]
@@ -64,7 +64,7 @@ def synaptic_currents_four(u, weights, drive, conductance):
             total3[j] += w_k * s
 
 
-@inline
+@inline(force=True)
 def synaptic_currents_one(u, weights, drive, conductance):
     """Add what one row of sources u (S,) sends to ``drive`` and ``conductance``, (N,)."""
     N = drive.shape[0]
@@ -78,7 +78,7 @@ def synaptic_currents_one(u, weights, drive, conductance):
             conductance[j] += w[k] * s
 
 
-@inline
+@inline(force=True)
 def synaptic_currents_packed(u, side, drive, conductance):
     """Do what :func:`synaptic_currents_one` does, with the weights packed by target."""
     weights, starts, counts, source, position = side
@@ -98,7 +98,7 @@ def synaptic_currents_packed(u, side, drive, conductance):
     _add_in_place(u, drives, totals, position, drive, conductance)
 
 
-@inline
+@inline(force=True)
 def _add_in_place(u, drives, totals, position, drive, conductance):
     """Add sums in the packed order to those in the order of the neurons."""
     # Without a synapse there is a conductance of 0 * sigmoid(u), which lets NaN through.
@@ -108,13 +108,13 @@ def _add_in_place(u, drives, totals, position, drive, conductance):
         conductance[j] += totals[position[j]] + nothing
 
 
-@inline
+@inline(force=True)
 def _zero_vectors(rows, size):
     """Return zeros, (rows, at least ``size``), in whole vectors."""
     return np.zeros((rows, (size + layout.LANES - 1) // layout.LANES * layout.LANES), np.float32)
 
 
-@inline
+@inline(force=True)
 def _gather(values, index, first, count, width, gathered):
     """Look ``count`` values up in a loop of its own: LLVM vectorises none with unknown places."""
     for j in range(count):
@@ -123,7 +123,7 @@ def _gather(values, index, first, count, width, gathered):
         gathered[np.uintp(j)] = _ZERO
 
 
-@inline
+@inline(force=True)
 def _has_nan(values):
     count = 0
     for i in range(values.shape[0]):
@@ -131,7 +131,7 @@ def _has_nan(values):
     return count > 0
 
 
-@inline
+@inline(force=True)
 def synaptic_currents(rows, u, side, drive, conductance):
     """Add what ``rows`` <= 4 rows of sources send; the rest of the arrays is left alone."""
     packed = side.starts.shape[0] > 0
@@ -145,7 +145,9 @@ def synaptic_currents(rows, u, side, drive, conductance):
                 synaptic_currents_one(u[row], side.weights, drive[row], conductance[row])
 
 
-@inline  # not in any order: E would be factored out, and the sum for w become a difference
+@inline(
+    force=True
+)  # not in any order: E would be factored out, and the sum for w become a difference
 def _conductance_gradients(z, slope, E, grad_drive, grad_conductance):
     """Return a synapse's gradients of sigma (u - mu), w and E, the first and last divided by w."""
     s = sigmoid2(z)
@@ -153,13 +155,13 @@ def _conductance_gradients(z, slope, E, grad_drive, grad_conductance):
     return scaled - scaled * s, scaled, grad_drive * s
 
 
-@inline
+@inline(force=True)
 def _conductance_source_factor(a, slope):
     """Return what takes the gradient of sigma (u - mu), divided by w, to u."""
     return slope
 
 
-@inline
+@inline(force=True)
 def _weight_gradients(z, w, k, grad_drive, grad_conductance):
     """Return a synapse's gradients of sigma (u - mu), w and k."""
     s = sigmoid2(z)
@@ -167,7 +169,7 @@ def _weight_gradients(z, w, k, grad_drive, grad_conductance):
     return scaled - scaled * s, grad_conductance * s, grad_drive * s
 
 
-@inline
+@inline(force=True)
 def _weight_source_factor(a, w):
     """Return what takes the gradient of sigma (u - mu) to u."""
     return a * _LN2
@@ -184,7 +186,7 @@ def _make_backward(name, gradients, source_factor):  # noqa: C901 - four functio
             given a and the third weight.
     """
 
-    @inline(math=FAST_SUMS, name=name)
+    @inline(force=True, math=FAST_SUMS, name=name)
     def backward_four(u, weights, grad_drive, grad_conductance, grad_u, grad_weights):
         """Add the gradients of four rows to ``grad_u`` (4, S) and ``grad_weights``, dense."""
         N = grad_drive.shape[1]
@@ -226,7 +228,7 @@ def _make_backward(name, gradients, source_factor):  # noqa: C901 - four functio
             grad_u2[i] += sum2
             grad_u3[i] += sum3
 
-    @inline(math=FAST_SUMS, name=name)
+    @inline(force=True, math=FAST_SUMS, name=name)
     def backward_one(u, weights, grad_drive, grad_conductance, grad_u, grad_weights):
         """Add the gradients of one row to ``grad_u`` (S,) and ``grad_weights``, dense."""
         N = grad_drive.shape[0]
@@ -252,7 +254,7 @@ def _make_backward(name, gradients, source_factor):  # noqa: C901 - four functio
                 total += q * source_factor(a[k], third[k])
             grad_u[i] += total
 
-    @inline(name=name)
+    @inline(force=True, name=name)
     def backward_packed(u, side, grad_drive, grad_conductance, grad_u, grad_weights):
         """Do what ``backward_one`` does, with the weights packed by source."""
         weights, starts, counts, target, position = side
@@ -285,7 +287,7 @@ def _make_backward(name, gradients, source_factor):  # noqa: C901 - four functio
         for i in range(S):
             grad_u[i] += sums[position[i]]
 
-    @inline(name=name)
+    @inline(force=True, name=name)
     def backward(rows, u, side, grad_drive, grad_conductance, grad_u, grad_weights):
         """Add the gradients of ``rows`` <= 4 rows; the rest of the arrays is left alone."""
         packed = side.starts.shape[0] > 0
