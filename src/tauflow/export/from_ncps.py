@@ -3,6 +3,7 @@
 ``ncps`` itself is neither needed nor imported: its classes are recognised by name.
 """
 
+import copy
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ def from_ncps(source: nn.Module) -> SequenceModule | SequenceModel:
     gaps as (B, T); ``ncps`` broadcasts them over the wrong axis.
 
     A state dict alone is loaded by the class of the same name and arguments in
-    :mod:`tauflow.compat.ncps.torch`, whose ``rnn`` is the network.
+    :mod:`tauflow.compat.ncps.torch`. Of a module of that package the network is copied.
 
     Args:
         source: the module.
@@ -56,6 +57,10 @@ def from_ncps(source: nn.Module) -> SequenceModule | SequenceModel:
             "from_ncps: the module has batch_first=False, and modules of tauflow take (B, T, I). "
             "Set its batch_first to True, convert, and transpose your inputs."
         )
+    if _is_compatible(module):
+        network = copy.deepcopy(module.rnn)
+        assert isinstance(network, SequenceModule | SequenceModel)
+        return network
     kind, input_size, size, options = _read_cell(getattr(module, "rnn_cell", module))
     with torch.random.fork_rng(devices=[]):  # the initial values are overwritten at once
         network = build_network(
@@ -73,10 +78,16 @@ def from_ncps(source: nn.Module) -> SequenceModule | SequenceModel:
     return network.train(source.training)
 
 
+def _is_compatible(source: Any) -> bool:
+    """Return whether a module is of the package that has the signatures of ``ncps``."""
+    return type(source).__module__ == "tauflow.compat.ncps.torch"
+
+
 def _check_class(source: Any) -> None:
     """Raise unless a module is of a supported class; a subclass may compute something else."""
     cls = type(source)
-    if not cls.__module__.startswith("ncps.torch") or cls.__name__ not in SUPPORTED:
+    known = cls.__module__.startswith("ncps.torch") or _is_compatible(source)
+    if not known or cls.__name__ not in SUPPORTED:
         raise ArgumentError(
             f"from_ncps: cannot convert a {cls.__module__}.{cls.__name__}, only ncps.torch's "
             f"{', '.join(SUPPORTED)}. For a state_dict(), or a subclass that computes the same, "

@@ -247,7 +247,7 @@ def _make_plan(
         records: of its cells.
         x: inputs, (B, T, I).
         masked: whether there is a mask.
-        observed: whether it is told which features were measured.
+        observed: whether ``observed`` is part of the call.
         learns: which parameters of each cell want gradients, if any may.
         x_learns: whether x wants them.
         state_learns: whether gaps or states do.

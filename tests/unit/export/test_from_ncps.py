@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import tauflow
+import tauflow.compat.ncps.torch
 from tauflow.errors import ArgumentError
 from tauflow.export import from_ncps
 from tauflow.wirings import NCP, AutoNCP, FullyConnected, RandomSparse
@@ -341,3 +342,13 @@ def test_modules_in_place_of_those_of_ncps_clip_at_zero():
             cell.w.sub_(0.5)
         cell.project_()
         assert cell.w.min() == 0
+
+
+def test_a_module_with_the_signatures_of_ncps_gives_a_copy_of_its_network():
+    theirs = tauflow.compat.ncps.torch.CfC(3, 5, proj_size=2).eval()
+    ours, x = tauflow.from_ncps(theirs), torch.randn(2, 4, 3)
+    torch.testing.assert_close(ours(x)[0], theirs(x)[0], rtol=0, atol=0)
+    with torch.no_grad():
+        next(ours.parameters()).zero_()
+    assert not ours.training
+    assert next(theirs.parameters()).abs().sum() > 0

@@ -160,10 +160,10 @@ def cfc_forward(index, low, high, packed_code, weights, activations, memory, seq
     """
     code, kind, N = unpack_code(packed_code), int(packed_code[16]), sequence.out.shape[2]
     x, start, steps = sequence.x, sequence.start, sequence.out.shape[1]
-    room = np.empty(_count_room(code, kind, weights, high, N), f4)
-    states = _view(room, 0, (2, high - low, N))
-    activations, memory, tape = _make_room(
-        code, kind, weights, activations, memory, sequence.source, high, N, room
+    workspace = np.empty(_count_workspace(code, kind, weights, high, N), f4)
+    states = _view(workspace, 0, (2, high - low, N))
+    activations, memory, tape = _split_workspace(
+        code, kind, weights, activations, memory, sequence.source, high, N, workspace
     )
     core = CoreArrays(code, _transpose_weights(weights), activations)
     gate_weights = transpose(memory.input), transpose(memory.recurrent)
@@ -188,25 +188,25 @@ def cfc_forward(index, low, high, packed_code, weights, activations, memory, seq
         copy(states[steps % 2, b - low], sequence.last[b, :N])
         if kind > 0:
             copy(memory.c[steps % memory.c.shape[0], b], sequence.last[b, N:])
-    room[0] = f4(0.0)  # so that it is kept until here
+    workspace[0] = f4(0.0)  # so that it is kept until here
 
 
 @inline
-def _view(room, offset, shape):
+def _view(workspace, offset, shape):
     """Return a part of memory as an array that does not count who holds it, which takes time."""
-    return carray(to_pointer(room.ctypes.data + 4 * offset), shape, f4)
+    return carray(to_pointer(workspace.ctypes.data + 4 * offset), shape, f4)
 
 
 @inline
-def _count_room(code, kind, weights, rows, N):
-    """Return how much memory the states and one step take; see :func:`_make_room`."""
+def _count_workspace(code, kind, weights, rows, N):
+    """Return how much memory the states and one step take; see :func:`_split_workspace`."""
     width = N if code.mode == PURE else 4 * N
     units, R = max(weights.first.shape[0], width), weights.first.shape[1]
     return rows * (2 * N + (code.layers + 1) * units + width + R + (6 * N if kind > 0 else 0)) + 1
 
 
 @inline
-def _make_room(code, kind, weights, activations, memory, source, rows, N, room):
+def _split_workspace(code, kind, weights, activations, memory, source, rows, N, workspace):
     """Return memory for one step in the place of a tape that is empty.
 
     Args:
@@ -216,7 +216,7 @@ def _make_room(code, kind, weights, activations, memory, source, rows, N, room):
         source: (T, B, R), or empty.
         rows: before which the slice ends.
         N: neurons.
-        room: whose beginning the states have.
+        workspace: memory, whose beginning holds the states.
 
     Returns:
         Activations, memory and source.
@@ -226,19 +226,19 @@ def _make_room(code, kind, weights, activations, memory, source, rows, N, room):
     width = N if code.mode == PURE else 4 * N
     units = weights.first.shape[0] if code.layers > 0 else width
     at, R = 2 * rows * N, weights.first.shape[1]
-    first, at = _view(room, at, (1, rows, units)), at + rows * units
+    first, at = _view(workspace, at, (1, rows, units)), at + rows * units
     heads = first
     if code.layers > 0:
-        heads, at = _view(room, at, (1, rows, width)), at + rows * width
+        heads, at = _view(workspace, at, (1, rows, width)), at + rows * width
     deeper = max(code.layers - 1, 0)
-    deep, at = _view(room, at, (deeper, 1, rows, units)), at + deeper * rows * units
+    deep, at = _view(workspace, at, (deeper, 1, rows, units)), at + deeper * rows * units
     own = CfCActivations(first, deep, activations.slopes, heads)
     gates, c = memory.gates, memory.c
     if kind > 0:
-        gates, at = _view(room, at, (1, rows, 4 * N)), at + 4 * rows * N
-        c, at = _view(room, at, (2, rows, N)), at + 2 * rows * N
+        gates, at = _view(workspace, at, (1, rows, 4 * N)), at + 4 * rows * N
+        c, at = _view(workspace, at, (2, rows, N)), at + 2 * rows * N
     lstm = CfCLSTMArrays(memory.input, memory.recurrent, memory.bias, gates, c)
-    return own, lstm, _view(room, at, (1, rows, R))
+    return own, lstm, _view(workspace, at, (1, rows, R))
 
 
 @inline
@@ -344,8 +344,8 @@ def cfc_backward(
     skipped = inputs if grad_x.size == 0 else 0
     first = weights.first[:, skipped:]
     kept = np.empty((high - low if masked else 0, N), f4)
-    room = np.empty((high - low) * (R - skipped) + 1, f4)
-    grad_source = _view(room, 0, (high - low, R - skipped))
+    workspace = np.empty((high - low) * (R - skipped) + 1, f4)
+    grad_source = _view(workspace, 0, (high - low, R - skipped))
     for t in range(sequence.dt.shape[1] - 1, -1, -1):
         place = StepSlice(t, low, high)
         for b in range(low, high):
@@ -364,7 +364,7 @@ def cfc_backward(
             for b in range(low, high):
                 if not sequence.valid[b, t]:
                     copy(kept[b - low], carry[b])
-    room[0] = f4(0.0)  # so that it is kept until here
+    workspace[0] = f4(0.0)  # so that it is kept until here
 
 
 @inline
