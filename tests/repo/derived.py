@@ -45,7 +45,8 @@ GROUPS = {
         *("CRU", "LEM", "EulerGRU", "EulerLSTM"),
     ),
     "Decay between samples, missing values": (
-        *("GRUD", "UnmaskedGRUD", "RNNDecay", "LinearDecayRNN", "RubanovaGRU", "CTLSTM", "RITS"),
+        *("GRUD", "UnmaskedGRUD", "GRUwE", "RNNDecay", "LinearDecayRNN", "RubanovaGRU"),
+        *("CTLSTM", "RITS"),
     ),
     "Several time scales, oscillations, memories": (
         *("CTGRU", "PhasedLSTM", "HiPPO", "LMU", "CoRNN", "LipschitzRNN", "ExpRNN"),

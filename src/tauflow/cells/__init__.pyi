@@ -19,6 +19,7 @@ from .gnode import GNODECell
 from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .gru_ode import GRUODECell
 from .gru_ode_bayes import GRUODEBayesCell
+from .gruwe import GRUwECell
 from .hippo import HiPPOCell
 from .lem import LEMCell
 from .linoss import LinOSSCell
@@ -45,8 +46,8 @@ from .wired_cfc import WiredCfCCell
 __all__ = [
     "ACTIVATIONS", "AbstractCell", "BidirectionalRNNCell", "CRUCell", "CTGRUCell", "CTLSTMCell",
     "CTRNNCell", "CfCCell", "CoRNNCell", "ElmanCell", "EulerGRUCell", "EulerLSTMCell", "ExpRNNCell",
-    "GNODECell", "GRUCell", "GRUDCell", "GRUODEBayesCell", "GRUODECell", "HiPPOCell", "LEMCell",
-    "LMUCell", "LRCCell", "LRUCell", "LSTMCell", "LTCCell", "LTC_VARIANTS", "LinOSSCell",
+    "GNODECell", "GRUCell", "GRUDCell", "GRUODEBayesCell", "GRUODECell", "GRUwECell", "HiPPOCell",
+    "LEMCell", "LMUCell", "LRCCell", "LRUCell", "LSTMCell", "LTCCell", "LTC_VARIANTS", "LinOSSCell",
     "LinearDecayRNNCell", "LipschitzRNNCell", "LrcSSMCell", "MODELS", "MixedMemoryCell",
     "ModelEntry", "NeuralCDECell", "NeuronalLTCCell", "ODELSTMCell", "PhasedLSTMCell",
     "Precomputed", "RITSCell", "RNNDecayCell", "RubanovaGRUCell", "RubanovaODERNNCell", "S5Cell",

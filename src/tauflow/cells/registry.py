@@ -21,6 +21,7 @@ from .gnode import GNODECell
 from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .gru_ode import GRUODECell
 from .gru_ode_bayes import GRUODEBayesCell
+from .gruwe import GRUwECell
 from .hippo import HiPPOCell
 from .lem import LEMCell
 from .linoss import LinOSSCell
@@ -166,6 +167,7 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("rnn-decay-released", "RNN-Decay, as released", LinearDecayRNNCell),
             ModelEntry("gru-d", "GRU-D", GRUDCell),
             ModelEntry("gru-d-unmasked", "GRU-D without masks", UnmaskedGRUDCell),
+            ModelEntry("gruwe", "GRUwE", GRUwECell),
             ModelEntry("ct-lstm", "CT-LSTM", CTLSTMCell),
             ModelEntry(
                 "ct-lstm-released", "CT-LSTM, as released", CTLSTMCell, {"form": "released"}

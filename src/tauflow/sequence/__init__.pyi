@@ -8,7 +8,7 @@ from .explain import CallExplanation
 from .layers import SequenceModule
 from .modules import (
     BidirectionalRNN, CRU, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN,
-    GNODE, GRU, GRUD, GRUODE, GRUODEBayes, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC, LinOSS,
+    GNODE, GRU, GRUD, GRUODE, GRUODEBayes, GRUwE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC, LinOSS,
     LinearDecayRNN, LipschitzRNN, LrcSSM, MixedMemory, NeuralCDE, NeuronalLTC, ODELSTM, PhasedLSTM,
     RITS, RNNDecay, RubanovaGRU, RubanovaODERNN, S5, SEQUENCE_MODULES, SLiCE, UnmaskedGRUD,
     WiredCfC, build,
@@ -21,9 +21,9 @@ from .unroll import reference_loop, unroll
 __all__ = [
     "BidirectionalRNN", "CRU", "CTGRU", "CTLSTM", "CTRNN", "CallExplanation", "CatalogRNN", "CfC",
     "Chunks", "CoRNN", "Elman", "EulerGRU", "EulerLSTM", "ExpRNN", "GNODE", "GRU", "GRUD", "GRUODE",
-    "GRUODEBayes", "HiPPO", "LEM", "LMU", "LRC", "LRU", "LSTM", "LTC", "LinOSS", "LinearDecayRNN",
-    "LipschitzRNN", "LrcSSM", "MixedMemory", "NeuralCDE", "NeuronalLTC", "ODELSTM",
-    "ParallelReport", "PhasedLSTM", "RITS", "RNN", "RNNDecay", "RubanovaGRU", "RubanovaODERNN",
-    "S5", "SEQUENCE_MODULES", "SLiCE", "SequenceModule", "Stream", "UnmaskedGRUD", "WiredCfC",
-    "build", "reference_loop", "unroll",
+    "GRUODEBayes", "GRUwE", "HiPPO", "LEM", "LMU", "LRC", "LRU", "LSTM", "LTC", "LinOSS",
+    "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory", "NeuralCDE", "NeuronalLTC",
+    "ODELSTM", "ParallelReport", "PhasedLSTM", "RITS", "RNN", "RNNDecay", "RubanovaGRU",
+    "RubanovaODERNN", "S5", "SEQUENCE_MODULES", "SLiCE", "SequenceModule", "Stream", "UnmaskedGRUD",
+    "WiredCfC", "build", "reference_loop", "unroll",
 ]

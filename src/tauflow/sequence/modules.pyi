@@ -331,6 +331,18 @@ class UnmaskedGRUD(CatalogRNN):
         batch_first: bool = True,
     ) -> None: ...
 
+class GRUwE(CatalogRNN):
+    """GRU with exponential basis functions: the state decays, then a GRU reads values and mask.
+
+    Over sequences; for the options see tauflow.cells.GRUwECell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
 class CTLSTM(CatalogRNN):
     """Continuous-time LSTM: between events the memory decays towards a learned target.
 
