@@ -17,8 +17,8 @@ from tauflow.errors import ArgumentError, TauflowError
 from tauflow.wirings import AbstractWiring
 
 from .contract import check_cell
+from .module_snapshot import find_modification, take_snapshot
 from .reinitialise import reinitialised_options
-from .snapshot import find_modification, take_snapshot
 
 _Cell = TypeVar("_Cell", bound="AbstractCell")
 
@@ -267,7 +267,7 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
         )
 
     def _find_modification(self) -> str | None:
-        """Return what :func:`~tauflow.cells.snapshot.find_modification` says, errors too."""
+        """Return what :func:`~tauflow.cells.module_snapshot.find_modification` says, errors too."""
         try:
             return find_modification(self)
         except TauflowError as error:

@@ -17,7 +17,7 @@ from tauflow.errors import ArgumentError
 from .activations import Activation, identity
 from .activations import get_activation as find_activation
 from .init import Generator, glorot_blocks_, torch_uniform_
-from .snapshot import read_parameter
+from .module_snapshot import read_parameter
 
 MODES = ("default", "no_gate", "pure")
 

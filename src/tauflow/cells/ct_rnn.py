@@ -14,7 +14,7 @@ from tauflow.solvers import TABLEAUS, FlowSolver, integrate
 from .activations import Activation, get_activation
 from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, joint_glorot_
-from .snapshot import read_parameter
+from .module_snapshot import read_parameter
 
 
 class CTRNNConfig(NamedTuple):

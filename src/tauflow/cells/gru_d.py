@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
 from .init import Generator, glorot_blocks_, joint_glorot_
 from .missing_features import make_feature_means, resize_feature_options, zero_missing
+from .module_snapshot import find_modification
 from .precision import ConstantBufferMixin
-from .snapshot import find_modification
 
 
 def reset_before_gru_update(

@@ -152,8 +152,8 @@ def run(
     """Train a model on a data set, or on a table of your own, and write a report."""
     from functools import partial
 
+    from tauflow.runs.ensemble_training import CertaintyOptions
     from tauflow.runs.job import say_nothing
-    from tauflow.runs.members import CertaintyOptions
     from tauflow.runs.portfolio import AUTO
     from tauflow.runs.report.page import write_comparison, write_run_report
     from tauflow.runs.task import check_models

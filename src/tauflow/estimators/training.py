@@ -12,10 +12,10 @@ from torch import nn
 from tauflow._internal.checks import check_at_least
 from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError
-from tauflow.models.ensemble import Ensemble, list_members
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, build_model
 from tauflow.models.stack_training import find_training_obstacle, train_stack
+from tauflow.models.wrappers import Ensemble, list_members
 from tauflow.training import Recipe, Score, TrainingResult, train
 from tauflow.training.argument_checks import resolve_device
 from tauflow.training.defaults import DEFAULT_RECIPE, adapt_recipe, disable_validation

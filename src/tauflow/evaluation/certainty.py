@@ -12,7 +12,7 @@ from tauflow._internal.json_io import to_tuples
 from tauflow._internal.sanitize import format_count
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError, DataError
-from tauflow.training.score import get_valid_targets
+from tauflow.training.elementwise import get_valid_targets
 
 from .calibration import calibrate as calibrate_model
 from .conformal import Conformal, fit_conformal

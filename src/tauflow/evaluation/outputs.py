@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError
 from tauflow.models import Calibrated, Ensemble
+from tauflow.training.elementwise import select_entries
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
-from tauflow.training.score import select_entries
 
 _BATCH_SIZE = 512
 

@@ -4,7 +4,6 @@ from .base import AbstractWholeModel
 from .boosted_trees import BoostedTrees
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .embedding import TokenEmbedding
-from .ensemble import Calibrated, Ensemble, ImputedInputs
 from .forecast import ForecastHead, ForecastModel
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
@@ -18,6 +17,7 @@ from .stack_training import train_stack
 from .summary import ModelSummary, summarise_models
 from .transformer import Transformer
 from .variational import LatentPaths, VariationalLoss, kl_coefficient
+from .wrappers import Calibrated, Ensemble, ImputedInputs
 
 __all__ = [
     "MTAN",

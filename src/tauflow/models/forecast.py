@@ -14,7 +14,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.cells.reinitialise import reset_submodules
 from tauflow.errors import ArgumentError, DataError
 from tauflow.sequence import SequenceModule
-from tauflow.training.score import PredictionLoss
+from tauflow.training.elementwise import PredictionLoss
 
 from .spread import QUANTILE_LEVELS, build_spread_head
 

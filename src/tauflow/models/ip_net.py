@@ -22,8 +22,8 @@ from tauflow.cells.precision import ConstantBufferMixin
 from tauflow.errors import ArgumentError
 from tauflow.sequence import GRU
 from tauflow.sequence.inputs import SequenceInputs
+from tauflow.training.elementwise import PredictionLoss
 from tauflow.training.evaluation_loop import predict
-from tauflow.training.score import PredictionLoss
 
 from .stateless import AbstractStatelessModel, get_observed
 

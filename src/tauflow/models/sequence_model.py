@@ -16,8 +16,8 @@ from tauflow.errors import ArgumentError, StreamError
 from tauflow.sequence import SequenceModule, Stream
 from tauflow.sequence.inputs import mask_from_lengths
 from tauflow.sequence.streaming.parts import StreamParts
+from tauflow.training.elementwise import PredictionLoss
 from tauflow.training.evaluation_loop import predict
-from tauflow.training.score import PredictionLoss
 
 from .base import AbstractWholeModel
 from .embedding import TokenEmbedding

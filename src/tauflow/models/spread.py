@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_one_of
 from tauflow.batch import SequenceBatch
-from tauflow.training.score import Score
+from tauflow.training.elementwise import Score
 
 QUANTILE_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
 """Levels of the quantiles that a spread head gives: ends of intervals of 95, 90, 80 and 50 %."""

@@ -23,8 +23,8 @@ from tauflow.cells.init import Generator
 from tauflow.errors import ArgumentError, DtypeError
 from tauflow.sequence.inputs import Lengths, PaddedOrPacked, SequenceInputs, TimeSteps
 from tauflow.solvers.adaptive import check_elapsed
+from tauflow.training.elementwise import PredictionLoss
 from tauflow.training.losses import LOSSES
-from tauflow.training.score import PredictionLoss
 
 from .latent_encoders import Observations, init_linears_, make_dense_net
 from .stateless import AbstractStatelessModel

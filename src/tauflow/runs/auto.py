@@ -23,17 +23,17 @@ from tauflow.models import Ensemble, ImputedInputs
 from tauflow.models.spec import ModelSpec
 from tauflow.models.spread import SPREADS
 from tauflow.training.callbacks import AnyCallback
+from tauflow.training.elementwise import get_valid_targets
 from tauflow.training.evaluation_loop import evaluate
 from tauflow.training.loggers import log_to
 from tauflow.training.metrics import METRICS
 from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import Recipe
-from tauflow.training.score import get_valid_targets
 
 from .boosting import fit_boosted_trees
-from .intervals import compute_score_interval
+from .bootstrap import compute_score_interval
+from .ensemble_training import CertaintyOptions
 from .job import RECORD_FILE, Job, Say, say_nothing, train_job, with_epochs
-from .members import CertaintyOptions
 from .portfolio import (
     AUTO,
     AUTO_RECIPE,

@@ -17,7 +17,7 @@ from tauflow.training.metric_choice import (
 from tauflow.training.metrics import METRICS
 
 from .baselines import make_baseline_models
-from .intervals import Clusters, Interval, compute_score_interval, make_clusters
+from .bootstrap import Clusters, Interval, compute_score_interval, make_clusters
 from .summary_baselines import MAX_OUTPUTS, fit_summary_baselines, get_summary_baseline_names
 
 

@@ -10,8 +10,8 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.options import INDICATOR_NAME_FORMAT
 from tauflow.training.class_weights import count_classes
+from tauflow.training.elementwise import Score, select_entries
 from tauflow.training.evaluation_loop import evaluate
-from tauflow.training.score import Score, select_entries
 
 
 def score_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:

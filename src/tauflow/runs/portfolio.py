@@ -7,8 +7,8 @@ from math import ceil, inf, isnan
 import torch
 from torch import Tensor
 
-from tauflow.models.ensemble import average_predictions
 from tauflow.models.registry import get_model_info
+from tauflow.models.wrappers import average_predictions
 from tauflow.training.defaults import DEFAULT_RECIPE
 
 AUTO = "auto"

@@ -30,8 +30,8 @@ from tauflow.training.recipe import Recipe
 
 from .baseline_comparison import TestScores, score_test_split
 from .baselines import score_baselines
+from .ensemble_training import CertaintyOptions, get_ensemble_directory, train_members
 from .job import Job, Say, parse_run_number, say_nothing, train_job
-from .members import CertaintyOptions, get_ensemble_directory, train_members
 from .portfolio import Trial
 from .results import RunRecord
 from .run_data import CsvFile, RunData, add_needed_indicators, load_run_data, load_table_file

@@ -2,10 +2,10 @@
 
 from .catalog_rnn import CatalogRNN
 from .explain import CallExplanation
-from .layers import SequenceModule
 from .modules import SEQUENCE_MODULES, build
 from .parallel.chunks import Chunks, ParallelReport
 from .rnn import RNN
+from .sequence_module import SequenceModule
 from .streaming.stream import Stream
 from .unroll import reference_loop, unroll
 

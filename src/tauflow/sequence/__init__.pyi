@@ -5,7 +5,6 @@
 
 from .catalog_rnn import CatalogRNN
 from .explain import CallExplanation
-from .layers import SequenceModule
 from .modules import (
     BidirectionalRNN, CRU, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN,
     GNODE, GRU, GRUD, GRUODE, GRUODEBayes, GRUwE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC, LinOSS,
@@ -15,6 +14,7 @@ from .modules import (
 )
 from .parallel.chunks import Chunks, ParallelReport
 from .rnn import RNN
+from .sequence_module import SequenceModule
 from .streaming.stream import Stream
 from .unroll import reference_loop, unroll
 

@@ -43,7 +43,7 @@ from .states import split_per_cell
 from .unroll import run_steps
 
 if TYPE_CHECKING:
-    from .layers import SequenceModule
+    from .sequence_module import SequenceModule
 
 _MAX_PLANS = 64
 """Signatures that a module keeps plans for; sequences of many lengths have one each."""

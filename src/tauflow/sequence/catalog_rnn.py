@@ -9,7 +9,7 @@ from tauflow.cells.base import AbstractCell
 from tauflow.cells.option_names import check_option_names
 from tauflow.errors import OptionError
 
-from .layers import SequenceModule, layer_option_names
+from .sequence_module import SequenceModule, layer_option_names
 
 
 class CatalogRNN(SequenceModule):

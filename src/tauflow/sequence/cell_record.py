@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tauflow._internal.fixed_options import FixedOptionsModule
 from tauflow._internal.module_hooks import HOOKS
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.snapshot import find_modification
+from tauflow.cells.module_snapshot import find_modification
 from tauflow.errors import TauflowError
 from tauflow.kernels.engine.requirements import is_builtin_cell
 

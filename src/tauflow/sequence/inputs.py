@@ -107,7 +107,7 @@ def prepare_inputs(
 ) -> SequenceInputs:
     """Check a call and bring it into the one form.
 
-    The arguments are those of :class:`~tauflow.sequence.layers.SequenceModule`.
+    The arguments are those of :class:`~tauflow.sequence.sequence_module.SequenceModule`.
 
     Args:
         where: name of the module, for messages.

@@ -6,8 +6,8 @@ from tauflow.cells.registry import CELLS, MODELS, ModelEntry
 from tauflow.errors import UnknownNameError
 
 from .catalog_rnn import CatalogRNN, check_layer_option_names
-from .layers import SequenceModule, layer_option_names
 from .rnn import RNN
+from .sequence_module import SequenceModule, layer_option_names
 
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = tuple(
     type(CatalogRNN)(

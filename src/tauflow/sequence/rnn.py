@@ -1,6 +1,6 @@
 """A sequence module around any cell."""
 
-from .layers import SequenceModule
+from .sequence_module import SequenceModule
 
 
 class RNN(SequenceModule):

@@ -11,7 +11,7 @@ from tauflow.errors import ArgumentError
 from .states import State, concat_parts, initial_states
 
 if TYPE_CHECKING:
-    from .layers import SequenceModule
+    from .sequence_module import SequenceModule
 
 
 def run_single_step(
@@ -22,7 +22,7 @@ def run_single_step(
     observed: Tensor | None,
     episode_start: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Advance by one sample; see :meth:`.layers.SequenceModule.step` for the arguments."""
+    """Advance by one sample; see :meth:`.SequenceModule.step` for the arguments."""
     where = f"{type(module).__name__}.step"
     if module.bidirectional:
         raise ArgumentError(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tauflow._internal.module_hooks import HOOKS
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.cfc import CfCCell
-from tauflow.cells.snapshot import find_modification
+from tauflow.cells.module_snapshot import find_modification
 from tauflow.kernels import KernelCall
 from tauflow.kernels.engine.requirements import is_builtin_cell
 from tauflow.kernels.engine.torch_state import is_followed
@@ -22,7 +22,7 @@ from tauflow.kernels.stacked import Place, list_places, read_place, run_stack, s
 
 from .finite_checks import check_finite_states
 from .inputs import SequenceInputs, check_dtype_and_device, prepare_inputs
-from .layers import SequenceModule
+from .sequence_module import SequenceModule
 from .states import resolve_initial_states
 from .unroll import unroll
 

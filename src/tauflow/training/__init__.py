@@ -2,6 +2,7 @@
 
 from .callbacks import Callback, Training
 from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from .elementwise import Score
 from .evaluation_loop import evaluate
 from .loggers import log_to
 from .loop import train
@@ -10,7 +11,6 @@ from .metrics import METRICS
 from .optim import attach_constraints, clip_gradients, make_optimizer, packed_parts
 from .recipe import Recipe
 from .result import TrainingResult
-from .score import Score
 
 __all__ = [
     "LOSSES",

@@ -12,13 +12,13 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, DtypeError
 
 from .class_weights import compute_class_weights
+from .elementwise import Score
 from .losses import LOSSES, apply_class_weights
 from .metrics import METRICS
 from .optim import l2_penalty
 from .process_group import DistributedContext
 from .recipe import Recipe
 from .resolve_metric import CALLABLE_PREFIX, AnyScore, resolve_metric
-from .score import Score
 
 Splits = dict[str, SequenceBatch | None]
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from .elementwise import Score
 from .recipe import Recipe
-from .score import Score
 
 
 class BestWeights:

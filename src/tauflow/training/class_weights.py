@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tauflow.batch import SequenceBatch
 
-from .score import get_valid_targets
+from .elementwise import get_valid_targets
 
 BALANCED = "balanced"
 

@@ -12,11 +12,11 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError
 
 from .denormals import flush_denormals
+from .elementwise import Score
 from .eval_mode import evaluation_mode
 from .metrics import METRICS
 from .process_group import DistributedContext
 from .resolve_metric import AnyScore, resolve_metric
-from .score import Score
 
 
 def can_trim_padding(model: nn.Module) -> bool:

@@ -31,6 +31,7 @@ from .argument_checks import (
 from .best_weights import BestWeights
 from .callbacks import AnyCallback, CallbackList
 from .checkpoint import Checkpoint, check_numbers
+from .elementwise import Score
 from .evaluation_loop import evaluate_all
 from .metric_choice import choose_task_metrics, score_shown_metrics
 from .model_options import collect_model_options
@@ -40,7 +41,6 @@ from .recipe import Recipe
 from .resolve_metric import AnyScore
 from .result import TrainingResult
 from .run_directory import RunDirectory, compute_fingerprint, lock_run_directory
-from .score import Score
 from .trainer import Trainer, seeded_rng
 from .training_warnings import describe_longest_dt, warn_loss_increase, warn_time_scale_mismatch
 

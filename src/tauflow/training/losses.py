@@ -14,7 +14,7 @@ from tauflow._internal.sanitize import format_count
 from tauflow.batch import promote_to_float32
 from tauflow.errors import ArgumentError, DataError
 
-from .score import Score
+from .elementwise import Score
 
 # F.cross_entropy passes over targets equal to this; no class may be, so that none is passed over.
 _UNUSED_IGNORE_INDEX = -(2**62)

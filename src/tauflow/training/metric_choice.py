@@ -12,10 +12,10 @@ from tauflow.errors import ArgumentError, UnknownNameError
 
 from .argument_checks import AUTO, TaskSplits, is_task
 from .class_weights import count_classes
+from .elementwise import Score
 from .evaluation_loop import evaluate_all
 from .metrics import METRICS
 from .process_group import DistributedContext
-from .score import Score
 from .trainer import preserve_rng_state
 
 RARE_SHARE = 0.3

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from tauflow._internal.registry import Registry
 from tauflow.errors import DataError
 
+from .elementwise import Score
 from .losses import absolute_error, binary_cross_entropy, cross_entropy, huber, squared_error
-from .score import Score
 
 _NUM_BINS = 10
 DatasetMetric = Callable[..., Tensor]

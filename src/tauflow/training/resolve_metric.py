@@ -11,7 +11,7 @@ from tauflow._internal.registry import Registry
 from tauflow.errors import ArgumentError, DtypeError
 
 from .callable_text import describe_callable
-from .score import Score
+from .elementwise import Score
 
 AnyScore: TypeAlias = str | Score | Callable[[Tensor, Tensor], Any]
 """A name, a score, or what maps predictions (N, O) and targets (N,) or (N, O) to one number."""

@@ -9,9 +9,9 @@ from torch.nn.parallel import DistributedDataParallel
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, DistributedError
 
+from .elementwise import NoValidEntriesError, Score
 from .evaluation_loop import predict
 from .process_group import DistributedContext
-from .score import NoValidEntriesError, Score
 
 
 class TrainingLoss(nn.Module):

@@ -11,7 +11,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.evaluation import calibrate
 from tauflow.models import Calibrated, Ensemble
-from tauflow.models.ensemble import interpolate, list_members
+from tauflow.models.wrappers import interpolate, list_members
 
 
 class Readout(nn.Module):

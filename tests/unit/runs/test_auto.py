@@ -15,10 +15,10 @@ from tauflow.data import TableOptions, from_table
 from tauflow.data.table.load import add_missing_indicators
 from tauflow.errors import ArgumentError
 from tauflow.models import Ensemble, SequenceModel
-from tauflow.models.ensemble import average_predictions
+from tauflow.models.wrappers import average_predictions
 from tauflow.runs import auto
 from tauflow.runs.auto import adapt_inputs, run_auto
-from tauflow.runs.members import CertaintyOptions
+from tauflow.runs.ensemble_training import CertaintyOptions
 from tauflow.runs.portfolio import (
     AUTO_RECIPE,
     Rung,

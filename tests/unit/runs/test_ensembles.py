@@ -13,7 +13,7 @@ from tauflow.errors import ArgumentError, CheckpointError
 from tauflow.evaluation import Threshold
 from tauflow.evaluation.certainty import Certainty
 from tauflow.models import Calibrated, Ensemble
-from tauflow.runs.members import CertaintyOptions
+from tauflow.runs.ensemble_training import CertaintyOptions
 from tauflow.runs.report.certainty_sections import list_certainty
 from tauflow.runs.report.page import write_run_report
 from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import tauflow
-from tauflow.cells.snapshot import find_modification
+from tauflow.cells.module_snapshot import find_modification
 from tauflow.errors import BackendError, ShapeError, StreamError
 from tauflow.kernels import KernelCall, select_kernel
 

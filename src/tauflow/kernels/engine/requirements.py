@@ -16,8 +16,8 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from tauflow._internal.checks import is_jit_tracing, is_tracing, shape_error
 from tauflow.cells.base import AbstractCell, first_parameter
+from tauflow.cells.module_snapshot import find_modification
 from tauflow.cells.registry import MODELS
-from tauflow.cells.snapshot import find_modification
 from tauflow.errors import BackendError, DtypeError
 
 from .kernel_spec import KernelCall, KernelFunction, KernelSpec
@@ -202,7 +202,7 @@ def find_cell_modification(cell: AbstractCell) -> str | None:
 
     Raises:
         ShapeError, ArgumentError: not even the cell's own step may; see
-            :func:`tauflow.cells.snapshot.find_modification`.
+            :func:`tauflow.cells.module_snapshot.find_modification`.
     """
     if torch.compiler.is_compiling():
         return cell._find_modification()

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from tauflow.errors import ArgumentError
 from tauflow.evaluation.outputs import compute_probabilities
 from tauflow.evaluation.thresholds import score_decisions
-from tauflow.runs.intervals import (
+from tauflow.runs.bootstrap import (
     Clusters,
     compute_interval,
     make_clusters,

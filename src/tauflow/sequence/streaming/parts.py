@@ -12,7 +12,7 @@ from tauflow._internal.module_hooks import FORWARD_HOOKS, has_hooks
 from tauflow.errors import StreamError
 
 if TYPE_CHECKING:
-    from tauflow.sequence.layers import SequenceModule
+    from tauflow.sequence.sequence_module import SequenceModule
 
 Array = NDArray[Any]
 

@@ -22,7 +22,7 @@ from .parameter_watch import ParameterWatch
 from .parts import Array, StreamedModel, StreamParts, check_parts, pack_linear
 
 if TYPE_CHECKING:
-    from tauflow.sequence.layers import SequenceModule
+    from tauflow.sequence.sequence_module import SequenceModule
 
 Dt = float | Tensor | Array
 Features = Tensor | Array | None
@@ -37,9 +37,9 @@ _SUPPORTED_DTYPES = {
 class Stream:
     """States of B sequences that are advanced sample by sample, with packed parameters.
 
-    Made by :meth:`~tauflow.sequence.layers.SequenceModule.stream` and :meth:`SequenceModel.stream
-    <tauflow.SequenceModel.stream>`. Step by step it gives what the module gives for the sequence so
-    far. Nothing is recorded for gradients.
+    Made by :meth:`~tauflow.sequence.sequence_module.SequenceModule.stream` and
+    :meth:`SequenceModel.stream <tauflow.SequenceModel.stream>`. Step by step it gives what the
+    module gives for the sequence so far. Nothing is recorded for gradients.
 
     Parameters are packed once. A change of one (an optimiser's step, ``load_state_dict``, another
     tensor or part in its place, such as ``model.head = ...``, ``train()`` of what drops units) is

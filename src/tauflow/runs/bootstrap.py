@@ -11,7 +11,7 @@ from torch import Tensor
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
-from tauflow.training.score import Score
+from tauflow.training.elementwise import Score
 
 Interval = tuple[float, float]
 RESAMPLES = 1_000

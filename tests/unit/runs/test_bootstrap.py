@@ -9,8 +9,8 @@ import torch
 
 from tauflow.batch import SequenceBatch
 from tauflow.data import from_table
-from tauflow.runs import intervals
-from tauflow.runs.intervals import (
+from tauflow.runs import bootstrap
+from tauflow.runs.bootstrap import (
     Clusters,
     compute_score_interval,
     make_clusters,
@@ -40,9 +40,9 @@ def example(name, *, per_step, seed=0, count=30, steps=6):
 @pytest.mark.parametrize("per_step", [False, True])
 @pytest.mark.parametrize("name", ["auroc", "average_precision", "brier", "accuracy", "rmse", "mae"])
 def test_they_equal_a_loop_over_resampled_ids(name, per_step, monkeypatch):
-    monkeypatch.setattr(intervals, "RESAMPLES", 60)
+    monkeypatch.setattr(bootstrap, "RESAMPLES", 60)
     monkeypatch.setattr(
-        intervals, "sample_cluster_counts", lambda count: sample_cluster_counts(count, 60)
+        bootstrap, "sample_cluster_counts", lambda count: sample_cluster_counts(count, 60)
     )
     prediction, batch, codes = example(name, per_step=per_step)
     clusters = Clusters(codes, 15, "")
