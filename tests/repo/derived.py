@@ -79,7 +79,7 @@ def stub_of_modules() -> str:
         HEADER,
         _docstring(PACKAGE / "sequence" / "modules.py"),
         *(f"from {home} import {name}" for home, name in sorted(imports)),
-        "\nfrom .catalog_rnn import CatalogRNN\nfrom .layers import SequenceModule\n",
+        "\nfrom .catalog_rnn import CatalogRNN\nfrom .sequence_module import SequenceModule\n",
         "SEQUENCE_MODULES: tuple[type[CatalogRNN], ...]\n",
         f"def build({', '.join(_argument(p, imports) for p in build)}) -> SequenceModule: ...\n",
         "\n\n".join(classes),

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing import Any
 
 from .catalog_rnn import CatalogRNN
-from .layers import SequenceModule
+from .sequence_module import SequenceModule
 
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...]
 
