@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
@@ -41,9 +40,7 @@ class ResidualDistribution:
     scores: Floats
 
     @classmethod
-    def fit(
-        cls, residuals: Float[NDArray[np.float64], " N"], gaps: Float[NDArray[np.float64], " N"]
-    ) -> "ResidualDistribution":
+    def fit(cls, residuals: Floats, gaps: Floats) -> "ResidualDistribution":
         """Learn them.
 
         Args:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
 from tauflow.errors import ArgumentError, DataError, ShapeError
@@ -26,8 +25,8 @@ class SurvivalCurve:
         survival: from each of them on, (K,).
     """
 
-    times: Float[NDArray[np.float64], " K"]
-    survival: Float[NDArray[np.float64], " K"]
+    times: Floats
+    survival: Floats
 
     def __call__(self, times: Any) -> Floats:
         """Return the probability of survival beyond some times, of any shape."""
@@ -92,11 +91,11 @@ def concordance_index(durations: Any, predicted: Any, events: Any = None) -> flo
 def survival_brier_score(
     durations: Any,
     events: Any,
-    survival: Float[NDArray[Any], "N K"],
-    times: Float[NDArray[Any], " K"],
+    survival: NDArray[Any],
+    times: NDArray[Any],
     *,
     censoring: SurvivalCurve | None = None,
-) -> Float[NDArray[np.float64], " K"]:
+) -> Floats:
     """Return the mean squared error of predicted survival at each time, (K,).
 
     Who is censored before a time does not count there, and others count by the inverse of their
@@ -146,7 +145,7 @@ def integrated_brier_score(scores: Floats, times: Floats) -> float:
     return float(areas.sum() / (times[-1] - times[0]))
 
 
-def _check(durations: Any, events: Any) -> tuple[Floats, Bool[NDArray[np.bool_], " N"]]:
+def _check(durations: Any, events: Any) -> tuple[Floats, NDArray[np.bool_]]:
     durations = np.asarray(durations, np.float64)
     if durations.ndim != 1 or not (np.isfinite(durations).all() and (durations >= 0).all()):
         raise DataError("durations must be (N,) finite numbers of 0 or more. Correct them.")
