@@ -1,15 +1,19 @@
 """``tauflow forecast``: later values of a table, of any variable at any time."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .feature_table import READING_OPTIONS, add_feature_table_options
 from .new_rows import OutOption, check_output_file, write_answers
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+_ROLES = ("id", "time", "static", "duplicates")
 AtOption = Annotated[
     str,
     typer.Option(
@@ -20,10 +24,9 @@ AtOption = Annotated[
 ]
 
 
+@add_feature_table_options
 def forecast(
     table: Annotated[Path, typer.Argument(help="The rows, .csv, .csv.gz or .parquet.")],
-    id: Annotated[str, typer.Option("--id", help="Column that says whose row it is.")],
-    time: Annotated[str, typer.Option("--time", help="Column of times, numbers or dates.")],
     max_lead_time: Annotated[
         str, typer.Option(help="Longest time after the last row to train for: '48h', or a number.")
     ],
@@ -32,12 +35,6 @@ def forecast(
     targets: Annotated[
         str | None,
         typer.Option(help="Columns to forecast, with commas; by default all others with numbers."),
-    ] = None,
-    features: Annotated[
-        str | None, typer.Option(help="Columns to read; by default all others with numbers.")
-    ] = None,
-    static: Annotated[
-        str | None, typer.Option(help="Columns with one value per id, with commas.")
     ] = None,
     known: Annotated[
         str | None,
@@ -58,34 +55,32 @@ def forecast(
         Path | None,
         typer.Option(help="File to keep the forecaster in, for 'tauflow predict FILE --at'."),
     ] = None,
-    delimiter: Annotated[str, typer.Option(help="Column separator of a CSV file.")] = ",",
-    decimal: Annotated[str, typer.Option(help="Decimal sign of a CSV file.")] = ".",
+    *,
+    table_options: dict[str, Any],
 ) -> None:
     """Forecast any variable of a table at any time after the last row of each id.
 
-    A fifth of the ids is held out first, to score the forecaster beside the last value, and to
-    count how many values its intervals hold.
+    --id and --time are needed. A fifth of the ids is held out first, to score the forecaster beside
+    the last value, and to count how many values its intervals hold.
     """
     import numpy as np
 
     from tauflow._internal.sanitize import format_count
-    from tauflow.data.table.files import read_frame
-    from tauflow.data.table.options import TableOptions
+    from tauflow.errors import ArgumentError
     from tauflow.estimators import SequenceForecaster
 
     from .argument_parsing import split_names
     from .certainty_options import parse_percentage
+    from .feature_table import read_feature_table
 
     check_output_file(out, table, "the rows")
-    said: dict[str, Any] = {"id": id, "time": time}
-    frame = read_frame(table, TableOptions(**said, delimiter=delimiter, decimal=decimal))
-    constant = split_names(static or "")
-    names = split_names(features or "") or [
-        name for name in frame.select_dtypes("number").columns if name not in (id, time, *constant)
-    ]
-    named = [*split_names(targets or ""), *split_names(known or ""), *constant]
-    names = list(dict.fromkeys([*names, *named]))
-    part, roles = frame[[id, time, *names]], {**said, "static": constant or None}
+    roles = {name: table_options.get(name) for name in _ROLES}
+    id, time, static = roles["id"], roles["time"], roles["static"]
+    if time is None:
+        raise ArgumentError("no column of times is named. Give it: --time.")
+    more = [*split_names(targets or ""), *split_names(known or "")]
+    frame, names = read_feature_table(table, table_options, more)
+    part = frame[[id, time, *names, *(static or ())]]
     level = parse_percentage(interval)
     forecaster = SequenceForecaster(
         model=model,
@@ -98,7 +93,7 @@ def forecast(
         window=window,
         intervals=None if level is None else "quantile",
     )
-    asked = read_queries(at, id, time)
+    asked = read_queries(at, table_options)
     ids = frame[id].drop_duplicates().to_numpy()
     held = np.random.default_rng(seed).permutation(ids)[: len(ids) // 5]
     if len(held):
@@ -108,6 +103,8 @@ def forecast(
         typer.echo(f"RMSE up to {max_lead_time} ahead, of {held_out} not trained on:", err=True)
         typer.echo(_describe_scores(forecaster, part[is_held], names, level), err=True)
     forecaster.fit(part, **roles)
+    how = {name: table_options[name] for name in READING_OPTIONS if name in table_options}
+    forecaster.schema_ = replace(forecaster.schema_, **how)
     if save is not None:
         forecaster.save(save)
     write_answers([forecaster.forecast(part, asked, interval=level)], out, "row")
@@ -132,13 +129,19 @@ def _describe_scores(
     return text
 
 
-def read_queries(at: str, id: str, time: str) -> "str | list[float] | DataFrame":
-    """Return what ``--at`` asks for: times after the last row, or a table of ids and times."""
+def read_queries(at: str, options: Mapping[str, Any]) -> "str | list[float] | DataFrame":
+    """Return what ``--at`` asks for: times after the last row, or a table of ids and times.
+
+    Args:
+        at: see :data:`AtOption`.
+        options: of the table of the rows, and how a file of ids and times is read too.
+    """
     from tauflow.data.table.files import read_frame
     from tauflow.data.table.options import TableOptions
 
     if Path(at).suffix.lower() in (".csv", ".gz", ".parquet"):
-        return read_frame(Path(at), TableOptions(id=id, time=time), is_training_data=False)
+        used = {name: options[name] for name in ("id", "time", *READING_OPTIONS) if name in options}
+        return read_frame(Path(at), TableOptions(**used), is_training_data=False)
     numbers = [_to_number(one) for one in at.split(",")]
     if all(isinstance(one, float) for one in numbers):
         return [float(one) for one in numbers]
@@ -166,20 +169,17 @@ def forecast_from_file(
     from tauflow.data.table.options import TableOptions
     from tauflow.errors import ArgumentError
     from tauflow.estimators import SequenceForecaster
-    from tauflow.estimators.reading import get_table_options
 
     forecaster = SequenceForecaster.load(path)
-    columns = get_table_options(forecaster.schema_)
-    if "id" not in columns or "time" not in columns:
+    said = {name: getattr(forecaster.schema_, name) for name in ("id", "time", *READING_OPTIONS)}
+    if said["id"] is None or said["time"] is None:
         raise ArgumentError(
             f"{path} was fitted to arrays, or to a table without ids and times. Fit it with id= "
             "and time=."
         )
-    said = {"id": columns["id"], "time": columns["time"]}
-    options = {name: value for name, value in reading.items() if value is not None}
-    frame = read_frame(rows, TableOptions(**said, **options), is_training_data=False)
-    asked = read_queries(at, **said)
-    return forecaster.forecast(frame, asked, interval=interval, return_std=spread)
+    said |= {name: value for name, value in reading.items() if value is not None}
+    frame = read_frame(rows, TableOptions(**said), is_training_data=False)
+    return forecaster.forecast(frame, read_queries(at, said), interval=interval, return_std=spread)
 
 
 def _to_number(text: str) -> float | str:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -14,6 +15,7 @@ from tauflow._internal.sanitize import replace_control_characters
 from tauflow.errors import TauflowError
 
 _TRACEBACK = "--traceback"
+_SINGLE_NEWLINE = re.compile(r"(?<!\n)\n(?!\n)")
 _TRAINING_COMMANDS = ("run", "tune", "reproduce")
 _GREETING = """\
 tauflow: neural networks whose state evolves in continuous time
@@ -39,6 +41,13 @@ class TauflowGroup(TyperGroup):
             *(n for n in _FIRST_COMMANDS if n in names),
             *(n for n in names if n not in _FIRST_COMMANDS),
         ]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, with a help text whose lines fit the terminal, not the docstring."""
+        found = super().get_command(ctx, cmd_name)
+        if found is not None and found.help:
+            found.help = _SINGLE_NEWLINE.sub(" ", found.help)
+        return found
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take ``--traceback`` wherever it stands: it is thought of when a command has failed.

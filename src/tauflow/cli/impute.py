@@ -5,25 +5,16 @@ from typing import Annotated, Any
 
 import typer
 
+from .feature_table import add_feature_table_options
 from .new_rows import OutOption, check_output_file, write_answers
 
 
+@add_feature_table_options
 def impute(
     table: Annotated[
         Path, typer.Argument(help="Rows with missing values, .csv, .csv.gz or .parquet.")
     ],
-    id: Annotated[str, typer.Option("--id", help="Column that says whose row it is.")],
     out: OutOption,
-    time: Annotated[
-        str | None, typer.Option("--time", help="Column of times, numbers or dates.")
-    ] = None,
-    static: Annotated[
-        str | None, typer.Option(help="Columns with one value per id, with commas; not filled.")
-    ] = None,
-    features: Annotated[
-        str | None,
-        typer.Option(help="Columns to fill, with commas; by default all others with numbers."),
-    ] = None,
     hide: Annotated[
         str,
         typer.Option(help="What to learn from and to score by: single values, or whole rows."),
@@ -32,32 +23,27 @@ def impute(
     hidden_size: Annotated[int, typer.Option(min=1, help="Neurons in each direction.")] = 32,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Of the weights and of what is held out.")] = 0,
-    delimiter: Annotated[str, typer.Option(help="Column separator of a CSV file.")] = ",",
-    decimal: Annotated[str, typer.Option(help="Decimal sign of a CSV file.")] = ".",
+    *,
+    table_options: dict[str, Any],
 ) -> None:
     """Fill the missing numbers of a table from those before and after them, and of other columns.
 
-    A fifth of the ids is held out first, to score the imputer on values that it has not seen.
+    --id is needed. Features are filled, by default all other columns with numbers; static ones are
+    not. A fifth of the ids is held out first, to score the imputer on values that it has not seen.
     """
     import numpy as np
 
     from tauflow._internal.optional_deps import require
     from tauflow._internal.sanitize import format_count
-    from tauflow.data.table.files import read_frame
-    from tauflow.data.table.options import TableOptions
     from tauflow.estimators import SequenceImputer
 
-    from .argument_parsing import split_names
+    from .feature_table import read_feature_table
 
     check_output_file(out, table, "the rows")
-    said: dict[str, Any] = {"id": id, "time": time}
-    frame = read_frame(table, TableOptions(**said, delimiter=delimiter, decimal=decimal))
-    constant = split_names(static or "")
-    filled = split_names(features or "") or [
-        name for name in frame.select_dtypes("number").columns if name not in (id, time, *constant)
-    ]
-    part = frame[[id, *([] if time is None else [time]), *filled, *constant]]
-    roles: dict[str, Any] = {**said, "static": constant or None}
+    frame, filled = read_feature_table(table, table_options)
+    roles = {name: table_options.get(name) for name in ("id", "time", "static")}
+    id, keys = roles["id"], [roles["id"], roles["time"], *(roles["static"] or ())]
+    part = frame[[*(name for name in keys if name is not None), *filled]]
     imputer = SequenceImputer(
         model=model, hidden_size=hidden_size, epochs=epochs, random_state=seed, hide=hide
     )
@@ -72,6 +58,7 @@ def impute(
         held_out = format_count(len(held), "id")
         typer.echo(f"RMSE on hidden values of {held_out} not trained on:\n{text}", err=True)
     answers = imputer.fit(part, **roles).transform(part)
-    count = int(frame[filled].isna().to_numpy().sum())
+    answers = frame.assign(**{name: answers[name] for name in filled})
+    count = int(frame[filled].isna().to_numpy().sum() - answers[filled].isna().to_numpy().sum())
     more = f", {format_count(count, 'value')} filled"
-    write_answers([frame.assign(**{name: answers[name] for name in filled})], out, "row", more)
+    write_answers([answers.sort_index()], out, "row", more)

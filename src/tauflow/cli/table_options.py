@@ -5,7 +5,7 @@ import inspect
 import io
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import wraps
 from pathlib import Path
@@ -48,15 +48,22 @@ _MAX_MERGED_SHARE = 0.01
 """Share of the rows that may be merged without being asked for."""
 
 
-def add_table_options(command: Callable[..., None]) -> Callable[..., None]:
+def add_table_options(
+    command: Callable[..., None], *, only: Collection[str] | None = None
+) -> Callable[..., None]:
     """Give a command an option for each field of :class:`TableOptions`.
 
     The options that were given reach the argument ``table_options``, {name of the field: value}.
+
+    Args:
+        command: the command.
+        only: names of the fields that it has an option for; by default all.
     """
+    offered = [one for one in fields(TableOptions) if only is None or one.name in only]
 
     @wraps(command)
     def parsed(**kwargs: Any) -> None:
-        texts = {one: kwargs.pop(f"table_{one.name}") for one in fields(TableOptions)}
+        texts = {one: kwargs.pop(f"table_{one.name}") for one in offered}
         command(
             **kwargs,
             table_options={
@@ -73,7 +80,7 @@ def add_table_options(command: Callable[..., None]) -> Callable[..., None]:
             default=None,
             annotation=_make_option(one, told.get(one.name)),
         )
-        for one in fields(TableOptions)
+        for one in offered
     ]
     rest = [
         one.replace(kind=keyword)

@@ -68,3 +68,24 @@ def test_what_does_not_fit_is_refused(call, table):
     fit += ["--model", "gru", "--hidden-size", 2, "--max-lead-time", 5]
     assert "trained for up to" in call(*fit, "--at", "9", code=1).output
     assert "expected a span of time" in call(*fit, "--at", "soon", code=1).output
+
+
+def test_a_file_of_times_and_later_rows_are_read_as_the_table_was(call, table, tmp_path):
+    hours = pandas.to_timedelta(table["hours"], unit="h")
+    table["hours"] = (pandas.Timestamp("2024-01-31 23:00") + hours).dt.strftime("%d.%m.%Y %H:%M:%S")
+    table["b"] = [str(one).replace(".", ",").replace("nan", "?") for one in table["b"]]
+    form = {"sep": ";", "decimal": ",", "index": False}
+    table.to_csv(tmp_path / "visits.csv", **form)
+    asked = table.groupby("patient")[["patient", "hours"]].tail(1)
+    later = pandas.to_datetime(asked["hours"], format="%d.%m.%Y %H:%M:%S") + pandas.Timedelta("1h")
+    asked = asked.assign(hours=later.dt.strftime("%d.%m.%Y %H:%M:%S"))
+    asked.to_csv(tmp_path / "times.csv", **form)
+    words = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1]
+    words += ["--model", "gru", "--hidden-size", 2, "--max-lead-time", "5h", "--at", "times.csv"]
+    words += ["--time-format", "%d.%m.%Y %H:%M:%S", "--delimiter", ";", "--decimal", ","]
+    first = call(*words, "--missing", "?", "--save", "f.safetensors").stdout
+    assert len(first.splitlines()) == 1 + 12 * 2
+    again = call("predict", "f.safetensors", "--csv", "visits.csv", "--at", "times.csv").stdout
+    assert [line.split(",")[:3] for line in again.splitlines()] == [
+        line.split(",")[:3] for line in first.splitlines()
+    ]

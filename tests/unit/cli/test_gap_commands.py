@@ -68,3 +68,73 @@ def test_ids_stay_as_the_file_writes_them(call, tmp_path):
     assert found["patient"].tolist() == [f"00{p}" for p in range(6) for _ in range(4)]
     assert found["a"].notna().all()
     assert found["a"][0] == "0.5"
+
+
+IMPUTE = ("impute", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1)
+SMALL = ("--model", "gru", "--hidden-size", 2, "--out", "filled.csv")
+
+
+@pytest.mark.parametrize("command", ["impute", "forecast"])
+def test_numbers_with_text_among_them_are_no_text_to_leave_out(call, table, tmp_path, command):
+    table["b"] = table["b"].astype(object)
+    table.loc[5, "b"] = "<0.5"
+    table.to_csv(tmp_path / "visits.csv", index=False)
+    words = [command, *IMPUTE[1:], *SMALL]
+    words += ["--max-lead-time", 3, "--at", 1] if command == "forecast" else []
+    told = call(*words, code=1).output
+    assert "visits.csv, row 7, column 'b' holds '<0.5', expected a finite number" in told
+    table.loc[5, "b"] = "-"
+    table.to_csv(tmp_path / "visits.csv", index=False)
+    assert "(--missing=-)" in call(*words, code=1).output
+    told = call(*words, "--missing=-")
+    assert "Left out, as they hold no numbers: by." in told.stderr
+
+
+@pytest.mark.filterwarnings("ignore:features without a value")
+def test_values_that_stay_missing_are_not_counted_as_filled(call, table, tmp_path):
+    table.assign(c=None).to_csv(tmp_path / "visits.csv", index=False)
+    count = int(table["a"].isna().sum())
+    for features, more in ([], ", c."), (["--features", "a,c"], None):
+        told = call(*IMPUTE, *SMALL, *features)
+        assert f"filled.csv: 48 rows, {count} values filled" in told.stdout
+        assert more is None or more in told.stderr
+
+
+@pytest.mark.parametrize("option", ["--features", "--static"])
+def test_columns_that_are_not_there_are_named(call, table, option):
+    told = call(*IMPUTE, *SMALL, option, "bb", code=1).output
+    assert "visits.csv has no column 'bb'" in told
+    assert "Did you mean 'b'?" in told
+
+
+def test_a_column_has_one_role(call, table):
+    told = call(*IMPUTE, *SMALL, "--features", "a,hours", code=1).output
+    assert "column 'hours' is a feature, and is named as id, time or static too" in told
+
+
+def test_dates_in_another_form_and_order_are_read(call, table, tmp_path):
+    hours = pandas.to_timedelta(table["hours"], unit="h")
+    table["hours"] = (pandas.Timestamp("2024-01-31 23:00") + hours).dt.strftime("%d.%m.%Y %H:%M")
+    mixed = table.sample(frac=1, random_state=0)
+    mixed.to_csv(tmp_path / "visits.csv", index=False)
+    told = call(*IMPUTE, *SMALL, code=1).output
+    assert "(--time-format '%d.%m.%Y %H:%M')" in told
+    form = ["--time-format", "%d.%m.%Y %H:%M"]
+    assert "or pass sort=True (--sort)" in call(*IMPUTE, *SMALL, *form, code=1).output
+    assert "Sorted by time" in call(*IMPUTE, *SMALL, *form, "--sort").stderr
+    found = pandas.read_csv(tmp_path / "filled.csv")
+    assert found["patient"].tolist() == mixed["patient"].tolist()
+    there = mixed["a"].notna().to_numpy()
+    assert np.allclose(found["a"][there], mixed["a"][there])
+    assert found["hours"][0] == str(pandas.to_datetime(mixed["hours"].iloc[0], format=form[1]))
+
+
+def test_time_zones_stay(call, table, tmp_path):
+    pytest.importorskip("pyarrow")
+    times = pandas.Timestamp("2024-03-30 22:30", tz="Europe/Berlin")
+    table["hours"] = times + pandas.to_timedelta(table["hours"], unit="h")
+    table.to_parquet(tmp_path / "visits.parquet")
+    call("impute", "visits.parquet", *IMPUTE[2:], *SMALL[:-1], "filled.parquet")
+    found = pandas.read_parquet(tmp_path / "filled.parquet")
+    assert str(found["hours"].dt.tz) == "Europe/Berlin"
+    assert (found["hours"] == table["hours"]).all()

@@ -94,3 +94,10 @@ def test_descriptions_are_folded_between_words(call, model, columns, monkeypatch
     for before, line in pairwise(lines[: lines.index("Args:")]):
         if before and line and not (before + line).startswith(" ") and not re.match(ITEM, line):
             assert len(f"{before} {line.split()[0]}") > columns
+
+
+def test_help_texts_fill_the_lines_of_a_narrow_terminal(call, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.strip() for line in call("inspect", "--help").output.splitlines()]
+    place = next(n for n, line in enumerate(lines) if line.startswith("Options that are given"))
+    assert len(lines[place + 1].split()) > 8  # of what the docstring has in two lines

@@ -104,7 +104,8 @@ def read_frame(path: Path, options: TableOptions, *, is_training_data: bool = Tr
         if name is not None:
             sheet.check_name(name, role)
     pandas = require("pandas", extra="tables")
-    return pandas.DataFrame({name: np.asarray(cells) for name, cells in sheet.columns.items()})
+    every_row = np.arange(len(sheet))
+    return pandas.DataFrame({name: sheet.get_original(name, every_row) for name in sheet.columns})
 
 
 def _drop_saved_index(cells: Table, table: Any, options: TableOptions) -> Table:
