@@ -9,9 +9,10 @@ from tauflow.models import LatentODE, RNNVAE, SequenceModel, stack_modules
 from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import (
     BidirectionalRNN, CRU, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN,
-    GNODE, GRU, GRUD, GRUODE, GRUODEBayes, GRUwE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC, LinOSS,
-    LinearDecayRNN, LipschitzRNN, LrcSSM, MixedMemory, NeuralCDE, NeuronalLTC, ODELSTM, PhasedLSTM,
-    RITS, RNN, RNNDecay, RubanovaGRU, RubanovaODERNN, S5, SLiCE, UnmaskedGRUD, WiredCfC, build,
+    GNODE, GRU, GRUD, GRUODE, GRUODEBayes, GRUwE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC, LinODENet,
+    LinOSS, LinearDecayRNN, LipschitzRNN, LrcSSM, MixedMemory, NeuralCDE, NeuronalLTC, ODELSTM,
+    PhasedLSTM, RITS, RNN, RNNDecay, RubanovaGRU, RubanovaODERNN, S5, SLiCE, UnmaskedGRUD, WiredCfC,
+    build,
 )
 from tauflow.training import Recipe, attach_constraints, train
 from tauflow.wirings import AutoNCP, ExplicitWiring, FullyConnected, NCP, RandomSparse
@@ -22,9 +23,9 @@ __all__ = [
     "AutoNCP", "BidirectionalRNN", "CRU", "CTGRU", "CTLSTM", "CTRNN", "CfC", "CoRNN", "Elman",
     "EulerGRU", "EulerLSTM", "ExpRNN", "ExplicitWiring", "FullyConnected", "GNODE", "GRU", "GRUD",
     "GRUODE", "GRUODEBayes", "GRUwE", "HiPPO", "LEM", "LMU", "LRC", "LRU", "LSTM", "LTC",
-    "LatentODE", "LinOSS", "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory", "NCP",
-    "NeuralCDE", "NeuronalLTC", "ODELSTM", "PhasedLSTM", "Predictor", "RITS", "RNN", "RNNDecay",
-    "RNNVAE", "RandomSparse", "Recipe", "RubanovaGRU", "RubanovaODERNN", "S5", "SLiCE",
+    "LatentODE", "LinODENet", "LinOSS", "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory",
+    "NCP", "NeuralCDE", "NeuronalLTC", "ODELSTM", "PhasedLSTM", "Predictor", "RITS", "RNN",
+    "RNNDecay", "RNNVAE", "RandomSparse", "Recipe", "RubanovaGRU", "RubanovaODERNN", "S5", "SLiCE",
     "SequenceBatch", "SequenceModel", "UnmaskedGRUD", "WiredCfC", "attach_constraints", "build",
     "from_ncps", "from_torch", "load", "load_predictor", "save", "stack_modules", "train",
 ]

@@ -42,7 +42,7 @@ GROUPS = {
             "GNODE",
             "RubanovaODERNN",
         ),
-        *("CRU", "LEM", "EulerGRU", "EulerLSTM"),
+        *("CRU", "LinODENet", "LEM", "EulerGRU", "EulerLSTM"),
     ),
     "Decay between samples, missing values": (
         *("GRUD", "UnmaskedGRUD", "GRUwE", "RNNDecay", "LinearDecayRNN", "RubanovaGRU"),

@@ -22,6 +22,7 @@ from .gru_ode_bayes import GRUODEBayesCell
 from .gruwe import GRUwECell
 from .hippo import HiPPOCell
 from .lem import LEMCell
+from .linodenet import LinODENetCell
 from .linoss import LinOSSCell
 from .lipschitz_rnn import LipschitzRNNCell
 from .lmu import LMUCell
@@ -47,9 +48,9 @@ __all__ = [
     "ACTIVATIONS", "AbstractCell", "BidirectionalRNNCell", "CRUCell", "CTGRUCell", "CTLSTMCell",
     "CTRNNCell", "CfCCell", "CoRNNCell", "ElmanCell", "EulerGRUCell", "EulerLSTMCell", "ExpRNNCell",
     "GNODECell", "GRUCell", "GRUDCell", "GRUODEBayesCell", "GRUODECell", "GRUwECell", "HiPPOCell",
-    "LEMCell", "LMUCell", "LRCCell", "LRUCell", "LSTMCell", "LTCCell", "LTC_VARIANTS", "LinOSSCell",
-    "LinearDecayRNNCell", "LipschitzRNNCell", "LrcSSMCell", "MODELS", "MixedMemoryCell",
-    "ModelEntry", "NeuralCDECell", "NeuronalLTCCell", "ODELSTMCell", "PhasedLSTMCell",
-    "Precomputed", "RITSCell", "RNNDecayCell", "RubanovaGRUCell", "RubanovaODERNNCell", "S5Cell",
-    "SLiCECell", "UnmaskedGRUDCell", "WiredCfCCell",
+    "LEMCell", "LMUCell", "LRCCell", "LRUCell", "LSTMCell", "LTCCell", "LTC_VARIANTS",
+    "LinODENetCell", "LinOSSCell", "LinearDecayRNNCell", "LipschitzRNNCell", "LrcSSMCell", "MODELS",
+    "MixedMemoryCell", "ModelEntry", "NeuralCDECell", "NeuronalLTCCell", "ODELSTMCell",
+    "PhasedLSTMCell", "Precomputed", "RITSCell", "RNNDecayCell", "RubanovaGRUCell",
+    "RubanovaODERNNCell", "S5Cell", "SLiCECell", "UnmaskedGRUDCell", "WiredCfCCell",
 ]

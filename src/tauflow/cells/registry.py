@@ -24,6 +24,7 @@ from .gru_ode_bayes import GRUODEBayesCell
 from .gruwe import GRUwECell
 from .hippo import HiPPOCell
 from .lem import LEMCell
+from .linodenet import LinODENetCell
 from .linoss import LinOSSCell
 from .lipschitz_rnn import LipschitzRNNCell
 from .lmu import LMUCell
@@ -216,6 +217,7 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("slice", "SLiCE", SLiCECell, tune={"scale": (0.025, 0.1, 0.5)}),
             ModelEntry("rits", "RITS", RITSCell),
             ModelEntry("cru", "CRU", CRUCell, tune={"bases": (5, 15), "units": (30, 50, 100)}),
+            ModelEntry("linodenet", "LinODENet", LinODENetCell, tune={"blocks": (1, 2, 5)}),
             ModelEntry(
                 "neural-cde",
                 "Neural CDE",

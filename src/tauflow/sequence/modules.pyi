@@ -530,6 +530,18 @@ class CRU(CatalogRNN):
         backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
+class LinODENet(CatalogRNN):
+    """Linear ODE network: latent linear dynamics, and a correction in the form of a Kalman gain.
+
+    Over sequences; for the options see tauflow.cells.LinODENetCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, blocks: int = 5, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
 class NeuralCDE(CatalogRNN):
     """Neural controlled differential equation: the state follows a path through the samples.
 
