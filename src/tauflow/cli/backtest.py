@@ -40,8 +40,6 @@ def backtest(
     ] = None,
 ) -> None:
     """Forecast from times in the past, and score that beside simple forecasts."""
-    from tauflow.data.table.files import read_frame
-    from tauflow.data.table.options import TableOptions
     from tauflow.evaluation import backtest as run_backtest
     from tauflow.predict import load_predictor
 
@@ -49,16 +47,9 @@ def backtest(
     from .output import print_line, print_table
 
     check_picture_file(plot)
-    predictor = load_predictor(run)
-    schema = predictor.schema
-    said = TableOptions() if schema is None else schema
-    cells = ("id", "time", "time_format", "delimiter", "decimal", "na_values")
-    frame = read_frame(
-        csv, TableOptions(**{name: getattr(said, name) for name in cells}), is_training_data=False
-    )
     found = run_backtest(
-        predictor,
-        frame,
+        load_predictor(run),
+        csv,
         origins=origins,
         step=step,
         by=by,

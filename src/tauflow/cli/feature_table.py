@@ -38,8 +38,7 @@ def read_feature_table(
         ArgumentError: no column of ids is named, or a column has two roles.
         TauflowError: the file cannot be read so, or a feature has text among its numbers.
     """
-    from tauflow._internal.optional_deps import require
-    from tauflow.data.table.files import read_table
+    from tauflow.data.table.files import read_table, to_frame
     from tauflow.data.table.notes import make_row_notes
     from tauflow.data.table.options import TableOptions
     from tauflow.data.table.sequences import format_names, group_into_sequences
@@ -79,6 +78,4 @@ def read_feature_table(
         notes.append(f"Left out, as they hold no numbers: {format_names(unused, 12)}.")
     for note in notes:
         typer.echo(note, err=True)
-    pandas = require("pandas", extra="tables")
-    frame = pandas.DataFrame({n: sheet.get_original(n, found.rows) for n in sheet.columns})
-    return frame.set_index(found.rows), features
+    return to_frame(sheet, found.rows), features

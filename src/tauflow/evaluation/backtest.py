@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +10,6 @@ from numpy.typing import NDArray
 from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
-from tauflow.data.table.files import read_frame
-from tauflow.data.table.options import TableOptions
 from tauflow.errors import ArgumentError, DataError
 
 from .backtest_baselines import fit_boosting, forecast_boosting, forecast_naively
@@ -259,12 +256,6 @@ def _forecast_deciles(
 
 
 def _make_source(model: Any, frame: Any, t: Any) -> BacktestSource:
-    schema = getattr(model, "schema", None) or getattr(model, "schema_", None)
-    if isinstance(frame, str | Path):
-        said = TableOptions(id=schema.id, time=schema.time) if schema else TableOptions()
-        frame = read_frame(Path(frame), said, is_training_data=False)
-    elif hasattr(frame, "to_pandas"):
-        frame = frame.to_pandas()
     if hasattr(model, "read_table"):
         return PredictorSource.read(model, frame)
     if hasattr(model, "horizon") and hasattr(model, "fit"):

@@ -1,5 +1,6 @@
 """What a back-test asks of a model: which series there are, and forecasts of what is known."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
+from tauflow.data.table.files import read_table, to_frame
+from tauflow.data.table.schema import Schema
+from tauflow.data.table.sequences import get_ids
+from tauflow.data.table.time_formats import to_dates
+from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError
 
 Floats = NDArray[np.float64]
@@ -66,27 +72,19 @@ class EstimatorSource(BacktestSource):
         """Return the series of a data frame, or of one array (T, I), for a fitted estimator."""
         if not model.__sklearn_is_fitted__():
             raise ArgumentError("backtest needs a fitted estimator. Call fit first.")
-        if not hasattr(data, "columns"):
+        if isinstance(data, np.ndarray | Sequence) and not isinstance(data, str):
             return cls._read_array(model, np.asarray(data, float), t)
         if t is not None:
             raise ArgumentError("t is for arrays; a data frame has a column of times.")
         schema = model.schema_
-        if schema.long is not None or not hasattr(data, "iloc"):
+        if schema.long is not None:
             raise ArgumentError(
-                "backtest takes a data frame of pandas with a column for each feature. Pivot a "
-                "long table, or convert it with to_pandas()."
+                "backtest takes a data frame with a column for each feature. Pivot a long table."
             )
-        names = [schema.inputs[n] for n in model.target_features_]
-        values = data[names].to_numpy(np.float64, na_value=np.nan)
-        series = _read_series(data, schema.id, schema.time)
-        return cls(
-            model=model,
-            data=data,
-            horizon=_count_rows_ahead(model, series["times"], series["rows"]),
-            targets=tuple(map(str, names)),
-            values=values,
-            **series,
-        )
+        targets = tuple(str(schema.inputs[n]) for n in model.target_features_)
+        series = _read_series(data, schema, targets)
+        horizon = _count_rows_ahead(model, series["times"], series["rows"])
+        return cls(model=model, horizon=horizon, targets=targets, **series)
 
     @classmethod
     def _read_array(cls, model: Any, data: Floats, t: Any) -> "EstimatorSource":
@@ -158,22 +156,14 @@ class PredictorSource(BacktestSource):
                 "backtest takes a predictor of a table that forecasts a horizon. Train one with "
                 "task='next-step', window= and horizon= (--horizon)."
             )
-        if not hasattr(data, "iloc"):
-            raise ArgumentError(
-                f"backtest takes a data frame of pandas, got a {type(data).__name__}. Read the "
-                "file with pandas.read_csv."
-            )
         targets = tuple(
             name.removesuffix(" +1") for name in schema.outputs[: card.target_size // card.horizon]
         )
-        return cls(
-            model=model,
-            data=data,
-            horizon=card.horizon,
-            targets=targets,
-            values=data[list(targets)].to_numpy(np.float64, na_value=np.nan),
-            **_read_series(data, schema.id, schema.time),
-        )
+        series = _read_series(data, schema, targets)
+        if schema.long is not None:  # the rows have a column for each variable now
+            model = copy.copy(model)
+            model.schema = replace(schema, long=None)
+        return cls(model=model, horizon=card.horizon, targets=targets, **series)
 
     def forecast(
         self, known: list[Rows], future: list[Rows], interval: float | None
@@ -212,18 +202,31 @@ def _count_rows_ahead(model: Any, times: NDArray[Any], rows: Sequence[Rows]) -> 
     return max(1, int(longest / np.median(gaps) + 1e-6)) if len(gaps) else 1
 
 
-def _read_series(data: Any, id: str | None, time: str | None) -> dict[str, Any]:
-    """Return the times, ids and rows of the series of a data frame."""
-    pandas = require("pandas", extra="tables")
-    shown = np.arange(len(data)) if time is None else data[time].to_numpy()
-    times = shown
-    if shown.dtype.kind not in "iufmM":
-        times = pandas.to_datetime(data[time], format="ISO8601", utc=True).to_numpy()
-    if id is None:
-        codes, ids = np.zeros(len(data), np.int64), np.array(["the series"], object)
-    else:
-        codes, ids = pandas.factorize(data[id])
-        ids = np.asarray(ids)
-    rows = [np.flatnonzero(codes == n) for n in range(len(ids))]
-    ordered = [one[np.argsort(times[one], kind="stable")] for one in rows]
-    return {"times": times, "shown_times": shown, "ids": ids, "rows": ordered}
+def _read_series(data: Any, schema: Schema, targets: Sequence[str]) -> dict[str, Any]:
+    """Return a table as it was read for the training: its rows, targets, times and series."""
+    sheet = read_table(data, schema, variables=schema.variables or None, is_training_data=False)
+    for role, names in {"id": [schema.id], "time": [schema.time], "target": targets}.items():
+        for name in names:
+            if name is not None:
+                sheet.check_name(name, role)
+    names, codes = get_ids(sheet, schema.id)
+    frame = to_frame(sheet)
+    shown = np.arange(len(sheet))
+    times: NDArray[Any] = shown
+    if schema.time is not None:
+        is_dated = read_times(sheet, schema.time, None, skip_date_check=True).dated
+        shown, times = frame[schema.time].to_numpy(), np.asarray(sheet.columns[schema.time])
+        if times.dtype.kind == "O":
+            times = to_dates(times.tolist()) if is_dated else sheet.numbers(schema.time)
+    rows = [np.flatnonzero(codes == n) for n in range(len(names))]
+    ids = np.array(["the series"], object)
+    if schema.id is not None:
+        ids = frame[schema.id].to_numpy()[[one[0] for one in rows]]
+    return {
+        "data": frame,
+        "values": np.stack([sheet.numbers(name) for name in targets], axis=1),
+        "times": times,
+        "shown_times": shown,
+        "ids": ids,
+        "rows": [one[np.argsort(times[one], kind="stable")] for one in rows],
+    }

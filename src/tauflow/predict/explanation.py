@@ -149,7 +149,7 @@ class Explainer:
         elif self.predictor.card.task == "regress" and len(outputs) > 1:
             raise ArgumentError(
                 f"{self.predictor.card.name!r} has several values to predict, "
-                f"{', '.join(outputs)}. Name the one to explain, such as output={outputs[0]!r}."
+                f"{', '.join(outputs)}. Name the one to explain: output={outputs[0]!r} (--output)."
             )
         before = [name for name in (schema.id, self._time_name) if name is not None]
         check_distinct_columns(before, ("feature", "value", *_ATTRIBUTIONS, *_ANSWERS))

@@ -7,8 +7,8 @@ import torch
 from sklearn.metrics import mean_absolute_error, mean_pinball_loss, root_mean_squared_error
 
 from tauflow import GRU, Predictor, Recipe, SequenceModel, train
-from tauflow.data import from_table
-from tauflow.errors import ArgumentError, DataError, UnknownNameError
+from tauflow.data import from_table, read_csv
+from tauflow.errors import ArgumentError, DataError, TauflowError, UnknownNameError
 from tauflow.estimators import SequenceForecaster, SequenceRegressor
 from tauflow.evaluation import backtest
 
@@ -154,6 +154,46 @@ def test_a_predictor_is_given_what_is_known_ahead():
     assert predictor.predict(new, tidy=True)["time"].astype(str).tolist() == hours[187:190].tolist()
     with pytest.raises(ArgumentError, match="a Predictor holds a model alone"):
         backtest(predictor, table, refit=True)
+
+
+def test_a_table_is_read_as_that_of_the_training(tmp_path):
+    days = pandas.date_range("2024-01-30", periods=200, freq="D").strftime("%d.%m.%Y")
+    wide = pandas.DataFrame({"day": days, "a": DAY[:, 0], "b": DAY[::-1, 0]})
+    long = wide.melt("day", ["a", "b"], "what", "amount")
+    long["amount"] = [str(one).replace(".", ",") for one in long["amount"]]
+    long.loc[[3, 150], "amount"] = "nil"
+    long.to_csv(tmp_path / "long.csv", sep=";", index=False)
+    said = {"time": "day", "time_format": "%d.%m.%Y", "na_values": ["nil"], "task": "next-step"}
+    cells = {"delimiter": ";", "decimal": ",", "long": ["what", "amount"]}
+    sizes = {"window": 12, "horizon": 3, "missing": "inputs"}
+    data = read_csv(tmp_path / "long.csv", **sizes, **said, **cells)
+    torch.manual_seed(0)
+    body = GRU(data.card.input_size, 4, return_sequences=False)
+    predictor = Predictor.from_data(SequenceModel(body, data.card.target_size), data)
+    found = backtest(predictor, tmp_path / "long.csv", origins=4, boosting=False).frame
+    told = found[(found["model"] == "Predictor") & (found["target"] == "a")]
+    np.testing.assert_allclose(told["truth"], wide["a"].tail(12))
+    known = long[long["day"].isin(days[:197])]
+    last = predictor.predict(known, decimal=",")[[f"a +{step}" for step in (1, 2, 3)]]
+    np.testing.assert_allclose(told["prediction"].tail(3), last.to_numpy()[0], rtol=1e-5)
+    assert found["origin"].iloc[-1] == pandas.to_datetime(days[196], format="%d.%m.%Y")
+    with pytest.raises(UnknownNameError, match=r"no column 'amount' \(long\)"):
+        backtest(predictor, long.drop(columns="amount"))
+
+
+def test_columns_and_ids_that_are_missing_are_named(patients):
+    model = SequenceForecaster(**SMALL, horizon=2, targets=["a"]).fit(
+        patients, id="who", time="when"
+    )
+    with pytest.raises(UnknownNameError, match=r"no column 'a' \(target\)"):
+        backtest(model, patients.drop(columns="a"))
+    with pytest.raises(UnknownNameError, match=r"no column 'when' \(time\)"):
+        backtest(model, patients.drop(columns="when"))
+    for column, message in (("who", "expected an id"), ("when", "expected a number")):
+        holed = patients.astype({column: object})
+        holed.loc[3, column] = None
+        with pytest.raises(TauflowError, match=message):
+            backtest(model, holed)
 
 
 def test_distributions_are_scored_by_their_deciles(fitted):

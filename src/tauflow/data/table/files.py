@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError
@@ -103,9 +104,15 @@ def read_frame(path: Path, options: TableOptions, *, is_training_data: bool = Tr
     for role, name in {"id": options.id, "time": options.time}.items():
         if name is not None:
             sheet.check_name(name, role)
+    return to_frame(sheet)
+
+
+def to_frame(sheet: Table, rows: NDArray[np.int64] | None = None) -> "DataFrame":
+    """Return some rows of a table, by default all, as a data frame of pandas."""
     pandas = require("pandas", extra="tables")
-    every_row = np.arange(len(sheet))
-    return pandas.DataFrame({name: sheet.get_original(name, every_row) for name in sheet.columns})
+    rows = np.arange(len(sheet)) if rows is None else rows
+    columns = {name: sheet.get_original(name, rows) for name in sheet.columns}
+    return pandas.DataFrame(columns, index=rows)
 
 
 def _drop_saved_index(cells: Table, table: Any, options: TableOptions) -> Table:
