@@ -3,6 +3,7 @@
 from tauflow.data.dataset_validation import read_content_digests
 from tauflow.data.registry import register
 
+from .boards import generated, recordings, tables
 from .real.character_trajectories import CHARACTER_TRAJECTORIES, load_character_trajectories
 from .real.gesture import GESTURE, load_gesture
 from .real.har import HAR, load_har
@@ -47,3 +48,5 @@ for _card, _loader in (
     (LANE_KEEPING, load_lane_keeping),
 ):
     register(_card, _loader, digests=_DIGESTS.get(_card.name))
+for _board in (*tables.BOARDS, *generated.BOARDS, *recordings.BOARDS):
+    register(_board.card, _board.load)
