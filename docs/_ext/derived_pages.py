@@ -14,6 +14,7 @@ PAPERS = {
     "cfc": "Closed-form continuous-time networks",
     "ode-lstm": "ODE-LSTM",
     "gnode": "Gated neural ODEs",
+    "leaderboards": "Leaderboards",
     "one-budget": "One budget for every network",
 }
 COLUMNS = re.compile(r"\S {2,}\S")
@@ -30,7 +31,9 @@ def write_published(app):
     folder.mkdir(exist_ok=True)
     text = (Path(app.srcdir).parent / REPORT).read_text(encoding="utf-8")
     text = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text).replace("Δ / σ", "Δ/σ")
-    overview, *tables = re.split(r"^(?=## [a-z-]+(?:-table|-figure|-budget)\b)", text, flags=re.M)
+    overview, *tables = re.split(
+        r"^(?=## (?:[a-z-]+(?:-table|-figure|-budget)|leaderboards)\b)", text, flags=re.M
+    )
     pages = {
         paper: [table for table in tables if table.startswith(f"## {paper}")] for paper in PAPERS
     }

@@ -5,11 +5,15 @@ import copy
 import pytest
 from tiny_experiment import parsed
 
+from tauflow.data.registry import load_task
 from tauflow.errors import SpecificationError, UnknownNameError
 from tauflow.runs import results
+from tauflow.runs.boosting import fit_boosted_trees
+from tauflow.training.evaluation_loop import evaluate
 from tauflow_papers.experiments import load_experiment, reproduce
 from tauflow_papers.experiments.report import table
 from tauflow_papers.experiments.report.grid_page import make_grid_markdown, write_grid_reports
+from tauflow_papers.experiments.run import result_file
 from tauflow_papers.experiments.run.grid_search import find_best_setting
 from tauflow_papers.experiments.run.row_jobs import make_job
 from tauflow_papers.experiments.run.run_job import Paths
@@ -29,6 +33,7 @@ PARTS = [
     },
     {"name": "parity-again", "dataset": "xor-event", "pack_code": "parity"},
 ]
+NOISE = (("calm", 0.05), ("noisy", 0.5))
 GRU = {
     "name": "gru",
     "title": "GRU",
@@ -313,3 +318,38 @@ def test_published_tables_are_as_before():
         "binary_accuracy",
         0.75,
     )
+
+
+def test_a_seed_draws_the_parts_and_baselines_are_rows(tmp_path):
+    swings = [
+        {"name": n, "dataset": "pendulum", "options": {**SMALL, "noise": k}} for n, k in NOISE
+    ]
+    rows = [{**GRU, "published": {"mean": 0.5}, "at": {}, "search": SEARCH}]
+    rows += [
+        {"name": n, "title": n, "model": {"cell": n}, "published": {"mean": 0.5}}
+        for n in ("boosting", "naive")
+    ]
+    table_ = built(part=swings, row=rows, split_option="seed")
+    first, second = (make_job(table_, table_.row("gru/calm"), seed) for seed in (0, 1))
+    assert [job.part.options["seed"] for job in (first, second)] == [0, 1]
+    assert "seed" not in table_.row("gru/calm").part.options
+    places = Paths(tmp_path / "results", tmp_path / "runs")
+    grid = reproduce(table_, progress=False, results_dir=places.results, runs_dir=places.runs)
+    made, _ = result_file.read_records(places.results_file("tiny"))
+    assert [(r.seed, r.row) for r in made[:6]] == [
+        (0, f"{cell}/{part}")
+        for part in ("calm", "noisy")
+        for cell in ("gru", "gru", "boosting", "naive")
+    ][:6]
+    assert len(grid.records) == len(made) == 2 * (3 + 2 + 2)
+    assert all(r.config["dataset_options"]["seed"] == r.seed for r in made)
+    data = load_task("pendulum", **SMALL, noise=0.05, seed=1)
+    naive = next(r for r in made if r.row == "naive/calm" and r.seed == 1)
+    still = data.test.x[..., : data.card.target_size]  # persistence is better than the mean
+    assert naive.parameters == 0
+    assert naive.test == pytest.approx(float((data.test.y - still).square().mean()), rel=1e-5)
+    boosting = next(r for r in made if r.row == "boosting/calm" and r.seed == 1)
+    trees = fit_boosted_trees(data)
+    assert boosting.valid == pytest.approx(evaluate(trees, data.valid, metric="mse"))
+    page, _ = write_grid_reports(grid, places)
+    assert "| boosting, noisy |" in page.read_text(encoding="utf-8")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from tauflow._internal.sanitize import format_markdown_table
 from tauflow.errors import TauflowError
-from tauflow.runs.job import load_dataset
 from tauflow.runs.report.document import collect_environment, write_report
 from tauflow.runs.report.example_sequences import predict_examples
 from tauflow.runs.report.page import Page, PageRow, flatten_config, write_page
@@ -15,6 +14,7 @@ from tauflow.runs.results import RunRecord
 from tauflow.training.metrics import METRICS
 from tauflow_papers.experiments.run.reproduce import Grid
 from tauflow_papers.experiments.run.result_file import format_record
+from tauflow_papers.experiments.run.row_jobs import load_job_data
 from tauflow_papers.experiments.run.run_job import Paths
 from tauflow_papers.experiments.spec.experiment import Row
 
@@ -94,7 +94,7 @@ def _plot_grid_examples(
         if not directory.is_dir():
             continue
         try:  # a report must not fail for want of its last picture
-            data = load_dataset(row.part, places.data)
+            data = load_job_data(job, places.data)
             model = load_trained_model(job, data, directory)
         except (TauflowError, RuntimeError):
             continue

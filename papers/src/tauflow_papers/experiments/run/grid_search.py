@@ -52,8 +52,9 @@ def make_search_jobs(experiment: Experiment, row: Row, seeds: int = 1) -> list[J
         seeds: runs of each setting: seeds 0, 1, ...
     """
     part = row.search_part or row.part
+    tried = replace(row, part=part)
     return [
-        replace(make_job(experiment, row, seed, setting), part=part, label=setting.label)
+        replace(make_job(experiment, tried, seed, setting), label=setting.label)
         for setting in row.search
         for seed in range(seeds)
     ]

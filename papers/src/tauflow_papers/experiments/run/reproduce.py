@@ -137,10 +137,23 @@ def reproduce(
     if shared:
         names = ", ".join(sorted({elsewhere[key] for key in shared}))
         say(f"{len(shared)} of {len(first)} runs are there already: they were made for {names}")
+    first = _sort_by_seed(experiment, first)
     outcome = run_jobs([job for job in first if job.key not in elsewhere], effort)
     later, waiting = _make_repetition_jobs(experiment, searching, count, path, outcome)
+    later = _sort_by_seed(experiment, later)
     outcome = outcome.combine(run_jobs(later, effort, force_start=not outcome.ran), waiting)
     return Grid(experiment, _read_matching_records(experiment, results_dir), outcome)
+
+
+def _sort_by_seed(experiment: Experiment, jobs: list[Job]) -> list[Job]:
+    """Return jobs whose data differ by seed in an order in which all rows have a seed early.
+
+    Jobs on the same data are together, as few data sets are kept in memory.
+    """
+    if not experiment.split_option:
+        return jobs
+    parts = list(dict.fromkeys(row.part.name for row in experiment.rows))
+    return sorted(jobs, key=lambda job: (job.seed, parts.index(job.part.name)))
 
 
 def _make_repetition_jobs(

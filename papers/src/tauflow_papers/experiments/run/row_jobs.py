@@ -1,11 +1,14 @@
 """Jobs of the rows of published tables."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError
 from tauflow.runs.job import Job, load_dataset, train_job, with_epochs
 from tauflow.runs.results import RunRecord
-from tauflow_papers.experiments.spec.experiment import Experiment, Row, Setting
+from tauflow.runs.run_data import add_needed_indicators
+from tauflow_papers.experiments.spec.experiment import BASELINES, Experiment, Row, Setting
 
 
 def make_job(experiment: Experiment, row: Row, seed: int, setting: Setting | None = None) -> Job:
@@ -23,16 +26,32 @@ def make_job(experiment: Experiment, row: Row, seed: int, setting: Setting | Non
         )
     chosen = setting or Setting("", row.model, row.recipe)
     epochs, recipe = experiment.epochs, chosen.recipe
+    part = row.part
+    if experiment.split_option:
+        part = replace(part, options={**part.options, experiment.split_option: seed})
     return Job(
         experiment=experiment.name,
         row=row.name,
-        part=row.part,
+        part=part,
         model=chosen.model,
         recipe=recipe if epochs is None else with_epochs(recipe, epochs),
         loss=row.loss,
         metric=row.metric,
         seed=seed,
     )
+
+
+def load_job_data(job: Job, data_dir: Path | None = None) -> TaskData:
+    """Load the data of a job; a network that is not told what is missing gets it as inputs.
+
+    Args:
+        job: of a row.
+        data_dir: folder of the data files.
+    """
+    data = load_dataset(job.part, data_dir)
+    if data.schema is None or job.model.cell in BASELINES:
+        return data
+    return add_needed_indicators(data, job.model)
 
 
 def run_one(
@@ -60,7 +79,7 @@ def run_one(
     """
     job = make_job(experiment.with_epochs(epochs), row, seed)
     run_dir = None if runs_dir is None else job.directory(runs_dir)
-    data = load_dataset(row.part, data_dir)
+    data = load_job_data(job, data_dir)
     go_on = resume and run_dir is not None
     record, _ = train_job(job, data, run_dir=run_dir, resume=go_on, progress=progress)
     return record

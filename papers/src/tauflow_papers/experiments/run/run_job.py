@@ -8,11 +8,14 @@ from functools import partial
 from pathlib import Path
 
 from tauflow._internal.atomic_write import add_path_to_errors
-from tauflow.runs.job import Job, format_utc_now, load_dataset, make_record_header, train_job
+from tauflow.runs.job import Job, format_utc_now, make_record_header, train_job
 from tauflow.runs.results import RunRecord
 from tauflow.runs.warm_start import warm_start_from_shorter_run
+from tauflow_papers.experiments.spec.experiment import BASELINES
 
+from .baseline_rows import run_baseline_job
 from .result_file import FAILED, STOPPED
+from .row_jobs import load_job_data
 from .time_budget import Deadline, TimeLimitReached
 
 RUNNING_MARKER_FILE = "running"
@@ -66,7 +69,9 @@ def run_job(
     trouble = run_dir / "error.txt"
     with _running_marker(run_dir, token):
         try:
-            data = load_dataset(job.part, places.data)
+            data = load_job_data(job, places.data)
+            if job.model.cell in BASELINES:
+                return run_baseline_job(job, data)
             warm_start_from_shorter_run(job, data, places.runs)
             record, _ = train_job(
                 *(job, data),

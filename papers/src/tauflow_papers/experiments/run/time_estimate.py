@@ -20,7 +20,7 @@ from tauflow.training.recipe import Recipe
 from tauflow_papers.experiments.spec.experiment import Experiment, Row
 
 from .grid_search import make_search_jobs
-from .row_jobs import make_job
+from .row_jobs import load_job_data, make_job
 
 NUM_TIMED_BATCHES = 3
 """Steps that are timed, on sequences drawn at random."""
@@ -98,7 +98,7 @@ def estimate_row(experiment: Experiment, row: Row, data_dir: Path | None = None)
         steps = load_dataset(job.part, data_dir).train.x.shape[1]
         kind = f"{job.model} {job.recipe.batch_size} {job.recipe.accumulate}"
         if kind not in paces:
-            paces[kind] = _measure_epoch_seconds(job, load_dataset(job.part, data_dir))
+            paces[kind] = _measure_epoch_seconds(job, load_job_data(job, data_dir))
         training, scoring = paces[kind]
         epochs = job.recipe.epochs
         whole = training * count_whole_epochs(job.recipe, steps) + scoring * epochs

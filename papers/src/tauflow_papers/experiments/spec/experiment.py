@@ -14,6 +14,9 @@ READY = "ready"
 PLANNED = "not implemented yet"
 UNTRAINED = "not trained"
 
+BOOSTING, NAIVE = BASELINES = ("boosting", "naive")
+"""Models of rows without a network; see :mod:`tauflow_papers.experiments.run.baseline_rows`."""
+
 
 @dataclass(frozen=True)
 class Published:
@@ -154,6 +157,8 @@ class Experiment:
             count here too.
         headlines: names of the rows that the paper leads with.
         epochs: to how many every run is cut; ``None`` for the recipes' own.
+        split_option: option of the data sets that draws the parts; each run's seed is given there
+            too, so that runs of different seeds differ in their parts.
     """
 
     name: str
@@ -167,6 +172,7 @@ class Experiment:
     runs_of: tuple[str, ...] = ()
     headlines: tuple[str, ...] = ()
     epochs: int | None = None
+    split_option: str = ""
 
     @property
     def published(self) -> bool:

@@ -9,7 +9,7 @@ from tauflow.data.registry import DATASETS
 from tauflow.models.spec import build_model
 from tauflow.models.summary import count_parameters
 
-from .experiment import READY, Experiment
+from .experiment import BASELINES, READY, Experiment
 
 
 def parameter_counts(
@@ -30,6 +30,9 @@ def parameter_counts(
     known: dict[tuple[str, str], int] = {}
     for row in experiment.rows:
         if row.status != READY or row.model is None:
+            continue
+        if row.model.cell in BASELINES:
+            counts[row.name] = 0
             continue
         card = given.get(row.part.name, DATASETS[row.part.dataset])
         key = (row.part.name, repr(row.model))

@@ -21,7 +21,7 @@ TomlTable = Mapping[str, Any]
 
 _EXPERIMENT_KEYS = (
     *("name", "title", "source", "loss", "metric", "seeds", "ddof", "notes", "command"),
-    *("runs_of", "headlines", "dataset", "part"),
+    *("runs_of", "headlines", "dataset", "part", "split_option"),
     *("published", "model", "recipe", "recipes", "search", "row"),
 )
 _PART_KEYS = (
@@ -40,6 +40,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("n", "hidden_size", "embedding_size", "seeds", "ddof"), (int,)),
     "parameters": (int,),
     **dict.fromkeys(("name", "title", "source", "loss", "metric", "dataset", "command"), (str,)),
+    "split_option": (str,),
     **dict.fromkeys(("quoted", "note", "planned", "cell", "head_init", "recipe_from"), (str,)),
     **dict.fromkeys(("untrained", "figure", "pack_code", "like", "unlike"), (str,)),
     **dict.fromkeys(("model", "recipe", "recipes", "published", "accept"), (dict,)),
@@ -76,7 +77,8 @@ def experiment_from_dict(table: TomlTable, where: str) -> Experiment:
     combination. ``[search.model]`` and ``[search.recipe]``, for all rows, in one of them or in its
     ``[row.at.PART]``, hold lists of values of which a row takes the best combination. The
     ``options`` of a search are those of the data set on which the values are tried, where they
-    differ from those of the row.
+    differ from those of the row. With a ``split_option`` each run gives its seed to that option of
+    its data set, too.
 
     Args:
         table: the parsed file.
@@ -112,6 +114,7 @@ def experiment_from_dict(table: TomlTable, where: str) -> Experiment:
         command=table.get("command"),
         runs_of=tuple(table.get("runs_of", ())),
         headlines=tuple(table.get("headlines", ())),
+        split_option=table.get("split_option", ""),
     )
 
 
