@@ -127,7 +127,7 @@ def _make_card(name: str, file: str, **facts: Any) -> DatasetCard:
         name=name,
         split=SPLIT,
         folder="tables",
-        files={file: ""},  # packed anew by whoever exports the table
+        files={file: ""},  # whoever exports the table compresses it again
         **facts,
     )
 
