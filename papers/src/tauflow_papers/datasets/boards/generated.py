@@ -179,7 +179,7 @@ PARITY = Board(
         metric="accuracy",
         per_step=False,
         notes=(
-            f"{_STREAMS:,} different streams of {_SHORTEST} to {_LONGEST} bits, an entry for each "
+            "2,000 different streams of 4 to 12 bits, an entry for each "
             "bit that differs from the one before and for the last; is the number of ones even? "
             "The published task has up to 31 bits and 100,000 streams. The bits since the entry "
             "before are dt, and an input.",
