@@ -11,7 +11,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from tauflow._internal.checks import check_at_least, check_one_of, find_type_mismatch
+from tauflow._internal.json_io import to_tuples
 from tauflow._internal.sanitize import format_count
+from tauflow._internal.targets import TargetSpec, count_outputs
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError
 
@@ -20,7 +22,7 @@ from .loaders import make_data_loader
 if TYPE_CHECKING:
     from .table.schema import Schema
 
-TASKS = ("regress", "classify", "binary")
+TASKS = ("regress", "classify", "binary", "multioutput")
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class DatasetCard:
     Args:
         name: name in the catalog.
         title: name for people, short enough for a plot's title.
-        task: ``"regress"``, ``"classify"`` (integer classes) or ``"binary"`` (0 or 1, one logit).
+        task: ``"regress"``, ``"classify"`` (integer classes), ``"binary"`` (0 or 1, one logit) or
+            ``"multioutput"`` (several targets, or classes with an order).
         input_size: features per step; of images, their pixels times their channels.
         target_size: values, classes or logits that a model has to give.
         time_unit: what a gap of 1 means.
@@ -62,6 +65,7 @@ class DatasetCard:
             integers, and is to be embedded; 0 for features.
         noncausal_options: options of the loader with the value that makes inputs of later samples
             too.
+        target_specs: of the task ``"multioutput"``, what each target is; ``()`` for others.
         notes: what a reader of results must know: known leaks, and where paper and code disagree.
     """
 
@@ -91,6 +95,7 @@ class DatasetCard:
     repacked: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     vocabulary: int = 0
     noncausal_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    target_specs: tuple[TargetSpec, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -103,6 +108,11 @@ class DatasetCard:
                 f"targets must name each of the {format_count(self.target_size, 'target value')}, "
                 "got "
                 f"{len(self.targets)}: {', '.join(self.targets)}. Name all of them, or none."
+            )
+        if self.target_specs and count_outputs(self.target_specs) != self.target_size:
+            raise ArgumentError(
+                f"target_specs have {format_count(count_outputs(self.target_specs), 'output')}, "
+                f"and target_size is {self.target_size}."
             )
         at_once = self.horizon or 1
         if self.forecast and self.target_size > self.input_size * at_once:
@@ -232,6 +242,8 @@ def card_from_dict(fields_by_name: Mapping[str, Any]) -> DatasetCard:
         _OLD_FIELDS.get(k, k): tuple(v) if isinstance(v, list) else v
         for k, v in fields_by_name.items()
     }
+    if specs := values.get("target_specs"):
+        values["target_specs"] = tuple(TargetSpec(*to_tuples(one)) for one in specs)
     if wrong := find_type_mismatch(DatasetCard.__init__, values):
         raise TypeError(wrong)
     return DatasetCard(**values)

@@ -7,6 +7,7 @@ from .classifier import SequenceClassifier
 from .collection import SequenceCollection
 from .forecaster import SequenceForecaster
 from .imputer import SequenceImputer
+from .multioutput import SequenceMultiOutput
 from .regressor import SequenceRegressor
 from .survival import SequenceSurvival
 
@@ -15,6 +16,7 @@ __all__ = [
     "SequenceCollection",
     "SequenceForecaster",
     "SequenceImputer",
+    "SequenceMultiOutput",
     "SequenceRegressor",
     "SequenceSurvival",
 ]

@@ -192,6 +192,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
     _fills_gaps: ClassVar[bool] = False
     """Whether the network reads on beyond a gap, and any feature may have one."""
     _requires_y: ClassVar[bool] = True
+    _allows_missing_targets: ClassVar[bool] = False
     _reads_ahead: ClassVar[str] = ""
     """What a model would read that goes backwards in time, if that is none of its business."""
     _is_series_2d: ClassVar[bool] = False
@@ -252,7 +253,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
         return replace(rows, y=self._encode_targets(rows.y, reset=reset))
 
     def _read_with_targets(
-        self, X: Any, given: dict[str, Any], kwargs: InputKwargs, *, reset: bool
+        self, X: Any, given: dict[Any, Any], kwargs: InputKwargs, *, reset: bool
     ) -> tuple[RaggedSequences, list[NDArray[Any]]]:
         """Return the sequences, and for each of some targets, by name, one value per sequence."""
         if any(one is None for one in given.values()):
@@ -262,9 +263,10 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
         columns = tuple(one for one in given.values() if isinstance(one, str))
         if columns and not is_table(X):
             raise ArgumentError(f"y={columns[0]!r} names a column, and X is no table.")
-        rows = self._read_rows(X, kwargs, reset=reset, targets=columns)
+        missing: dict[str, bool] = {"allow_missing": self._allows_missing_targets}
+        rows = self._read_rows(X, kwargs, reset=reset, targets=columns, **missing)
         features = getattr(self, "feature_names_in_", ()) if reset else ()
-        return rows, align_targets(given, rows, features)
+        return rows, align_targets(given, rows, features, **missing)
 
     def _check_weight(self, weight: Any, rows: RaggedSequences) -> Floats | None:
         """Return the weights of sequences, (B,), ``None`` if they all count alike."""
@@ -277,13 +279,11 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
         check_is_fitted(self)
         return self._read_rows(X, kwargs, reset=False)
 
-    def _read_rows(
-        self, X: Any, kwargs: InputKwargs, *, reset: bool, targets: tuple[str, ...] = ()
-    ) -> RaggedSequences:
+    def _read_rows(self, X: Any, kwargs: Any, *, reset: bool, **targets: Any) -> RaggedSequences:
         if isinstance(X, SequenceCollection):
             return read_collection(self, X, kwargs, reset=reset)
         said = {"layout": self.layout, "is_series_2d": self._is_series_2d, **kwargs}
-        return read_rows(self, X, reset=reset, targets=targets, **said)  # type: ignore[arg-type]
+        return read_rows(self, X, reset=reset, **targets, **said)
 
     # Training.
 

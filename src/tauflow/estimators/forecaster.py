@@ -209,7 +209,7 @@ class SequenceForecaster(AbstractQueryForecaster):
         found = calibration = self._forecast_each_row(rows)
         if calibrate_on is not None:
             said = unpack_validation(calibrate_on, ("X",))
-            other = self._read_rows(said.pop("X"), said, reset=False)  # type: ignore[arg-type]
+            other = self._read_rows(said.pop("X"), said, reset=False)
             calibration = self._forecast_each_row(other)
         owner = rows.sequence_index
         step = np.arange(len(owner)) - rows.starts[owner]

@@ -37,6 +37,7 @@ def read_rows(
     is_series_2d: bool,
     reset: bool,
     targets: tuple[str, ...] = (),
+    allow_missing: bool = False,
     **said: Any,
 ) -> RaggedSequences:
     """Return the sequences of whatever X is.
@@ -49,6 +50,7 @@ def read_rows(
         is_series_2d: whether an array of two axes is one sequence, (T, I).
         reset: whether to remember, rather than to compare.
         targets: columns of a table that are no features.
+        allow_missing: whether an id may lack a target.
         **said: of :data:`~tauflow.estimators.input_kwargs.INPUT_KWARGS`.
     """
     schema = Schema() if reset else estimator.schema_
@@ -62,7 +64,7 @@ def read_rows(
         if names is not None and "static" in columns:
             columns["static"] = [c for c in columns["static"] if c in (*names, *targets)] or None
         # Columns may be named differently from the training.
-        rows, schema = _read_table(X, replace(schema, **columns), targets)
+        rows, schema = _read_table(X, replace(schema, **columns), targets, allow_missing)
     elif columns:
         name, value = next(iter(columns.items()))
         raise ArgumentError(f"{name}={value!r} is for a table with ids; give id= too.")
@@ -132,7 +134,9 @@ def drop_columns(X: Any, names: Sequence[str]) -> tuple[Any, tuple[NDArray[Any],
     return X.select(kept) if hasattr(X, "select") else X[kept], cells  # pandas has no select
 
 
-def _read_table(X: Any, schema: Schema, targets: tuple[str, ...]) -> tuple[RaggedSequences, Schema]:
+def _read_table(
+    X: Any, schema: Schema, targets: tuple[str, ...], allow_missing: bool
+) -> tuple[RaggedSequences, Schema]:
     """Return the sequences of a table, ids in the order of their rows, and the schema read by.
 
     Features by default are all other columns, and categories, where features are not named, are
@@ -169,7 +173,8 @@ def _read_table(X: Any, schema: Schema, targets: tuple[str, ...]) -> tuple[Ragge
         ids=ids,
         source=SourceTable(id, owners, getattr(X, "index", None)),
         targets=tuple(
-            reduce_to_ids("y", one, found.sequence_index, ids, numbers) for one in of_rows
+            reduce_to_ids("y", one, found.sequence_index, ids, numbers, allow_missing=allow_missing)
+            for one in of_rows
         ),
         times=None if time is None else sheet.get_original(time, found.rows),
     )

@@ -45,7 +45,11 @@ def check_sample_weight(sample_weight: Any, count: int) -> Floats | None:
 
 
 def align_targets(
-    given: Mapping[str, Any], rows: RaggedSequences, features: Collection[str]
+    given: Mapping[Any, Any],
+    rows: RaggedSequences,
+    features: Collection[str],
+    *,
+    allow_missing: bool = False,
 ) -> list[NDArray[Any]]:
     """Return one value per sequence of each of some targets.
 
@@ -53,6 +57,7 @@ def align_targets(
         given: the targets, by role; the name of a column is that of the rows.
         rows: the sequences.
         features: names of the features, none of which may be a target.
+        allow_missing: whether a sequence may lack one.
     """
     cells, found = iter(rows.targets), []
     for role, values in given.items():
@@ -63,11 +68,13 @@ def align_targets(
                 f"Drop it from X, or give {role}={name!r}."
             )
         values = next(cells) if isinstance(values, str) else values
-        found.append(align_to_sequences(role, values, rows))
+        found.append(align_to_sequences(str(role), values, rows, allow_missing=allow_missing))
     return found
 
 
-def align_to_sequences(name: str, data: Any, rows: RaggedSequences) -> NDArray[Any]:
+def align_to_sequences(
+    name: str, data: Any, rows: RaggedSequences, *, allow_missing: bool = False
+) -> NDArray[Any]:
     """Return one target, or weight, per sequence, where a table may come with one per row.
 
     Raises:
@@ -89,14 +96,23 @@ def align_to_sequences(name: str, data: Any, rows: RaggedSequences) -> NDArray[A
     if source is None or owners is None:
         _check_order(name, data, rows.ids)
     elif len(data) != len(rows):
-        return reduce_to_ids(name, to_array(data), owners, rows.ids, np.arange(len(owners)))
+        numbers = np.arange(len(owners))
+        values = to_array(data)
+        return reduce_to_ids(name, values, owners, rows.ids, numbers, allow_missing=allow_missing)
     y = to_array(data if source is None else _reorder_by_id(rows.ids, name, data, source))
-    _check_complete(name, y, rows.ids)
+    if not allow_missing:
+        _check_complete(name, y, rows.ids)
     return y
 
 
 def reduce_to_ids(
-    name: str, values: NDArray[Any], owners: Indices, ids: NDArray[Any], numbers: Indices
+    name: str,
+    values: NDArray[Any],
+    owners: Indices,
+    ids: NDArray[Any],
+    numbers: Indices,
+    *,
+    allow_missing: bool = False,
 ) -> NDArray[Any]:
     """Return the one value that all rows of an id have.
 
@@ -106,10 +122,12 @@ def reduce_to_ids(
         owners: which id each of them belongs to, (R,).
         ids: in their order, (N,).
         numbers: of the rows in the table, (R,).
+        allow_missing: whether all rows of an id may lack it.
     """
-    _check_complete(name, values, ids[owners])
+    if not allow_missing:
+        _check_complete(name, values, ids[owners])
     firsts: NDArray[Any] = values[np.unique(owners, return_index=True)[1]]
-    differs = values != firsts[owners]
+    differs = (values != firsts[owners]) & ~(find_missing(values) & find_missing(firsts)[owners])
     if differs.any():
         place = int(np.argwhere(differs)[0][0])
         raise DataError(

@@ -26,7 +26,7 @@ from tauflow.training.callbacks import AnyCallback
 from tauflow.training.elementwise import get_valid_targets
 from tauflow.training.evaluation_loop import evaluate
 from tauflow.training.loggers import log_to
-from tauflow.training.metrics import METRICS
+from tauflow.training.multioutput import list_metrics
 from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import Recipe
 
@@ -180,7 +180,7 @@ class _PortfolioSearch:
         self.models: dict[str, nn.Module] = {}
         self.records: dict[str, RunRecord] = {}
         job = self.make_job(NETWORKS[0], recipe.epochs)
-        self.criterion = METRICS[job.recipe.select_by or job.metric]
+        self.criterion = list_metrics(self.as_read.data.card)[job.recipe.select_by or job.metric]
 
     def get_data(self, name: str) -> RunData:
         """Return the data as a network takes them."""

@@ -14,7 +14,7 @@ from tauflow.training.metric_choice import (
     get_positive_class,
     get_shown_metrics,
 )
-from tauflow.training.metrics import METRICS
+from tauflow.training.multioutput import is_higher_better, list_metrics
 
 from .baselines import make_baseline_models
 from .bootstrap import Clusters, Interval, compute_score_interval, make_clusters
@@ -67,7 +67,7 @@ class TestScores:
     def best_baseline(self) -> PredictionScores | None:
         """The baseline that is best by the first metric, if there is one."""
         name = self.metrics[0]
-        pick = max if METRICS[name].higher_is_better else min
+        pick = max if is_higher_better(name) else min
         return pick(self.baselines, key=lambda one: one.values[name], default=None)
 
     @property
@@ -77,7 +77,7 @@ class TestScores:
         if best is None:
             return False
         ours, theirs = self.network.values[name], best.values[name]
-        return not (ours > theirs if METRICS[name].higher_is_better else ours < theirs)
+        return not (ours > theirs if is_higher_better(name) else ours < theirs)
 
 
 def score_test_split(
@@ -139,7 +139,7 @@ class _TestSplit:
         schema, card = data.schema, data.card
         assert schema is not None
         self.metrics = dict(zip(metrics, get_shown_metrics(metrics, data), strict=True))
-        self.clusters, self.monitor = clusters, METRICS[card.metric]
+        self.clusters, self.monitor = clusters, list_metrics(card)[card.metric]
         self.batch, self.scale = data.test, 1.0
         self.unit: str | None = None
         if schema.y_scale is not None:

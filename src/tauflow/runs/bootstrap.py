@@ -107,7 +107,7 @@ def compute_score_interval(
     entries, _ = score.select(prediction, batch)
     if score.whole is None:
         values = score.compare_entries(entries).double().flatten().numpy()
-        value = float(values.mean())
+        value = float(values.sum() / float(score.divisor(entries, None)))
     else:
         value = float(score.whole(entries.prediction, entries.y))
     if clusters is None or not (score.whole is None or score.supports_weights):

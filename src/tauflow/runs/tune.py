@@ -18,7 +18,7 @@ from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec
 from tauflow.training.callbacks import Callback, Training
 from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE
-from tauflow.training.metrics import METRICS
+from tauflow.training.multioutput import is_higher_better
 from tauflow.training.recipe import Recipe
 from tauflow.training.trainer import derive_seed
 
@@ -78,7 +78,7 @@ class TuningResult:
     @property
     def higher_is_better(self) -> bool:
         """Whether a good score is a large one."""
-        return METRICS[self.metric].higher_is_better
+        return is_higher_better(self.metric)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class _TuningJob:
         """Return the study in the search's folder, or a new one that is not kept."""
         return open_study(
             self.directory if is_stored else None,
-            higher_is_better=METRICS[metric].higher_is_better,
+            higher_is_better=is_higher_better(metric),
             epochs=self.recipe.epochs,
         )
 

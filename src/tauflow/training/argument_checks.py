@@ -1,5 +1,6 @@
 """What is checked before training begins: a model, data, a loss, a metric and a recipe that fit."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -7,14 +8,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from tauflow._internal.registry import Registry
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, DtypeError
 
 from .class_weights import compute_class_weights
 from .elementwise import Score
-from .losses import LOSSES, apply_class_weights
-from .metrics import METRICS
+from .losses import apply_class_weights
+from .multioutput import list_losses, list_metrics
 from .optim import l2_penalty
 from .process_group import DistributedContext
 from .recipe import Recipe
@@ -102,14 +104,19 @@ class Objectives:
             metric = card.metric if _is_auto(metric) else metric
         if _is_auto(loss):
             loss = "mse" if train.y.is_floating_point() else "cross_entropy"
-        found = resolve_metric("loss", loss, LOSSES)
+        losses, metrics = list_losses(card), list_metrics(card)
+        found = resolve_metric("loss", loss, losses)
         if _is_auto(metric):
             names = {"classes": "accuracy", "binary": "binary_accuracy"}
             name = names.get(found.target, found.name)
-            metric = name if name in METRICS else found
-        reported = resolve_metric("metric", metric, METRICS)
-        criterion = METRICS[recipe.select_by] if recipe.select_by else reported
-        names = {"loss": _format_score_name(found), "metric": _format_score_name(reported)}
+            metric = name if name in metrics else found
+        reported = resolve_metric("metric", metric, metrics)
+        criterion = metrics[recipe.select_by] if recipe.select_by else reported
+        known = (losses, metrics)
+        names = {
+            "loss": _format_score_name(found, known),
+            "metric": _format_score_name(reported, known),
+        }
         if recipe.class_weights is not None:
             weights = (
                 partial(compute_class_weights, train)
@@ -124,8 +131,8 @@ def _is_auto(value: AnyScore) -> bool:
     return isinstance(value, str) and value == AUTO
 
 
-def _format_score_name(score: Score) -> str:
-    known = [table[score.name] for table in (LOSSES, METRICS) if score.name in table]
+def _format_score_name(score: Score, tables: Sequence[Registry[Score]]) -> str:
+    known = [table[score.name] for table in tables if score.name in table]
     return score.name if score in known else f"{CALLABLE_PREFIX}{score.name}"
 
 

@@ -91,7 +91,8 @@ class Score:
         name: what it is called.
         target: what targets are: ``"values"``, floating point, one per output; ``"classes"``,
             integers below the number of outputs; ``"binary"``, 0 to 1, for a single logit;
-            ``"any"``, whatever ``whole`` can make something of.
+            ``"multioutput"``, one floating-point number for each of several targets, (K, S), NaN
+            where one is not known; ``"any"``, whatever ``whole`` can make something of.
         compare: maps predictions (K, O) and targets, values (K, O) or others (K,), to one number
             per entry, (K, O) or (K,).
         higher_is_better: whether a larger score is a better one.
@@ -161,7 +162,8 @@ class Score:
         entries, weight = self.select(prediction, batch)
         divisor = self.divisor(entries, weight)
         is_empty = entries.y.numel() == 0
-        if is_empty or (self.whole is not None and self.counts is not None and not divisor):
+        may_count_none = self.whole is not None or self.target == "multioutput"
+        if is_empty or (may_count_none and self.counts is not None and not divisor):
             why = "y_mask, or mask, is false at every step" if is_empty else "all are ignored"
             raise NoValidEntriesError(
                 f"{self.name}: no entry of this batch is valid: {why}. Leave out such sequences, "
@@ -187,14 +189,16 @@ class Score:
         self._check_weights(self.name, batch)
         self._check_fit(prediction, batch)
         of_rows = self.whole is not None and self.target == "values"
+        of_rows |= self.target == "multioutput"
         found = select_entries(self.name, prediction, batch, mark_unknown=of_rows)
         chosen, y = found.prediction, found.y
         if self.target == "values":
             y = y.reshape(chosen.shape)
-        elif self.target != "any":
+        elif self.target == "any":
+            if chosen.shape[-1] == y.ndim == 1 and (y.is_floating_point() or not self.classes):
+                y = y.unsqueeze(-1)  # or (N, 1) meets (N,)
+        elif self.target != "multioutput":
             y = y.flatten()
-        elif chosen.shape[-1] == y.ndim == 1 and (y.is_floating_point() or not self.classes):
-            y = y.unsqueeze(-1)  # or (N, 1) meets (N,)
         weight = None
         if batch.weight is not None:
             weight = found.expand(batch.weight.to(promote_to_float32(prediction.dtype)))
@@ -239,7 +243,7 @@ class Score:
         """
         self._check_weights(f"{self.name}, of the {split} data", batch)
         y, where = batch.y, f"{self.name}: the targets of the {split} data"
-        if self.target == "values" and not y.is_floating_point():
+        if self.target in ("values", "multioutput") and not y.is_floating_point():
             raise DtypeError(f"{where} have dtype {y.dtype}, expected a floating-point one.")
         if self.target == "classes" and (y.is_floating_point() or y.dtype == torch.bool):
             raise DtypeError(f"{where} have dtype {y.dtype}, expected integer classes.")
@@ -296,6 +300,8 @@ class Score:
                 f"For a single logit, take binary_{self.name}.",
             )
         if self.target == "any" and batch.y.shape[: len(expected_axes)] == expected_axes:
+            return
+        if self.target == "multioutput" and batch.y.shape[:-1] == expected_axes:
             return
         fits = batch.y.shape == prediction.shape[:-1] and (
             self.target == "classes" or prediction.shape[-1] == 1

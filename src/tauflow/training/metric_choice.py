@@ -15,6 +15,7 @@ from .class_weights import count_classes
 from .elementwise import Score
 from .evaluation_loop import evaluate_all
 from .metrics import METRICS
+from .multioutput import MULTIOUTPUT, list_metrics, list_shown_metrics
 from .process_group import DistributedContext
 from .trainer import preserve_rng_state
 
@@ -23,7 +24,12 @@ RARE_SHARE = 0.3
 
 SINGLE_CLASS_METRICS = frozenset({"average_precision", "f1"})
 """Metrics of which the scores of two classes differ."""
-_TARGET_KINDS = {"regress": "values", "classify": "classes", "binary": "binary"}
+_TARGET_KINDS = {
+    "regress": "values",
+    "classify": "classes",
+    "binary": "binary",
+    MULTIOUTPUT: MULTIOUTPUT,
+}
 _RARE_CLASS_METRICS = ("auroc", "average_precision", "brier", "ece", "accuracy")
 _BINARY_METRICS = ("accuracy", "auroc", "brier", "ece")
 _MULTICLASS_METRICS = ("accuracy", "balanced_accuracy", "log_loss")
@@ -66,6 +72,9 @@ def choose_metrics(data: TaskSplits, requested: Sequence[str] = ()) -> MetricCho
         return MetricChoice(card.metric, (card.metric,))
     if card.task == "regress":
         return MetricChoice(card.metric, _REGRESSION_METRICS)
+    if card.task == MULTIOUTPUT:
+        parts = [part for part in (data.valid, data.test) if part is not None]
+        return MetricChoice(card.metric, list_shown_metrics(card, parts))
     if card.target_size != 2:
         return MetricChoice(card.metric, _MULTICLASS_METRICS)
     return _choose_binary_metrics(data)
@@ -79,12 +88,13 @@ def choose_task_metrics(train: object, metric: object) -> MetricChoice | None:
 
 def _resolve_metrics(data: TaskSplits, requested: Sequence[str]) -> MetricChoice:
     names = [_resolve_metric_name(name, data.card) for name in requested]
+    known = list_metrics(data.card)
     for place, name in enumerate(names):
         if name in names[:place]:
             raise ArgumentError(f"metric {requested[place]!r} is given twice. Leave one out.")
         for part, batch in (("validation", data.valid), ("test", data.test)):
-            if METRICS[name].needs_both_classes and batch is not None:
-                METRICS[name].check_targets(part, batch)
+            if known[name].needs_both_classes and batch is not None:
+                known[name].check_targets(part, batch)
     notes: tuple[str, ...] = ()
     if names[0] in SINGLE_CLASS_METRICS and get_positive_class(data) == 0:
         notes = (
@@ -150,7 +160,8 @@ def score_shown_metrics(
 
 def get_shown_metrics(names: Sequence[str], data: TaskSplits) -> list[Score]:
     """Return metrics as reports show them: of two classes, for the one that is positive."""
-    scores = [METRICS[name] for name in names]
+    known = list_metrics(data.card)
+    scores = [known[name] for name in names]
     return [_of_first_class(one) for one in scores] if get_positive_class(data) == 0 else scores
 
 
@@ -189,7 +200,7 @@ def _resolve_metric_name(name: str, card: Any) -> str:
     """Return the full name of a metric of a task; of single logits, ``auroc`` is a short one."""
     suits = {
         _to_short_name(one, card): one
-        for one, score in METRICS.items()
+        for one, score in list_metrics(card).items()
         if _is_applicable(score, card)
     }
     full = suits.get(name) or (name if name in suits.values() else None)

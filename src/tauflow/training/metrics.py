@@ -181,6 +181,32 @@ def from_class_counts(score: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Data
     return whole
 
 
+def score_kappa(prediction: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Return Cohen's kappa of ordered classes, with quadratic weights; 0 where nothing differs.
+
+    As :func:`sklearn.metrics.cohen_kappa_score` with ``weights="quadratic"`` (Cohen 1968, "Weighted
+    kappa"): 1 minus the mean squared difference of ranks, divided by the one if predictions and
+    targets were independent.
+    """
+    each = _prepare_weights(weight, y)
+    if bool(prediction.isnan().any()):
+        return each.new_full(each.shape[:-1], math.nan)
+    ranks = (_choose_classes(prediction), _to_classes(prediction, y))
+    chosen, true = (rank.to(each.dtype) for rank in ranks)
+    total = each.sum(-1)
+    means = [each @ chosen / total, each @ true / total]
+    squares = [each @ chosen.square() / total, each @ true.square() / total]
+    observed = each @ (chosen - true).square() / total
+    expected = squares[0] + squares[1] - 2 * means[0] * means[1]
+    return torch.where(expected > 0, 1 - observed / expected, 0.0)
+
+
+def score_rank_error(prediction: Tensor, y: Tensor) -> Tensor:
+    """Return by how many ranks the most likely of ordered classes is wrong, (K,)."""
+    error = (_choose_classes(prediction) - _to_classes(prediction, y)).abs()
+    return error.to(prediction.dtype).masked_fill(prediction.isnan().any(-1), math.nan)
+
+
 def expected_calibration_error(
     probability: Tensor, outcome: Tensor, weight: Tensor | None = None
 ) -> Tensor:
@@ -299,6 +325,10 @@ METRICS: Registry[Score] = Registry(
         "huber": Score("huber", "values", huber),
         "cross_entropy": Score("cross_entropy", "classes", cross_entropy),
         "log_loss": Score("log_loss", "classes", cross_entropy),
+        "kappa": Score(
+            "kappa", "classes", whole=score_kappa, higher_is_better=True, supports_weights=True
+        ),
+        "rank_error": Score("rank_error", "classes", score_rank_error),
         "bce": Score("bce", "binary", binary_cross_entropy),
         "binary_log_loss": Score("binary_log_loss", "binary", binary_cross_entropy),
         **_make_pair("accuracy", score_accuracy),
@@ -317,6 +347,8 @@ METRICS: Registry[Score] = Registry(
 Those of classes are for one logit per class, those that begin with ``binary_`` for a single one.
 Values agree with scikit-learn's functions of these names. Of two classes, ``auroc``,
 ``average_precision`` and ``f1`` are of the second one; of more, they are averaged over the classes,
-each against all others. Areas, F1, ``balanced_accuracy``, ``rmse`` and ``r2`` are of all entries of
-a split together; of several outputs the last two are means over outputs.
+each against all others. ``kappa``, with quadratic weights, and ``rank_error``, the mean absolute
+difference of ranks, are of classes that have an order. Areas, kappa, F1, ``balanced_accuracy``,
+``rmse`` and ``r2`` are of all entries of a split together; of several outputs the last two are
+means over outputs.
 """

@@ -7,6 +7,7 @@ from tauflow.estimators import (
     SequenceClassifier,
     SequenceForecaster,
     SequenceImputer,
+    SequenceMultiOutput,
     SequenceRegressor,
     SequenceSurvival,
 )
@@ -23,6 +24,7 @@ ESTIMATORS = [
     SequenceRegressor(**SMALL),
     SequenceForecaster(**{**SMALL, "epochs": 1}, window=5),
     SequenceImputer(**SMALL),
+    SequenceMultiOutput(**SMALL),
     SequenceSurvival(**SMALL),
     SequenceSurvival(**SMALL, head="weibull"),
 ]

@@ -141,7 +141,7 @@ def test_only_errors_are_better_when_lower():
     lower = {name for name in METRICS.builtin_names if not METRICS[name].higher_is_better}
     assert lower == {
         *("mse", "rmse", "mae", "huber", "cross_entropy", "bce", "brier", "binary_brier"),
-        *("log_loss", "binary_log_loss", "ece", "binary_ece"),
+        *("log_loss", "binary_log_loss", "ece", "binary_ece", "rank_error"),
     }
 
 

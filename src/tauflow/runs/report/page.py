@@ -13,7 +13,7 @@ from tauflow.runs.results import RunRecord
 from tauflow.runs.task import TaskRun
 from tauflow.runs.time_limits import format_duration
 from tauflow.sequence import SequenceModule
-from tauflow.training.metrics import METRICS
+from tauflow.training.multioutput import is_higher_better
 
 from . import score_table
 from .certainty_sections import list_certainty
@@ -227,7 +227,7 @@ def _find_best_baseline(
     """Return the best score of naive baselines, and whose it is."""
     if not baselines:
         return None, ""
-    choose = max if METRICS[metric].higher_is_better else min
+    choose = max if is_higher_better(metric) else min
     name, level = choose(baselines, key=lambda one: one[1])
     return level, name
 
