@@ -3,14 +3,14 @@
 import csv
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
 from tauflow.errors import SpecificationError
-from tauflow.runs.results import DONE, RunRecord
+from tauflow.runs.results import DONE
 from tauflow_papers.experiments import load_experiment
 from tauflow_papers.experiments.report.results_summary import (
     RowSummary,
@@ -56,7 +56,6 @@ class StoredResults:
             "lowest_valid": self.lowest_valid,
             "measured": self.measured,
             "varied": self.varied,
-            "varied_best": self.varied_best,
             "found": self.found,
             "medians": self.medians,
             "study": self.study,
@@ -95,9 +94,9 @@ class StoredResults:
         return median(r.seconds_per_epoch for r in records if r.seconds_per_epoch is not None)
 
     def best_epoch(self, table: str, row: str) -> float:
-        """Return the highest test score of any epoch of any run."""
-        records = self._find_row(table, row).records
-        return _find_best(records)
+        """Return the mean of the runs' highest test scores of any epoch."""
+        runs = [record.history for record in self._find_row(table, row).records]
+        return fmean(max(e["test"] for e in run if e.get("test") is not None) for run in runs)
 
     def published(self, table: str, row: str) -> float:
         """Return the published mean of a row, or its bound."""
@@ -133,21 +132,12 @@ class StoredResults:
             setting: as in the name of the file behind ``-with-``.
             row: of the table.
         """
-        records = self._read_variation(table, setting, row)
-        return fmean(r.test for r in records if r.test is not None)
-
-    def varied_best(self, table: str, setting: str, row: str) -> float:
-        """Return the highest test score of any epoch of such runs."""
-        records = self._read_variation(table, setting, row)
-        return _find_best(records)
-
-    def _read_variation(self, table: str, setting: str, row: str) -> list[RunRecord]:
         path = self.results_dir / f"{table}{VARIATION_INFIX}{setting}.jsonl"
         records, _ = read_records(path)
         found = [r for r in records if r.row == row and r.status == DONE]
         if not found:
             raise MissingResultError(f"{path.name} has no runs of {row}")
-        return found
+        return fmean(r.test for r in found if r.test is not None)
 
     def found(self, figure: str, *path: str) -> Any:
         """Return a finding of a figure, by the keys that lead to it."""
@@ -209,12 +199,6 @@ def compute_exponent(values: Mapping[str, float]) -> float:
 def count_wins(values: Mapping[str, float], *others: Mapping[str, float]) -> int:
     """Return for how many names a value is above that of every other mapping."""
     return sum(all(value > other[name] for other in others) for name, value in values.items())
-
-
-def _find_best(records: Iterable[RunRecord]) -> float:
-    """Return the highest test score of any epoch."""
-    scores = (epoch.get("test") for record in records for epoch in record.history)
-    return max(float(score) for score in scores if score is not None)
 
 
 def _follow(value: Any, path: tuple[str, ...]) -> Any:

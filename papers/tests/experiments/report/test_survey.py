@@ -72,12 +72,16 @@ def add(
     epochs=None,
     setting=None,
     file="tiny",
+    epoch_tests=(),
 ):
     """Append a run with an invented score to the results of the tiny table."""
     experiment = experiment or tiny()
     job = make_job(experiment.with_epochs(epochs), experiment.row(row), seed, setting)
     ran = job.recipe.epochs
-    history = [{"epoch": e + 1, "train_loss": 1.0, "valid": test, "test": test} for e in range(ran)]
+    tests = [*epoch_tests, *[test] * (ran - len(epoch_tests))]
+    history = [
+        {"epoch": e + 1, "train_loss": 1.0, "valid": test, "test": tests[e]} for e in range(ran)
+    ]
     scores = {
         "valid": test if valid is None else valid,
         **dict.fromkeys(("test", "last_test"), test),
@@ -251,6 +255,16 @@ def test_a_search_shows_its_best_setting_and_how_far_it_is(folder, surveyed):
     assert "| lr 0.2 (best of 3) |" in make_summary_markdown(found)
     assert '<td class="">lr 0.2 (best of 3)</td>' in make_summary_page(found)
     assert "0.071 |" in make_summary_markdown(found)
+
+
+def test_the_best_epoch_is_shown_where_a_table_asks_for_it(folder, surveyed):
+    add(folder, seed=0, test=0.7, epoch_tests=[0.4])
+    add(folder, seed=1, test=0.6, epoch_tests=[0.8])
+    assert "best epoch" not in make_summary_markdown(surveyed())
+    found = surveyed(TINY.replace("seeds =", "best_epoch = true\nseeds =", 1))
+    assert entries_of(found)["gru"].line.best == "0.500 ± 0.141 (2)"  # a squared error
+    assert "| best epoch |" in make_summary_markdown(found)
+    assert "| 0.500 ± 0.141 (2) |" in make_summary_markdown(found)
 
 
 @pytest.mark.parametrize(

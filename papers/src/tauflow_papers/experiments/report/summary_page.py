@@ -113,12 +113,10 @@ def describe_table(one: TableSummary) -> str:
 
 
 def tabulate_rows(entries: Sequence[RowSummary]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return headings and the cells of measured rows, what searches chose where there are any."""
-    chosen = [entry.line.settings for entry in entries]
-    if not any(chosen):
-        return HEADERS, [make_cells(entry) for entry in entries]
-    rows = [(*make_cells(e), text or "–") for e, text in zip(entries, chosen, strict=True)]
-    return (*HEADERS, table.SETTINGS_HEADER), rows
+    """Return headings and the cells of measured rows."""
+    more = table.get_optional_columns([entry.line for entry in entries])
+    rows = [(*make_cells(e), *cells) for e, *cells in zip(entries, *more.values(), strict=True)]
+    return (*HEADERS, *more), rows
 
 
 def make_cells(entry: RowSummary) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from tauflow.runs.report.metric_format import (
     get_display_scale,
 )
 from tauflow.runs.time_limits import format_duration
+from tauflow.training.metrics import METRICS
 from tauflow_papers.experiments.run.reproduce import Grid
 from tauflow_papers.experiments.run.result_file import find_divergence
 from tauflow_papers.experiments.spec.experiment import READY, Published, Row
@@ -63,6 +64,8 @@ class TableLine:
             without a bound, after fewer epochs than published, or before all settings of a search
             were tried.
         settings: what a search chose, and of how many; ``""`` without one.
+        best: mean ± std of the runs' best test scores of any epoch; ``""`` where the experiment
+            does not show them.
         note: the row's note, where the paper quotes it from, and what diverged.
     """
 
@@ -74,6 +77,7 @@ class TableLine:
     time: str
     verdict: str
     settings: str
+    best: str
     note: str
 
 
@@ -82,10 +86,14 @@ LOOKS_AHEAD_NOTE = (
     "'looks ahead': an output depends on later samples too, through the inputs or the network; "
     "with a target at every step this is not a forecast."
 )
+BEST_EPOCH_NOTE = (
+    "Best epoch: the mean of each run's best test score after any epoch, which nobody can choose "
+    "beforehand; the published scores may be of that kind."
+)
 NUMBER_COLUMNS = range(1, 6)
 """Columns that hold numbers."""
-SETTINGS_HEADER = "settings"
-"""Heading of a column for what searches chose."""
+OPTIONAL_COLUMNS = {"settings": "settings", "best": "best epoch"}
+"""Headings of columns that only some tables have, by the name of the line's field."""
 
 
 def compute_mean_std(values: Sequence[float], ddof: int) -> tuple[float, float | None]:
@@ -177,7 +185,10 @@ def make_line(grid: Grid, row: Row) -> TableLine:
     if ours is None:
         missing = "not run" if row.status == READY else row.status
         return TableLine(
-            format_row_title(row), theirs, missing, DASH, DASH, DASH, DASH, "", _join_notes(notes)
+            *(format_row_title(row), theirs, missing, DASH, DASH, DASH, DASH),
+            settings="",
+            best="",
+            note=_join_notes(notes),
         )
     assert row.recipe is not None, "a row with results has a recipe"
     few = ours.epochs < row.recipe.epochs
@@ -200,8 +211,21 @@ def make_line(grid: Grid, row: Row) -> TableLine:
         if few or grid.count_tried_settings(row) < len(row.search)
         else _format_acceptance(row, ours.mean),
         settings=_describe_chosen_setting(grid, row),
+        best=_format_best_epoch(grid, row),
         note=_join_notes(notes),
     )
+
+
+def _format_best_epoch(grid: Grid, row: Row) -> str:
+    if not grid.experiment.best_epoch:
+        return ""
+    choose = max if METRICS[row.metric].higher_is_better else min
+    tested = [[epoch.get("test") for epoch in run.history] for run in grid.get_runs(row)]
+    scores = [[score for score in run if score is not None] for run in tested]
+    best = [choose(run) for run in scores if run]
+    if not best:
+        return DASH
+    return format_mean_std(*compute_mean_std(best, grid.experiment.ddof), len(best), row.metric)
 
 
 def _describe_chosen_setting(grid: Grid, row: Row) -> str:
@@ -249,17 +273,23 @@ def make_lines(grid: Grid) -> list[TableLine]:
     return [make_line(grid, row) for row in grid.experiment.rows]
 
 
-def tabulate_lines(entries: Sequence[TableLine]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return headings of columns and the cells of lines, what searches chose where there are any.
+def get_optional_columns(lines: Sequence[TableLine]) -> dict[str, list[str]]:
+    """Return the cells of the columns that only some tables have, by heading, if a line has any."""
+    found = {
+        heading: [getattr(line, name) or DASH for line in lines]
+        for name, heading in OPTIONAL_COLUMNS.items()
+    }
+    return {heading: cells for heading, cells in found.items() if set(cells) != {DASH}}
 
-    That column is the last but one: the last one has the verdicts.
-    """
-    rows = [astuple(entry)[: len(HEADERS)] for entry in entries]
-    if not any(entry.settings for entry in entries):
-        return HEADERS, rows
-    chosen = [entry.settings or DASH for entry in entries]
-    wider = [(*row[:-1], text, row[-1]) for row, text in zip(rows, chosen, strict=True)]
-    return (*HEADERS[:-1], SETTINGS_HEADER, HEADERS[-1]), wider
+
+def tabulate_lines(lines: Sequence[TableLine]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings of columns and the cells of lines; the verdicts are the last column."""
+    more = get_optional_columns(lines)
+    rows = []
+    for line, *cells in zip(lines, *more.values(), strict=True):
+        *first, verdict = astuple(line)[: len(HEADERS)]
+        rows.append((*first, *cells, verdict))
+    return (*HEADERS[:-1], *more, HEADERS[-1]), rows
 
 
 def _describe_metrics(grid: Grid) -> str:
@@ -283,7 +313,11 @@ def make_caption(grid: Grid) -> str:
     if grid.experiment.command is not None:
         return f"Not trained. The numbers come from: {grid.experiment.command}"
     return (
-        f"Test {_describe_metrics(grid)}: mean ± standard deviation (runs). "
-        f"Our deviation is the {kind}'s (ddof {ddof}). "
-        "Δ / σ is our mean minus the published one, in published deviations."
-    ) + f" {LOOKS_AHEAD_NOTE}" * (not all(map(is_causal, grid.experiment.rows)))
+        (
+            f"Test {_describe_metrics(grid)}: mean ± standard deviation (runs). "
+            f"Our deviation is the {kind}'s (ddof {ddof}). "
+            "Δ / σ is our mean minus the published one, in published deviations."
+        )
+        + f" {BEST_EPOCH_NOTE}" * grid.experiment.best_epoch
+        + f" {LOOKS_AHEAD_NOTE}" * (not all(map(is_causal, grid.experiment.rows)))
+    )

@@ -156,6 +156,8 @@ class Experiment:
         runs_of: names of tables some of whose rows train the same as some of this one: their runs
             count here too.
         headlines: names of the rows that the paper leads with.
+        best_epoch: whether the best test score of any epoch is shown beside, as the published
+            scores may be of that kind.
         epochs: to how many every run is cut; ``None`` for the recipes' own.
         split_option: option of the data sets that draws the parts; each run's seed is given there
             too, so that runs of different seeds differ in their parts.
@@ -171,6 +173,7 @@ class Experiment:
     command: str | None = None
     runs_of: tuple[str, ...] = ()
     headlines: tuple[str, ...] = ()
+    best_epoch: bool = False
     epochs: int | None = None
     split_option: str = ""
 

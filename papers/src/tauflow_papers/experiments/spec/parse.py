@@ -21,7 +21,7 @@ TomlTable = Mapping[str, Any]
 
 _EXPERIMENT_KEYS = (
     *("name", "title", "source", "loss", "metric", "seeds", "ddof", "notes", "command"),
-    *("runs_of", "headlines", "dataset", "part", "split_option"),
+    *("runs_of", "headlines", "best_epoch", "dataset", "part", "split_option"),
     *("published", "model", "recipe", "recipes", "search", "row"),
 )
 _PART_KEYS = (
@@ -39,6 +39,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("below", "above", "embedding_dropout"), _NUMBER),
     **dict.fromkeys(("n", "hidden_size", "embedding_size", "seeds", "ddof"), (int,)),
     "parameters": (int,),
+    "best_epoch": (bool,),
     **dict.fromkeys(("name", "title", "source", "loss", "metric", "dataset", "command"), (str,)),
     "split_option": (str,),
     **dict.fromkeys(("quoted", "note", "planned", "cell", "head_init", "recipe_from"), (str,)),
@@ -115,6 +116,7 @@ def experiment_from_dict(table: TomlTable, where: str) -> Experiment:
         runs_of=tuple(table.get("runs_of", ())),
         headlines=tuple(table.get("headlines", ())),
         split_option=table.get("split_option", ""),
+        best_epoch=table.get("best_epoch", False),
     )
 
 
@@ -163,7 +165,9 @@ def check_value_types(where: str, given: TomlTable) -> None:
     """Raise :class:`SpecificationError` for the first value of the wrong type."""
     for key, value in given.items():
         types = _TYPES.get(key)
-        if types and (not isinstance(value, types) or isinstance(value, bool)):
+        if types and (
+            not isinstance(value, types) or isinstance(value, bool) != (types == (bool,))
+        ):
             expected = " or ".join(kind.__name__ for kind in types)
             raise SpecificationError(
                 f"{where}: {key} must be a {expected}, got {format_value(value)}."
