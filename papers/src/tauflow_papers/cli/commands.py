@@ -27,11 +27,12 @@ from .options import (
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add ``reproduce``, ``search``, ``report``, ``figure``, ``claims`` and ``estimate``.
+    """Add ``reproduce``, ``search``, ``report``, ``leaderboards``, ``figure`` and others.
 
     ``show`` and ``info`` are replaced by ones that know published tables.
     """
-    for command in (show, info, estimate, reproduce, search, report, figure, claims):
+    commands = (show, info, estimate, reproduce, search, report, leaderboards, figure, claims)
+    for command in commands:
         app.command()(command)
 
 
@@ -167,6 +168,36 @@ def report(
     found = summarize_results(results, tables or ())
     print_survey(found)
     print_reports(write_results_summary(found, results))
+
+
+def leaderboards(
+    table: Annotated[
+        str, typer.Argument(help="A comparison whose parts are tasks, or a TOML file.")
+    ] = "leaderboards",
+    results: ResultsOption = Path("results"),
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            callback=expand_home, dir_okay=False, help="Write a page in Markdown and its picture."
+        ),
+    ] = None,
+    summary: Annotated[
+        Path | None,
+        typer.Option(
+            callback=expand_home,
+            exists=True,
+            dir_okay=False,
+            help="Another page, whose part between two marks becomes a short version.",
+        ),
+    ] = None,
+) -> None:
+    """Rank models over several tasks: mean ranks, and which of them differ significantly.
+
+    Only tasks count on which every model has all of its runs.
+    """
+    from .leaderboards import print_ranking
+
+    print_ranking(table, results, page, summary)
 
 
 def figure(

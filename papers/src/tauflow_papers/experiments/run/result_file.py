@@ -45,10 +45,9 @@ def format_record(record: RunRecord, name: str = "", split: str = "test") -> str
         return f"{name}: FAILED: {record.error}"
     score = record.test if split == "test" else record.valid
     number = "not scored" if score is None else f"{score:.4g}"
-    return (
-        f"{name}: {split} {record.metric} {number} at epoch {record.best_epoch} "
-        f"of {record.epochs}, {format_duration(record.seconds or 0.0)}"
-    )
+    epoch = "" if record.epochs is None else f" at epoch {record.best_epoch} of {record.epochs}"
+    duration = format_duration(record.seconds or 0.0)
+    return f"{name}: {split} {record.metric} {number}{epoch}, {duration}"
 
 
 def check_writable(path: Path) -> None:

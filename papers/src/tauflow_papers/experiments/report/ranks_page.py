@@ -1,0 +1,130 @@
+"""The page of the leaderboards, and what the page on choosing a model takes of it."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from tauflow._internal.atomic_write import write_atomically
+from tauflow._internal.sanitize import format_count
+from tauflow.data.registry import DATASETS
+from tauflow.errors import ArgumentError
+
+from .ranks import LEVEL, Ranking, draw_critical_difference, make_rank_table, make_score_table
+from .results_summary import TableSummary
+
+PICTURE = Path("_static") / "critical-difference.svg"
+"""Of the picture, beside the page."""
+BEGIN, END = "<!-- leaderboards: begin -->", "<!-- leaderboards: end -->"
+_SHOWN = 8
+"""Models in the short table."""
+_PICTURE_TEXT = "Mean ranks of the models; bars join those that do not differ significantly"
+
+
+def write_rank_pages(
+    one: TableSummary, ranking: Ranking, page: Path, summary: Path | None = None
+) -> list[Path]:
+    """Write the page and its picture.
+
+    Args:
+        one: the comparison.
+        ranking: of its models.
+        page: file in Markdown.
+        summary: another page, in which what is between two marks is replaced by a short version.
+
+    Returns:
+        The files.
+
+    Raises:
+        ArgumentError: the other page has no marks.
+    """
+    picture = page.parent / PICTURE
+    texts = {page: make_rank_page(one, ranking)}
+    if summary is not None:
+        texts[summary] = _replace_summary(summary, make_rank_summary(ranking, page.name))
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(picture, draw_critical_difference(ranking))
+    for path, text in texts.items():
+        write_atomically(path, text.encode())
+    return [*texts, picture]
+
+
+def make_rank_page(one: TableSummary, ranking: Ranking) -> str:
+    """Return the whole page in Markdown."""
+    name = one.experiment.name
+    blocks = [
+        "# Leaderboards",
+        f"{one.experiment.title}. Made by `tauflow leaderboards {name} --page FILE` from runs of "
+        f"`tauflow reproduce {name}`.",
+        describe_ranking(ranking),
+        f"![{_PICTURE_TEXT}]({PICTURE.as_posix()})",
+        make_rank_table(ranking),
+        "Seconds are those of one training on one shared core: compare them within a factor of "
+        "two. Parameters and seconds are medians over tasks.",
+        "## Test scores",
+        f"Mean ± standard deviation over {format_count(ranking.splits, 'split')}.",
+        make_score_table(ranking),
+        "## Tasks",
+        "\n".join(f"- {text}" for text in _describe_tasks(one, ranking).values()),
+        "## Protocol",
+        "\n".join(f"- {note}" for note in one.experiment.notes),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def make_rank_summary(ranking: Ranking, page: str) -> str:
+    """Return the short version: a picture, a table and a few sentences."""
+    blocks = [
+        describe_ranking(ranking),
+        f"![{_PICTURE_TEXT}]({PICTURE.as_posix()})",
+        make_rank_table(ranking, _SHOWN),
+        f"[Leaderboards]({page}) has all models, scores and tasks.",
+    ]
+    return "\n\n".join(blocks)
+
+
+def describe_ranking(ranking: Ranking) -> str:
+    """Say which model has the best mean rank, and how many differ from it."""
+    first, *others = ranking.standings
+    alike = [
+        one.title
+        for one in others
+        if one.mean_rank - first.mean_rank <= ranking.critical_difference
+    ]
+    tasks = format_count(len(ranking.metrics), "task")
+    text = (
+        f"{format_count(len(ranking.standings), 'model')} on {tasks} with "
+        f"{format_count(ranking.splits, 'split')} each. The best mean rank has {first.title} "
+        f"({first.mean_rank:.1f}). Friedman's test that all rank alike: p = "
+        f"{ranking.p_value:.2g}. "
+        f"By Nemenyi's test mean ranks differ significantly (level {LEVEL:g}) from a difference of "
+        f"{ranking.critical_difference:.1f} on; {len(alike)} of the {len(others)} others are "
+        f"nearer to {first.title} than that."
+    )
+    if ranking.incomplete:
+        text += f" Left out, as runs are missing: {', '.join(ranking.incomplete)}."
+    return text
+
+
+def _describe_tasks(one: TableSummary, ranking: Ranking) -> Mapping[str, str]:
+    found = {}
+    for row in one.experiment.rows:
+        name = row.part.name
+        if name in ranking.metrics and name not in found:
+            card = DATASETS[row.part.dataset]
+            sizes = "/".join(map(str, card.sizes))
+            found[name] = (
+                f"**{name}** (`{card.name}`, {sizes} sequences): {card.notes[0]} Source: "
+                f"{card.source}."
+            )
+    return found
+
+
+def _replace_summary(path: Path, text: str) -> str:
+    whole = path.read_text("utf-8")
+    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    if len(pattern.findall(whole)) != 1:
+        raise ArgumentError(
+            f"{path} needs the marks {BEGIN} and {END}, once each, between which the short version "
+            "goes."
+        )
+    return pattern.sub(lambda _: f"{BEGIN}\n\n{text}\n\n{END}", whole)
