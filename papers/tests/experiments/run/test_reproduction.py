@@ -131,7 +131,7 @@ def test_a_shorter_run_of_other_data_is_no_beginning(places, monkeypatch):
     runs = places["runs_dir"]
     assert warm_start_from_shorter_run(job, moved, runs) == 0
     monkeypatch.setattr(
-        "tauflow_papers.experiments.run.run_job.load_dataset", lambda part, data_dir: moved
+        "tauflow_papers.experiments.run.row_jobs.load_dataset", lambda part, data_dir: moved
     )
     grid = reproduce(tiny(), models=["gru"], seeds=1, progress=False, **places)
     assert [r.epochs for r in grid.records] == [2]
