@@ -97,8 +97,8 @@ def describe_ranking(ranking: Ranking) -> str:
         f"({first.mean_rank:.1f}). Friedman's test that all rank alike: p = "
         f"{ranking.p_value:.2g}. "
         f"By Nemenyi's test mean ranks differ significantly (level {LEVEL:g}) from a difference of "
-        f"{ranking.critical_difference:.1f} on; {len(alike)} of {format_count(len(others), 'other')} "
-        f"are nearer to {first.title} than that."
+        f"{ranking.critical_difference:.1f} on; {len(alike)} of "
+        f"{format_count(len(others), 'other')} are nearer to {first.title} than that."
     )
     if ranking.incomplete:
         text += f" Left out, as runs are missing: {', '.join(ranking.incomplete)}."
