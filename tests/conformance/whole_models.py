@@ -17,6 +17,10 @@ SMALL = {
         **{"units": 3, "embedding_size": 6, "heads": 2},
         **{"reference_points": 5, "horizon": 4.0, "g_layers": 1},
     },
+    "mtan-full": {
+        **{"encoder_size": 4, "decoder_size": 3, "embedding_size": 6, "heads": 2},
+        **{"reference_points": 5, "horizon": 4.0},
+    },
     "latent-ode-rnn": {**_ENCODER, "layers": 0},
     "latent-ode-ode": {**_ENCODER, "layers": 0, "gru_units": 3, "encoder_steps": 8},
     "rnn-vae": _ENCODER,
@@ -27,6 +31,7 @@ VARIANTS = {
     "transformer-last": ("transformer", {"return_sequences": False, "layers": 1}),
     "latent-ode-rnn-class": ("latent-ode-rnn", {"classes": 3}),
     "latent-ode-ode-tagger": ("latent-ode-ode", {"classes": 3, "per_step": True}),
+    "mtan-full-class": ("mtan-full", {"classes": 3}),
     "rnn-vae-class": ("rnn-vae", {"classes": 1, "linear_head": True}),
 }
 NAMES = [*WHOLE_MODELS, *VARIANTS]

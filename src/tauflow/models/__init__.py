@@ -8,6 +8,7 @@ from .forecast import ForecastHead, ForecastModel
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
 from .mtan import MTAN
+from .mtan_full import MTANFull
 from .neural_hawkes import NeuralHawkes, NextEvent
 from .registry import WHOLE_MODELS, WholeModelEntry, get_model_entry
 from .seft import SeFT
@@ -35,6 +36,7 @@ __all__ = [
     "ImputedInputs",
     "LatentODE",
     "LatentPaths",
+    "MTANFull",
     "ModelSummary",
     "ModuleStack",
     "NeuralHawkes",

@@ -16,6 +16,7 @@ from .convolutional import DRIVING_LAYERS, ConvolutionalSequenceModel
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
 from .mtan import MTAN
+from .mtan_full import MTANFull
 from .seft import SeFT
 from .transformer import Transformer
 
@@ -112,6 +113,7 @@ WHOLE_MODELS: Registry[WholeModelEntry] = Registry(
             WholeModelEntry("ip-net", "IP-Net", IPNet),
             WholeModelEntry("seft", "SeFT", SeFT),
             WholeModelEntry("mtan", "mTAN", MTAN),
+            WholeModelEntry("mtan-full", "mTAND-Full", MTANFull),
             WholeModelEntry("latent-ode-rnn", "Latent-ODE-RNN", LatentODE, {"encoder": "rnn"}),
             WholeModelEntry("latent-ode-ode", "Latent-ODE-ODE", LatentODE, {"encoder": "ode-rnn"}),
             WholeModelEntry("rnn-vae", "RNN-VAE", RNNVAE),

@@ -91,17 +91,6 @@ def kl_coefficient(epoch: int, *, wait: int = 10, rate: float = 0.99) -> float:
     return 1 - float(check_within(0.0, 1.0, rate=rate)) ** max(0, done)
 
 
-def mean_over_observed(values: Tensor, observed: Tensor) -> Tensor:
-    """Return means over what was seen of each feature, then over features; a feature unseen is 0.
-
-    Args:
-        values: (K, B, T, D), finite.
-        observed: (B, T, D) bool.
-    """
-    total = torch.where(observed, values, torch.zeros_like(values)).sum(dim=-2)
-    return (total / observed.sum(dim=-2).clamp(min=1)).mean(dim=-1)
-
-
 class AbstractLatentModel(AbstractStatelessModel):
     r"""A sequence explained by the first state of a path: q(z0 | x), z(t), p(x(t) | z(t)).
 
@@ -130,6 +119,7 @@ class AbstractLatentModel(AbstractStatelessModel):
         classification_weight: w, for ``"both"``.
         kl_wait: epochs of training without the divergence; see :func:`kl_coefficient`.
         kl_rate: how slowly its weight grows to 1 afterwards.
+        head_size: width of what the head reads; N by default.
     """
 
     uses_observed: ClassVar[bool] = True
@@ -154,6 +144,7 @@ class AbstractLatentModel(AbstractStatelessModel):
         classification_weight: float,
         kl_wait: int,
         kl_rate: float,
+        head_size: int | None = None,
     ) -> None:
         super().__init__(
             check_at_least(1, input_size=input_size),
@@ -184,7 +175,7 @@ class AbstractLatentModel(AbstractStatelessModel):
         )
         self.kl_wait = check_at_least(0, kl_wait=kl_wait)
         self.kl_rate = check_within(0.0, 1.0, kl_rate=kl_rate)
-        sizes = [latent_size, classes] if linear_head else [latent_size, 300, 300, classes]
+        sizes = [head_size or latent_size, *([] if linear_head else [300, 300]), classes]
         self.head = make_dense_net(sizes, between=nn.ReLU) if classes else None
 
     def reset_parameters(self, generator: Generator = None) -> None:
@@ -210,6 +201,27 @@ class AbstractLatentModel(AbstractStatelessModel):
             return None
         logits: Tensor = self.head(latent if self.per_step else z0)
         return logits
+
+    @staticmethod
+    def mean_of_measurements(values: Tensor, observed: Tensor) -> Tensor:
+        """Return means over what was seen of each feature, then over features; 0 of one unseen.
+
+        Args:
+            values: (K, B, T, D), finite.
+            observed: (B, T, D) bool.
+        """
+        total = torch.where(observed, values, torch.zeros_like(values)).sum(dim=-2)
+        return (total / observed.sum(dim=-2).clamp(min=1)).mean(dim=-1)
+
+    @staticmethod
+    def mean_of_divergences(kl: Tensor, observed: Tensor) -> Tensor:
+        """Return the divergence of each sequence, (B,): the mean over latent dimensions.
+
+        Args:
+            kl: of each dimension, (B, N).
+            observed: (B, T, D) bool.
+        """
+        return kl.mean(dim=-1)
 
     def infer(
         self,
@@ -286,9 +298,10 @@ class AbstractLatentModel(AbstractStatelessModel):
         squared = (observations.x - paths.reconstruction) ** 2
         variance = self.observation_std**2
         density = -0.5 * (squared / variance + math.log(2 * math.pi * variance))
-        likelihood = mean_over_observed(density, observations.observed)  # (K, B)
-        errors = mean_over_observed(squared, observations.observed)
-        kl = (0.5 * (paths.mean**2 + paths.std**2 - 1) - paths.std.log()).mean(dim=-1)  # (B,)
+        likelihood = self.mean_of_measurements(density, observations.observed)  # (K, B)
+        errors = self.mean_of_measurements(squared, observations.observed)
+        kl = 0.5 * (paths.mean**2 + paths.std**2 - 1) - paths.std.log()
+        kl = self.mean_of_divergences(kl, observations.observed)  # (B,)
         bounds = likelihood - kl_weight * kl
         if self.bound == "batch":
             loss = -batch.mean_over_sequences(bounds).logsumexp(dim=0)

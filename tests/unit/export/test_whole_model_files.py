@@ -14,6 +14,10 @@ SMALL = {
     "ip-net": {"reference_points": 5, "horizon": 2.0, "channel_deviations": [1.0, 2.0, 0.5]},
     "seft": {"latent_size": 6, "psi_size": 5, "heads": 2},
     "mtan": {"reference_points": 5, "embedding_size": 4, "heads": 2, "units": 3},
+    "mtan-full": {
+        **{"encoder_size": 4, "decoder_size": 3, "embedding_size": 6, "heads": 2},
+        **{"reference_points": 5, "horizon": 4.0, "classes": 2},
+    },
     "latent-ode-rnn": {"encoder_size": 5, "units": 4, "classes": 2, "rtol": 1e-2},
     "latent-ode-ode": {"encoder_size": 5, "units": 4, "gru_units": 3, "kl_wait": 0},
     "rnn-vae": {"encoder_size": 5, "units": 4, "classes": 2, "per_step": True, "samples": 2},
