@@ -100,11 +100,12 @@ def plan_forecast(
     :func:`plan_training`.
 
     Raises:
-        TimeError: a lead time is not finite, not above 0, or too long.
+        TimeError: there is no lead time, or one is not finite, not above 0, or too long.
     """
-    if not (np.isfinite(lead_time).all() and (lead_time > 0).all()):
+    if not (lead_time.size and np.isfinite(lead_time).all() and (lead_time > 0).all()):
         raise TimeError(
-            "at must hold times after the last sample of each sequence: finite, and above 0."
+            "at must hold times after the last sample of each sequence: at least one, finite, and "
+            "above 0."
         )
     if (lead_time > longest * (1 + _SPACING)).any():
         raise TimeError(

@@ -118,6 +118,8 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
     ) -> dict[float, Floats]:
         """Return the shares of values that intervals hold, (O,), by the level of these.
 
+        Of a target without values it is NaN.
+
         Args:
             X: as for :meth:`compare`.
             levels: shares that intervals are to hold.
@@ -142,7 +144,8 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
         for level in levels:
             _, low, high = self._run_queries(rows, queries, level)
             inside = known & (low <= true) & (true <= high)
-            shares[level] = inside.sum(0) / np.maximum(known.sum(0), 1)
+            count = np.where(known.any(0), known.sum(0), np.nan)
+            shares[level] = inside.sum(0) / count
         return shares
 
     def _read_test_queries(self, X: Any, kwargs: InputKwargs) -> tuple[RaggedSequences, Queries]:

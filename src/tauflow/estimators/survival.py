@@ -25,6 +25,8 @@ from .training import LearningTask
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_WRONG_EVENTS = "events must hold 1 where the event was observed, and 0 or False else."
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SequenceSurvival(AbstractSequenceEstimator):
@@ -178,8 +180,12 @@ class SequenceSurvival(AbstractSequenceEstimator):
         rows, found = self._read_with_targets(X, given, kwargs, reset=reset)
         found = [column_or_1d(one, warn=True) for one in found]
         found[0] = _read_times("durations", found[0], rows)
-        columns = [*found, np.ones(len(rows))][:2]
-        return replace(rows, y=np.stack([one.astype(np.float64) for one in columns], axis=1))
+        durations, events = [*found, np.ones(len(rows))][:2]
+        try:
+            events = events.astype(np.float64)
+        except ValueError as error:  # text, such as yes
+            raise DataError(_WRONG_EVENTS) from error
+        return replace(rows, y=np.stack([durations, events], axis=1))
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         assert_all_finite(y[:, 0], input_name="y")
@@ -190,7 +196,7 @@ class SequenceSurvival(AbstractSequenceEstimator):
                 "sample. Leave out sequences that begin after their event."
             )
         if not np.isin(y[:, 1], (0.0, 1.0)).all():
-            raise DataError("events must hold 1 where the event was observed, and 0 or False else.")
+            raise DataError(_WRONG_EVENTS)
         if reset and not y[:, 1].any():
             raise DataError("no event was observed: nothing to learn.")
         return y

@@ -222,6 +222,8 @@ def test_coverage_since_a_time_counts_no_value_before():
     changed = table.assign(y=table["y"].where(table["t"] < 12, 1e4 * table["t"]))  # too steep
     assert forecaster.measure_coverage(changed, [0.8], since=12.0)[0.8] == 0
     assert forecaster.measure_coverage(changed, [0.8], since=0)[0.8] > 0
+    with pytest.raises(TimeError, match="at least one"):
+        forecaster.predict(table, at=[])
     with pytest.raises(TimeError, match="and since are dates"):
         forecaster.measure_coverage(table, since=pd.Timestamp("2024-01-01"))
     with pytest.raises(DataError):
@@ -300,3 +302,12 @@ def test_wrong_arguments_are_refused(fitted):
         SequenceForecaster(**SMALL, max_lead_time=0.0).fit(table, id="id", time="t")
     with pytest.raises(DataError, match="within max_lead_time=1e-09"):
         SequenceForecaster(**SMALL, max_lead_time=1e-9).fit(table, id="id", time="t")
+
+
+def test_the_coverage_of_a_target_without_values_is_not_zero():
+    forecaster = SequenceForecaster(**SMALL, epochs=1, max_lead_time=6.0, intervals="conformal")
+    table = walks(20, 0).assign(z=lambda t: t["y"] ** 2)
+    forecaster.fit(table, id="id", time="t", validation=table)
+    share = forecaster.measure_coverage(table.assign(z=np.nan), [0.8])[0.8]
+    assert share[0] > 0
+    assert np.isnan(share[1])

@@ -205,8 +205,9 @@ def test_bad_input_is_named(fitted):
     survival = SequenceSurvival(**SMALL)
     with pytest.raises(DataError, match=r"durations\[2\] is 0, expected more than 0"):
         survival.fit(X, np.where(np.arange(6) == 2, 0, durations), events, t=t)
-    with pytest.raises(DataError, match="events must hold 1"):
-        survival.fit(X, durations, events + 1, t=t)
+    for wrong in (events + 1, np.where(events > 0, "yes", "no")):
+        with pytest.raises(DataError, match="events must hold 1"):
+            survival.fit(X, durations, wrong, t=t)
     with pytest.raises(DataError, match="no event was observed"):
         survival.fit(X, durations, np.zeros(6), t=t)
     with pytest.raises(ArgumentError, match="names a column, and X is no table"):
