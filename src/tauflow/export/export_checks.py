@@ -5,6 +5,7 @@ from torch import nn
 from tauflow.cells import AbstractCell
 from tauflow.errors import ExportError
 from tauflow.models import SequenceModel
+from tauflow.models.wrappers import AbstractModelWrapper
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.streaming.parts import find_extra_behaviour, has_active_dropout
 from tauflow.solvers import FlowSolver
@@ -24,6 +25,11 @@ def check_exportable(model: Model) -> SequenceModule:
     body = model.rnn if isinstance(model, SequenceModel) else model
     if not isinstance(body, SequenceModule):
         advice = " Wrap it: tauflow.RNN(cell)." if isinstance(body, AbstractCell) else ""
+        if isinstance(body, AbstractModelWrapper):
+            advice = (
+                " It wraps trained models: train a single one, without --ensemble, --calibrate and "
+                "--model auto."
+            )
         raise ExportError(
             f"{type(body).__name__} is no sequence module, and only those, with or without a head "
             f"of tauflow.models.SequenceModel, become programs.{advice}"

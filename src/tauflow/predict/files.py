@@ -23,6 +23,7 @@ from tauflow.data.card import DatasetCard, card_from_dict, card_to_dict
 from tauflow.data.imputation import IMPUTE_STRATEGIES
 from tauflow.data.table.options import DEFAULT_SPLIT
 from tauflow.data.table.schema import Schema
+from tauflow.data.table.sequences import format_names
 from tauflow.data.table.times import UNITS
 from tauflow.errors import DataNotFoundError, ModelFileError, TauflowError
 from tauflow.evaluation.certainty import Certainty
@@ -82,6 +83,11 @@ def load_predictor(path: str | Path) -> "Predictor":
     if isinstance(path, str | os.PathLike) and path and os.path.isdir(path):
         path = Path(path)
         if not (path / PREDICTOR).is_file():
+            if within := sorted(one.parent for one in path.glob(f"*/{PREDICTOR}")):
+                raise DataNotFoundError(
+                    f"{path} is a folder of runs. Name one of them: "
+                    f"{format_names([str(one) for one in within], 12)}."
+                )
             raise DataNotFoundError(
                 f"{path} holds no {PREDICTOR}, which a finished 'tauflow run' leaves. Give the "
                 "folder of a run, and continue one that was stopped with --resume. A model that no "

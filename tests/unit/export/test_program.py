@@ -8,7 +8,7 @@ from tauflow.export import program, program_step
 from tauflow.export.exportable_model import ExportedSequence, ExportedStep
 from tauflow.export.parity import check_parity, max_relative_difference
 from tauflow.export.torch_program import trace
-from tauflow.models import SequenceModel, Transformer
+from tauflow.models import Ensemble, SequenceModel, Transformer
 
 
 def operators(traced):
@@ -163,6 +163,7 @@ def hooked():
     [
         (lambda: GNODECell(2, 3), "no sequence module.*tauflow.RNN"),
         (lambda: Transformer(2, 4), "no sequence module"),
+        (lambda: Ensemble([SequenceModel(tauflow.GRU(2, 3), 2)]), "a single one, without --ens"),
         (lambda: tauflow.CfC(2, 3, backbone_dropout=0.5), "no dropout.*eval"),
         (dropping_head, "no dropout.*eval"),
         (hooked, "CfC has forward hooks, which a program would leave out"),

@@ -201,6 +201,8 @@ def test_what_is_no_predictor(tmp_path, runs):
     folder = runs["classification"].directory
     with pytest.raises(DataNotFoundError, match="which a finished 'tauflow run' leaves"):
         tauflow.load_predictor(tmp_path)
+    with pytest.raises(DataNotFoundError, match=f"is a folder of runs.*{folder.name}"):
+        tauflow.load_predictor(folder.parent)
     with pytest.raises(DataNotFoundError, match="does not exist"):
         tauflow.load_predictor(tmp_path / "none")
     with pytest.raises(ModelFileError, match="is a weights file, expected a predictor"):
