@@ -20,6 +20,7 @@ RECIPE = Recipe(lr=0.01, epochs=1, batch_size=8, select="last")
 SMALL = {
     "ip-net": {"reference_points": 5, "horizon": 1.0},
     "seft": {"latent_size": 8},
+    "mtan-full": {"encoder_size": 6, "embedding_size": 8, "reference_points": 5},
     "latent-ode-rnn": {"encoder_size": 6, "units": 6},
     "latent-ode-ode": {"encoder_size": 6, "units": 6, "encoder_steps": 8},
     "rnn-vae": {"encoder_size": 6, "units": 6},

@@ -32,6 +32,7 @@ VARIANTS = {
     "latent-ode-rnn-class": ("latent-ode-rnn", {"classes": 3}),
     "latent-ode-ode-tagger": ("latent-ode-ode", {"classes": 3, "per_step": True}),
     "mtan-full-class": ("mtan-full", {"classes": 3}),
+    "mtan-full-tagger": ("mtan-full", {"classes": 3, "per_step": True}),
     "rnn-vae-class": ("rnn-vae", {"classes": 1, "linear_head": True}),
 }
 NAMES = [*WHOLE_MODELS, *VARIANTS]

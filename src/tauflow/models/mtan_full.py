@@ -60,6 +60,7 @@ class MTANFull(AbstractLatentModel):
         observation_std: s.
         samples: states drawn from the posterior for a loss.
         classes: outputs of the classification head; 0 for none.
+        per_step: whether the head reads what the decoder attends to at each step, or z.
         objective: ``"reconstruction"``, ``"classification"`` or ``"both"``.
         classification_weight: weight of the cross entropy in ``"both"``.
         kl_wait: epochs of training without the divergence; see
@@ -84,6 +85,7 @@ class MTANFull(AbstractLatentModel):
         observation_std: float = 0.01,
         samples: int = 1,
         classes: int = 0,
+        per_step: bool = False,
         objective: str | None = None,
         classification_weight: float = 100.0,
         kl_wait: int = 10,
@@ -102,13 +104,13 @@ class MTANFull(AbstractLatentModel):
             samples=samples,
             bound="sequence",
             classes=classes,
-            per_step=False,
+            per_step=per_step,
             linear_head=False,
             objective=objective,
             classification_weight=classification_weight,
             kl_wait=kl_wait,
             kl_rate=kl_rate,
-            head_size=encoder_size,
+            head_size=2 * decoder_size if per_step else encoder_size,
         )
         attention = {
             "embedding_size": embedding_size,
@@ -118,7 +120,8 @@ class MTANFull(AbstractLatentModel):
         }
         self.encoder = _Encoder(input_size, N, encoder_size, **attention)
         self.decoder = _Decoder(input_size, N, decoder_size, **attention)
-        self.reader = GRU(N, encoder_size, return_sequences=False) if classes else None
+        reads_grid = classes and not per_step
+        self.reader = GRU(N, encoder_size, return_sequences=False) if reads_grid else None
         self.horizon = self.encoder.horizon
         self.reset_parameters()
 
@@ -144,9 +147,9 @@ class MTANFull(AbstractLatentModel):
         return latent, decoded, 0
 
     def read_head(self, mean: Tensor, z0: Tensor, latent: Tensor) -> Tensor | None:
-        """Return the head's logits, (K, B, C), of latent states (K, B, N)."""
+        """Return the head's logits, (K, B, C), of latent states (K, B, N), or those per step."""
         if self.head is None or self.reader is None:
-            return None
+            return super().read_head(mean, z0, latent)
         last, _ = self.reader(self._on_grid(z0.flatten(0, 1)))
         logits: Tensor = self.head(last).unflatten(0, z0.shape[:2])
         return logits
