@@ -69,6 +69,8 @@ def tune(
     table_options: dict[str, Any],
 ) -> None:
     """Search the settings of a model for the best validation score; repeat it to continue."""
+    from tauflow.errors import ArgumentError
+    from tauflow.runs.portfolio import AUTO
     from tauflow.runs.report.study_report import format_value, write_study_report
     from tauflow.runs.tune import BEST_CONFIG_FILE
     from tauflow.runs.tune import tune as search
@@ -78,6 +80,11 @@ def tune(
     from .output import print_line, print_table, print_wrapped
     from .table_options import resolve_source
 
+    if model == AUTO:
+        raise ArgumentError(
+            f"tune searches the settings of one model. 'tauflow run --model {AUTO}' chooses among "
+            "models with settings of their own."
+        )
     varied = parse_key_values(vary or [], option="--vary")
     # What is varied goes before a file's values; the command line must not say both.
     if "model.hidden_size" in varied and is_from_config(ctx, "hidden_size"):

@@ -23,6 +23,7 @@ from tauflow.models.spec import ModelSpec, set_horizon
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
 
+from .automatic import fit_automatic
 from .collection import SequenceCollection, read_collection
 from .files import read_estimator, upgrade_state, write_estimator
 from .input_kwargs import InputKwargs, with_input_kwargs
@@ -30,7 +31,7 @@ from .parameters import EstimatorParameters
 from .preparation import DTYPES, fit_schema, list_columns, make_batch, warn_ignored_values
 from .ragged import Floats, RaggedSequences
 from .reading import is_table, read_rows
-from .state import check_option_types, check_params_match, copy_option, restore_on_failure
+from .state import check_parameters, check_params_match, copy_option, restore_on_failure
 from .targets import (
     align_targets,
     align_to_sequences,
@@ -122,12 +123,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
             first, and of an ensemble for its first network; ``module_`` is the network.
         """
         with restore_on_failure(self):  # what was learned before is not changed in place
-            check_option_types(self)
-            if self._reads_ahead and not get_model_info(self.model).is_causal(self.options or {}):
-                raise ArgumentError(
-                    f"model={self.model!r} with these options reads {self._reads_ahead}. Choose "
-                    "one that goes forwards in time only."
-                )
+            check_parameters(self, self._reads_ahead)
             self._fit(X, y, sample_weight, validation, kwargs)
         return self
 
@@ -308,8 +304,9 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
             )
         # What calibrates must not be trained on, so that nothing is then trained on all.
         refits = share == AUTO and held is not None and not goes_on and not calibrates
-        again = rows if refits else None
-        self.result_ = fit_networks(self, learned, held, again, seed, goes_on=goes_on)
+        whole = rows if refits else None
+        learn = fit_automatic if self.model == AUTO else fit_networks
+        self.result_ = learn(self, learned, held, whole, seed, goes_on=goes_on)
         self._calibrate(held)
 
     def _split_validation(
@@ -414,6 +411,6 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled, with the network where every machine can read it."""
         state: dict[str, Any] = dict(super().__getstate__())
-        if self.__sklearn_is_fitted__() and next(self.module_.parameters()).device.type != "cpu":
+        if any(p.device.type != "cpu" for p in getattr(self, "module_", nn.Module()).parameters()):
             state["module_"] = copy.deepcopy(self.module_).cpu()
         return state

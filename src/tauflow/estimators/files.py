@@ -20,6 +20,7 @@ from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError, ModelFileError, TauflowError
 from tauflow.evaluation.conformal import Conformal
 from tauflow.export.files import build_module, collect_tensors, get_file_config
+from tauflow.runs.portfolio import Trial
 from tauflow.training import Recipe
 
 from .preparation import Preparation
@@ -33,6 +34,7 @@ _CLASSES: dict[str, type[Any]] = {
     "Preparation": Preparation,  # of files of earlier versions
     "Recipe": Recipe,
     "Standard": StandardScaler,
+    "Trial": Trial,
 }
 _CLASS_NAMES = {kind: name for name, kind in _CLASSES.items()}
 _UNSAVED_PARAMETERS = ("callbacks", "random_state")  # of a training to come, and no plain values

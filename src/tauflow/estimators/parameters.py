@@ -19,7 +19,10 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
     """Parameters of every estimator.
 
     Args:
-        model: catalog name, a cell's or a whole model's.
+        model: catalog name, a cell's or a whole model's; or ``"auto"`` where a class, or numbers,
+            of each sequence are predicted: an ensemble of what validation finds best among five
+            networks and gradient boosting, see :func:`tauflow.runs.auto.run_auto`. ``trials_`` then
+            says what was tried, ``notes_`` what was chosen and how much better it is.
         hidden_size: neurons.
         options: everything else that the model's constructor takes, ``num_layers`` too.
         epochs: passes over the training data, at most.
@@ -57,6 +60,9 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
         layout: of 3-D arrays: ``"BTI"`` (sequences, time, features) or ``"BIT"``.
         dtype: of the network, ``"float32"`` or ``"float64"``.
         verbose: 1 for a progress bar.
+        time_limit: seconds of training with ``model="auto"``, ``None`` for no limit. It decides how
+            many epochs there are. With that model ``epochs``, ``lr``, ``batch_size`` and
+            ``patience`` are its own unless they differ from the defaults here.
     """
 
     model: str = "cfc"
@@ -79,3 +85,4 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
     layout: str = "BTI"
     dtype: str = "float32"
     verbose: int = 0
+    time_limit: float | None = None

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from tauflow.errors import ArgumentError
+from tauflow.models.registry import get_model_info
+from tauflow.runs.portfolio import AUTO
 from tauflow.sequence.legacy_parametrizations import recompute_parameters
 
 
@@ -63,12 +65,34 @@ def is_same_option(one: Any, other: Any) -> bool:
     return one is other or bool(np.all(one == other))
 
 
-def check_option_types(estimator: object) -> None:
-    """Raise :class:`ArgumentError` if options are no mapping, or callbacks no list."""
+def check_parameters(estimator: Any, reads_ahead: str) -> None:
+    """Check types of parameters, and that they go with the model.
+
+    Args:
+        estimator: whose parameters.
+        reads_ahead: what a model would read that goes backwards in time; empty if it may.
+
+    Raises:
+        ArgumentError: options are no mapping, callbacks no list, the model reads what it is to
+            predict, or there is a time limit for a single model.
+    """
     for name, kind, words in (("options", Mapping, "mapping"), ("callbacks", Sequence, "list")):
         value = getattr(estimator, name)
         if value is not None and not isinstance(value, kind):
             raise ArgumentError(f"{name} must be a {words}, got {value!r}.")
+    model, options = estimator.model, estimator.options or {}
+    if model == AUTO:
+        return
+    if estimator.time_limit is not None:
+        raise ArgumentError(
+            f"time_limit goes with model={AUTO!r}, which fits what it tries into a time. Set "
+            f"epochs for model={model!r}."
+        )
+    if reads_ahead and not get_model_info(model).is_causal(options):
+        raise ArgumentError(
+            f"model={model!r} with these options reads {reads_ahead}. Choose one that goes "
+            "forwards in time only."
+        )
 
 
 def check_params_match(estimator: object, fitted_params: Mapping[str, Any]) -> None:

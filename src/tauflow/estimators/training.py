@@ -82,7 +82,20 @@ def build_network(
         raise ArgumentError(
             f"backend={backend!r} is for cells, and {spec.cell!r} is none; leave it out."
         )
-    card = DatasetCard(
+    card = describe_task(task, input_size=input_size)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return build_model(spec, card)
+
+
+def describe_task(task: LearningTask, *, input_size: int) -> DatasetCard:
+    """Return the card of the data of an estimator.
+
+    Args:
+        task: what there is to learn.
+        input_size: of the network, but for the input that says what is a query.
+    """
+    return DatasetCard(
         name="the data",
         title="The data",
         task=task.kind,
@@ -99,9 +112,6 @@ def build_network(
         query_targets=task.query_targets,
         query_horizon=task.query_horizon,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return build_model(spec, card)
 
 
 def build_recipe(

@@ -120,3 +120,8 @@ def test_a_full_disk_is_named_and_nothing_found_is_lost(
     again = call(*words).output
     assert "2 trials: 2 completed" in again
     assert len(re.findall(r"^trial", again, re.MULTILINE)) == lost
+
+
+def test_a_portfolio_is_not_tuned(call):
+    message = call("tune", "pendulum", "--model", "auto", code=1).stderr
+    assert "'tauflow run --model auto' chooses among models" in " ".join(message.split())

@@ -17,7 +17,7 @@ from tauflow.errors import ArgumentError
 from tauflow.models import Ensemble, SequenceModel
 from tauflow.models.wrappers import average_predictions
 from tauflow.runs import auto
-from tauflow.runs.auto import adapt_inputs, run_auto
+from tauflow.runs.auto import run_auto
 from tauflow.runs.ensemble_training import CertaintyOptions
 from tauflow.runs.portfolio import (
     AUTO_RECIPE,
@@ -27,6 +27,7 @@ from tauflow.runs.portfolio import (
     estimate_epochs,
     plan_rungs,
 )
+from tauflow.runs.portfolio_search import PortfolioSearch, adapt_inputs
 from tauflow.runs.report.page import write_run_report
 from tauflow.runs.run_data import CsvFile
 from tauflow.training.evaluation_loop import predict
@@ -163,7 +164,7 @@ def test_the_test_part_chooses_nothing(try_models, table, monkeypatch):
 
 
 def test_a_time_limit_decides_the_epochs_which_are_kept(try_models, monkeypatch):
-    monkeypatch.setattr(auto._PortfolioSearch, "_time_epoch", lambda search, name: 1.0)
+    monkeypatch.setattr(PortfolioSearch, "_time_epoch", lambda search, name: 1.0)
     run = try_models(time_limit=20.0, recipe=AUTO_RECIPE)
     epochs = json.loads((run.directory / "auto.json").read_text())["epochs"]
     assert epochs == estimate_epochs([1.0] * 3, 20.0 - 0.1, 60)
@@ -177,7 +178,7 @@ def test_a_time_limit_decides_the_epochs_which_are_kept(try_models, monkeypatch)
 
 def test_a_network_that_stops_early_keeps_its_round():
     """By epochs those that stop early would rank last, whatever their scores."""
-    search = auto._PortfolioSearch.__new__(auto._PortfolioSearch)
+    search = PortfolioSearch.__new__(PortfolioSearch)
     search.criterion = METRICS["cross_entropy"]
     ended = {  # epochs that were planned and run, and the score
         "stopped early": (20, 8, 0.3),

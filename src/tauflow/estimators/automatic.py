@@ -1,0 +1,132 @@
+"""``model="auto"``: a portfolio of models, of which validation chooses, as an estimator's model."""
+
+from dataclasses import replace
+from typing import Any
+
+from tauflow.batch import SequenceBatch
+from tauflow.data.card import TaskData
+from tauflow.errors import ArgumentError
+from tauflow.runs.auto import fit_portfolio
+from tauflow.runs.portfolio import AUTO_RECIPE
+from tauflow.training import TrainingResult
+
+from .preparation import fit_schema
+from .ragged import RaggedSequences
+from .state import copy_option
+from .training import AUTO, RECIPE_PARAMETERS, LearningTask, describe_task
+
+_OBJECTIVES = ("cross_entropy", "mse")
+_FIXED = {
+    **dict.fromkeys(("options", "recipe", "callbacks", "class_weight")),
+    **{"ensemble": 1, "backend": "auto", "dtype": "float32"},
+}
+"""Parameters that a portfolio cannot take, with what they must be."""
+
+
+def fit_automatic(
+    estimator: Any,
+    learned: RaggedSequences,
+    held: RaggedSequences | None,
+    whole: RaggedSequences | None,
+    seed: int,
+    *,
+    goes_on: bool,
+) -> TrainingResult:
+    """Try a portfolio of models, and give an estimator the ensemble that validation chooses.
+
+    The estimator gets ``trials_``, what was tried, and ``notes_``, what is to be said of it. Models
+    are not trained again on all data.
+
+    Args:
+        estimator: that predicts one class, or numbers, of each sequence.
+        learned: what to train on.
+        held: what to choose by.
+        whole: not trained on.
+        seed: of all networks.
+        goes_on: whether a fit before is to be continued, which is refused.
+
+    Returns:
+        The training of the network with the largest share.
+
+    Raises:
+        ArgumentError: there are no validation data, or a parameter does not go with this.
+    """
+    task = estimator._make_task(learned)
+    _check(estimator, task, goes_on=goes_on)
+    if held is None:
+        raise ArgumentError(
+            f"model={AUTO!r} chooses models on validation data, and there are none. Give fit "
+            "validation=, validation_fraction, or more sequences."
+        )
+    estimator.schema_ = fit_schema(
+        estimator.schema_,
+        learned,
+        impute=estimator.impute,
+        observes=True,
+        time_unit=estimator.time_unit,
+    )
+    estimator._fit_target_scaler(learned)
+    estimator._built = {
+        name: copy_option(getattr(estimator, name)) for name in estimator._network_params
+    }
+    train, valid = (_with_observed(estimator._make_batch(rows)) for rows in (learned, held))
+    card = describe_task(task, input_size=len(estimator.schema_.inputs))
+    card = replace(card, sizes=(len(train), len(valid), len(valid)))
+    found = fit_portfolio(
+        TaskData(card, train, valid, valid, schema=estimator.schema_),
+        hidden_size=estimator.hidden_size,
+        recipe=AUTO_RECIPE.with_changes(_get_changed_parameters(estimator)),
+        seed=seed,
+        time_limit=estimator.time_limit,
+        device=None if estimator.device == "cpu" else estimator.device,
+        progress=bool(estimator.verbose),
+    )
+    estimator.module_ = found.model
+    estimator.trials_ = tuple(replace(one, test=None) for one in found.trials)
+    estimator.notes_ = found.notes
+    record = found.record
+    return TrainingResult.from_history(
+        [dict(row) for row in record.history],
+        best_epoch=record.best_epoch or 1,
+        parameters=record.parameters or 0,
+    )
+
+
+def _check(estimator: Any, task: LearningTask, *, goes_on: bool) -> None:
+    name = type(estimator).__name__
+    if task.loss not in _OBJECTIVES or task.per_step or task.query_targets:
+        raise ArgumentError(
+            f"model={AUTO!r} is for one class, or numbers, of each sequence, and {name} predicts "
+            "something else. Name a model."
+        )
+    for parameter, expected in _FIXED.items():
+        value = getattr(estimator, parameter, expected)
+        if value != expected:
+            raise ArgumentError(
+                f"model={AUTO!r} tries several models, which {parameter}={value!r} does not go "
+                "with. Leave it out, or name a model."
+            )
+    if estimator._spread is not None:
+        raise ArgumentError(
+            f"model={AUTO!r} has no intervals that are learned. Choose conformal ones, or name a "
+            "model."
+        )
+    if goes_on:
+        raise ArgumentError(f"model={AUTO!r} cannot go on from a fit. Set warm_start=False.")
+
+
+def _get_changed_parameters(estimator: Any) -> dict[str, Any]:
+    """Return fields of the recipe that differ from the estimator's defaults."""
+    defaults = type(estimator)()
+    return {
+        name: getattr(estimator, name)
+        for name in RECIPE_PARAMETERS
+        if getattr(estimator, name) != getattr(defaults, name)
+    }
+
+
+def _with_observed(batch: SequenceBatch) -> SequenceBatch:
+    """Return a batch that says what was measured, also where all was: new data may lack values."""
+    if batch.observed is not None:
+        return batch
+    return replace(batch, observed=batch.valid.unsqueeze(-1).expand_as(batch.x).clone())

@@ -1,0 +1,79 @@
+"""``model="auto"`` of estimators: the chosen ensemble answers, is kept, and is told about."""
+
+import numpy as np
+import pytest
+
+from tauflow.errors import ArgumentError
+from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
+from tauflow.runs import auto
+from tauflow.runs.portfolio import BOOSTING
+
+SMALL = {"hidden_size": 4, "epochs": 3, "random_state": 0}
+
+
+@pytest.fixture(autouse=True)
+def few_networks(monkeypatch):
+    monkeypatch.setattr(auto, "NETWORKS", ("gru", "gru-d"))
+
+
+@pytest.fixture
+def sequences():
+    """Return sequences of two features, some values missing, and what sums them up."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 6, 2))
+    level = rng.normal(size=120)
+    X[:, :, 0] += level[:, None]
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return X, level
+
+
+def test_a_classifier_answers_by_the_chosen_ensemble_and_keeps_it(sequences, tmp_path):
+    X, level = sequences
+    y = np.where(level > 0, "up", "down")
+    classifier = SequenceClassifier(model="auto", **SMALL).fit(X[:90], y[:90])
+    assert {one.name for one in classifier.trials_} == {"gru", "gru-d", BOOSTING}
+    assert sum(one.share for one in classifier.trials_) == pytest.approx(1)
+    assert all(one.test is None for one in classifier.trials_)
+    assert any("of the best single model" in note for note in classifier.notes_)
+    assert classifier.score(X[90:], y[90:]) > 0.75
+    again = SequenceClassifier(model="auto", **SMALL).fit(X[:90], y[:90])
+    np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+    classifier.save(tmp_path / "auto.safetensors")
+    loaded = SequenceClassifier.load(tmp_path / "auto.safetensors")
+    np.testing.assert_allclose(loaded.predict_proba(X), classifier.predict_proba(X), rtol=1e-6)
+    assert loaded.trials_ == classifier.trials_
+
+
+def test_a_regressor_takes_missing_values_that_training_did_not_have(sequences):
+    X, level = sequences
+    whole = np.nan_to_num(X)
+    found = SequenceRegressor(model="auto", **SMALL).fit(whole[:90], 10 + 5 * level[:90])
+    assert found.score(whole[90:], 10 + 5 * level[90:]) > 0.3
+    assert np.isfinite(found.predict(X[90:])).all()
+    assert found.result_.epochs == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"options": {"num_layers": 2}}, "several models, which options="),
+        ({"ensemble": 2}, "several models, which ensemble=2"),
+        ({"class_weight": "balanced"}, "which class_weight='balanced' does not go with"),
+        ({"validation_fraction": 0}, "chooses models on validation data, and there are none"),
+        ({"time_limit": 1e-3}, "is too short"),
+    ],
+)
+def test_what_a_portfolio_cannot_take_is_refused(sequences, options, message):
+    X, level = sequences
+    with pytest.raises(ArgumentError, match=message):
+        SequenceClassifier(model="auto", **{**SMALL, **options}).fit(X, level > 0)
+
+
+def test_a_time_limit_is_for_a_portfolio(sequences):
+    with pytest.raises(ArgumentError, match="time_limit goes with model='auto'"):
+        SequenceClassifier(model="gru", time_limit=3.0).fit(sequences[0], sequences[1] > 0)
+
+
+def test_other_estimators_name_a_model(sequences):
+    with pytest.raises(ArgumentError, match="model='auto' is for one class, or numbers"):
+        SequenceForecaster(model="auto").fit(np.nan_to_num(sequences[0]))
