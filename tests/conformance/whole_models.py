@@ -21,6 +21,7 @@ SMALL = {
         **{"encoder_size": 4, "decoder_size": 3, "embedding_size": 6, "heads": 2},
         **{"reference_points": 5, "horizon": 4.0},
     },
+    "t-patchgnn": {"patches": 2, "horizon": 4.0, "time_size": 3, "node_size": 2},
     "latent-ode-rnn": {**_ENCODER, "layers": 0},
     "latent-ode-ode": {**_ENCODER, "layers": 0, "gru_units": 3, "encoder_steps": 8},
     "rnn-vae": _ENCODER,

@@ -22,6 +22,7 @@ by option: an option of the loader decides. A data set that is not on this machi
 _LEGEND = """\
 I: input features. N: neurons, or latent dimensions. takes: with default options; missing: \
 features marked by observed; wiring: in place of N; one output: per sequence, none per step; \
+queries only: forecasts, of data that asks for inputs at times; \
 non-causal: outputs depend on later samples too, which is true of no other model.
 A cell is built with tauflow.build(name, I, N), a whole model with \
 tauflow.models.WHOLE_MODELS[name].build(I, N); 'tauflow run --model name' trains either."""

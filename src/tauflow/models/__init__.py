@@ -16,6 +16,7 @@ from .sequence_model import SequenceModel
 from .stack import ModuleStack, stack_modules
 from .stack_training import train_stack
 from .summary import ModelSummary, summarise_models
+from .t_patch_gnn import TPatchGNN
 from .transformer import Transformer
 from .variational import LatentPaths, VariationalLoss, kl_coefficient
 from .wrappers import Calibrated, Ensemble, ImputedInputs
@@ -43,6 +44,7 @@ __all__ = [
     "NextEvent",
     "SeFT",
     "SequenceModel",
+    "TPatchGNN",
     "TokenEmbedding",
     "Transformer",
     "VariationalLoss",

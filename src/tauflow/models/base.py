@@ -35,6 +35,8 @@ class AbstractWholeModel(nn.Module, metaclass=CaptureInitArgs):
     data."""
     has_head: ClassVar[bool] = False
     """Whether it predicts targets by itself, so that no readout goes on top."""
+    answers_queries: ClassVar[bool] = False
+    """Whether what it predicts are inputs, ``targets`` by number, at the times of queries."""
 
     options: dict[str, Any]
     """The arguments the model was built with; recorded automatically."""

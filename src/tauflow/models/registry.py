@@ -18,6 +18,7 @@ from .latent_ode import RNNVAE, LatentODE
 from .mtan import MTAN
 from .mtan_full import MTANFull
 from .seft import SeFT
+from .t_patch_gnn import TPatchGNN
 from .transformer import Transformer
 
 
@@ -114,6 +115,7 @@ WHOLE_MODELS: Registry[WholeModelEntry] = Registry(
             WholeModelEntry("seft", "SeFT", SeFT),
             WholeModelEntry("mtan", "mTAN", MTAN),
             WholeModelEntry("mtan-full", "mTAND-Full", MTANFull),
+            WholeModelEntry("t-patchgnn", "t-PatchGNN", TPatchGNN),
             WholeModelEntry("latent-ode-rnn", "Latent-ODE-RNN", LatentODE, {"encoder": "rnn"}),
             WholeModelEntry("latent-ode-ode", "Latent-ODE-ODE", LatentODE, {"encoder": "ode-rnn"}),
             WholeModelEntry("rnn-vae", "RNN-VAE", RNNVAE),
@@ -151,8 +153,8 @@ class ModelInfo:
         inputs: ``"features"`` or ``"images"``; ``"observed"``: which features are missing;
             ``"wiring"``: a description of one in place of a number of neurons.
         outputs: ``"every step"``, if not one per sequence only; ``"targets"``: it predicts by
-            itself, and no readout goes on top; ``"noncausal"``: its outputs depend on later samples
-            too.
+            itself, and no readout goes on top; ``"queries"``: it does so of inputs at times that
+            are asked for; ``"noncausal"``: its outputs depend on later samples too.
         title: name in the papers.
         source: where the model was published.
     """
@@ -187,7 +189,10 @@ def _info_from_whole_model(entry: WholeModelEntry) -> ModelInfo:
         features=not kind.takes_images, images=kind.takes_images, observed=kind.uses_observed
     )
     answers = _true_names(
-        every_step=kind.has_per_step_output, targets=kind.has_head, noncausal=not kind.is_causal
+        every_step=kind.has_per_step_output,
+        targets=kind.has_head,
+        queries=kind.answers_queries,
+        noncausal=not kind.is_causal,
     )
     return ModelInfo(entry.name, entry.build, reads, answers, entry.title, entry.paper)
 

@@ -19,7 +19,9 @@ from .sequence_model import SequenceModel
 
 _FROM_DATA = "follows from the data set"
 _RESERVED_OPTIONS = {
-    **dict.fromkeys(("input_size", "return_sequences", "classes", "per_step"), _FROM_DATA),
+    **dict.fromkeys(
+        ("input_size", "return_sequences", "classes", "per_step", "targets"), _FROM_DATA
+    ),
     "hidden_size": "is given beside the options",
 }
 
@@ -86,7 +88,7 @@ def build_model(
     It answers at every step if the data has a target at every step, else once per sequence. Tokens
     are embedded; images pass through the convolutional head of the driving networks. A model that
     predicts by itself comes as it is, all others with a linear readout. Where sequences end in
-    queries, a :class:`ForecastModel` answers these.
+    queries, a :class:`ForecastModel` answers these, or a model made for them.
 
     Raises:
         UnknownNameError: there is no such model.
@@ -129,17 +131,24 @@ def build_model(
     )
 
 
-def _build_forecast_model(entry: ModelInfo, spec: ModelSpec, card: DatasetCard) -> ForecastModel:
-    """Build a cell that answers queries."""
+def _build_forecast_model(
+    entry: ModelInfo, spec: ModelSpec, card: DatasetCard
+) -> ForecastModel | AbstractWholeModel:
+    """Build a cell that answers queries, or a whole model that does so by itself."""
     options = dict(spec.options)
+    if spec.head_init != "torch":
+        raise OptionError("forecasts at any time have a head of their own; leave head_init out.")
+    if "queries" in entry.outputs:
+        options["targets"] = card.query_targets
+        whole = entry.build(card.input_size, spec.hidden_size, **options)
+        assert isinstance(whole, AbstractWholeModel), "no cell answers queries"
+        return whole
     if "wiring" not in entry.inputs or not entry.is_causal(options):
         raise ArgumentError(
             f"a forecast at any time is a step of a cell from its last state, and {spec.cell!r} "
             "with these options has none that it can go on from. Choose a cell, such as 'cfc' or "
             "'gru-d', that goes forwards in time."
         )
-    if spec.head_init != "torch":
-        raise OptionError("forecasts at any time have a head of their own; leave head_init out.")
     features = card.input_size - 1
     width = features if "observed" in entry.inputs else 2 * features
     size = _resolve_hidden_size(spec, options)
@@ -204,6 +213,11 @@ def _check_model_fits_data(entry: ModelInfo, card: DatasetCard) -> None:
         raise ArgumentError(
             f"the model {entry.name!r} takes {'images' if images else 'features'}, but {card.name} "
             f"has {_name_input_kind(card)}. Choose another model."
+        )
+    if "queries" in entry.outputs and not card.query_targets:
+        raise ArgumentError(
+            f"the model {entry.name!r} forecasts inputs at times that are asked for, and "
+            f"{card.name} asks for other targets. Choose another model, or data with queries."
         )
     if card.per_step and "every step" not in entry.outputs:
         raise ArgumentError(

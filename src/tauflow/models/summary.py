@@ -67,6 +67,7 @@ def _summarise(
         "missing features": model.uses_observed,
         "wiring": getattr(model, "takes_wiring", False),
         "one output per sequence": "every step" not in info.outputs,
+        "queries only": "queries" in info.outputs,
         "non-causal": "noncausal" in info.outputs,
     }
     takes = tuple(word for word, holds in abilities.items() if holds)

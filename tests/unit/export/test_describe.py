@@ -52,6 +52,7 @@ from tauflow.models import (
     LatentODE,
     MTANFull,
     SeFT,
+    TPatchGNN,
     Transformer,
 )
 from tauflow.models.spread import SPREADS
@@ -131,6 +132,7 @@ MODULES = [
     SeFT(3, 4, phi_size=6, longest=5.0),
     MTAN(3, 4, units=5, embedding_size=4, heads=2, reference_points=6, horizon=2.0, g_layers=1),
     MTANFull(3, 4, encoder_size=5, embedding_size=4, reference_points=6, classes=2, kl_wait=0),
+    TPatchGNN(3, 4, targets=(1, 0), patches=2, layers=2, node_size=2),
     LatentODE(3, 4, encoder_size=5, gru_units=3, encoder_steps=7, rtol=1e-2, layers=0, classes=2),
     LatentODE(3, 4, encoder="rnn", method="bosh3", samples=2, bound="batch", kl_wait=0),
     Ensemble([tauflow.SequenceModel(tauflow.CfC(3, 4), 2, spread=s) for s in SPREADS], "regress"),

@@ -41,6 +41,7 @@ def test_what_they_take():
     assert takes["gru-d"] == ("gaps", "missing features")
     assert takes["latent-ode-ode"] == ("gaps", "missing features", "non-causal")
     assert takes["seft"] == ("gaps", "missing features", "one output per sequence", "non-causal")
+    assert takes["t-patchgnn"] == ("gaps", "missing features", "queries only", "non-causal")
     assert takes["convolutional"] == ("images of 3 × 72 × 128", "gaps")
 
 
