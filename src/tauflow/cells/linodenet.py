@@ -13,25 +13,23 @@ from tauflow._internal.checks import check_at_least
 from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
 from .init import Generator, inverse_softplus_
 from .missing_features import zero_missing
-from .orthogonal import rotation, skew_symmetric_indices
-from .precision import ConstantBufferMixin
 
 _FILTERS = 3
 _SMALL = 0.1
 
 
-class LinODENetCell(ConstantBufferMixin, AbstractCell):
+class LinODENetCell(AbstractCell):
     r"""Linear ODE network: latent linear dynamics, and a correction in the form of a Kalman gain.
 
     The state h estimates what there is to be observed, y = H h. It is encoded, follows a linear
     differential equation over the time step, and is decoded:
 
     .. math::
-        h_0 = \pi(e^{A\, dt}\, \phi(h)), \qquad A = E J E^T
+        h_0 = \pi(e^{J\, dt}\, \phi(h))
 
-    with E orthogonal and J of blocks :math:`[-\rho, -\omega; \omega, -\rho]`, so that the
-    exponential needs only scalar ones (of an odd N the last neuron has no :math:`\omega`). The
-    encoder :math:`\phi` and the decoder :math:`\pi` are residual networks of ``blocks`` steps
+    with J of blocks :math:`[-\rho, -\omega; \omega, -\rho]`, so that the exponential needs only
+    scalar ones (of an odd N the last neuron has no :math:`\omega`). The encoder :math:`\phi` and
+    the decoder :math:`\pi` are residual networks of ``blocks`` steps
     :math:`h + s\, (V' \mathrm{relu}(V \mathrm{relu}(h) + c) + c')` each. Three filters correct the
     prediction where features were measured, with mask m:
 
@@ -44,22 +42,23 @@ class LinODENetCell(ConstantBufferMixin, AbstractCell):
         (B_k H^T (m \odot A_k r_k))), \qquad k = 1, 2
 
     No filter changes a state that predicts what is measured. The numbers s, :math:`\alpha`,
-    :math:`\beta` and :math:`\epsilon` start small; were they 0, and A too, H h would be the last
+    :math:`\beta` and :math:`\epsilon` start small; were they 0, and J too, H h would be the last
     values measured. A step at which nothing is observed only predicts. Without ``observed`` every
     feature counts as observed. :meth:`predict_features` returns what a state says of the features.
 
-    With L = ``blocks``: N (N - 1) / 2 + N of the equation, 4 L (N^2 + N) + 2 L of encoder and
-    decoder, D N + 3 D^2 + 7 N^2 + 4 of the filters.
+    With L = ``blocks``: N parameters of the equation, 4 L (N^2 + N) + 2 L of encoder and decoder,
+    D N + 3 D^2 + 7 N^2 + 4 of the filters.
 
     Source: Scholz et al. 2023, "Latent linear ODEs with neural Kalman filtering for irregular time
     series forecasting", and the code of its experiments, which Kloetergens et al. 2025,
     "Physiome-ODE", rank first.
 
-    Differs from the released code: A, there a matrix that starts skew-symmetric and is
-    exponentiated for every time step, is normal and stable by construction; latent and estimated
-    state are as wide as each other, as in the experiments; the state before the first sample is 0,
-    where the code learns one; what is observed is H h with an orthogonal H to start with, where it
-    is the first D neurons; small numbers start at 0.1, where they and A start at 0.
+    Differs from the released code: the matrix of the equation, there any one that starts
+    skew-symmetric and is exponentiated for every time step, is a normal and stable one, in its own
+    basis, for which the other matrices make up; latent and estimated state are as wide as each
+    other, as in the experiments; the state before the first sample is 0, where the code learns one;
+    what is observed is H h with an orthogonal H to start with, where it is the first D neurons;
+    small numbers start at 0.1, where they and the matrix start at 0.
 
     Args:
         input_size: features D per time point.
@@ -69,13 +68,11 @@ class LinODENetCell(ConstantBufferMixin, AbstractCell):
 
     paper: ClassVar[str] = "Scholz et al. 2023, Latent linear ODEs with neural Kalman filtering"
     uses_observed = True
-    places: Tensor
 
     def __init__(self, input_size: int, hidden_size: int, *, blocks: int = 5) -> None:
         super().__init__(input_size, hidden_size)
         L = self.blocks = check_at_least(1, blocks=blocks)
         D, N = input_size, hidden_size
-        self.S = nn.Parameter(torch.empty(N * (N - 1) // 2))
         self.raw_rho = nn.Parameter(torch.empty(N - N // 2))
         self.omega = nn.Parameter(torch.empty(N // 2))
         self.V = nn.Parameter(torch.empty(2, L, 2, N, N))  # of encoder and decoder
@@ -86,16 +83,12 @@ class LinODENetCell(ConstantBufferMixin, AbstractCell):
         self.B = nn.Parameter(torch.empty(_FILTERS, N, N))
         self.W = nn.Parameter(torch.empty(_FILTERS - 1, 2, N, N))
         self.scales = nn.Parameter(torch.empty(_FILTERS + 1))  # alpha, beta, epsilon
-        with torch.device("cpu"):
-            places = skew_symmetric_indices(N)
-        self.register_constant("places", places, persistent=False)
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self, generator: Generator = None) -> None:
-        """Draw V, W and c He uniform, A and B normal, H orthogonal, E at random; rates small."""
+        """Draw V, W and c He uniform, A and B normal, H orthogonal; rates small."""
         D, N = self.input_size, self.hidden_size
-        self.S.normal_(0.0, N**-0.5, generator=generator)
         self.raw_rho.uniform_(math.log(_SMALL / 100), math.log(_SMALL), generator=generator).exp_()
         inverse_softplus_(self.raw_rho)
         self.omega.normal_(0.0, _SMALL, generator=generator)
@@ -107,11 +100,6 @@ class LinODENetCell(ConstantBufferMixin, AbstractCell):
         self.B.normal_(0.0, N**-0.5, generator=generator)
         self.s.fill_(_SMALL)
         self.scales.fill_(_SMALL)
-
-    @property
-    def E(self) -> Float[Tensor, "N N"]:
-        """The orthogonal matrix whose columns span the planes in which states turn."""
-        return rotation(self.S, self.places)
 
     def predict_features(self, h: Float[Tensor, "*batch N"]) -> InputTensor:
         """Return the features as a state predicts them, (..., D)."""
@@ -134,7 +122,7 @@ class LinODENetCell(ConstantBufferMixin, AbstractCell):
         one = torch.eye(self.input_size, dtype=A.dtype, device=A.device)
         residual_maps = torch.cat([(one + alpha * A[0]).unsqueeze(0), A[1:]])
         gains = torch.cat([(self.H.T + beta * G[0]).unsqueeze(0), G[1:]])
-        return Precomputed((x, 1 - missing, keep, turn), (self.E, residual_maps, gains))
+        return Precomputed((x, 1 - missing, keep, turn), (residual_maps, gains))
 
     def update(
         self,
@@ -143,16 +131,15 @@ class LinODENetCell(ConstantBufferMixin, AbstractCell):
         mask: Float[Tensor, "B I"],
         keep: Float[Tensor, "B N"],
         turn: Float[Tensor, "B N"],
-        E: Float[Tensor, "N N"],
         residual_maps: Float[Tensor, "K I I"],
         gains: Float[Tensor, "K N I"],
     ) -> StateTensor:
         """Return the state after the prediction over the time step and the filters."""
         K = self.hidden_size // 2
-        z = self._residual(0, h) @ E
+        z = self._residual(0, h)
         parts = [z[..., K : 2 * K], z[..., :K], z[..., 2 * K :]]
         partner = torch.cat([part for part in parts if part.shape[-1]], dim=-1)
-        h = self._residual(1, (keep * z + turn * partner) @ E.T)
+        h = self._residual(1, keep * z + turn * partner)
         for k in range(_FILTERS):
             error = mask * (F.linear(h, self.H) - x)
             change = F.linear(mask * F.linear(error, residual_maps[k]), gains[k])
