@@ -12,6 +12,7 @@ COMMANDS = (
     *(
         "fixed",
         "functions",
+        "leave-one-out",
         "libraries",
         "many",
         "peers",

@@ -22,15 +22,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=main)
 
 
-def read_scores(path: Path) -> dict[str, dict[Config, tuple[float, float]]]:
-    """Return validation and test scores, the higher the better, by task and configuration."""
+def read_scores(
+    path: Path, without: Sequence[str] = LOOKS_AHEAD
+) -> dict[str, dict[Config, tuple[float, float]]]:
+    """Return validation and test scores, the higher the better, by task and configuration.
+
+    Args:
+        path: of stored runs, of which those of seed 0 count.
+        without: networks, or other models, to leave out.
+    """
     scores: dict[str, dict[Config, tuple[float, float]]] = defaultdict(dict)
     for line in path.read_text("utf-8").splitlines():
         run = json.loads(line)
         if run["seed"] or run["status"] != "done" or run["valid"] is None:
             continue
         network, task = run["row"].split("/")
-        if network not in LOOKS_AHEAD:
+        if network not in without:
             sign = 1 if METRICS[run["metric"]].higher_is_better else -1
             config = network, run["config"]["recipe"]["lr"]
             scores[task][config] = sign * run["valid"], sign * run["test"]

@@ -153,12 +153,19 @@ class PortfolioSearch:
                 except NonFiniteError as error:
                     self.say(f"{name} is left out: {error}")
                     continue
-                self._add(name, record, model)
+                self.add(name, record, model)
             alive = sorted(self.trials, key=self._get_rank)
             if not alive:
                 raise NonFiniteError("no network of the portfolio could be trained on these data.")
 
-    def _add(self, name: str, record: RunRecord, model: nn.Module) -> None:
+    def add(self, name: str, record: RunRecord, model: nn.Module) -> None:
+        """Take up a trained network, and score it on the validation part.
+
+        Args:
+            name: of the network.
+            record: of its training.
+            model: trained on the data as :meth:`get_data` has them.
+        """
         data = self.data[name].data
         assert data.valid is not None
         before = self.trials.get(name)
