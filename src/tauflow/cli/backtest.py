@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .new_rows import check_picture_file, write_answers
+from .new_rows import check_output_file, check_picture_file, write_answers
 
 
 def backtest(
@@ -47,6 +47,8 @@ def backtest(
     from .output import print_line, print_table
 
     check_picture_file(plot)
+    if out is not None:
+        check_output_file(out, csv)
     found = run_backtest(
         load_predictor(run),
         csv,

@@ -68,12 +68,16 @@ def forecast(
     from tauflow._internal.sanitize import format_count
     from tauflow.errors import ArgumentError
     from tauflow.estimators import SequenceForecaster
+    from tauflow.export.output_paths import check_file_place
 
     from .argument_parsing import split_names
     from .certainty_options import parse_percentage
     from .feature_table import read_feature_table
 
     check_output_file(out, table, "the rows")
+    check_output_file(out, Path(at), "--at")
+    if save is not None:
+        check_file_place(save)
     roles = {name: table_options.get(name) for name in _ROLES}
     id, time, static = roles["id"], roles["time"], roles["static"]
     if time is None:

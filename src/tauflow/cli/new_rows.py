@@ -34,7 +34,7 @@ DecimalOption = Annotated[
 
 
 def check_output_file(out: Path, rows: Path, what: str = "the new rows, --csv") -> None:
-    """Refuse an output file that would replace the rows, or whose format nothing can write.
+    """Refuse an output file that would replace the rows, or cannot be written.
 
     Args:
         out: the output file.
@@ -42,12 +42,13 @@ def check_output_file(out: Path, rows: Path, what: str = "the new rows, --csv") 
         what: to call it in the message.
 
     Raises:
-        ArgumentError: it is the file of the rows.
-        MissingExtraError: the format needs what is not installed.
+        ArgumentError: it is the file of the rows; or see
+            :func:`tauflow.predict.prediction_files.check_writable`.
+        MissingExtraError: its format needs what is not installed.
     """
-    from tauflow.predict.prediction_files import check_format_installed
+    from tauflow.predict.prediction_files import check_writable
 
-    check_format_installed(out)
+    check_writable(out)
     if out.exists() and rows.exists() and out.samefile(rows):
         raise ArgumentError(f"--out {out} is the file of {what}. Name another one.")
 
@@ -57,8 +58,11 @@ def check_picture_file(plot: Path | None) -> None:
 
     Raises:
         ArgumentError: it has another suffix.
+        DataNotFoundError: there is no folder for it.
     """
-    if plot is not None and plot.suffix.lower() not in _PICTURES:
+    from tauflow.export.output_paths import check_file_place
+
+    if plot is not None and check_file_place(plot).suffix.lower() not in _PICTURES:
         raise ArgumentError(f"--plot {plot} must end in {', '.join(_PICTURES)}.")
 
 

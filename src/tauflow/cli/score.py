@@ -39,6 +39,8 @@ def score(
     from tauflow.predict import load_predictor
 
     check_output_file(out, csv)
+    if calibrate is not None:
+        check_output_file(out, calibrate, "--calibrate")
     found = load_predictor(run).score_anomalies(
         csv, calibrate_on=calibrate, delimiter=delimiter, decimal=decimal
     )

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from tauflow._internal.checks import find_type_mismatch
+from tauflow._internal.checks import check_one_of, find_type_mismatch
 from tauflow._internal.json_io import to_tuples
 from tauflow._internal.sanitize import format_count
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError, DataError
 from tauflow.training.elementwise import get_valid_targets
 
+from .calibration import CALIBRATIONS
 from .calibration import calibrate as calibrate_model
 from .conformal import Conformal, fit_conformal
 from .outputs import collect_outputs, compute_probabilities
@@ -71,6 +72,7 @@ def check_certainty_options(
     Raises:
         ArgumentError: there is no validation part to learn from; or the task has no classes, or
             more than two, or no values.
+        UnknownNameError: there is no such way to calibrate.
         DataError: the validation part holds one class alone.
     """
     card = data.card
@@ -86,6 +88,8 @@ def check_certainty_options(
                 f"threshold={threshold!r} decides between two classes, and the targets of "
                 f"{card.name!r} are {what}. Leave it out."
             )
+    if calibrate is not None:
+        check_one_of(CALIBRATIONS, calibrate=calibrate)
     if calibrate is not None and card.task == "regress":
         raise ArgumentError(
             f"calibrate={calibrate!r} is for probabilities of classes, and the targets of "

@@ -67,7 +67,8 @@ class AnswerForm:
             )
         if self.spread and not (self.proba or self.tidy or is_value):
             raise ArgumentError(
-                "the spread of classes is that of their probabilities. Call predict_proba (--proba)"
+                "the spread of classes is that of their probabilities. Call predict_proba "
+                "(--proba)."
             )
         if self.interval is None:
             return

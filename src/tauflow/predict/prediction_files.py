@@ -10,16 +10,32 @@ from tauflow._internal.atomic_write import atomic_writer
 from tauflow._internal.optional_deps import require
 from tauflow.data.table.files import PARQUET_SUFFIXES
 from tauflow.errors import ArgumentError
+from tauflow.export.output_paths import check_file_place
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 STANDARD_OUTPUT = Path("-")
+_CSV_SUFFIXES = (".csv", ".txt", ".gz", "")
 
 
-def check_format_installed(path: Path) -> None:
-    """Raise ``MissingExtraError`` if the format of a file needs what is not installed."""
-    if path.suffix.lower() in PARQUET_SUFFIXES:
+def check_writable(path: Path) -> None:
+    """Refuse a file of answers that cannot be written.
+
+    Raises:
+        ArgumentError: its name says another format.
+        DataNotFoundError: it is a folder, or there is no folder for it.
+        MissingExtraError: the format needs what is not installed.
+    """
+    if path == STANDARD_OUTPUT:
+        return
+    suffix = check_file_place(path).suffix.lower()
+    if suffix not in (*_CSV_SUFFIXES, *PARQUET_SUFFIXES):
+        raise ArgumentError(
+            f"{path} would be CSV, which its name does not say. Let it end in .csv, .csv.gz or "
+            ".parquet."
+        )
+    if suffix in PARQUET_SUFFIXES:
         require("pyarrow.parquet", extra="parquet")
 
 
@@ -32,15 +48,15 @@ def write_predictions(frames: Iterable["DataFrame"], path: Path) -> int:
             ``.gz``, else CSV; ``-`` is standard output. It appears when it is complete.
 
     Raises:
-        ArgumentError: Parquet cannot hold these columns.
+        ArgumentError: Parquet cannot hold these columns; or see :func:`check_writable`.
         MissingExtraError: the format needs what is not installed.
     """
+    check_writable(path)
     # At once: what type a column has can be told of all its rows only, and answers are small.
     whole = require("pandas", extra="tables").concat(frames, ignore_index=True)
     if path == STANDARD_OUTPUT:
         whole.to_csv(sys.stdout, index=False)
         return len(whole)
-    check_format_installed(path)
     with atomic_writer(path) as file:
         if path.suffix.lower() not in PARQUET_SUFFIXES:
             text = whole.to_csv(index=False).encode()

@@ -52,6 +52,22 @@ def test_answers_come_in_the_format_that_the_name_says(call, trained, tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("answers.xlsx", "would be CSV, which its name does not say"),
+        ("answers.json.zip", "would be CSV, which its name does not say"),
+        (".", "it is a folder. Add a file name"),
+        ("none/answers.csv", "there is no folder none. Create it first"),
+    ],
+)
+def test_files_that_cannot_be_answers_are_refused_before(call, trained, monkeypatch, out, words):
+    monkeypatch.setattr("tauflow.predict.load_predictor", None)
+    for command in ("predict", "score", "explain", "backtest"):
+        told = call(command, trained, "--csv", "visits.csv", "--out", out, code=1).output
+        assert words in told
+
+
 def test_decimals_may_be_written_otherwise_than_in_training(call, trained, tmp_path):
     (tmp_path / "points.csv").write_text("patient,hours,a\nx,0.5,1.5\nx,2,3\n")
     (tmp_path / "commas.csv").write_text("patient;hours;a\nx;0,5;1,5\nx;2;3\n")
@@ -128,3 +144,11 @@ def test_forecasts_of_a_run_are_tried_on_the_past(call, tmp_path):
     assert call("predict", run, "--csv", "all.csv").stdout.splitlines()[0] == (
         "hour,from,step,target,value"
     )
+
+
+def test_an_unknown_calibration_is_refused_before_training(call, trained, tmp_path):
+    words = ["--csv", "visits.csv", "--id", "patient", "--time", "hours", "--target", "died"]
+    before = sorted(tmp_path.rglob("run.json"))
+    told = call("run", *words, "--epochs", 1, "--calibrate", "platt", code=1).output
+    assert "calibrate='platt' is unknown" in told
+    assert sorted(tmp_path.rglob("run.json")) == before
