@@ -67,8 +67,8 @@ class TPatchGNN(AbstractStatelessModel):
         input_size: channels D per time point, and one more input with ``targets``.
         hidden_size: width H, even, a multiple of ``heads``.
         targets: channels to forecast, by number; then the last input is 1 at rows that are queries
-            and 0 at samples, as for :class:`~tauflow.models.ForecastModel`, and is not read. By
-            default all inputs are channels, and all are answered.
+            and 0 at samples, as for :class:`~tauflow.models.ForecastModel`, and the answer at
+            samples is 0. By default all inputs are channels, and all are answered at all rows.
         patches: M.
         horizon: end of the last patch, in the unit of times; the first begins at 0. That of what
             is known when queries are answered.
@@ -151,19 +151,21 @@ class TPatchGNN(AbstractStatelessModel):
     def encode(self, inputs: SequenceInputs, times: Tensor) -> Tensor:
         """Return the channels that are asked for at the times of the rows, (B, T, O)."""
         x, observed = inputs.x, get_observed(inputs)
+        asks = torch.ones_like(times, dtype=torch.bool)
         if self.has_query_input:
-            observed = observed[..., :-1] & ~(x[..., -1:] > 0)
+            asks = (x[..., -1] > 0) & observed[..., -1]
+            observed = observed[..., :-1] & ~asks.unsqueeze(-1)
         h = self.read_patches(x, times, observed)
         place = torch.arange(self.patches, dtype=h.dtype, device=h.device)
         for index, layer in enumerate(self.layers):
             after = layer(h + sinusoids(place, self.hidden_size // 2, _LONGEST), self.nodes)
             h = h + after if index else after
         state = self.join(h.flatten(2))[:, list(self.targets)]  # (B, O, H)
-        steps, answers = times.shape[1], len(self.targets)
-        asked = self.embed_times(times).unsqueeze(2).expand(-1, -1, answers, -1)
-        read = torch.cat([state.unsqueeze(1).expand(-1, steps, -1, -1), asked], dim=-1)
-        found: Tensor = self.decoder(read).squeeze(-1)
-        return found
+        row, step = asks.nonzero(as_tuple=True)
+        when = self.embed_times(times[row, step]).unsqueeze(1).expand(-1, len(self.targets), -1)
+        found = self.decoder(torch.cat([state[row], when], dim=-1)).squeeze(-1)  # (Q, O)
+        answers: Tensor = found.new_zeros(*asks.shape, found.shape[-1])
+        return answers.index_put((row, step), found)
 
     def read_patches(self, x: Tensor, times: Tensor, observed: Tensor) -> Tensor:
         """Return what the samples put into the patches, (B, D, M, H).

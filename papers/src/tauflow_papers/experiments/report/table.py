@@ -259,13 +259,17 @@ def format_row_title(row: Row) -> str:
 
 
 def is_causal(row: Row) -> bool:
-    """Whether neither a row's inputs nor its network use later samples than a step's own."""
+    """Whether neither a row's inputs nor its network use later samples than a step's own.
+
+    A query comes after all samples.
+    """
     data, model = row.part.dataset, row.model
     if data in DATASETS and registry.has_noncausal_inputs(data, row.part.options):
         return False
     if model is None or not (model.cell in MODELS or model.cell in WHOLE_MODELS):
         return True
-    return get_model_info(model.cell).is_causal(model.options)
+    info = get_model_info(model.cell)
+    return "queries" in info.outputs or info.is_causal(model.options)
 
 
 def make_lines(grid: Grid) -> list[TableLine]:
