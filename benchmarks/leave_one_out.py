@@ -22,7 +22,7 @@ from tauflow_papers.experiments import Grid, collect, load_experiment
 from tauflow_papers.experiments.report.finished_runs import load_trained_model
 from tauflow_papers.experiments.report.ranks import rank_models
 from tauflow_papers.experiments.report.results_summary import summarize_table
-from tauflow_papers.experiments.spec.experiment import BASELINES, BOOSTING
+from tauflow_papers.experiments.spec.experiment import BOOSTING
 
 from .portfolio import choose_greedily, read_scores
 
@@ -48,7 +48,7 @@ def main(arguments: argparse.Namespace) -> None:
     experiment = load_experiment(TABLE)
     tasks = rank_models(summarize_table(experiment, arguments.results)).metrics
     grid = collect(experiment, results_dir=arguments.results)
-    scores = read_scores(arguments.results / f"{TABLE}.jsonl", without=BASELINES)
+    scores = read_scores(arguments.results / f"{TABLE}.jsonl")
     lines = [f"| {' | '.join(HEADERS)} |", "| " + " | ".join(["---"] * len(HEADERS)) + " |"]
     held = [0, 0]
     for task in tasks:

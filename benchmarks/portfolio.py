@@ -10,7 +10,8 @@ from statistics import fmean, median
 from tauflow.training.metrics import METRICS
 
 RESULTS = Path("papers/results/one-budget.jsonl")
-LOOKS_AHEAD = ("transformer",)
+NOT_TRIED = ("transformer", "boosting", "naive")
+"""Rows that are no causal network."""
 Config = tuple[str, float]
 """A network and its learning rate."""
 
@@ -22,14 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=main)
 
 
-def read_scores(
-    path: Path, without: Sequence[str] = LOOKS_AHEAD
-) -> dict[str, dict[Config, tuple[float, float]]]:
-    """Return validation and test scores, the higher the better, by task and configuration.
+def read_scores(path: Path) -> dict[str, dict[Config, tuple[float, float]]]:
+    """Return validation and test scores of the first seed, the higher the better.
 
-    Args:
-        path: of stored runs, of which those of seed 0 count.
-        without: networks, or other models, to leave out.
+    They are by task and configuration of the causal networks.
     """
     scores: dict[str, dict[Config, tuple[float, float]]] = defaultdict(dict)
     for line in path.read_text("utf-8").splitlines():
@@ -37,7 +34,7 @@ def read_scores(
         if run["seed"] or run["status"] != "done" or run["valid"] is None:
             continue
         network, task = run["row"].split("/")
-        if network not in without:
+        if network not in NOT_TRIED:
             sign = 1 if METRICS[run["metric"]].higher_is_better else -1
             config = network, run["config"]["recipe"]["lr"]
             scores[task][config] = sign * run["valid"], sign * run["test"]
@@ -71,6 +68,8 @@ def choose_greedily(
 def main(arguments: argparse.Namespace) -> None:
     """Print the choice, and what it loses on tasks that it has not seen."""
     scores = read_scores(arguments.results)
+    most = max(map(len, scores.values()))
+    scores = {name: one for name, one in scores.items() if len(one) == most}
     tasks = list(scores.values())
     chosen = choose_greedily(tasks, arguments.networks)
     for number, (network, rate) in enumerate(chosen, 1):
