@@ -1,6 +1,6 @@
 """How good ``model="auto"`` is on a leaderboard that its portfolio was not chosen by.
 
-For each task five networks are chosen by the first split of all others, as ``portfolio`` does. On
+For each task five networks are chosen by all others, as ``portfolio --by-network`` does. On
 each split of the task the networks of that choice, as they were trained for the leaderboards, and
 gradient boosting are joined as ``model="auto"`` joins what it has trained. That is compared with
 the single model that is best on the task in hindsight, and with boosting.
@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
 
 from tauflow.runs.job import load_dataset, say_nothing
-from tauflow.runs.portfolio import AUTO_RECIPE
+from tauflow.runs.portfolio import AUTO_RECIPE, NETWORKS
 from tauflow.runs.portfolio_search import PortfolioSearch
 from tauflow.runs.report.metric_format import format_score
 from tauflow.runs.run_data import RunData
@@ -39,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=Path, required=True, help="Where reproduce kept its runs.")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--networks", type=int, default=5)
+    parser.add_argument(
+        "--fixed", action="store_true", help="Take the networks of model='auto' for every task."
+    )
     parser.add_argument("--out", type=Path, help="A file for the table in Markdown.")
     parser.set_defaults(run=main)
 
@@ -48,13 +51,14 @@ def main(arguments: argparse.Namespace) -> None:
     experiment = load_experiment(TABLE)
     tasks = rank_models(summarize_table(experiment, arguments.results)).metrics
     grid = collect(experiment, results_dir=arguments.results)
-    scores = read_scores(arguments.results / f"{TABLE}.jsonl")
+    scores = read_scores([arguments.results / f"{TABLE}.jsonl"], by_network=True)
     lines = [f"| {' | '.join(HEADERS)} |", "| " + " | ".join(["---"] * len(HEADERS)) + " |"]
     held = [0, 0]
     for task in tasks:
-        others = [scores[other] for other in tasks if other != task]
-        chosen = choose_greedily(others, arguments.networks)
-        networks = tuple(dict.fromkeys(name for name, _ in chosen))
+        others = [one for other in tasks if other != task for one in scores[other]]
+        networks = tuple(name for name, _ in choose_greedily(others, arguments.networks))
+        if arguments.fixed:
+            networks = NETWORKS
         cells, good = judge_task(grid, task, networks, arguments.runs)
         held = [count + one for count, one in zip(held, good, strict=True)]
         lines.append(f"| {' | '.join((task, ', '.join(networks), *cells))} |")

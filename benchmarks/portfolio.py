@@ -19,26 +19,46 @@ Config = tuple[str, float]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("--networks", type=int, default=5)
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path, nargs="+", default=[RESULTS])
+    parser.add_argument(
+        "--by-network",
+        action="store_true",
+        help="Compare networks, each with the rate that validation chooses, on all splits.",
+    )
     parser.set_defaults(run=main)
 
 
-def read_scores(path: Path) -> dict[str, dict[Config, tuple[float, float]]]:
-    """Return validation and test scores of the first seed, the higher the better.
+def read_scores(
+    paths: Sequence[Path], *, by_network: bool = False
+) -> dict[str, list[dict[Config, tuple[float, float]]]]:
+    """Return validation and test scores by task, split and configuration, the higher the better.
 
-    They are by task and configuration of the causal networks.
+    Splits that not all of a file's configurations have run on are left out.
+
+    Args:
+        paths: of stored runs.
+        by_network: whether a configuration is a network, with the best rate on each split, rather
+            than a network with a rate, of which the first split alone counts.
     """
-    scores: dict[str, dict[Config, tuple[float, float]]] = defaultdict(dict)
-    for line in path.read_text("utf-8").splitlines():
-        run = json.loads(line)
-        if run["seed"] or run["status"] != "done" or run["valid"] is None:
-            continue
-        network, task = run["row"].split("/")
-        if network not in NOT_TRIED:
+    found: dict[str, list[dict[Config, tuple[float, float]]]] = {}
+    for path in paths:
+        splits: dict[tuple[str, int], dict[Config, tuple[float, float]]] = defaultdict(dict)
+        for line in path.read_text("utf-8").splitlines():
+            run = json.loads(line)
+            network, task = run["row"].split("/")
+            is_scored = run["status"] == "done" and run["valid"] is not None
+            if network in NOT_TRIED or not is_scored or (run["seed"] and not by_network):
+                continue
             sign = 1 if METRICS[run["metric"]].higher_is_better else -1
-            config = network, run["config"]["recipe"]["lr"]
-            scores[task][config] = sign * run["valid"], sign * run["test"]
-    return scores
+            config = network, 0.0 if by_network else run["config"]["recipe"]["lr"]
+            score = sign * run["valid"], sign * run["test"]
+            split = splits[task, run["seed"]]
+            split[config] = max(score, split.get(config, score), key=lambda one: one[0])
+        most = max(map(len, splits.values()))
+        for (task, _), split in splits.items():
+            if len(split) == most:
+                found.setdefault(task, []).append(split)
+    return found
 
 
 def compute_loss(of_task: dict[Config, tuple[float, float]], chosen: Sequence[Config]) -> float:
@@ -67,23 +87,26 @@ def choose_greedily(
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the choice, and what it loses on tasks that it has not seen."""
-    scores = read_scores(arguments.results)
-    most = max(map(len, scores.values()))
-    scores = {name: one for name, one in scores.items() if len(one) == most}
-    tasks = list(scores.values())
-    chosen = choose_greedily(tasks, arguments.networks)
-    for number, (network, rate) in enumerate(chosen, 1):
-        loss = fmean(compute_loss(one, chosen[:number]) for one in tasks)
-        print(f"{number}. {network} (rate {rate}): mean loss {loss:.3f}")
+    scores = read_scores(arguments.results, by_network=arguments.by_network)
+    splits = [one for of_task in scores.values() for one in of_task]
+    chosen = choose_greedily(splits, arguments.networks)
+    for number, config in enumerate(chosen, 1):
+        loss = fmean(compute_loss(one, chosen[:number]) for one in splits)
+        print(f"{number}. {format_config(config)}: mean loss {loss:.3f}")
     unseen = []
-    for name, task in scores.items():
-        others = [one for other, one in scores.items() if other != name]
+    for name, of_task in scores.items():
+        others = [one for other in scores if other != name for one in scores[other]]
         chosen = choose_greedily(others, arguments.networks)
-        unseen.append(compute_loss(task, chosen))
+        unseen.append(fmean(compute_loss(one, chosen) for one in of_task))
         print(f"without {name}: {', '.join(one for one, _ in chosen)}; loss there {unseen[-1]:.3f}")
     print(f"mean loss on the task left out: {fmean(unseen):.3f}")
-    singles = {one: fmean(compute_loss(task, [one]) for task in tasks) for one in tasks[0]}
+    pool = set.intersection(*(set(one) for one in splits))
+    singles = {one: fmean(compute_loss(split, [one]) for split in splits) for one in sorted(pool)}
     best = min(singles, key=lambda one: singles[one])
-    print(
-        f"best single configuration in hindsight: {best[0]} (rate {best[1]}): {singles[best]:.3f}"
-    )
+    print(f"best single configuration in hindsight: {format_config(best)}: {singles[best]:.3f}")
+
+
+def format_config(config: Config) -> str:
+    """Return the name of a network, and its rate if that is part of the choice."""
+    network, rate = config
+    return f"{network} (rate {rate})" if rate else network
