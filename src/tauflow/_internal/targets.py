@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 VALUE, CLASS, ORDINAL = "value", "class", "ordinal"
 TARGET_KINDS = (VALUE, CLASS, ORDINAL)
+MULTIOUTPUT = "multioutput"
+"""The task of several targets, its loss, and what its targets are."""
 
 
 class TargetSpec(NamedTuple):
@@ -58,6 +60,15 @@ class TargetSpec(NamedTuple):
         above = F.pad(F.logsigmoid(-thresholds), (1, 0))
         between = F.pad(F.logsigmoid(outputs[..., 1:]), (1, 1))
         return below + above + between
+
+    def compute_outputs(self, probabilities: Tensor) -> Tensor:
+        """Return the outputs, (..., size), that give the probabilities, (..., K), all above 0."""
+        if self.kind == CLASS:
+            logs = probabilities.log()
+            return logs[..., 1:] - logs[..., :1] if self.size == 1 else logs
+        thresholds = probabilities.cumsum(-1)[..., :-1].logit()
+        steps = thresholds.diff(dim=-1)
+        return torch.cat([thresholds[..., :1], steps.expm1().log()], -1)
 
     def compute_error(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the squared error of y, (...), or minus the log-probability of its class."""

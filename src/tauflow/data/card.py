@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from tauflow._internal.checks import check_at_least, check_one_of, find_type_mismatch
 from tauflow._internal.json_io import to_tuples
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.targets import TargetSpec, count_outputs
+from tauflow._internal.targets import MULTIOUTPUT, TargetSpec, count_outputs
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError
 
@@ -22,7 +22,7 @@ from .loaders import make_data_loader
 if TYPE_CHECKING:
     from .table.schema import Schema
 
-TASKS = ("regress", "classify", "binary", "multioutput")
+TASKS = ("regress", "classify", "binary", MULTIOUTPUT)
 
 
 @dataclass(frozen=True)

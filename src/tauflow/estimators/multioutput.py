@@ -15,6 +15,7 @@ from tauflow._internal.init_args import to_python_number
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.targets import (
     CLASS,
+    MULTIOUTPUT,
     ORDINAL,
     TARGET_KINDS,
     VALUE,
@@ -26,7 +27,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
 from tauflow.data.table.table import MAX_INTEGER_CLASSES
 from tauflow.errors import ArgumentError, DataError, ShapeError
-from tauflow.training.multioutput import MULTIOUTPUT, make_multioutput_loss
+from tauflow.training.multioutput import make_multioutput_loss
 
 from .arrays import find_missing, to_array
 from .base import AbstractSequenceEstimator

@@ -76,6 +76,13 @@ def check_certainty_options(
         DataError: the validation part holds one class alone.
     """
     card = data.card
+    given = {"calibrate": calibrate, "threshold": threshold, "intervals": intervals or None}
+    wrong = next((name for name, value in given.items() if value is not None), None)
+    if wrong is not None and card.target_specs:
+        raise ArgumentError(
+            f"{wrong} is for a single target or several values, and {card.name!r} has targets of "
+            "different kinds. Leave it out, or train on one target."
+        )
     if threshold is not None:
         check_threshold(threshold)
         if card.task == "regress" or (card.task == "classify" and card.target_size != 2):

@@ -10,14 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow._internal.optional_deps import require
+from tauflow._internal.targets import MULTIOUTPUT, split_outputs
 from tauflow.batch import SequenceBatch, promote_to_float32
 from tauflow.data.card import DatasetCard
-from tauflow.data.table.options import (
-    BOOLEAN_LABELS,
-    FLOAT_LABELS,
-    FUTURE_NAME_FORMAT,
-    INTEGER_LABELS,
-)
+from tauflow.data.table.options import FUTURE_NAME_FORMAT
 from tauflow.data.table.prediction_columns import check_distinct_columns, list_key_columns
 from tauflow.data.table.schema import Schema
 from tauflow.data.table.table import Floats, Indices
@@ -30,15 +26,21 @@ from tauflow.evaluation.outputs import compute_probabilities, predict_quantiles,
 from tauflow.evaluation.thresholds import Threshold
 from tauflow.evaluation.tidy import make_tidy_frame
 
+from .units import (
+    DIGITS,
+    DIGITS_OF_DOUBLE,
+    MAX_PLACES,
+    get_classes,
+    name_decisions,
+    round_to_precision,
+    stack_targets,
+)
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 LOW, HIGH, SPREAD = "low", "high", "std"
 """What stands after the name of a value for the ends of its interval, and its spread."""
-_DIGITS, _DIGITS_OF_DOUBLE = 7, 15
-"""How many digits of a number of single precision, and of double, are its own."""
-_MAX_PLACES = 300
-"""Places to which a number cannot be rounded: ten to that power is about the largest of all."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,13 @@ class AnswerForm:
 
     def check(self, card: DatasetCard, certainty: Certainty) -> None:
         """Raise :class:`ArgumentError` unless a predictor can answer so."""
-        is_value = card.task == "regress"
+        has_classes = any(spec.classes for spec in card.target_specs)
+        is_value = card.task == "regress" or bool(card.target_specs and not has_classes)
+        if card.target_specs and (self.interval is not None or self.spread):
+            raise ArgumentError(
+                "intervals and spread are not for several targets of different kinds. Leave them "
+                "out, or train on the values alone."
+            )
         if self.proba and is_value:
             raise ArgumentError(
                 f"the targets of {card.name!r} are values and no classes, so that there are "
@@ -93,7 +101,8 @@ class Answer:
     Args:
         values: classes, (B,) or (B, T); probabilities of them, or values, (B, O) or (B, T, O).
         extras: what goes with probabilities or values, by name, in their shape.
-        decisions: beside probabilities, the predicted class, (B,) or (B, T).
+        decisions: beside probabilities, the predicted class, (B,) or (B, T); of several targets
+            values, and numbers of classes, (..., S).
     """
 
     values: Tensor
@@ -113,8 +122,11 @@ def make_class_answer(
     form: AnswerForm,
     task: str,
     threshold: Threshold | None,
+    schema: Schema | None,
 ) -> Answer:
-    """Return probabilities or classes of logits, (..., C) or (..., 1)."""
+    """Return probabilities or classes of logits, (..., C) or (..., 1), or several targets."""
+    if task == MULTIOUTPUT:
+        return _make_multioutput_answer(logits, form, schema)
     logits = logits.to(promote_to_float32(logits.dtype))  # probabilities have more digits than half
     probabilities = compute_probabilities(logits, task)
     if threshold is not None:
@@ -125,6 +137,23 @@ def make_class_answer(
     if form.proba or form.tidy:
         return Answer(probabilities, extras, decisions)
     return Answer(decisions)
+
+
+def _make_multioutput_answer(outputs: Tensor, form: AnswerForm, schema: Schema | None) -> Answer:
+    """Return values and numbers of classes, (..., S), or the probabilities of all classes."""
+    assert schema is not None
+    decisions, probabilities = [], []
+    specs = schema.target_specs
+    for spec, own in zip(specs, split_outputs(specs, outputs), strict=True):
+        if spec.classes:
+            found = spec.compute_log_probabilities(own)
+            probabilities.append(found.exp())
+            own = found.argmax(-1, keepdim=True)
+        decisions.append(own.double())
+    values = schema.unscale(torch.cat(decisions, -1))
+    if not (form.proba or form.tidy):
+        return Answer(values)
+    return Answer(torch.cat([outputs[..., :0], *probabilities], -1), decisions=values)
 
 
 def compute_extras(
@@ -193,26 +222,42 @@ def make_prediction_frame(
             later = step * ahead if ahead.ndim == 1 else ahead[:, step - 1]
             before.append(_add_lead_time(latest, later, schema))
     keys = list_key_columns(schema, has_lead_times=new_table.lead_times is not None)
-    is_class, names = schema.y_scale is None, schema.outputs
-    if is_class and not (form.proba or form.tidy):
-        names, columns = schema.targets[:1], [get_classes(schema)[shown[0]]]
-    else:
-        if not is_class:
-            digits = _DIGITS_OF_DOUBLE if new_table.x.dtype == np.float64 else _DIGITS
-            shown = [_round_to_precision(one, schema, digits) for one in shown]
-        columns = [one[:, place] for place in range(len(names)) for one in shown]
-        words = ["", *(f" {word}" for word, _ in answer.extras)]
-        names = tuple(f"{name}{word}" for name in names for word in words)
+    digits = DIGITS_OF_DOUBLE if new_table.x.dtype == np.float64 else DIGITS
+    names, columns = _make_columns(shown, answer, schema, form, digits)
     check_distinct_columns(keys, names)
     if form.tidy:
         columns, names = [], ()
     frame = pandas.DataFrame(dict(enumerate([*before, *columns])), index=range(len(rows)))
     frame = frame.set_axis([*keys, *names], axis=1)
-    return _make_tidy(frame, shown, schema, form, told) if form.tidy else frame
+    return _make_tidy(frame, shown, schema, form, told, digits) if form.tidy else frame
+
+
+def _make_columns(
+    shown: list[NDArray[Any]], answer: Answer, schema: Schema, form: AnswerForm, digits: int
+) -> tuple[tuple[str, ...], list[NDArray[Any]]]:
+    """Return names and columns of answers; values among these are rounded, in ``shown`` too."""
+    specs, names = schema.target_specs, schema.outputs
+    if specs and not (form.proba or form.tidy):
+        return names, name_decisions(shown[0], schema, digits)
+    if specs:
+        names = tuple(f"{spec.name} {one}" for spec in specs for one in spec.classes)
+        return names, list(shown[0].T)
+    if schema.is_class and not (form.proba or form.tidy):
+        return schema.targets[:1], [get_classes(schema.kind, names)[shown[0]]]
+    if not schema.is_class:
+        shown[:] = [round_to_precision(one, schema, digits) for one in shown]
+    columns = [one[:, place] for place in range(len(names)) for one in shown]
+    words = ["", *(f" {word}" for word, _ in answer.extras)]
+    return tuple(f"{name}{word}" for name in names for word in words), columns
 
 
 def _make_tidy(
-    front: "DataFrame", shown: list[NDArray[Any]], schema: Schema, form: AnswerForm, told: Any
+    front: "DataFrame",
+    shown: list[NDArray[Any]],
+    schema: Schema,
+    form: AnswerForm,
+    told: Any,
+    digits: int,
 ) -> "DataFrame":
     """Return one row for each value, of intervals for each quantile, or for each class.
 
@@ -221,7 +266,9 @@ def _make_tidy(
         shown: values or probabilities, (R, O), their ends and their spread, as was asked for.
         schema: what is known of the table.
         form: what was asked for.
-        told: of classes, the number of the predicted one, (R,).
+        told: of classes, the number of the predicted one, (R,); of several targets values and
+            numbers of classes, (R, S).
+        digits: of values that are their own.
     """
     pandas = require("pandas", extra="tables")
     time, names = schema.time or "row", schema.outputs
@@ -234,6 +281,8 @@ def _make_tidy(
         cases["from"] = dates[time]
     steps = np.arange(len(names)) // (len(names) // (schema.horizon or 1))
     std = shown.pop() if form.spread else None
+    if schema.target_specs:
+        return stack_targets(cases, shown[0], schema, name_decisions(told, schema, digits))
     if schema.y_scale is None:
         said: dict[str, Any] = {"target": [schema.targets[0]] * len(names), "class": names}
         frame = make_tidy_frame(cases, said, shown, name="probability")
@@ -271,37 +320,9 @@ def unscale_feature(new_table: NewTable, place: int, rows: Indices) -> Floats:
     scale, mean = (float(one[place]) for one in (new_table.schema.x_scale, new_table.schema.x_mean))
     values = new_table.x[rows, place].astype(np.float64) * scale + mean
     if scale > 0:
-        places = _DIGITS - 1 - int(np.floor(np.log10(scale)))
-        values = values.round(min(_MAX_PLACES, places)) + 0.0  # not -0.0
+        places = DIGITS - 1 - int(np.floor(np.log10(scale)))
+        values = values.round(min(MAX_PLACES, places)) + 0.0  # not -0.0
     return np.where(new_table.observed[rows, place], values, np.nan)
-
-
-def _round_to_precision(values: NDArray[Any], schema: Schema, digits: int) -> Floats:
-    """Return values, (..., O), without the digits that the model's precision cannot mean."""
-    assert schema.y_scale is not None
-    places = digits - np.floor(np.log10(schema.y_scale.numpy())).astype(int)
-    rounded = [
-        np.round(one, place) if place < _MAX_PLACES else one
-        for one, place in zip(values.T, places.tolist(), strict=True)
-    ]
-    return np.stack(rounded, axis=-1)
-
-
-def get_classes(schema: Schema) -> NDArray[Any]:
-    """Return the classes, (C,), as what they are in the table.
-
-    Raises:
-        ValueError: the name of one cannot be read as that.
-    """
-    if schema.kind == BOOLEAN_LABELS:
-        return np.array([("False", "True").index(name) for name in schema.outputs], np.bool_)
-    if schema.kind == FLOAT_LABELS:
-        return np.array(schema.outputs, np.float64)
-    if schema.kind == INTEGER_LABELS:
-        numbers = [int(name) for name in schema.outputs]
-        fit = all(abs(number) <= np.iinfo(np.int64).max for number in numbers)
-        return np.array(numbers, np.int64 if fit else object)
-    return np.array(schema.outputs, object)
 
 
 def _add_lead_time(times: Any, lead_times: Floats, schema: Schema) -> Any:

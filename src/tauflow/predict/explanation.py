@@ -28,6 +28,7 @@ from tauflow.evaluation.outputs import compute_probabilities
 from tauflow.plotting.palette import report_style
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
+from tauflow.training.multioutput import list_metrics
 from tauflow.training.resolve_metric import AnyScore
 
 from .answers import get_keys, unscale_feature
@@ -144,6 +145,11 @@ class Explainer:
     def __post_init__(self) -> None:
         check_one_of(METHODS, method=self.method)
         schema, outputs = self.schema, self.schema.outputs
+        if schema.target_specs:
+            raise ArgumentError(
+                "explanations are of one value, or of the classes of one target, and "
+                f"{self.predictor.card.name!r} has several targets. Train on the one to explain."
+            )
         if self.output is not None:
             check_one_of(outputs, output=self.output)
         elif self.predictor.card.task == "regress" and len(outputs) > 1:
@@ -357,14 +363,16 @@ def compute_permutation_importance(
         if (owner := name.removesuffix(INDICATOR_NAME_FORMAT.format(""))) != name:
             groups[owner].append(place)
             del groups[name]
-    model = predictor.model
-    if schema.y_scale is not None:
+    model, score = predictor.model, predictor.card.metric if metric is None else metric
+    if schema.target_specs and isinstance(score, str):
+        score = list_metrics(predictor.card)[score]
+    elif schema.y_scale is not None:
         model = _Unscaled(predictor.model, schema)
         batch = replace(batch, y=schema.unscale(batch.y))
     found = permutation_importance(
         model,
         batch,
-        metric=predictor.card.metric if metric is None else metric,
+        metric=score,
         groups=list(groups.values()),
         static=[place for place, name in enumerate(groups) if name in (schema.static or ())],
         repeats=repeats,

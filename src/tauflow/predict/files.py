@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.sanitize import format_count
+from tauflow._internal.targets import MULTIOUTPUT
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, card_from_dict, card_to_dict
@@ -30,7 +31,7 @@ from tauflow.evaluation.certainty import Certainty
 from tauflow.export.files import PREDICTOR, build_module, collect_tensors, get_file_config
 from tauflow.sequence import SequenceModule
 
-from .answers import get_classes
+from .units import get_classes
 
 if TYPE_CHECKING:
     from .predictor import Predictor
@@ -169,16 +170,23 @@ def _use_reference_backend(model: nn.Module) -> Iterator[None]:
 def _check_agreement(card: DatasetCard, schema: Schema) -> None:
     """Raise :class:`ValueError` if what a file says of a table is not what was learned from one."""
     _check_scales((schema.x_mean, schema.x_scale), schema.inputs, card.input_size)
-    if (schema.y_mean is None or schema.y_scale is None) != (card.task != "regress"):
+    if schema.target_specs != card.target_specs:
+        raise ValueError("the targets of the table and of the model differ")
+    is_value = card.task in ("regress", MULTIOUTPUT)
+    if (schema.y_mean is None or schema.y_scale is None) == is_value:
         raise ValueError("values have a mean and a scale, and classes have none")
     if schema.y_mean is not None and schema.y_scale is not None:
-        _check_scales((schema.y_mean, schema.y_scale), schema.outputs, card.target_size)
+        size = len(card.target_specs) or card.target_size
+        _check_scales((schema.y_mean, schema.y_scale), schema.outputs, size)
+        for spec in card.target_specs:
+            get_classes(spec.labels, spec.classes)
     elif len(schema.targets) != 1 or len(schema.outputs) != card.target_size:
         raise ValueError(
             f"{format_count(len(schema.outputs), 'class', 'classes')} of {schema.targets}"
         )
     else:
-        get_classes(schema)  # which raises where names are not of the kind that they are said to be
+        # It raises where names are not of the kind that they are said to be.
+        get_classes(schema.kind, schema.outputs)
     texts = sum(len(texts) for _, texts in schema.categories)
     count = len(schema.features or ()) - len(schema.categories) + texts
     if not 0 < count <= len(schema.inputs):

@@ -153,9 +153,9 @@ class Predictor:
 
         Returns:
             Of a table a data frame of pandas; of a batch a tensor, classes, or 0 and 1 of a binary
-            task, (B,) or (B, T); else values, (B, O) or (B, T, O). Entries at padding mean nothing;
-            of no sequences, such as ``batch[:0]``, B is 0. With ``interval`` or ``spread`` there is
-            one more axis: the value, then the ends, then the standard deviation.
+            task, (B,) or (B, T); else values, (B, O) or (B, T, O), and numbers of classes among
+            several targets. Entries at padding mean nothing; of ``batch[:0]``, B is 0. With
+            ``interval`` or ``spread`` one more axis has the value, the ends, and the deviation.
 
         Raises:
             ArgumentError: the model was trained on no table, and ``data`` is no batch;
@@ -181,7 +181,8 @@ class Predictor:
 
         Returns:
             Of a table a data frame, with one column for each class, named by it as text, in place
-            of one; of a batch (B, C) or (B, T, C).
+            of one; of a batch (B, C) or (B, T, C). Of several targets, columns are called
+            ``"target class"``, and values have none.
 
         Raises:
             ArgumentError: the task has no classes; else as of :meth:`predict`.
@@ -395,7 +396,8 @@ class Predictor:
                 self._check_shape(outputs, batch)
             extras = compute_extras(self.model, batch, outputs, form, task, self.certainty)
         if task != "regress":
-            return make_class_answer(outputs, extras, form, task, self.certainty.threshold)
+            how = (form, task, self.certainty.threshold, self.schema)
+            return make_class_answer(outputs, extras, *how)
         if self.schema is None:
             return Answer(outputs, extras)
         unscale, scale = self.schema.unscale, self.schema.y_scale

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor, nn
 
 from tauflow._internal.sanitize import format_count
@@ -140,13 +141,18 @@ class _TestSplit:
         assert schema is not None
         self.metrics = dict(zip(metrics, get_shown_metrics(metrics, data), strict=True))
         self.clusters, self.monitor = clusters, list_metrics(card)[card.metric]
-        self.batch, self.scale = data.test, 1.0
+        self.batch, self.scale = data.test, torch.ones(())
         self.unit: str | None = None
-        if schema.y_scale is not None:
+        if card.target_specs:
+            assert schema.y_scale is not None
+            sizes = torch.tensor([spec.size for spec in card.target_specs])
+            self.scale = schema.y_scale.repeat_interleave(sizes)
+            self.batch = replace(data.test, y=data.test.y.double() * schema.y_scale)
+        elif schema.y_scale is not None:
             self.unit = ""
             if card.target_size == (card.horizon or 1):
                 self.unit = (schema.targets or schema.inputs)[0]
-                self.scale = float(schema.y_scale[0])
+                self.scale = schema.y_scale[0]
                 self.batch = replace(data.test, y=data.test.y.double() * self.scale)
         of_one = card.target_size == 2 and SINGLE_CLASS_METRICS & set(metrics)
         self.positive = schema.outputs[get_positive_class(data)] if of_one else ""
@@ -155,7 +161,7 @@ class _TestSplit:
     def score_predictions(self, name: str, prediction: Tensor) -> PredictionScores:
         """Return the scores of predictions, as a network makes them."""
         selected, _ = compute_score_interval(self.monitor, prediction, self.unscaled_batch, None)
-        if self.unit is not None:
+        if self.unit is not None or self.scale.ndim:
             prediction = prediction.to(self.batch.y.dtype) * self.scale
         found = {
             name: compute_score_interval(one, prediction, self.batch, self.clusters)

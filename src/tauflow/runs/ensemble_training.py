@@ -50,6 +50,10 @@ class CertaintyOptions:
     def check(self, data: TaskData) -> None:
         """Refuse what the data cannot serve; see :func:`check_certainty_options`."""
         check_at_least(1, ensemble=self.ensemble)
+        if self.ensemble > 1 and data.card.target_specs:
+            raise ArgumentError(
+                f"ensemble={self.ensemble} is not for targets of different kinds. Leave it out."
+            )
         if self.intervals not in (None, CONFORMAL, *SPREADS):
             raise ArgumentError(
                 f"intervals={self.intervals!r} is unknown. Choose from: "

@@ -203,9 +203,7 @@ def train_job(
     model = build_model(job.model, data.card)
     trained = train(
         model,
-        train=data.train,
-        valid=data.valid,
-        test=data.test if score_test else None,
+        train=data if score_test else replace(data, test=None),  # type: ignore[arg-type]
         loss=job.loss,
         metric=job.metric,
         recipe=job.recipe,

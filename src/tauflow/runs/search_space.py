@@ -208,7 +208,8 @@ def _check_data(recipe: Recipe, data: TaskData, seen: set[str]) -> tuple[Objecti
         data: the splits of a task; a trial does without the test data.
         seen: names of the metrics to choose by that there were; this one is added.
     """
-    measures = Objectives.from_arguments(data.card.loss, data.card.metric, recipe, data.train, None)
+    card = data.card
+    measures = Objectives.from_arguments(card.loss, card.metric, recipe, data.train, card)
     splits: Splits = {"train": data.train, "valid": data.valid, "test": None}
     if measures.monitor.name not in seen:
         check_data(splits, measures)

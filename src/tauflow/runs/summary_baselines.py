@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
+from tauflow._internal.targets import MULTIOUTPUT, TargetSpec, count_outputs
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.summary_features import compute_summary_features
@@ -45,9 +46,12 @@ def fit_summary_baselines(data: TaskData) -> list[tuple[str, Tensor]]:
     Raises:
         MissingExtraError: scikit-learn is not installed.
     """
-    families = _make_families(data.card.task)
+    specs = data.card.target_specs
+    kinds = ["classify" if spec.classes else "regress" for spec in specs] or [data.card.task]
+    names = get_summary_baseline_names(data.card.task)
+    families = zip(names, *(_make_families(kind).values() for kind in kinds), strict=True)
     rows = select_training_rows(data)
-    models = {f"{name}{rows.drawn}": rows.fit_targets(make) for name, make in families.items()}
+    models = {f"{name}{rows.drawn}": rows.fit_targets(*make) for name, *make in families}
     return list(_predict(data, models).items())
 
 
@@ -75,16 +79,17 @@ class TrainingRows(NamedTuple):
     weight: Floats | None
     drawn: str
 
-    def fit_targets(self, make: Callable[[], Any]) -> list[FittedModel]:
-        """Fit a model for each target on the rows where it is known."""
+    def fit_targets(self, *make: Callable[[], Any]) -> list[FittedModel]:
+        """Fit a model for each target, all by one maker or each by its own, where it is known."""
+        makers = make * self.y.shape[1] if len(make) == 1 else make
         return [
             _fit_target(
-                make(),
+                maker(),
                 self.features[there],
                 values[there],
                 None if self.weight is None else self.weight[there],
             )
-            for values, there in zip(self.y.T, self.known.T, strict=False)
+            for maker, values, there in zip(makers, self.y.T, self.known.T, strict=False)
         ]
 
 
@@ -120,7 +125,8 @@ def select_training_rows(data: TaskData, *, with_season: bool = True) -> Trainin
 
 def get_summary_baseline_names(task: str) -> tuple[str, str]:
     """Return the names of the models that are fitted for a task of a table."""
-    return ("gradient boosting", f"{'logistic' if task == 'classify' else 'ridge'} regression")
+    linear = {"classify": "logistic", MULTIOUTPUT: "linear"}.get(task, "ridge")
+    return ("gradient boosting", f"{linear} regression")
 
 
 def _make_families(task: str) -> dict[str, Callable[[], Any]]:
@@ -156,10 +162,14 @@ def _fit_target(
     model: Any, features: Floats, y: NDArray[Any], weight: Floats | None
 ) -> FittedModel:
     """Fit a model of one target on the features that vary where the target is known."""
+    from sklearn.base import is_classifier
+
     columns = _find_varying_columns(features)
     if not columns.any():
         return FittedModel(None, columns)
-    if y.dtype == np.int64 and len(np.unique(y)) < 2:  # a rare class, none of which was drawn
+    if is_classifier(model):
+        y = y.astype(np.int64)
+    if is_classifier(model) and len(np.unique(y)) < 2:  # a rare class, none of which was drawn
         from sklearn.dummy import DummyClassifier
 
         model = DummyClassifier()
@@ -193,12 +203,28 @@ def _predict_rows(models: list[FittedModel], features: Floats, card: DatasetCard
     for place, (model, columns) in enumerate(models):
         if model is None:
             continue
+        if spec := card.target_specs[place] if card.target_specs else None:
+            own = slice(first := count_outputs(card.target_specs[:place]), first + spec.size)
+            answer[:, own] = _predict_target(model, features[:, columns], spec)
+            continue
         if card.task == "classify":
             answer[:, model.classes_] = model.predict_proba(features[:, columns])
             np.log(answer.clip(min=_MIN_PROBABILITY), out=answer)
             return answer
         answer[:, place] = model.predict(features[:, columns])
     return answer
+
+
+def _predict_target(model: Any, features: Floats, spec: TargetSpec) -> Floats:
+    """Return what a fitted model predicts of one of several targets, as its outputs, (N, size)."""
+    if not spec.classes:
+        values: Floats = model.predict(features)[:, None]
+        return values
+    probabilities = np.full((len(features), len(spec.classes)), _MIN_PROBABILITY)
+    probabilities[:, model.classes_] = model.predict_proba(features).clip(min=_MIN_PROBABILITY)
+    probabilities /= probabilities.sum(1, keepdims=True)
+    found: Floats = spec.compute_outputs(torch.from_numpy(probabilities)).numpy()
+    return found
 
 
 def _select_rows(batch: SequenceBatch, *, per_step: bool) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tauflow._internal.registry import suggest_name
+from tauflow._internal.targets import MULTIOUTPUT
 from tauflow.errors import ArgumentError, UnknownNameError
 
 from .argument_checks import AUTO, TaskSplits, is_task
@@ -15,7 +16,7 @@ from .class_weights import count_classes
 from .elementwise import Score
 from .evaluation_loop import evaluate_all
 from .metrics import METRICS
-from .multioutput import MULTIOUTPUT, list_metrics, list_shown_metrics
+from .multioutput import list_metrics, list_shown_metrics
 from .process_group import DistributedContext
 from .trainer import preserve_rng_state
 

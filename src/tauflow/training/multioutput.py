@@ -11,22 +11,29 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.registry import Registry
-from tauflow._internal.targets import CLASS, ORDINAL, VALUE, TargetSpec, split_outputs
+from tauflow._internal.targets import (
+    CLASS,
+    MULTIOUTPUT,
+    ORDINAL,
+    VALUE,
+    TargetSpec,
+    split_outputs,
+)
 from tauflow.errors import DataError
 
 from .elementwise import Score
 from .losses import LOSSES
 from .metrics import METRICS
 
-MULTIOUTPUT = "multioutput"
-"""Name of the task, of its loss and of what targets are."""
 _OF = " of "
 _SHOWN = {
     VALUE: ("rmse", "mae", "r2"),
-    CLASS: ("accuracy", "auroc", "brier"),
+    CLASS: ("auroc", "accuracy", "brier"),
     ORDINAL: ("kappa", "rank_error", "accuracy"),
 }
-"""Metrics of the targets of each kind that reports show, the most important first."""
+"""Metrics of a target of each kind that reports show, the most important first."""
+_MEANS = {VALUE: ("r2",), CLASS: ("auroc", "accuracy"), ORDINAL: ("kappa", "accuracy")}
+"""Those whose mean over several targets of the kind is shown, as they have no unit."""
 
 
 def make_multioutput_loss(specs: Sequence[TargetSpec]) -> Score:
@@ -79,26 +86,23 @@ def is_higher_better(metric: str) -> bool:
 
 
 def list_shown_metrics(card: Any, parts: Sequence[Any]) -> tuple[str, ...]:
-    """Return the metrics that a report shows: means over targets, then one of each target.
+    """Return the metrics that a report shows: means over targets of a kind, and those of each.
 
     Args:
         card: with the targets.
         parts: batches in which an area under a ROC curve needs both classes.
     """
-    known, kinds = list_metrics(card), {spec.kind for spec in card.target_specs}
-    has_both = all(
-        _has_both_classes(part, place)
-        for part in parts
-        for place, spec in enumerate(card.target_specs)
-        if spec.kind == CLASS
-    )
-    means = [name for kind, names in _SHOWN.items() if kind in kinds for name in names]
-    means = list(dict.fromkeys(name for name in means if has_both or name != "auroc"))
-    firsts = {kind: names[0] for kind, names in _SHOWN.items()}
-    if has_both:
-        firsts[CLASS] = "auroc"
-    each = [f"{firsts[spec.kind]}{_OF}{spec.name}" for spec in card.target_specs]
-    return tuple(name for name in (*means, *(each if len(each) > 1 else ())) if name in known)
+    known, found = list_metrics(card), []
+    for kind, names in _SHOWN.items():
+        places = [place for place, spec in enumerate(card.target_specs) if spec.kind == kind]
+        has_both = all(_has_both_classes(part, place) for part in parts for place in places)
+        usable = [name for name in names if has_both or name != "auroc"]
+        if len(places) > 1:
+            found += [name for name in _MEANS[kind] if name in usable]
+            usable = usable[:1]
+        each = [card.target_specs[place].name for place in places]
+        found += [f"{name}{_OF}{target}" for target in each for name in usable]
+    return tuple(name for name in dict.fromkeys(found) if name in known)
 
 
 def _has_both_classes(part: Any, place: int) -> bool:

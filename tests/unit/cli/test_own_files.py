@@ -97,7 +97,7 @@ def test_a_run_is_known_by_content_and_columns(call, visits):
             "80 sequences by 'patient' (80 different values; 'hours' runs forward",
         ),
         ([*SAID, "--long", "a"], "long must name two columns"),
-        ([*SAID, "--target", "a,died"], "row 2, column 'died' holds"),
+        ([*SAID, "--target=a,died", "--task=regression"], "row 2, column 'died' holds"),
         (["pendulum", *SAID], "got both 'pendulum' and --csv visits.csv"),
         ([], "takes a data set or a file of your own, got neither"),
         (["pendulum", "--time-unit", "h"], "--time-unit is for a file of your own"),

@@ -429,23 +429,25 @@ def test_several_targets():
     assert found.numpy() == pytest.approx(np.array(want), abs=1e-5)
     ahead = from_table(table, **{**said, "features": ["a", "level", "dose"]}, task="next-step")
     assert ahead.schema.inputs[:3] == ("level", "dose", "a")
-    with pytest.raises(ArgumentError, match="several targets, level, dose, are for a regression"):
+    with pytest.raises(DataError, match="holds classes of 'level' that the training part lacks"):
         from_table(table, **said, task="classification")
     with pytest.raises(DataError, match="column 'dose' is empty in every row"):
         from_table({**table, "dose": [None] * 36}, **said)
 
 
-def test_an_id_with_some_of_its_targets_is_refused():
-    level, dose = ([float(row // 3) for row in range(36)] for _ in range(2))
+def test_an_id_with_some_of_its_targets_counts_with_those():
+    level, dose = ([row // 3 + 0.5 for row in range(36)] for _ in range(2))
     said = {**SAID, "features": ["a", "b"], "target": ["level", "dose"]}
     assert from_table(visits(level=level, dose=dose), **said).train.y.shape == (8, 2)
     nobody = [None if row < 3 else value for row, value in enumerate(level)]
     whole = from_table(visits(level=nobody, dose=nobody), **said)  # an id without any is left out
     assert sum(len(part) for part in whole.schema.ids.values()) == 11
-    with pytest.raises(
-        DataError, match=r"id 'p00' has no 'dose'.*all targets of an id into one row"
-    ):
-        from_table(visits(level=level, dose=nobody), **said)
+    names = [f"p{number:02}" for number in range(12)]
+    split = {"train": names[:2], "test": names[2:]}
+    data = from_table(visits(level=level, dose=nobody), **said, split=split)
+    assert data.train.y_mask.tolist() == [[[True, False]], [[True, True]]]
+    assert data.schema.unscale(data.train.y)[1].tolist() == [1.5, 1.5]
+    assert "1 of 24 targets are missing and do not count." in data.card.notes
 
 
 def test_columns_that_nobody_uses_may_differ_from_row_to_row():

@@ -35,17 +35,20 @@ def make_leak_notes(train: SequenceBatch, card: DatasetCard, schema: SchemaField
     """
     if card.forecast:
         return []
-    is_class = card.task == "classify"
-    metric, least = ("AUROC", MIN_AUROC) if is_class else ("R2", MIN_R2)
+    specs = card.target_specs
+    is_class = [bool(spec.classes) for spec in specs] or [card.task == "classify"] * len(
+        schema.targets
+    )
     y, known, blocks = _select_values(train, card)
     scores: dict[str, list[Floats]] = {target: [] for target in schema.targets}
     for values in blocks:
         for place, found in enumerate(scores.values()):
             there = known[:, place]
-            compute = compute_auroc if is_class else compute_r2
+            compute = compute_auroc if is_class[place] else compute_r2
             found.append(compute(values[there], y[there, place]))
     notes = []
-    for target, found in scores.items():
+    for (target, found), of_class in zip(scores.items(), is_class, strict=True):
+        metric, least = ("AUROC", MIN_AUROC) if of_class else ("R2", MIN_R2)
         score = np.concatenate(found)
         names = [f"{schema.inputs[k]!r} ({score[k]:.4g})" for k in np.flatnonzero(score >= least)]
         if names:

@@ -15,7 +15,10 @@ from tauflow._internal.checks import (
     check_seed,
     check_within,
 )
+from tauflow._internal.targets import MULTIOUTPUT
 from tauflow.errors import ArgumentError
+
+from .ordinal import check_class_orders, parse_class_orders
 
 if TYPE_CHECKING:
     from typing_extensions import TypedDict
@@ -50,10 +53,11 @@ if TYPE_CHECKING:
         known: Sequence[str] | None
         na_values: Sequence[str] | None
         weight: str | None
+        ordinal: Mapping[str, Sequence[str]] | Sequence[str] | None
 
 
 CLASSIFICATION, REGRESSION, NEXT_STEP = "classification", "regression", "next-step"
-TABLE_TASKS = (CLASSIFICATION, REGRESSION, NEXT_STEP)
+TABLE_TASKS = (CLASSIFICATION, REGRESSION, NEXT_STEP, MULTIOUTPUT)
 DEFAULT_SPLIT = (0.7, 0.15, 0.15)
 BY_ID, BY_TIME = "id", "time"
 SPLITS = ("train", "valid", "test")
@@ -158,6 +162,10 @@ class TableOptions:
             numbers equal to it. Empty cells and NA, N/A, NaN, nan, null, NULL and <NA> always do.
         weight: column of numbers above 0, one per id: how much its sequences count in the loss of
             the training. Scores of validation and test count all alike.
+        ordinal: targets that are classes with an order: names of columns of numbers, or a name with
+            its classes in their order, ``["grade=low<medium<high"]``, in Python also
+            ``{"grade": ["low", "medium", "high"]}``. Their probabilities are those of a cumulative
+            logit model.
 
     Raises:
         ArgumentError: a value is outside its range, or two options contradict each other.
@@ -193,6 +201,7 @@ class TableOptions:
         default=None, metadata={"flags": ("--na-values", "--missing")}
     )
     weight: str | None = None
+    ordinal: Mapping[str, Sequence[str]] | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         for role in ("features", "static", "long", "known"):
@@ -202,6 +211,9 @@ class TableOptions:
             raise ArgumentError(
                 f"long must name two columns, of the variable and of its value, got {self.long!r}."
             )
+        if self.ordinal is not None:
+            may_be = not (self.is_forecast or self.task in (CLASSIFICATION, REGRESSION))
+            check_class_orders(self.ordinal, self.targets, is_allowed=may_be)
         check_one_of(DUPLICATES, duplicates=self.duplicates)
         check_one_of(DECIMALS, decimal=self.decimal)
         self._check_windows()
@@ -318,6 +330,11 @@ class TableOptions:
         if self.target is None:
             return ()
         return (self.target,) if isinstance(self.target, str) else tuple(self.target)
+
+    @property
+    def class_orders(self) -> dict[str, tuple[str, ...]]:
+        """The ordinal targets with their classes in order, ``()`` where numbers say it."""
+        return parse_class_orders(self.ordinal, self.targets)
 
     @property
     def is_forecast(self) -> bool:

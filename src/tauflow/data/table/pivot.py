@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow._internal.targets import MULTIOUTPUT, VALUE
 from tauflow.errors import ArgumentError, DataError
 
 from .categorical import Categorical, Column, equal_rows
 from .options import CLASSIFICATION, DUPLICATES, TableOptions
 from .sequences import format_names, get_ids
 from .table import DECIMAL_COMMA, MAX_SHOWN_LENGTH, Indices, Table, parse_boolean, parse_number
-from .target import infer_task
+from .target_kinds import infer_target_kinds, infer_task
 from .time_formats import parse_times
 from .times import read_times
 
@@ -162,7 +163,11 @@ def _list_label_columns(table: Table, options: TableOptions) -> list[str]:
     if options.targets and not options.is_forecast and options.duplicates == "mean":
         for column in options.targets:
             table.check_name(column, "target")
-        names += options.targets if infer_task(table, options)[0] == CLASSIFICATION else ()
+        task = infer_task(table, options)[0]
+        names += options.targets if task == CLASSIFICATION else ()
+        if task == MULTIOUTPUT:
+            kinds = infer_target_kinds(table, options)
+            names += [name for name, kind in kinds.items() if kind != VALUE]
     return names
 
 

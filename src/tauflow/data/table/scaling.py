@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.targets import VALUE
 from tauflow.data.scaler import StandardScaler, find_nan, subtract_exactly
 from tauflow.errors import DataError
 
@@ -116,7 +117,11 @@ def fit_target_scaler(
         return StandardScaler(np.zeros(target.y.shape[1]), np.ones(target.y.shape[1]))
     rows = trained.rows if target.per_step else target.first_rows(split.sequences["train"])
     y = np.where(target.known[rows], target.y[rows], np.nan)
-    return StandardScaler.fit(y.T).replace_zero_scale()
+    found = StandardScaler.fit(y.T).replace_zero_scale()
+    if not target.specs:
+        return found
+    is_value = np.array([spec.kind == VALUE for spec in target.specs])
+    return StandardScaler(np.where(is_value, found.mean, 0.0), np.where(is_value, found.scale, 1.0))
 
 
 def scale_targets(scaler: StandardScaler, y: NDArray[Any], is_known: Bools) -> NDArray[np.float32]:
@@ -140,7 +145,7 @@ def make_targets(
     if target.per_step and not known[target.sequences.rows].all():
         mask = known[:, 0] if known.ndim == 2 and known.shape[1] == 1 else known
         y_mask = tensor(sequences.pad(mask))
-    elif target.horizon and not known[rows].all():
+    elif known.ndim == 2 and (target.specs or not known[rows].all()):
         y_mask = tensor(known[rows][:, None])
     return tensor(sequences.pad(y) if target.per_step else y[rows]), y_mask
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tauflow._internal.checks import find_type_mismatch
 from tauflow._internal.json_io import to_lists, to_tuples
+from tauflow._internal.targets import TargetSpec
 from tauflow.data.imputation import IMPUTE_STRATEGIES
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError
@@ -58,6 +59,7 @@ class SchemaFields(TableOptions):
     unseen: Categories = field(default=(), kw_only=True)
     variables: tuple[str, ...] = field(default=(), kw_only=True)
     kind: str = field(default=TEXT_LABELS, kw_only=True)
+    target_specs: tuple[TargetSpec, ...] = field(default=(), kw_only=True)
     groups: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     fill: str = field(default=IMPUTE_STRATEGIES[1], kw_only=True)
     observed: bool = field(default=False, kw_only=True)
@@ -233,6 +235,7 @@ class SchemaFields(TableOptions):
         for name in ("x_mean", "x_scale", "y_mean", "y_scale"):
             if said.get(name) is not None:
                 said[name] = torch.tensor(said[name], dtype=torch.float64)
+        said["target_specs"] = tuple(TargetSpec(*one) for one in said.get("target_specs", ()))
         said["guesses"] = {name: Role(*one) for name, one in said.get("guesses", {}).items()}
         if wrong := find_type_mismatch(cls.__init__, said):
             raise TypeError(wrong)

@@ -17,7 +17,7 @@ from .options import READ_OPTIONS, TEXT_LABELS, TableOptions
 from .profile import TEXT
 from .roles import RoleGuess, guess_roles
 from .table import MAX_INTEGER_CLASSES, Floats, Table
-from .target import infer_kind
+from .target_kinds import infer_kind
 from .times import DEFAULT_UNIT, UNITS
 
 Shares = tuple[tuple[str, float], ...]

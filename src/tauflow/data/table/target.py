@@ -1,7 +1,5 @@
 """What is to be predicted from the rows of a table, and which rows it is predicted from."""
 
-import math
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,15 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow._internal.sanitize import format_count
+from tauflow._internal.targets import MULTIOUTPUT, TargetSpec
 from tauflow.errors import ArgumentError, DataError
 
-from .categorical import Categorical, factorize, find_unique_values
 from .inputs import InputColumns, format_uneven_note, is_unevenly_sampled
 from .options import (
-    BOOLEAN_LABELS,
-    CLASSIFICATION,
-    FLOAT_LABELS,
-    INTEGER_LABELS,
     NEXT_STEP,
     REGRESSION,
     TEXT_LABELS,
@@ -26,17 +20,12 @@ from .options import (
 from .schema_fields import SchemaFields
 from .sequences import Sequences, format_names
 from .table import (
-    MAX_INTEGER_CLASSES,
     Bools,
     Floats,
     Indices,
     Table,
-    parse_boolean,
-    parse_exact_number,
 )
-from .unparsed_numbers import check_unparsed_numbers
-
-_ZERO_PADDED = re.compile(r"[+-]?0\d+")
+from .target_kinds import encode_classes, encode_targets, infer_kind, infer_task
 
 
 @dataclass(frozen=True)
@@ -57,6 +46,8 @@ class Target:
             of the first row to predict first; 0 for none.
         notes: what a reader must know.
         kind: what classes are in the table, see :class:`tauflow.data.Schema`.
+        specs: of several targets of different kinds, or ordinal ones, what each is: y then has the
+            values and the numbers of classes.
     """
 
     task: str
@@ -71,6 +62,7 @@ class Target:
     horizon: int = 0
     notes: tuple[str, ...] = ()
     kind: str = TEXT_LABELS
+    specs: tuple[TargetSpec, ...] = ()
 
     @property
     def is_class(self) -> bool:
@@ -112,7 +104,7 @@ def build_target(
 
     Without a target it is next-step prediction. Text, booleans, and whole numbers with at most
     :data:`~tauflow.data.table.table.MAX_INTEGER_CLASSES` values are classes; other numbers are
-    values of a regression.
+    values of a regression. Of several targets, each is one or the other.
 
     Args:
         table: the table.
@@ -124,7 +116,7 @@ def build_target(
         ArgumentError: the task needs a target, and there is none; one target per id was asked for,
             and an id has two different ones.
         DataError: the target has no value, only one class, or in a regression something else than
-            finite numbers; nothing can be predicted; an id has some of its targets only.
+            finite numbers; or nothing can be predicted.
     """
     names = options.targets
     if not names and options.task not in (None, NEXT_STEP):
@@ -134,8 +126,10 @@ def build_target(
     name = names[0]
     task, why = infer_task(table, options)
     y: NDArray[Any]
-    classes, kind = tuple[str, ...](), TEXT_LABELS
-    if task == REGRESSION:
+    classes, kind, specs = tuple[str, ...](), TEXT_LABELS, tuple[TargetSpec, ...]()
+    if task == MULTIOUTPUT:
+        y, known, specs = encode_targets(table, options)
+    elif task == REGRESSION:
         y = np.stack([table.numbers(one) for one in names], axis=1)
         y, known = np.nan_to_num(y), ~np.isnan(y)
         if not known.any(axis=0).all():
@@ -143,16 +137,22 @@ def build_target(
             raise DataError(f"{table.where}: column {name!r} is empty in every row. Fill it in.")
     else:
         known = ~table.find_missing(name)
-        y, classes, kind = _encode_classes(table, name, np.flatnonzero(known), options)
+        fitted = options if isinstance(options, SchemaFields) and options.is_fitted else None
+        kind = infer_kind(table, name)[0] if fitted is None else fitted.kind
+        of_training = () if fitted is None else fitted.outputs
+        rows = np.flatnonzero(known)
+        y, classes, kind = encode_classes(table, name, rows, kind, of_training)
     of_each = [(name, y, known)] if classes else list(zip(names, y.T, known.T, strict=True))
     several = [
         _is_per_step(table, one, values, there, sequences, options.per_step)
         for one, values, there in of_each
     ]
     per_step = any(several)
+    if not per_step and len(of_each) > 1:
+        y, known = _spread_over_ids(y, known, sequences)
     notes = [f"Task: {task}, one target per {'row' if per_step else 'id'} ({why})."]
-    if classes:
-        notes.append(f"Classes of {name!r}: {format_names(classes, 12)}.")
+    named = [(spec.name, spec.classes) for spec in specs] or [(name, classes)]
+    notes += [f"Classes of {one!r}: {format_names(of, 12)}." for one, of in named if of]
     target = Target(
         task=task,
         sequences=sequences,
@@ -163,129 +163,24 @@ def build_target(
         outputs=classes or names,
         notes=tuple(notes),
         kind=kind,
+        specs=specs,
     )
-    return _check_complete_ids(table.where, _drop_without_target(target, sequences, sequences))
+    return _drop_without_target(target, sequences, sequences)
 
 
-def infer_task(table: Table, options: TableOptions) -> tuple[str, str]:
-    """Return what task the targets are of, which are no forecast's, and why.
-
-    Raises:
-        ArgumentError: several targets are to be classes.
-        DataError: there is no value of the target, it holds dates, or numbers that cannot be read.
-    """
-    names, task = options.targets, options.task
-    if len(names) > 1:
-        if task == CLASSIFICATION:
-            raise ArgumentError(
-                f"several targets, {', '.join(names)}, are for a regression. Name a single column "
-                "of classes."
-            )
-        return REGRESSION, "several targets"
-    if task is not None:
-        return task, "as asked for"
-    kind, count = infer_kind(table, names[0], most=MAX_INTEGER_CLASSES)
-    if names[0] in table.categorical:
-        return CLASSIFICATION, f"{names[0]!r} is categorical: {format_count(count, 'text')}"
-    if kind == TEXT_LABELS:
-        check_unparsed_numbers(table, names[0])
-    few = kind == INTEGER_LABELS and count <= MAX_INTEGER_CLASSES
-    why = f"{names[0]!r} holds {kind}"
-    if kind != BOOLEAN_LABELS:
-        why += f", {count} different {'one' if count == 1 else 'ones'}"
-    return CLASSIFICATION if few or kind in (TEXT_LABELS, BOOLEAN_LABELS) else REGRESSION, why
-
-
-def _check_complete_ids(where: str, target: Target) -> Target:
-    """Refuse ids that have some of several targets only: a missing one would be learned as 0."""
-    if target.per_step or target.is_class:
-        return target
-    rows = target.first_rows(target.sequences)
-    lacking = ~target.known[rows]
-    if lacking.any():
-        at = int(np.argmax(lacking.any(axis=1)))
-        name = target.outputs[int(np.argmax(lacking[at]))]
-        raise DataError(
-            f"{where}: id {target.sequences.ids[at]!r} has no {name!r} where its other targets are "
-            "first given. Write all targets of an id into one row, or leave out such ids."
-        )
-    return target
-
-
-def infer_kind(table: Table, column: str, *, most: float = math.inf) -> tuple[str, int]:
-    """Return what a column holds, and how many different values.
-
-    Text that reads as numbers or booleans is text, but for that of a file of nothing else. Even
-    there 01 is text: as a number it would be the same class as 1, and be called so in answers.
-
-    Args:
-        table: the table.
-        column: its name.
-        most: with more different numbers, 01 is one of them.
-    """
-    table.check_no_datetimes(column)
-    different = set(find_unique_values(table.columns[column][~table.find_missing(column)]))
-    if not different:
-        raise DataError(
-            f"{table.where}: column {column!r} is empty in every row. Fill it in, or leave it out."
-        )
-    if not table.untyped and any(isinstance(value, str) for value in different):
-        return TEXT_LABELS, len({str(value) for value in different})
-    truths = {parse_boolean(value) for value in different}
-    if None not in truths:
-        return BOOLEAN_LABELS, len(truths)
-    numbers = {parse_exact_number(value) for value in different}
-    if None in numbers:
-        return TEXT_LABELS, len(different)
-    whole = all(isinstance(number, int) for number in numbers)
-    if whole and len(numbers) <= most and any(map(_ZERO_PADDED.fullmatch, map(str, different))):
-        return TEXT_LABELS, len(different)
-    return INTEGER_LABELS if whole else FLOAT_LABELS, len(numbers)
-
-
-def _encode_classes(
-    table: Table, column: str, rows: Indices, options: TableOptions
-) -> tuple[Indices, tuple[str, ...], str]:
-    """Return the class of every row, (R,), 0 where there is none; the names of classes; their kind.
-
-    By a schema that is fitted the classes are those that it knows.
-
-    Raises:
-        DataError: there is one class only, or one that the schema does not know.
-    """
-    fitted = options if isinstance(options, SchemaFields) and options.is_fitted else None
-    kind = infer_kind(table, column)[0] if fitted is None else fitted.kind
-    key = parse_boolean if kind == BOOLEAN_LABELS else parse_exact_number
-    cells = table.texts(column) if kind == TEXT_LABELS else table.columns[column]
-    chosen = cells[rows]
-    different: list[Any]
-    if isinstance(chosen, Categorical):
-        different, codes = chosen.factorize_by(str if kind == TEXT_LABELS else key)
-    else:
-        codes, numbers = factorize(chosen)
-        different = [key(number) for number in numbers.tolist()]
-    is_bool = kind == BOOLEAN_LABELS and None not in different
-    names = list(map(str, map(bool, different) if is_bool else different))
-    if fitted is not None:
-        classes = fitted.outputs
-        unknown = next((place for place, name in enumerate(names) if name not in classes), None)
-        if unknown is not None:
-            row = int(rows[int(np.argmax(codes == unknown))])
-            raise DataError(
-                f"{table.describe_value(row, column)}, a class that the table of the training had "
-                f"not. Known are: {format_names(classes, 12)}. Correct it, or remove that id."
-            )
-    elif len(different) < 2:
-        raise DataError(
-            f"{table.where}: column {column!r} holds {table.format_value(int(rows[0]), column)!r} "
-            "in every row: there is only one class, and nothing to learn. Name another target."
-        )
-    else:
-        classes = tuple(names[place] for place in np.argsort(np.array(different, object)))
-    places = {name: place for place, name in enumerate(classes)}
-    found = np.zeros(len(table), np.int64)
-    found[rows] = np.array([places[name] for name in names], np.int64)[codes]
-    return found, classes, kind
+def _spread_over_ids(
+    y: NDArray[Any], known: Bools, sequences: Sequences
+) -> tuple[NDArray[Any], Bools]:
+    """Return targets of which there is one per id, (R, S), in all rows of it, as far as known."""
+    found, there = np.zeros_like(y), np.zeros_like(known)
+    rows, owners = sequences.rows, sequences.sequence_index
+    for place, is_known in enumerate(known.T):
+        has_any = sequences.any(is_known)
+        firsts = np.zeros(len(sequences), np.int64)
+        firsts[has_any] = rows[sequences.first_rows(is_known)]
+        found[rows, place] = np.where(has_any, y[firsts, place], 0)[owners]
+        there[rows, place] = has_any[owners]
+    return found, there
 
 
 def _is_per_step(

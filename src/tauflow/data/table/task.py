@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow._internal.sanitize import format_count, format_span
+from tauflow._internal.targets import MULTIOUTPUT, count_outputs
 from tauflow._internal.time_precision import LONG_DT, SHORT_DT
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
@@ -49,6 +50,12 @@ def build_task(table: Table, options: SchemaFields, *, name: str, source: str) -
     target, parts, otherwise = split.target, split.sequences, options.resplit_advice
     if target.is_class:
         _check_classes(options.targets[0], target, parts, resplit_advice=otherwise)
+    for place, spec in enumerate(target.specs):
+        if spec.classes:
+            one = replace(
+                target, y=target.y[:, place], known=target.known[:, place], outputs=spec.classes
+            )
+            _check_classes(spec.name, one, parts, resplit_advice=otherwise)
     x_scaling = fit_input_scaler(inputs, split, options)
     y_scaling = fit_target_scaler(split, x_scaling, scale=options.scale)
     x, observed = scale_inputs(x_scaling, inputs.columns, inputs.names)
@@ -91,6 +98,7 @@ def build_task(table: Table, options: SchemaFields, *, name: str, source: str) -
         unseen=unseen,
         variables=variables,
         kind=target.kind,
+        target_specs=target.specs,
         observed=not seen.all(),
         groups={name: split.groups[name] for name in parts["test"].ids if name in split.groups},
     )
@@ -179,7 +187,7 @@ def _check_classes(
 def _find_classes(target: Target, sequences: Sequences) -> dict[int, str]:
     """Return each class that occurs with the first id that has it, in the order of the ids."""
     having = target.known[sequences.rows]
-    owners, codes = sequences.sequence_index[having], target.y[sequences.rows[having]]
+    owners, codes = sequences.sequence_index[having], target.y[sequences.rows[having]].astype(int)
     first = np.full(len(target.outputs), -1)
     first[codes[::-1]] = owners[::-1]  # where several would be written, the last one stays
     present = np.flatnonzero(first >= 0)
@@ -274,21 +282,26 @@ def _make_card(
     season: int,
 ) -> DatasetCard:
     target, parts = split.target, split.sequences
-    measure = "accuracy" if target.is_class else "mse"
+    task, loss, metric = "regress", "mse", "mse"
+    if target.is_class:
+        task, loss, metric = "classify", "cross_entropy", "accuracy"
+    elif target.specs:
+        task, loss, metric = MULTIOUTPUT, MULTIOUTPUT, MULTIOUTPUT
     return DatasetCard(
         name=name,
         title=name,
-        task="classify" if target.is_class else "regress",
+        task=task,
         input_size=len(schema.inputs),
-        target_size=len(schema.outputs),
+        target_size=count_outputs(target.specs) if target.specs else len(schema.outputs),
         time_unit=schema.unit if schema.gap == 1 else f"{schema.gap:.6g} {schema.unit}",
         sizes=(len(parts["train"]), len(parts["valid"]), len(parts["test"])),
         source=source,
         licence="not stated",
         split=split.description,
-        loss="cross_entropy" if target.is_class else measure,
-        metric=measure,
-        targets=schema.outputs,
+        loss=loss,
+        metric=metric,
+        targets=() if target.specs else schema.outputs,
+        target_specs=target.specs,
         per_step=target.per_step,
         forecast=target.is_next_step,
         horizon=target.horizon,
@@ -301,9 +314,10 @@ def _make_notes(
     split: TableSplits, schema: SchemaFields, season: int, empty: Sequence[str]
 ) -> list[str]:
     target = split.target
-    known = target.known[target.sequences.rows]
+    sequences = target.sequences
+    known = target.known[sequences.rows if target.per_step else target.first_rows(sequences)]
     notes = list(target.notes)
-    if target.per_step and not known.all():
+    if not target.horizon and not known.all():
         total = format_count(known.size, "target")
         notes.append(f"{(~known).sum()} of {total} are missing and do not count.")
     return [

@@ -12,9 +12,14 @@ def format_score(value: float | None, metric: str) -> str:
     """Format a score: fractions in per cent, others to three decimals or three digits."""
     if value is None:
         return DASH
-    if metric in PERCENT_METRICS:
+    if is_percentage(metric):
         return f"{100 * value:.2f}"
     return f"{value:.3f}" if abs(value) >= 0.1 or value == 0 else f"{value:#.3g}"
+
+
+def is_percentage(metric: str) -> bool:
+    """Whether a metric, also ``accuracy of x``, is shown in per cent."""
+    return metric.partition(" of ")[0] in PERCENT_METRICS
 
 
 def format_parameter_count(count: int | None) -> str:
@@ -24,7 +29,7 @@ def format_parameter_count(count: int | None) -> str:
 
 def get_display_scale(metric: str) -> float:
     """Return by what a score is multiplied to be shown: 100 where that is in per cent."""
-    return 100.0 if metric in PERCENT_METRICS else 1.0
+    return 100.0 if is_percentage(metric) else 1.0
 
 
 def format_metric_name(metric: str) -> str:
@@ -32,5 +37,7 @@ def format_metric_name(metric: str) -> str:
     names = {"mse": "mean squared error", "auroc": "area under the ROC curve", "f1": "F1 score"}
     names["ece"] = "expected calibration error"
     names |= {f"binary_{name}": names[name] for name in ("auroc", "f1", "ece")}
-    name = names.get(metric, metric.replace("_", " "))
-    return f"{name}, %" if metric in PERCENT_METRICS else name
+    names |= {"kappa": "quadratic kappa", "multioutput": "loss"}
+    metric, of, target = metric.partition(" of ")
+    name = f"{names.get(metric, metric.replace('_', ' '))}{of}{target}"
+    return f"{name}, %" if is_percentage(metric) else name

@@ -142,6 +142,13 @@ def write_run_report(run: TaskRun) -> Path:
 
 def _add_table_sections(page: Page, run: TaskRun, schema: Schema) -> Page:
     """Return a page with what there is to say of a table of a user's own."""
+    if schema.target_specs:
+        return replace(
+            page,
+            understood=describe_columns(run.data),
+            command=make_predict_command(run),
+            needed=describe_needed_columns(run.data),
+        )
     found = convert_outputs(run.test_outputs, run.data)
     is_class = schema.y_scale is None
     return replace(

@@ -28,7 +28,9 @@ def make_headers(scores: TestScores) -> list[str]:
 
 def format_heading(name: str, scores: TestScores) -> str:
     """Return the heading of a metric, with the unit of the table if it has that."""
-    text = _SHORT_NAMES.get(name) or format_metric_name(name)
+    base, of, target = name.partition(" of ")
+    short = _SHORT_NAMES.get(base)
+    text = f"{short}{of}{target}" if short else format_metric_name(name)
     if name in _ERROR_METRICS and scores.unit:
         return f"{text}, {scores.unit}"
     return f"{text}, {scores.unit}²" if name == _SQUARED_METRIC and scores.unit else text
@@ -55,9 +57,10 @@ def format_intervals(one: PredictionScores, scores: TestScores) -> list[str]:
 
 def format_metric_value(value: float, metric: str) -> str:
     """Return a score as text: of errors, which have units, four digits."""
-    if metric in (*_ERROR_METRICS, _SQUARED_METRIC):
+    base = metric.partition(" of ")[0]
+    if base in (*_ERROR_METRICS, _SQUARED_METRIC):
         return f"{value:.4g}"
-    return f"{value:.3f}" if metric == "r2" else format_score(value, metric)
+    return f"{value:.3f}" if base == "r2" else format_score(value, metric)
 
 
 def make_tiles(scores: TestScores) -> list[tuple[str, str]]:
