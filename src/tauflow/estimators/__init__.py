@@ -6,6 +6,7 @@ from . import require_sklearn as _needs  # noqa: F401  # says what is missing be
 from .classifier import SequenceClassifier
 from .collection import SequenceCollection
 from .forecaster import SequenceForecaster
+from .hawkes import SequenceHawkes
 from .imputer import SequenceImputer
 from .multioutput import SequenceMultiOutput
 from .regressor import SequenceRegressor
@@ -15,6 +16,7 @@ __all__ = [
     "SequenceClassifier",
     "SequenceCollection",
     "SequenceForecaster",
+    "SequenceHawkes",
     "SequenceImputer",
     "SequenceMultiOutput",
     "SequenceRegressor",

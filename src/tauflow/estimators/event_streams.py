@@ -1,0 +1,137 @@
+"""Tables of events as streams of them, each with the time of its observation."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tauflow._internal.optional_deps import require
+from tauflow.data.table.from_frame import table_from_frame
+from tauflow.data.table.sequences import Sequences, group_into_sequences
+from tauflow.data.table.table import Table
+from tauflow.data.table.times import read_times
+from tauflow.errors import ArgumentError, DataError, TimeError
+
+from .ragged import Floats, Indices
+from .reading import is_table
+
+
+class EventStreams(NamedTuple):
+    """Events of N streams, one after the other.
+
+    Args:
+        ids: of the streams, (N,), as the table has them.
+        types: of each event, (R,), as the table has them, or their numbers.
+        times: of each event since the begin of the observation of its stream, (R,).
+        lengths: events of each stream, (N,).
+        end: end of the observation, (N,), on the same clock.
+        dated: whether the times were dates.
+    """
+
+    ids: NDArray[Any]
+    types: NDArray[Any]
+    times: Floats
+    lengths: Indices
+    end: Floats
+    dated: bool
+
+    def select(self, chosen: Indices) -> "EventStreams":
+        """Return some of the streams."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        rows = [np.arange(starts[k], starts[k] + self.lengths[k]) for k in chosen]
+        places = np.concatenate(rows)
+        return self._replace(
+            ids=self.ids[chosen],
+            types=self.types[places],
+            times=self.times[places],
+            lengths=self.lengths[chosen],
+            end=self.end[chosen],
+        )
+
+    def pad(self, values: NDArray[Any]) -> Tensor:
+        """Return values of events, (N, T), with zeros at the end of shorter streams."""
+        found = np.zeros((len(self.lengths), int(self.lengths.max())), values.dtype)
+        found[np.arange(found.shape[1]) < self.lengths[:, None]] = values
+        return torch.from_numpy(found)
+
+
+def read_event_streams(
+    X: Any, columns: Mapping[str, str], start: Any, end: Any, *, is_new: bool
+) -> EventStreams:
+    """Return the streams of a table, in the order in which their ids first occur.
+
+    Args:
+        X: the table.
+        columns: those of ``"id"``, ``"time"`` and ``"type"``.
+        start: when the observation of each stream began, see :meth:`SequenceHawkes.fit`.
+        end: when it ended.
+        is_new: whether it is another table than that of the training.
+    """
+    if not is_table(X):
+        raise ArgumentError(
+            f"X must be a table with a row for each event, got a {type(X).__name__}. Give a data "
+            "frame with the columns of ids, times and types."
+        )
+    table = replace(table_from_frame(X), is_training_data=False)
+    for role, name in columns.items():
+        table.check_name(name, role)
+    id, time, kind = columns["id"], columns["time"], columns["type"]
+    table.check_filled(kind, "a type", "Say what happened, or remove the row.", DataError)
+    times = read_times(table, time, "seconds", skip_date_check=is_new)
+    sequences = group_into_sequences(table, id, time, times, sort=False)
+    firsts, lasts = sequences.starts, sequences.ends - 1
+    first, last = sequences.times[firsts], sequences.times[lasts]
+    bound = _Bound(table, sequences, time, times.dated)
+    begin, until = bound.read("start", start, first), bound.read("end", end, last)
+    for message, early, late in (
+        ("start is after the first event", begin, first),
+        ("end, or now, is before the last event", last, until),
+    ):
+        wrong = np.flatnonzero(early > late)
+        if len(wrong):
+            raise TimeError(f"{message} of {id} {sequences.ids[wrong[0]]!r}. Correct it.")
+    since = sequences.times - begin[sequences.sequence_index]
+    ids = np.asarray(table.get_original(id, sequences.rows[firsts]))
+    types = np.asarray(table.columns[kind])[sequences.rows]
+    return EventStreams(ids, types, since, sequences.lengths, until - begin, times.dated)
+
+
+class _Bound(NamedTuple):
+    """Reads the begin and the end of observations, on the clock of the sequences."""
+
+    table: Table
+    sequences: Sequences
+    time: str
+    dated: bool
+
+    def read(self, name: str, given: Any, default: Floats) -> Floats:
+        """Return a time for each stream, (N,): of a column, or one for all."""
+        if given is None:
+            return default
+        table, sequences = self.table, self.sequences
+        if isinstance(given, str) and given in table.columns:
+            both = np.asarray(table.columns[given])
+        else:
+            both = np.repeat(np.asarray(given), len(sequences.rows))
+        own = np.asarray(table.columns[self.time])
+        try:
+            if self.dated:
+                moments = require("pandas", extra="tables").to_datetime
+                apart = (moments(both) - moments(own)) / np.timedelta64(1, "s")
+            else:
+                apart = both.astype(np.float64) - own.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise TimeError(
+                f"{name}={given!r} is neither a column nor a time like those of {self.time!r} "
+                f"({error})."
+            ) from error
+        found = sequences.times + np.asarray(apart, np.float64)[sequences.rows]
+        firsts: Floats = found[sequences.starts]
+        spread = np.abs(found - firsts[sequences.sequence_index]) > 1e-6 * (1 + np.abs(found))
+        if not np.isfinite(found).all() or spread.any():
+            raise TimeError(f"{name}={given!r} must be one time for all events of a stream.")
+        return firsts

@@ -1,0 +1,355 @@
+"""Which event comes next in a stream, and when: the neural Hawkes process."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from tauflow._internal.optional_deps import require
+from tauflow.batch import SequenceBatch
+from tauflow.data.table.sequences import format_names
+from tauflow.errors import ArgumentError, DataError, TimeError
+from tauflow.models.neural_hawkes import NeuralHawkes
+from tauflow.training import Recipe, Score, train
+from tauflow.training.callbacks import AnyCallback
+from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE
+
+from .event_streams import EventStreams, read_event_streams
+from .files import read_estimator, write_estimator
+from .ragged import Floats
+from .reading import is_table
+from .state import restore_on_failure
+from .targets import split_validation
+from .training import AUTO, LearningTask, build_recipe, select_device
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from typing_extensions import Self
+
+_BATCH_SIZE = 512  # streams of a pass that predicts
+
+
+class _Likelihood(nn.Module):
+    """Gives the log-likelihood of streams, whose last row is the end of the observation."""
+
+    def __init__(self, process: NeuralHawkes) -> None:
+        super().__init__()
+        self.process = process
+
+    def forward(
+        self, x: Tensor, *, dt: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, None]:
+        assert dt is not None
+        assert mask is not None
+        t, lengths = dt.cumsum(1), mask.sum(1) - 1
+        types, end = x[:, :, 0].long(), t.gather(1, lengths[:, None])[:, 0]
+        # What is after the end is padding, and what rounding puts after it is at the end.
+        t = torch.minimum(t, end[:, None])
+        found = self.process.log_likelihood(types, t, end, lengths=lengths)
+        return found[:, None], None
+
+
+_LOSS = Score(
+    "negative log-likelihood per event",
+    "values",
+    lambda prediction, y: -prediction,
+    counts=lambda prediction, y: y.flatten(),
+)
+"""Targets are the numbers of events."""
+
+
+class _Learned:
+    """Types of what ``fit`` learns, which are no parameters."""
+
+    classes_: NDArray[Any]
+    module_: NeuralHawkes
+    time_unit_: float
+    _columns: dict[str, str]
+    _dated: bool
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SequenceHawkes(BaseEstimator, _Learned):  # type: ignore[misc]
+    """Predict the next event of a stream of events of several types: its type and its time.
+
+    The model is a :class:`tauflow.models.NeuralHawkes`, fitted by maximum likelihood. X is a data
+    frame of pandas, Polars or Arrow, or a mapping of columns, with one row per event: the id of its
+    stream, its time (numbers, or dates, which count in seconds) and its type.
+
+    Source: Mei & Eisner 2017, "The neural Hawkes process: a neurally self-modulating multivariate
+    point process".
+
+    Args:
+        hidden_size: neurons of the continuous-time LSTM.
+        epochs: passes over the training data, at most.
+        lr: learning rate of Adam.
+        batch_size: streams per step.
+        recipe: further fields of :class:`tauflow.Recipe`, or a whole one, as of
+            :class:`SequenceClassifier`.
+        validation_fraction: share of the streams that chooses the best epoch; ``"auto"``: 0.15 of
+            20 streams or more, and none of fewer, where the last epoch is kept.
+        patience: epochs without a better likelihood of the validation data after which training
+            stops; ``"auto"``: 10 with validation data.
+        random_state: of the first weights, the order of the batches and the validation part.
+        callbacks: as of :class:`SequenceClassifier`.
+        device: where to train and predict; ``"auto"`` is the accelerator if there is one.
+        time_unit: ``"auto"``: the mean time between events of the training data is 1 for the
+            network; or how long that is.
+        verbose: 1 for a progress bar.
+
+    Attributes:
+        classes_: the types of events, sorted, (K,).
+        module_: the process.
+        time_unit_: how long a time of 1 of the process is.
+        result_: what :func:`tauflow.train` returned.
+    """
+
+    hidden_size: int = DEFAULT_HIDDEN_SIZE
+    epochs: int = DEFAULT_RECIPE.epochs
+    lr: float = DEFAULT_RECIPE.lr
+    batch_size: int = DEFAULT_RECIPE.batch_size
+    recipe: Recipe | Mapping[str, Any] | None = None
+    validation_fraction: float | str = AUTO
+    patience: int | str | None = AUTO
+    random_state: Any = None
+    callbacks: Sequence[AnyCallback] | None = None
+    device: str = "cpu"
+    time_unit: float | str = AUTO
+    verbose: int = 0
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False  # X is a table of events
+        tags.input_tags.string = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "module_")
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        id: str,
+        time: str,
+        type: str,
+        start: Any = None,
+        end: Any = None,
+        validation: Any = None,
+    ) -> "Self":
+        """Learn the types, the unit of time and the process.
+
+        Args:
+            X: the events, one per row; those of a stream in the order of their times, of which two
+                must not be the same.
+            y: not used.
+            id: column that says which stream an event belongs to.
+            time: column of its time.
+            type: column of its type: text, numbers or booleans.
+            start: when the observation of each stream began, in the unit of the times: a number, or
+                a date, for all; or the name of a column with one value per stream. That nothing
+                happened until the first event is information, too. By default it is the time of the
+                first event.
+            end: when it ended, likewise; by default at the last event.
+            validation: events of other streams to choose the best epoch by, or a mapping of ``X``,
+                ``start`` and ``end``.
+
+        Returns:
+            Itself.
+
+        Raises:
+            ArgumentError: X is no table.
+            UnknownNameError: there is no such column.
+            DataError: a row lacks its id or type, or validation data have types of their own.
+            TimeError: times are missing, decrease, or lie before the start or after the end.
+        """
+        with restore_on_failure(self):
+            self._columns = {"id": id, "time": time, "type": type}
+            streams = self._read(X, start, end, reset=True)
+            random = check_random_state(self.random_state)
+            seed, held = int(random.randint(2**31)), None
+            share = self.validation_fraction if validation is None else 0.0
+            kept, out = split_validation(len(streams.ids), share, random, None)
+            if validation is not None:
+                parts = validation if isinstance(validation, Mapping) else {}
+                said = parts if is_table(parts.get("X")) else {"X": validation}
+                held = self._read(said["X"], said.get("start"), said.get("end"), reset=False)
+            elif len(out):
+                held = streams.select(out)
+            self._train(streams.select(kept), held, seed)
+        return self
+
+    def predict(self, X: Any, *, start: Any = None, now: Any = None) -> NDArray[Any]:
+        """Return the most probable type of the next event of each stream, (N,).
+
+        Args:
+            X: events as for :meth:`fit`; streams are in the order in which they first occur.
+            start: as for :meth:`fit`.
+            now: a time at or after the last event of each stream until which no other came, as
+                ``end`` of :meth:`fit`; by default that of the last event.
+        """
+        chosen = self.predict_proba(X, start=start, now=now).argmax(1)
+        found: NDArray[Any] = self.classes_[chosen]
+        return found
+
+    def predict_proba(self, X: Any, *, start: Any = None, now: Any = None) -> NDArray[Any]:
+        """Return the probability of each type of the next event, (N, K); see :meth:`predict`."""
+        return self._predict_next(self._read_new(X, start, now))[1]
+
+    def predict_time(self, X: Any, *, start: Any = None, now: Any = None) -> Floats:
+        """Return the expected time from ``now`` to the next event, (N,); see :meth:`predict`.
+
+        It is in the unit of the times, and in seconds where these are dates.
+        """
+        streams = self._read_new(X, start, now)
+        return self._predict_next(streams)[0] - streams.end
+
+    def predict_next(self, X: Any, *, start: Any = None, now: Any = None) -> "DataFrame":
+        """Return a frame of the next event of each stream; see :meth:`predict`.
+
+        Its columns are the id; ``"in"``, the expected time from ``now``; the type; and one for each
+        type with its probability, ``"P(type)"``.
+        """
+        pandas, streams = require("pandas", extra="tables"), self._read_new(X, start, now)
+        time, probability = self._predict_next(streams)
+        told = {self._columns["id"]: streams.ids, "in": time - streams.end}
+        told[self._columns["type"]] = self.classes_[probability.argmax(1)]
+        shares = {
+            f"P({one})": share for one, share in zip(self.classes_, probability.T, strict=True)
+        }
+        return pandas.DataFrame(told | shares)
+
+    def score(self, X: Any, y: Any = None, *, start: Any = None, end: Any = None) -> float:
+        """Return the log-likelihood per event, in the unit of the times of X.
+
+        Args:
+            X: events as for :meth:`fit`.
+            y: not used.
+            start: as for :meth:`fit`.
+            end: as for :meth:`fit`.
+        """
+        streams, total = self._read_new(X, start, end), 0.0
+        for piece in self._iter_pieces(streams):
+            with torch.no_grad():
+                types, t, end_of = self._to_tensors(piece)
+                lengths = torch.from_numpy(piece.lengths).to(t.device)
+                found = self.module_.log_likelihood(types, t, end_of, lengths=lengths)
+            total += float(found.double().sum())
+        return total / len(streams.types) - float(np.log(self.time_unit_))
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted estimator to a file that :meth:`load` reads, without pickle."""
+        check_is_fitted(self)
+        write_estimator(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Self":
+        """Read an estimator that :meth:`save` wrote; its network is on the CPU.
+
+        Raises:
+            DataNotFoundError: there is no such file.
+            ModelFileError: it is none of this class, is damaged, or from a newer version.
+        """
+        return read_estimator(cls, path)
+
+    # Reading.
+
+    def _read_new(self, X: Any, start: Any, end: Any) -> EventStreams:
+        check_is_fitted(self)
+        return self._read(X, start, end, reset=False)
+
+    def _read(self, X: Any, start: Any, end: Any, *, reset: bool) -> EventStreams:
+        found = read_event_streams(X, self._columns, start, end, is_new=not reset)
+        if reset:
+            self._dated, self.classes_ = found.dated, np.unique(found.types)
+        if found.dated is not self._dated:
+            had, has = ("dates", "numbers") if self._dated else ("numbers", "dates")
+            raise TimeError(f"the estimator was fitted to times that are {had}; these are {has}.")
+        unknown = ~np.isin(found.types, self.classes_)
+        if unknown.any():
+            raise DataError(
+                f"column {self._columns['type']!r} holds {found.types[unknown][0]!r}, and the "
+                "estimator was fitted to the types "
+                f"{format_names(list(map(str, self.classes_)), 12)}."
+            )
+        return found._replace(types=np.searchsorted(self.classes_, found.types))
+
+    # Training and predicting.
+
+    def _train(self, learned: EventStreams, held: EventStreams | None, seed: int) -> None:
+        self.time_unit_ = self._resolve_unit(learned)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            model = _Likelihood(NeuralHawkes(len(self.classes_), self.hidden_size))
+        own = {n: getattr(self, n) for n in ("epochs", "lr", "batch_size", "patience")}
+        task = LearningTask("regress", 1, _LOSS, _LOSS)
+        recipe = build_recipe(self.recipe, own, task, has_validation=held is not None)
+        self.result_ = train(
+            model,
+            train=self._make_batch(learned),
+            valid=None if held is None else self._make_batch(held),
+            loss=_LOSS,
+            metric=_LOSS,
+            recipe=recipe,
+            seed=seed,
+            callbacks=self.callbacks or (),
+            device=select_device(self.device),
+            progress=bool(self.verbose),
+        )
+        self.module_ = model.process.eval()
+
+    def _resolve_unit(self, streams: EventStreams) -> float:
+        if self.time_unit != AUTO:
+            unit = float(self.time_unit)
+            if not unit > 0:
+                raise ArgumentError(f"time_unit must be 'auto' or above 0, got {self.time_unit!r}.")
+            return unit
+        total = float(streams.end.sum())
+        if not total > 0:
+            raise TimeError("the observations of all streams are of no length. Give start or end.")
+        return total / len(streams.types)
+
+    def _make_batch(self, streams: EventStreams) -> SequenceBatch:
+        """Return a batch of streams with one row more, for the end of the observation."""
+        types, t, end = self._to_tensors(streams, "cpu")
+        lengths = torch.from_numpy(streams.lengths)
+        rows = torch.arange(t.shape[1] + 1)
+        t = torch.cat([t, end[:, None]], 1).where(rows < lengths[:, None], end[:, None])
+        dt = torch.diff(t, prepend=torch.zeros(len(t), 1), dim=1)
+        x = nn.functional.pad(types, (0, 1)).unsqueeze(-1).float()
+        return SequenceBatch(x, lengths[:, None].float(), dt, rows <= lengths[:, None])
+
+    def _to_tensors(
+        self, streams: EventStreams, device: Any = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return types, (N, T), times, (N, T), and ends, (N,), in the unit of the process."""
+        device = next(self.module_.parameters()).device if device is None else device
+        t = streams.pad(streams.times / self.time_unit_).float()
+        end = torch.from_numpy(streams.end / self.time_unit_).float()
+        end = torch.maximum(end, t.amax(1))  # which rounding may have put after it
+        return streams.pad(streams.types).to(device), t.to(device), end.to(device)
+
+    def _predict_next(self, streams: EventStreams) -> tuple[Floats, Floats]:
+        """Return the expected time of the next event, (N,), and the probability of each type."""
+        times, probabilities = [], []
+        self.module_.to(select_device(self.device))
+        for piece in self._iter_pieces(streams):
+            types, t, end = self._to_tensors(piece)
+            lengths = torch.from_numpy(piece.lengths).to(t.device)
+            found = self.module_.predict_next(types, t, lengths=lengths, now=end)
+            times.append(found.time.double().cpu().numpy() * self.time_unit_)
+            probabilities.append(found.probabilities.cpu().numpy())
+        return np.concatenate(times), np.concatenate(probabilities)
+
+    def _iter_pieces(self, streams: EventStreams) -> Any:
+        for first in range(0, len(streams.ids), _BATCH_SIZE):
+            yield streams.select(np.arange(first, min(first + _BATCH_SIZE, len(streams.ids))))
