@@ -67,7 +67,8 @@ def read_event_streams(
     Args:
         X: the table.
         columns: those of ``"id"``, ``"time"`` and ``"type"``.
-        start: when the observation of each stream began, see :meth:`SequenceHawkes.fit`.
+        start: when the observation of each stream began, see
+            :meth:`tauflow.estimators.SequenceHawkes.fit`.
         end: when it ended.
         is_new: whether it is another table than that of the training.
     """

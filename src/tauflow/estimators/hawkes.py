@@ -66,7 +66,7 @@ _LOSS = Score(
 """Targets are the numbers of events."""
 
 
-class _Learned:
+class _LearnedProcess:
     """Types of what ``fit`` learns, which are no parameters."""
 
     classes_: NDArray[Any]
@@ -77,7 +77,7 @@ class _Learned:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceHawkes(BaseEstimator, _Learned):  # type: ignore[misc]
+class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
     """Predict the next event of a stream of events of several types: its type and its time.
 
     The model is a :class:`tauflow.models.NeuralHawkes`, fitted by maximum likelihood. X is a data
@@ -93,13 +93,13 @@ class SequenceHawkes(BaseEstimator, _Learned):  # type: ignore[misc]
         lr: learning rate of Adam.
         batch_size: streams per step.
         recipe: further fields of :class:`tauflow.Recipe`, or a whole one, as of
-            :class:`SequenceClassifier`.
+            :class:`tauflow.estimators.SequenceClassifier`.
         validation_fraction: share of the streams that chooses the best epoch; ``"auto"``: 0.15 of
             20 streams or more, and none of fewer, where the last epoch is kept.
         patience: epochs without a better likelihood of the validation data after which training
             stops; ``"auto"``: 10 with validation data.
         random_state: of the first weights, the order of the batches and the validation part.
-        callbacks: as of :class:`SequenceClassifier`.
+        callbacks: as of :class:`tauflow.estimators.SequenceClassifier`.
         device: where to train and predict; ``"auto"`` is the accelerator if there is one.
         time_unit: ``"auto"``: the mean time between events of the training data is 1 for the
             network; or how long that is.

@@ -48,14 +48,8 @@ def build_task(table: Table, options: SchemaFields, *, name: str, source: str) -
     variables, dtypes = table.variables, table.describe_dtypes()
     del table  # of which large tables need the room
     target, parts, otherwise = split.target, split.sequences, options.resplit_advice
-    if target.is_class:
-        _check_classes(options.targets[0], target, parts, resplit_advice=otherwise)
-    for place, spec in enumerate(target.specs):
-        if spec.classes:
-            one = replace(
-                target, y=target.y[:, place], known=target.known[:, place], outputs=spec.classes
-            )
-            _check_classes(spec.name, one, parts, resplit_advice=otherwise)
+    for column, one in _split_classes(options, target):
+        _check_classes(column, one, parts, resplit_advice=otherwise)
     x_scaling = fit_input_scaler(inputs, split, options)
     y_scaling = fit_target_scaler(split, x_scaling, scale=options.scale)
     x, observed = scale_inputs(x_scaling, inputs.columns, inputs.names)
@@ -155,6 +149,18 @@ def _prepare_splits(
     )
     features = tuple(name for name in features if name not in empty)
     return inputs, split, times, features, empty, unseen
+
+
+def _split_classes(options: TableOptions, target: Target) -> list[tuple[str, Target]]:
+    """Return the columns of classes, each with a target of them alone."""
+    if target.is_class:
+        return [(options.targets[0], target)]
+    columns = zip(target.specs, target.y.T, target.known.T, strict=False)
+    return [
+        (spec.name, replace(target, y=y, known=known, outputs=spec.classes))
+        for spec, y, known in columns
+        if spec.classes
+    ]
 
 
 def _check_classes(
