@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _ROLES = ("id", "time", "static", "duplicates")
 AtOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--at",
         help="When: times after the last row of each id, such as '24h,48h' or, where times are "
@@ -30,7 +30,7 @@ def forecast(
     max_lead_time: Annotated[
         str, typer.Option(help="Longest time after the last row to train for: '48h', or a number.")
     ],
-    at: AtOption,
+    at: AtOption = None,
     out: OutOption = Path("-"),
     targets: Annotated[
         str | None,
@@ -52,16 +52,17 @@ def forecast(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Of the weights and of what is held out.")] = 0,
     save: Annotated[
-        Path | None,
-        typer.Option(help="File to keep the forecaster in, for 'tauflow predict FILE --at'."),
+        Path | None, typer.Option(help="File to keep the forecaster in, beside the run's folder.")
     ] = None,
+    runs_dir: Annotated[Path, typer.Option(help="Where the run gets its folder.")] = Path("runs"),
     *,
     table_options: dict[str, Any],
 ) -> None:
-    """Forecast any variable of a table at any time after the last row of each id.
+    """Train a forecaster of any variable of a table at any time after the last row of each id.
 
-    --id and --time are needed. A fifth of the ids is held out first, to score the forecaster beside
-    the last value, and to count how many values its intervals hold.
+    --id and --time are needed. The run's folder holds the forecaster, for 'tauflow predict RUN
+    --at', and its scores; --at gives forecasts at once. A fifth of the ids is held out first, to
+    score the forecaster beside the last value, and to count how many values its intervals hold.
     """
     import numpy as np
 
@@ -75,7 +76,8 @@ def forecast(
     from .feature_table import read_feature_table
 
     check_output_file(out, table, "the rows")
-    check_output_file(out, Path(at), "--at")
+    if at is not None:
+        check_output_file(out, Path(at), "--at")
     if save is not None:
         check_file_place(save)
     roles = {name: table_options.get(name) for name in _ROLES}
@@ -97,7 +99,7 @@ def forecast(
         window=window,
         intervals=None if level is None else "quantile",
     )
-    asked = read_queries(at, table_options)
+    asked = None if at is None else read_queries(at, table_options)
     ids = frame[id].drop_duplicates().to_numpy()
     held = np.random.default_rng(seed).permutation(ids)[: len(ids) // 5]
     if len(held):
@@ -105,32 +107,54 @@ def forecast(
         forecaster.fit(part[~is_held], **roles)
         held_out = format_count(len(held), "id")
         typer.echo(f"RMSE up to {max_lead_time} ahead, of {held_out} not trained on:", err=True)
-        typer.echo(_describe_scores(forecaster, part[is_held], names, level), err=True)
+        scores = _score(forecaster, part[is_held], names, level)
+        typer.echo(scores.to_string(float_format="{:.4g}".format), err=True)
     forecaster.fit(part, **roles)
     how = {name: table_options[name] for name in READING_OPTIONS if name in table_options}
     forecaster.schema_ = replace(forecaster.schema_, **how)
+    directory = _keep_run(forecaster, table, runs_dir)
+    if len(held):
+        scores.to_csv(directory / "scores.csv", index_label="target")
     if save is not None:
         forecaster.save(save)
-    write_answers([forecaster.forecast(part, asked, interval=level)], out, "row")
+    if asked is not None:
+        write_answers([forecaster.forecast(part, asked, interval=level)], out, "row")
 
 
-def _describe_scores(
+def _keep_run(forecaster: Any, table: Path, runs_dir: Path) -> Path:
+    """Write a forecaster into the folder of its run, which is returned, and say where it is."""
+    from tauflow.data.table.files import get_table_name
+    from tauflow.estimators.files import ESTIMATOR_FILE
+    from tauflow.runs.run_data import to_file_name
+    from tauflow.runs.task import choose_run_directory
+
+    row = f"{to_file_name(forecaster.model)}-forecast-seed{forecaster.random_state}"
+    base = runs_dir / to_file_name(get_table_name(table)) / row
+    directory = choose_run_directory(base, resume=False)
+    forecaster.save(directory / ESTIMATOR_FILE)
+    typer.echo(f"Run:    {directory}", err=True)
+    typer.echo(f"Next:   tauflow predict {directory} --csv new.csv --at TIMES", err=True)
+    return directory
+
+
+def _score(
     forecaster: Any, held: "DataFrame", names: list[str], level: float | None
-) -> str:
+) -> "DataFrame":
     """Return errors of the targets on rows of other ids, and how many values intervals hold."""
     from tauflow._internal.optional_deps import require
     from tauflow.errors import ArgumentError
 
     index = [names[n] for n in forecaster.target_features_]
-    scores = require("pandas", extra="tables").DataFrame(forecaster.compare(held), index=index)
+    scores: DataFrame = require("pandas", extra="tables").DataFrame(
+        forecaster.compare(held), index=index
+    )
     if level is not None:
         try:
             found = [f"{one:.1%}" for one in forecaster.measure_coverage(held, [level])[level]]
         except ArgumentError:  # fewer ids calibrate than for the forecasts themselves
             found = ["too few ids"] * len(index)
         scores[f"in intervals of {100 * level:g} %"] = found
-    text: str = scores.dropna().to_string(float_format="{:.4g}".format)
-    return text
+    return scores.dropna()
 
 
 def read_queries(at: str, options: Mapping[str, Any]) -> "str | list[float] | DataFrame":
@@ -158,7 +182,8 @@ def forecast_from_file(
     """Return tidy forecasts of a forecaster's file for new rows.
 
     Args:
-        path: the file that :meth:`tauflow.estimators.SequenceForecaster.save` wrote.
+        path: the file that :meth:`tauflow.estimators.SequenceForecaster.save` wrote, or the folder
+            of a run of 'tauflow forecast'.
         rows: the new rows.
         at: see :data:`AtOption`.
         interval: share of the values that intervals are to hold.

@@ -44,8 +44,9 @@ def predict(
     at: Annotated[
         str | None,
         typer.Option(
-            help="Of the file of a SequenceForecaster with max_lead_time: when to forecast, times "
-            "after the last row such as '24h,48h' or '24,48'; or a file of ids and times."
+            help="Of a run of 'tauflow forecast', or the file of a SequenceForecaster with "
+            "max_lead_time: when to forecast, times after the last row such as '24h,48h' or "
+            "'24,48'; or a file of ids and times."
         ),
     ] = None,
     delimiter: DelimiterOption = None,

@@ -172,6 +172,8 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
     def load(cls, path: str | Path) -> "Self":
         """Read an estimator of this class that :meth:`save` wrote; its network is on the CPU.
 
+        The path may also be the folder of a run that left one, as ``tauflow forecast`` does.
+
         Raises:
             DataNotFoundError: there is no such file.
             ModelFileError: it is none of this class, is damaged, or from a newer version.

@@ -28,6 +28,8 @@ from .preparation import Preparation
 KIND = "estimator"
 VERSION = 1
 """Of what the facts of the file mean; a newer one is refused."""
+ESTIMATOR_FILE = "estimator.safetensors"
+"""Name of the file in the folder of a run that leaves an estimator."""
 _ADVICE = "Copy it again from its source, or fit and save the estimator again."
 _CLASSES: dict[str, type[Any]] = {
     "Conformal": Conformal,
@@ -65,6 +67,8 @@ def write_estimator(estimator: Any, path: Path) -> None:
 
 def read_estimator(kind: type[K], path: str | Path) -> K:
     """Read an estimator that :func:`write_estimator` wrote."""
+    if Path(path).is_dir() and (Path(path) / ESTIMATOR_FILE).is_file():
+        path = Path(path) / ESTIMATOR_FILE
     path = check_file_path(path, "an estimator", advice="Give the file that save wrote.")
     tensors, facts = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
     if facts.get("class") != kind.__name__:

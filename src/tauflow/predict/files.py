@@ -83,6 +83,11 @@ def load_predictor(path: str | Path) -> "Predictor":
 
     if isinstance(path, str | os.PathLike) and path and os.path.isdir(path):
         path = Path(path)
+        if (path / "estimator.safetensors").is_file():
+            raise DataNotFoundError(
+                f"{path} holds a forecaster for any time. Use --at, or load it by "
+                "tauflow.estimators.SequenceForecaster.load."
+            )
         if not (path / PREDICTOR).is_file():
             if within := sorted(one.parent for one in path.glob(f"*/{PREDICTOR}")):
                 raise DataNotFoundError(

@@ -137,14 +137,14 @@ def _load_folder(folder: Path) -> RunData:
     data = open_task(folder)
     # That one file holds the digests of all others.
     digest = compute_sha256(folder / METADATA_FILE)
-    return RunData(data, DatasetSpec("", _to_file_name(data.card.name), {"sha256": digest}), data)
+    return RunData(data, DatasetSpec("", to_file_name(data.card.name), {"sha256": digest}), data)
 
 
 def _load_csv(file: CsvFile, spec: ModelSpec) -> RunData:
     plain = load_table_file(file)
     data = add_needed_indicators(plain, spec)
     return RunData(
-        data, DatasetSpec("", _to_file_name(plain.card.name), _make_data_identity(file)), plain
+        data, DatasetSpec("", to_file_name(plain.card.name), _make_data_identity(file)), plain
     )
 
 
@@ -160,7 +160,7 @@ def add_needed_indicators(data: TaskData, spec: ModelSpec) -> TaskData:
     return data if "observed" in get_model_info(spec.cell).inputs else add_missing_indicators(data)
 
 
-def _to_file_name(name: str) -> str:
+def to_file_name(name: str) -> str:
     """Return a name without what the name of a folder may not hold."""
     return re.sub(r"[^\w.-]+", "-", name)
 

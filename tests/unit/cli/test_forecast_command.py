@@ -6,6 +6,8 @@ import numpy as np
 import pandas
 import pytest
 
+from tauflow.estimators import SequenceForecaster
+
 
 @pytest.fixture
 def table(tmp_path):
@@ -40,6 +42,30 @@ def test_a_table_is_forecast_at_any_time(call, table, tmp_path):
     call("predict", "f.safetensors", "--csv", "visits.csv", "--at", "times.csv", "--out", "g.csv")
     some = pandas.read_csv(tmp_path / "g.csv")
     np.testing.assert_allclose(some["value"], found["value"][[4, 5, 2, 3]], rtol=1e-5)
+
+
+def test_a_run_leaves_a_folder_that_predicts_at_any_time(call, table, tmp_path):
+    words = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--epochs", 1]
+    words += ["--model", "gru", "--hidden-size", 2, "--max-lead-time", 5, "--interval", 80]
+    table = pandas.concat([table.assign(patient=table["patient"] + 12 * k) for k in range(3)])
+    table.to_csv(tmp_path / "visits.csv", index=False)
+    told = call(*words)
+    assert not told.stdout
+    folder = tmp_path / "runs" / "visits" / "gru-forecast-seed0"
+    scores = pandas.read_csv(folder / "scores.csv", index_col="target")
+    assert list(scores.index) == ["a", "b"]
+    assert {"forecaster", "last value"} <= set(scores)
+    printed = call("predict", str(folder), "--csv", "visits.csv", "--at", "1", "--interval", 80)
+    lines = printed.stdout.splitlines()
+    assert lines[0] == "patient,hours,target,quantile,value"
+    assert len(lines) == 1 + 36 * 2 * 3
+    loaded = SequenceForecaster.load(folder)
+    found = loaded.forecast(table.drop(columns="by"), at=[1.0], interval=0.8)
+    np.testing.assert_allclose([float(one.split(",")[-1]) for one in lines[1:]], found["value"])
+    again = call(*words, "--at", "1")
+    assert len(again.stdout.splitlines()) == len(lines)
+    assert (folder.parent / "gru-forecast-seed0-2").is_dir()
+    assert "use --at" in call("predict", str(folder), "--csv", "visits.csv", code=1).output.lower()
 
 
 def test_intervals_of_one_target_and_dates(call, table, tmp_path):
