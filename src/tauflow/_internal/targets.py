@@ -11,6 +11,7 @@ VALUE, CLASS, ORDINAL = "value", "class", "ordinal"
 TARGET_KINDS = (VALUE, CLASS, ORDINAL)
 MULTIOUTPUT = "multioutput"
 """The task of several targets, its loss, and what its targets are."""
+_MIN_STEP = 1e-12  # between thresholds, of classes whose probability rounds to 0
 
 
 class TargetSpec(NamedTuple):
@@ -61,14 +62,14 @@ class TargetSpec(NamedTuple):
         between = F.pad(F.logsigmoid(outputs[..., 1:]), (1, 1))
         return below + above + between
 
-    def compute_outputs(self, probabilities: Tensor) -> Tensor:
-        """Return the outputs, (..., size), that give the probabilities, (..., K), all above 0."""
+    def compute_outputs(self, logs: Tensor) -> Tensor:
+        """Return the outputs, (..., size), that give log-probabilities, (..., K), all finite."""
         if self.kind == CLASS:
-            logs = probabilities.log()
             return logs[..., 1:] - logs[..., :1] if self.size == 1 else logs
-        thresholds = probabilities.cumsum(-1)[..., :-1].logit()
-        steps = thresholds.diff(dim=-1)
-        return torch.cat([thresholds[..., :1], steps.expm1().log()], -1)
+        above = logs.flip(-1).logcumsumexp(-1).flip(-1)
+        thresholds = logs.logcumsumexp(-1)[..., :-1] - above[..., 1:]
+        steps = thresholds.diff(dim=-1).clamp(min=_MIN_STEP)
+        return torch.cat([thresholds[..., :1], steps + torch.log(-torch.expm1(-steps))], -1)
 
     def compute_error(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the squared error of y, (...), or minus the log-probability of its class."""
@@ -76,6 +77,24 @@ class TargetSpec(NamedTuple):
             return (outputs[..., 0] - y).square()
         chosen = y.long().unsqueeze(-1)
         return -self.compute_log_probabilities(outputs).gather(-1, chosen).squeeze(-1)
+
+
+def average_targets(specs: Sequence[TargetSpec], predictions: Tensor, log_share: Tensor) -> Tensor:
+    """Return the mean of the predictions of M models: of values, and of probabilities of classes.
+
+    Args:
+        specs: the targets.
+        predictions: outputs of the models, (M, ..., O).
+        log_share: logarithm of how much each counts, of 1 in all, (M, 1, ...).
+    """
+    means = []
+    for spec, own in zip(specs, split_outputs(specs, predictions.double()), strict=True):
+        if spec.kind == VALUE:
+            means.append((own * log_share.exp()).sum(0))
+        else:
+            logs = spec.compute_log_probabilities(own) + log_share
+            means.append(spec.compute_outputs(logs.logsumexp(0)))
+    return torch.cat(means, -1).to(predictions.dtype)
 
 
 def count_outputs(specs: Sequence[TargetSpec]) -> int:

@@ -199,13 +199,9 @@ class SequenceMultiOutput(AbstractSequenceEstimator):
         return tuple(map(TargetSpec, map(str, self.target_names_), self.kinds_, classes))
 
     def _make_task(self, rows: RaggedSequences) -> LearningTask:
-        if self.ensemble != 1:
-            raise ArgumentError(
-                f"ensemble={self.ensemble!r} is not for several targets. Leave it out, or fit "
-                "several estimators with their own random_state."
-            )
-        loss = make_multioutput_loss(self._specs)
-        return LearningTask(MULTIOUTPUT, count_outputs(self._specs), loss, loss)
+        specs = self._specs
+        loss = make_multioutput_loss(specs)
+        return LearningTask(MULTIOUTPUT, count_outputs(specs), loss, loss, target_specs=specs)
 
     def _fit_target_scaler(self, rows: RaggedSequences) -> None:
         assert rows.y is not None

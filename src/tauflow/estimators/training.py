@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tauflow._internal.checks import check_at_least
+from tauflow._internal.targets import TargetSpec
 from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
@@ -45,6 +46,7 @@ class LearningTask:
         query_targets: of forecasts at times that are asked for, see
             :class:`tauflow.data.DatasetCard`.
         query_horizon: likewise.
+        target_specs: of several targets of different kinds, what each is.
     """
 
     kind: str
@@ -56,6 +58,7 @@ class LearningTask:
     per_step: bool = False
     query_targets: tuple[int, ...] = ()
     query_horizon: float = 1.0
+    target_specs: tuple[TargetSpec, ...] = ()
 
 
 def resolve_options(
@@ -232,7 +235,10 @@ def fit_networks(
             how = {"train": estimator._make_batch(whole), "loss": task.loss, "metric": task.metric}
             for number, one, refit in zip(seeds, networks, again, strict=True):
                 train(one, seed=number, recipe=refit, **how, **more)
-    estimator.module_ = Ensemble(networks, task.kind).eval() if len(networks) > 1 else networks[0]
+    estimator.module_ = networks[0]
+    if len(networks) > 1:
+        several = Ensemble(networks, task.kind, target_specs=task.target_specs)
+        estimator.module_ = several.eval()
     return results[0]
 
 

@@ -91,6 +91,11 @@ def run_auto(
             f"{found.part.dataset} has no validation data to choose a model by. Choose another "
             "split, or name a model."
         )
+    if found.data.card.target_specs:
+        raise ArgumentError(
+            "model='auto' is for a single target or several values, and the table has targets of "
+            "different kinds. Name a model."
+        )
     certainty.check(found.data)
     job = replace(found.as_read.make_job(first, recipe, seed), row=AUTO)
     job = replace(job, model=ModelSpec(AUTO, hidden_size))

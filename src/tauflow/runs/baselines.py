@@ -244,7 +244,7 @@ def _compute_mean_outputs(data: TaskData) -> Tensor:
             parts.append(y[known].mean()[None])
             continue
         counts = torch.bincount(y[known].long(), minlength=len(spec.classes)).double()
-        parts.append(spec.compute_outputs((counts + 1e-6) / (counts + 1e-6).sum()).to(y.dtype))
+        parts.append(spec.compute_outputs((counts + 1e-6).log().log_softmax(0)).to(y.dtype))
     return torch.cat(parts)
 
 

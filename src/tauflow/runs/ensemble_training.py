@@ -17,6 +17,7 @@ from tauflow.evaluation.thresholds import Rule
 from tauflow.models import Ensemble
 from tauflow.models.spread import SPREADS
 from tauflow.training.evaluation_loop import evaluate
+from tauflow.training.multioutput import list_metrics
 from tauflow.training.process_group import DistributedContext
 
 from .job import RECORD_FILE, Job
@@ -50,10 +51,6 @@ class CertaintyOptions:
     def check(self, data: TaskData) -> None:
         """Refuse what the data cannot serve; see :func:`check_certainty_options`."""
         check_at_least(1, ensemble=self.ensemble)
-        if self.ensemble > 1 and data.card.target_specs:
-            raise ArgumentError(
-                f"ensemble={self.ensemble} is not for targets of different kinds. Leave it out."
-            )
         if self.intervals not in (None, CONFORMAL, *SPREADS):
             raise ArgumentError(
                 f"intervals={self.intervals!r} is unknown. Choose from: "
@@ -101,9 +98,10 @@ def train_members(
         one = replace(job, seed=job.seed + number)
         trained.append(train(one, directory / f"seed{one.seed}"))
     records, models = zip(*trained, strict=True)
-    model = Ensemble(models, data.card.task).eval()
+    model = Ensemble(models, data.card.task, target_specs=data.card.target_specs).eval()
+    metric = list_metrics(data.card)[job.metric]
     scores = [
-        None if part is None else evaluate(model, part, metric=job.metric)
+        None if part is None else evaluate(model, part, metric=metric)
         for part in (data.valid, data.test)
     ]
     seconds = sum(one.seconds or 0.0 for one in records)

@@ -223,7 +223,7 @@ def _predict_target(model: Any, features: Floats, spec: TargetSpec) -> Floats:
     probabilities = np.full((len(features), len(spec.classes)), _MIN_PROBABILITY)
     probabilities[:, model.classes_] = model.predict_proba(features).clip(min=_MIN_PROBABILITY)
     probabilities /= probabilities.sum(1, keepdims=True)
-    found: Floats = spec.compute_outputs(torch.from_numpy(probabilities)).numpy()
+    found: Floats = spec.compute_outputs(torch.from_numpy(probabilities).log()).numpy()
     return found
 
 

@@ -107,9 +107,24 @@ def test_what_cannot_be_learned_is_refused(y, kinds, error, message):
         SequenceMultiOutput(**SMALL, kinds=kinds).fit(X, np.array(y) if kinds is None else y)
 
 
-def test_an_ensemble_and_other_targets_are_refused(fitted):
+def test_an_ensemble_averages_values_and_probabilities(tmp_path):
+    X, y = data(60)
+    options = {**SMALL, "epochs": 3, "kinds": ORDER, "validation_fraction": 0}
+    found = SequenceMultiOutput(**options, ensemble=2).fit(X, y)
+    died, grade, _ = found.predict_proba(X)
+    days = found.predict(X)[:, 2].astype(float)
+    found.save(tmp_path / "e.safetensors")
+    again = SequenceMultiOutput.load(tmp_path / "e.safetensors")
+    np.testing.assert_allclose(again.predict_proba(X)[1], grade, rtol=1e-5)
+    members, parts = found.module_.members, []
+    for member in members:
+        found.module_ = member
+        parts.append((*found.predict_proba(X)[:2], found.predict(X)[:, 2].astype(float)))
+    for one, several in zip((died, grade, days), zip(*parts, strict=True), strict=True):
+        np.testing.assert_allclose(one, np.mean(several, axis=0), rtol=1e-4, atol=1e-6)
+
+
+def test_other_targets_are_refused(fitted):
     X, y = data(30)
-    with pytest.raises(ArgumentError, match="ensemble=2 is not for several targets"):
-        SequenceMultiOutput(**SMALL, ensemble=2, kinds=ORDER).fit(X, y)
     with pytest.raises(ShapeError, match="2 targets, and the estimator was fitted to 3"):
         fitted.score(X, y[["died", "days"]])

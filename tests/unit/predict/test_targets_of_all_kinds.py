@@ -178,11 +178,13 @@ def test_the_command_line_trains_and_predicts(tmp_path, monkeypatch):
     found = CliRunner().invoke(app, words)
     assert found.exit_code == 0, found.output
     assert "'grade' is a class with an order" in " ".join(found.output.split())
-    (folder,) = (tmp_path / "runs" / "visits").iterdir()
+    (folder, *_) = (tmp_path / "runs" / "visits").iterdir()
     assert "quadratic kappa of grade" in (folder / "report.html").read_text()
+    several = CliRunner().invoke(app, [*words, "--ensemble", "2"])
+    assert several.exit_code == 0, several.output
     written = CliRunner().invoke(app, ["predict", str(folder), "--csv", "visits.csv"])
     assert written.output.splitlines()[0] == "id,died,grade,days"
-    for option in (["--ensemble", "2"], ["--threshold", "f1"], ["--intervals", "quantile"]):
+    for option in (["--model", "auto"], ["--threshold", "f1"], ["--intervals", "quantile"]):
         refused = CliRunner().invoke(app, [*words, *option])
         assert refused.exit_code == 1, option
         assert "different kinds" in " ".join(refused.output.split()), option

@@ -72,6 +72,16 @@ def test_ordered_classes_are_differences_of_cumulative_probabilities():
     assert SPECS[2].compute_log_probabilities(far).isfinite().all()
 
 
+@pytest.mark.parametrize("spec", SPECS[:3], ids=lambda spec: spec.name)
+def test_outputs_follow_from_probabilities(spec):
+    outputs = 3 * torch.randn(50, spec.size, dtype=torch.float64)
+    logs = spec.compute_log_probabilities(outputs)
+    again = spec.compute_log_probabilities(spec.compute_outputs(logs))
+    torch.testing.assert_close(again, logs)
+    rare = torch.tensor([[0.0, -800.0, -800.0, -1.0]])[:, : len(spec.classes)].log_softmax(-1)
+    assert spec.compute_outputs(rare).isfinite().all()
+
+
 def test_an_ordered_target_of_two_classes_is_a_binary_one():
     logits = torch.randn(7, 1, dtype=torch.float64)
     ordinal = TargetSpec("x", "ordinal", ("a", "b")).compute_log_probabilities(-logits)
