@@ -36,6 +36,13 @@ def export(
     scaled: Annotated[
         bool, typer.Option("--scaled", help="Of a run: take and give the table's own units.")
     ] = False,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="Largest difference from the model; by default 1e-5, for c where needed more.",
+        ),
+    ] = None,
 ) -> None:
     """Export a model, and say how far what was written is from it."""
     from tauflow._internal.checks import check_one_of
@@ -58,6 +65,7 @@ def export(
     kind, _, step = to.partition("-")
     form = "step" if step else "sequence"
     common: dict[str, Any] = {"fixed_dt": fixed_dt, "schema": labels, "scaled": scaled}
+    common["tolerance"] = tolerance
     if kind == "onnx":
         written = to_onnx(loaded, out, mode=form, names=names, mask=mask, **common)
     elif kind == "program":

@@ -88,10 +88,9 @@ def check_compiled_parity(
         if not rounding <= tolerance:
             message += (
                 f"Single precision takes the model itself {rounding:.1e} from double precision on "
-                "the same samples: its flow is unstable there, or it hardly forgets. A larger "
-                "tolerance lets it pass."
+                "the same samples: its flow is unstable there, or it hardly forgets. "
             )
-        raise ExportError(message)
+        raise ExportError(f"{message.rstrip()} A larger tolerance (--tolerance) lets it pass.")
     return Parity(worst, tolerance, 1, SAMPLE_COUNT)
 
 

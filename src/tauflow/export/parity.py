@@ -89,7 +89,8 @@ def check_parity(
     if not worst <= allowed:  # nor NaN
         raise ExportError(
             f"what was exported differs from the model by {worst:.1e}, more than {allowed:g}. "
-            "Please report it with the model's options; a larger tolerance lets it pass."
+            "Please report it with the model's options; a larger tolerance (--tolerance) lets it "
+            "pass."
         )
     return Parity(worst, allowed, *sizes)
 

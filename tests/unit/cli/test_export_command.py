@@ -39,6 +39,12 @@ def test_a_program_of_one_step(call, saved, tmp_path):
     assert torch.equal(y, h)
 
 
+@pytest.mark.parametrize("to", ["onnx-step", "program-step", "c"])
+def test_the_tolerance_is_that_of_the_option(call, saved, tmp_path, to):
+    words = ("export", saved, "--to", to, "--out", tmp_path / ("m" if to == "c" else "m.out"))
+    assert "(tolerance 0.5)" in call(*words, "--tolerance", 0.5).output
+
+
 def predictor_of_a_table():
     """Return a predictor, which need not be trained, its table and its data."""
     pd = pytest.importorskip("pandas")
