@@ -11,7 +11,7 @@ from tauflow.data.table.prediction_columns import check_distinct_columns
 from tauflow.data.table.transform import NewTable
 from tauflow.errors import ArgumentError
 
-from .answers import get_keys, unscale_feature
+from .answers import get_keys
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -52,7 +52,8 @@ def _forecast(
         assert isinstance(outputs, torch.Tensor)  # of a batch
         parts.append(outputs.double().numpy()[sequences.select_range(first, last).valid])
     places = [schema.inputs.index(name) for name in schema.outputs]
-    values = np.stack([unscale_feature(table, place, sequences.rows) for place in places], axis=1)
+    columns = [table.columns[place][sequences.rows] for place in places]
+    values = np.stack(columns, axis=1, dtype=np.float64, casting="unsafe")
     return table, ForecastRows.from_next(
         values, np.concatenate(parts), sequences.dt(), sequences.starts
     )

@@ -29,7 +29,6 @@ from tauflow.evaluation.tidy import make_tidy_frame
 from .units import (
     DIGITS,
     DIGITS_OF_DOUBLE,
-    MAX_PLACES,
     get_classes,
     name_decisions,
     round_to_precision,
@@ -310,19 +309,6 @@ def get_keys(new_table: NewTable, rows: Indices, positions: Floats) -> dict[str,
     schema, table = new_table.schema, new_table.table
     found = {name: table.get_original(name, rows) for name in (schema.id, schema.time) if name}
     return found if schema.time else {**found, "row": positions.astype(np.int64)}
-
-
-def unscale_feature(new_table: NewTable, place: int, rows: Indices) -> Floats:
-    """Return the values of an input in some rows, NaN where missing, in the units of the table.
-
-    They were scaled in single precision, whose digits they are rounded to.
-    """
-    scale, mean = (float(one[place]) for one in (new_table.schema.x_scale, new_table.schema.x_mean))
-    values = new_table.x[rows, place].astype(np.float64) * scale + mean
-    if scale > 0:
-        places = DIGITS - 1 - int(np.floor(np.log10(scale)))
-        values = values.round(min(MAX_PLACES, places)) + 0.0  # not -0.0
-    return np.where(new_table.observed[rows, place], values, np.nan)
 
 
 def _add_lead_time(times: Any, lead_times: Floats, schema: Schema) -> Any:

@@ -31,7 +31,7 @@ from tauflow.training.evaluation_loop import predict
 from tauflow.training.multioutput import list_metrics
 from tauflow.training.resolve_metric import AnyScore
 
-from .answers import get_keys, unscale_feature
+from .answers import get_keys
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -313,10 +313,11 @@ class Explainer:
     ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Return the values of a feature in some rows, as the table has them, and where one is."""
         texts = dict(self.schema.categories)
+        columns = np.stack([self.new_table.columns[place][rows] for place in group], axis=-1)
         if name in texts:
-            x = self.new_table.x[rows][:, group]
-            return np.array(texts[name], object)[x.argmax(-1)], (x != 0).any(-1)
-        values = unscale_feature(self.new_table, group[0], rows)
+            there: NDArray[np.bool_] = np.any(columns, axis=-1)
+            return np.array(texts[name], object)[columns.argmax(-1)], there
+        values = columns[:, 0].astype(np.float64)
         return values, ~np.isnan(values)
 
 

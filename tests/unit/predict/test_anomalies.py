@@ -1,7 +1,10 @@
 import numpy as np
+import pandas
 import pytest
+import torch
 
 import tauflow
+from tauflow.data import from_table
 from tauflow.errors import ArgumentError
 
 
@@ -30,3 +33,23 @@ def test_a_model_of_classes_is_refused(runs, table):
     predictor = tauflow.load_predictor(runs["classification"].directory)
     with pytest.raises(ArgumentError, match="no forecast of each next row"):
         predictor.score_anomalies(table)
+
+
+@pytest.mark.filterwarnings("ignore:other values of inputs that were constant")
+def test_values_of_a_sensor_that_never_moved_in_training_are_those_of_the_table():
+    rows = [(p, hour, p + 0.1 * hour, 5.0, "up") for p in range(20) for hour in range(6)]
+    table = pandas.DataFrame(rows, columns=["who", "hour", "a", "stuck", "state"])
+    data = from_table(table, id="who", time="hour", task="next-step", target=["a", "stuck"])
+    torch.manual_seed(0)
+    model = tauflow.SequenceModel(tauflow.GRU(data.card.input_size, 4), 2)
+    predictor = tauflow.Predictor.from_data(model, data)
+    new = table[table["who"] < 10].astype({"a": float})
+    new.loc[3, ["a", "stuck"]] = [40.0000001, 9.0]
+    found = predictor.score_anomalies(new).set_index(["who", "hour", "feature"])
+    assert found.loc[(0, 3, "stuck"), "value"] == 9.0
+    assert found.loc[(0, 3, "stuck"), "probability"] == found["probability"].min()
+    assert found.loc[(0, 3, "a"), "value"] == 40.0000001
+    told = predictor.explain(new[new["who"] == 0], output="a").values.set_index(["feature", "hour"])
+    assert told.loc[("stuck", 3), "value"] == 9.0
+    assert told.loc[("stuck", 3), "attribution"] == 0.0
+    assert (told.loc["state", "value"] == "up").all()

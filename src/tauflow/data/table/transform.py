@@ -43,7 +43,8 @@ class NewTable:
         table: its cells.
         sequences: which of its rows belong together.
         schema: by which it was read.
-        x: inputs of every row, (R, I), in the precision asked for.
+        columns: features of every row, or their categories, (R,) each, as the table has them.
+        x: inputs of every row, (R, I), scaled, in the precision asked for.
         observed: which of them were measured, (R, I).
         gap: how many of the unit of its times a gap of 1 is; ``None`` without times.
         lead_times: of a forecast, how far from each row the one is that is predicted, (R,), in that
@@ -57,6 +58,7 @@ class NewTable:
     table: Table
     sequences: Sequences
     schema: SchemaFields
+    columns: tuple[NDArray[Any], ...]
     x: NDArray[Any]
     observed: Bools
     gap: float | None
@@ -247,6 +249,7 @@ def read_new_table(
         table=sheet,
         sequences=sequences,
         schema=schema,
+        columns=inputs.columns,
         x=x,
         observed=there,
         gap=None if times is None else schema.gap,
