@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tauflow._internal.checks import check_positive, check_within
 from tauflow._internal.optional_deps import require
-from tauflow.errors import ArgumentError, DataError
+from tauflow.errors import ArgumentError, DataError, ShapeError
 
 Floats = NDArray[np.float64]
 Rule = str | float | Mapping[str, float]
@@ -66,12 +66,13 @@ def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
 
     Raises:
         ArgumentError: there is no such rule.
-        DataError: the entries are all of one class.
+        DataError: the entries are all of one class, or y does not hold booleans, or 1 and 0.
+        ShapeError: there are not as many probabilities.
     """
     check_threshold(rule)
     if not isinstance(rule, str | Mapping):
         return float(rule)
-    positive, probability = np.asarray(y, bool), np.asarray(probability, float)
+    positive, probability = _read_entries(y, probability)
     if positive.all() or not positive.any():
         raise DataError(
             f"a threshold is chosen from entries of both classes, and all {len(positive)} are of "
@@ -97,6 +98,19 @@ def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
     place = int(np.argmax(goodness))
     below = levels[place + 1] if place + 1 < len(levels) else 0.0
     return float(levels[place] + below) / 2  # where no rounding changes a decision
+
+
+def _read_entries(y: ArrayLike, probability: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
+    told, found = np.asarray(y), np.asarray(probability, float)
+    if not np.isin(told, (0, 1)).all():
+        raise DataError(
+            "y must hold whether each entry is of the positive class: booleans, or 1 and 0."
+        )
+    if told.shape != found.shape:
+        raise ShapeError(
+            f"y has shape {told.shape}, and probability {found.shape}. Give one of each."
+        )
+    return told.astype(bool), found
 
 
 def describe_rule(rule: Rule) -> str:
@@ -131,8 +145,12 @@ def score_decisions(
     Returns:
         ``{"sensitivity": ..., "specificity": ..., "PPV": ..., "NPV": ...}``, numbers or arrays,
         (R,); NaN where there is nothing to divide by.
+
+    Raises:
+        DataError, ShapeError: as of :func:`choose_threshold`.
     """
-    positive, told = np.asarray(y, bool), np.asarray(probability, float) >= threshold
+    positive, probability = _read_entries(y, probability)
+    told = probability >= threshold
     each = np.ones((1, len(positive))) if counts is None else counts
     cells = {
         (is_positive, is_told): each @ ((positive == is_positive) & (told == is_told))

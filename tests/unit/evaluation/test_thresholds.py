@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix, f1_score, recall_score
 
-from tauflow.errors import ArgumentError, DataError
+from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.evaluation import choose_threshold, score_decisions
 
 RNG = np.random.default_rng(0)
@@ -57,6 +57,16 @@ def test_no_rule_is_refused(rule):
 def test_one_class_is_refused():
     with pytest.raises(DataError, match="both classes"):
         choose_threshold(np.ones(5), np.full(5, 0.5), "f1")
+
+
+@pytest.mark.parametrize("wrong", [P, Y + 1, np.where(Y, "yes", "no"), np.where(Y, 1.0, np.nan)])
+def test_what_is_no_class_is_refused(wrong):
+    for call in (choose_threshold, score_decisions):
+        rule = "f1" if call is choose_threshold else 0.5
+        with pytest.raises(DataError, match="y must hold whether"):
+            call(wrong, P, rule)
+        with pytest.raises(ShapeError, match="y has shape"):
+            call(Y[1:], P, rule)
 
 
 def test_scores_of_decisions_are_those_of_the_confusion_matrix():
