@@ -12,7 +12,7 @@ from torch import nn
 from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError, ShapeError, TimeError
-from tauflow.evaluation.survival import concordance_index
+from tauflow.evaluation.survival import concordance_index, read_events
 
 from .arrays import to_seconds
 from .base import AbstractSequenceEstimator
@@ -24,8 +24,6 @@ from .training import LearningTask
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-_WRONG_EVENTS = "events must hold 1 where the event was observed, and 0 or False else."
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -181,11 +179,7 @@ class SequenceSurvival(AbstractSequenceEstimator):
         found = [column_or_1d(one, warn=True) for one in found]
         found[0] = _read_times("durations", found[0], rows)
         durations, events = [*found, np.ones(len(rows))][:2]
-        try:
-            events = events.astype(np.float64)
-        except ValueError as error:  # text, such as yes
-            raise DataError(_WRONG_EVENTS) from error
-        return replace(rows, y=np.stack([durations, events], axis=1))
+        return replace(rows, y=np.stack([durations, read_events(events)], axis=1))
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         assert_all_finite(y[:, 0], input_name="y")
@@ -195,8 +189,6 @@ class SequenceSurvival(AbstractSequenceEstimator):
                 f"durations[{place}] is {y[place, 0]:g}, expected more than 0: time from the first "
                 "sample. Leave out sequences that begin after their event."
             )
-        if not np.isin(y[:, 1], (0.0, 1.0)).all():
-            raise DataError(_WRONG_EVENTS)
         if reset and not y[:, 1].any():
             raise DataError("no event was observed: nothing to learn.")
         return y

@@ -45,7 +45,7 @@ def kaplan_meier(durations: Any, events: Any = None, *, censoring: bool = False)
             and a censoring at one time the event comes first.
 
     Raises:
-        DataError: a duration is not finite or negative.
+        DataError: a duration is not finite or negative, or an event is neither true nor false.
         ShapeError: there are not as many durations as events.
     """
     durations, events = _check(durations, events)
@@ -72,11 +72,13 @@ def concordance_index(durations: Any, predicted: Any, events: Any = None) -> flo
         events: whether the event was observed, (N,); by default all were.
 
     Raises:
-        DataError: a duration is not finite or negative, or no pair is comparable.
+        DataError: a duration is not finite or negative, an event is neither true nor false, a
+            prediction is not finite, or no pair is comparable.
         ShapeError: there are not as many of each.
     """
     durations, events = _check(durations, events)
     predicted = _check_shape("predicted", predicted, durations)
+    _check_finite("predicted", predicted)
     right = pairs = 0.0
     for place in np.flatnonzero(events):
         later = (durations > durations[place]) | ((durations == durations[place]) & ~events)
@@ -111,7 +113,8 @@ def survival_brier_score(
 
     Raises:
         ArgumentError: nobody is followed up to a time.
-        DataError: a duration is not finite or negative.
+        DataError: as of :func:`kaplan_meier`; or a time is not finite, or a probability none from
+            0 to 1.
         ShapeError: shapes do not fit.
     """
     durations, events = _check(durations, events)
@@ -121,6 +124,9 @@ def survival_brier_score(
             f"survival has shape {survival.shape}, expected (N, K) = {(len(durations), times.size)}"
             ": one probability of each of N at each of K times."
         )
+    _check_finite("times", times)
+    if not ((survival >= 0) & (survival <= 1)).all():
+        raise DataError("survival must hold probabilities, from 0 to 1.")
     censoring = censoring or kaplan_meier(durations, events, censoring=True)
     kept, own = censoring(times), censoring(durations)
     if (times >= durations.max()).any() or (kept <= 0).any():
@@ -138,9 +144,18 @@ def survival_brier_score(
 
 
 def integrated_brier_score(scores: Floats, times: Floats) -> float:
-    """Return the mean of Brier scores over the span of their times, by the trapezoidal rule."""
-    if len(times) < 2:
-        raise ArgumentError("an integral over time takes scores at two times or more.")
+    """Return the mean of Brier scores over the span of their times, by the trapezoidal rule.
+
+    Args:
+        scores: at each time, (K,).
+        times: (K,), increasing.
+
+    Raises:
+        ArgumentError: there are fewer than two times, or they do not increase.
+    """
+    scores, times = np.asarray(scores, np.float64), np.asarray(times, np.float64)
+    if len(times) < 2 or not (np.diff(times) > 0).all():
+        raise ArgumentError("an integral over time takes scores at two times or more, increasing.")
     areas = 0.5 * (scores[1:] + scores[:-1]) * np.diff(times)
     return float(areas.sum() / (times[-1] - times[0]))
 
@@ -151,7 +166,24 @@ def _check(durations: Any, events: Any) -> tuple[Floats, NDArray[np.bool_]]:
         raise DataError("durations must be (N,) finite numbers of 0 or more. Correct them.")
     if events is None:
         return durations, np.ones(len(durations), np.bool_)
-    return durations, _check_shape("events", events, durations).astype(np.bool_)
+    return durations, read_events(_check_shape("events", events, durations))
+
+
+def read_events(events: Any) -> NDArray[np.bool_]:
+    """Return whether events were observed, of any shape, as booleans.
+
+    Raises:
+        DataError: one is neither a boolean nor 1 or 0.
+    """
+    found = np.asarray(events)
+    if not np.isin(found, (0, 1)).all():
+        raise DataError("events must hold 1 where the event was observed, and 0 or False else.")
+    return found.astype(np.bool_)
+
+
+def _check_finite(name: str, values: Floats) -> None:
+    if not np.isfinite(values).all():
+        raise DataError(f"{name} must be finite numbers. Correct them.")
 
 
 def _check_shape(name: str, values: Any, durations: Floats) -> NDArray[Any]:

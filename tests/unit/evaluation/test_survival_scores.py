@@ -70,3 +70,17 @@ def test_bad_input_is_named():
         survival_brier_score(DURATIONS, EVENTS, np.ones((10, 1)), [12.0])
     with pytest.raises(ArgumentError, match="two times or more"):
         integrated_brier_score(np.ones(1), np.ones(1))
+    with pytest.raises(ArgumentError, match="increasing"):
+        integrated_brier_score(np.ones(3), np.array([1.0, 3.0, 2.0]))
+    for wrong in (EVENTS + 1, np.where(EVENTS, "yes", "no"), np.where(EVENTS, 1.0, np.nan)):
+        with pytest.raises(DataError, match="events must hold 1"):
+            kaplan_meier(DURATIONS, wrong)
+        with pytest.raises(DataError, match="events must hold 1"):
+            concordance_index(DURATIONS, DURATIONS, wrong)
+    with pytest.raises(DataError, match="predicted must be finite"):
+        concordance_index(DURATIONS, np.where(DURATIONS > 3, np.nan, 1.0), EVENTS)
+    for wrong in (np.full((10, 3), 1.5), np.full((10, 3), np.nan)):
+        with pytest.raises(DataError, match="probabilities, from 0 to 1"):
+            survival_brier_score(DURATIONS, EVENTS, wrong, TIMES)
+    with pytest.raises(DataError, match="times must be finite"):
+        survival_brier_score(DURATIONS, EVENTS, np.ones((10, 1)), [np.nan])
