@@ -14,7 +14,7 @@ from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
 from tauflow.data.table.table import is_missing
-from tauflow.data.table.times import convert_to_utc
+from tauflow.data.table.time_formats import to_dates
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
 
 from .ragged import Floats, Indices, RaggedSequences
@@ -306,13 +306,14 @@ def _to_utc(name: str, values: NDArray[Any]) -> tuple[NDArray[Any], set[bool]]:
     cells = values.tolist() if values.dtype.kind == "O" else []
     if not cells or not all(one is None or isinstance(one, datetime) for one in cells):
         return values, {False} if values.dtype.kind == "M" else set()
-    dates = [one if one is not None and one == one else None for one in cells]  # NaT is not
-
-    def make_error(place: int, expected: str) -> TimeError:
-        return TimeError(f"{name} holds {dates[place]}, expected {expected}. Correct it.")
-
-    found = convert_to_utc(dates, [getattr(one, "nanosecond", 0) for one in dates], make_error)
-    return found, {one.tzinfo is not None for one in dates if one is not None}
+    found = to_dates(cells)
+    dates = [one for one in cells if one is not None and one == one]  # NaT is not
+    lost = np.flatnonzero(np.isnat(found) & [one is not None and one == one for one in cells])
+    if lost.size:
+        raise TimeError(
+            f"{name} holds {cells[lost[0]]}, which pandas cannot hold as a date in UTC. Correct it."
+        )
+    return found, {one.tzinfo is not None for one in dates}
 
 
 def _format_position(rows: RaggedSequences, row: int) -> str:

@@ -162,10 +162,6 @@ def list_columns(schema: Schema) -> list[str]:
     return [*list_number_columns(schema), *of_texts]
 
 
-def _name_lead_times(count: int) -> list[str]:
-    return [FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, step) for step in range(1, count + 1)]
-
-
 def _format_features(schema: Schema, which: NDArray[np.bool_]) -> str:
     """Return names, or numbers, of some columns of rows, (F,), for a message."""
     columns = list_columns(schema)
@@ -217,7 +213,8 @@ class Preparation:
         """Return a schema, which names the features, with what was learned."""
         columns, unit = list_columns(schema), _NO_TIMES
         more = [INDICATOR_NAME_FORMAT.format(columns[int(place)]) for place in self.flagged]
-        more += _name_lead_times(self.ahead)
+        steps = range(1, self.ahead + 1)
+        more += [FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, step) for step in steps]
         if self.unit is not None:
             unit = "seconds" if self.dated else f"unit of {schema.time or 'the times'!r}"
         return replace(

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
-from tauflow.data.table.from_frame import concat_tables, table_from_frame
-from tauflow.data.table.inputs import build_inputs
+from tauflow.data.table.from_frame import table_from_frame
+from tauflow.data.table.inputs import MAX_CATEGORIES, build_inputs, find_categories
 from tauflow.data.table.options import DUPLICATES
 from tauflow.data.table.pivot import pivot_long
 from tauflow.data.table.schema import Schema
@@ -70,7 +70,8 @@ def read_rows(
         raise ArgumentError(f"{name}={value!r} is for a table with ids; give id= too.")
     else:
         lengths = arrays.pop("lengths")
-        if is_list(X) and _is_named(X[0]):
+        is_named = is_list(X) and hasattr(X[0], "columns")
+        if is_named and all(isinstance(name, str) for name in _list_columns(X[0])):
             check_no_lengths(lengths)
             fitted = get_fitted_names(estimator, reset=reset)
             rows, schema = _read_frames(X, schema, layout, fitted)
@@ -202,11 +203,6 @@ def _check_kind(X: Any, arrays: Mapping[str, Any], id: str) -> None:
         )
 
 
-def _is_named(frame: Any) -> bool:
-    """Whether something is a data frame whose columns have names, and not numbers."""
-    return hasattr(frame, "columns") and all(isinstance(n, str) for n in _list_columns(frame))
-
-
 def _list_columns(frame: Any) -> list[Any]:
     return list(getattr(frame, "column_names", frame.columns))  # the columns of Arrow are no names
 
@@ -241,8 +237,25 @@ def _read_frames(
         for name in names:
             sheet.check_name(name, "feature")
         sheets.append(sheet)
-    values, schema = _read_values(concat_tables(sheets, names), schema, names)
-    return RaggedSequences(values, np.array([len(one) for one in sheets])), schema
+    if schema.features is None:
+        texts = [(name, _find_shared_categories(sheets, name)) for name in names]
+        categories = tuple((name, found) for name, found in texts if found)
+        schema = replace(schema, features=tuple(names), categories=categories)
+    parts = [_read_values(sheet, schema, names) for sheet in sheets]
+    values, lengths = np.concatenate([part for part, _ in parts]), [len(one) for one in sheets]
+    return RaggedSequences(values, np.array(lengths)), parts[0][1]
+
+
+def _find_shared_categories(tables: Sequence[Table], column: str) -> tuple[str, ...]:
+    """Return the categories of a column in several tables; none if it holds numbers in one."""
+    found = [find_categories(one, column) for one in tables if not one.find_missing(column).all()]
+    texts = sorted({text for texts in found for text in texts}) if all(found) else []
+    if len(texts) > MAX_CATEGORIES:
+        raise DataError(
+            f"X: the column {column!r} holds {len(texts)} different texts, and at most "
+            f"{MAX_CATEGORIES} are taken as categories. Leave it out of the features, or join some."
+        )
+    return tuple(texts)
 
 
 def _validate_arrays(

@@ -81,17 +81,6 @@ def test_the_command_sorts_and_leaves_out_columns_without_values(call, tmp_path,
     assert "--sort" not in suggested(call("inspect", "stays.csv").output)
 
 
-def test_classes_with_leading_zeros_are_told_apart(call, tmp_path):
-    rows = [
-        f"{one},{row},{one + int(row)},{('0', '1', '01')[one % 3]}"
-        for one in range(6)
-        for row in "01"
-    ]
-    (tmp_path / "codes.csv").write_text("\n".join(["id,time,a,label", *rows]))
-    output = call("inspect", "codes.csv").output
-    assert re.search(r"label +target +text, 3 different .*0 33.3 %, 01 33.3 %, 1 33.3 %", output)
-
-
 def test_rows_of_one_time_are_noticed_and_what_is_wrong_is_said(call, tmp_path):
     frame = pandas.DataFrame({"id": np.repeat(range(9), 4), "time": [0, 0, 1, 2] * 9})
     frame["a"] = range(36)

@@ -75,7 +75,7 @@ def test_decimals_may_be_written_otherwise_than_in_training(call, trained, tmp_p
     others = ["--delimiter", ";", "--decimal", ","]
     assert call(*words, "commas.csv", *others).stdout == call(*words, "points.csv").stdout
     refused = call(*words, "commas.csv", *others[:2], code=1).output
-    assert "Write decimals with a point, or pass decimal=',' (--decimal)." in refused
+    assert "decimals with a point. Or pass decimal=',' (--decimal)." in refused
 
 
 def test_what_parquet_cannot_hold_is_said_and_leaves_the_old_answers(tmp_path):

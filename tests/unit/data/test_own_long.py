@@ -203,7 +203,9 @@ def test_text_is_one_input_for_each_category(missing):
     assert batch.x[0, :, 2:4].tolist() == [[0, 1]] * 3
     few = from_table(visits(ward=["ICU", "INF", "1E999"] * 12), missing=missing, **SAID)
     assert few.schema.inputs[2:5] == ("ward=1E999", "ward=ICU", "ward=INF")
-    with pytest.raises(DataError, match=r"'E11'.* read as numbers, for row 1 holds '0E5'\. Write"):
+    with pytest.raises(
+        DataError, match=r"'E11'.* categories if none of the column reads as a number"
+    ):
         from_table(visits(ward=["E11", "0E5", "J45"] * 12), missing=missing, **SAID)
     with pytest.raises(DataError, match=r"row 5 \(counted.*'west', a category that the table of"):
         transform_table(data, visits(**{"ward": [*["north"] * 5, "west", *["north"] * 30]}))
@@ -374,7 +376,7 @@ def test_dates_that_look_like_numbers_keep_their_zeros_in_a_file(tmp_path, form,
     data = read_csv(write(tmp_path / "visits.csv", visits(hours=dates * 12)), **said)
     assert data.train.dt[0].tolist() == pytest.approx([0.0, *gaps])
     numbers = [float(one) if "." in one else int(one) for one in dates]
-    with pytest.raises(TimeError, match=r"would write '.*zeros may have been lost.*as text"):
+    with pytest.raises(TimeError, match=r"expected a date in .*numbers with all \d digits"):
         from_table(visits(hours=numbers * 12), **said)
 
 

@@ -8,7 +8,6 @@ import pytest
 from own_tables import NAN, unpadded, visits, write
 
 import tauflow
-import tauflow.data.table.csv_file as csv_file
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.data import TableOptions, from_table, read_csv, transform_table
 from tauflow.data.table.files import read_table
@@ -27,13 +26,11 @@ def holed(marker, rows=(0, 4, 5, 20)):
 
 
 @pytest.mark.parametrize("marker", WORDS)
-@pytest.mark.parametrize("of", ["file", "strict file", "frame", "mapping"])
-def test_named_words_are_missing_as_pandas_reads_them(tmp_path, monkeypatch, marker, of):
+@pytest.mark.parametrize("of", ["file", "frame", "mapping"])
+def test_named_words_are_missing_as_pandas_reads_them(tmp_path, marker, of):
     written, values = holed(marker)
     file = write(tmp_path / "v.csv", visits(a=written))
-    if of == "strict file":
-        monkeypatch.setattr(csv_file._CsvReader, "read_with_pandas", lambda *args: None)
-    table = {"file": file, "strict file": file, "mapping": visits(a=written)}.get(of)
+    table = {"file": file, "mapping": visits(a=written)}.get(of)
     if of == "frame":
         table = pandas.DataFrame(visits(a=written))
     data = from_table(table, na_values=[marker, "never"], **SAID)

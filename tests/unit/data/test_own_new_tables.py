@@ -104,7 +104,7 @@ def test_numbers_are_no_dates_where_they_were_none_before():
     [
         ([0.0, 4.0, 1.5], r"time runs backwards. Sort the rows by time\.$"),
         ([0.0, 4.0, 4.0], r"Put what was measured at one time into one row\.$"),
-        ([0.0, "1,5", 4.0], r"column 'hours' holds '1,5', .* Write decimals with a point\.$"),
+        ([0.0, "1,5", 4.0], r"column 'hours' holds '1,5', .* decimals with a point\.$"),
         (["13.01.2024", 1.0, 4.0], r"Correct it, or remove the row\.$"),
     ],
 )
@@ -112,7 +112,7 @@ def test_what_cannot_be_passed_is_not_advised(hours, message):
     data = from_table(visits(), **SAID)
     with pytest.raises(TimeError, match=message):
         transform_table(data, visits(hours=hours * 12))
-    with pytest.raises(DataError, match=r"holds '2,5', .* Write decimals with a point\.$"):
+    with pytest.raises(DataError, match=r"holds '2,5', .* decimals with a point\.$"):
         transform_table(data, visits(a=["2,5"] * 36))
 
 

@@ -190,7 +190,7 @@ def test_wrong_times_are_refused_by_row_and_column(tmp_path, time, message):
         ("13 Jan 2024 14:30", r"holds '13 Jan 2024 14:30', .* time_format="),
         (
             "1,5",
-            r"holds '1,5', .* Write decimals with a point, or pass decimal=',' \(--decimal\)\.$",
+            r"holds '1,5', .* decimals with a point\. Or pass decimal=',' \(--decimal\)\.$",
         ),
         ("2024-02-29T00:00:00Z", "expected an offset from UTC in either every date"),
     ],

@@ -63,14 +63,14 @@ def _escaped(text):
     return "".join(f"\\{one}" if one in ".?<" else one for one in text).replace("\\<", "<")
 
 
-@pytest.mark.parametrize("text", ["\u22121.5", "1.5", "1e3"])
+@pytest.mark.parametrize("text", ["-1.5", "1.5", "1e3"])
 def test_numbers_that_are_text_beside_others(text, tmp_path):
     cells = with_text([float(cell) for cell in NUMBERS], text, {4, 5})
     with pytest.raises(DataError, match=f"row 12.*, column 'y' holds '{text}'"):
         from_table(table(cells), **SAID)
     data = read_csv(write(tmp_path / "f.csv", table(cells)), **SAID)
     assert data.card.task == "regress"
-    wanted = [float(str(cell).replace("\u2212", "-")) for cell in cells]
+    wanted = [float(cell) for cell in cells]
     for part, ids in (("train", data.schema.ids["train"]), ("test", data.schema.ids["test"])):
         y = data.schema.unscale(getattr(data, part).y.double()).ravel()
         assert y.tolist() == pytest.approx([wanted[int(who)] for who in ids], rel=1e-5, abs=1e-5)

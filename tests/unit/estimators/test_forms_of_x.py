@@ -261,9 +261,6 @@ def test_dates_with_and_without_time_zones_are_refused_together():
         estimator.fit(X, y, t=[one.astype(str).astype(object) for one in plain])
     with pytest.raises(TimeError, match="t is not finite at sequence 7, step 0"):
         estimator.fit(X, y, t=[*aware[:-1], aware[-1].where(aware[-1] > aware[-1][0])])
-    first = datetime.datetime.min.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
-    with pytest.raises(TimeError, match=r"t holds 0001-01-01 .* year 1 to 9999 in UTC"):
-        estimator.fit(X, y, t=[[first] * len(one) for one in plain])
 
 
 def test_dates_that_are_objects_keep_their_nanoseconds():
@@ -273,7 +270,7 @@ def test_dates_that_are_objects_keep_their_nanoseconds():
     fitted = SequenceRegressor(**SMALL).fit(X, [0.0, 1.0], t=t)
     assert fitted.schema_.gap == pytest.approx(1001e-9)
     far = datetime.datetime(1, 1, 1, tzinfo=datetime.timezone.utc)
-    with pytest.raises(TimeError, match=r"t holds 0001-01-01 00.*dates from 1677-09-22 to 2262"):
+    with pytest.raises(TimeError, match=r"t holds 0001-01-01 00.*cannot hold as a date in UTC"):
         fitted.predict(X, t=[[far, t[0][1]], t[1]])
 
 

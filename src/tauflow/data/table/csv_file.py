@@ -1,16 +1,15 @@
-"""CSV files: read by pandas where every row is plain, else by Python's strict reader."""
+"""CSV files: pandas parses them, and Python's strict reader names rows that are wrong."""
 
 import csv
 import io
+import re
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
@@ -18,10 +17,9 @@ from tauflow.errors import ArgumentError, DataError
 
 from .categorical import Categorical, Column
 from .file_content import InMemoryFile, check_file_exists, read_content
-from .from_frame import MANY_COLUMNS, check_unique, strip_texts
+from .from_frame import check_unique
 from .table import (
     MAX_EXACT_INTEGER,
-    MAX_INTEGER_CLASSES,
     MAX_SHOWN_LENGTH,
     MISSING_TEXTS,
     Indices,
@@ -38,7 +36,6 @@ def read_csv_table(
     path: Path | InMemoryFile,
     delimiter: str = ",",
     names: Collection[str | None] = (),
-    labels: Collection[str] = (),
     decimal: str = ".",
     na_values: Collection[str] = (),
 ) -> Table:
@@ -46,15 +43,12 @@ def read_csv_table(
 
     Rows are counted as in a spreadsheet: the row of names is row 1, and empty rows count. pandas
     decides what a column holds; one whose numbers may have more digits than double precision is
-    text. A file with a row of another length, a cell of several lines, or more than
-    :data:`~.from_frame.MANY_COLUMNS` columns is read by Python's strict reader instead, which names
-    the row that is wrong.
+    text.
 
     Args:
         path: of the file, or the content of an open one.
         delimiter: a character; ``"tab"`` or a backslash and a t, as typed in a shell, is a tab.
         names: columns to be read as text, such as ids, so that 01 and 1 differ.
-        labels: columns, such as targets, to be read so if they hold few different whole numbers.
         decimal: sign before the decimals of numbers; numbers with another one are text.
         na_values: texts, no numbers, that mean a missing value, beside the usual ones.
 
@@ -72,46 +66,32 @@ def read_csv_table(
         )
     require("pandas", extra="tables")
     check_file_exists(path)
-    content = read_content(path).removeprefix(_UTF8_BOM)
-    file = _CsvReader(path, content, delimiter)
+    file = _CsvFile(path, delimiter, read_content(path).removeprefix(_UTF8_BOM))
     header = file.read_header()
-    text = [place for place, one in enumerate(header) if one in names or delimiter == decimal]
-    absent = [*MISSING_TEXTS, *na_values]
-    maybe = [place for place, one in enumerate(header) if one in labels]
-    found = file.read_with_pandas(len(header), decimal, text, maybe, absent)
-    columns: list[Column]
-    if found is None:
-        cells, numbers = file.read_strictly(header)
-        columns = []
-        for place, column in enumerate(cells):
-            known = [None if one in absent else one for one in column]
-            # Decimal commas are replaced later, in columns of text.
-            typed = None if place in text or decimal != "." else _parse_numbers(known)
-            is_text = typed is None or (place in maybe and _has_few_integers(typed))
-            columns.append(strip_texts(known) if is_text or typed is None else typed)
-    else:
-        columns, numbers = found
+    text = {place for place, one in enumerate(header) if one in names or delimiter == decimal}
+    columns, numbers = file.read_columns(decimal, text, [*MISSING_TEXTS, *na_values])
 
     def read_original(number: int, column: str) -> str:
-        original = _CsvReader(path, read_content(path), delimiter)
+        original = _CsvFile(path, delimiter, read_content(path))
         return next(islice(original.parse_rows(), number - 1, None))[header.index(column)]
 
     by_name = dict(zip(header, columns, strict=True))
     return Table(str(path), by_name, numbers, original_text=read_original, untyped=True)
 
 
-class _CsvReader:
+class _CsvFile:
     """The content of a CSV file.
 
     Args:
         path: of the file, for messages.
-        content: its bytes.
         delimiter: between cells.
+        content: its bytes.
     """
 
-    def __init__(self, path: Path | InMemoryFile, content: bytes, delimiter: str) -> None:
+    def __init__(self, path: Path | InMemoryFile, delimiter: str, content: bytes) -> None:
         self.path, self.content, self.delimiter = path, content, delimiter
-        self.header_row, self.start = 0, 0
+        self.header: list[str] = []
+        self.header_row = 0
 
     def parse_rows(self) -> Iterator[list[str]]:
         """Yield the cells of each record.
@@ -122,7 +102,8 @@ class _CsvReader:
         row = 0
         lines = io.TextIOWrapper(io.BytesIO(self.content), "utf-8", newline="")
         try:
-            for row, cells in enumerate(self._parse(lines), start=1):  # noqa: B007
+            records = csv.reader(lines, delimiter=self.delimiter, strict=True)
+            for row, cells in enumerate(records, start=1):  # noqa: B007
                 yield [cell.strip() for cell in cells]
         except UnicodeDecodeError as error:
             raise DataError(
@@ -134,11 +115,8 @@ class _CsvReader:
                 "quotation mark, end it with one, and write one within it twice."
             ) from error
 
-    def _parse(self, lines: Any) -> Any:
-        return csv.reader(lines, delimiter=self.delimiter, strict=True)
-
     def read_header(self) -> list[str]:
-        """Return the names of the columns, and remember where the rows begin.
+        """Return the names of the columns, and remember in which row they are.
 
         Raises:
             DataError: there are none, or one of them is empty.
@@ -166,70 +144,64 @@ class _CsvReader:
                 "Give it one, or remove it."
             )
         check_unique(f"{self.path}, row {self.header_row}", header)
-        for _ in range(self.header_row):
-            self.start = self.content.find(b"\n", self.start) + 1
+        self.header = header
         return header
 
-    def read_with_pandas(
-        self,
-        width: int,
-        decimal: str,
-        text: Collection[int],
-        labels: Collection[int],
-        na_values: Sequence[str],
-    ) -> tuple[list[Column], Indices] | None:
-        """Return columns and the number of each row; ``None`` if a row is not plain.
+    def read_columns(
+        self, decimal: str, text: set[int], na_values: Sequence[str]
+    ) -> tuple[list[Column], Indices]:
+        """Return columns and the number of each row.
 
-        pandas fills short rows up, so that the delimiters are counted here.
+        pandas fills short rows up and cuts long ones off, so that rows that may not be plain are
+        checked here.
+
+        Raises:
+            DataError: see :meth:`check_rows`; or pandas cannot read the file.
         """
         pandas = require("pandas", extra="tables")
-        is_quoted = b'"' in self.content
-        if width > MANY_COLUMNS or not self.start or (is_quoted and not self._is_plain(width)):
-            return None
-
+        skipped: list[int] = []
+        is_plain = self._is_plain()
+        if not is_plain:
+            numbers, skipped = self.check_rows()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pandas.errors.ParserWarning)
-                read = partial(self._read_typed, pandas, width, decimal, na_values)
-                found = read(range(width), {*text, *labels})
-                numbers = [n for n in labels if _holds_numbers(found[n])]
-                found |= read(numbers, set()) if numbers else {}
-                texts = [n for n, one in found.items() if _is_uncertain(pandas, one)]
-                found |= read(texts, set(texts)) if texts else {}
-        except (ValueError, OverflowError, pandas.errors.ParserWarning):
-            return None
-        rows = self._number_rows(len(found[0]))
-        if not found[0].size or rows is None:
-            return None
-        if not (is_quoted or self._count_cells(len(rows)) == width * len(rows)):
-            return None
-        columns = [_to_column(pandas, found.pop(place)) for place in range(width)]
-        return None if _has_empty_row(columns) else (columns, rows)
+                found = self._parse(pandas, decimal, na_values, text, skipped)
+                again = {n for n, one in found.items() if _is_uncertain(pandas, one)}
+                if again:
+                    found |= self._parse(pandas, decimal, na_values, again, skipped, again)
+        except (ValueError, OverflowError, pandas.errors.ParserWarning) as error:
+            self.check_rows()
+            raise DataError(
+                f"{self.path} cannot be read as CSV ({error}). Write it again."
+            ) from error
+        if is_plain:
+            numbers = np.arange(len(found[0])) + self.header_row + 1
+        return [_to_column(pandas, found.pop(n)) for n in range(len(self.header))], numbers
 
-    def _read_typed(
+    def _parse(
         self,
         pandas: Any,
-        width: int,
         decimal: str,
         na_values: Sequence[str],
-        places: Sequence[int],
         text: Collection[int],
+        skipped: Sequence[int],
+        places: Collection[int] | None = None,
     ) -> dict[int, Any]:
-        """Return some columns as pandas types them, those of ``text`` as objects.
+        """Return columns, by default all, as pandas types them, those of ``text`` as objects.
 
         In chunks, as pandas needs several times the memory of what it returns.
         """
         older = tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1)
-        stream = io.BytesIO(self.content)
-        stream.seek(self.start)
-        parts: dict[int, list[Any]] = {place: [] for place in places}
         with pandas.read_csv(
-            stream,
+            io.BytesIO(self.content),
             sep=self.delimiter,
             decimal=decimal,
             header=None,
-            names=range(width),
-            usecols=None if len(places) == width else places,
+            names=range(len(self.header)),
+            usecols=None if places is None else sorted(places),
+            skiprows=[*range(self.header_row), *skipped],
+            skip_blank_lines=False,
             index_col=False,
             dtype=dict.fromkeys(text, object),
             na_values=na_values,
@@ -238,48 +210,40 @@ class _CsvReader:
             low_memory=False,
             **({"float_precision": "round_trip"} if older else {}),  # the default of 3.1
         ) as chunks:
-            for chunk in chunks:
-                for place, of_column in parts.items():
-                    of_column.append(chunk[place])
-        return {place: pandas.concat(parts.pop(place), ignore_index=True) for place in places}
+            return dict(pandas.concat(chunks, ignore_index=True).items())
 
-    def _count_cells(self, rows: int) -> int:
-        """Return how many cells so many rows have in all, none of which is in quotations."""
-        content = np.frombuffer(self.content, np.uint8, offset=self.start)
-        blocks = (content[n : n + _BLOCK_BYTES] for n in range(0, len(content), _BLOCK_BYTES))
-        return rows + sum(int(np.count_nonzero(one == ord(self.delimiter))) for one in blocks)
-
-    def _is_plain(self, width: int) -> bool:
-        """Whether each line is one record, with as many cells as there are columns, or none."""
-        lines = io.TextIOWrapper(io.BytesIO(self.content), "utf-8", newline="")
-        reader, count = self._parse(lines), 0
-        try:
-            for count, row in enumerate(reader, start=1):
-                if reader.line_num != count or (len(row) != width and any(map(str.strip, row))):
-                    return False
-        except (UnicodeDecodeError, csv.Error):
+    def _is_plain(self) -> bool:
+        """Whether each line is a record, none is empty, and there are as many cells as expected."""
+        start = 0
+        for _ in range(self.header_row):
+            start = self.content.find(b"\n", start) + 1
+        sign = self.delimiter.encode()
+        empty = rb"\n[\s%b]*(\n|\Z)" % re.escape(sign)
+        if not start or start == len(self.content) or b'"' in self.content or len(sign) > 1:
             return False
-        return True
+        if self.content.count(b"\r") != self.content.count(b"\r\n"):  # which ends rows, too
+            return False
+        if re.compile(empty).search(self.content, start - 1, len(self.content.rstrip()) + 1):
+            return False
+        content = np.frombuffer(self.content, np.uint8, offset=start)
+        blocks = [content[n : n + _BLOCK_BYTES] for n in range(0, len(content), _BLOCK_BYTES)]
+        lines = sum(int(np.count_nonzero(one == ord("\n"))) for one in blocks)
+        lines += not self.content.endswith(b"\n")
+        cells = lines + sum(int(np.count_nonzero(one == ord(sign))) for one in blocks)
+        return cells == lines * len(self.header)
 
-    def _number_rows(self, count: int) -> Indices | None:
-        """Return the numbers of the rows if every line is one, or empty."""
-        lines = self.content.count(b"\n", self.start) + (not self.content.endswith(b"\n"))
-        if lines == count:
-            return np.arange(count) + self.header_row + 1
-        filled = [bool(line.strip()) for line in self.content[self.start :].splitlines()]
-        rows = np.flatnonzero(filled) + self.header_row + 1
-        return rows if len(rows) == count else None
-
-    def read_strictly(self, header: Sequence[str]) -> tuple[Iterator[Sequence[str]], Indices]:
-        """Return the cells of each column, and the number of each row.
+    def check_rows(self) -> tuple[Indices, list[int]]:
+        """Return the number of each row, and which records hold nothing, counted from 0.
 
         Raises:
-            DataError: there are no rows, one of them has another number of cells, or a quotation
-                mark that is none seems to have swallowed rows.
+            DataError: there are no rows, or one of them has another number of cells.
         """
-        numbers, rows = [], []
+        header, numbers, empty = self.header, [], []
         for number, row in enumerate(self.parse_rows(), start=1):
-            if number <= self.header_row or not any(row):
+            if number <= self.header_row:
+                continue
+            if not any(row):
+                empty.append(number - 1)
                 continue
             if len(row) != len(header):
                 names = header if len(header) < 12 else [*header[:3], "...", header[-1]]
@@ -288,34 +252,10 @@ class _CsvReader:
                     f"are {format_count(len(header), 'column')} ({', '.join(names)}). Correct the "
                     f"row; a text that holds {self.delimiter!r} needs quotation marks."
                 )
-            self._check_quotes(number, row)
             numbers.append(number)
-            rows.append(row)
-        if not rows:
+        if not numbers:
             raise DataError(f"{self.path} holds no rows below the row of column names. Add some.")
-        return zip(*rows, strict=True), np.array(numbers)
-
-    def _check_quotes(self, number: int, row: Sequence[str]) -> None:
-        """Raise an error if a row of several lines would be as many rows without its quotations.
-
-        Two stray quotation marks, such as those of inches, otherwise swallow all rows between them.
-        """
-        lines = self.delimiter.join(row).splitlines()
-        counts = {line.count(self.delimiter) for line in lines}
-        if len(lines) > 1 and len(row) > 1 and counts == {len(row) - 1}:
-            raise DataError(
-                f"{self.path}, row {number} holds {format_count(len(lines), 'line')}, each with as "
-                "many cells as there are columns: a quotation mark that is none seems to have "
-                "swallowed rows. Remove it, or the line breaks within the quotation: "
-                f"{lines[0].strip()[:MAX_SHOWN_LENGTH]!r}"
-            )
-
-
-def _holds_numbers(series: Any) -> bool:
-    """Whether text is numbers, other than a few whole ones."""
-    cells = series.dropna().unique()
-    numbers = _parse_numbers(cells.tolist())
-    return numbers is not None and not _has_few_integers(numbers)
+        return np.array(numbers), empty
 
 
 def _is_uncertain(pandas: Any, series: Any) -> bool:
@@ -326,49 +266,9 @@ def _is_uncertain(pandas: Any, series: Any) -> bool:
     return series.dtype.kind in "bO" and not is_text
 
 
-def _has_empty_row(columns: Sequence[Column]) -> bool:
-    """Whether a row has no value, which is none then."""
-    empty = np.ones(len(columns[0]), np.bool_)
-    for column in columns:
-        if isinstance(column, Categorical):
-            empty &= column.map_rows(lambda cell: not cell, np.bool_)
-        else:
-            empty &= np.isnan(column)
-        if not empty.any():
-            return False
-    return True
-
-
 def _to_column(pandas: Any, series: Any) -> Column:
     if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf":
         return np.asarray(series)
     codes, different = pandas.factorize(series)
-    texts: list[str] = different.tolist()
-    found = Categorical(texts, codes).set_value(None, codes < 0)
-    bare = [text.strip() for text in texts]
-    return found if bare == texts else found.map_values(lambda one: one and one.strip())
-
-
-def _has_few_integers(cells: Any) -> bool:
-    """Whether cells were read as whole numbers, few of which differ; some may be missing."""
-    if cells.dtype.kind not in "iuf":
-        return False
-    different = np.unique(np.asarray(cells[~np.isnan(cells)]))
-    return len(different) <= MAX_INTEGER_CLASSES and bool((different % 1 == 0).all())
-
-
-def _parse_numbers(cells: Sequence[str | None]) -> NDArray[Any] | None:
-    """Return cells as numbers, NaN for ``None``, if double precision holds all their digits."""
-    text = "".join(cell for cell in cells if cell is not None)
-    if "_" in text or not text.isascii():  # which Python reads as parts of numbers
-        return None
-    try:
-        if None not in cells and not any(sign in text for sign in ".eE"):
-            return np.array(cells, np.int64)
-    except (OverflowError, ValueError):
-        pass
-    try:
-        numbers = np.array(["nan" if one is None else one for one in cells], np.float64)
-    except ValueError:
-        return None
-    return None if (np.abs(numbers) >= MAX_EXACT_INTEGER).any() else numbers
+    found = Categorical(different.tolist(), codes).set_value(None, codes < 0)
+    return found.map_values(lambda one: one and one.strip())

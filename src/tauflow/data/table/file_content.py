@@ -64,14 +64,7 @@ def check_file_exists(path: Path | InMemoryFile) -> None:
     if isinstance(path, InMemoryFile) or path.is_file():
         return
     if path.is_dir():
-        parts = sorted(one.name for one in path.iterdir() if one.suffix in (".parquet", ".pq"))
-        held = f"that holds {len(parts)} Parquet files, such as {parts[0]}" if parts else ""
-        advice = f"tauflow.data.from_table(pandas.read_parquet({str(path)!r}))"
-        raise DataNotFoundError(
-            f"{path} is a folder {held}. Read its parts as one table: {advice}."
-            if parts
-            else f"{path} is a folder, expected a file. Name a file in it."
-        )
+        raise DataNotFoundError(f"{path} is a folder, expected a file. Name a file in it.")
     if path.exists():
         raise DataError(
             f"{path} is no regular file: a device or a pipe may never end, and can be read once. "

@@ -73,7 +73,11 @@ def read_table(
             needs a library that is not installed.
     """
     file = resolve_file(table)
-    is_csv = file is not None and not _is_parquet(file)
+    is_csv = file is not None
+    if isinstance(file, InMemoryFile):
+        is_csv = not file.content.startswith(b"PAR1")
+    elif file is not None:
+        is_csv = file.suffix.lower() not in PARQUET_SUFFIXES
     asked = delimiter or (options.delimiter if is_training_data else COMMA)
     if not is_csv and asked != COMMA:
         raise ArgumentError("delimiter is for a CSV file. Leave it out.")
@@ -139,23 +143,14 @@ def _drop_saved_index(cells: Table, table: Any, options: TableOptions) -> Table:
     return replace(cells, columns=columns, notes=(*cells.notes, note))
 
 
-def _is_parquet(file: Path | InMemoryFile) -> bool:
-    if isinstance(file, InMemoryFile):
-        return file.content.startswith(b"PAR1")
-    return file.suffix.lower() in PARQUET_SUFFIXES
-
-
 def _read_csv(path: Path | InMemoryFile, options: TableOptions) -> Table:
     names = [options.id, options.group, *(options.long or ())[:1]]
     if options.time_format is not None:
         names.append(options.time)
-    labels: tuple[str, ...] = ()
     if options.task == CLASSIFICATION:
         names += options.targets
-    elif options.task is None and not options.is_forecast:
-        labels = options.targets
     absent = [one for one in options.na_values or () if parse_number(one) is None]
-    return read_csv_table(path, options.delimiter, names, labels, options.decimal, absent)
+    return read_csv_table(path, options.delimiter, names, options.decimal, absent)
 
 
 def _read_parquet(path: Path | InMemoryFile) -> Any:

@@ -3,7 +3,6 @@
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,6 @@ def table_from_frame(table: Any) -> Table:
         DataError: it has no rows.
         MissingExtraError: it is of another library than pandas, and narwhals is not installed.
     """
-    names_of_index = getattr(getattr(table, "index", None), "names", ())
-    levels = tuple(str(name) for name in names_of_index if name is not None)
     table, categorical, zones = _convert_frame(table)
     names = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
     if not names:
@@ -63,28 +60,7 @@ def table_from_frame(table: Any) -> Table:
         np.arange(rows),
         " (counted from 0)",
         categorical=frozenset(marked),
-        levels=levels,
         time_zones=zones,
-    )
-
-
-def concat_tables(tables: Sequence[Table], names: Sequence[str]) -> Table:
-    """Return the rows of several tables, with some of their columns, one after the other."""
-    columns: dict[str, Column] = {}
-    for name in names:
-        cells = [one.columns[name] for one in tables]
-        if any(isinstance(one, Categorical) for one in cells):
-            columns[name] = Categorical.from_values(
-                [cell for one in cells for cell in one.tolist()]
-            )
-        else:
-            columns[name] = np.concatenate(cells)
-    return replace(
-        tables[0],
-        columns=columns,
-        row_numbers=np.concatenate([one.row_numbers for one in tables]),
-        categorical=frozenset[str]().union(*(one.categorical for one in tables)),
-        parts=tuple(one.where for one in tables for _ in range(len(one))),
     )
 
 
@@ -156,11 +132,7 @@ def _to_column(name: str, values: Any) -> Column:
     if array.dtype.kind in "biufmM":
         return array
     # NumPy makes text of the numbers beside a text in a list.
-    return strip_texts(list(values) if isinstance(values, list | tuple) else array.tolist())
-
-
-def strip_texts(cells: Sequence[Any]) -> Categorical:
-    """Return a column of objects, in which text is without spaces at its ends."""
+    cells = list(values) if isinstance(values, list | tuple) else array.tolist()
     return Categorical.from_values(cells).map_values(
         lambda one: one.strip() if isinstance(one, str) else one
     )

@@ -15,7 +15,13 @@ from tauflow.errors import ArgumentError, DataError
 
 from .categorical import Categorical
 from .from_frame import find_repeated
-from .options import FUTURE_NAME_FORMAT, LEAD_TIME_INPUT, Categories, TableOptions
+from .option_names import LEARNED_ROLES, list_role_columns
+from .options import (
+    FUTURE_NAME_FORMAT,
+    LEAD_TIME_INPUT,
+    Categories,
+    TableOptions,
+)
 from .sequences import Sequences, format_names
 from .table import (
     GROUPED_NUMBER,
@@ -100,23 +106,14 @@ class InputColumns:
 
 def _get_column_roles(table: Table, options: TableOptions) -> dict[str, str]:
     """Return the role of each column that has one, and is no feature for that."""
-    roles = {
-        "id": (options.id,),
-        "time": (options.time,),
-        "target": options.targets,
-        "group": (options.group,),
-        "weight": (options.weight,),
-        "part": (options.split_column,),
-    }
     used: dict[str, str] = {}
-    for role, names in roles.items():
-        for name in names:
-            if name is not None and table.check_name(name, role) in used:
+    for role, names in list_role_columns(vars(options)).items():
+        for name in names if role in ("id", "time", *LEARNED_ROLES) else ():
+            if table.check_name(name, role) in used:
                 raise ArgumentError(
                     f"column {name!r} is named as {used[name]} and as {role}. Name another one."
                 )
-            if name is not None:
-                used[name] = role
+            used[name] = role
     return used
 
 

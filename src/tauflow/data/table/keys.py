@@ -274,7 +274,8 @@ class _KeySearch:
             return None
         if not is_date and not is_named and (strictly < 0.97 or pair.unique < _MOSTLY_UNIQUE):
             return None
-        counter = bool(_COUNTER.search(time.name)) or _is_counter(steps, time)
+        counter = bool(_COUNTER.search(time.name))  # or what counts the rows of an id
+        counter |= time.kind == INTEGERS and compute_share(steps == 1) > 0.97
         if not is_date and not is_named and counter and pair.grouping.profile is None:
             return None
         return (
@@ -301,7 +302,9 @@ class _KeySearch:
             needed = 3.0
         else:
             if profile.is_contiguous and pair.forward > 0.95:
-                points += 2 if alone < _MOSTLY_UNIQUE or _is_restarting(pair) else 0
+                firsts = pair.grouping.first_rows[1:]
+                restarts = compute_share(pair.values[firsts] < pair.values[firsts - 1]) > 0.5
+                points += 2 if alone < _MOSTLY_UNIQUE or restarts else 0
             points += _has_common_start(pair)
             if pair.unique < _MOSTLY_UNIQUE:
                 points -= 1 + (pair.unique < 0.5)
@@ -355,12 +358,6 @@ def _is_id_name(name: str | None) -> bool:
     return name is not None and bool(_ID.search(name)) and not _NO_ID.search(name)
 
 
-def _is_restarting(pair: _KeyCandidate) -> bool:
-    """Whether time runs back where the next id begins."""
-    firsts = pair.grouping.first_rows[1:]
-    return compute_share(pair.values[firsts] < pair.values[firsts - 1]) > 0.5
-
-
 def _has_common_start(pair: _KeyCandidate) -> bool:
     """Whether nearly all ids begin at the same time."""
     codes = pair.grouping.codes
@@ -375,11 +372,6 @@ def _describe_course(pair: _KeyCandidate) -> str:
         forward = (pair.steps > 0).sum() >= (pair.steps < 0).sum()
         return "runs forward" if forward else "runs backward"
     return "tells the rows apart" if pair.unique > _MOSTLY_UNIQUE else "is named like a time"
-
-
-def _is_counter(steps: Floats, time: ColumnProfile) -> bool:
-    """Whether times only count the rows of an id."""
-    return time.kind == INTEGERS and compute_share(steps == 1) > 0.97
 
 
 def _is_evenly_sampled(pair: _KeyCandidate) -> bool:

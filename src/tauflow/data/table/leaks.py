@@ -1,63 +1,85 @@
 """Features that predict the target by themselves, as what is known only afterwards does."""
 
-from collections.abc import Iterator
 from itertools import combinations
+from typing import Any
 
 import numpy as np
-
-from tauflow.batch import SequenceBatch
-from tauflow.data.card import DatasetCard
+from numpy.typing import NDArray
 
 from .schema_fields import SchemaFields
-from .sequences import format_names
+from .sequences import Sequences, format_names
 from .table import Bools, Floats
+from .target import Target
 
 MIN_AUROC, MIN_R2 = 0.995, 0.999
 """From these scores on, a feature is said to predict the target by itself."""
+LEAK_NOTE = "Warning: a feature alone predicts"
+"""How a note on one begins."""
 _MIN_COUNT = 10  # of each class, and half as many as there must be values: fewer fit by chance
 _MAX_CLASSES = 10
 _MAX_ROWS = 10_000
 _MAX_ELEMENTS = 1 << 20
 
 
-def make_leak_notes(train: SequenceBatch, card: DatasetCard, schema: SchemaFields) -> list[str]:
+def make_leak_notes(
+    x: NDArray[Any], observed: Bools, target: Target, train: Sequences, schema: SchemaFields
+) -> list[str]:
     """Return a warning for each target that single features predict on the training part.
 
-    A feature counts with its value at the step of the target, or its last observed value if there
+    A feature counts with its value at the row of the target, or its last observed value if there
     is one target per sequence. Of classes the score is :func:`compute_auroc`, of values
     :func:`compute_r2`. Of more than 10,000 targets, as many are used, evenly spaced. Forecasts have
     no such features, as nothing is known ahead but what the user names.
 
     Args:
-        train: the training part of a table.
-        card: of the table.
-        schema: on the table.
+        x: inputs of every row, (R, I).
+        observed: where they are, (R, I).
+        target: of the table.
+        train: sequences of the training part.
+        schema: of the table.
     """
-    if card.forecast:
+    if target.is_next_step:
         return []
-    specs = card.target_specs
-    is_class = [bool(spec.classes) for spec in specs] or [card.task == "classify"] * len(
-        schema.targets
-    )
-    y, known, blocks = _select_values(train, card)
-    scores: dict[str, list[Floats]] = {target: [] for target in schema.targets}
-    for values in blocks:
+    of_classes = [bool(spec.classes) for spec in target.specs]
+    of_classes = of_classes or [target.is_class] * len(schema.targets)
+    rows = train.rows if target.per_step else target.first_rows(train)
+    places = np.flatnonzero(target.has_target[rows])
+    places = places[np.linspace(0, len(places) - 1, min(len(places), _MAX_ROWS)).astype(int)]
+    y, known = (one[rows[places]].reshape(len(places), -1) for one in (target.y, target.known))
+    scores: dict[str, list[Floats]] = {name: [] for name in schema.targets}
+    used = len(places) if target.per_step else len(train.rows)
+    width = max(1, _MAX_ELEMENTS // max(1, used))
+    for first in range(0, x.shape[1], width):
+        part = slice(first, first + width)
+        values = np.where(observed[:, part], x[:, part], np.nan)
+        if target.per_step:
+            values = values[rows[places]].astype(np.float64)
+        else:
+            values = _take_last(values[train.rows], train)[places].astype(np.float64)
         for place, found in enumerate(scores.values()):
             there = known[:, place]
-            compute = compute_auroc if is_class[place] else compute_r2
-            found.append(compute(values[there], y[there, place]))
+            compute = compute_auroc if of_classes[place] else compute_r2
+            found.append(compute(values[there], y[there, place].astype(np.float64)))
     notes = []
-    for (target, found), of_class in zip(scores.items(), is_class, strict=True):
-        metric, least = ("AUROC", MIN_AUROC) if of_class else ("R2", MIN_R2)
+    for (name, found), is_class in zip(scores.items(), of_classes, strict=True):
+        metric, least = ("AUROC", MIN_AUROC) if is_class else ("R2", MIN_R2)
         score = np.concatenate(found)
         names = [f"{schema.inputs[k]!r} ({score[k]:.4g})" for k in np.flatnonzero(score >= least)]
         if names:
             notes.append(
-                f"Warning: a feature alone predicts {target!r} on the training part "
-                f"({metric} of at least {least}): {format_names(names, 12)}. Is it known at that "
-                "time? If not, leave it out of the features."
+                f"{LEAK_NOTE} {name!r} on the training part ({metric} of at least {least}): "
+                f"{format_names(names, 12)}. Is it known at that time? If not, leave it out of the "
+                "features."
             )
     return notes
+
+
+def _take_last(values: NDArray[Any], sequences: Sequences) -> NDArray[Any]:
+    """Return the last value of each column in each sequence, (N, K), of rows, (R, K), or NaN."""
+    number = np.arange(len(values))[:, None]
+    last = np.maximum.reduceat(np.where(np.isnan(values), -1, number), sequences.starts)
+    found = np.take_along_axis(values, np.maximum(last, 0), axis=0)
+    return np.where(last >= sequences.starts[:, None], found, np.nan)
 
 
 def compute_auroc(x: Floats, y: Floats) -> Floats:
@@ -114,39 +136,3 @@ def compute_r2(x: Floats, y: Floats) -> Floats:
     enough = (there.sum(0) >= 2 * _MIN_COUNT) & (spread > 0)
     found: Floats = np.where(enough, (x * target).sum(0) ** 2 / np.where(enough, spread, 1.0), 0.0)
     return found
-
-
-def _select_values(
-    train: SequenceBatch, card: DatasetCard
-) -> tuple[Floats, Bools, Iterator[Floats]]:
-    """Return targets, (N, O), which are known, and blocks of columns of features, (N, k)."""
-    valid = train.valid.numpy()
-    y = train.y.numpy()
-    known = np.ones(y.shape, np.bool_) if train.y_mask is None else train.y_mask.numpy()
-    lead = 2 if card.per_step else 1
-    y = y.reshape(*y.shape[:lead], -1)
-    known = np.broadcast_to(known.reshape(*known.shape[:lead], -1), y.shape)
-    places = valid & known.any(-1) if card.per_step else valid.any(1) & known.any(-1)
-    chosen = np.flatnonzero(places)
-    chosen = chosen[np.linspace(0, len(chosen) - 1, min(len(chosen), _MAX_ROWS)).astype(int)]
-    y, known = (one.reshape(-1, y.shape[-1])[chosen] for one in (y, known))
-    width = max(1, _MAX_ELEMENTS // max(1, len(chosen) if card.per_step else valid.size))
-
-    def iter_blocks() -> Iterator[Floats]:
-        for first in range(0, train.x.shape[-1], width):
-            part = slice(first, first + width)
-            x = train.x[..., part].numpy()
-            seen = valid[..., None]
-            if train.observed is not None:
-                seen = seen & train.observed[..., part].numpy()
-            seen = np.broadcast_to(seen, x.shape)
-            if card.per_step:
-                rows, there = (one.reshape(-1, x.shape[-1])[chosen] for one in (x, seen))
-            else:
-                steps = np.arange(x.shape[1])[:, None]
-                last = np.where(seen[chosen], steps, -1).max(1)
-                there = last >= 0
-                rows = np.take_along_axis(x[chosen], last.clip(min=0)[:, None], 1)[:, 0]
-            yield np.where(there, rows.astype(np.float64), np.nan)
-
-    return y.astype(np.float64), known, iter_blocks()

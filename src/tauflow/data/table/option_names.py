@@ -1,13 +1,16 @@
-"""Names of options of a table, and what other libraries call them."""
+"""Names of options of a table, what other libraries call them, and the columns that they name."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from typing import Any
 
 from tauflow._internal.registry import suggest_name
 from tauflow.errors import OptionError
 
 from .options import TableOptions
 
+LEARNED_ROLES = ("target", "group", "part", "weight")
+"""Roles of columns that a table to learn from has, and a table to predict need not have."""
 _OPTION_ALIASES = {
     **dict.fromkeys(("sep", "separator"), "delimiter"),
     **dict.fromkeys(("na", "missing_values", "null_values"), "na_values"),
@@ -40,3 +43,27 @@ def check_option_names(options: Iterable[str]) -> None:
     raise OptionError(
         f"a table has no option {wrong!r}.{advice} Options: missing, {', '.join(known)}."
     )
+
+
+def list_role_columns(options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each role, none of which is a feature before it is named as one.
+
+    Args:
+        options: fields of :class:`TableOptions`, by name; those that lack name no column.
+    """
+    target, long = options.get("target") or (), options.get("long") or ()
+    single = {"id": "id", "time": "time", "group": "group", "weight": "weight"}
+    single["part"] = "split_column"
+    found = {
+        role: () if options.get(name) is None else (options[name],) for role, name in single.items()
+    }
+    return {
+        "id": found.pop("id"),
+        "time": found.pop("time"),
+        "target": (target,) if isinstance(target, str) else tuple(target),
+        **found,
+        "variable": tuple(long[:1]),
+        "value": tuple(long[1:]),
+        "static": tuple(options.get("static") or ()),
+        "known": tuple(options.get("known") or ()),
+    }

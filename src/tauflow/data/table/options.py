@@ -103,8 +103,8 @@ class TableOptions:
             dtype says that a column is categorical, codes are categories too.
         task: ``"classification"``, ``"regression"`` or ``"next-step"``. By default next-step
             without a target; classification if the target is text, booleans, of a categorical
-            dtype, or whole numbers with at most 20 different values; regression otherwise. A class
-            that a CSV file writes 01 is not the class 1.
+            dtype, or whole numbers with at most 20 different values; regression otherwise. With
+            ``"classification"`` a class that a CSV file writes 01 is not the class 1.
         per_step: whether there is one target per row, rather than one per id. By default there is
             one per id if no id has two different ones.
         time_unit: what a gap of 1 in the batches is. By default, ``"auto"``, the median gap of the

@@ -11,6 +11,7 @@ from tauflow._internal.targets import MULTIOUTPUT, VALUE
 from tauflow.errors import ArgumentError, DataError
 
 from .categorical import Categorical, Column, equal_rows
+from .option_names import LEARNED_ROLES, list_role_columns
 from .options import CLASSIFICATION, DUPLICATES, TableOptions
 from .sequences import format_names, get_ids
 from .table import DECIMAL_COMMA, MAX_SHOWN_LENGTH, Indices, Table, parse_boolean, parse_number
@@ -72,13 +73,14 @@ def _replace_decimal_commas(table: Table, options: TableOptions) -> Table:
                     "with a point, and decimals were said to have commas. Remove points between "
                     f"thousands, or {otherwise}."
                 )
-        columns[name] = cells.map_values(_to_decimal_point)
+        columns[name] = cells.map_values(
+            lambda cell: (
+                cell.replace(",", ".")
+                if isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell)
+                else cell
+            )
+        )
     return replace(table, columns=columns)
-
-
-def _to_decimal_point(cell: Any) -> Any:
-    is_number = isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell)
-    return cell.replace(",", ".") if is_number else cell
 
 
 def _group_by_time(table: Table, options: TableOptions) -> tuple[Indices, Indices]:
@@ -149,10 +151,10 @@ def list_used_columns(table: Table, options: TableOptions) -> list[str]:
 
 def list_named_columns(options: TableOptions, *, is_training_data: bool) -> set[str]:
     """Return the columns that a user names; those of a target only where it is learned from."""
-    said = [options.id, options.time, *(options.features or ())]
-    said += [*(options.static or ()), *(options.known or ()), *(options.long or ())]
-    if is_training_data:
-        said += [*options.targets, options.group, options.split_column, options.weight]
+    named = list_role_columns(vars(options))
+    said = [*(options.features or ())]
+    for role, names in named.items():
+        said += names if is_training_data or role not in LEARNED_ROLES else ()
     return {one for one in said if isinstance(one, str)}  # others are refused where they are read
 
 

@@ -41,7 +41,6 @@ _RANGES = {
     "second": (0, 60),
 }
 """Units that a column may be named after, the longest first, and the numbers that it may hold."""
-_TIMEDELTA_UNITS = {"day": "D", "hour": "h", "minute": "min", "second": "s"}
 _MIN_GAIN = 0.1  # of the share of unique rows, for columns to be taken together
 _MOSTLY_UNIQUE = 0.9
 
@@ -277,12 +276,11 @@ def describe_spread_time(
     else:
         return None
     names = [repr(one.name) for one in parts.values()]
-    formula = _format_pandas(parts)
-    how = f", for example with pandas: frame['time'] = {formula}" if formula else ""
     return (
         f"the time is spread over the columns {', '.join(names[:-1])} and {names[-1]}. Join them "
-        f"into one column of times{how}. Or name a column that is the time by itself (--time), or "
-        "none: --time none."
+        "into one column of times, for example by pandas.to_datetime, which takes a frame with the "
+        "columns year, month, day and hour. Or name a column that is the time by itself (--time), "
+        "or none: --time none."
     )
 
 
@@ -322,23 +320,3 @@ def _are_keys(
     return share > compute_unique_share(alone) + _MIN_GAIN and (
         time is not None or share > _MOSTLY_UNIQUE
     )
-
-
-def _format_pandas(parts: Mapping[str, ColumnProfile]) -> str:
-    """Return an expression of pandas that joins columns; of names of months there is none."""
-    columns = {unit: f"frame[{one.name!r}]" for unit, one in parts.items()}
-    if any(one.kind == TEXT for one in parts.values()):
-        return ""
-    date = f"{{'year': {columns.get('year', 2000)}, 'month': {columns.get('month', 1)}, 'day': 1}}"
-    terms = []
-    if columns.keys() & {"date", "year", "month"}:
-        terms.append(f"pandas.to_datetime({columns.get('date', date)})")
-    if "day" in columns:
-        columns["day"] += " - 1"
-    terms += [
-        f"pandas.to_timedelta({columns[unit]}, {short!r})"
-        for unit, short in _TIMEDELTA_UNITS.items()
-        if unit in columns
-    ]
-    note = "" if "year" in columns or "month" not in columns else ", with the right year"
-    return " + ".join(terms) + note

@@ -14,7 +14,7 @@ from .files import read_table
 from .inputs import MAX_CATEGORIES, build_inputs
 from .keys import KeyColumns, find_keys, find_long_names, is_time_name
 from .na_values import find_missing_markers
-from .notes import make_row_notes
+from .option_names import list_role_columns
 from .options import BY_TIME, DUPLICATES, NEXT_STEP, READ_OPTIONS, TableOptions
 from .pivot import pivot_long
 from .profile import (
@@ -34,7 +34,7 @@ from .profile import (
     profile_column,
 )
 from .schema_fields import Role, SchemaFields
-from .sequences import Sequences, group_into_sequences
+from .sequences import Sequences, group_into_sequences, make_row_notes
 from .table import MAX_INTEGER_CLASSES, Indices, Table
 from .time_formats import get_format_advice
 from .times import Times, read_times
@@ -390,20 +390,9 @@ def _roles_from_options(table: Table, known_options: Mapping[str, Any]) -> dict[
     Raises:
         UnknownNameError: there is no such column.
     """
-    target, long = known_options.get("target"), known_options.get("long") or ()
-    named: dict[str, Sequence[str]] = {
-        **{
-            role: [known_options[role]]
-            for role in ("id", "time", "group", "weight")
-            if known_options.get(role)
-        },
-        "part": [known_options["split_column"]] if known_options.get("split_column") else [],
-        "target": [target] if isinstance(target, str) else target or (),
-        "variable": long[:1],
-        "value": long[1:],
-    }
-    if not long:  # of a long table they may be variables
-        named |= {role: known_options.get(role) or () for role in ("static", "known")}
+    named = list_role_columns(known_options)
+    if known_options.get("long"):  # of a long table they may be variables
+        del named["static"], named["known"]
     roles: dict[str, Role] = {}
     for role, names in named.items():
         for name in names:

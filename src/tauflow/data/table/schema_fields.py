@@ -14,7 +14,15 @@ from tauflow.data.imputation import IMPUTE_STRATEGIES
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError
 
-from .options import AUTO, BY_TIME, CLASSIFICATION, TEXT_LABELS, Categories, TableOptions
+from .option_names import list_role_columns
+from .options import (
+    AUTO,
+    BY_TIME,
+    CLASSIFICATION,
+    TEXT_LABELS,
+    Categories,
+    TableOptions,
+)
 from .sequences import format_names
 
 if TYPE_CHECKING:
@@ -100,23 +108,9 @@ class SchemaFields(TableOptions):
     def roles(self) -> dict[str, str]:
         """The role of every column that has one."""
         found: dict[str, str] = {}
-        variable, value = self.long or (None, None)
-        named = {
-            "id": (self.id,),
-            "time": (self.time,),
-            "group": (self.group,),
-            "weight": (self.weight,),
-            "part": (self.split_column,),
-            "target": self.targets,
-            "variable": (variable,),
-            "value": (value,),
-            "static": self.static or (),
-            "known": self.known or (),
-        }
-        for role, names in named.items():
+        for role, names in list_role_columns(vars(self)).items():
             for name in names:
-                if name is not None:
-                    found.setdefault(name, role)
+                found.setdefault(name, role)
         listed = self.dtypes if self.features is None else self.features
         found |= {name: "feature" for name in listed if name not in found}
         return {**dict.fromkeys(self.dtypes, "left out"), **found}

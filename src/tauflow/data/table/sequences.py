@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.sanitize import format_count
 from tauflow._internal.time_precision import find_precision_loss, is_precise_enough
 from tauflow.errors import DataError, TimeError
 
+from .options import TableOptions
 from .table import Bools, Floats, Indices, Table
 from .times import Times
 
@@ -265,6 +267,36 @@ def _check_order(table: Table, id: str | None, time: str, sequences: Sequences) 
 
 def _format_id(id: str | None, name: str) -> str:
     return "the table" if id is None else f"{id} {name!r}"
+
+
+def make_row_notes(table: Table, sequences: Sequences, options: TableOptions) -> tuple[str, ...]:
+    """Return notes on how cells were read, and how many rows were merged and out of order.
+
+    Args:
+        table: the table after merging.
+        sequences: its rows by id, after sorting.
+        options: what the user says of it.
+    """
+    notes = list(table.notes)
+    if table.merged_count:
+        keys = "time" if options.id is None else "id and time"
+        what, total = "row", len(table) + table.merged_count
+        if options.long is not None:
+            keys, what = f"{keys.replace(' and', ',')} and variable", "value"
+            total = table.merged_count + sum(
+                int((~table.find_missing(v)).sum()) for v in table.variables
+            )
+        notes.append(
+            f"Merged: {table.merged_count:,} of {format_count(total, what)}, with the same {keys} "
+            f"as an earlier one (duplicates={options.duplicates!r})."
+        )
+    if sequences.unsorted:
+        whose = "" if options.id is None else " of the same id"
+        notes.append(
+            f"Sorted by time (sort=True): {sequences.unsorted:,} of "
+            f"{format_count(len(sequences.rows), 'row')} came earlier than the row before{whose}."
+        )
+    return tuple(notes)
 
 
 def concat_sequences(several: Iterable[Sequences]) -> Sequences:

@@ -1,6 +1,6 @@
 """The three parts of a table: of whole ids, of groups of ids, or of the rows of each id."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -102,7 +102,9 @@ def get_explicit_splits(
     known = set(sequences.ids)
     for part, ids in options.split.items():
         for given in ids:
-            name = _match_id(known, given)
+            # Whole numbers may be 2 here and 2.0 there.
+            other = given.removesuffix(".0") if given.endswith(".0") else f"{given}.0"
+            name = other if given not in known and other in known else given
             if parts.setdefault(name, part) != part:
                 raise DataError(
                     f"split: id {name!r} is in {parts[name]!r} and in {part!r}: what is tested "
@@ -139,12 +141,6 @@ def _split_explicitly(
     return TableSplits(
         target, parts, target.whole.select(keep["train"]), f"{by}: {counts}", (note,)
     )
-
-
-def _match_id(ids: Collection[str], name: str) -> str:
-    """Return an id as a table has it: whole numbers may be 2 here and 2.0 there."""
-    other = name.removesuffix(".0") if name.endswith(".0") else f"{name}.0"
-    return other if name not in ids and other in ids else name
 
 
 def get_groups(

@@ -3,7 +3,6 @@
 import math
 import re
 import shlex
-import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,14 +30,12 @@ MAX_EXACT_INTEGER = 2**53
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MAX_INTEGER_CLASSES = 20
 """Whole numbers with at most so many values are classes, unless the task is given."""
-MINUS_SIGN = "\u2212"
-"""The minus sign of typography, which begins a number as a hyphen does."""
 MAX_SHOWN_LENGTH = 40
 """How many characters of a cell a message shows."""
 
-DECIMAL_COMMA = re.compile(r"[+\u2212-]?\d*,\d+(?:[eE][+\u2212-]?\d+)?")
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 GROUPED_NUMBER = re.compile(
-    r"[+\u2212-]?[1-9]\d{0,2}(?:(?:,\d{3})+(?:\.\d*)?|(?:\.\d{3})+(?:,\d*)?|"
+    r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+(?:\.\d*)?|(?:\.\d{3})+(?:,\d*)?|"
     r"(?:[\u0020\u00a0\u2009\u202f'\u2019]\d{3})+(?:[.,]\d*)?)"
 )
 """Text such as 1,250 or 1.250,5, in which signs may divide thousands."""
@@ -63,7 +60,6 @@ class Table:
         variables: of a long table, which are columns now.
         untyped: whether every cell was text, as in a CSV file, so that a number may be written so.
         categorical: columns that say of themselves that they hold categories, which codes are too.
-        levels: names of the levels of a frame's index, which are no columns.
         time_zones: of columns of ``datetime64``, which is in UTC then, the time zone that they are
             in.
         is_training_data: whether it is read to learn from: targets, groups and parts are needed,
@@ -71,7 +67,6 @@ class Table:
         merged_count: how many rows, or values of a long table, were merged into others of the same
             time.
         notes: what a reader must know of how the cells were read.
-        parts: of several tables as one, what to call that of each row.
     """
 
     where: str
@@ -82,12 +77,10 @@ class Table:
     variables: tuple[str, ...] = ()
     untyped: bool = False
     categorical: frozenset[str] = frozenset()
-    levels: tuple[str, ...] = ()
     time_zones: Mapping[str, str] = field(default_factory=dict)
     is_training_data: bool = True
     merged_count: int = 0
     notes: tuple[str, ...] = ()
-    parts: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.row_numbers)
@@ -106,19 +99,6 @@ class Table:
                 f"{str(column)!r} here."
             )
         if column not in self.columns:
-            if column in self.levels:
-                raise UnknownNameError(
-                    f"{self.where} has no column {column!r} ({role}): it is a level of the index. "
-                    "Make it a column: table.reset_index()."
-                )
-            form = unicodedata.normalize("NFC", column)
-            alike = [one for one in self.columns if unicodedata.normalize("NFC", one) == form]
-            if alike:
-                raise UnknownNameError(
-                    f"{self.where} has no column {column!a} ({role}), but {alike[0]!a}, "
-                    "which looks the same and has other Unicode characters. Copy its name, or "
-                    "write both in one form (unicodedata.normalize)."
-                )
             names = (repr(name) if "," in name else name for name in self.columns)
             raise UnknownNameError(
                 f"{self.where} has no column {column!r} "
@@ -132,8 +112,7 @@ class Table:
 
     def describe_cell(self, row: int, column: str) -> str:
         """Return the words for a cell."""
-        where = self.parts[row] if self.parts else self.where
-        return f"{where}, {self.describe_row(row)}{self.row_number_suffix}, column {column!r}"
+        return f"{self.where}, {self.describe_row(row)}{self.row_number_suffix}, column {column!r}"
 
     def format_value(self, row: int, column: str) -> str:
         """Return what is in a cell, as it was written."""
@@ -265,56 +244,40 @@ class Table:
     def get_decimal_advice(self, row: int, column: str) -> str:
         """Return what to do about a number with a decimal comma, or signs between thousands."""
         value = self.columns[column][row]
-        if not isinstance(value, str):
+        forms = (DECIMAL_COMMA, GROUPED_NUMBER)
+        if not isinstance(value, str) or not any(form.fullmatch(value) for form in forms):
             return ""
-        if DECIMAL_COMMA.fullmatch(value) is None:
-            without = "Write numbers without signs between thousands: 1250."
-            return without if GROUPED_NUMBER.fullmatch(value) else ""
         # A file is read with this option also to predict.
-        passed = ", or pass decimal=',' (--decimal)" * (self.is_training_data or self.untyped)
-        if GROUPED_NUMBER.fullmatch(value):
-            return (
-                "If its comma stands between thousands, write numbers without: 1250. If it stands "
-                f"before decimals, write a point{passed}."
-            )
-        return f"Write decimals with a point{passed}."
+        is_passed = "," in value and (self.is_training_data or self.untyped)
+        passed = " Or pass decimal=',' (--decimal)." * is_passed
+        return f"Write numbers without signs between thousands, and decimals with a point.{passed}"
 
     def format_option_advice(self, option: str) -> str:
         """Return the words for another way out, an option, where one can be passed."""
         return f", or pass {option}" if self.is_training_data else ""
 
-    def _not_a_number_error(self, row: int, column: str) -> DataError:
-        value = self.columns[column][row]
-        advice = "Write text as numbers, or leave the column out; an empty cell is a missing value."
+    def get_number_advice(self, value: Any, row: int, column: str) -> str:
+        """Return what to do about text that may mean a missing value, or a number."""
         if isinstance(value, str) and value.lower() in LIKELY_MISSING and self.is_training_data:
-            advice = (
+            return (
                 f"If {value!r} means a missing value, pass na_values=[{value!r}] "
                 f"(--missing={shlex.quote(value)}), or leave the column out."
             )
-        advice = (
-            self.get_decimal_advice(row, column)
-            or self._format_number_evidence(value, column) + advice
-        )
+        return self.get_decimal_advice(row, column)
+
+    def _not_a_number_error(self, row: int, column: str) -> DataError:
+        value = self.columns[column][row]
+        advice = self.get_number_advice(value, row, column)
         expected = "a finite number"
         number = parse_number(value)
         if number is not None and math.isfinite(number):
             expected += f" up to {_MAX_FLOAT32:.2g}, the largest in single precision"
             advice = "Divide the column by a number; if it means a missing value, leave it empty."
-        return DataError(f"{self.describe_value(row, column)}, expected {expected}. {advice}")
-
-    def _format_number_evidence(self, value: Any, column: str) -> str:
-        """Say which cell makes a column one of numbers, if it holds more text than numbers."""
-        cells = self.columns[column]
-        if not isinstance(cells, Categorical) or parse_number(value) is not None:
-            return ""
-        present = ~self.find_missing(column)
-        are_numbers = (
-            cells.map_rows(lambda cell: parse_number(cell) is not None, np.bool_) & present
+        advice = advice or (
+            "Write text as numbers, or leave the column out; an empty cell is a missing value. "
+            "Texts are categories if none of the column reads as a number."
         )
-        if not 0 < are_numbers.sum() < present.sum() / 2:
-            return ""
-        row = int(np.argmax(are_numbers))
-        return f"The column is read as numbers, for {self.describe_row(row)} holds {cells[row]!r}. "
+        return DataError(f"{self.describe_value(row, column)}, expected {expected}. {advice}")
 
 
 def parse_number(value: Any) -> float | None:
@@ -322,7 +285,6 @@ def parse_number(value: Any) -> float | None:
     if isinstance(value, str):
         if "_" in value:  # Python's own separator of digits, and nobody else's
             return None
-        value = value.replace(MINUS_SIGN, "-")
     elif isinstance(value, np.datetime64 | np.timedelta64 | complex):
         return None
     try:
@@ -337,7 +299,7 @@ def parse_exact_number(value: Any) -> float | int | None:
     if number is None or not number.is_integer():
         return number
     try:
-        return int(value.replace(MINUS_SIGN, "-") if isinstance(value, str) else value)
+        return int(value)
     except ValueError:  # of text such as 1e3
         return int(number)
 

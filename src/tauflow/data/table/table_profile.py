@@ -10,14 +10,10 @@ import numpy as np
 from tauflow.errors import TauflowError
 
 from .categorical import Categorical
-from .files import read_table
-from .leaks import make_leak_notes
+from .leaks import LEAK_NOTE
 from .load import load_table
-from .options import READ_OPTIONS, TEXT_LABELS, TableOptions
-from .profile import TEXT
 from .roles import RoleGuess, guess_roles
-from .table import MAX_INTEGER_CLASSES, Floats, Table
-from .target_kinds import infer_kind
+from .table import Floats, Table
 from .times import DEFAULT_UNIT, UNITS
 
 Shares = tuple[tuple[str, float], ...]
@@ -55,34 +51,18 @@ def profile_table(path: Path, known_options: Mapping[str, Any]) -> TableProfile:
     """
     guess = guess_roles(path, known_options)
     problem = guess.problem
-    labels: Table | None = None
     leaks: Sequence[str] = ()
     if problem is None:
         try:
             data = load_table(path, guess.schema)
-            assert data.schema is not None
-            leaks = make_leak_notes(data.train, data.card, data.schema)
-            labels = _read_text_target(path, guess)
+            leaks = [note for note in data.card.notes if note.startswith(LEAK_NOTE)]
         except TauflowError as error:
             problem = str(error)
     columns = []
     for one in guess.profiles:
-        role, holds, table = guess.roles[one.name].name, one.holds, guess.table
-        if labels is not None and role == "target":
-            table, holds = labels, f"{TEXT}, {infer_kind(labels, one.name)[1]} different"
-        columns.append((one.name, role, holds, one.missing, _compute_value_shares(table, one.name)))
+        role, shares = guess.roles[one.name].name, _compute_value_shares(guess.table, one.name)
+        columns.append((one.name, role, one.holds, one.missing, shares))
     return TableProfile(guess, tuple(columns), problem, tuple(leaks))
-
-
-def _read_text_target(path: Path, guess: RoleGuess) -> Table | None:
-    """Return the table with its target as training reads it if 01 and 1 are two classes."""
-    targets = guess.schema.targets
-    if len(targets) != 1 or guess.schema.is_forecast:
-        return None
-    said = {name: guess.option_values[name] for name in READ_OPTIONS if name in guess.option_values}
-    table = read_table(path, TableOptions(**said, target=targets[0]))
-    is_text = infer_kind(table, targets[0], most=MAX_INTEGER_CLASSES)[0] == TEXT_LABELS
-    return table if is_text else None
 
 
 def measure_sequences(guess: RoleGuess) -> tuple[Floats, Floats, str]:
@@ -94,15 +74,11 @@ def measure_sequences(guess: RoleGuess) -> tuple[Floats, Floats, str]:
     gaps = np.delete(gaps, sequences.starts)
     if times is None or not times.dated or not gaps.size:
         return lengths, gaps, "rows" if times is None else times.unit
-    unit = _choose_unit(float(np.median(gaps)))
-    return lengths, gaps * float(UNITS[DEFAULT_UNIT] / UNITS[unit]), unit
-
-
-def _choose_unit(hours: float) -> str:
-    """Return the unit in which a gap is a number near 1 or above it."""
-    span = {name: unit / UNITS[DEFAULT_UNIT] for name, unit in UNITS.items()}
-    fitting = [name for name in span if hours >= 0.999 * span[name]]
-    return max(fitting, key=span.__getitem__, default="milliseconds")
+    hours = {name: unit / UNITS[DEFAULT_UNIT] for name, unit in UNITS.items()}
+    # The longest unit that the median is not below.
+    fitting = [name for name, span in hours.items() if np.median(gaps) >= 0.999 * span]
+    unit = max(fitting, key=hours.__getitem__, default="milliseconds")
+    return lengths, gaps / float(hours[unit]), unit
 
 
 def _compute_value_shares(table: Table, name: str, most: int = 10) -> Shares:

@@ -1,6 +1,5 @@
 """What each target of a table is: a value, a class, or a class with an order; and its codes."""
 
-import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -127,7 +126,7 @@ def _infer_single_task(table: Table, options: TableOptions) -> tuple[str, str]:
     names, task = options.targets, options.task
     if task is not None:
         return task, "as asked for"
-    kind, count = infer_kind(table, names[0], most=MAX_INTEGER_CLASSES)
+    kind, count = infer_kind(table, names[0])
     if names[0] in table.categorical:
         return CLASSIFICATION, f"{names[0]!r} is categorical: {format_count(count, 'text')}"
     if kind == TEXT_LABELS:
@@ -139,16 +138,15 @@ def _infer_single_task(table: Table, options: TableOptions) -> tuple[str, str]:
     return CLASSIFICATION if few or kind in (TEXT_LABELS, BOOLEAN_LABELS) else REGRESSION, why
 
 
-def infer_kind(table: Table, column: str, *, most: float = math.inf) -> tuple[str, int]:
+def infer_kind(table: Table, column: str) -> tuple[str, int]:
     """Return what a column holds, and how many different values.
 
     Text that reads as numbers or booleans is text, but for that of a file of nothing else. Even
-    there 01 is text: as a number it would be the same class as 1, and be called so in answers.
+    there 01 is text: as a number it would be the same class as 1.
 
     Args:
         table: the table.
         column: its name.
-        most: with more different numbers, 01 is one of them.
     """
     table.check_no_datetimes(column)
     different = set(find_unique_values(table.columns[column][~table.find_missing(column)]))
@@ -165,7 +163,7 @@ def infer_kind(table: Table, column: str, *, most: float = math.inf) -> tuple[st
     if None in numbers:
         return TEXT_LABELS, len(different)
     whole = all(isinstance(number, int) for number in numbers)
-    if whole and len(numbers) <= most and any(map(_ZERO_PADDED.fullmatch, map(str, different))):
+    if whole and any(map(_ZERO_PADDED.fullmatch, map(str, different))):
         return TEXT_LABELS, len(different)
     return INTEGER_LABELS if whole else FLOAT_LABELS, len(numbers)
 

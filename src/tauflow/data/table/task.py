@@ -19,12 +19,11 @@ from tauflow.errors import ArgumentError, DataError
 
 from .inputs import InputColumns, add_future_inputs, build_inputs, select_feature_columns
 from .leaks import make_leak_notes
-from .notes import make_row_notes
 from .options import AUTO, LEAD_TIME_INPUT, Categories, TableOptions
 from .prediction_columns import check_prediction_columns
 from .scaling import fit_input_scaler, fit_target_scaler, make_targets, scale_inputs
 from .schema_fields import SchemaFields
-from .sequences import Sequences, format_names, group_into_sequences
+from .sequences import Sequences, format_names, group_into_sequences, make_row_notes
 from .split import TableSplits, get_explicit_splits, get_groups, make_splits, read_weights
 from .table import Bools, Floats, Table
 from .target import Target, build_target
@@ -74,8 +73,12 @@ def build_task(table: Table, options: SchemaFields, *, name: str, source: str) -
     }
     x_mean, x_scale = x_scaling.to_tensors()
     y_mean, y_scale = (None, None) if y_scaling is None else y_scaling.to_tensors()
-    schema = replace(
-        _decide(options, features=features, task=target.task, per_step=target.per_step),
+    chosen: dict[str, Any] = {"features": features, "task": target.task}
+    chosen["per_step"] = target.per_step
+    schema: Any = replace(  # of its own class
+        options,
+        **chosen,
+        decided=tuple(name for name in chosen if getattr(options, name) is None),
         dtypes=dtypes,
         ids={part: one.ids for part, one in parts.items()},
         inputs=names,
@@ -97,19 +100,15 @@ def build_task(table: Table, options: SchemaFields, *, name: str, source: str) -
         groups={name: split.groups[name] for name in parts["test"].ids if name in split.groups},
     )
     season = resolve_season(options, times, split.training_sequences)
-    notes = (*_make_notes(split, schema, season, empty), *_notes_on_values(split, schema, seen))
+    notes = (
+        *_make_notes(split, schema, season, empty),
+        *_notes_on_values(split, schema, seen),
+        *make_leak_notes(x, observed, target, parts["train"], schema),
+    )
     card = _make_card(split, schema, name=name, source=source, notes=notes, season=season)
     check_prediction_columns(schema)
-    leaks = make_leak_notes(batches["train"], card, schema)
     batches["train"] = split.add_weights(batches["train"])
-    card = replace(card, notes=(*card.notes, *leaks))
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], schema=schema)
-
-
-def _decide(options: SchemaFields, **chosen: Any) -> Any:
-    """Return the schema, of its own class, with what was chosen, and which options were open."""
-    decided = tuple(name for name in chosen if getattr(options, name) is None)
-    return replace(options, **chosen, decided=decided)
 
 
 def _prepare_splits(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tauflow._internal.optional_deps import require
 from tauflow.errors import TimeError
 
-from .categorical import Categorical, Column
+from .categorical import Categorical
 from .table import Table, is_missing
 
 _ISO = re.compile(r"\d{4}([-/.])\d\d(\1\d\d(?!\d)(?!.*[.,]\d{10}).*)?")
@@ -23,12 +23,12 @@ _OFFSET = re.compile(r".*[T ]\d.*(?:[Zz]|[+-]\d\d(?::?\d\d)*)")
 ELAPSED = "elapsed"
 """The format of times such as 24:37, hours and minutes since a start."""
 _ELAPSED = re.compile(
-    r"(?:(?P<days>[+-]?\d{1,5}) days?(?:,? |$))?"
-    r"(?:(?P<sign>[+\u2212-])?(?P<hours>\d{1,6}):(?P<minutes>[0-5]\d)"
-    r"(?::(?P<seconds>[0-5]\d)(?:[.,](?P<fraction>\d{1,9}))?)?)?"
+    r"([+-]?\d{1,5} days?(,? |$))?([+-]?\d{1,6}:[0-5]\d(:[0-5]\d([.,]\d{1,9})?)?)?"
 )
 _BARE_DATE_FORMATS = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 """Dates that are written without a sign between their digits, by the number of these."""
+_DIGITS = {"Y": 4, "j": 3, **dict.fromkeys("ymdHMS", 2)}
+"""How many digits a field of a date has."""
 _YEARS = range(1900, 2101)
 _MAX_GUESSED = 20  # cells that a format is guessed from
 
@@ -84,49 +84,35 @@ def parse_times(table: Table, column: str, time_format: str) -> Table:
     values = table.columns[column]
     if values.dtype.kind == "m" or (values.dtype.kind == "M" and time_format != ELAPSED):
         return table
-    cells, are_numbers = _format_cells(values)
+    written = (
+        values if isinstance(values, Categorical) else Categorical.from_values(values.tolist())
+    )
+    are_numbers = [isinstance(cell, int | float) for cell in written.categories]
+    cells = Categorical(written.map_categories(_format_cell), written.codes)
     expected = f"a date in the form {time_format!r} (time_format)"
     if time_format == ELAPSED:
-        found = np.array([_parse_elapsed(one) for one in cells.categories], "timedelta64[ns]")
+        found = _parse_elapsed(cells.categories)
         expected = (
             "an elapsed time in hours and minutes such as 24:37, with seconds 24:37:05.5, or with "
             "days 1 day 00:37 (time_format)"
         )
     else:
         found = _parse_format(cells.categories, time_format)
+        # Numbers have lost zeros in front, and dates with fewer digits may be read in two ways.
+        digits = sum(_DIGITS.get(one, 0) for one in re.findall("%(.)", time_format))
+        short = [not (t.isdecimal() and len(t) == digits) for t in cells.categories]
+        found[np.logical_and(short, are_numbers)] = np.datetime64("NaT")
+        if any(are_numbers):
+            expected += f", as numbers with all {digits} digits, or as text"
     wrong = np.isnat(found)[cells.codes] & ~table.find_missing(column)
     if wrong.any():
         row = int(np.argmax(wrong))
         raise TimeError(
             f"{table.describe_value(row, column)}, expected {expected}. Correct it, or the form."
         )
-    _check_zeros(table, column, cells, are_numbers, found, time_format)
     is_zoned = "%z" in time_format.replace("%%", "").lower()
     zones = {**table.time_zones, column: "UTC"} if is_zoned else table.time_zones
     return replace(table, columns={**table.columns, column: found[cells.codes]}, time_zones=zones)
-
-
-def _check_zeros(
-    table: Table,
-    column: str,
-    cells: Categorical,
-    are_numbers: Sequence[bool],
-    found: NDArray[Any],
-    time_format: str,
-) -> None:
-    """Raise an error for a number that the format would write with more digits."""
-    if time_format == ELAPSED or not any(are_numbers):
-        return
-    pandas = require("pandas", extra="tables")
-    written = pandas.DatetimeIndex(found).strftime(time_format).tolist()
-    for code, (cell, is_number) in enumerate(zip(cells.categories, are_numbers, strict=True)):
-        if is_number and not is_missing(cell) and written[code] != cell:
-            row = int(np.argmax(cells.codes == code))
-            raise TimeError(
-                f"{table.describe_value(row, column)}, a number, which {time_format!r} "
-                f"(time_format) would write {written[code]!r}: zeros may have been lost from it. "
-                "Give the column as text."
-            )
 
 
 def _parse_format(texts: Sequence[str], time_format: str) -> NDArray[Any]:
@@ -136,42 +122,23 @@ def _parse_format(texts: Sequence[str], time_format: str) -> NDArray[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a format that nothing has
         found = pandas.to_datetime(series, format=time_format, errors="coerce", utc=True)
-    array: NDArray[Any] = found.dt.tz_localize(None).to_numpy()
-    return array
-
-
-def _format_cells(values: Column) -> tuple[Categorical, list[bool]]:
-    """Return cells as text, and which of the different ones were numbers.
-
-    Whole numbers are written without a point.
-    """
-    if isinstance(values, Categorical):
-        return values.map_values(_format_cell), values.map_categories(
-            lambda cell: not isinstance(cell, str)
-        )
-    cells = Categorical.from_formatted(values)
-    if values.dtype.kind == "f":
-        cells = cells.map_values(lambda cell: _format_cell(float(cell)))
-    return cells, cells.map_categories(lambda cell: True)
+    return np.array(found.dt.tz_localize(None))  # a copy, which may be changed
 
 
 def _format_cell(cell: Any) -> str:
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
 
 
-def _parse_elapsed(text: str) -> np.timedelta64:
-    """Return how long an elapsed time is, NaT if a text is none."""
-    found = _ELAPSED.fullmatch(text)
-    nothing: np.timedelta64 = np.timedelta64("NaT")
-    if found is None or (found["days"] is None and found["hours"] is None):
-        return nothing
-    if found["days"] is not None and len(found["hours"] or "") > 2:
-        return nothing
-    minutes = 60 * int(found["hours"] or 0) + int(found["minutes"] or 0)
-    span = 10**9 * (60 * minutes + int(found["seconds"] or 0))
-    span += int((found["fraction"] or "").ljust(9, "0"))
-    span = -span if found["sign"] in ("-", "\u2212") else span
-    return np.timedelta64(24 * 3600 * 10**9 * int(found["days"] or 0) + span, "ns")
+def _parse_elapsed(texts: Sequence[str]) -> NDArray[Any]:
+    """Return how long elapsed times are, NaT where a text is none."""
+    pandas = require("pandas", extra="tables")
+    spans: list[str | None] = []
+    for text in texts:
+        is_span = text and _ELAPSED.fullmatch(text)
+        whole = f"{text}:00" if text.count(":") == 1 else text  # pandas wants seconds
+        spans.append(re.sub(r",(?=\d)", ".", whole) if is_span else None)
+    found = pandas.to_timedelta(pandas.Series(spans, dtype=object), errors="coerce")
+    return np.asarray(found)
 
 
 def infer_bare_format(cells: Iterable[Any]) -> str | None:

@@ -1,9 +1,7 @@
 """Times of a table: numbers as they are, dates and durations in a unit."""
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
@@ -39,8 +37,6 @@ _EXPECTED = (
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _DATE = re.compile(r"\d{1,4}[^\w,]+\w+[^\w,]+\d{1,4}\b.*")
 """What is written like a date, in whatever form."""
-_NANOSECONDS_FROM, _NANOSECONDS_TO = np.datetime64("1677-09-22"), np.datetime64("2262-04-11")
-"""Dates that 64 bits can count in nanoseconds from 1970."""
 _MAX_INT64 = np.iinfo(np.int64).max
 
 
@@ -211,38 +207,6 @@ def _read_dates(table: Table, column: str, cells: Categorical) -> NDArray[Any]:
         raise _time_error(table, column, row, expected)
     dates: NDArray[Any] = found[cells.codes]
     return dates
-
-
-def convert_to_utc(
-    moments: Sequence[datetime | None],
-    nanoseconds: Sequence[int],
-    make_error: Callable[[int, str], Exception],
-) -> NDArray[np.datetime64]:
-    """Return dates as NumPy's, NaT for ``None``; those with a time zone in UTC.
-
-    Args:
-        moments: the dates, to the microsecond.
-        nanoseconds: to be added to each.
-        make_error: returns what to raise for the place of a date and what was expected there.
-    """
-    plain: list[datetime | None] = []
-    for place, one in enumerate(moments):
-        if one is None or one.tzinfo is None:
-            plain.append(one)
-            continue
-        try:
-            plain.append(one.astimezone(timezone.utc).replace(tzinfo=None))
-        except OverflowError:
-            raise make_error(place, "a date from year 1 to 9999 in UTC too") from None
-    found: NDArray[np.datetime64] = np.array(plain, "datetime64[us]")
-    if not any(nanoseconds):
-        return found
-    far = (found < _NANOSECONDS_FROM) | (found > _NANOSECONDS_TO)
-    if far.any():  # NumPy would wrap around silently
-        expected = f"dates from {_NANOSECONDS_FROM} to {_NANOSECONDS_TO} beside nanoseconds"
-        raise make_error(int(np.argmax(far)), expected)
-    exactly: NDArray[np.datetime64] = found + np.array(nanoseconds, "timedelta64[ns]")
-    return exactly
 
 
 def _time_error(table: Table, column: str, row: int, expected: str) -> TimeError:

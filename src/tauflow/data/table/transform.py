@@ -67,11 +67,6 @@ class NewTable:
     fill: str = IMPUTE_STRATEGIES[0]
     target: Target | None = None
 
-    @property
-    def has_missing(self) -> bool:
-        """Whether the batches say that a feature is missing."""
-        return not bool(self.observed[self.sequences.rows].all())
-
     def plan_batches(self) -> list[tuple[int, int]]:
         """Return where to cut the sequences for batches that are not too large to compute with."""
         cuts, longest = [0], 0
@@ -173,7 +168,7 @@ def transform(
         )
     found = read_new_table(schema, table, observed=True, **said)
     batch = found.batch()
-    if not schema.observed and not found.has_missing:
+    if not schema.observed and found.observed[found.sequences.rows].all():
         batch = replace(batch, observed=None)  # for models that do not take it
     return found.sequences.ids, batch
 

@@ -1,14 +1,13 @@
 """Columns of numbers with text among them, such as targets that would become classes."""
 
 import math
-import shlex
 
 import numpy as np
 
 from tauflow.errors import DataError
 
 from .categorical import Categorical
-from .table import DECIMAL_COMMA, GROUPED_NUMBER, LIKELY_MISSING, Table, parse_number
+from .table import DECIMAL_COMMA, GROUPED_NUMBER, Table, parse_number
 
 _MIN_NUMBER_SHARE = 0.9
 """With at least this part of its cells being numbers, a column is meant to hold numbers."""
@@ -48,17 +47,12 @@ def check_unparsed_numbers(table: Table, column: str) -> None:
     if plain.all() or not is_mostly_numbers(table, column):
         return
     place = int(np.argmax(~plain))
-    row, text = int(rows[place]), str(cells[place])
-    advice = table.get_decimal_advice(row, column) or "Correct it. "
-    if text.lower() in LIKELY_MISSING:
-        advice = (
-            f"If it means a missing value, pass na_values=[{text!r}] "
-            f"(--missing={shlex.quote(text)}). "
-        )
+    row = int(rows[place])
+    advice = table.get_number_advice(cells[place], row, column) or "Correct it."
     raise DataError(
         f"{table.describe_value(row, column)}, which is no number as it is written, and "
         "nearly all cells of the target seem to be numbers. "
-        f"{advice.strip()} If they are classes, say so: task='classification' (--task)."
+        f"{advice} If they are classes, say so: task='classification' (--task)."
     )
 
 
