@@ -66,20 +66,20 @@ def read_csv_table(
         )
     require("pandas", extra="tables")
     check_file_exists(path)
-    file = _CsvFile(path, delimiter, read_content(path).removeprefix(_UTF8_BOM))
+    file = _CsvReader(path, delimiter, read_content(path).removeprefix(_UTF8_BOM))
     header = file.read_header()
     text = {place for place, one in enumerate(header) if one in names or delimiter == decimal}
     columns, numbers = file.read_columns(decimal, text, [*MISSING_TEXTS, *na_values])
 
     def read_original(number: int, column: str) -> str:
-        original = _CsvFile(path, delimiter, read_content(path))
+        original = _CsvReader(path, delimiter, read_content(path))
         return next(islice(original.parse_rows(), number - 1, None))[header.index(column)]
 
     by_name = dict(zip(header, columns, strict=True))
     return Table(str(path), by_name, numbers, original_text=read_original, untyped=True)
 
 
-class _CsvFile:
+class _CsvReader:
     """The content of a CSV file.
 
     Args:
