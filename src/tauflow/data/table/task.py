@@ -73,12 +73,8 @@ def build_task(table: Table, options: SchemaFields, *, name: str, source: str) -
     }
     x_mean, x_scale = x_scaling.to_tensors()
     y_mean, y_scale = (None, None) if y_scaling is None else y_scaling.to_tensors()
-    chosen: dict[str, Any] = {"features": features, "task": target.task}
-    chosen["per_step"] = target.per_step
-    schema: Any = replace(  # of its own class
-        options,
-        **chosen,
-        decided=tuple(name for name in chosen if getattr(options, name) is None),
+    schema = replace(
+        _decide(options, features=features, task=target.task, per_step=target.per_step),
         dtypes=dtypes,
         ids={part: one.ids for part, one in parts.items()},
         inputs=names,
@@ -100,15 +96,18 @@ def build_task(table: Table, options: SchemaFields, *, name: str, source: str) -
         groups={name: split.groups[name] for name in parts["test"].ids if name in split.groups},
     )
     season = resolve_season(options, times, split.training_sequences)
-    notes = (
-        *_make_notes(split, schema, season, empty),
-        *_notes_on_values(split, schema, seen),
-        *make_leak_notes(x, observed, target, parts["train"], schema),
-    )
-    card = _make_card(split, schema, name=name, source=source, notes=notes, season=season)
+    notes = [*_make_notes(split, schema, season, empty), *_notes_on_values(split, schema, seen)]
+    notes += make_leak_notes(x, observed, target, parts["train"], schema)
+    card = _make_card(split, schema, name=name, source=source, notes=tuple(notes), season=season)
     check_prediction_columns(schema)
     batches["train"] = split.add_weights(batches["train"])
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], schema=schema)
+
+
+def _decide(options: SchemaFields, **chosen: Any) -> Any:
+    """Return the schema, of its own class, with what was chosen, and which options were open."""
+    decided = tuple(name for name in chosen if getattr(options, name) is None)
+    return replace(options, **chosen, decided=decided)
 
 
 def _prepare_splits(
