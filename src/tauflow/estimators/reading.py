@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
+from tauflow._internal.sanitize import format_count
 from tauflow.data.table.from_frame import table_from_frame
 from tauflow.data.table.inputs import MAX_CATEGORIES, build_inputs, find_categories
 from tauflow.data.table.options import DUPLICATES
@@ -252,8 +253,9 @@ def _find_shared_categories(tables: Sequence[Table], column: str) -> tuple[str, 
     texts = sorted({text for texts in found for text in texts}) if all(found) else []
     if len(texts) > MAX_CATEGORIES:
         raise DataError(
-            f"X: the column {column!r} holds {len(texts)} different texts, and at most "
-            f"{MAX_CATEGORIES} are taken as categories. Leave it out of the features, or join some."
+            f"X: the column {column!r} holds {format_count(len(texts), 'different text')}, and at "
+            f"most {MAX_CATEGORIES} are taken as categories. Leave it out of the features, or join "
+            "some."
         )
     return tuple(texts)
 

@@ -42,7 +42,7 @@ def profile_table(path: Path, known_options: Mapping[str, Any]) -> TableProfile:
 
     Args:
         path: of a file that :func:`tauflow.data.from_table` reads.
-        known_options: fields of :class:`TableOptions` that are known, see
+        known_options: fields of :class:`tauflow.data.TableOptions` that are known, see
             :func:`tauflow.data.table.roles.guess_roles`.
 
     Raises:

@@ -103,7 +103,7 @@ def parse_times(table: Table, column: str, time_format: str) -> Table:
         short = [not (t.isdecimal() and len(t) == digits) for t in cells.categories]
         found[np.logical_and(short, are_numbers)] = np.datetime64("NaT")
         if any(are_numbers):
-            expected += f", as numbers with all {digits} digits, or as text"
+            expected += f", in numbers with all of its digits ({digits}), or as text"
     wrong = np.isnat(found)[cells.codes] & ~table.find_missing(column)
     if wrong.any():
         row = int(np.argmax(wrong))
