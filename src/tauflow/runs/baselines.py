@@ -19,7 +19,8 @@ from tauflow.training.multioutput import list_metrics
 def score_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     """Score naive baselines on the test part.
 
-    ``persistence``, of a forecast: what is to be predicted stays as it was last measured.
+    ``persistence``, of a forecast: what is to be predicted stays as it was last measured, if
+    :func:`has_naive_forecasts` says so.
     ``seasonal naive``, if the season is known: it is as it was a season ago. What the sequence, or
     window, holds no such value for is predicted by persistence, and the name says of how much that
     is true, as ``seasonal naive (40 % as persistence)``; of everything, there is no such row.
@@ -65,7 +66,7 @@ def _make_regression_baselines(data: TaskData) -> list[tuple[str, nn.Module]]:
     card = data.card
     mean = _compute_mean_target(data.train, per_step=card.per_step)
     found: list[tuple[str, nn.Module]] = [("training mean", _ConstantPrediction(mean, card))]
-    if card.forecast:
+    if has_naive_forecasts(data):
         found.insert(0, ("persistence", make_seasonal_naive(data)))
     lacking = compute_missing_season_share(data)
     if lacking < 1:
@@ -77,6 +78,22 @@ def _make_regression_baselines(data: TaskData) -> list[tuple[str, nn.Module]]:
             ),
         )
     return found
+
+
+def has_naive_forecasts(data: TaskData) -> bool:
+    """Whether the inputs of a forecast's test part hold what its targets were before.
+
+    Those of a target that never changed in the training part are 0, whatever it is later.
+    """
+    if not data.card.forecast or data.schema is None:
+        return data.card.forecast
+    size = data.card.target_size // (data.card.horizon or 1)
+    constant = data.schema.x_scale[:size] == 0
+    y, known = data.test.y.unflatten(-1, (-1, size)), data.test.y_mask
+    moved = y[..., constant] != 0
+    if known is not None and known.ndim == data.test.y.ndim:
+        moved &= known.unflatten(-1, (-1, size))[..., constant]
+    return not bool(moved.any())
 
 
 def make_seasonal_naive(data: TaskData, season: int = 1) -> "SeasonalNaive":
@@ -91,9 +108,9 @@ def make_seasonal_naive(data: TaskData, season: int = 1) -> "SeasonalNaive":
 def compute_missing_season_share(data: TaskData) -> float:
     """Return the share of the test part's targets without a value of a season ago to predict them.
 
-    It is 1 of what is no forecast, or has no known season.
+    It is 1 of what is no forecast, has no known season, or see :func:`has_naive_forecasts`.
     """
-    if not data.card.forecast or not data.card.season:
+    if not data.card.season or not has_naive_forecasts(data):
         return 1.0
     itself = Score("share", "values", lambda prediction, y: prediction)
     return evaluate(

@@ -53,3 +53,15 @@ def test_the_season_beats_persistence_where_it_can_be_looked_up():
     data = from_table(load(), time="hour", window=96, horizon=24, season=SEASON)
     scores = dict(score_baselines(data, "mse"))
     assert scores["seasonal naive"] < 0.01 * scores["persistence"]
+
+
+@pytest.mark.parametrize("sizes", [{}, {"window": 24, "horizon": 3}])
+@pytest.mark.parametrize("also", [[], ["stuck"]])
+def test_what_inputs_do_not_tell_is_not_forecast_trivially(sizes, also):
+    table = load().assign(stuck=5.0)
+    said = {"time": "hour", "target": ["kW", *also], "task": "next-step", "season": SEASON}
+    usual = [name for name, _ in score_baselines(from_table(table, **said, **sizes), "mse")]
+    assert usual[0] == "persistence"
+    table.loc[ROWS * 9 // 10 :, "stuck"] = 9.0  # as never in training, where its input is 0
+    found = [name for name, _ in score_baselines(from_table(table, **said, **sizes), "mse")]
+    assert found == (["training mean"] if also else usual)

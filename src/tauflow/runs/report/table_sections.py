@@ -14,7 +14,11 @@ from tauflow.data.table.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT
 from tauflow.data.table.schema import Schema
 from tauflow.evaluation.thresholds import Threshold
 from tauflow.export.files import PREDICTOR
-from tauflow.runs.baselines import compute_missing_season_share, make_seasonal_naive
+from tauflow.runs.baselines import (
+    compute_missing_season_share,
+    has_naive_forecasts,
+    make_seasonal_naive,
+)
 from tauflow.runs.task import TaskRun
 
 from .document import Pairs
@@ -172,8 +176,10 @@ def list_target_errors(predictions: SamplePredictions, data: TaskData) -> list[L
     title, caption = "Errors of each target", "the worst first"
     places = order.flip(0).tolist()
     if data.card.horizon:
-        title, caption = "Errors by horizon", "the next row first; as now: the last measured value"
-        scores["as now"] = _compute_repetition_error(1, predictions, data)
+        title, caption = "Errors by horizon", "the next row first"
+        if has_naive_forecasts(data):
+            caption += "; as now: the last measured value"
+            scores["as now"] = _compute_repetition_error(1, predictions, data)
         lacking, season = compute_missing_season_share(data), data.card.season
         if lacking < 1:
             scores["a season ago"] = _compute_repetition_error(season, predictions, data)
