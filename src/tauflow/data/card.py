@@ -65,6 +65,7 @@ class DatasetCard:
             integers, and is to be embedded; 0 for features.
         noncausal_options: options of the loader with the value that makes inputs of later samples
             too.
+        static_inputs: numbers of the inputs with one value per sequence, such as the age.
         target_specs: of the task ``"multioutput"``, what each target is; ``()`` for others.
         notes: what a reader of results must know: known leaks, and where paper and code disagree.
     """
@@ -95,6 +96,7 @@ class DatasetCard:
     repacked: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     vocabulary: int = 0
     noncausal_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    static_inputs: tuple[int, ...] = ()
     target_specs: tuple[TargetSpec, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -16,6 +16,7 @@ from torch import nn
 from tauflow._internal.checks import check_one_of
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
+from tauflow.data.table.inputs import list_static_inputs
 from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
@@ -341,11 +342,10 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
         )
         spec = ModelSpec(self.model, self.hidden_size, spread=self._spread, options=options)
         spec = set_horizon(spec, lambda: self._to_batch(rows))
-        size, dtype = len(self.schema_.inputs), DTYPES[self.dtype]
-        return [
-            build_network(spec, task, input_size=size, backend=self.backend, seed=seed).to(dtype)
-            for seed in seeds
-        ]
+        made: dict[str, Any] = {"input_size": len(self.schema_.inputs), "backend": self.backend}
+        made["static_inputs"] = list_static_inputs(self.schema_)
+        dtype = DTYPES[self.dtype]
+        return [build_network(spec, task, seed=seed, **made).to(dtype) for seed in seeds]
 
     def _read_validation(self, validation: Any) -> RaggedSequences:
         """Return sequences of validation data."""

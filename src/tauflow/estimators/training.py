@@ -72,7 +72,13 @@ def resolve_options(
 
 
 def build_network(
-    spec: ModelSpec, task: LearningTask, *, input_size: int, backend: str, seed: int
+    spec: ModelSpec,
+    task: LearningTask,
+    *,
+    input_size: int,
+    backend: str,
+    seed: int,
+    static_inputs: tuple[int, ...] = (),
 ) -> nn.Module:
     """Build a network with weights by a seed; the global generator is left as it was.
 
@@ -85,18 +91,21 @@ def build_network(
         raise ArgumentError(
             f"backend={backend!r} is for cells, and {spec.cell!r} is none; leave it out."
         )
-    card = describe_task(task, input_size=input_size)
+    card = describe_task(task, input_size=input_size, static_inputs=static_inputs)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return build_model(spec, card)
 
 
-def describe_task(task: LearningTask, *, input_size: int) -> DatasetCard:
+def describe_task(
+    task: LearningTask, *, input_size: int, static_inputs: tuple[int, ...] = ()
+) -> DatasetCard:
     """Return the card of the data of an estimator.
 
     Args:
         task: what there is to learn.
         input_size: of the network, but for the input that says what is a query.
+        static_inputs: numbers of those with one value per sequence.
     """
     return DatasetCard(
         name="the data",
@@ -114,6 +123,7 @@ def describe_task(task: LearningTask, *, input_size: int) -> DatasetCard:
         per_step=task.per_step,
         query_targets=task.query_targets,
         query_horizon=task.query_horizon,
+        static_inputs=static_inputs,
     )
 
 

@@ -23,13 +23,14 @@ from tauflow.models import (
     ImputedInputs,
     NeuralHawkes,
     SequenceModel,
+    StaticInputs,
 )
 from tauflow.sequence import RNN, SEQUENCE_MODULES
 from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 _BUILTIN_CLASSES: list[type[nn.Module]] = [*CELLS, *SEQUENCE_MODULES, RNN, SequenceModel]
 _BUILTIN_CLASSES += (BoostedTrees, Calibrated, Ensemble, ForecastModel, ImputedInputs)
-_BUILTIN_CLASSES += (NeuralHawkes,)
+_BUILTIN_CLASSES += (NeuralHawkes, StaticInputs)
 _BUILTIN_CLASSES += (entry.model for entry in WHOLE_MODELS.values())
 
 CLASSES: Registry[type[nn.Module]] = Registry(

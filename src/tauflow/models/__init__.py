@@ -15,6 +15,7 @@ from .seft import SeFT
 from .sequence_model import SequenceModel
 from .stack import ModuleStack, stack_modules
 from .stack_training import train_stack
+from .static_inputs import StaticInputs
 from .summary import ModelSummary, summarise_models
 from .t_patch_gnn import TPatchGNN
 from .transformer import Transformer
@@ -44,6 +45,7 @@ __all__ = [
     "NextEvent",
     "SeFT",
     "SequenceModel",
+    "StaticInputs",
     "TPatchGNN",
     "TokenEmbedding",
     "Transformer",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tauflow._internal.checks import check_bool
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError, OptionError
@@ -16,6 +17,7 @@ from .base import AbstractWholeModel
 from .forecast import ForecastModel
 from .registry import WHOLE_MODELS, ModelInfo, build_convolutional, get_model_info
 from .sequence_model import SequenceModel
+from .static_inputs import StaticInputs
 
 _FROM_DATA = "follows from the data set"
 _RESERVED_OPTIONS = {
@@ -40,7 +42,9 @@ class ModelSpec:
         embedding_dropout: dropout on those vectors.
         spread: ``"quantile"`` or ``"gaussian"`` for a head that learns how far targets lie around
             predictions, see :class:`tauflow.models.SequenceModel`.
-        options: everything else that its constructor takes; ``wiring`` is a description for
+        options: everything else that its constructor takes, and ``static_to_head``, whether a head
+            also reads the static inputs of the data directly, see
+            :class:`tauflow.models.StaticInputs`; ``wiring`` is a description for
             :func:`tauflow.wirings.wiring_from_dict`, whose ``units`` default to ``hidden_size``.
 
     Raises:
@@ -121,8 +125,15 @@ def build_model(
     if "every step" in entry.outputs:
         options["return_sequences"] = card.per_step
     width = (spec.embedding_size or spec.hidden_size) if card.vocabulary else card.input_size
+    static = check_bool(static_to_head=options.pop("static_to_head", False))
+    if static and not card.static_inputs:
+        raise OptionError(
+            f"static_to_head is for data with static inputs, and {card.name!r} has none. Name "
+            "their columns (--static), or leave it out."
+        )
+    body = entry.build(width, size, **options)
     return SequenceModel(
-        entry.build(width, size, **options),
+        StaticInputs(body, card.static_inputs) if static else body,
         card.target_size,
         head_init=spec.head_init,
         vocabulary=card.vocabulary,

@@ -52,6 +52,7 @@ from tauflow.models import (
     LatentODE,
     MTANFull,
     SeFT,
+    StaticInputs,
     TPatchGNN,
     Transformer,
 )
@@ -127,6 +128,7 @@ MODULES = [
         tauflow.LTC(5, NCP), (2, 6, 7), layers=((3, 3, 2), (4, 2, 1)), dense=(6, 5)
     ),
     tauflow.SequenceModel(Transformer(3, 8, layers=1, longest=10.0), 2),
+    StaticInputs(tauflow.GRU(3, 4), [0, 2]),
     Transformer(3, 8, heads=2, return_sequences=False),
     IPNet(3, 4, reference_points=5, horizon=4.0, channel_means=(0.1, -0.2, 0.3)),
     SeFT(3, 4, phi_size=6, longest=5.0),

@@ -22,6 +22,7 @@ from .options import (
     Categories,
     TableOptions,
 )
+from .schema_fields import SchemaFields
 from .sequences import Sequences, format_names
 from .table import (
     GROUPED_NUMBER,
@@ -379,3 +380,16 @@ def take_future_rows(values: Floats, steps: int, sequences: Sequences) -> Floats
         there = later < ends
         found[sequences.rows[there], step - 1] = values[sequences.rows[later[there]]]
     return found
+
+
+def list_static_inputs(schema: SchemaFields) -> tuple[int, ...]:
+    """Return the numbers of the inputs of static features, texts with one for each category."""
+    owners = {
+        CATEGORY_NAME_FORMAT.format(name, text): name
+        for name, texts in schema.categories
+        for text in texts
+    }
+    static = schema.static or ()
+    return tuple(
+        place for place, name in enumerate(schema.inputs) if owners.get(name, name) in static
+    )

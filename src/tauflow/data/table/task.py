@@ -17,7 +17,13 @@ from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError
 
-from .inputs import InputColumns, add_future_inputs, build_inputs, select_feature_columns
+from .inputs import (
+    InputColumns,
+    add_future_inputs,
+    build_inputs,
+    list_static_inputs,
+    select_feature_columns,
+)
 from .leaks import make_leak_notes
 from .options import AUTO, LEAD_TIME_INPUT, Categories, TableOptions
 from .prediction_columns import check_prediction_columns
@@ -306,6 +312,7 @@ def _make_card(
         metric=metric,
         targets=() if target.specs else schema.outputs,
         target_specs=target.specs,
+        static_inputs=list_static_inputs(schema),
         per_step=target.per_step,
         forecast=target.is_next_step,
         horizon=target.horizon,
