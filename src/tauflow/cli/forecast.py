@@ -107,7 +107,7 @@ def forecast(
         forecaster.fit(part[~is_held], **roles)
         held_out = format_count(len(held), "id")
         typer.echo(f"RMSE up to {max_lead_time} ahead, of {held_out} not trained on:", err=True)
-        scores = _score(forecaster, part[is_held], names, level)
+        scores = _score(forecaster, part[is_held], level)
         typer.echo(scores.to_string(float_format="{:.4g}".format), err=True)
     forecaster.fit(part, **roles)
     how = {name: table_options[name] for name in READING_OPTIONS if name in table_options}
@@ -137,14 +137,14 @@ def _keep_run(forecaster: Any, table: Path, runs_dir: Path) -> Path:
     return directory
 
 
-def _score(
-    forecaster: Any, held: "DataFrame", names: list[str], level: float | None
-) -> "DataFrame":
+def _score(forecaster: Any, held: "DataFrame", level: float | None) -> "DataFrame":
     """Return errors of the targets on rows of other ids, and how many values intervals hold."""
     from tauflow._internal.optional_deps import require
     from tauflow.errors import ArgumentError
+    from tauflow.estimators.preparation import list_columns
 
-    index = [names[n] for n in forecaster.target_features_]
+    columns = list_columns(forecaster.schema_)  # categories come after the numbers
+    index = [columns[n] for n in forecaster.target_features_]
     scores: DataFrame = require("pandas", extra="tables").DataFrame(
         forecaster.compare(held), index=index
     )

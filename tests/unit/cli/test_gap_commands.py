@@ -138,3 +138,16 @@ def test_time_zones_stay(call, table, tmp_path):
     found = pandas.read_parquet(tmp_path / "filled.parquet")
     assert str(found["hours"].dt.tz) == "Europe/Berlin"
     assert (found["hours"] == table["hours"]).all()
+
+
+@pytest.mark.parametrize("command", ["impute", "forecast"])
+def test_scores_stand_beside_their_columns(call, table, tmp_path, command):
+    table["by"] = np.where(table["patient"] % 2, "nurse", "robot")
+    table["b"] *= 1e6
+    table.to_csv(tmp_path / "visits.csv", index=False)
+    words = [command, *IMPUTE[1:], *SMALL, "--features", "by,a,b"]
+    words += ["--max-lead-time", 3, "--at", 1] if command == "forecast" else []
+    told = call(*words).stderr
+    rows = {line.split()[0]: line.split()[1:] for line in told.splitlines() if line[:2] in "a b "}
+    assert float(rows["a"][-1]) < 100 < 1e5 < float(rows["b"][-1])
+    assert "robot" not in told
