@@ -11,7 +11,6 @@ the call that follows what runs. All else, and every call that looks as if it we
 to ``SequenceModule.forward``.
 """
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,10 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.contract import call_initial_state
 from tauflow.errors import BackendError, TauflowError
 from tauflow.kernels import KernelCall, KernelSpec, select_kernel
-from tauflow.kernels.cpu.binding import import_kernels
 from tauflow.kernels.engine.autograd import run_kernel
 from tauflow.kernels.engine.kernel_spec import KernelFunction, SequenceKernel
 from tauflow.kernels.engine.torch_state import is_followed
@@ -34,13 +31,14 @@ from .planned_inputs import (
     UNREADABLE,
     PlannedInputs,
     add_batch_axis,
+    find_bad_values,
     is_plain,
     needs_grad,
     read_inputs,
 )
 from .ragged import run_segments, split_by_length
 from .states import split_per_cell
-from .unroll import run_steps
+from .unroll import run_builtin_steps
 
 if TYPE_CHECKING:
     from .sequence_module import SequenceModule
@@ -291,7 +289,7 @@ def _plan_cell(row: KernelSpec | None, record: CellRecord) -> _CellPlan:
     """Return what a row comes to for a cell."""
     cell: Any = record.cell
     # without the checks that a plan has made
-    run = run_steps if row is None else getattr(row.run, "__wrapped__", row.run)
+    run = run_builtin_steps if row is None else getattr(row.run, "__wrapped__", row.run)
     run = run if row is None or row.plan is None else row.plan()
     is_compiled = row is not None and row.backend == "numba"
     starts_at_zero = type(cell).initial_state is AbstractCell.initial_state
@@ -348,16 +346,14 @@ def _run_cell(
     elif plan.starts_at_zero:
         start = x.new_zeros((x.shape[0], plan.cell.state_size))
     else:
-        start = call_initial_state(plan.cell, first_sample(x, mask))
+        start = plan.cell.initial_state(first_sample(x, mask))
     y, last = plan.run_steps(x, start, dt, mask, observed)
-    if plan.is_compiled:
-        find = import_kernels("cpu.values").find_bad_values
-        bad = find(dt.data_ptr(), dt.numel(), last.data_ptr(), last.numel())
-        if bad & 1:
-            raise _BadTimesError
-    else:
-        last = torch.cat([last], dim=-1)  # it may be part of something else
-        bad = not math.isfinite(last.detach().sum().item())
+    if not plan.is_compiled:
+        # it may be part of something else
+        last = last.clone(memory_format=torch.contiguous_format)
+    bad = find_bad_values(dt if plan.is_compiled else None, last)
+    if bad & 1:
+        raise _BadTimesError
     if bad:
         given = planned.x, planned.dt, planned.mask, planned.observed
         inputs = SequenceInputs(*given, batched=True, packed=None)

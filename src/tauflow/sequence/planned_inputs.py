@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from tauflow.kernels.cpu.binding import import_kernels
+from tauflow.kernels.engine.requirements import has_numba
 
 from .cell_record import PLAIN_TENSOR_TYPES
 from .inputs import mask_from_lengths
 
 UNREADABLE = "x and parameters have to be float32, on the CPU, and of no class of their own"
+_BAD_TIMES = "dt has to be a number or float32, (B, T); t in order and precise; both finite"
 _TIME_DTYPES = (torch.float32, torch.float64, torch.int64)
 """Those of times, in the order of ``subtract_times``."""
 
@@ -61,28 +63,46 @@ def read_inputs(
         is_compiled: whether gaps are looked at when compiled loops have read them.
     """
     x, hx, dt, mask, observed, batched = given
-    if hx is not None and not (is_plain(hx, torch.float32) and hx.shape == state_shape):
-        return "hx has to be a float32 state, (B, S)"
-    if observed is not None and not (is_plain(observed, torch.bool) and observed.shape == x.shape):
-        return "observed has to be bool, as x"
-    if lengths is not None:
-        if mask is not None or not batched:
-            return "lengths are given with a mask, or for a single sequence"
-        mask = mask_from_lengths(f"{module}.forward", lengths, x, batched)
-    elif mask is not None:
-        if not (is_plain(mask, torch.bool) and mask.shape == gaps_shape[:2]):
-            return "mask has to be bool, (B, T)"
-        # the caller may fill it again before the backward pass
-        mask = mask.clone() if torch.is_grad_enabled() else mask
+    if t is hx is mask is lengths is observed is None:  # as in most calls
+        gaps = _read_gaps(dt, x, None, gaps_shape, is_compiled=is_compiled)
+        return _BAD_TIMES if gaps is None else given._replace(dt=gaps)
+    reason, mask = _read_marks(module, given, lengths, gaps_shape, state_shape)
+    if reason:
+        return reason
     if t is None:
         gaps = _read_gaps(dt, x, mask, gaps_shape, is_compiled=is_compiled)
     else:
         gaps = None if dt is not None else _subtract_times(t, mask, gaps_shape, hx is not None)
     if gaps is None:
-        return "dt has to be a number or float32, (B, T); t in order and precise; both finite"
+        return _BAD_TIMES
     if mask is not None:
         x = x.masked_fill(~mask.unsqueeze(-1), 0.0)
     return PlannedInputs(x, hx, gaps, mask, observed, batched)
+
+
+def _read_marks(
+    module: str,
+    given: PlannedInputs,
+    lengths: Any,
+    gaps_shape: tuple[int, int, int],
+    state_shape: tuple[int, int],
+) -> tuple[str, Tensor | None]:
+    """Return what kernels cannot take of state, mask and measured features, and the mask."""
+    x, hx, _, mask, observed, batched = given
+    if hx is not None and not (is_plain(hx, torch.float32) and hx.shape == state_shape):
+        return "hx has to be a float32 state, (B, S)", None
+    if observed is not None and not (is_plain(observed, torch.bool) and observed.shape == x.shape):
+        return "observed has to be bool, as x", None
+    if lengths is not None:
+        if mask is not None or not batched:
+            return "lengths are given with a mask, or for a single sequence", None
+        mask = mask_from_lengths(f"{module}.forward", lengths, x, batched)
+    elif mask is not None:
+        if not (is_plain(mask, torch.bool) and mask.shape == gaps_shape[:2]):
+            return "mask has to be bool, (B, T)", None
+        # the caller may fill it again before the backward pass
+        mask = mask.clone() if torch.is_grad_enabled() else mask
+    return "", mask
 
 
 def _read_gaps(
@@ -105,8 +125,7 @@ def _read_gaps(
         gaps = gaps.masked_fill(~mask.unsqueeze(-1), 0.0)
     if is_compiled or kind not in PLAIN_TENSOR_TYPES:
         return gaps
-    low, high = torch.aminmax(gaps.detach())
-    return gaps if 0.0 <= low.item() <= high.item() < math.inf else None
+    return None if find_bad_values(gaps) else gaps
 
 
 def _subtract_times(
@@ -118,6 +137,8 @@ def _subtract_times(
     if dtype not in _TIME_DTYPES or not is_plain(t, dtype) or t.requires_grad:
         return None
     if t.shape != steps and t.shape != (*steps, 1):
+        return None
+    if not has_numba():
         return None
     t, gaps = t.contiguous(), torch.empty(shape, dtype=torch.float32)
     valid = None if mask is None else mask.contiguous()
@@ -131,6 +152,24 @@ def _subtract_times(
         gaps.data_ptr(),
     )
     return gaps if is_clear else None
+
+
+def find_bad_values(gaps: Tensor | None, states: Tensor | None = None) -> int:
+    """Return which values a call is refused for; see :func:`tauflow.kernels.cpu.values`.
+
+    Args:
+        gaps: contiguous, in float32, or ``None``.
+        states: likewise.
+
+    Returns:
+        1 if a gap is negative or not finite, and 2 more if a state is not finite.
+    """
+    if not has_numba():
+        bad = gaps is not None and not bool(((gaps >= 0) & (gaps < math.inf)).all())
+        return bad + 2 * (states is not None and not bool(states.isfinite().all()))
+    places = [(0, 0) if one is None else (one.data_ptr(), one.numel()) for one in (gaps, states)]
+    found: int = import_kernels("cpu.values").find_bad_values(*places[0], *places[1])
+    return found
 
 
 def is_plain(tensor: Any, dtype: torch.dtype) -> bool:

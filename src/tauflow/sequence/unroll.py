@@ -1,5 +1,6 @@
 """Run a cell over sequences: a fused kernel where one serves, else the reference loop."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -110,20 +111,40 @@ def reference_loop(
 
 def run_steps(call: KernelCall) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B S"]]:
     """Step the cell through time; :func:`reference_loop` checks the call before."""
-    h, states, changes = call.h, [], _state_version(call)
+    cell, changes = call.cell, _state_version(call)
+    per_step, update, _ = precompute_steps(cell, call.x, call.dt, call.observed)
+
+    def checked_update(h: Tensor, *inputs: Tensor) -> Tensor:
+        return check_next_state(cell, h, update(h, *inputs))
+
+    states, last = _take_steps(call, per_step, checked_update)
+    if changes != _state_version(call):
+        raise ArgumentError(
+            f"{type(cell).__name__}.step changes the state that it takes in place, which is "
+            "the output of the step before. Return a new tensor: h * 0.5, not h.mul_(0.5)."
+        )
+    return call_readout(cell, states), last
+
+
+def run_builtin_steps(call: KernelCall) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B S"]]:
+    """Step a cell of the catalog, as its constructor made it, which needs none of the checks."""
     per_step, update, _ = precompute_steps(call.cell, call.x, call.dt, call.observed)
+    states, last = _take_steps(call, per_step, update)
+    return call.cell.readout(states), last
+
+
+def _take_steps(
+    call: KernelCall, per_step: Sequence[Tensor], update: Callable[..., Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Return the states after every step, (B, T, S), and the last one."""
+    h, states = call.h, []
     # unbind, for the gradient of an index would be a full-sized tensor for every step
     columns = [part.unbind(1) for part in per_step]
     for step in range(call.x.shape[1]):
-        after = check_next_state(call.cell, h, update(h, *(column[step] for column in columns)))
+        after = update(h, *[column[step] for column in columns])
         h = after if call.mask is None else torch.where(call.mask[:, step, None], after, h)
         states.append(h)
-    if changes != _state_version(call):
-        raise ArgumentError(
-            f"{type(call.cell).__name__}.step changes the state that it takes in place, which is "
-            "the output of the step before. Return a new tensor: h * 0.5, not h.mul_(0.5)."
-        )
-    return call_readout(call.cell, torch.stack(states, dim=1)), h
+    return torch.stack(states, dim=1), h
 
 
 def _state_version(call: KernelCall) -> int:

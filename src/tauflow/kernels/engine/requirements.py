@@ -97,11 +97,12 @@ class BackendRequirements(NamedTuple):
 
 @assume_constant_result
 def _is_numba_installed() -> bool:
-    return _has_numba()
+    return has_numba()
 
 
 @cache
-def _has_numba() -> bool:
+def has_numba() -> bool:
+    """Whether there are compiled loops on this machine."""
     return find_spec("numba") is not None
 
 
