@@ -40,6 +40,7 @@ SINGLE = (
     "grad_state",
     "grad_memory",
     "grad_dt",
+    "grad_pure",
 )
 """Arguments of the closed forms that are float32 whatever is multiplied."""
 

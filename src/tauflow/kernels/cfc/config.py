@@ -6,7 +6,7 @@ The first layer is the heads themselves if L is 0. Everything but outputs, gaps 
 with time first, so that a step of a slice of the batch is one block of memory.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tauflow.cells.cfc_heads import MODES, CfCConfig, CfCParameters, cfc_step
+from tauflow.cells.cfc_heads import MODES, CfCConfig, cfc_step
 from tauflow.cells.mixed_memory import MixedMemoryConfig, mixed_memory_update
 from tauflow.kernels.cpu.binding import (
     ConstantArgument,
@@ -113,18 +113,19 @@ def pack_code(config: KernelConfig) -> ConstantArgument:
     return ConstantArgument(np.array(code, np.float32))
 
 
+EMPTY = {axes: ConstantArgument(input_array_or_empty(None, axes)) for axes in (1, 2, 3, 4)}
+"""Arrays without entries, by their number of axes."""
+
+
 class CfCWeights(NamedTuple):
-    """Parameters.
+    """The :class:`~tauflow.cells.cfc_heads.CfCParameters`, and those of a memory beside the core.
 
     Args:
-        first: (F, R), the first layer.
-        first_bias: (F,).
-        deep: (L - 1, U, U), the other layers of the backbone.
-        deep_bias: (L - 1, U).
-        heads: (K N, U), without t_b (3 N, U); empty if L is 0.
-        heads_bias: (K N,), or (3 N,).
-        rate: (N,), |w_tau| of the pure form.
-        amplitude: (N,), A of the pure form.
+        first, first_bias, deep, deep_bias, heads, heads_bias, rate, amplitude: of the core.
+        input: (4 N, I), the weights W_x of the gates i, f, g, o; these three are empty without a
+            memory.
+        recurrent: (4 N, N), W_h.
+        gates_bias: (4 N,), b with the constant of the forget gate added.
     """
 
     first: Array
@@ -135,102 +136,94 @@ class CfCWeights(NamedTuple):
     heads_bias: Array
     rate: Array
     amplitude: Array
+    input: Array = EMPTY[2]
+    recurrent: Array = EMPTY[2]
+    gates_bias: Array = EMPTY[1]
 
 
-class CfCActivations(NamedTuple):
-    """What the layers give at every step; all empty where no backward pass may follow.
+class CfCTape(NamedTuple):
+    """What the backward pass reads; all empty where none may follow, and each that there is not.
 
     Args:
+        source: (T, B, R), what the core's first layer reads: [x; h], or beside a memory [x; u] or
+            [u; h].
+        rows: (T, B, I + N), [x; h] of a memory.
+        gates: (T, B, 4 N), i, f, g, o of a memory.
+        c: (T + 1, B, N), the memory, its initial value first.
         first: (T, B, F), the first layer's values.
         deep: (L - 1, T, B, U), values of the other layers.
-        slopes: (L, T, B, U), slopes of activations that do not show them; else empty.
-        heads: (T, B, K N): phi(g), phi(h), p and t_a, or r of the pure form.
+        slopes: (L, T, B, U), slopes of activations that do not show them.
+        heads: (T, B, K N): phi(g), phi(h), p and t_a, or r of the pure form; ``first`` if L is 0.
     """
 
+    source: Array
+    rows: Array
+    gates: Array
+    c: Array
     first: Array
     deep: Array
     slopes: Array
     heads: Array
 
-
-class CfCPreactivationGrads(NamedTuple):
-    """Gradients of the products, before bias and activation.
-
-    Args:
-        first: (T, B, F).
-        deep: (L - 1, T, B, U).
-        heads: (T, B, K N); may be the memory of the tape's.
-        gates: (T, B, 4 N), of a memory; empty without one.
-    """
-
-    first: Array
-    deep: Array
-    heads: Array
-    gates: Array
+    @classmethod
+    def from_tensors(
+        cls, config: KernelConfig, tensors: Sequence[Tensor], *, keeps_source: bool = True
+    ) -> "CfCTape":
+        """Return the tape of which these are the tensors that there are."""
+        given = iter(tensors)
+        places = enumerate(_list_tape_fields(config))
+        fields: list[Any] = [
+            next(given) if there and (keeps_source or place > 1) else empty
+            for place, (there, empty) in places
+        ]
+        if not split_config(config)[0].layers:
+            fields[-1] = fields[-4]
+        return cls(*fields)
 
 
 class CfCSequence(NamedTuple):
-    """What every step reads beside the weights, and what it gives.
+    """What there is of every step beside the weights and the tape.
 
     Args:
         dt: (B, T).
         valid: (B, T) bool; empty if every step is.
         x: (B, T, I); going back, receives its gradient, or empty.
         out: (B, T, N), receives the states; going back their gradients, or empty.
-        start: (B, S), the states before, with those of a memory; empty going back.
-        last: (B, S), receives the last ones; empty going back.
-        source: (T, B, R), receives what the core's first layer reads: [x; h], or beside a memory
-            [x; u] or [u; h]; empty if no backward pass may follow.
-        rows: (T, B, I + N), receives [x; h] of a memory for its backward pass; or empty.
     """
 
     dt: Array
     valid: Array
     x: Array
     out: Array
-    start: Array
-    last: Array
-    source: Array
-    rows: Array
 
 
-class CfCGradCarry(NamedTuple):
-    """What the loop back carries from step to step, or adds up.
+class CfCGradients(NamedTuple):
+    """What the loop back writes: gradients of products before bias and activation, and others.
 
     Args:
-        h: (B, N), gradient of the last state; becomes that of the first.
+        first: (T, B, F), of the first layer.
+        deep: (L - 1, T, B, U).
+        heads: (T, B, K N); may be the memory of the tape's.
+        gates: (T, B, 4 N), of a memory; empty without one.
+        h: (B, N), of the last state; becomes that of the first.
         c: (B, N), the same of a memory; empty without one.
-        dt: (B, T), receives the gradient of the gaps; empty if not wanted.
-        sums: (slices, W), gradients of rate and amplitude of the pure form, and of the biases of
-            first layer and heads, side by side.
+        dt: (B, T), of the gaps; empty if not wanted.
+        sums: (slices, W), of rate and amplitude of the pure form, and of the biases of first layer
+            and heads, side by side, added to.
     """
 
+    first: Array
+    deep: Array
+    heads: Array
+    gates: Array
     h: Array
     c: Array
     dt: Array
     sums: Array
 
 
-class CfCLSTMArrays(NamedTuple):
-    """A memory beside a core; all empty without one.
-
-    Args:
-        input: (4 N, I), the weights W_x of the gates i, f, g, o.
-        recurrent: (4 N, N), W_h.
-        bias: (4 N,), b with the constant of the forget gate added.
-        gates: (T, B, 4 N), receives i, f, g, o; empty if no backward pass may follow.
-        c: (T + 1, B, N), the memory, its initial value first; empty likewise.
-    """
-
-    input: Array
-    recurrent: Array
-    bias: Array
-    gates: Array
-    c: Array
-
-
 def pack_weights(parameters: Sequence[Tensor], networks: int = 0) -> CfCWeights:
-    """Return the :class:`~tauflow.cells.cfc_heads.CfCParameters` as arrays.
+    """Return the parameters as arrays.
 
     Args:
         parameters: of a network, or of several.
@@ -242,8 +235,43 @@ def pack_weights(parameters: Sequence[Tensor], networks: int = 0) -> CfCWeights:
     )
 
 
-EMPTY = {axes: ConstantArgument(input_array_or_empty(None, axes)) for axes in (1, 2, 3, 4)}
-"""Arrays without entries, by their number of axes."""
+@cache
+def _list_tape_fields(config: KernelConfig) -> tuple[tuple[bool, ConstantArgument], ...]:
+    """Return for each field of a tape whether it is a tensor of its own, and what it is if not."""
+    core, memory, _ = split_config(config)
+    slopes = core.layers > 0 and not has_slope_from_value(CfCCode.from_config(core).outer)
+    there = (True, memory, memory, memory, True, core.layers > 1, slopes, core.layers > 0)
+    return tuple(zip(there, (EMPTY[axes] for axes in (3, 3, 3, 3, 3, 4, 4, 3)), strict=True))
+
+
+def get_tape_shapes(
+    config: KernelConfig, steps: int, batch: int, inputs: Sequence[Tensor]
+) -> CfCTape:
+    """Return the shapes of a tape, ``None`` where it has no tensor of its own.
+
+    Args:
+        config: of the cell.
+        steps: T.
+        batch: B.
+        inputs: of the run.
+    """
+    core, memory, reads_state = split_config(config)
+    x, h, _, first, _, _, _, _, heads_bias = inputs[:9]
+    D, N, rows = x.shape[-1], h.shape[-1] // (1 + memory), heads_bias.shape[-1]
+    width = rows if core.is_pure_mode or core.time_bias else rows // 3 * 4
+    units = first.shape[-2] if core.layers else width
+    shapes = (
+        (steps, batch, N + (N if reads_state else D)),
+        (steps, batch, D + N),
+        (steps, batch, 4 * N),
+        (steps + 1, batch, N),
+        (steps, batch, units),
+        (core.layers - 1, steps, batch, units),
+        (core.layers, steps, batch, units),
+        (steps, batch, width),
+    )
+    fields = zip(shapes, _list_tape_fields(config), strict=True)
+    return CfCTape(*[shape if there else None for shape, (there, _) in fields])
 
 
 def flatten_time_first(x: Tensor) -> Tensor:
@@ -251,141 +279,45 @@ def flatten_time_first(x: Tensor) -> Tensor:
     return x.transpose(0, 1).clone(memory_format=torch.contiguous_format).view(-1, x.shape[-1])
 
 
-class CoreActivations(NamedTuple):
-    """Tensors under a :class:`CfCActivations`; ``first`` and ``heads`` are one where L is 0."""
-
-    first: Tensor
-    deep: Tensor
-    slopes: Tensor
-    heads: Tensor
-
-    def to_arrays(self) -> CfCActivations:
-        """Return the arrays."""
-        return CfCActivations(*self)
-
-    @classmethod
-    def from_tensors(cls, config: CfCConfig, tensors: Sequence[Tensor]) -> "CoreActivations":
-        """Return the activations of which these are the tensors that do not share memory."""
-        first, deep, slopes, *heads = tensors
-        return cls(first, deep, slopes, heads[0] if config.layers else first)
-
-    def unique_tensors(self) -> tuple[Tensor, ...]:
-        """Return the tensors, none of them twice."""
-        return self[: 3 if self.heads is self.first else 4]
-
-
-def get_tape_shapes(
-    config: CfCConfig, steps: int, batch: int, parameters: CfCParameters
-) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of a :class:`CfCActivations`; of the heads without entries if L is 0."""
-    rows, layers = parameters.heads_bias.shape[0], config.layers
-    width = rows if config.is_pure_mode or config.time_bias else rows // 3 * 4
-    units = parameters.first.shape[0] if layers else 0
-    slopes = 0 if _has_slope_from_value(config) else layers
-    return (
-        (steps, batch, units or width),
-        (max(layers - 1, 0), steps, batch, units),
-        (slopes, steps, batch, units),
-        (steps if layers else 0, batch, width),
-    )
-
-
-def allocate_activations(
-    config: CfCConfig,
-    steps: int,
-    batch: int,
-    parameters: CfCParameters,
-    *,
-    saves_all_steps: bool,
-    allocate: Callable[..., Tensor],
-) -> CoreActivations:
-    """Allocate what the loops write by ``allocate(*shape)``; if not all, the first layer alone."""
-    shapes = get_tape_shapes(config, steps, batch, parameters)
-    if not saves_all_steps:
-        kept = get_tape_shapes(config, 1, batch, parameters)
-        shapes = shapes[0], kept[1], (0, *kept[2][1:]), kept[3]
-    first, deep, slopes, heads = (allocate(*shape) for shape in shapes)
-    return CoreActivations(first, deep, slopes, heads if config.layers else first)
-
-
-class CorePreactivationGrads(NamedTuple):
-    """Tensors under :class:`CfCPreactivationGrads`."""
-
-    first: Tensor
-    deep: Tensor
-    heads: Tensor
-
-
-def allocate_preactivation_grads(
-    config: CfCConfig,
-    activations: CoreActivations,
-    allocate: Callable[..., Tensor],
-    *,
-    in_place: bool = False,
-) -> CorePreactivationGrads:
-    """Allocate what the backward loop writes; the heads' in place if the tape is not read again."""
-    heads = activations.heads if in_place else allocate(*activations.heads.shape)
-    first = allocate(*activations.first.shape) if config.layers else heads
-    return CorePreactivationGrads(first, allocate(*activations.deep.shape), heads)
-
-
-@cache
-def _has_slope_from_value(config: CfCConfig) -> bool:
-    return has_slope_from_value(CfCCode.from_config(config).outer)
-
-
 def compute_core_gradients(
     config: CfCConfig,
-    activations: CoreActivations,
-    preactivation_grads: CorePreactivationGrads,
-    parameters: CfCParameters,
-    source: list[Tensor],
-    biases: Sequence[Tensor | None] = (),
+    tape: CfCTape,
+    gradients: CfCGradients,
+    weights: CfCWeights,
+    source: Sequence[Tensor],
+    biases: Sequence[Tensor] | None = None,
 ) -> list[Tensor | None]:
-    """Return the gradients of the first six :class:`CfCParameters`.
+    """Return the gradients of the first six parameters; axes of networks may stand in front.
 
     Args:
         config: the closed form.
-        activations: what the forward loop wrote.
-        preactivation_grads: what the backward loop wrote.
-        parameters: of the core.
+        tape: what the forward loop wrote.
+        gradients: what the backward loop wrote.
+        weights: the parameters.
         source: what the first layer read, side by side, (T B, ...) each.
         biases: the gradients of first_bias and heads_bias, if the loop has added them up.
     """
-    first = get_first_layer_rows(preactivation_grads, parameters)
-    heads = _first_columns(preactivation_grads.heads, parameters.heads_bias.shape[0])
-    if len(source) == 1:
-        grad_first = first.T @ source[0]
-    else:
-        grad_first = torch.cat([first.T @ part for part in source], dim=1)
-    grad_first_bias, grad_heads_bias = biases or [rows.sum(0) for rows in (first, heads)]
+    first = get_rows(gradients.first, weights.first.shape[-2])
+    heads = get_rows(gradients.heads, weights.heads_bias.shape[-1])
+    grad_first = [first.mT @ part for part in source]
+    of_first = grad_first[0] if len(grad_first) == 1 else torch.cat(grad_first, dim=-1)
+    of_first_bias, of_heads_bias = biases or [rows.sum(-2) for rows in (first, heads)]
     if not config.layers:
-        return [grad_first, None, None, None, None, grad_heads_bias]
-    values = [activations.first, *activations.deep]
-    grad_deep = grad_deep_bias = None
+        return [of_first, None, None, None, None, of_heads_bias]
+    values, of_deep, of_deep_bias = tape.first, None, None
     if config.layers > 1:
-        below = zip(preactivation_grads.deep, values, strict=False)
-        grad_deep = torch.stack([flatten_steps(delta).T @ flatten_steps(z) for delta, z in below])
-        grad_deep_bias = preactivation_grads.deep.sum((1, 2))
-    grad_heads = heads.T @ flatten_steps(values[-1])
-    return [grad_first, grad_first_bias, grad_deep, grad_deep_bias, grad_heads, grad_heads_bias]
+        below = [tape.first, *tape.deep.unbind(-4)]
+        values, deltas = below.pop(), gradients.deep.unbind(-4)
+        each = [get_rows(d).mT @ get_rows(z) for d, z in zip(deltas, below, strict=True)]
+        of_deep, of_deep_bias = torch.stack(each, dim=-3), gradients.deep.sum((-3, -2))
+    of_heads = heads.mT @ get_rows(values)
+    return [of_first, of_first_bias, of_deep, of_deep_bias, of_heads, of_heads_bias]
 
 
-def get_first_layer_rows(
-    core: CoreActivations | CorePreactivationGrads, parameters: CfCParameters
-) -> Tensor:
-    """Return the products of the first layer, (T B, F), without room left for a missing t_b."""
-    return _first_columns(core.first, parameters.first.shape[0])
-
-
-def _first_columns(tensor: Tensor, count: int) -> Tensor:
-    rows = flatten_steps(tensor)
-    return rows if rows.shape[1] == count else rows[:, :count]
-
-
-def flatten_steps(tensor: Tensor) -> Tensor:
-    """Return (T, B, F) as (T B, F)."""
-    return tensor.view(-1, tensor.shape[-1])
+def get_rows(tensor: Tensor, width: int | None = None) -> Tensor:
+    """Return (T, B, F) as (T B, F), without room left for a missing t_b."""
+    rows = tensor.flatten(-3, -2)
+    return rows if width is None or rows.shape[-1] == width else rows[..., :width]
 
 
 def split_config(config: KernelConfig) -> tuple[CfCConfig, bool, bool]:

@@ -54,24 +54,20 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
     head_weights,  # (K N, U)
     rate,  # (N,)
     amplitude,  # (N,)
+    gate_weights,  # (4 N, N) where MIXED
+    h,  # (B, S): N, or 2 N with the memory c where MIXED
     dt,  # (B, T)
     mask,  # (B, T) where MASKED
     grad_out,  # (B, T, N)
-    grad_last,  # (B, N)
-    grad_h,  # (B, N)
+    grad_h,  # (B, S): of the last state; of the first on return
     grad_dt,  # (B, T) where GAPS
-    grad_rate,  # (programs, N) in the pure form
-    grad_amplitude,  # (programs, N) in the pure form
+    grad_pure,  # (2, programs, N), of rate and amplitude in the pure form
     grad_first,  # (T, B, F)
     grad_deep,  # (L - 1, T, B, U)
     grad_heads,  # (T, B, W); the first layer's where LAYERS is 0
-    gates,  # (T, B, 4 N) where MIXED: i, f, g, o
-    cells,  # (T, B, N) where MIXED
-    gate_weights,  # (4 N, N) where MIXED
-    c,  # (B, N) where MIXED
-    grad_last_c,  # (B, N) where MIXED
-    grad_c,  # (B, N) where MIXED
     grad_gates,  # (T, B, 4 N) where MIXED
+    gates,  # (T, B, 4 N) where MIXED: i, f, g, o
+    cells,  # (T + 1, B, N) where MIXED, without the value before the first step
     B,
     T,
     N,
@@ -100,6 +96,7 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
     program = tl.program_id(0).to(tl.int64)
     row = (program * ROWS + tl.arange(0, ROWS))[:, None]
     column, unit = tl.arange(0, WIDTH)[None, :], tl.arange(0, UNITS)[None, :]
+    size = 2 * N if MIXED > 0 else N
     real, live = (row < B) & (column < N), (row < B) & (unit < U)
     block = N * U if LAYERS > 0 else N * N
     source = head_weights if LAYERS > 0 else recurrent
@@ -126,15 +123,15 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
         w_forget = load_matrix(gate_weights + N * N, N, 1, N, N, WIDTH, WIDTH)
         w_cell = load_matrix(gate_weights + 2 * N * N, N, 1, N, N, WIDTH, WIDTH)
         w_out = load_matrix(gate_weights + 3 * N * N, N, 1, N, N, WIDTH, WIDTH)
-        grad_memory = tl.load(grad_last_c + row * N + column, real, other=0.0).to(tl.float32)
+        grad_memory = tl.load(grad_h + row * size + N + column, real, other=0.0).to(tl.float32)
     if MIXED == 1:
         w_u = load_matrix(recurrent, 2 * N, 1, U, N, UNITS, WIDTH)
     depth = T.to(tl.int64) * B * U
     end = T.to(tl.int64) - 1
     at, gap = (end * B + row) * U + unit, row * T + end
     head, place = (end * B + row) * W + column, gap * N + column
-    gate, cell = (end * B + row) * 4 * N + column, (end * B + row) * N + column
-    grad_state = tl.load(grad_last + row * N + column, real, other=0.0).to(tl.float32)
+    gate, cell = (end * B + row) * 4 * N + column, (end * B + B + row) * N + column
+    grad_state = tl.load(grad_h + row * size + column, real, other=0.0).to(tl.float32)
     for step in range(T):
         # All that a step reads is asked for at once, before it writes.
         grad_state += tl.load(grad_out + place, real, other=0.0).to(tl.float32)
@@ -173,7 +170,7 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
             back = B * N * (step + 1 < T).to(tl.int32)
             memory = tl.load(cells + cell - back, real, other=0.0)
             if step + 1 == T:  # the memory before the first step lies elsewhere
-                memory = tl.load(c + row * N + column, real, other=0.0).to(tl.float32)
+                memory = tl.load(h + row * size + N + column, real, other=0.0).to(tl.float32)
         grad_after = tl.where(valid, grad_state, 0.0)
         kind = grad_heads.dtype.element_ty
         grad_z = tl.zeros((ROWS, UNITS), tl.float32)
@@ -235,10 +232,11 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
         head -= B * W
         place -= N
         gap -= 1
-    tl.store(grad_h + row * N + column, grad_state.to(grad_h.dtype.element_ty), real)
+    tl.store(grad_h + row * size + column, grad_state.to(grad_h.dtype.element_ty), real)
     if MIXED > 0:
-        tl.store(grad_c + row * N + column, grad_memory.to(grad_c.dtype.element_ty), real)
+        tl.store(grad_h + row * size + N + column, grad_memory.to(grad_h.dtype.element_ty), real)
     if MODE == PURE:
         j, inside = tl.arange(0, WIDTH), tl.arange(0, WIDTH) < N
-        tl.store(grad_rate + program * N + j, tl.sum(grad_decay, 0), inside)
-        tl.store(grad_amplitude + program * N + j, tl.sum(grad_height, 0), inside)
+        tl.store(grad_pure + program * N + j, tl.sum(grad_decay, 0), inside)
+        of_amplitude = grad_pure + (tl.num_programs(0) + program) * N
+        tl.store(of_amplitude + j, tl.sum(grad_height, 0), inside)

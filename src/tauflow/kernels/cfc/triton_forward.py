@@ -52,21 +52,19 @@ def cfc_forward(  # noqa: C901 - branches on constants, gone when compiled
     heads,  # (T, B, W): phi(g), phi(h), p and t_a, or r; the first layer where LAYERS is 0
     recurrent,  # (F, N), or (F, 2 N) for [u; v] where MIXED is 1
     deep_weights,  # (L - 1, U, U)
-    deep_bias,  # (L - 1, U)
     head_weights,  # (K N, U)
-    head_bias,  # (K N,)
     rate,  # (N,)
     amplitude,  # (N,)
-    h,  # (B, N)
+    gate_weights,  # (4 N, N) where MIXED
+    deep_bias,  # (L - 1, U)
+    head_bias,  # (K N,)
+    h,  # (B, S): N, or 2 N with the memory c where MIXED
     dt,  # (B, T)
     mask,  # (B, T) where MASKED
     out,  # (B, T, N)
-    last,  # (B, N)
+    last,  # (B, S)
     gates,  # (T, B, 4 N) where MIXED: products with the input and the bias; i, f, g, o on return
-    cells,  # (T, B, N) where MIXED: c after every step
-    gate_weights,  # (4 N, N) where MIXED
-    c,  # (B, N) where MIXED
-    last_c,  # (B, N) where MIXED
+    cells,  # (T + 1, B, N) where MIXED: c, whose value before the first step is left out
     B,
     T,
     N,
@@ -95,7 +93,8 @@ def cfc_forward(  # noqa: C901 - branches on constants, gone when compiled
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
     column, unit = tl.arange(0, WIDTH)[None, :], tl.arange(0, UNITS)[None, :]
     real, live = (row < B) & (column < N), (row < B) & (unit < U)
-    state = tl.load(h + row * N + column, real, other=0.0).to(tl.float32)
+    size = 2 * N if MIXED > 0 else N
+    state = tl.load(h + row * size + column, real, other=0.0).to(tl.float32)
     # Heads are weights of their own, so that no tile has to be taken apart.
     block = N * U if LAYERS > 0 else N * N
     source = head_weights if LAYERS > 0 else recurrent
@@ -130,8 +129,8 @@ def cfc_forward(  # noqa: C901 - branches on constants, gone when compiled
         w_forget = load_matrix(gate_weights + N * N, 1, N, N, N, WIDTH, WIDTH)
         w_cell = load_matrix(gate_weights + 2 * N * N, 1, N, N, N, WIDTH, WIDTH)
         w_out = load_matrix(gate_weights + 3 * N * N, 1, N, N, N, WIDTH, WIDTH)
-        memory = tl.load(c + row * N + column, real, other=0.0).to(tl.float32)
-        gate, cell = row * 4 * N + column, row * N + column
+        memory = tl.load(h + row * size + N + column, real, other=0.0).to(tl.float32)
+        gate, cell = row * 4 * N + column, (B + row) * N + column
     if MIXED == 1:
         w_u = load_matrix(recurrent, 1, 2 * N, N, U, WIDTH, UNITS)
     depth = T.to(tl.int64) * B * U  # entries of one layer of the tape
@@ -236,6 +235,6 @@ def cfc_forward(  # noqa: C901 - branches on constants, gone when compiled
         head += B * W
         place += N
         gap += 1
-    tl.store(last + row * N + column, state.to(last.dtype.element_ty), real)
+    tl.store(last + row * size + column, state.to(last.dtype.element_ty), real)
     if MIXED > 0:
-        tl.store(last_c + row * N + column, memory.to(last_c.dtype.element_ty), real)
+        tl.store(last + row * size + N + column, memory.to(last.dtype.element_ty), real)

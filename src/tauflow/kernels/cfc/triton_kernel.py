@@ -1,11 +1,11 @@
 """Closed-form cells on a GPU: what is between torch and the Triton kernels."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tauflow.cells.cfc_heads import CfCParameters
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
 from tauflow.kernels.engine.kernel_spec import (
     DT,
@@ -17,28 +17,21 @@ from tauflow.kernels.engine.kernel_spec import (
     Outputs,
     X,
 )
-from tauflow.kernels.gpu.plan import get_dot_precision, get_matmul_dtype
+from tauflow.kernels.gpu.plan import ROWS, CorePlan, get_dot_precision, get_matmul_dtype
 
 from .config import (
+    CfCCode,
+    CfCGradients,
     CfCKernel,
-    CoreActivations,
+    CfCTape,
+    CfCWeights,
     KernelConfig,
-    allocate_activations,
-    allocate_preactivation_grads,
     compute_core_gradients,
     count_input_columns,
-    flatten_steps,
     flatten_time_first,
-    get_first_layer_rows,
+    get_rows,
+    get_tape_shapes,
     split_config,
-)
-from .triton_launch import (
-    CfCGradients,
-    CfCLSTMTensors,
-    CfCResults,
-    TritonCore,
-    launch_backward,
-    launch_forward,
 )
 
 
@@ -71,8 +64,8 @@ class TritonCfC(CfCKernel):
     """Closed-form cells in one launch.
 
     The dtype of x is that of all factors of matrix products, the state's that of the results. The
-    parameters are :class:`CfCParameters`, and W_x, W_h and b of a memory. The tape is the
-    distinct tensors of a ``CoreActivations``, then gates (T, B, 4 N) and memories (T, B, N).
+    parameters and the tape are those of :class:`.config.CfCWeights` and :class:`.config.CfCTape`
+    that there are, the tape without what the layers read; the memory c is in float32.
     """
 
     name = "closed_form/triton"
@@ -83,40 +76,15 @@ class TritonCfC(CfCKernel):
         self, config: KernelConfig, inputs: Inputs, needs_input_grad: NeedsInputGrad
     ) -> Outputs:
         """Return memory for what :meth:`forward` writes."""
-        x, h, dt, *parameters = inputs
-        core, memory, _ = split_config(config)
-        (B, T, _), N = x.shape, h.shape[1] // (1 + memory)
-        packed, keep = CfCParameters(*parameters[:8]), len(needs_input_grad) > 0
-        own = allocate_activations(core, T, B, packed, saves_all_steps=keep, allocate=x.new_empty)
-        rows = B if memory else 0
-        tape = *own.unique_tensors(), x.new_empty(T, rows, 4 * N), dt.new_empty(T, rows, N)
-        return Outputs(h.new_empty(B, T, N), torch.empty_like(h), tape)
-
-    def _core(
-        self,
-        config: KernelConfig,
-        mask: Tensor | None,
-        inputs: Inputs,
-        saved_tensors: Sequence[Tensor],
-    ) -> TritonCore:
-        """Return what the launches work on."""
-        x, h, dt, *parameters = inputs
-        core, memory, reads_state = split_config(config)
-        *values, gates, cells = saved_tensors
-        packed = CfCParameters(*(parameter.contiguous() for parameter in parameters[:8]))
-        beside = None
-        if memory:
-            start = h[:, h.shape[1] // 2 :].contiguous()
-            beside = CfCLSTMTensors(gates, cells, parameters[9].contiguous(), start, reads_state)
-        return TritonCore(
-            core,
-            get_dot_precision(x.dtype),
-            packed,
-            packed.first[:, count_input_columns(config, x) :].contiguous(),
-            CoreActivations.from_tensors(core, values),
-            dt.squeeze(-1).contiguous(),
-            None if mask is None else mask.contiguous().view(torch.uint8),
-            beside,
+        x, h, dt = inputs[:3]
+        (B, T, _), (_, memory, _) = x.shape, split_config(config)
+        shapes = get_tape_shapes(config, T, B, inputs)
+        kept = shapes if needs_input_grad else get_tape_shapes(config, 1, B, inputs)
+        new = [x.new_empty(shapes.gates), dt.new_empty(kept.c)] if memory else []
+        wanted = (shapes.first, kept.deep, kept.slopes, kept.heads)
+        new += [x.new_empty(shape) for shape in wanted if shape]
+        return Outputs(
+            h.new_empty(B, T, h.shape[1] // (1 + memory)), h.new_empty(h.shape), tuple(new)
         )
 
     def forward(
@@ -128,30 +96,31 @@ class TritonCfC(CfCKernel):
         needs_input_grad: NeedsInputGrad,
     ) -> None:
         """Run all steps."""
-        x, h, _, *parameters = inputs
-        closed, memory, _ = split_config(config)
-        packed, own = CfCParameters(*parameters[:8]), count_input_columns(config, x)
-        core, N, rows = (
-            self._core(config, mask, inputs, out.saved_tensors),
-            out.y.shape[2],
-            flatten_time_first(x),
-        )
-        bias = packed.first_bias if closed.layers else packed.heads_bias
+        from .triton_forward import cfc_forward
+
+        x, h, dt, *parameters = inputs
+        weights, tape = CfCWeights(*parameters), _read_tape(config, out.saved_tensors, x)
+        (core, memory, _), rows = split_config(config), flatten_time_first(x)
+        own, bias = count_input_columns(config, x), weights.first_bias
+        first = weights.first[:, :own]
         torch.addmm(
-            bias,
+            bias if core.layers else weights.heads_bias,
             rows[:, :own],
-            packed.first[:, :own].T,
-            out=get_first_layer_rows(core.activations, packed),
+            first.T,
+            out=get_rows(tape.first, len(first)),
         )
-        if core.memory is not None:
-            W_x, _, b = parameters[8:]
-            torch.addmm(b, rows, W_x.T, out=flatten_steps(core.memory.gates))
-        last, last_c = h.new_empty(len(h), N), h.new_empty(len(h) * memory, N)
-        start, results = h[:, :N].contiguous(), CfCResults(out.y, last, last_c)
-        launch_forward(core, start, results, keep=len(needs_input_grad) > 0)
-        out.last[:, :N] = last
         if memory:
-            out.last[:, N:] = last_c
+            torch.addmm(weights.gates_bias, rows, weights.input.T, out=get_rows(tape.gates))
+        cfc_forward[_count_programs(x)](
+            *tape[4:],
+            *_get_step_weights(config, weights, x),
+            *(weights.deep_bias.contiguous(), weights.heads_bias.contiguous()),
+            *(h.contiguous(), dt.contiguous(), _to_bytes(mask, dt), out.y, out.last),
+            *tape[2:4],
+            *_get_sizes(config, tape, out.y),
+            KEEP=len(needs_input_grad) > 0,
+            **_get_constants(config, mask, inputs, out.y),
+        )
 
     def backward(
         self,
@@ -163,45 +132,115 @@ class TritonCfC(CfCKernel):
         needs_input_grad: NeedsInputGrad,
     ) -> Gradients:
         """Return the gradients of the inputs."""
-        x, h, _, *parameters = inputs
-        closed, memory, reads_state = split_config(config)
-        (y, *saved_tensors), own = saved_tensors, count_input_columns(config, x)
-        packed, core = (
-            CfCParameters(*parameters[:8]),
-            self._core(config, mask, inputs, saved_tensors),
-        )
+        from .triton_backward import cfc_backward
+
+        x, h, dt, *parameters = inputs
+        y, *saved = saved_tensors
+        (core, memory, reads_state), own = split_config(config), count_input_columns(config, x)
+        weights, tape = CfCWeights(*parameters), _read_tape(config, saved, x)
         (B, T, _), N = x.shape, y.shape[2]
         assert grad_outputs.y is not None
         assert grad_outputs.last is not None
-        deltas = allocate_preactivation_grads(closed, core.activations, x.new_empty)
-        grad_gates = torch.empty_like(saved_tensors[-2])
-        grad_dt = core.dt.new_empty(B if needs_input_grad[DT] else 0, T)
-        last = grad_outputs.last[:, :N].contiguous(), grad_outputs.last[:, N:].contiguous()
-        grad_core = CfCGradients(grad_outputs.y.contiguous(), *last, deltas, grad_gates, grad_dt)
-        grad_h, grad_c, *grad_pure = launch_backward(core, grad_core)
-        rows = flatten_time_first(x)
-        start = h[:, :N].to(x.dtype).unsqueeze(0)
-        before = flatten_steps(torch.cat([start, y.transpose(0, 1)[:-1].to(x.dtype)]))
+        heads = torch.empty_like(tape.heads)
+        programs = _count_programs(x)[0]
+        gradients = CfCGradients(
+            torch.empty_like(tape.first) if core.layers else heads,
+            torch.empty_like(tape.deep),
+            heads,
+            torch.empty_like(tape.gates),
+            grad_outputs.last.clone(memory_format=torch.contiguous_format),
+            None,
+            dt.new_empty(B if needs_input_grad[DT] else 0, T),
+            dt.new_empty(2, programs if core.is_pure_mode else 0, N),
+        )
+        cfc_backward[(programs,)](
+            *tape[4:],
+            *_get_step_weights(config, weights, x),
+            *(h.contiguous(), dt.contiguous(), _to_bytes(mask, dt), grad_outputs.y.contiguous()),
+            *(gradients.h, gradients.dt, gradients.sums, *gradients[:4]),
+            *tape[2:4],
+            *_get_sizes(config, tape, y),
+            GAPS=needs_input_grad[DT],
+            **_get_constants(config, mask, inputs, y),
+        )
+        rows, start = flatten_time_first(x), h[:, :N].to(x.dtype).unsqueeze(0)
+        before = torch.cat([start, y.transpose(0, 1)[:-1].to(x.dtype)]).flatten(0, 1)
         source, grad_rows, grad_memory = [rows, before], None, []
-        if core.memory is not None:
-            u = flatten_steps(saved_tensors[-2])[:, 3 * N :] * flatten_steps(
-                saved_tensors[-1]
-            ).tanh().to(x.dtype)
+        if memory:
+            u = get_rows(tape.gates)[:, 3 * N :] * get_rows(tape.c[1:]).tanh().to(x.dtype)
             source = [u, before] if reads_state else [rows, u]
-            pulled, W_x = flatten_steps(grad_gates), parameters[8]
-            grad_memory = [pulled.T @ rows, pulled.T @ before, pulled.sum(0)]
-            grad_rows = pulled @ W_x if needs_input_grad[X] else None
+            gates = get_rows(gradients.gates)
+            grad_memory = [gates.T @ rows, gates.T @ before, gates.sum(0)]
+            grad_rows = gates @ weights.input if needs_input_grad[X] else None
         if needs_input_grad[X] and own:
-            grad_own = get_first_layer_rows(deltas, packed) @ packed.first[:, :own]
+            first = weights.first[:, :own]
+            grad_own = get_rows(gradients.first, len(first)) @ first
             grad_rows = grad_own if grad_rows is None else grad_rows + grad_own
         return [
             None if grad_rows is None else grad_rows.view(T, B, -1).transpose(0, 1),
-            torch.cat([grad_h, grad_c], dim=1) if memory else grad_h,
-            grad_dt.unsqueeze(-1) if needs_input_grad[DT] else None,
-            *compute_core_gradients(closed, core.activations, deltas, packed, source),
-            *(part.sum(0) if closed.is_pure_mode else None for part in grad_pure),
+            gradients.h,
+            gradients.dt.unsqueeze(-1) if needs_input_grad[DT] else None,
+            *compute_core_gradients(core, tape, gradients, weights, source),
+            *(part.sum(0) if core.is_pure_mode else None for part in gradients.sums),
             *grad_memory,
         ]
+
+
+def _count_programs(x: Tensor) -> tuple[int]:
+    return (-(-len(x) // ROWS),)
+
+
+def _read_tape(config: KernelConfig, tensors: Sequence[Tensor], like: Tensor) -> CfCTape:
+    """Return the tape, with some other tensor in place of what there is not."""
+    tape = CfCTape.from_tensors(config, tensors, keeps_source=False)
+    return CfCTape(*(one if isinstance(one, Tensor) else like[:0] for one in tape))
+
+
+def _to_bytes(mask: Tensor | None, other: Tensor) -> Tensor:
+    """Return a mask as a kernel reads it, or any tensor in place of none."""
+    return other if mask is None else mask.contiguous().view(torch.uint8)
+
+
+def _get_step_weights(config: KernelConfig, weights: CfCWeights, x: Tensor) -> tuple[Tensor, ...]:
+    """Return what every step multiplies by: of the first layer the columns behind the input's."""
+    memory = weights.recurrent.contiguous() if split_config(config)[1] else x
+    first = weights.first[:, count_input_columns(config, x) :]
+    others = first, weights.deep, weights.heads, weights.rate, weights.amplitude
+    return *(one.contiguous() for one in others), memory
+
+
+def _get_sizes(config: KernelConfig, tape: CfCTape, y: Tensor) -> tuple[int, ...]:
+    """Return B, T, N, U and W."""
+    (B, T, N), layers = y.shape, split_config(config)[0].layers
+    return B, T, N, tape.first.shape[2] if layers else N, tape.heads.shape[2]
+
+
+def _get_constants(
+    config: KernelConfig, mask: Tensor | None, inputs: Inputs, y: Tensor
+) -> dict[str, Any]:
+    """Return what kernels are compiled for."""
+    (core, memory, reads_state), (x, heads_bias) = split_config(config), (inputs[0], inputs[8])
+    code, N, layers = CfCCode.from_config(core), y.shape[2], core.layers
+    units, heads = inputs[3].shape[0] if layers else N, heads_bias.shape[0] // N
+    plan = CorePlan.choose(layers, heads, N, units, memory=memory, reads_state=reads_state)
+    return {
+        "LAYERS": layers,
+        "MODE": code.mode,
+        "SIGN": float(code.sign),
+        "TIME_BIAS": bool(code.time_bias),
+        **_name_activation("", code.phi),
+        **_name_activation("OUTER", code.outer),
+        "MIXED": 0 if not memory else 1 if reads_state else 2,
+        "MASKED": mask is not None,
+        "SLOPES": get_tape_shapes(config, 1, 1, inputs).slopes is not None,
+        "PRECISION": get_dot_precision(x.dtype),
+        **plan.launch_arguments(),
+    }
+
+
+def _name_activation(layer: str, phi: Any) -> dict[str, Any]:
+    names = ("OUTER", "OUTER_SCALE", "OUTER_RATE") if layer else ("PHI", "SCALE", "RATE")
+    return dict(zip(names, (int(phi.code), float(phi.scale), float(phi.rate)), strict=True))
 
 
 TRITON_CFC = OPERATORS[TritonCfC.name] = TritonCfC()
