@@ -43,8 +43,7 @@ from .generated.kernel import (
     run_generated,
     unmeasured_reason,
 )
-from .ltc.kernel import ltc_unsupported_reason, run_ltc
-from .ltc.lrc_kernel import lrc_unsupported_reason, run_lrc
+from .ltc.kernel import run_lrc, run_ltc, synapses_unsupported_reason
 from .ltc.triton_kernel import run_triton_ltc, triton_ltc_unsupported_reason
 from .phased_lstm import (
     phased_lstm_unsupported_reason,
@@ -96,9 +95,9 @@ _CELL_KERNELS = (
     KernelSpec(GRUCell, "torch", gated_unsupported_reason, run_gru, rtol=1e-5, atol=1e-6),
     KernelSpec(ElmanCell, "torch", gated_unsupported_reason, run_elman, rtol=1e-5, atol=1e-6),
     KernelSpec(CTGRUCell, "numba", ct_gru_unsupported_reason, run_ct_gru, rtol=1e-5, atol=1e-5),
-    KernelSpec(LTCCell, "numba", ltc_unsupported_reason, run_ltc, rtol=1e-5, atol=1e-5),
+    KernelSpec(LTCCell, "numba", synapses_unsupported_reason, run_ltc, rtol=1e-5, atol=1e-5),
     _make_triton_spec(LTCCell, triton_ltc_unsupported_reason, run_triton_ltc),
-    KernelSpec(LRCCell, "numba", lrc_unsupported_reason, run_lrc, rtol=1e-5, atol=1e-5),
+    KernelSpec(LRCCell, "numba", synapses_unsupported_reason, run_lrc, rtol=1e-5, atol=1e-5),
     KernelSpec(
         CfCCell,
         "numba",

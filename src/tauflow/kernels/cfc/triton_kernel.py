@@ -17,7 +17,13 @@ from tauflow.kernels.engine.kernel_spec import (
     Outputs,
     X,
 )
-from tauflow.kernels.gpu.plan import ROWS, CorePlan, get_dot_precision, get_matmul_dtype
+from tauflow.kernels.gpu.plan import (
+    ROWS,
+    CorePlan,
+    get_dot_precision,
+    get_matmul_dtype,
+    to_mask_bytes,
+)
 
 from .config import (
     CfCCode,
@@ -115,7 +121,7 @@ class TritonCfC(CfCKernel):
             *tape[4:],
             *_get_step_weights(config, weights, x),
             *(weights.deep_bias.contiguous(), weights.heads_bias.contiguous()),
-            *(h.contiguous(), dt.contiguous(), _to_bytes(mask, dt), out.y, out.last),
+            *(h.contiguous(), dt.contiguous(), to_mask_bytes(mask, dt), out.y, out.last),
             *tape[2:4],
             *_get_sizes(config, tape, out.y),
             KEEP=len(needs_input_grad) > 0,
@@ -156,7 +162,12 @@ class TritonCfC(CfCKernel):
         cfc_backward[(programs,)](
             *tape[4:],
             *_get_step_weights(config, weights, x),
-            *(h.contiguous(), dt.contiguous(), _to_bytes(mask, dt), grad_outputs.y.contiguous()),
+            *(
+                h.contiguous(),
+                dt.contiguous(),
+                to_mask_bytes(mask, dt),
+                grad_outputs.y.contiguous(),
+            ),
             *(gradients.h, gradients.dt, gradients.sums, *gradients[:4]),
             *tape[2:4],
             *_get_sizes(config, tape, y),
@@ -194,11 +205,6 @@ def _read_tape(config: KernelConfig, tensors: Sequence[Tensor], like: Tensor) ->
     """Return the tape, with some other tensor in place of what there is not."""
     tape = CfCTape.from_tensors(config, tensors, keeps_source=False)
     return CfCTape(*(one if isinstance(one, Tensor) else like[:0] for one in tape))
-
-
-def _to_bytes(mask: Tensor | None, other: Tensor) -> Tensor:
-    """Return a mask as a kernel reads it, or any tensor in place of none."""
-    return other if mask is None else mask.contiguous().view(torch.uint8)
 
 
 def _get_step_weights(config: KernelConfig, weights: CfCWeights, x: Tensor) -> tuple[Tensor, ...]:

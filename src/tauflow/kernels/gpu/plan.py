@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tauflow.kernels.engine.kernel_spec import KernelCall
 from tauflow.kernels.engine.requirements import TRITON_INTERPRETED
@@ -166,6 +167,11 @@ def next_power_of_two(size: int) -> int:
 def choose_batch_tile(batch: int, device: torch.device, max_rows: int) -> int:
     """Return how many sequences a program takes: few enough to occupy every processor."""
     return min(max_rows, next_power_of_two(-(-batch // count_processors(device))))
+
+
+def to_mask_bytes(mask: Tensor | None, other: Tensor) -> Tensor:
+    """Return a mask as a kernel reads it, or any tensor in place of none."""
+    return other if mask is None else mask.contiguous().view(torch.uint8)
 
 
 def get_matmul_dtype(call: KernelCall) -> torch.dtype:

@@ -1,7 +1,6 @@
 """In which order kernels walk the synapses of LTC and LRC, and the arrays they read and write."""
 
 import weakref
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -9,6 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from tauflow.kernels.cpu.binding import ConstantArgument, input_array
 
 MAX_PACKED_DENSITY = 0.4
 """Share of existing synapses below which they are packed into lists.
@@ -20,21 +21,36 @@ weights.
 LANES = 16
 """Synapses are packed in multiples of this many, those of the widest vector."""
 
-SynapseOrder = tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
-"""``(starts, counts, other, position)`` as :mod:`.numba_synapses` explains; unsigned, as numba
-tests the sign of others.
-
-``starts`` is empty for a dense layout.
-"""
-
-
 Array = Any
 
 
+class SynapseOrder(NamedTuple):
+    """In which order synapses are walked; all empty for a dense matrix.
+
+    The last four are explained in :mod:`.numba_synapses`; unsigned, as numba tests the sign of
+    others.
+
+    Args:
+        entries: of the flattened matrix in this order, where the number of all entries stands
+            for none.
+        starts, counts, other, position: of the ranks.
+    """
+
+    entries: NDArray[np.int64]
+    starts: NDArray[np.uint32]
+    counts: NDArray[np.uint32]
+    other: NDArray[np.uint32]
+    position: NDArray[np.uint32]
+
+
 class SynapseArrays(NamedTuple):
-    """A matrix of synapses: weights (4, K) in the order that follows."""
+    """A matrix of synapses: the weights of a cell, (4, S, N), and the order in which to walk them.
+
+    Packed for a loop the weights are (4, K), in that order.
+    """
 
     weights: Array
+    entries: Array
     starts: Array
     counts: Array
     other: Array
@@ -45,21 +61,25 @@ class SynapseInputs(NamedTuple):
     """What is read at every step.
 
     Args:
-        u: (B, T, D), mapped inputs.
-        delta: (B, T), lengths of sub-steps.
-        mask: (B, T) bool, or (B, 0) for none.
+        u: (B, T, D), mapped inputs; (B, T, D + N) with the inputs' share of an LRC's q.
+        sources: D.
+        dt: (B, T), the time to cover.
+        mask: (B, T) bool, or empty for none.
     """
 
     u: Array
-    delta: Array
+    sources: int
+    dt: Array
     mask: Array
 
 
-class SolverArrays(NamedTuple):
+class LTCSolver(NamedTuple):
     """The solver, and what neurons have beside synapses.
 
     Args:
         substeps: per step.
+        stages: of an explicit solver; else 0.
+        conductance: the row of ``leak`` that conductances begin with.
         a: (stages, stages), weights of the earlier stages; empty for the fused solver, and (1, 1)
             for the exponential one.
         b: (stages,), weights in the sub-step; empty for both.
@@ -68,130 +88,88 @@ class SolverArrays(NamedTuple):
     """
 
     substeps: int
+    stages: int
+    conductance: int
     a: Array
     b: Array
     leak: Array
     C: Array
 
 
-class LTCActivations(NamedTuple):
-    """What the loop back reads; empty where nothing is kept. E is substeps times stages.
-
-    Args:
-        evaluations: (2, B, T, E, N): the potentials at which synapses were summed up, and 1 / m of
-            the fused solver, or the conductances of the others.
-        slopes: (B, T, E, N): of the gap, or of the stages.
-    """
-
-    evaluations: Array
-    slopes: Array
-
-
-class LRCParameters(NamedTuple):
+class LRCSolver(NamedTuple):
     """The solver of cells whose rates and drives saturate, and what neurons have beside synapses.
 
     Args:
         substeps: per step.
+        stages: 0.
+        conductance: the row of ``leak`` that rates, as drives, begin with.
         implicit: whether the linear state is taken at the new time.
-        neurons: (2, N), g and e.
-        drive: (B, T, N), the inputs' share of q; (0, 0, 0) without an elastance.
-        W: (N N,), its matrix, forwards by source and backwards by target.
+        leak: (2, N), g and e.
+        W: (N N,), the elastance's matrix, forwards by source and backwards by target; or empty.
         s: (N,), its shift; (0,) if it is not symmetric.
     """
 
     substeps: int
+    stages: int
+    conductance: int
     implicit: bool
-    neurons: Array
-    drive: Array
+    leak: Array
     W: Array
     s: Array
 
 
-class LRCGradients(NamedTuple):
-    """What the loop back writes.
-
-    Args:
-        h, u, sensory, recurrent: as :class:`LTCGradients` has them.
-        delta: (B, T), of the gap.
-        neurons: (slices, 3, N), of g, e and s.
-        q: (B, T, E, N), of q in every sub-step; (0, 0, 0, 0) without an elastance.
-    """
-
-    h: Array
-    u: Array
-    delta: Array
-    sensory: Array
-    recurrent: Array
-    neurons: Array
-    q: Array
-
-
-class LTCGradOutputs(NamedTuple):
+class SynapseGradOutputs(NamedTuple):
     """Potentials after each step (B, T, N), and the incoming gradients of them, or none."""
 
     out: Array
     grad_out: Array
 
 
-class LTCGradients(NamedTuple):
+class SynapseGradients(NamedTuple):
     """What the loop back writes.
 
     Args:
         h: (B, N), of the last state on entry, of the first on return.
-        u: (B, T, D).
-        delta: (B, T).
-        sensory: (slices, 4, ...), without the factors that all terms of a sum share.
-        recurrent: (slices, 4, ...), likewise.
-        neurons: (slices, 3, N), of leak and C.
+        u: as ``SynapseInputs`` has it.
+        dt: (B, T), of the lengths of sub-steps; of the gaps of an LRC.
+        sensory: (slices, 4, S, N).
+        recurrent: (slices, 4, N, N).
+        neurons: (slices, 3, N), of leak and C; of g, e and s.
+        q: (B, T, E, N), of q in every sub-step; empty without an elastance.
     """
 
     h: Array
     u: Array
-    delta: Array
+    dt: Array
     sensory: Array
     recurrent: Array
     neurons: Array
+    q: Array
 
 
-@dataclass(frozen=True)
 class SynapseLayout:
     """The orders of one matrix of synapses, sources by targets.
 
     Args:
         forward: by target.
         backward: by source.
-        forward_index: entries of the flattened matrix in forward order, where the number of all
-            entries stands for none; ``None`` if dense.
-        backward_index: the same in backward order.
     """
 
-    forward: SynapseOrder
-    backward: SynapseOrder
-    forward_index: Tensor | None = None
-    backward_index: Tensor | None = None
+    def __init__(self, forward: SynapseOrder, backward: SynapseOrder) -> None:
+        self.forward, self.backward = forward, backward
+        self._arguments = {
+            is_backward: tuple(map(ConstantArgument, order))
+            for is_backward, order in enumerate((forward, backward))
+        }
+
+    def pack(self, weights: Tensor, *, is_backward: bool = False) -> SynapseArrays:
+        """Return weights, (4, S, N), as a loop takes them."""
+        return SynapseArrays(input_array(weights), *self._arguments[is_backward])
 
 
-def to_packed_order(weights: Tensor, index: Tensor | None) -> Tensor:
-    """Return weights (4, S, N) as (4, K), in the order of a layout, padded by zeros."""
-    flat = weights.flatten(1)
-    if index is None:
-        return flat
-    last = flat.shape[1] - 1
-    return flat.index_select(1, index.clamp(max=last)).masked_fill_(index > last, 0.0)
-
-
-def from_packed_order(values: Tensor, index: Tensor | None, like: Tensor) -> Tensor:
-    """Return values (4, K) in an order as matrices (4, S, N)."""
-    if index is None:
-        return values.view_as(like)
-    last = like[0].numel() - 1
-    present = values.masked_fill(index > last, 0.0)
-    flat = values.new_zeros(4, last + 1)
-    return flat.index_add_(1, index.clamp(max=last), present).view_as(like)
-
-
-_EMPTY_INDICES = np.empty(0, np.uint32)
-DENSE_LAYOUT = SynapseLayout((_EMPTY_INDICES,) * 4, (_EMPTY_INDICES,) * 4)
+DENSE_LAYOUT = SynapseLayout(
+    *[SynapseOrder(np.empty(0, np.int64), *[np.empty(0, np.uint32)] * 4)] * 2
+)
 """All synapses exist."""
 
 
@@ -236,33 +214,37 @@ _layout_cache = weakref.WeakKeyDictionary()
 def _make_packed_layout(matrix: NDArray[Any]) -> SynapseLayout:
     S, N = matrix.shape
     source, target = (index.astype(np.int64) for index in np.nonzero(matrix))
-    places_by_target, by_target = _make_order(target, source, N)
-    places_by_source, by_source = _make_order(source, target, S)
-    indices = []
-    for order, places in ((by_target, places_by_target), (by_source, places_by_source)):
-        index = np.full(order[0][-1], S * N)
-        index[places] = source * N + target
-        indices.append(torch.from_numpy(index))
-    return SynapseLayout(by_target, by_source, *indices)
+    entries = source * N + target, S * N
+    return SynapseLayout(
+        _make_order(target, source, N, *entries), _make_order(source, target, S, *entries)
+    )
 
 
 def _make_order(
-    index: NDArray[np.int64], other: NDArray[np.int64], neurons: int
-) -> tuple[NDArray[np.int64], SynapseOrder]:
+    own: NDArray[np.int64],
+    other: NDArray[np.int64],
+    neurons: int,
+    entries: NDArray[np.int64],
+    count: int,
+) -> SynapseOrder:
     """Sort synapses by their rank at their own neuron; neurons with the most come first.
 
-    Returns:
-        The place of each synapse in the order, and the order.
+    Args:
+        own: neuron of each synapse.
+        other: what is at its other end.
+        neurons: how many there are.
+        entries: of the flattened matrix.
+        count: of all entries.
     """
-    degrees = np.bincount(index, minlength=neurons)
+    degrees = np.bincount(own, minlength=neurons)
     position = np.empty(neurons, np.int64)
     position[np.argsort(-degrees, kind="stable")] = np.arange(neurons)
-    grouped = np.argsort(index, kind="stable")
-    rank = np.empty_like(index)
-    rank[grouped] = np.arange(len(index)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
+    grouped = np.argsort(own, kind="stable")
+    rank = np.empty_like(own)
+    rank[grouped] = np.arange(len(own)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
     counts = np.bincount(rank)
     starts = np.concatenate([[0], np.cumsum(-(-counts // LANES) * LANES)])
-    places = starts[rank] + position[index]
-    others = np.zeros(starts[-1], np.int64)
-    others[places] = other
-    return places, tuple(a.astype(np.uint32) for a in (starts, counts, others, position))  # type: ignore[return-value]
+    places = starts[rank] + position[own]
+    others, index = np.zeros(starts[-1], np.int64), np.full(starts[-1], count)
+    others[places], index[places] = other, entries
+    return SynapseOrder(index, *(a.astype(np.uint32) for a in (starts, counts, others, position)))

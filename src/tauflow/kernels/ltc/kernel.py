@@ -1,5 +1,6 @@
-"""The conductance-based LTC over sequences: on the CPU in compiled loops, on a GPU in Triton."""
+"""The conductance-based LTC and the LRC over sequences, in compiled loops on the CPU."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -8,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tauflow.cells.lrc import LRCCell, LRCConfig, lrc_update
 from tauflow.cells.ltc import LTCCell, LTCConfig, ltc_update
 from tauflow.kernels import ltc as layout
 from tauflow.kernels.cpu.binding import (
+    ConstantArgument,
     count_slices,
     import_kernels,
     initial_grad_state,
@@ -18,8 +21,8 @@ from tauflow.kernels.cpu.binding import (
     input_array_or_empty,
     log_compilation,
     make_tableau_arrays,
+    output_array_or_empty,
     parallel_for,
-    to_numpy,
 )
 from tauflow.kernels.engine.autograd import OPERATORS, run_kernel
 from tauflow.kernels.engine.kernel_spec import (
@@ -38,13 +41,9 @@ from tauflow.kernels.engine.requirements import NUMBA
 from tauflow.kernels.engine.workspace import get_allocator
 from tauflow.solvers import TABLEAUS
 
-from .triton_plan import (
-    LOG2E,
-)
 
-
-def ltc_unsupported_reason(call: KernelCall) -> str | None:
-    """Return why the numba kernel cannot serve a call of an :class:`LTCCell`."""
+def synapses_unsupported_reason(call: KernelCall) -> str | None:
+    """Return why the numba kernels cannot serve a call of an LTC or LRC."""
     return NUMBA.unsupported_reason(call)
 
 
@@ -53,61 +52,40 @@ def run_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
     cell = call.cell
     assert isinstance(cell, LTCCell)
     config, ((u, gap), tensors) = cell.static_config(), cell.precompute(call.x, call.dt)
+    kernel = NUMBA_LTC
     if torch.compiler.is_compiling():
         tensors = *tensors, cell.synapses_x, cell.synapses
-        states, last = run_kernel(NUMBA_LTC, config, call.mask, u, call.h, gap, *tensors)
-        return cell.readout(states), last
-    program = NumbaLTC(layout.get_layout(cell, "synapses_x"), layout.get_layout(cell, "synapses"))
-    states, last = run_kernel(program, config, call.mask, u, call.h, gap, *tensors)
+    else:
+        names = "synapses_x", "synapses"
+        kernel = NumbaLTC(*(layout.get_layout(cell, name) for name in names))
+    states, last = run_kernel(kernel, config, call.mask, u, call.h, gap, *tensors)
     y = cell.readout(states)
     # without a map it is a view of the states, which are kept, and the caller may change the result
-    return y.clone() if y.requires_grad and cell.output_mapping == "none" else y, last
+    is_view = y.requires_grad and cell.output_mapping == "none"
+    return y.clone() if is_view and not torch.compiler.is_compiling() else y, last
 
 
-_IGNORE_FLOAT_ERRORS = np.errstate(all="ignore")
-"""Infinite products come through silently, as in torch."""
-
-
-@_IGNORE_FLOAT_ERRORS
-def pack_forward_synapses(weights: Tensor, order: layout.SynapseLayout) -> layout.SynapseArrays:
-    """Return weights (4, S, N) as the loop forward takes them."""
-    sigma, mu, w, E = to_numpy(layout.to_packed_order(weights.detach(), order.forward_index))
-    return layout.SynapseArrays(_stack_rows((sigma * _LOG2E, mu, w, w * E)), *order.forward)
-
-
-_LOG2E = np.float32(LOG2E)
-
-
-def _stack_rows(rows: Sequence[Any]) -> Any:
-    """Return four rows as one array; by NumPy, whose small operations cost a fifth of torch's."""
-    packed = np.empty((4, rows[0].size), np.float32)
-    for place, row in zip(packed, rows, strict=True):
-        place[:] = row
-    return packed
-
-
-def make_solver_arrays(config: LTCConfig, leak: Tensor, C: Tensor) -> layout.SolverArrays:
-    """Return the solver as the loops take it."""
-    a, b = (
-        make_tableau_arrays(config.solver)
-        if config.solver in TABLEAUS
-        else _STAGELESS_SOLVERS[config.solver]
-    )
-    return layout.SolverArrays(config.substeps, a, b, input_array(leak), input_array(C))
-
-
-_STAGELESS_SOLVERS = {
-    solver: (np.zeros((side, side), np.float32), input_array_or_empty(None, 1))
-    for solver, side in (("fused", 0), ("exponential", 1))
-}
+def run_lrc(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run an :class:`LRCCell`."""
+    cell = call.cell
+    assert isinstance(cell, LRCCell)
+    (x, dt), tensors = cell.precompute(call.x, call.dt)
+    states, last = run_kernel(NUMBA_LRC, cell.static_config(), call.mask, x, call.h, dt, *tensors)
+    # of states that are kept, and the caller may change the result
+    return states.clone() if states.requires_grad else states, last
 
 
 @cache
-def _load_kernels() -> Any:
+def _load_kernels(name: str) -> tuple[Any, Any]:
     """Import the compiled loops, which takes seconds where they have to be compiled."""
     loops = import_kernels("ltc.numba_loop")
-    log_compilation("LTC", loops.ltc_forward, loops.ltc_backward)
-    return loops
+    found = (
+        (loops.ltc_forward, loops.ltc_backward)
+        if name == "LTC"
+        else (loops.lrc_forward, loops.lrc_backward)
+    )
+    log_compilation(name, *found)
+    return found
 
 
 class LTCKernel(OperatorKernel):
@@ -126,62 +104,131 @@ class LTCKernel(OperatorKernel):
         return LTCConfig(words[0], int(words[1]))
 
 
-class NumbaLTC(LTCKernel):
-    """The LTC in compiled loops.
+class SynapseKernel(OperatorKernel):
+    """Cells on synapses in compiled loops.
 
-    The parameters are those of :meth:`~tauflow.cells.LTCCell.packed_parameters`; the tape is a
-    ``layout.Tape``.
+    The parameters begin with the weights of sensory and recurrent synapses, (4, S, N), and
+    neurons, (2, N). The tape is what :meth:`count_kept` says of every evaluation, (P, B, T, E, N).
 
     Args:
-        *layouts: orders of the sensory and of the recurrent synapses; without them, those of two
-            more inputs, which are zero where no synapse exists.
+        *layouts: orders of the sensory and of the recurrent synapses.
     """
 
-    name = "synapses/numba"
     needs_y = True
+    loops: str
 
     def __init__(self, *layouts: layout.SynapseLayout) -> None:
         self._layouts = layouts
 
-    def _get_layouts(self, inputs: Inputs) -> tuple[layout.SynapseLayout, ...]:
-        return self._layouts or tuple(map(layout.get_buffer_layout, inputs[-2:]))
+    def get_layouts(self, inputs: Inputs) -> tuple[layout.SynapseLayout, ...]:
+        """Return the orders of the synapses."""
+        return self._layouts
 
-    def allocate(
-        self, config: LTCConfig, inputs: Inputs, needs_input_grad: NeedsInputGrad
-    ) -> Outputs:
+    @abstractmethod
+    def count_kept(self, config: Any, needs_input_grad: NeedsInputGrad) -> tuple[int, int]:
+        """Return how many numbers of a neuron are kept in an evaluation, and how many there are."""
+
+    @abstractmethod
+    def make_solver(self, config: Any, inputs: Inputs, *, is_backward: bool) -> tuple[Any, ...]:
+        """Return the solver as the loops take it."""
+
+    def allocate(self, config: Any, inputs: Inputs, needs_input_grad: NeedsInputGrad) -> Outputs:
         """Return memory for what :meth:`forward` writes."""
-        h, gap = inputs[STATE], inputs[DT]
-        (B, T, _), N, new = gap.shape, h.shape[1], get_allocator(h)
-        explicit = config.solver in TABLEAUS
-        E = config.substeps * (len(TABLEAUS[config.solver].b) if explicit else 1)
-        keeps_slopes = len(needs_input_grad) > 0 and (explicit or needs_input_grad[DT])
-        kept = new(2, B if needs_input_grad else 0, T, E, N)
-        tape = kept, new(B if keeps_slopes else 0, T, E, N)
-        return Outputs(h.new_empty(B, T, N), torch.empty_like(h), tape)
+        h, (B, T, _), new = inputs[STATE], inputs[DT].shape, get_allocator(inputs[STATE])
+        parts, E = self.count_kept(config, needs_input_grad)
+        kept = new(parts, B if needs_input_grad else 0, T, E, h.shape[1])
+        return Outputs(h.new_empty(B, T, h.shape[1]), h.new_empty(h.shape), (kept,))
 
     def forward(
         self,
-        config: LTCConfig,
+        config: Any,
         mask: Tensor | None,
         inputs: Inputs,
         out: Outputs,
         needs_input_grad: NeedsInputGrad,
     ) -> None:
         """Run all steps."""
-        _, h, _, weights_x, weights, leak, C, *_ = inputs
-        sensory, recurrent = self._get_layouts(inputs)
+        sides = zip(self.get_layouts(inputs), inputs[3:5], strict=True)
         parallel_for(
-            _load_kernels().ltc_forward,
-            h.shape[0],
-            _make_inputs(config, mask, inputs),
-            pack_forward_synapses(weights_x, sensory),
-            pack_forward_synapses(weights, recurrent),
-            make_solver_arrays(config, leak, C),
-            input_array(h),
+            _load_kernels(self.loops)[0],
+            len(inputs[STATE]),
+            _make_inputs(mask, inputs),
+            *[order.pack(weights) for order, weights in sides],
+            self.make_solver(config, inputs, is_backward=False),
+            input_array(inputs[STATE]),
             out.y,
-            layout.LTCActivations(*out.saved_tensors),
+            out.last,
+            out.saved_tensors[0],
         )
-        out.last.copy_(out.y[:, -1])
+
+    def _run_backward(
+        self,
+        config: Any,
+        mask: Tensor | None,
+        inputs: Inputs,
+        saved_tensors: Sequence[Tensor],
+        grad_outputs: GradOutputs,
+        grad_q: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Return gradients of input, state, gaps (B, T), both weights, and neurons, (3, N)."""
+        u, h = inputs[:2]
+        states, kept = saved_tensors
+        (B, T, N), slices = states.shape, count_slices(len(states))
+        sides = [*zip(self.get_layouts(inputs), inputs[3:5], strict=True)]
+        gradients = layout.SynapseGradients(
+            initial_grad_state(grad_outputs.last, h),
+            u.new_empty(u.shape),
+            h.new_empty(B, T),
+            h.new_empty(slices, *inputs[3].shape),
+            h.new_empty(slices, *inputs[4].shape),
+            h.new_zeros(slices, 3, N),
+            output_array_or_empty(grad_q, 4),
+        )
+        parallel_for(
+            _load_kernels(self.loops)[1],
+            B,
+            _make_inputs(mask, inputs),
+            *[order.pack(weights, is_backward=True) for order, weights in sides],
+            self.make_solver(config, inputs, is_backward=True),
+            input_array(kept),
+            layout.SynapseGradOutputs(input_array(states), input_array_or_empty(grad_outputs.y, 3)),
+            gradients,
+        )
+        return (
+            gradients.u,
+            gradients.h,
+            gradients.dt,
+            *(one[0] if slices == 1 else one.sum(0) for one in gradients[3:6]),
+        )
+
+
+class NumbaLTC(SynapseKernel, LTCKernel):
+    """The LTC in compiled loops.
+
+    The parameters are those of :meth:`~tauflow.cells.LTCCell.packed_parameters`. Without orders
+    they are followed by two more inputs, which are zero where no synapse exists. Kept are the
+    potentials at which synapses were summed up; 1 / m of the fused solver, or the conductances of
+    the others; and slopes, of the stages, or of the gap if it wants a gradient.
+    """
+
+    name = "synapses/numba"
+    loops = "LTC"
+
+    def get_layouts(self, inputs: Inputs) -> tuple[layout.SynapseLayout, ...]:
+        """Return the orders of the synapses."""
+        return self._layouts or tuple(map(layout.get_buffer_layout, inputs[-2:]))
+
+    def count_kept(self, config: LTCConfig, needs_input_grad: NeedsInputGrad) -> tuple[int, int]:
+        """Return how many numbers of a neuron are kept in an evaluation, and how many there are."""
+        stages = len(TABLEAUS[config.solver].b) if config.solver in TABLEAUS else 0
+        keeps_slopes = len(needs_input_grad) > 0 and (stages > 0 or needs_input_grad[DT])
+        return 2 + keeps_slopes, config.substeps * max(1, stages)
+
+    def make_solver(
+        self, config: LTCConfig, inputs: Inputs, *, is_backward: bool
+    ) -> tuple[Any, ...]:
+        """Return the solver as the loops take it."""
+        return make_ltc_solver(config, inputs[5], inputs[6])
 
     def backward(
         self,
@@ -193,83 +240,110 @@ class NumbaLTC(LTCKernel):
         needs_input_grad: NeedsInputGrad,
     ) -> Gradients:
         """Return the gradients of the inputs."""
-        u, h, _, weights_x, weights, leak, C, *maps = inputs
-        states, kept, slopes = saved_tensors
-        (B, T, N), slices = states.shape, count_slices(states.shape[0])
-        sensory, recurrent = self._get_layouts(inputs)
-        grad_h, grad_gap = initial_grad_state(grad_outputs.last, h), h.new_empty(B, T)
-        grad_u = torch.empty_like(u, memory_format=torch.contiguous_format)
-        sides = [
-            _pack_backward_synapses(weights_x, sensory),
-            _pack_backward_synapses(weights, recurrent),
-        ]
-        sums = [np.zeros((slices, *side.weights.shape), np.float32) for side in sides]
-        grad_neurons = h.new_zeros(slices, 3, N)
-        gradients = layout.LTCGradients(
-            grad_h,
-            grad_u,
-            grad_gap,
-            sums[0],
-            sums[1],
-            grad_neurons,
-        )
-        parallel_for(
-            _load_kernels().ltc_backward,
-            B,
-            _make_inputs(config, mask, inputs),
-            *sides,
-            make_solver_arrays(config, leak, C),
-            layout.LTCActivations(input_array(kept), input_array(slopes)),
-            layout.LTCGradOutputs(input_array(states), input_array_or_empty(grad_outputs.y, 3)),
-            gradients,
-        )
-        grad_neuron = grad_neurons.sum(0)
+        *found, neurons = self._run_backward(config, mask, inputs, saved_tensors, grad_outputs)
+        grad_u, grad_h, grad_delta, *grad_weights = found
         return [
             grad_u,
             grad_h,
-            (grad_gap / config.substeps).unsqueeze(-1) if needs_input_grad[DT] else None,
-            _sum_gradients(sums[0], weights_x, sensory),
-            _sum_gradients(sums[1], weights, recurrent),
-            grad_neuron[:2],
-            grad_neuron[2],
-            *(None for _ in maps),
+            (grad_delta / config.substeps).unsqueeze(-1) if needs_input_grad[DT] else None,
+            *grad_weights,
+            neurons[:2],
+            neurons[2],
+            *(None for _ in inputs[7:]),
         ]
 
 
-def _make_inputs(config: LTCConfig, mask: Tensor | None, inputs: Inputs) -> layout.SynapseInputs:
-    delta = to_numpy(inputs[DT])[:, :, 0] / np.float32(config.substeps)
-    return layout.SynapseInputs(
-        input_array(inputs[X]), delta, input_array_or_empty(mask, 2, torch.bool)
-    )
+class NumbaLRC(SynapseKernel):
+    """The LRC in compiled loops.
+
+    The parameters are those of :meth:`~tauflow.cells.LRCCell.packed_parameters`. Kept are h, r, a
+    and, with an elastance, q of every sub-step.
+    """
+
+    name = "saturated/numba"
+    loops = "LRC"
+    update = staticmethod(lrc_update)
+
+    @staticmethod
+    def encode(config: LRCConfig) -> list[str]:
+        """Return a form as words."""
+        return [config.elastance, config.solver, str(config.substeps)]
+
+    @staticmethod
+    def decode(words: Sequence[str]) -> LRCConfig:
+        """Return the form that :meth:`encode` wrote."""
+        return LRCConfig(words[0], words[1], int(words[2]))
+
+    def count_kept(self, config: LRCConfig, needs_input_grad: NeedsInputGrad) -> tuple[int, int]:
+        """Return how many numbers of a neuron are kept in an evaluation, and how many there are."""
+        return 3 if config.elastance == "none" else 4, config.substeps
+
+    def make_solver(
+        self, config: LRCConfig, inputs: Inputs, *, is_backward: bool
+    ) -> tuple[Any, ...]:
+        """Return the solver as the loops take it."""
+        neurons, *gate = inputs[5:]
+        W = None if not gate else gate[2] if is_backward else gate[2].T
+        return layout.LRCSolver(
+            *(config.substeps, 0, 0, config.solver == "hybrid"),
+            input_array(neurons),
+            input_array_or_empty(None if W is None else W.reshape(-1), 1),
+            input_array_or_empty(gate[3] if len(gate) > 3 else None, 1),
+        )
+
+    def backward(
+        self,
+        config: LRCConfig,
+        mask: Tensor | None,
+        inputs: Inputs,
+        saved_tensors: Sequence[Tensor],
+        grad_outputs: GradOutputs,
+        needs_input_grad: NeedsInputGrad,
+    ) -> Gradients:
+        """Return the gradients of the inputs."""
+        gate, kept, N = inputs[6:], saved_tensors[1], inputs[STATE].shape[1]
+        grad_q = torch.empty_like(kept[0]) if gate else None
+        *found, neurons = self._run_backward(
+            config, mask, inputs, saved_tensors, grad_outputs, grad_q
+        )
+        grad_x, grad_h, grad_dt, *grad_weights = found
+        of_gate: list[Tensor | None] = []
+        if grad_q is not None:
+            grad_W = grad_q.view(-1, N).T @ kept[0].view(-1, N)
+            of_gate = [None, None, grad_W, *(neurons[2] for _ in gate[3:])]
+        return [
+            grad_x,
+            grad_h,
+            grad_dt.unsqueeze(-1) if needs_input_grad[DT] else None,
+            *grad_weights,
+            neurons[:2],
+            *of_gate,
+        ]
 
 
-@_IGNORE_FLOAT_ERRORS
-def _pack_backward_synapses(weights: Tensor, order: layout.SynapseLayout) -> layout.SynapseArrays:
-    sigma, mu, w, E = to_numpy(layout.to_packed_order(weights, order.backward_index))
-    return layout.SynapseArrays(_stack_rows((sigma * _LOG2E, mu, w * sigma, E)), *order.backward)
+def make_ltc_solver(config: LTCConfig, leak: Tensor, C: Tensor) -> layout.LTCSolver:
+    """Return the solver of an LTC as the loops take it."""
+    stages, a, b = _get_tableau(config.solver)
+    return layout.LTCSolver(config.substeps, stages, 1, a, b, input_array(leak), input_array(C))
 
 
-@_IGNORE_FLOAT_ERRORS
-def _sum_gradients(sums: Any, weights: Tensor, order: layout.SynapseLayout) -> Tensor:
-    """Add the gradients of all slices up, and apply the factors that the loops leave out."""
-    sigma, _, w, _ = to_numpy(layout.to_packed_order(weights, order.backward_index))
-    grad_sigma, grad_mu, grad_w, grad_E = sums.sum(0)
-    found = _stack_rows((-w * grad_sigma, -w * sigma * grad_mu, grad_w, w * grad_E))
-    return layout.from_packed_order(torch.from_numpy(found), order.backward_index, weights)
+@cache
+def _get_tableau(solver: str) -> tuple[int, ConstantArgument, ConstantArgument]:
+    """Return how many stages there are, and their weights."""
+    if solver in TABLEAUS:
+        a, b = make_tableau_arrays(solver)
+    else:
+        side = int(solver == "exponential")
+        a, b = np.zeros((side, side), np.float32), np.zeros(0, np.float32)
+    return len(b), ConstantArgument(a), ConstantArgument(b)
+
+
+def _make_inputs(mask: Tensor | None, inputs: Inputs) -> layout.SynapseInputs:
+    sources, dt = inputs[3].shape[1], input_array(inputs[DT].squeeze(-1))
+    valid = input_array_or_empty(mask, 2, torch.bool)
+    return layout.SynapseInputs(input_array(inputs[X]), sources, dt, valid)
 
 
 NUMBA_LTC = OPERATORS[NumbaLTC.name] = NumbaLTC()
-"""Without layouts of its own."""
-
-MAX_NEURONS = 1024
-"""A program holds the potentials of its sequences in registers."""
-
-
-def get_substep_lengths(config: LTCConfig, dt: Tensor) -> Tensor:
-    """Return the lengths of sub-steps, (B, T)."""
-    return (dt / config.substeps).squeeze(-1).contiguous()
-
-
-def to_mask_bytes(mask: Tensor | None, other: Tensor) -> Tensor:
-    """Return a mask as a kernel reads it, or any tensor in place of none."""
-    return other if mask is None else mask.contiguous().view(torch.uint8)
+"""Without orders of its own."""
+NUMBA_LRC = OPERATORS[NumbaLRC.name] = NumbaLRC(*[layout.DENSE_LAYOUT] * 2)

@@ -1,47 +1,8 @@
-r"""The LTC over whole sequences, compiled: one loop for every solver.
+r"""The LTC and the LRC over whole sequences, compiled: one loop forwards and one back.
 
-With :math:`\delta = gap / substeps`, one sub-step of the fused solver and its gradient are
-
-.. math::
-    v' = n / m, \quad n = C v + \delta D, \quad m = C + \delta G
-
-    \bar n = \bar v' / m, \quad \bar m = -\bar n v', \quad
-    \bar C = \bar n v + \bar m, \quad \bar D = \delta \bar n, \quad \bar G = \delta \bar m, \quad
-    \bar v = C \bar n + \ldots, \quad \bar\delta = \sum (D - G v') \bar v' / m
-
-where drive D and conductance G are sums over synapses plus what leak and input contribute. For the
-backward pass v and 1 / m of every sub-step are kept, and the synapses' sigmoids computed again. If
-gaps want a gradient, ``(D - G v') / m`` is kept too: v and v' do not tell it where a gap is zero.
-
-The exponential solver takes
-
-.. math::
-    v' = e^{-r} v + \frac{\delta}{C} D \varphi(r), \quad r = \frac{\delta}{C} G, \quad
-    \varphi(r) = (1 - e^{-r}) / r
-
-    \bar r = \bar v' (\frac{\delta}{C} D \varphi' - e^{-r} v), \quad
-    \bar v = e^{-r} \bar v', \quad \bar D = \frac{\delta}{C} \varphi \bar v', \quad
-    \bar G = \frac{\delta}{C} \bar r, \quad
-    \bar\delta = \sum (D \varphi \bar v' + G \bar r) / C
-
-and :math:`\bar C` is :math:`\bar\delta` with :math:`-\delta / C` for every neuron. Then v and G
-are kept, of which :math:`\frac{\delta}{C} D \varphi = v' - e^{-r} v` follows, and the slopes of the
-gap if they are wanted.
-
-The stages of one explicit sub-step are
-
-.. math::
-    v_i = v + \delta \sum_{j < i} a_{ij} k_j, \qquad k_i = (D_i - G_i v_i) / C, \qquad
-    v' = v + \delta \sum_i b_i k_i
-
-With :math:`e_j = b_j \bar v' + \sum_{i > j} a_{ij} \bar v_i`, their gradients are
-
-.. math::
-    \bar D_j = \delta e_j / C, \quad \bar G_j = -\bar D_j v_j, \quad \bar C = -\sum \bar D_j k_j,
-    \quad \bar\delta = \sum \langle e_j, k_j \rangle, \quad \bar v_j = -G_j \bar D_j + \ldots,
-    \quad \bar v = \bar v' + \sum_j \bar v_j
-
-Then :math:`v_i`, :math:`G_i` and :math:`k_i` are kept.
+Drive D and conductance G are sums over synapses, plus what leak and input contribute. What a cell
+makes of them in an evaluation, a sub-step or a stage of one, is in :mod:`.numba_substeps` and
+:mod:`.numba_lrc_substeps`. The synapses' sigmoids are computed again for the backward pass.
 
 Four sequences are advanced together, so that a synapse's weights are loaded once for all four.
 Arrays are explained in :mod:`tauflow.kernels.ltc`.
@@ -51,87 +12,72 @@ Arrays are explained in :mod:`tauflow.kernels.ltc`.
 
 import numpy as np
 
-from tauflow.kernels.cpu.jit import f4, inline, kernel
+from tauflow.kernels.cpu.jit import EXACT_DIVISION, f4, inline, kernel
 from tauflow.kernels.cpu.math import (
     add,
     add_and_reset,
     add_rows,
-    add_scaled,
     copy,
     copy_rows,
-    dot,
     mark_valid_rows,
-    relaxation_factors,
 )
 
+from .numba_lrc_substeps import (
+    lrc_add_to_neurons,
+    lrc_end_backward,
+    lrc_evaluation,
+    lrc_evaluation_backward,
+)
 from .numba_substeps import (
-    _ZERO,
-    exponential_dt_slope,
-    exponential_step,
-    fused_dt_slope,
-    fused_step,
+    ltc_add_to_neurons,
+    ltc_end_backward,
+    ltc_evaluation,
+    ltc_evaluation_backward,
 )
-from .numba_synapses import synaptic_currents, synaptic_currents_backward
+from .numba_synapses import (
+    arrange_conductances,
+    arrange_conductances_backward,
+    arrange_weights,
+    conductance_factors,
+    pack_synapses,
+    store_weight_gradients,
+    synaptic_currents,
+    synaptic_currents_backward,
+    weight_factors,
+    weighted_currents_backward,
+)
 
+_ZERO = f4(0.0)
 # Gradients of weights are sums of sums of sums, which round less than one long sum.
-TERMS_PER_SUM, SUMS_PER_SUM = 24, 32
+_TERMS_PER_SUM, _SUMS_PER_SUM = 24, 32
 
 
-@inline(force=True)
-def _axpy_stages(v, delta, weights, slopes, row, at):
-    """Write v + delta times the weighted slopes; a weight of 0 does not look at its slope."""
-    copy(v, at)
-    for j in range(weights.shape[0]):
-        if weights[j] != _ZERO:
-            add_scaled(at, delta * weights[j], slopes[j, row])
-
-
-@inline(force=True)
-def _stage_slopes(C, rows, at, drive, conductance, k):
-    """Write the slopes of a stage, (4, N)."""
+@inline(force=True, math=EXACT_DIVISION)
+def _get_lengths(rows, gaps, substeps, delta):
+    """Write the lengths of sub-steps."""
     for row in range(rows):
-        for j in range(C.shape[0]):
-            k[row, j] = (drive[row, j] - conductance[row, j] * at[row, j]) / C[j]
+        delta[row] = gaps[row] / f4(substeps)
 
 
 @inline(force=True)
-def _finish_substep(rows, valid, delta, b, k, v, after):
-    """Advance the potentials of the rows that take the step."""
-    for row in range(rows):
-        if valid[row]:
-            _axpy_stages(v[row], delta[row], b, k, row, after)
-            copy(after, v[row])
-
-
-@inline(force=True)
-def _start_stage(a, i, delta, rows, v, k, at):
-    """Write the potentials of a stage."""
-    for row in range(rows):
-        _axpy_stages(v[row], delta[row], a[i, :i], k, row, at[row])
-
-
-@kernel
-def ltc_forward(  # noqa: C901 - the inner loop of both kinds of solvers, which calls would slow
-    index, low, high, samples, sensory, recurrent, method, h, out, activations
-):
+def run_forward(evaluate, low, high, samples, sensory, recurrent, method, h, out, last, kept):
     """Run sequences ``low`` to ``high``.
 
     Args:
-        index: of the slice; forwards there is nothing to accumulate.
+        evaluate: takes an evaluation; see :func:`.numba_substeps.ltc_evaluation`.
         low, high: slice of the batch.
-        samples, sensory, recurrent, method, activations: see :mod:`tauflow.kernels.ltc`.
+        samples, method, kept: see :mod:`tauflow.kernels.ltc`.
+        sensory, recurrent: packed synapses.
         h: (B, N), potentials before the first step.
         out: (B, T, N), receives those after each step.
+        last: (B, N), receives those after the last one; may be ``h``.
     """
-    u, deltas, kept, slopes = samples.u, samples.delta, activations.evaluations, activations.slopes
-    a, b, C, substeps = method.a, method.b, method.C, method.substeps
-    N, T, stages, fused = h.shape[1], u.shape[1], max(1, b.size), b.size == 0
-    exact = fused and a.size > 0
-    v, at, after = np.empty((4, N), f4), np.empty((4, N), f4), np.empty(N, f4)
-    k, own = np.empty((stages, 4, N), f4), np.empty(N, f4)
+    u, leak, (_, T, N), D = samples.u, method.leak, out.shape, samples.sources
+    v, at = np.zeros((4, N), f4), np.zeros((4, N), f4)
+    work = at, np.empty(N, f4), np.empty(N, f4), np.empty((max(1, method.stages), 4, N), f4)
     input_drive, input_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
     drive, conductance = np.empty((4, N), f4), np.empty((4, N), f4)
-    valid, u_t = np.empty(4, np.bool_), np.empty((4, u.shape[2]), f4)
+    valid, u_t, delta = np.empty(4, np.bool_), np.empty((4, D), f4), np.empty(4, f4)
     for first in range(low, high, 4):
         rows = min(4, high - first)
         copy_rows(rows, h[first:], v)
@@ -139,153 +85,46 @@ def ltc_forward(  # noqa: C901 - the inner loop of both kinds of solvers, which 
             if mark_valid_rows(samples.mask, first, rows, t, valid):
                 copy_rows(rows, u[first:, t], u_t)
                 for row in range(rows):
-                    copy(method.leak[0], input_drive[row])
-                    copy(method.leak[1], input_conductance[row])
+                    copy(leak[0], input_drive[row])
+                    copy(leak[method.conductance], input_conductance[row])
                 synaptic_currents(rows, u_t, sensory, input_drive, input_conductance)
-                delta = deltas[first:, t]
-                for e in range(substeps * stages):
-                    i = e % stages
-                    here = v if fused else at
-                    if not fused:
-                        _start_stage(a, i, delta, rows, v, k, at)
+                _get_lengths(rows, samples.dt[first:, t], method.substeps, delta)
+                for e in range(method.substeps * max(1, method.stages)):
                     copy_rows(rows, input_drive, drive)
                     copy_rows(rows, input_conductance, conductance)
-                    synaptic_currents(rows, here, recurrent, drive, conductance)
-                    if kept.shape[1] > 0:
-                        copy_rows(rows, here, kept[0, first:, t, e])
-                    for row in range(rows if fused else 0):
-                        D, G, gap = drive[row], conductance[row], delta[row]
-                        if exact:
-                            exponential_step(v[row], D, G, gap, C, after, own)
-                        else:
-                            fused_step(v[row], D, G, gap, C, after, own)
-                        if kept.shape[1] > 0:
-                            copy(own, kept[1, first + row, t, e])
-                        if slopes.shape[0] > 0 and exact:
-                            exponential_dt_slope(v[row], D, G, gap, C, slopes[first + row, t, e])
-                        elif slopes.shape[0] > 0:
-                            fused_dt_slope(after, D, G, own, slopes[first + row, t, e])
-                        if valid[row]:
-                            copy(after, v[row])
-                    if not fused:
-                        _stage_slopes(C, rows, at, drive, conductance, k[i])
-                        if kept.shape[1] > 0:
-                            copy_rows(rows, conductance, kept[1, first:, t, e])
-                            copy_rows(rows, k[i], slopes[first:, t, e])
-                        if i == stages - 1:
-                            _finish_substep(rows, valid, delta, b, k, v, after)
+                    block, sums = (first, rows, t, e), (drive, conductance)
+                    evaluate(method, samples, recurrent, kept, block, valid, delta, v, sums, work)
+            elif kept.shape[1] > 0:  # and multiplied by gradients of 0
+                kept[0, first : first + rows, t] = _ZERO
             copy_rows(rows, v, out[first:, t])
+        copy_rows(rows, v, last[first:])
+
+
+@kernel
+def ltc_forward(index, low, high, samples, sensory, recurrent, method, h, out, last, kept):
+    """Run a slice of sequences of an LTC; see :func:`run_forward`."""
+    x = pack_synapses(arrange_conductances, sensory)
+    own = pack_synapses(arrange_conductances, recurrent)
+    run_forward(ltc_evaluation, low, high, samples, x, own, method, h, out, last, kept)
+
+
+@kernel
+def lrc_forward(index, low, high, samples, sensory, recurrent, method, h, out, last, kept):
+    """Run a slice of sequences of an LRC; see :func:`run_forward`."""
+    x, own = pack_synapses(arrange_weights, sensory), pack_synapses(arrange_weights, recurrent)
+    run_forward(lrc_evaluation, low, high, samples, x, own, method, h, out, last, kept)
 
 
 @inline(force=True)
-def _step_backward(method, samples, activations, potentials, index, row, sums):
-    """Take the gradient after a fused or exponential sub-step back, apart from synapses.
-
-    Args:
-        method, samples, tape: see :mod:`tauflow.kernels.ltc`.
-        potentials: potentials before and after the sub-step, (4, N) each.
-        index: sequence, step and sub-step.
-        row: of the block.
-        sums: gradients, (4, N): of v, which becomes the direct part of that before; of drive and
-            conductance, written; and of C, (N,), added to.
-
-    Returns:
-        The gradient of the sub-step's length, 0 if it is not wanted.
-    """
-    (n, t, e), (v, after), (grad_v, grad_drive, grad_conductance, grad_C) = index, potentials, sums
-    kept, delta, C = activations.evaluations, samples.delta[n, t], method.C
-    grad_delta = (
-        dot(grad_v[row], activations.slopes[n, t, e]) if activations.slopes.shape[0] > 0 else _ZERO
-    )
-    if method.a.size > 0:
-        own = grad_v[row], grad_drive[row], grad_conductance[row], grad_C
-        _exponential_step_backward(v[row], kept[1, n, t, e], after[row], delta, C, own)
-        return grad_delta
-    for j in range(C.shape[0]):  # without slices, of which numba counts every one
-        grad_n = grad_v[row, j] * kept[1, n, t, e, j]
-        grad_m = -grad_n * after[row, j]
-        grad_C[j] += grad_n * v[row, j] + grad_m
-        grad_drive[row, j] = delta * grad_n
-        grad_conductance[row, j] = delta * grad_m
-        grad_v[row, j] = grad_n * C[j]
-    return grad_delta
-
-
-@inline(force=True)
-def _exponential_step_backward(v, conductance, after, delta, C, gradients):
-    """Take the gradient after an exponential sub-step back; ``own`` as for its caller."""
-    grad_v, grad_drive, grad_conductance, grad_C = gradients
-    for j in range(v.shape[0]):
-        share = delta / C[j]
-        r = share * conductance[j]
-        e, phi, bend = relaxation_factors(r)
-        left = e * v[j]
-        sent = after[j] - left
-        grad_r = grad_v[j] * (sent * bend - left)
-        grad_drive[j] = grad_v[j] * share * phi
-        grad_conductance[j] = share * grad_r
-        grad_C[j] -= (grad_v[j] * sent + r * grad_r) / C[j]
-        grad_v[j] *= e
-
-
-@inline(force=True)
-def _stage_gradient(grad_v, a, b, i, grad_at, row, e):
-    """Write the gradient of delta k_i, given those of the step's end and of later stages."""
-    for j in range(grad_v.shape[0]):
-        e[j] = b[i] * grad_v[j]
-    for later in range(i + 1, b.shape[0]):
-        if a[later, i] != _ZERO:
-            add_scaled(e, a[later, i], grad_at[later, row])
-
-
-@inline(force=True)
-def _stage_backward(method, samples, activations, index, gradients, grad_at, row, e):
-    """Take the gradients of a step's end and of later stages back to a stage, but for synapses.
-
-    Args:
-        method, samples, activations, index, gradients: as for :func:`_step_backward`; the stage's
-            part of the gradient of v goes to ``grad_at``.
-        grad_at: (stages, 4, N), gradients of the stages' potentials.
-        row: of the block.
-        e: (N,), memory.
-
-    Returns:
-        The gradient of the sub-step's length.
-    """
-    (n, t, number), (grad_v, grad_drive, grad_conductance, grad_C) = index, gradients
-    at, conductance = (
-        activations.evaluations[0, n, t, number],
-        activations.evaluations[1, n, t, number],
-    )
-    slope, delta, C = activations.slopes[n, t, number], samples.delta[n, t], method.C
-    i = number % method.b.size
-    _stage_gradient(grad_v, method.a, method.b, i, grad_at, row, e)
-    for j in range(e.shape[0]):
-        g = delta * e[j] / C[j]
-        grad_drive[j] = g
-        grad_conductance[j] = -g * at[j]
-        grad_C[j] -= g * slope[j]
-        grad_at[i, row, j] = -g * conductance[j]
-    return dot(e, slope)
-
-
-@inline(force=True)
-def _add_stages(rows, grad_v, grad_at):
-    """Add the gradients of all stages to that of the step's start."""
-    for i in range(grad_at.shape[0]):
-        add_rows(rows, grad_v, grad_at[i])
-
-
-@inline(force=True)
-def load_potentials(evaluations, first, rows, t, e, at):
+def _load_potentials(kept, first, rows, t, e, at):
     """Read the potentials of an evaluation."""
     for row in range(rows):
         for j in range(at.shape[1]):
-            at[row, j] = evaluations[0, first + row, t, e, j]
+            at[row, j] = kept[0, first + row, t, e, j]
 
 
 @inline(force=True)
-def add_and_copy(total, part, at, after):
+def _add_and_copy(total, part, at, after):
     """Add the gradients of a block to those of the input; ``at`` is what the next one ends at."""
     for row in range(4):
         for j in range(total.shape[1]):
@@ -294,14 +133,7 @@ def add_and_copy(total, part, at, after):
 
 
 @inline(force=True)
-def _add_to_leak(rows, grad_neuron, grad_drive, grad_conductance):
-    for row in range(rows):
-        add(grad_neuron[0], grad_drive[row])
-        add(grad_neuron[1], grad_conductance[row])
-
-
-@inline(force=True)
-def add_and_reset_all(totals, parts):
+def _add_and_reset_all(totals, parts):
     """Add the partial sums for sensory and recurrent synapses and neurons, and begin the next."""
     add_and_reset(totals[0], parts[0])
     add_and_reset(totals[1], parts[1])
@@ -309,52 +141,50 @@ def add_and_reset_all(totals, parts):
 
 
 @inline(force=True)
-def _rows_backward(
-    method, samples, activations, potentials, block, valid, sums, grad_at, grad_delta
-):
-    """Take the gradients of a block of sequences back through one evaluation."""
-    (first, rows, t, e), (grad_v, grad_drive, grad_conductance, grad_C) = block, sums
-    for row in range(rows):
-        if valid[row]:
-            place = first + row, t, e
-            if method.b.size == 0:
-                found = _step_backward(method, samples, activations, potentials, place, row, sums)
-            else:
-                own, work = (
-                    (grad_v[row], grad_drive[row], grad_conductance[row], grad_C),
-                    potentials[1][0],
-                )
-                found = _stage_backward(
-                    method, samples, activations, place, own, grad_at, row, work
-                )
-            grad_delta[first + row, t] += found
+def _make_sums(sensory, recurrent, N):
+    """Return zeros for gradients of sensory and recurrent synapses and of neurons."""
+    return np.zeros_like(sensory.weights), np.zeros_like(recurrent.weights), np.zeros((3, N), f4)
 
 
-@kernel
-def ltc_backward(  # noqa: C901 - as above
-    index, low, high, samples, sensory, recurrent, method, activations, grad_outputs, gradients
-):
-    """Run sequences ``low`` to ``high`` backwards, adding to the slice's own gradients.
+@inline(force=True)
+def _write_input_gradients(samples, first, rows, t, grad_u_t, gradients):
+    """Keep the gradients of a step's inputs; those of q are summed over the sub-steps."""
+    copy_rows(rows, grad_u_t[:, : samples.sources], gradients.u[first:, t, : samples.sources])
+    for row in range(rows if gradients.q.size > 0 else 0):
+        own = gradients.u[first + row, t, samples.sources :]
+        own[:] = _ZERO
+        for e in range(gradients.q.shape[2]):
+            add(own, gradients.q[first + row, t, e])
+
+
+@inline(force=True)
+def _run_backward(
+    step, end, currents, to_neurons, low, high, samples, sensory, recurrent, method, kept,
+    grad_outputs, gradients, neurons,
+):  # fmt: skip
+    """Run sequences ``low`` to ``high`` backwards.
 
     Args:
-        index: of the slice.
-        low, high: slice of the batch.
-        samples, method, activations, grad_outputs, gradients: see :mod:`tauflow.kernels.ltc`.
-        sensory, recurrent: in the order of the backward pass.
+        step, end, to_neurons: of the cell; see :mod:`.numba_substeps`.
+        currents: takes gradients back through synapses.
+        low, high, samples, method, kept, grad_outputs, gradients: as for the kernels.
+        sensory, recurrent: packed synapses.
+        neurons: (3, N), receives gradients of neurons.
+
+    Returns:
+        Gradients of sensory and recurrent synapses, packed.
     """
-    u = samples.u
-    grad_weights_x, grad_weights = gradients.sensory[index], gradients.recurrent[index]
-    substeps, fused, stages = method.substeps, method.b.size == 0, max(1, method.b.size)
-    N, T, D = method.C.shape[0], u.shape[1], u.shape[2]
-    grad_own_x, grad_own = np.zeros_like(grad_weights_x), np.zeros_like(grad_weights)
-    grad_sums_x, grad_sums = np.zeros_like(grad_weights_x), np.zeros_like(grad_weights)
-    grad_neuron, grad_sums_neuron = np.zeros((3, N), f4), np.zeros((3, N), f4)
-    steps_per_sum = max(1, TERMS_PER_SUM // (substeps * stages))
-    grad_v, at, after = np.empty((4, N), f4), np.empty((4, N), f4), np.empty((4, N), f4)
-    grad_at = np.empty((stages, 4, N), f4)
-    grad_drive, grad_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
+    u, (_, T, N), stages, D = samples.u, grad_outputs.out.shape, method.stages, samples.sources
+    whole_x, whole, _ = _make_sums(sensory, recurrent, 0)
+    total, own = _make_sums(sensory, recurrent, N), _make_sums(sensory, recurrent, N)
+    evaluations = method.substeps * max(1, stages)
+    steps_per_sum = max(1, _TERMS_PER_SUM // evaluations)
+    grad_v, at, after = np.zeros((4, N), f4), np.empty((4, N), f4), np.empty((4, N), f4)
+    work = np.zeros((4, N), f4), np.empty(N, f4), np.empty((max(1, stages), 4, N), f4)
+    grad_drive, grad_conductance = np.zeros((4, N), f4), np.zeros((4, N), f4)
     grad_input_drive, grad_input_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
-    u_t, grad_u_t, valid = np.empty((4, D), f4), np.empty((4, D), f4), np.empty(4, np.bool_)
+    u_t, grad_u_t, delta = np.empty((4, D), f4), np.empty((4, D), f4), np.empty(4, f4)
+    valid, is_masked = np.empty(4, np.bool_), samples.mask.shape[1] > 0
     for first in range(low, high, 4):
         rows = min(4, high - first)
         copy_rows(rows, gradients.h[first:], grad_v)
@@ -362,56 +192,72 @@ def ltc_backward(  # noqa: C901 - as above
             if grad_outputs.grad_out.size > 0:
                 add_rows(rows, grad_v, grad_outputs.grad_out[first:, t])
             grad_input_drive[:], grad_input_conductance[:], grad_u_t[:] = _ZERO, _ZERO, _ZERO
-            gradients.delta[first : first + rows, t] = _ZERO
+            gradients.dt[first : first + rows, t] = _ZERO
             if mark_valid_rows(samples.mask, first, rows, t, valid):
                 copy_rows(rows, grad_outputs.out[first:, t], after)
-                for e in range(substeps * stages - 1, -1, -1):
-                    i = e % stages
-                    grad_i = grad_v if fused else grad_at[i]
-                    load_potentials(activations.evaluations, first, rows, t, e, at)
-                    if rows < 4 or samples.mask.shape[1] > 0:
+                _get_lengths(rows, samples.dt[first:, t], method.substeps, delta)
+                for e in range(evaluations - 1, -1, -1):
+                    grad_at = grad_v if stages == 0 else work[2][e % stages]
+                    _load_potentials(kept, first, rows, t, e, at)
+                    if rows < 4 or is_masked:
                         grad_drive[:], grad_conductance[:] = _ZERO, _ZERO
-                    if not fused:
-                        grad_at[i] = _ZERO
                     block, sums = (
                         (first, rows, t, e),
-                        (grad_v, grad_drive, grad_conductance, grad_neuron[2]),
+                        (grad_v, grad_drive, grad_conductance, own[2]),
                     )
-                    _rows_backward(
-                        method,
-                        samples,
-                        activations,
-                        (at, after),
-                        block,
-                        valid,
-                        sums,
-                        grad_at,
-                        gradients.delta,
-                    )
-                    add_and_copy(grad_input_drive, grad_drive, at, after)
-                    add_and_copy(grad_input_conductance, grad_conductance, at, after)
-                    synaptic_currents_backward(
-                        rows, at, recurrent, grad_drive, grad_conductance, grad_i, grad_own
-                    )
-                    if i == 0 and not fused:
-                        _add_stages(rows, grad_v, grad_at)
+                    step(method, kept, block, valid, delta, (at, after), sums, work, gradients)
+                    _add_and_copy(grad_input_drive, grad_drive, at, after)
+                    _add_and_copy(grad_input_conductance, grad_conductance, at, after)
+                    currents(rows, at, recurrent, grad_drive, grad_conductance, grad_at, own[1])
+                    end(method, block, grad_v, work, gradients)
                 copy_rows(rows, u[first:, t], u_t)
-                synaptic_currents_backward(
-                    rows,
-                    u_t,
-                    sensory,
-                    grad_input_drive,
-                    grad_input_conductance,
-                    grad_u_t,
-                    grad_own_x,
+                currents(
+                    rows, u_t, sensory, grad_input_drive, grad_input_conductance, grad_u_t, own[0]
                 )
-                _add_to_leak(rows, grad_neuron, grad_input_drive, grad_input_conductance)
-            copy_rows(rows, grad_u_t, gradients.u[first:, t])
+                to_neurons(rows, own[2], grad_input_drive, grad_input_conductance)
+            elif gradients.q.size > 0:
+                gradients.q[first : first + rows, t] = _ZERO
+            _write_input_gradients(samples, first, rows, t, grad_u_t, gradients)
             if t % steps_per_sum == 0:
-                add_and_reset_all(
-                    (grad_sums_x, grad_sums, grad_sums_neuron), (grad_own_x, grad_own, grad_neuron)
-                )
-            if t % SUMS_PER_SUM == 0:
-                whole = grad_weights_x, grad_weights, gradients.neurons[index]
-                add_and_reset_all(whole, (grad_sums_x, grad_sums, grad_sums_neuron))
+                _add_and_reset_all(total, own)
+            if t % _SUMS_PER_SUM == 0:
+                _add_and_reset_all((whole_x, whole, neurons), total)
         copy_rows(rows, grad_v, gradients.h[first:])
+    return whole_x, whole
+
+
+@kernel
+def ltc_backward(
+    index, low, high, samples, sensory, recurrent, method, kept, grad_outputs, gradients
+):
+    """Run a slice of sequences of an LTC backwards, adding to the slice's own gradients.
+
+    Args:
+        index: of the slice.
+        low, high: slice of the batch.
+        samples, sensory, recurrent, method, kept: see :mod:`tauflow.kernels.ltc`; synapses are in
+            the order of the backward pass.
+        grad_outputs, gradients: likewise.
+    """
+    x = pack_synapses(arrange_conductances_backward, sensory)
+    h = pack_synapses(arrange_conductances_backward, recurrent)
+    of_x, of_h = _run_backward(
+        ltc_evaluation_backward, ltc_end_backward, synaptic_currents_backward, ltc_add_to_neurons,
+        low, high, samples, x, h, method, kept, grad_outputs, gradients, gradients.neurons[index],
+    )  # fmt: skip
+    store_weight_gradients(conductance_factors, of_x, sensory, gradients.sensory[index])
+    store_weight_gradients(conductance_factors, of_h, recurrent, gradients.recurrent[index])
+
+
+@kernel
+def lrc_backward(
+    index, low, high, samples, sensory, recurrent, method, kept, grad_outputs, gradients
+):
+    """Run a slice of sequences of an LRC backwards; see :func:`ltc_backward`."""
+    x, h = pack_synapses(arrange_weights, sensory), pack_synapses(arrange_weights, recurrent)
+    of_x, of_h = _run_backward(
+        lrc_evaluation_backward, lrc_end_backward, weighted_currents_backward, lrc_add_to_neurons,
+        low, high, samples, x, h, method, kept, grad_outputs, gradients, gradients.neurons[index],
+    )  # fmt: skip
+    store_weight_gradients(weight_factors, of_x, sensory, gradients.sensory[index])
+    store_weight_gradients(weight_factors, of_h, recurrent, gradients.recurrent[index])

@@ -32,7 +32,90 @@ from tauflow.kernels.cpu.math import sigmoid2
 
 _ZERO = f4(0.0)
 _LN2 = f4(np.log(2.0))
+_LOG2E = f4(np.log2(np.e))
 _NAN = f4(np.nan)
+
+
+@inline(force=True)
+def pack_synapses(arrange, side):
+    """Return synapses with their weights as the loops read them.
+
+    Args:
+        arrange: returns the four weights of a synapse, given those of the cell.
+        side: a ``SynapseArrays``, whose weights are the cell's, (4, S, N).
+    """
+    given, entries = side.weights.reshape((4, -1)), side.entries
+    count = given.shape[1]
+    packed = np.empty((4, entries.size if side.starts.size > 0 else count), np.float32)
+    for k in range(packed.shape[1]):
+        i = np.uintp(entries[k] if side.starts.size > 0 else k)
+        if i < count:
+            first, second, third, fourth = arrange(
+                given[0, i], given[1, i], given[2, i], given[3, i]
+            )
+        else:
+            first, second, third, fourth = arrange(_ZERO, _ZERO, _ZERO, _ZERO)
+        packed[0, k], packed[1, k], packed[2, k], packed[3, k] = first, second, third, fourth
+    return layout.SynapseArrays(
+        packed, side.entries, side.starts, side.counts, side.other, side.position
+    )
+
+
+@inline(force=True)
+def arrange_conductances(sigma, mu, w, E):
+    """Return what conductances are computed from."""
+    return sigma * _LOG2E, mu, w, w * E
+
+
+@inline(force=True)
+def arrange_conductances_backward(sigma, mu, w, E):
+    """Return what their gradients are computed from."""
+    return sigma * _LOG2E, mu, w * sigma, E
+
+
+@inline(force=True)
+def arrange_weights(sigma, mu, w, k):
+    """Return what synapses with two weights are computed from, both ways."""
+    return sigma * _LOG2E, mu, w, k
+
+
+@inline(force=True)
+def store_weight_gradients(apply_factors, sums, side, gradients):
+    """Write the gradients of a cell's weights, (4, S, N).
+
+    Args:
+        apply_factors: applies the factors that the loops leave out.
+        sums: (4, K), in the order of the loops.
+        side: as for :func:`pack_synapses`.
+        gradients: written.
+    """
+    given, found, is_packed = (
+        side.weights.reshape((4, -1)),
+        gradients.reshape((4, -1)),
+        side.starts.size > 0,
+    )
+    if is_packed:
+        found[:] = _ZERO
+    for k in range(sums.shape[1]):
+        i = np.uintp(side.entries[k] if is_packed else k)
+        if i < given.shape[1]:
+            own = given[0, i], given[2, i]
+            first, second, third, fourth = apply_factors(
+                *own, sums[0, k], sums[1, k], sums[2, k], sums[3, k]
+            )
+            found[0, i], found[1, i], found[2, i], found[3, i] = first, second, third, fourth
+
+
+@inline(force=True)
+def conductance_factors(sigma, w, grad_sigma, grad_mu, grad_w, grad_E):
+    """Return the gradients of conductances' weights."""
+    return -w * grad_sigma, -w * sigma * grad_mu, grad_w, w * grad_E
+
+
+@inline(force=True)
+def weight_factors(sigma, w, grad_sigma, grad_mu, grad_w, grad_k):
+    """Return the gradients of synapses with two weights."""
+    return -grad_sigma, -sigma * grad_mu, grad_w, grad_k
 
 
 @inline(force=True)
@@ -81,7 +164,7 @@ def synaptic_currents_one(u, weights, drive, conductance):
 @inline(force=True)
 def synaptic_currents_packed(u, side, drive, conductance):
     """Do what :func:`synaptic_currents_one` does, with the weights packed by target."""
-    weights, starts, counts, source, position = side
+    weights, _, starts, counts, source, position = side
     N = drive.shape[0]
     a, mu, w, wE = weights[0], weights[1], weights[2], weights[3]
     sums = _zero_vectors(3, N)  # in the packed order
@@ -257,7 +340,7 @@ def _make_backward(name, gradients, source_factor):  # noqa: C901 - four functio
     @inline(force=True, name=name)
     def backward_packed(u, side, grad_drive, grad_conductance, grad_u, grad_weights):
         """Do what ``backward_one`` does, with the weights packed by source."""
-        weights, starts, counts, target, position = side
+        weights, _, starts, counts, target, position = side
         S = u.shape[0]
         a, mu, third, fourth = weights[0], weights[1], weights[2], weights[3]
         grad_sigma, grad_mu, grad_third, grad_fourth = (

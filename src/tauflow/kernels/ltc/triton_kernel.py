@@ -19,14 +19,9 @@ from tauflow.kernels.engine.kernel_spec import (
     X,
 )
 from tauflow.kernels.engine.requirements import TRITON
-from tauflow.kernels.gpu.plan import choose_batch_tile
+from tauflow.kernels.gpu.plan import choose_batch_tile, to_mask_bytes
 
-from .kernel import (
-    MAX_NEURONS,
-    LTCKernel,
-    get_substep_lengths,
-    to_mask_bytes,
-)
+from .kernel import LTCKernel
 from .triton_plan import (
     StepPlan,
     apply_factors,
@@ -36,6 +31,9 @@ from .triton_plan import (
     make_backward_weights,
     make_forward_weights,
 )
+
+MAX_NEURONS = 1024
+"""A program holds the potentials of its sequences in registers."""
 
 
 def triton_ltc_unsupported_reason(call: KernelCall) -> str | None:
@@ -102,7 +100,7 @@ class TritonLTC(LTCKernel):
         from .triton_loop import ltc_forward
 
         u, h, gap, weights_x, weights, leak, C, *_ = inputs
-        (B, T, _), N, delta = u.shape, h.shape[1], get_substep_lengths(config, gap)
+        (B, T, _), N, delta = u.shape, h.shape[1], _get_substep_lengths(config, gap)
         plan = StepPlan.choose(choose_batch_tile(B, h.device, StepPlan.MAX_ROWS), N, backward=False)
         drive_x, conductance_x = compute_sensory_sums(u, make_forward_weights(weights_x), leak)
         ltc_forward[(-(-B // plan.rows),)](
@@ -142,7 +140,7 @@ class TritonLTC(LTCKernel):
         potentials, reciprocals, slopes = saved_tensors
         assert grad_outputs.y is not None
         assert grad_outputs.last is not None
-        (B, T, _), N, delta = u.shape, h.shape[1], get_substep_lengths(config, gap)
+        (B, T, _), N, delta = u.shape, h.shape[1], _get_substep_lengths(config, gap)
         grad_h, (grad_drive_x, grad_conductance_x) = h.new_empty(B, N), u.new_empty(2, B, T, N)
         grad_delta = u.new_empty(B if len(slopes) else 0, T)
         plan = StepPlan.choose(choose_batch_tile(B, u.device, StepPlan.MAX_ROWS), N, backward=True)
@@ -192,6 +190,11 @@ class TritonLTC(LTCKernel):
             grad_C.sum(0),
             *(None for _ in maps),
         ]
+
+
+def _get_substep_lengths(config: LTCConfig, dt: Tensor) -> Tensor:
+    """Return the lengths of sub-steps, (B, T)."""
+    return (dt / config.substeps).squeeze(-1).contiguous()
 
 
 TRITON_LTC = OPERATORS[TritonLTC.name] = TritonLTC()

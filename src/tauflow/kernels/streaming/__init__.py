@@ -16,7 +16,7 @@ from torch import Tensor
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract import call_readout, check_next_state
 from tauflow.cells.ltc import LTCCell
-from tauflow.kernels.cpu.binding import import_kernels
+from tauflow.kernels.cpu.binding import ConstantArgument, import_kernels
 from tauflow.kernels.engine.kernel_spec import KernelCall
 from tauflow.kernels.engine.requirements import (
     NUMBA,
@@ -25,7 +25,7 @@ from tauflow.kernels.engine.requirements import (
     is_builtin_cell,
 )
 from tauflow.kernels.ltc import get_layout
-from tauflow.kernels.ltc.kernel import make_solver_arrays, pack_forward_synapses
+from tauflow.kernels.ltc.kernel import make_ltc_solver
 from tauflow.kernels.select import is_backend_allowed, select_kernel
 from tauflow.kernels.trace.config_key import make_config_key
 from tauflow.kernels.trace.lower import lower_step
@@ -89,26 +89,22 @@ class LTCEngine:
         )
         memory = steps.LTCStepBuffers(
             u=_make_zeros(batch_size, 1, D),
-            delta=_make_zeros(batch_size, 1),
+            dt=_make_zeros(batch_size, 1),
             mask=np.empty((batch_size, 0), np.bool_),
-            evaluations=_make_zeros(2, 0, 1, cell.substeps, N),
-            slopes=_make_zeros(0, 1, cell.substeps, N),
+            kept=_make_zeros(2, 0, 1, cell.substeps, N),
             states=_make_zeros(batch_size, 1, N),
             h=self._h,
             y=_make_zeros(batch_size, M),
         )
-        packed = (
-            maps,
-            pack_forward_synapses(weights_x, get_layout(cell, "synapses_x")),
-            pack_forward_synapses(weights, get_layout(cell, "synapses")),
-            make_solver_arrays(form, leak.clone(), C.clone()),  # not the parameters' own memory
-            memory,
-        )
+        sides = []
+        for name, given in (("synapses_x", weights_x), ("synapses", weights)):
+            side = get_layout(cell, name).pack(given)
+            side = side._replace(**{key: _to_numpy(one) for key, one in side._asdict().items()})
+            sides.append(side._replace(weights=steps.pack_conductances(side)))
+        solver = make_ltc_solver(form, leak.clone(), C.clone())  # not the parameters' own memory
         self._step, self._y = steps.ltc_step, memory.y
-        parts = chain.from_iterable(packed)  # names cost a microsecond each
-        self._packed = tuple(
-            part.detach().numpy() if isinstance(part, Tensor) else part for part in parts
-        )
+        parts = chain(maps, *sides, solver, memory)  # names cost a microsecond each
+        self._packed = tuple(map(_to_numpy, parts))
 
     def __call__(self, x: Array, dt: Array, *observed: Array) -> Array:
         """Advance the potentials."""
@@ -279,6 +275,12 @@ def _make_compiled_engine(call: KernelCall, batch_size: int) -> StepEngine | Non
         return TracedEngine(cell, batch_size)
     except TracingError:
         return None
+
+
+def _to_numpy(value: Any) -> Any:
+    """Return an argument of a loop as numba takes it, and numbers as they are."""
+    value = value.value if isinstance(value, ConstantArgument) else value
+    return value.detach().numpy() if isinstance(value, Tensor) else value
 
 
 def _make_zeros(*shape: int) -> Array:

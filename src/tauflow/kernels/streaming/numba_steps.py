@@ -14,7 +14,9 @@ from tauflow.kernels import ltc as layout
 from tauflow.kernels.cpu.jit import f4, inline, kernel
 from tauflow.kernels.cpu.math import copy
 from tauflow.kernels.cpu.values import to_pointer
-from tauflow.kernels.ltc.numba_loop import ltc_forward
+from tauflow.kernels.ltc.numba_loop import run_forward
+from tauflow.kernels.ltc.numba_substeps import ltc_evaluation
+from tauflow.kernels.ltc.numba_synapses import arrange_conductances, pack_synapses
 from tauflow.kernels.trace.interpreter import run_instructions
 from tauflow.kernels.trace.program import COLUMNS
 
@@ -77,22 +79,27 @@ class LTCStepBuffers(NamedTuple):
 
     Args:
         u: (B, 1, D), mapped inputs.
-        delta: (B, 1), length of a sub-step.
+        dt: (B, 1), the time to cover.
         mask: (B, 0), none.
-        evaluations, slopes: a tape of nothing.
+        kept: a tape of nothing.
         states: (B, 1, N), the potentials after the step.
         h: (B, N), advanced.
         y: (B, M), receives the outputs.
     """
 
     u: Any
-    delta: Any
+    dt: Any
     mask: Any
-    evaluations: Any
-    slopes: Any
+    kept: Any
     states: Any
     h: Any
     y: Any
+
+
+@kernel(source_folders=("ltc",))
+def pack_conductances(side):
+    """Return the weights of a ``SynapseArrays`` as the loop forward reads them."""
+    return pack_synapses(arrange_conductances, side).weights
 
 
 @kernel(source_folders=("ltc", "trace"))
@@ -102,24 +109,22 @@ def ltc_step(x, dt, *packed):
     Args:
         x: (B, D).
         dt: (B,).
-        *packed: what :class:`AffineMaps`, two sides and a method of ``synapses.layout``, and
+        *packed: what :class:`AffineMaps`, two packed ``SynapseArrays``, an ``LTCSolver`` and
             :class:`LTCStepBuffers` hold, in a row, which costs Python least to pass.
     """
-    maps, own = AffineMaps(*packed[:3]), LTCStepBuffers(*packed[18:])
-    sensory, recurrent = layout.SynapseArrays(*packed[3:8]), layout.SynapseArrays(*packed[8:13])
-    method = layout.SolverArrays(*packed[13:18])
+    maps, own = AffineMaps(*packed[:3]), LTCStepBuffers(*packed[22:])
+    sensory, recurrent = layout.SynapseArrays(*packed[3:9]), layout.SynapseArrays(*packed[9:15])
+    method = layout.LTCSolver(*packed[15:22])
     B, D = x.shape
     for b in range(B):
-        gap = maps.dt[0] * dt[b] + maps.dt[1]
-        own.delta[b, 0] = gap / f4(method.substeps)
+        own.dt[b, 0] = maps.dt[0] * dt[b] + maps.dt[1]
         for i in range(D):
             own.u[b, 0, i] = maps.inputs[0, i] * x[b, i] + maps.inputs[1, i]
-    samples, tape = (
-        layout.SynapseInputs(own.u, own.delta, own.mask),
-        layout.LTCActivations(own.evaluations, own.slopes),
-    )
-    ltc_forward(0, 0, B, samples, sensory, recurrent, method, own.h, own.states, tape)
+    samples = layout.SynapseInputs(own.u, D, own.dt, own.mask)
+    run_forward(
+        ltc_evaluation, 0, B, samples, sensory, recurrent, method, own.h, own.states, own.h,
+        own.kept,
+    )  # fmt: skip
     for b in range(B):
-        copy(own.states[b, 0], own.h[b])
         for j in range(own.y.shape[1]):
             own.y[b, j] = maps.outputs[0, j] * own.h[b, j] + maps.outputs[1, j]
