@@ -10,7 +10,6 @@ the weights are left to one product over the whole sequence, after the loop.
 # mypy: ignore-errors
 
 import numpy as np
-from numba import carray
 
 from tauflow.kernels.cpu.jit import f4, inline, kernel
 from tauflow.kernels.cpu.math import (
@@ -22,7 +21,7 @@ from tauflow.kernels.cpu.math import (
     multiply_by_slope,
 )
 from tauflow.kernels.cpu.matmul import matmul, transpose, transpose_each
-from tauflow.kernels.cpu.values import to_pointer
+from tauflow.kernels.cpu.values import view
 from tauflow.kernels.engine.activations import ActivationCode
 
 from .config import PURE, CfCCode, CfCTape, CfCWeights
@@ -144,7 +143,7 @@ def cfc_forward(index, low, high, packed_code, weights, tape, sequence, start, l
     code, kind, N = unpack_code(packed_code), int(packed_code[16]), sequence.out.shape[2]
     x, steps, rows = sequence.x, sequence.out.shape[1], tape.rows
     workspace = np.empty(_count_workspace(code, kind, weights, high, N), f4)
-    states = _view(workspace, 0, (2, high - low, N))
+    states = view(workspace, 0, (2, high - low, N))
     tape = _replace_empty_tape(code, kind, weights, tape, high, N, workspace)
     weights = _transpose_weights(weights)
     c, count = tape.c, tape.c.shape[0]
@@ -182,12 +181,6 @@ def _finish_step(sequence, c, t, low, high, before, after):
 
 
 @inline
-def _view(workspace, offset, shape):
-    """Return a part of memory as an array that does not count who holds it, which takes time."""
-    return carray(to_pointer(workspace.ctypes.data + 4 * offset), shape, f4)
-
-
-@inline
 def _count_workspace(code, kind, weights, rows, N):
     """Return how much memory the states and one step take; see :func:`_replace_empty_tape`."""
     width = N if code.mode == PURE else 4 * N
@@ -212,17 +205,17 @@ def _replace_empty_tape(code, kind, weights, tape, rows, N, workspace):
     width = N if code.mode == PURE else 4 * N
     units = weights.first.shape[0] if code.layers > 0 else width
     at, R = 2 * rows * N, weights.first.shape[1]
-    first, at = _view(workspace, at, (1, rows, units)), at + rows * units
+    first, at = view(workspace, at, (1, rows, units)), at + rows * units
     heads = first
     if code.layers > 0:
-        heads, at = _view(workspace, at, (1, rows, width)), at + rows * width
+        heads, at = view(workspace, at, (1, rows, width)), at + rows * width
     deeper = max(code.layers - 1, 0)
-    deep, at = _view(workspace, at, (deeper, 1, rows, units)), at + deeper * rows * units
+    deep, at = view(workspace, at, (deeper, 1, rows, units)), at + deeper * rows * units
     gates, c = tape.gates, tape.c
     if kind > 0:
-        gates, at = _view(workspace, at, (1, rows, 4 * N)), at + 4 * rows * N
-        c, at = _view(workspace, at, (2, rows, N)), at + 2 * rows * N
-    source = _view(workspace, at, (1, rows, R))
+        gates, at = view(workspace, at, (1, rows, 4 * N)), at + 4 * rows * N
+        c, at = view(workspace, at, (2, rows, N)), at + 2 * rows * N
+    source = view(workspace, at, (1, rows, R))
     return CfCTape(source, tape.rows, gates, c, first, deep, tape.slopes, heads)
 
 
@@ -306,7 +299,7 @@ def cfc_backward(index, low, high, packed_code, weights, tape, sequence, gradien
     first = weights.first[:, skipped:]
     kept = np.empty((high - low if masked else 0, N), f4)
     workspace = np.empty((high - low) * (R - skipped) + 1, f4)
-    source = _view(workspace, 0, (high - low, R - skipped))
+    source = view(workspace, 0, (high - low, R - skipped))
     for t in range(sequence.dt.shape[1] - 1, -1, -1):
         for b in range(low, high):
             if sequence.out.size > 0:

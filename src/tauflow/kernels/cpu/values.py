@@ -23,6 +23,15 @@ def to_pointer(context, address):
     return types.voidptr(types.intp), generate
 
 
+@inline(force=True)
+def view(memory, offset, shape):
+    """Return a part of an array as one that does not count who holds it, which takes time.
+
+    Whoever has the memory writes to it when the part is no longer used, so that it is kept so long.
+    """
+    return carray(to_pointer(memory.ctypes.data + 4 * offset), shape, np.float32)
+
+
 @kernel
 def find_bad_values(gaps, gap_count, states, state_count):
     """Return :data:`BAD_GAPS` for gaps that are negative or not finite, and ``BAD_STATES``.

@@ -21,6 +21,7 @@ from tauflow.kernels.cpu.math import (
     copy_rows,
     mark_valid_rows,
 )
+from tauflow.kernels.cpu.values import view
 
 from .numba_lrc_substeps import (
     lrc_add_to_neurons,
@@ -73,11 +74,13 @@ def run_forward(evaluate, low, high, samples, sensory, recurrent, method, h, out
         last: (B, N), receives those after the last one; may be ``h``.
     """
     u, leak, (_, T, N), D = samples.u, method.leak, out.shape, samples.sources
-    v, at = np.zeros((4, N), f4), np.zeros((4, N), f4)
-    work = at, np.empty(N, f4), np.empty(N, f4), np.empty((max(1, method.stages), 4, N), f4)
-    input_drive, input_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
-    drive, conductance = np.empty((4, N), f4), np.empty((4, N), f4)
-    valid, u_t, delta = np.empty(4, np.bool_), np.empty((4, D), f4), np.empty(4, f4)
+    stages, valid = max(1, method.stages), np.empty(4, np.bool_)
+    memory = np.zeros(4 * (7 + stages) * N + 4 * D + 4, f4)
+    blocks, rest = view(memory, 0, (7 + stages, 4, N)), 4 * (7 + stages) * N
+    v, drive, conductance = blocks[0], blocks[1], blocks[2]
+    input_drive, input_conductance = blocks[3], blocks[4]
+    work = blocks[5], blocks[6, 0], blocks[6, 1], blocks[7:]
+    u_t, delta = view(memory, rest, (4, D)), view(memory, rest + 4 * D, 4)
     for first in range(low, high, 4):
         rows = min(4, high - first)
         copy_rows(rows, h[first:], v)
@@ -98,21 +101,25 @@ def run_forward(evaluate, low, high, samples, sensory, recurrent, method, h, out
                 kept[0, first : first + rows, t] = _ZERO
             copy_rows(rows, v, out[first:, t])
         copy_rows(rows, v, last[first:])
+    memory[0] = _ZERO  # so that it is kept until here
 
 
 @kernel
 def ltc_forward(index, low, high, samples, sensory, recurrent, method, h, out, last, kept):
     """Run a slice of sequences of an LTC; see :func:`run_forward`."""
-    x = pack_synapses(arrange_conductances, sensory)
-    own = pack_synapses(arrange_conductances, recurrent)
+    memory_x, x = pack_synapses(arrange_conductances, sensory)
+    memory, own = pack_synapses(arrange_conductances, recurrent)
     run_forward(ltc_evaluation, low, high, samples, x, own, method, h, out, last, kept)
+    memory_x[0], memory[0] = _ZERO, _ZERO  # so that they are kept until here
 
 
 @kernel
 def lrc_forward(index, low, high, samples, sensory, recurrent, method, h, out, last, kept):
     """Run a slice of sequences of an LRC; see :func:`run_forward`."""
-    x, own = pack_synapses(arrange_weights, sensory), pack_synapses(arrange_weights, recurrent)
+    memory_x, x = pack_synapses(arrange_weights, sensory)
+    memory, own = pack_synapses(arrange_weights, recurrent)
     run_forward(lrc_evaluation, low, high, samples, x, own, method, h, out, last, kept)
+    memory_x[0], memory[0] = _ZERO, _ZERO
 
 
 @inline(force=True)
@@ -141,9 +148,11 @@ def _add_and_reset_all(totals, parts):
 
 
 @inline(force=True)
-def _make_sums(sensory, recurrent, N):
-    """Return zeros for gradients of sensory and recurrent synapses and of neurons."""
-    return np.zeros_like(sensory.weights), np.zeros_like(recurrent.weights), np.zeros((3, N), f4)
+def _view_sums(memory, offset, sensory, recurrent, N):
+    """Return memory for gradients of sensory and recurrent synapses and of neurons."""
+    K_x, K = sensory.weights.shape[1], recurrent.weights.shape[1]
+    of_x, of_h = view(memory, offset, (4, K_x)), view(memory, offset + 4 * K_x, (4, K))
+    return of_x, of_h, view(memory, offset + 4 * (K_x + K), (3, N))
 
 
 @inline(force=True)
@@ -160,7 +169,7 @@ def _write_input_gradients(samples, first, rows, t, grad_u_t, gradients):
 @inline(force=True)
 def _run_backward(
     step, end, currents, to_neurons, low, high, samples, sensory, recurrent, method, kept,
-    grad_outputs, gradients, neurons,
+    grad_outputs, gradients, whole,
 ):  # fmt: skip
     """Run sequences ``low`` to ``high`` backwards.
 
@@ -169,21 +178,23 @@ def _run_backward(
         currents: takes gradients back through synapses.
         low, high, samples, method, kept, grad_outputs, gradients: as for the kernels.
         sensory, recurrent: packed synapses.
-        neurons: (3, N), receives gradients of neurons.
-
-    Returns:
-        Gradients of sensory and recurrent synapses, packed.
+        whole: receives gradients of sensory and recurrent synapses, packed, and of neurons.
     """
     u, (_, T, N), stages, D = samples.u, grad_outputs.out.shape, method.stages, samples.sources
-    whole_x, whole, _ = _make_sums(sensory, recurrent, 0)
-    total, own = _make_sums(sensory, recurrent, N), _make_sums(sensory, recurrent, N)
+    size = 4 * (sensory.weights.shape[1] + recurrent.weights.shape[1]) + 3 * N
+    count = max(1, stages)
+    memory = np.zeros(2 * size + 4 * (9 + count) * N + 8 * D + 4, f4)
+    total = _view_sums(memory, 0, sensory, recurrent, N)
+    own = _view_sums(memory, size, sensory, recurrent, N)
     evaluations = method.substeps * max(1, stages)
     steps_per_sum = max(1, _TERMS_PER_SUM // evaluations)
-    grad_v, at, after = np.zeros((4, N), f4), np.empty((4, N), f4), np.empty((4, N), f4)
-    work = np.zeros((4, N), f4), np.empty(N, f4), np.empty((max(1, stages), 4, N), f4)
-    grad_drive, grad_conductance = np.zeros((4, N), f4), np.zeros((4, N), f4)
-    grad_input_drive, grad_input_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
-    u_t, grad_u_t, delta = np.empty((4, D), f4), np.empty((4, D), f4), np.empty(4, f4)
+    blocks, rest = view(memory, 2 * size, (9 + count, 4, N)), 2 * size + 4 * (9 + count) * N
+    grad_v, at, after = blocks[0], blocks[1], blocks[2]
+    grad_drive, grad_conductance = blocks[3], blocks[4]
+    grad_input_drive, grad_input_conductance = blocks[5], blocks[6]
+    work = blocks[7], blocks[8, 0], blocks[9:]
+    inputs, delta = view(memory, rest, (2, 4, D)), view(memory, rest + 8 * D, 4)
+    u_t, grad_u_t = inputs[0], inputs[1]
     valid, is_masked = np.empty(4, np.bool_), samples.mask.shape[1] > 0
     for first in range(low, high, 4):
         rows = min(4, high - first)
@@ -221,9 +232,9 @@ def _run_backward(
             if t % steps_per_sum == 0:
                 _add_and_reset_all(total, own)
             if t % _SUMS_PER_SUM == 0:
-                _add_and_reset_all((whole_x, whole, neurons), total)
+                _add_and_reset_all(whole, total)
         copy_rows(rows, grad_v, gradients.h[first:])
-    return whole_x, whole
+    memory[0] = _ZERO  # so that it is kept until here
 
 
 @kernel
@@ -239,14 +250,16 @@ def ltc_backward(
             the order of the backward pass.
         grad_outputs, gradients: likewise.
     """
-    x = pack_synapses(arrange_conductances_backward, sensory)
-    h = pack_synapses(arrange_conductances_backward, recurrent)
-    of_x, of_h = _run_backward(
+    memory_x, x = pack_synapses(arrange_conductances_backward, sensory)
+    memory, h = pack_synapses(arrange_conductances_backward, recurrent)
+    whole = np.zeros_like(x.weights), np.zeros_like(h.weights), gradients.neurons[index]
+    _run_backward(
         ltc_evaluation_backward, ltc_end_backward, synaptic_currents_backward, ltc_add_to_neurons,
-        low, high, samples, x, h, method, kept, grad_outputs, gradients, gradients.neurons[index],
+        low, high, samples, x, h, method, kept, grad_outputs, gradients, whole,
     )  # fmt: skip
-    store_weight_gradients(conductance_factors, of_x, sensory, gradients.sensory[index])
-    store_weight_gradients(conductance_factors, of_h, recurrent, gradients.recurrent[index])
+    store_weight_gradients(conductance_factors, whole[0], sensory, gradients.sensory[index])
+    store_weight_gradients(conductance_factors, whole[1], recurrent, gradients.recurrent[index])
+    memory_x[0], memory[0] = _ZERO, _ZERO
 
 
 @kernel
@@ -254,10 +267,13 @@ def lrc_backward(
     index, low, high, samples, sensory, recurrent, method, kept, grad_outputs, gradients
 ):
     """Run a slice of sequences of an LRC backwards; see :func:`ltc_backward`."""
-    x, h = pack_synapses(arrange_weights, sensory), pack_synapses(arrange_weights, recurrent)
-    of_x, of_h = _run_backward(
+    memory_x, x = pack_synapses(arrange_weights, sensory)
+    memory, h = pack_synapses(arrange_weights, recurrent)
+    whole = np.zeros_like(x.weights), np.zeros_like(h.weights), gradients.neurons[index]
+    _run_backward(
         lrc_evaluation_backward, lrc_end_backward, weighted_currents_backward, lrc_add_to_neurons,
-        low, high, samples, x, h, method, kept, grad_outputs, gradients, gradients.neurons[index],
+        low, high, samples, x, h, method, kept, grad_outputs, gradients, whole,
     )  # fmt: skip
-    store_weight_gradients(weight_factors, of_x, sensory, gradients.sensory[index])
-    store_weight_gradients(weight_factors, of_h, recurrent, gradients.recurrent[index])
+    store_weight_gradients(weight_factors, whole[0], sensory, gradients.sensory[index])
+    store_weight_gradients(weight_factors, whole[1], recurrent, gradients.recurrent[index])
+    memory_x[0], memory[0] = _ZERO, _ZERO

@@ -29,6 +29,7 @@ import numpy as np
 from tauflow.kernels import ltc as layout
 from tauflow.kernels.cpu.jit import FAST_SUMS, f4, inline
 from tauflow.kernels.cpu.math import sigmoid2
+from tauflow.kernels.cpu.values import view
 
 _ZERO = f4(0.0)
 _LN2 = f4(np.log(2.0))
@@ -38,7 +39,7 @@ _NAN = f4(np.nan)
 
 @inline(force=True)
 def pack_synapses(arrange, side):
-    """Return synapses with their weights as the loops read them.
+    """Return synapses with their weights as the loops read them, and the memory of these.
 
     Args:
         arrange: returns the four weights of a synapse, given those of the cell.
@@ -46,8 +47,10 @@ def pack_synapses(arrange, side):
     """
     given, entries = side.weights.reshape((4, -1)), side.entries
     count = given.shape[1]
-    packed = np.empty((4, entries.size if side.starts.size > 0 else count), np.float32)
-    for k in range(packed.shape[1]):
+    size = entries.size if side.starts.size > 0 else count
+    memory = np.empty(4 * size + 1, np.float32)
+    packed = view(memory, 0, (4, size))
+    for k in range(size):
         i = np.uintp(entries[k] if side.starts.size > 0 else k)
         if i < count:
             first, second, third, fourth = arrange(
@@ -56,9 +59,8 @@ def pack_synapses(arrange, side):
         else:
             first, second, third, fourth = arrange(_ZERO, _ZERO, _ZERO, _ZERO)
         packed[0, k], packed[1, k], packed[2, k], packed[3, k] = first, second, third, fourth
-    return layout.SynapseArrays(
-        packed, side.entries, side.starts, side.counts, side.other, side.position
-    )
+    parts = side.entries, side.starts, side.counts, side.other, side.position
+    return memory, layout.SynapseArrays(packed, *parts)
 
 
 @inline(force=True)

@@ -99,7 +99,10 @@ class LTCStepBuffers(NamedTuple):
 @kernel(source_folders=("ltc",))
 def pack_conductances(side):
     """Return the weights of a ``SynapseArrays`` as the loop forward reads them."""
-    return pack_synapses(arrange_conductances, side).weights
+    memory, packed = pack_synapses(arrange_conductances, side)
+    weights = packed.weights.copy()
+    memory[0] = f4(0.0)  # so that it is kept until here
+    return weights
 
 
 @kernel(source_folders=("ltc", "trace"))
