@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from tauflow.cells import AbstractCell
 from tauflow.kernels import KernelCall
-from tauflow.kernels.trace.backward_ops import BACKWARD_RULES, MULTI_OUTPUT_BACKWARD_RULES
 from tauflow.kernels.trace.ops import MULTI_OUTPUT_RULES, RULES
+from tauflow.kernels.trace.pointwise_ops import POINTWISE_RULES
 from tauflow.kernels.trace.traced_kernel import (
     INTERPRETER_TRACES,
     run_traced,
@@ -157,7 +157,7 @@ def test_every_rule_is_among_the_samples(monkeypatch):
 
         return call
 
-    tables = RULES, MULTI_OUTPUT_RULES, BACKWARD_RULES, MULTI_OUTPUT_BACKWARD_RULES
+    tables = POINTWISE_RULES, RULES, MULTI_OUTPUT_RULES
     for table in tables:
         for packet, rule in table.items():
             monkeypatch.setitem(table, packet, noted(packet, rule))

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import program as codes
-from .backward_ops import BACKWARD_RULES, MULTI_OUTPUT_BACKWARD_RULES
 from .capture import SHAPE_ONLY_OPS, find_tensors
 from .ops import MULTI_OUTPUT_RULES, RULES, UNSUPPORTED_OVERLOADS, Rule
+from .pointwise_ops import POINTWISE_RULES
 from .program import ProgramBuilder, Register, TracingError
 
 aten = torch.ops.aten
@@ -49,6 +50,8 @@ class LoweringMode(TorchDispatchMode):
 
     def get_register(self, value: Any) -> Register:
         """Return where an operand is."""
+        if isinstance(value, Register):
+            return value
         if not isinstance(value, Tensor):
             return self.builder.constant(float(value))
         storage = value.untyped_storage()._cdata
@@ -83,7 +86,7 @@ class LoweringMode(TorchDispatchMode):
         if made and all(map(self._is_registered, made)):
             return out  # views
         _check_dtypes(made)
-        of_many = MULTI_OUTPUT_RULES.get(packet) or MULTI_OUTPUT_BACKWARD_RULES.get(packet)
+        of_many = MULTI_OUTPUT_RULES.get(packet)
         if of_many is not None and all(one.is_contiguous() for one in made):
             for one, place in zip(made, of_many(self, *args, **kwargs), strict=True):
                 self._register(one, self._to_row_major(place))
@@ -92,8 +95,9 @@ class LoweringMode(TorchDispatchMode):
             raise TracingError(f"traced steps have no {function}")
         out = made[0].contiguous()
         self._alive.append(out)
-        rule = _get_rule(packet, function)
-        self._register(out, rule(self, tuple(out.shape), *args, **kwargs))
+        place = _get_rule(packet, function)(self, tuple(out.shape), *args, **kwargs)
+        assert place.shape == out.shape
+        self._register(out, place)
         return out
 
     def _lower_in_place(self, function: Any, args: Any, kwargs: Any) -> Register | None:
@@ -125,9 +129,14 @@ class LoweringMode(TorchDispatchMode):
         whole = register.offset == 0 and register.is_contiguous()
         return register if whole else self.apply(codes.COPY, register.shape, register)
 
+    def emit(self, code: int, *operands: Any) -> Register:
+        """Add an operation on entries, which are broadcast; see :meth:`apply`."""
+        places = [*map(self.get_register, operands)]
+        return self.apply(code, np.broadcast_shapes(*(place.shape for place in places)), *places)
+
     def apply(self, code: int, shape: Sequence[int], *operands: Any) -> Register:
         """Add an operation on entries; operands are tensors, numbers or places."""
-        places = [one if isinstance(one, Register) else self.get_register(one) for one in operands]
+        places = [*map(self.get_register, operands)]
         out = self.builder.new(shape)
         self.builder.write(code, out, *(place.expand(shape) for place in places))
         return out
@@ -141,7 +150,11 @@ def _check_dtypes(outputs: Sequence[Tensor]) -> None:
 
 
 def _get_rule(packet: Any, function: Any) -> Rule:
-    rule = RULES.get(packet) or BACKWARD_RULES.get(packet)
-    if rule is None or function._overloadname in UNSUPPORTED_OVERLOADS:
+    if function._overloadname in UNSUPPORTED_OVERLOADS:
         raise TracingError(f"traced steps have no {function}")
-    return rule
+    if packet in RULES:
+        return RULES[packet]
+    if packet not in POINTWISE_RULES:
+        raise TracingError(f"traced steps have no {function}")
+    pointwise = POINTWISE_RULES[packet]
+    return lambda r, shape, *args, **kwargs: pointwise(r.emit, *args, **kwargs)
