@@ -75,19 +75,15 @@ def _activate_layer(phi, slopes, layer, t, low, z, bias):
 
 
 @inline
-def _core_backward(
-    code, weights, tape, first, deltas, t, low, high, sequence, parameters, biases, grad_source
-):
-    """Write the gradients of one step's products and of what its first layer read.
+def _core_backward(code, weights, tape, deltas, t, low, high, sequence, parameters, biases):
+    """Write the gradients of one step's products; return those of the first layer's, (rows, F).
 
     Args:
         code, weights, tape, t, low, high: as for :func:`_core_forward`; matrices as they are.
-        first: the columns of the first layer whose inputs have gradients, (F, R').
         deltas: a ``CfCGradients``.
         sequence: see :mod:`.config`.
         parameters: gradients of rate and amplitude for this slice.
         biases: those of the biases of heads and first layer, (K N,) and (F,).
-        grad_source: receives the gradient of these inputs, (rows, R').
     """
     heads = deltas.heads[t, low:high]
     values, dt, gradient = tape.heads[t, low:high], sequence.dt[low:high, t], deltas.h[low:high]
@@ -111,7 +107,7 @@ def _core_backward(
                 matmul(delta, weights.deep[layer - 1], below, False)
                 delta = below
         _sum_rows(delta, biases[1])
-    matmul(delta, first, grad_source, False)
+    return delta
 
 
 @inline
@@ -306,9 +302,8 @@ def cfc_backward(index, low, high, packed_code, weights, tape, sequence, gradien
                 add(carry[b], sequence.out[b, t])
             if masked:
                 copy(carry[b], kept[b - low])
-        _core_backward(
-            code, weights, tape, first, gradients, t, low, high, sequence, own, biases, source
-        )
+        delta = _core_backward(code, weights, tape, gradients, t, low, high, sequence, own, biases)
+        matmul(delta, first, source, False)
         for j in range(step_biases.size):
             total_biases[j] += step_biases[j]
             step_biases[j] = f4(0.0)

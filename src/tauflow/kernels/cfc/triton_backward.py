@@ -55,11 +55,10 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
     rate,  # (N,)
     amplitude,  # (N,)
     gate_weights,  # (4 N, N) where MIXED
-    h,  # (B, S): N, or 2 N with the memory c where MIXED
     dt,  # (B, T)
     mask,  # (B, T) where MASKED
     grad_out,  # (B, T, N)
-    grad_h,  # (B, S): of the last state; of the first on return
+    grad_h,  # (B, S), S being N, or 2 N where MIXED: of the last state; of the first on return
     grad_dt,  # (B, T) where GAPS
     grad_pure,  # (2, programs, N), of rate and amplitude in the pure form
     grad_first,  # (T, B, F)
@@ -67,7 +66,7 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
     grad_heads,  # (T, B, W); the first layer's where LAYERS is 0
     grad_gates,  # (T, B, 4 N) where MIXED
     gates,  # (T, B, 4 N) where MIXED: i, f, g, o
-    cells,  # (T + 1, B, N) where MIXED, without the value before the first step
+    cells,  # (T + 1, B, N) where MIXED
     B,
     T,
     N,
@@ -132,7 +131,7 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
     head, place = (end * B + row) * W + column, gap * N + column
     gate, cell = (end * B + row) * 4 * N + column, (end * B + B + row) * N + column
     grad_state = tl.load(grad_h + row * size + column, real, other=0.0).to(tl.float32)
-    for step in range(T):
+    for _ in range(T):
         # All that a step reads is asked for at once, before it writes.
         grad_state += tl.load(grad_out + place, real, other=0.0).to(tl.float32)
         d = tl.load(dt + gap, row < B, other=0.0)
@@ -167,10 +166,7 @@ def cfc_backward(  # noqa: C901 - branches on constants, gone when compiled
             m = tl.load(gates + gate + 2 * N, real, other=0.0).to(tl.float32)
             o = tl.load(gates + gate + 3 * N, real, other=0.0).to(tl.float32)
             fresh = tl.load(cells + cell, real, other=0.0)
-            back = B * N * (step + 1 < T).to(tl.int32)
-            memory = tl.load(cells + cell - back, real, other=0.0)
-            if step + 1 == T:  # the memory before the first step lies elsewhere
-                memory = tl.load(h + row * size + N + column, real, other=0.0).to(tl.float32)
+            memory = tl.load(cells + cell - B * N, real, other=0.0)
         grad_after = tl.where(valid, grad_state, 0.0)
         kind = grad_heads.dtype.element_ty
         grad_z = tl.zeros((ROWS, UNITS), tl.float32)

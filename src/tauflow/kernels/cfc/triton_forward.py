@@ -64,7 +64,7 @@ def cfc_forward(  # noqa: C901 - branches on constants, gone when compiled
     out,  # (B, T, N)
     last,  # (B, S)
     gates,  # (T, B, 4 N) where MIXED: products with the input and the bias; i, f, g, o on return
-    cells,  # (T + 1, B, N) where MIXED: c, whose value before the first step is left out
+    cells,  # (T + 1, B, N) where MIXED: c before every step and after the last
     B,
     T,
     N,
@@ -131,6 +131,8 @@ def cfc_forward(  # noqa: C901 - branches on constants, gone when compiled
         w_out = load_matrix(gate_weights + 3 * N * N, 1, N, N, N, WIDTH, WIDTH)
         memory = tl.load(h + row * size + N + column, real, other=0.0).to(tl.float32)
         gate, cell = row * 4 * N + column, (B + row) * N + column
+        if KEEP:
+            tl.store(cells + row * N + column, memory, real)
     if MIXED == 1:
         w_u = load_matrix(recurrent, 1, 2 * N, N, U, WIDTH, UNITS)
     depth = T.to(tl.int64) * B * U  # entries of one layer of the tape

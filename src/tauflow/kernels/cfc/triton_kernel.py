@@ -162,12 +162,7 @@ class TritonCfC(CfCKernel):
         cfc_backward[(programs,)](
             *tape[4:],
             *_get_step_weights(config, weights, x),
-            *(
-                h.contiguous(),
-                dt.contiguous(),
-                to_mask_bytes(mask, dt),
-                grad_outputs.y.contiguous(),
-            ),
+            *(dt.contiguous(), to_mask_bytes(mask, dt), grad_outputs.y.contiguous()),
             *(gradients.h, gradients.dt, gradients.sums, *gradients[:4]),
             *tape[2:4],
             *_get_sizes(config, tape, y),

@@ -85,6 +85,7 @@ class LTCSolver(NamedTuple):
         b: (stages,), weights in the sub-step; empty for both.
         leak: (2, N), g_l V_l and g_l, with epsilon for the fused solver.
         C: (N,).
+        W: empty; an LRC has an elastance here.
     """
 
     substeps: int
@@ -94,6 +95,7 @@ class LTCSolver(NamedTuple):
     b: Array
     leak: Array
     C: Array
+    W: Array
 
 
 class LRCSolver(NamedTuple):

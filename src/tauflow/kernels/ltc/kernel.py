@@ -153,7 +153,7 @@ class SynapseKernel(OperatorKernel):
             _load_kernels(self.loops)[0],
             len(inputs[STATE]),
             _make_inputs(mask, inputs),
-            *[order.pack(weights) for order, weights in sides],
+            tuple([order.pack(weights) for order, weights in sides]),
             self.make_solver(config, inputs, is_backward=False),
             input_array(inputs[STATE]),
             out.y,
@@ -188,7 +188,7 @@ class SynapseKernel(OperatorKernel):
             _load_kernels(self.loops)[1],
             B,
             _make_inputs(mask, inputs),
-            *[order.pack(weights, is_backward=True) for order, weights in sides],
+            tuple([order.pack(weights, is_backward=True) for order, weights in sides]),
             self.make_solver(config, inputs, is_backward=True),
             input_array(kept),
             layout.SynapseGradOutputs(input_array(states), input_array_or_empty(grad_outputs.y, 3)),
@@ -324,7 +324,10 @@ class NumbaLRC(SynapseKernel):
 def make_ltc_solver(config: LTCConfig, leak: Tensor, C: Tensor) -> layout.LTCSolver:
     """Return the solver of an LTC as the loops take it."""
     stages, a, b = _get_tableau(config.solver)
-    return layout.LTCSolver(config.substeps, stages, 1, a, b, input_array(leak), input_array(C))
+    none = input_array_or_empty(None, 1)
+    return layout.LTCSolver(
+        config.substeps, stages, 1, a, b, input_array(leak), input_array(C), none
+    )
 
 
 @cache

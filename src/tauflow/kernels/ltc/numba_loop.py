@@ -23,18 +23,9 @@ from tauflow.kernels.cpu.math import (
 )
 from tauflow.kernels.cpu.values import view
 
-from .numba_lrc_substeps import (
-    lrc_add_to_neurons,
-    lrc_end_backward,
-    lrc_evaluation,
-    lrc_evaluation_backward,
-)
-from .numba_substeps import (
-    ltc_add_to_neurons,
-    ltc_end_backward,
-    ltc_evaluation,
-    ltc_evaluation_backward,
-)
+from . import SynapseGradients
+from .numba_lrc_substeps import lrc_evaluation, lrc_evaluation_backward, matmul_add_four
+from .numba_substeps import ltc_evaluation, ltc_evaluation_backward
 from .numba_synapses import (
     arrange_conductances,
     arrange_conductances_backward,
@@ -61,19 +52,20 @@ def _get_lengths(rows, gaps, substeps, delta):
 
 
 @inline(force=True)
-def run_forward(evaluate, low, high, samples, sensory, recurrent, method, h, out, last, kept):
+def run_forward(evaluate, low, high, samples, synapses, method, h, out, last, kept):
     """Run sequences ``low`` to ``high``.
 
     Args:
         evaluate: takes an evaluation; see :func:`.numba_substeps.ltc_evaluation`.
         low, high: slice of the batch.
         samples, method, kept: see :mod:`tauflow.kernels.ltc`.
-        sensory, recurrent: packed synapses.
+        synapses: sensory and recurrent ones, packed.
         h: (B, N), potentials before the first step.
         out: (B, T, N), receives those after each step.
         last: (B, N), receives those after the last one; may be ``h``.
     """
     u, leak, (_, T, N), D = samples.u, method.leak, out.shape, samples.sources
+    sensory, recurrent = synapses
     stages, valid = max(1, method.stages), np.empty(4, np.bool_)
     memory = np.zeros(4 * (7 + stages) * N + 4 * D + 4, f4)
     blocks, rest = view(memory, 0, (7 + stages, 4, N)), 4 * (7 + stages) * N
@@ -105,21 +97,21 @@ def run_forward(evaluate, low, high, samples, sensory, recurrent, method, h, out
 
 
 @kernel
-def ltc_forward(index, low, high, samples, sensory, recurrent, method, h, out, last, kept):
+def ltc_forward(index, low, high, samples, synapses, method, h, out, last, kept):
     """Run a slice of sequences of an LTC; see :func:`run_forward`."""
-    memory_x, x = pack_synapses(arrange_conductances, sensory)
-    memory, own = pack_synapses(arrange_conductances, recurrent)
-    run_forward(ltc_evaluation, low, high, samples, x, own, method, h, out, last, kept)
+    memory_x, x = pack_synapses(arrange_conductances, synapses[0])
+    memory, own = pack_synapses(arrange_conductances, synapses[1])
+    run_forward(ltc_evaluation, low, high, samples, (x, own), method, h, out, last, kept)
     memory_x[0], memory[0] = _ZERO, _ZERO  # so that they are kept until here
 
 
 @kernel
-def lrc_forward(index, low, high, samples, sensory, recurrent, method, h, out, last, kept):
+def lrc_forward(index, low, high, samples, synapses, method, h, out, last, kept):
     """Run a slice of sequences of an LRC; see :func:`run_forward`."""
-    memory_x, x = pack_synapses(arrange_weights, sensory)
-    memory, own = pack_synapses(arrange_weights, recurrent)
-    run_forward(lrc_evaluation, low, high, samples, x, own, method, h, out, last, kept)
-    memory_x[0], memory[0] = _ZERO, _ZERO
+    memory_x, x = pack_synapses(arrange_weights, synapses[0])
+    memory, own = pack_synapses(arrange_weights, synapses[1])
+    run_forward(lrc_evaluation, low, high, samples, (x, own), method, h, out, last, kept)
+    memory_x[0], memory[0] = _ZERO, _ZERO  # so that they are kept until here
 
 
 @inline(force=True)
@@ -167,20 +159,44 @@ def _write_input_gradients(samples, first, rows, t, grad_u_t, gradients):
 
 
 @inline(force=True)
+def _add_to_neurons(rows, method, grad_neuron, grad_drive, grad_conductance):
+    """Add the gradients of what input and leak send to those of the leak."""
+    for row in range(rows):
+        if method.conductance > 0:
+            add(grad_neuron[0], grad_drive[row])
+            add(grad_neuron[method.conductance], grad_conductance[row])
+        else:
+            for j in range(grad_drive.shape[1]):
+                grad_neuron[0, j] += grad_conductance[row, j] + grad_drive[row, j]
+
+
+@inline(force=True)
+def _end_evaluation(method, first, rows, t, e, grad_v, work, gradients):
+    """Add to the gradient of a sub-step's start what comes of its stages, or of an elastance."""
+    if method.stages > 0 and e % method.stages == 0:
+        for i in range(method.stages):
+            add_rows(rows, grad_v, work[2][i])
+    if gradients.q.size > 0:
+        matmul_add_four(work[0], method.W, grad_v)
+        copy_rows(rows, work[0], gradients.q[first:, t, e])
+
+
+@inline(force=True)
 def _run_backward(
-    step, end, currents, to_neurons, low, high, samples, sensory, recurrent, method, kept,
-    grad_outputs, gradients, whole,
-):  # fmt: skip
+    step, currents, low, high, samples, synapses, method, kept, grad_outputs, gradients
+):
     """Run sequences ``low`` to ``high`` backwards.
 
     Args:
-        step, end, to_neurons: of the cell; see :mod:`.numba_substeps`.
-        currents: takes gradients back through synapses.
-        low, high, samples, method, kept, grad_outputs, gradients: as for the kernels.
-        sensory, recurrent: packed synapses.
-        whole: receives gradients of sensory and recurrent synapses, packed, and of neurons.
+        step: takes gradients back through an evaluation; see :mod:`.numba_substeps`.
+        currents: takes them back through synapses.
+        low, high, samples, method, kept, grad_outputs: as for the kernels.
+        synapses: sensory and recurrent ones, packed.
+        gradients: likewise, those of the slice's synapses and neurons.
     """
     u, (_, T, N), stages, D = samples.u, grad_outputs.out.shape, method.stages, samples.sources
+    sensory, recurrent = synapses
+    whole = gradients.sensory, gradients.recurrent, gradients.neurons
     size = 4 * (sensory.weights.shape[1] + recurrent.weights.shape[1]) + 3 * N
     count = max(1, stages)
     memory = np.zeros(2 * size + 4 * (9 + count) * N + 8 * D + 4, f4)
@@ -220,12 +236,12 @@ def _run_backward(
                     _add_and_copy(grad_input_drive, grad_drive, at, after)
                     _add_and_copy(grad_input_conductance, grad_conductance, at, after)
                     currents(rows, at, recurrent, grad_drive, grad_conductance, grad_at, own[1])
-                    end(method, block, grad_v, work, gradients)
+                    _end_evaluation(method, first, rows, t, e, grad_v, work, gradients)
                 copy_rows(rows, u[first:, t], u_t)
                 currents(
                     rows, u_t, sensory, grad_input_drive, grad_input_conductance, grad_u_t, own[0]
                 )
-                to_neurons(rows, own[2], grad_input_drive, grad_input_conductance)
+                _add_to_neurons(rows, method, own[2], grad_input_drive, grad_input_conductance)
             elif gradients.q.size > 0:
                 gradients.q[first : first + rows, t] = _ZERO
             _write_input_gradients(samples, first, rows, t, grad_u_t, gradients)
@@ -237,43 +253,47 @@ def _run_backward(
     memory[0] = _ZERO  # so that it is kept until here
 
 
+@inline(force=True)
+def _get_slice_gradients(gradients, index, sensory, recurrent):
+    """Return the gradients of a slice, with those of its packed synapses."""
+    of_x, of_h = np.zeros_like(sensory.weights), np.zeros_like(recurrent.weights)
+    h, u, dt, q = gradients.h, gradients.u, gradients.dt, gradients.q
+    return SynapseGradients(h, u, dt, of_x, of_h, gradients.neurons[index], q)
+
+
 @kernel
-def ltc_backward(
-    index, low, high, samples, sensory, recurrent, method, kept, grad_outputs, gradients
-):
+def ltc_backward(index, low, high, samples, synapses, method, kept, grad_outputs, gradients):
     """Run a slice of sequences of an LTC backwards, adding to the slice's own gradients.
 
     Args:
         index: of the slice.
         low, high: slice of the batch.
-        samples, sensory, recurrent, method, kept: see :mod:`tauflow.kernels.ltc`; synapses are in
-            the order of the backward pass.
-        grad_outputs, gradients: likewise.
+        samples, method, kept, grad_outputs, gradients: see :mod:`tauflow.kernels.ltc`.
+        synapses: sensory and recurrent ones, in the order of the backward pass.
     """
-    memory_x, x = pack_synapses(arrange_conductances_backward, sensory)
-    memory, h = pack_synapses(arrange_conductances_backward, recurrent)
-    whole = np.zeros_like(x.weights), np.zeros_like(h.weights), gradients.neurons[index]
+    memory_x, x = pack_synapses(arrange_conductances_backward, synapses[0])
+    memory, h = pack_synapses(arrange_conductances_backward, synapses[1])
+    own = _get_slice_gradients(gradients, index, x, h)
     _run_backward(
-        ltc_evaluation_backward, ltc_end_backward, synaptic_currents_backward, ltc_add_to_neurons,
-        low, high, samples, x, h, method, kept, grad_outputs, gradients, whole,
+        ltc_evaluation_backward, synaptic_currents_backward,
+        low, high, samples, (x, h), method, kept, grad_outputs, own,
     )  # fmt: skip
-    store_weight_gradients(conductance_factors, whole[0], sensory, gradients.sensory[index])
-    store_weight_gradients(conductance_factors, whole[1], recurrent, gradients.recurrent[index])
+    of_x, of_h = gradients.sensory[index], gradients.recurrent[index]
+    store_weight_gradients(conductance_factors, own.sensory, synapses[0], of_x)
+    store_weight_gradients(conductance_factors, own.recurrent, synapses[1], of_h)
     memory_x[0], memory[0] = _ZERO, _ZERO
 
 
 @kernel
-def lrc_backward(
-    index, low, high, samples, sensory, recurrent, method, kept, grad_outputs, gradients
-):
+def lrc_backward(index, low, high, samples, synapses, method, kept, grad_outputs, gradients):
     """Run a slice of sequences of an LRC backwards; see :func:`ltc_backward`."""
-    memory_x, x = pack_synapses(arrange_weights, sensory)
-    memory, h = pack_synapses(arrange_weights, recurrent)
-    whole = np.zeros_like(x.weights), np.zeros_like(h.weights), gradients.neurons[index]
+    memory_x, x = pack_synapses(arrange_weights, synapses[0])
+    memory, h = pack_synapses(arrange_weights, synapses[1])
+    own = _get_slice_gradients(gradients, index, x, h)
     _run_backward(
-        lrc_evaluation_backward, lrc_end_backward, weighted_currents_backward, lrc_add_to_neurons,
-        low, high, samples, x, h, method, kept, grad_outputs, gradients, whole,
+        lrc_evaluation_backward, weighted_currents_backward,
+        low, high, samples, (x, h), method, kept, grad_outputs, own,
     )  # fmt: skip
-    store_weight_gradients(weight_factors, whole[0], sensory, gradients.sensory[index])
-    store_weight_gradients(weight_factors, whole[1], recurrent, gradients.recurrent[index])
+    store_weight_gradients(weight_factors, own.sensory, synapses[0], gradients.sensory[index])
+    store_weight_gradients(weight_factors, own.recurrent, synapses[1], gradients.recurrent[index])
     memory_x[0], memory[0] = _ZERO, _ZERO

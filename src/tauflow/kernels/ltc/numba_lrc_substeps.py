@@ -30,7 +30,7 @@ _ONE = f4(1.0)
 
 
 @inline(force=True)
-def _matmul_add_four(z, W, total):
+def matmul_add_four(z, W, total):
     """Add ``z @ W`` to ``total`` for four rows, (4, N)."""
     N = total.shape[1]
     z0, z1, z2, z3 = z[0], z[1], z[2], z[3]
@@ -83,7 +83,7 @@ def lrc_evaluation(method, samples, recurrent, kept, block, valid, delta, v, sum
     synaptic_currents(rows, v, recurrent, u, f)
     if liquid:
         copy_rows(rows, samples.u[first:, t, samples.u.shape[2] - N :], q)
-        _matmul_add_four(v, method.W, q)
+        matmul_add_four(v, method.W, q)
     if keeps:
         copy_rows(rows, v, kept[0, first:, t, sub])
     if keeps and liquid:
@@ -164,20 +164,3 @@ def lrc_evaluation_backward(method, kept, block, valid, delta, potentials, sums,
             gradients.dt[n, t] += grad_length * share
         else:
             grad_q[row] = _ZERO
-
-
-@inline(force=True)
-def lrc_end_backward(method, block, grad_v, work, gradients):
-    """Take the gradients of q back to the state, and keep them."""
-    (first, rows, t, sub), grad_q = block, work[0]
-    if method.W.size > 0:
-        _matmul_add_four(grad_q, method.W, grad_v)
-        copy_rows(rows, grad_q, gradients.q[first:, t, sub])
-
-
-@inline(force=True)
-def lrc_add_to_neurons(rows, grad_neuron, grad_drive, grad_conductance):
-    """Add the gradients of both sums, which g is part of, to that of g."""
-    for row in range(rows):
-        for j in range(grad_drive.shape[1]):
-            grad_neuron[0, j] += grad_conductance[row, j] + grad_drive[row, j]

@@ -48,8 +48,6 @@ Then :math:`v_i`, :math:`G_i` and :math:`k_i` are kept.
 
 from tauflow.kernels.cpu.jit import EXACT_DIVISION, f4, inline
 from tauflow.kernels.cpu.math import (
-    add,
-    add_rows,
     add_scaled,
     copy,
     copy_rows,
@@ -290,20 +288,3 @@ def _stage_backward(method, kept, index, delta, lines, grad_at, row, e):
         grad_C[j] -= g * slope[j]
         grad_at[i, row, j] = -g * conductance[j]
     return dot(e, slope)
-
-
-@inline(force=True)
-def ltc_end_backward(method, block, grad_v, work, gradients):
-    """Add the gradients of all stages to that of the sub-step's start."""
-    (_, rows, _, e), grad_at = block, work[2]
-    if method.stages > 0 and e % method.stages == 0:
-        for i in range(method.stages):
-            add_rows(rows, grad_v, grad_at[i])
-
-
-@inline(force=True)
-def ltc_add_to_neurons(rows, grad_neuron, grad_drive, grad_conductance):
-    """Add the gradients of what input and leak send to those of the leak."""
-    for row in range(rows):
-        add(grad_neuron[0], grad_drive[row])
-        add(grad_neuron[1], grad_conductance[row])

@@ -115,19 +115,17 @@ def ltc_step(x, dt, *packed):
         *packed: what :class:`AffineMaps`, two packed ``SynapseArrays``, an ``LTCSolver`` and
             :class:`LTCStepBuffers` hold, in a row, which costs Python least to pass.
     """
-    maps, own = AffineMaps(*packed[:3]), LTCStepBuffers(*packed[22:])
+    maps, own = AffineMaps(*packed[:3]), LTCStepBuffers(*packed[23:])
     sensory, recurrent = layout.SynapseArrays(*packed[3:9]), layout.SynapseArrays(*packed[9:15])
-    method = layout.LTCSolver(*packed[15:22])
+    method = layout.LTCSolver(*packed[15:23])
     B, D = x.shape
     for b in range(B):
         own.dt[b, 0] = maps.dt[0] * dt[b] + maps.dt[1]
         for i in range(D):
             own.u[b, 0, i] = maps.inputs[0, i] * x[b, i] + maps.inputs[1, i]
     samples = layout.SynapseInputs(own.u, D, own.dt, own.mask)
-    run_forward(
-        ltc_evaluation, 0, B, samples, sensory, recurrent, method, own.h, own.states, own.h,
-        own.kept,
-    )  # fmt: skip
+    sides = sensory, recurrent
+    run_forward(ltc_evaluation, 0, B, samples, sides, method, own.h, own.states, own.h, own.kept)
     for b in range(B):
         for j in range(own.y.shape[1]):
             own.y[b, j] = maps.outputs[0, j] * own.h[b, j] + maps.outputs[1, j]
