@@ -12,6 +12,7 @@ Arrays are explained in :mod:`tauflow.kernels.ltc`.
 
 import numpy as np
 
+from tauflow.kernels import ltc as layout
 from tauflow.kernels.cpu.jit import EXACT_DIVISION, f4, inline, kernel
 from tauflow.kernels.cpu.math import (
     add,
@@ -23,7 +24,6 @@ from tauflow.kernels.cpu.math import (
 )
 from tauflow.kernels.cpu.values import view
 
-from . import SynapseGradients
 from .numba_lrc_substeps import lrc_evaluation, lrc_evaluation_backward, matmul_add_four
 from .numba_substeps import ltc_evaluation, ltc_evaluation_backward
 from .numba_synapses import (
@@ -258,7 +258,7 @@ def _get_slice_gradients(gradients, index, sensory, recurrent):
     """Return the gradients of a slice, with those of its packed synapses."""
     of_x, of_h = np.zeros_like(sensory.weights), np.zeros_like(recurrent.weights)
     h, u, dt, q = gradients.h, gradients.u, gradients.dt, gradients.q
-    return SynapseGradients(h, u, dt, of_x, of_h, gradients.neurons[index], q)
+    return layout.SynapseGradients(h, u, dt, of_x, of_h, gradients.neurons[index], q)
 
 
 @kernel
