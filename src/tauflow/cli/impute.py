@@ -36,7 +36,6 @@ def impute(
     from tauflow._internal.optional_deps import require
     from tauflow._internal.sanitize import format_count
     from tauflow.estimators import SequenceImputer
-    from tauflow.estimators.preparation import list_columns
 
     from .feature_table import read_feature_table
 
@@ -53,7 +52,7 @@ def impute(
     if len(held):
         is_held = part[id].isin(held)
         errors = imputer.fit(part[~is_held], **roles).compare(part[is_held])
-        names = list_columns(imputer.schema_)
+        names = list(imputer.feature_names_in_)
         scores = require("pandas", extra="tables").DataFrame(errors, index=names).dropna()
         text = scores.to_string(float_format="{:.4g}".format)
         held_out = format_count(len(held), "id")

@@ -149,6 +149,8 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
     def compare(self, X: Any, **kwargs: "Unpack[InputKwargs]") -> dict[str, Floats]:
         """Return errors (RMSE) on hidden values, (I,), in the unit of each feature, by method.
 
+        Features are in the order of ``feature_names_in_``.
+
         The methods are ``"imputer"``, ``"linear interpolation"``, ``"last value"`` and ``"mean"``,
         of the training part, which the second and third fall back to. NaN of a feature that is
         not filled, or of which no value was hidden.
@@ -167,7 +169,10 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
             "mean": np.broadcast_to(mean, rows.values.shape),
         }
         found["imputer"][:, self._target_features] = self._estimate(visible)
-        return measure_errors(np.where(hidden, rows.values, np.nan), found)
+        errors = measure_errors(np.where(hidden, rows.values, np.nan), found)
+        numbers = list_number_columns(self.schema_)  # which come before the columns of categories
+        places = [numbers.index(n) if n in numbers else -1 for n in self.schema_.features or ()]
+        return {name: np.append(each, np.nan)[places] for name, each in errors.items()}
 
     @property
     def predict(self) -> NoReturn:

@@ -77,6 +77,19 @@ def test_what_the_other_feature_tells_beats_interpolation(fitted):
     assert fitted.score(X, t=t) > 0.7
 
 
+def test_errors_are_in_the_order_of_the_features_of_a_table():
+    X, t = waves(20)
+    owner = np.repeat(np.arange(20), [len(x) for x in X])
+    table = pandas.DataFrame({"who": owner, "when": np.concatenate(t), "ward": owner % 2})
+    table["ward"] = np.where(owner % 2, "north", "south")
+    table[["a", "b"]] = np.concatenate(X)
+    imputer = SequenceImputer(**{**SMALL, "epochs": 1}).fit(table, id="who", time="when")
+    assert imputer.feature_names_in_.tolist() == ["ward", "a", "b"]
+    for errors in imputer.compare(table).values():
+        assert np.isnan(errors[0])
+        assert errors[1] < 5 < 20 < errors[2]
+
+
 def test_the_truth_of_missing_values_is_estimated_and_measured_ones_stay(fitted):
     X, t = waves(40, seed=2, missing=0.0)
     rng = np.random.default_rng(0)
