@@ -16,7 +16,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from tauflow._internal.init_args import to_python_number
-from tauflow.errors import ArgumentError, DataError
+from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.evaluation.calibration import calibrate
 from tauflow.evaluation.outputs import collect_outputs, predict_spread
 from tauflow.evaluation.thresholds import check_threshold, choose_threshold
@@ -54,6 +54,11 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
     _is_stratified: ClassVar[bool] = True
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
+        if y.ndim == 2 and y.shape[1] > 1:
+            raise ShapeError(
+                f"y has shape {y.shape}, expected (B,), one class per sequence. For several "
+                "labels or targets take SequenceMultiOutput."
+            )
         y = column_or_1d(y, warn=True)
         absent = find_missing(y)
         if absent.any():

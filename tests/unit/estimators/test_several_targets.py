@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from tauflow.errors import ArgumentError, DataError, ShapeError
-from tauflow.estimators import SequenceMultiOutput
+from tauflow.estimators import SequenceClassifier, SequenceMultiOutput
 
 SMALL = {"model": "gru", "hidden_size": 12, "epochs": 30, "lr": 0.02, "random_state": 0}
 ORDER = {"grade": ["low", "mid", "high"]}
@@ -128,3 +128,9 @@ def test_other_targets_are_refused(fitted):
     X, y = data(30)
     with pytest.raises(ShapeError, match="2 targets, and the estimator was fitted to 3"):
         fitted.score(X, y[["died", "days"]])
+
+
+def test_a_classifier_names_the_estimator_of_several_labels():
+    X, _ = data(10)
+    with pytest.raises(ShapeError, match=r"\(10, 2\).*take SequenceMultiOutput"):
+        SequenceClassifier(**SMALL).fit(X, np.zeros((10, 2), int))
