@@ -8,6 +8,7 @@ the single model that is best on the task in hindsight, and with boosting.
 
 import argparse
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
@@ -29,19 +30,24 @@ from .portfolio import choose_greedily, read_scores
 TABLE = "leaderboards"
 RESULTS = Path("papers/results")
 HEADERS = (
-    *("task", "networks of the others", "auto", "best by validation", "best single model"),
-    *("boosting", "within one standard error of the best", "of boosting"),
+    *(
+        "task",
+        "networks of the others",
+        "auto with these",
+        "auto with its own",
+        "best by validation",
+    ),
+    *("best single model", "boosting", "near the best: these, its own", "near boosting"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    parser.add_argument("--runs", type=Path, required=True, help="Where reproduce kept its runs.")
+    parser.add_argument(
+        "--runs", type=Path, nargs="+", required=True, help="Folders where reproduce kept its runs."
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--networks", type=int, default=5)
-    parser.add_argument(
-        "--fixed", action="store_true", help="Take the networks of model='auto' for every task."
-    )
     parser.add_argument("--out", type=Path, help="A file for the table in Markdown.")
     parser.set_defaults(run=main)
 
@@ -53,36 +59,35 @@ def main(arguments: argparse.Namespace) -> None:
     grid = collect(experiment, results_dir=arguments.results)
     scores = read_scores([arguments.results / f"{TABLE}.jsonl"], by_network=True)
     lines = [f"| {' | '.join(HEADERS)} |", "| " + " | ".join(["---"] * len(HEADERS)) + " |"]
-    held = [0, 0]
+    counts = [0, 0, 0, 0]
     for task in tasks:
         others = [one for other in tasks if other != task for one in scores[other]]
         networks = tuple(name for name, _ in choose_greedily(others, arguments.networks))
-        if arguments.fixed:
-            networks = NETWORKS
-        cells, good = judge_task(grid, task, networks, arguments.runs)
-        held = [count + one for count, one in zip(held, good, strict=True)]
+        cells, near = judge_task(grid, task, (networks, NETWORKS), arguments.runs)
+        counts = [count + one for count, one in zip(counts, near, strict=True)]
         lines.append(f"| {' | '.join((task, ', '.join(networks), *cells))} |")
         print(lines[-1], flush=True)
     text = (
-        f"Within one standard error of the best single model on {held[0]} of {len(tasks)} tasks, "
-        f"of boosting on {held[1]}."
+        f"Of {len(tasks)} tasks auto is not worse than the best single model by more than a "
+        f"standard error on {counts[0]} with the networks of the others and on {counts[1]} with "
+        f"its own, and not worse than boosting on {counts[2]} and {counts[3]}."
     )
     print(text)
     if arguments.out is not None:
-        head = (__doc__ or "").split("\n\n", 1)[1]
+        head = f"# Auto on tasks left out\n\n{(__doc__ or '').partition(chr(10) * 2)[2]}"
         arguments.out.write_text("\n".join([head, *lines, "", text, ""]), encoding="utf-8")
 
 
 def judge_task(
-    grid: Grid, task: str, networks: tuple[str, ...], runs: Path
-) -> tuple[tuple[str, ...], tuple[bool, bool]]:
-    """Return the cells of a task, and whether auto is within a standard error of the others.
+    grid: Grid, task: str, portfolios: Sequence[tuple[str, ...]], runs: Sequence[Path]
+) -> tuple[tuple[str, ...], tuple[bool, ...]]:
+    """Return the cells of a task, and for what auto is within a standard error of others.
 
     Args:
         grid: of all stored runs.
         task: name of the part.
-        networks: that auto tries.
-        runs: folder of the directories of runs.
+        portfolios: networks that auto tries, the first of them also by validation alone.
+        runs: folders of the directories of runs.
     """
     rows = [row for row in grid.experiment.rows if row.part.name == task]
     metric = rows[0].metric
@@ -94,31 +99,43 @@ def judge_task(
         tests[name] = [sign * float(record.test or 0.0) for record in found]
         valids[name] = [sign * float(record.valid or 0.0) for record in found]
     seeds = range(grid.experiment.seeds)
-    joined = [sign * join_split(grid, task, networks, seed, runs) for seed in seeds]
-    tried = (*networks, BOOSTING)
+    joined = [join_split(grid, task, portfolios, seed, runs) for seed in seeds]
+    means = [sign * fmean(scores) for scores in zip(*joined, strict=True)]
+    tried = (*portfolios[0], BOOSTING)
     picked = [tests[min(tried, key=lambda one: valids[one][seed])][seed] for seed in seeds]
     best = min(tests, key=lambda one: fmean(tests[one]))
 
-    def is_near(name: str) -> bool:
+    def is_near(mean: float, name: str) -> bool:
         error = stdev(tests[name]) / math.sqrt(len(tests[name]))
-        return fmean(joined) <= fmean(tests[name]) + error
+        return mean <= fmean(tests[name]) + error
 
-    good = is_near(best), is_near(BOOSTING)
-    means = [
-        format_score(sign * fmean(one), metric)
-        for one in (joined, picked, tests[best], tests[BOOSTING])
-    ]
-    means[2] = f"{best} {means[2]}"
-    return (*means, *("yes" if one else "no" for one in good)), good
+    near = tuple(is_near(mean, name) for name in (best, BOOSTING) for mean in means)
+    words = ["yes" if one else "no" for one in near]
+    cells = (
+        *(format_score(sign * mean, metric) for mean in (*means, fmean(picked))),
+        f"{best} {format_score(sign * fmean(tests[best]), metric)}",
+        format_score(sign * fmean(tests[BOOSTING]), metric),
+        ", ".join(words[:2]),
+        ", ".join(words[2:]),
+    )
+    return cells, near
 
 
-def join_split(grid: Grid, task: str, networks: tuple[str, ...], seed: int, runs: Path) -> float:
-    """Return the test score of what auto makes of the trained networks and boosting."""
+def join_split(
+    grid: Grid,
+    task: str,
+    portfolios: Sequence[tuple[str, ...]],
+    seed: int,
+    runs: Sequence[Path],
+) -> list[float]:
+    """Return the test scores of what auto makes of the trained networks and boosting."""
+    networks = tuple(dict.fromkeys(name for one in portfolios for name in one))
     rows = {name: grid.experiment.row(f"{name}/{task}") for name in networks}
     jobs = {name: grid.make_job(row, seed) for name, row in rows.items()}
     first = jobs[networks[0]]
     data = load_dataset(first.part)
     found = RunData(data, first.part, data)
+    scores = []
     with TemporaryDirectory() as folder:
         search = PortfolioSearch(
             found,
@@ -127,10 +144,18 @@ def join_split(grid: Grid, task: str, networks: tuple[str, ...], seed: int, runs
         )
         for name, job in jobs.items():
             record = next(r for r in grid.get_runs(rows[name]) if r.seed == seed)
-            model = load_trained_model(job, search.get_data(name).data, job.directory(runs))
-            assert model is not None, f"{job.directory(runs)} has no weights"
+            directory = next(one for one in map(job.directory, runs) if one.is_dir())
+            model = load_trained_model(job, search.get_data(name).data, directory)
+            assert model is not None, f"{directory} has no weights"
             search.add(name, record, model)
         search.add_boosting()
-        _, whole = search.join(search.make_job(networks[0], 1))
-    assert whole.test is not None
-    return whole.test
+        trials, models, records = search.trials, search.models, search.records
+        for one in portfolios:
+            kept = [name for name in (*one, BOOSTING) if name in trials]
+            search.trials = {name: trials[name] for name in kept}
+            search.models = {name: models[name] for name in kept}
+            search.records = {name: records[name] for name in one}
+            _, whole = search.join(search.make_job(networks[0], 1))
+            assert whole.test is not None
+            scores.append(whole.test)
+    return scores

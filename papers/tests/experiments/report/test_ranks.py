@@ -2,6 +2,7 @@
 
 import copy
 import re
+from pathlib import Path
 
 import pytest
 from tiny_experiment import parsed
@@ -16,12 +17,20 @@ from tauflow_papers.experiments.report.ranks import (
     make_score_table,
     rank_models,
 )
-from tauflow_papers.experiments.report.ranks_page import BEGIN, END, write_rank_pages
+from tauflow_papers.experiments.report.ranks_page import (
+    BEGIN,
+    END,
+    make_rank_page,
+    make_rank_summary,
+    write_rank_pages,
+)
 from tauflow_papers.experiments.report.results_summary import summarize_table
 from tauflow_papers.experiments.run import result_file
 from tauflow_papers.experiments.run.row_jobs import make_job
+from tauflow_papers.experiments.spec.load import load_experiment
 from tauflow_papers.experiments.spec.parse import experiment_from_dict
 
+ROOT = Path(__file__).parents[4]
 SCORES = {
     "gru": {"a": (0.1, 0.3), "b": (1.0, 1.0), "c": (5.0, 7.0)},
     "elman": {"a": (0.2, 0.2), "b": (2.0, 4.0), "c": (8.0, 8.0)},
@@ -126,3 +135,13 @@ def test_pages_show_ranks_scores_and_the_picture(comparison, tmp_path):
 def test_the_command_prints_ranks(call, tmp_path):
     message = call("leaderboards", "--results", tmp_path, code=1).stderr
     assert "ranks need two tasks and three models" in " ".join(message.split())
+
+
+def test_the_pages_of_the_documentation_are_those_of_the_results():
+    one = summarize_table(load_experiment("leaderboards"), ROOT / "papers" / "results")
+    ranking = rank_models(one)
+    assert len(ranking.metrics) >= 8
+    assert len(ranking.standings) >= 14
+    assert make_rank_page(one, ranking) == (ROOT / "docs" / "leaderboards.md").read_text("utf-8")
+    short = make_rank_summary(ranking, "leaderboards.md")
+    assert short in (ROOT / "docs" / "choosing.md").read_text("utf-8")

@@ -200,7 +200,10 @@ def draw_critical_difference(ranking: Ranking) -> bytes:
     half = math.ceil(len(names) / 2)
     cliques = find_cliques(ranks, ranking.critical_difference)
     top = 1.0 + 0.35 * len(cliques)
-    with report_figure((8.2, 0.9 + 0.22 * (top + half))) as canvas:
+    from matplotlib import rc_context
+
+    size = (8.2, 0.9 + 0.22 * (top + half))
+    with rc_context({"svg.fonttype": "none"}), report_figure(size) as canvas:
         axes = canvas.subplots()
         low, high = math.floor(min(ranks)), math.ceil(max(ranks))
         width = high - low
