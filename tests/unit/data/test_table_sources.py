@@ -68,6 +68,19 @@ def test_a_column_that_turns_into_text_late_is_text_from_the_start(tmp_path, mon
     assert sheet.columns["a"].tolist() == [*range(35), 0.5]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+def test_plain_files_are_read_by_pandas_alone(tmp_path, monkeypatch, end):
+    def fail(*args):
+        raise AssertionError
+
+    monkeypatch.setattr(csv_file._CsvReader, "check_rows", fail)
+    lines = (end or "\n").join(["id,a,b", "p,,x", "q,1.5,", "r,2,y"])
+    (tmp_path / "t.csv").write_bytes((lines + end).encode())
+    sheet = read_csv_table(tmp_path / "t.csv")
+    assert sheet.row_numbers.tolist() == [2, 3, 4]
+    np.testing.assert_array_equal(sheet.columns["a"], [NAN, 1.5, 2])
+
+
 CELLS = st.sampled_from(
     [
         *(

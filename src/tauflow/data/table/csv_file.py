@@ -28,7 +28,6 @@ from .table import (
 
 _NAMED_DELIMITERS = {"\\t": "\t", "tab": "\t"}
 _UTF8_BOM = b"\xef\xbb\xbf"
-_BLOCK_BYTES = 1 << 20
 _CHUNK_ROWS = 1 << 18
 
 
@@ -221,16 +220,16 @@ class _CsvReader:
         empty = rb"\n[\s%b]*(\n|\Z)" % re.escape(sign)
         if not start or start == len(self.content) or b'"' in self.content or len(sign) > 1:
             return False
-        if self.content.count(b"\r") != self.content.count(b"\r\n"):  # which ends rows, too
+        returns = self.content.count(b"\r")  # which end rows, too
+        if returns and returns != self.content.count(b"\r\n"):
             return False
-        if re.compile(empty).search(self.content, start - 1, len(self.content.rstrip()) + 1):
+        end = len(self.content.rstrip())
+        if self.content[end:] not in (b"", b"\n", b"\r\n"):
             return False
-        content = np.frombuffer(self.content, np.uint8, offset=start)
-        blocks = [content[n : n + _BLOCK_BYTES] for n in range(0, len(content), _BLOCK_BYTES)]
-        lines = sum(int(np.count_nonzero(one == ord("\n"))) for one in blocks)
-        lines += not self.content.endswith(b"\n")
-        cells = lines + sum(int(np.count_nonzero(one == ord(sign))) for one in blocks)
-        return cells == lines * len(self.header)
+        if re.compile(empty).search(self.content, start - 1, end):
+            return False
+        lines = self.content.count(b"\n", start) + (not self.content.endswith(b"\n"))
+        return self.content.count(sign, start) + lines == lines * len(self.header)
 
     def check_rows(self) -> tuple[Indices, list[int]]:
         """Return the number of each row, and which records hold nothing, counted from 0.
