@@ -12,6 +12,7 @@ import pandas
 import pytest
 from own_tables import visits, write
 
+import tauflow.data.table.csv_file as csv_file
 from tauflow.data import from_table, read_csv
 from tauflow.data.table import file_content
 from tauflow.data.table.csv_file import read_csv_table
@@ -166,7 +167,9 @@ def test_half_a_pair_of_unicode_is_an_error(place):
 )
 @pytest.mark.parametrize("role", ["text", None])
 @pytest.mark.parametrize("more", ["", "\n", " ,,\n", 'q,"x\ny",0\n'])
-def test_cells_are_those_of_a_strict_reader(cells, role, more, tmp_path):
+@pytest.mark.parametrize("many", [2, 1000])
+def test_cells_are_those_of_a_strict_reader(cells, role, more, many, tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_file, "MANY_COLUMNS", many)
     path = tmp_path / "table.csv"
     text = "id,a,b\n" + more + "".join(f"p{n},{one},1.25\n" for n, one in enumerate(cells))
     path.write_text(text, newline="")
