@@ -37,7 +37,7 @@ def unpack_code(packed_code):
     return CfCCode(int(n[0]), outer, int(n[7]), phi, n[14], n[15] != 0)
 
 
-@inline
+@inline(force=True)  # arrays cost, even those that a function leaves alone
 def _core_forward(code, weights, tape, t, low, high, source, dt, after):
     """Write the state after one step of the slice.
 
@@ -74,7 +74,7 @@ def _activate_layer(phi, slopes, layer, t, low, z, bias):
         activate(phi, z[row], bias, slope, keep)
 
 
-@inline
+@inline(force=True)
 def _core_backward(code, weights, tape, deltas, t, low, high, sequence, parameters, biases):
     """Write the gradients of one step's products; return those of the first layer's, (rows, F).
 
@@ -164,7 +164,7 @@ def cfc_forward(index, low, high, packed_code, weights, tape, sequence, start, l
     workspace[0] = f4(0.0)  # so that it is kept until here
 
 
-@inline
+@inline(force=True)
 def _finish_step(sequence, c, t, low, high, before, after):
     """Write the states, (rows, N); masked sequences keep theirs, and what a memory holds."""
     count = c.shape[0]
@@ -251,7 +251,7 @@ def _transpose_weights(weights):
     )
 
 
-@inline
+@inline(force=True)
 def _lstm_forward(weights, tape, t, low, high, x, h, source, reads_state):
     """Advance the memory, and write its part of what the core's first layer reads.
 
@@ -329,7 +329,7 @@ def _split_source(kind, grad_source, carry, grad_x, t):
             copy(row[:first], grad_x[b, t])
 
 
-@inline
+@inline(force=True)
 def _lstm_backward(weights, tape, gradients, t, low, high, sequence, grad_source, reads_state):
     """Take a step's gradients back through the memory.
 
