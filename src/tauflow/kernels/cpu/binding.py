@@ -45,11 +45,6 @@ def input_array(tensor: Tensor) -> Tensor:
     return tensor.contiguous()
 
 
-def to_numpy(tensor: Tensor) -> Any:
-    """Return what :func:`input_array` returns as an array of NumPy."""
-    return input_array(tensor).detach().numpy()
-
-
 def initial_grad_state(grad_output: Tensor | None, like: Tensor) -> Tensor:
     """Return the gradient of a last state in memory that the loop back may overwrite.
 
