@@ -49,6 +49,37 @@ def test_all_are_on_disk_before_one_is_named(tmp_path, disk):
     assert texts(tmp_path) == {name: name for name in "abc"}
 
 
+@pytest.mark.skipif(os.name != "posix", reason="named pipes are POSIX")
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with atomic_writer(pipe) as file:
+            file.write(b"first")
+        assert os.read(reader, 99) == b"first"
+        atomic_write_many({pipe: b"second", tmp_path / "a": b"a"})
+        assert os.read(reader, 99) == b"second"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "pipe"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_what_a_link_leads_to_is_replaced(exists, tmp_path):
+    (tmp_path / "far").mkdir()
+    target, link = tmp_path / "far" / "target", tmp_path / "link"
+    link.symlink_to(target)
+    if exists:
+        target.write_bytes(b"old")
+    with atomic_writer(link) as file:
+        file.write(b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["target"]
+
+
 @pytest.mark.parametrize("room", [0, 1, 2])
 def test_a_full_disk_leaves_all_of_the_old_ones(room, tmp_path, disk):
     (tmp_path / "a").write_text("old a")

@@ -12,7 +12,11 @@ PARTIAL_SUFFIX = ".partial"
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that, whenever the process dies, ``path`` holds all of the old or the new."""
+    """Write a file so that, whenever the process dies, ``path`` holds all of the old or the new.
+
+    What a symbolic link leads to is replaced, and not the link. Devices and pipes, such as
+    ``/dev/null`` and ``/dev/stdout``, are written to.
+    """
     atomic_write_many({path: data})
 
 
@@ -24,7 +28,8 @@ def atomic_write_many(contents: Mapping[Path, bytes]) -> None:
     """
     with ExitStack() as stack:
         partials = {}
-        for path, data in contents.items():
+        for name, data in contents.items():
+            path = _follow_link(name)
             partials[path] = stack.enter_context(_partial_path(path))
             with _open_synced(path, partials[path]) as file:
                 file.write(data)
@@ -37,15 +42,28 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 
     The block must not close it. Where it raises, ``path`` stays what it was.
     """
+    path = _follow_link(path)
     with _partial_path(path) as partial:
         with _open_synced(path, partial) as file:
             yield file
         _rename_into_place({path: partial})
 
 
+def _is_device(path: Path) -> bool:
+    """Whether a path leads to a device or a pipe, which has no content to be kept whole."""
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
+def _follow_link(path: Path) -> Path:
+    return Path(os.path.realpath(path)) if path.is_symlink() and not _is_device(path) else path
+
+
 @contextmanager
 def _partial_path(path: Path) -> Iterator[Path]:
     """Return where a file may be written before it gets its name; nothing is left there."""
+    if _is_device(path):
+        yield path
+        return
     # A name of its own for each writer: two that save to one path must not mix their bytes.
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
     try:
@@ -57,14 +75,17 @@ def _partial_path(path: Path) -> Iterator[Path]:
 @contextmanager
 def _open_synced(path: Path, partial: Path) -> Iterator[BinaryIO]:
     """Open a new file that is on disk when the block is through; errors name ``path``."""
-    with add_path_to_errors(path), partial.open("xb") as file:
+    is_new = partial != path
+    with add_path_to_errors(path), partial.open("xb" if is_new else "wb") as file:
         yield file
         file.flush()
-        os.fsync(file.fileno())
+        if is_new:
+            os.fsync(file.fileno())
 
 
 def _rename_into_place(partials: Mapping[Path, Path]) -> None:
     """Give files that are on disk their names."""
+    partials = {path: partial for path, partial in partials.items() if partial != path}
     for path, partial in partials.items():
         with add_path_to_errors(path):
             os.replace(partial, path)
