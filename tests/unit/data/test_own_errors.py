@@ -156,6 +156,10 @@ def test_an_empty_table():
         (b"id,a\n1,\xff\n", "is not text in UTF-8"),
         (b'id,a\n1,2\n1,"3 mm" x\n1,2\n', "row 3 is not CSV .*quotation mark"),
         (b'id,a\n1,2\n1,"3 mm\n1,2\n', "row 3 is not CSV .*quotation mark"),
+        (
+            b'id,n,a\n1,x,2\n1,"3 mm,2\n2,x,2\n2,4",2\n1,x,3\n',
+            "row 3 holds 3 lines.*swallowed rows",
+        ),
     ],
 )
 def test_files_that_are_no_table(tmp_path, content, message):

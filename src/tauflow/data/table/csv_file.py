@@ -248,7 +248,8 @@ class _CsvReader:
         """Yield the number and the cells of each row below the names, none of an empty one.
 
         Raises:
-            DataError: there are no rows, or one of them has another number of cells.
+            DataError: there are no rows, one of them has another number of cells, or a quotation
+                mark that is none seems to have swallowed rows.
         """
         header, is_empty = self.header, True
         for number, row in enumerate(self.parse_rows(), start=1):
@@ -264,10 +265,26 @@ class _CsvReader:
                     f"are {format_count(len(header), 'column')} ({', '.join(names)}). Correct the "
                     f"row; a text that holds {self.delimiter!r} needs quotation marks."
                 )
+            self._check_quotes(number, row)
             is_empty = False
             yield number, row
         if is_empty:
             raise DataError(f"{self.path} holds no rows below the row of column names. Add some.")
+
+    def _check_quotes(self, number: int, row: Sequence[str]) -> None:
+        """Raise an error if a row of several lines would be as many rows without its quotations.
+
+        Two stray quotation marks, such as those of inches, otherwise swallow all rows between them.
+        """
+        lines = self.delimiter.join(row).splitlines()
+        counts = {line.count(self.delimiter) for line in lines}
+        if len(lines) > 1 and len(row) > 1 and counts == {len(row) - 1}:
+            raise DataError(
+                f"{self.path}, row {number} holds {format_count(len(lines), 'line')}, each with as "
+                "many cells as there are columns: a quotation mark that is none seems to have "
+                "swallowed rows. Remove it, or the line breaks within the quotation: "
+                f"{lines[0].strip()[:MAX_SHOWN_LENGTH]!r}"
+            )
 
     def _read_wide(
         self, decimal: str, text: set[int], na_values: Sequence[str]
