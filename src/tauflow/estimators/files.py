@@ -3,6 +3,7 @@
 They are tensor files, see :mod:`tauflow._internal.tensor_file`.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from numbers import Integral
@@ -67,8 +68,9 @@ def write_estimator(estimator: Any, path: Path) -> None:
 
 def read_estimator(kind: type[K], path: str | Path) -> K:
     """Read an estimator that :func:`write_estimator` wrote."""
-    if Path(path).is_dir() and (Path(path) / ESTIMATOR_FILE).is_file():
-        path = Path(path) / ESTIMATOR_FILE
+    if path and isinstance(path, str | Path):
+        in_run = os.path.join(path, ESTIMATOR_FILE)
+        path = in_run if os.path.isfile(in_run) else path
     path = check_file_path(path, "an estimator", advice="Give the file that save wrote.")
     tensors, facts = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
     if facts.get("class") != kind.__name__:

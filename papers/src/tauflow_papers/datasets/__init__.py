@@ -49,4 +49,4 @@ for _card, _loader in (
 ):
     register(_card, _loader, digests=_DIGESTS.get(_card.name))
 for _board in (*tables.BOARDS, *generated.BOARDS, *recordings.BOARDS):
-    register(_board.card, _board.load)
+    register(_board.card, _board.load, digests=_DIGESTS.get(_board.card.name))
