@@ -120,7 +120,7 @@ def test_pages_show_ranks_scores_and_the_picture(comparison, tmp_path):
     page, short, picture = (path.read_text(encoding="utf-8") for path in paths)
     assert "| Gru | 1.2 | 2 | 7 | 3 |" in page
     assert "| Naive | 0.900 ± 0.000 |" in page
-    assert "The best mean rank has Gru (1.2)" in page
+    assert "Gru has the best mean rank (1.2)" in page
     assert short.startswith(f"# Choosing\n\n{BEGIN}\n\n3 models on 3 tasks")
     assert short.endswith(f"{END}\n\nend\n")
     assert "old" not in short

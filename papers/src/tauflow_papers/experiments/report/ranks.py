@@ -264,7 +264,7 @@ def make_rank_table(ranking: Ranking, models: int | None = None) -> str:
         )
         for one in ranking.standings[:models]
     ]
-    headers = ("model", "mean rank", "best on", "parameters", "seconds of a training")
+    headers = ("model", "mean rank", "best on", "parameters", "training time, s")
     return "\n".join(format_markdown_table(headers, rows, range(1, len(headers))))
 
 

@@ -58,8 +58,8 @@ def make_rank_page(one: TableSummary, ranking: Ranking) -> str:
         describe_ranking(ranking),
         f"![{_PICTURE_TEXT}]({PICTURE.as_posix()})",
         make_rank_table(ranking),
-        "Seconds are those of one training on one shared core: compare them within a factor of "
-        "two. Parameters and seconds are medians over tasks.",
+        "Training times are those of one shared core, accurate to a factor of two. Parameters and "
+        "times are medians over tasks.",
         "## Test scores",
         f"Mean ± standard deviation over {format_count(ranking.splits, 'split')}.",
         make_score_table(ranking),
@@ -91,17 +91,17 @@ def describe_ranking(ranking: Ranking) -> str:
         if one.mean_rank - first.mean_rank <= ranking.critical_difference
     ]
     tasks = format_count(len(ranking.metrics), "task")
+    differ = "differ" if ranking.p_value < LEVEL else "do not differ significantly"
     text = (
         f"{format_count(len(ranking.standings), 'model')} on {tasks} with "
-        f"{format_count(ranking.splits, 'split')} each. The best mean rank has {first.title} "
-        f"({first.mean_rank:.1f}). Friedman's test that all rank alike: p = "
-        f"{ranking.p_value:.2g}. "
-        f"By Nemenyi's test mean ranks differ significantly (level {LEVEL:g}) from a difference of "
-        f"{ranking.critical_difference:.1f} on; {len(alike)} of "
-        f"{format_count(len(others), 'other')} are nearer to {first.title} than that."
+        f"{format_count(ranking.splits, 'split')} each. {first.title} has the best mean rank "
+        f"({first.mean_rank:.1f}). Mean ranks {differ} (Friedman test, p = "
+        f"{ranking.p_value:.2g}). Two models differ significantly if their mean ranks are more "
+        f"than {ranking.critical_difference:.1f} apart (Nemenyi test, level {LEVEL:g}); "
+        f"{len(alike)} of the {len(others)} others do not differ from {first.title}."
     )
     if ranking.incomplete:
-        text += f" Left out, as runs are missing: {', '.join(ranking.incomplete)}."
+        text += f" Tasks with missing runs are left out: {', '.join(ranking.incomplete)}."
     return text
 
 
