@@ -63,7 +63,7 @@ def test_paths_that_lead_nowhere(tmp_path, expected):
         "link": "is a link to nothing",
         "circle": "cannot be opened: .*symbolic links",
         "x" * 300: "cannot be opened: File name too long",
-        "a\0b": "cannot be opened: embedded null",
+        "a\0b": r"cannot be opened: (stat: )?embedded null",
     }.items():
         with pytest.raises(error, match=why):
             READERS[expected](tmp_path / name)
