@@ -98,7 +98,7 @@ def describe_ranking(ranking: Ranking) -> str:
         f"({first.mean_rank:.1f}). Mean ranks {differ} (Friedman test, p = "
         f"{ranking.p_value:.2g}). Two models differ significantly if their mean ranks are more "
         f"than {ranking.critical_difference:.1f} apart (Nemenyi test, level {LEVEL:g}); "
-        f"{len(alike)} of the {len(others)} others do not differ from {first.title}."
+        f"of the other {len(others)}, {len(alike)} do not differ from {first.title}."
     )
     if ranking.incomplete:
         text += f" Tasks with missing runs are left out: {', '.join(ranking.incomplete)}."
