@@ -57,7 +57,7 @@ class PortfolioSearch:
         recipe: of the last round.
         seed: of all networks.
         directory: folder of the checkpoints.
-        say: is told what is found.
+        say: called with lines on the progress, such as a model that is left out.
         networks: names of the networks that are tried.
     """
 

@@ -173,7 +173,7 @@ def tune(
         runs_dir: folder under which the study has its directory.
         data_dir: folder of the data files of the catalog.
         metrics: names of metrics, as of a run; trials are ranked by the first one.
-        say: is told a line per trial.
+        say: called with a line per trial.
 
     Raises:
         MissingExtraError: Optuna or scikit-learn is not installed.

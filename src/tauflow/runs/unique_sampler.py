@@ -62,7 +62,7 @@ def count_pending_trials(
         study: in which no trial is under way.
         trials: that are to come to an end, those included that have.
         space: what is tried.
-        say: is told if the space is exhausted before.
+        say: called with a line if the space is exhausted before.
     """
     whole, known = get_ended_trials(study), enumerate_space(space)
     missing = trials - len(whole)

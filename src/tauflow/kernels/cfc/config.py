@@ -315,7 +315,7 @@ def compute_core_gradients(
 
 
 def get_rows(tensor: Tensor, width: int | None = None) -> Tensor:
-    """Return (T, B, F) as (T B, F), without room left for a missing t_b."""
+    """Return (T, B, F) as (T B, F), without the unused column of a missing t_b."""
     rows = tensor.flatten(-3, -2)
     return rows if width is None or rows.shape[-1] == width else rows[..., :width]
 

@@ -66,7 +66,7 @@ def update_baseline_scores(
         experiments: the tables.
         path: the file.
         data: folder of the data files.
-        say: is told what is scored, and for which data sets the files are missing.
+        say: called with what is scored, and for which data sets the files are missing.
 
     Raises:
         DataError: the file, or one of a data set, holds something else.

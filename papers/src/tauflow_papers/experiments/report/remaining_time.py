@@ -73,7 +73,7 @@ def estimate_remaining_times(
         seeds: number of seeds; by default the table's own.
         results_dir: where finished runs and earlier estimates are.
         data_dir: folder of the data files.
-        say: is told which row is being timed, and why one cannot be.
+        say: called with the row that is being timed, and with the reason if one cannot be.
 
     Raises:
         DataError: the file of estimates, or one of results, holds something else.

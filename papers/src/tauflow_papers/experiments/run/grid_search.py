@@ -222,7 +222,7 @@ def grid_search(
         results_dir: where results go.
         runs_dir: where checkpoints and logs go.
         data_dir: folder of the data files.
-        say: is told one line per run, and now and then how much time is left.
+        say: called with one line per run, and now and then how much time is left.
         progress: whether to draw bars; by default on a terminal only.
         cluster: of :class:`~tauflow_papers.experiments.run.run_jobs.ExecutionOptions`.
 

@@ -26,7 +26,7 @@ def show_progress(
 
     Args:
         outlook: the jobs.
-        say: is told a line now and then, if no bars are drawn.
+        say: called with a line now and then, if no bars are drawn.
         enabled: whether to draw bars on standard error; ``None``: if it is a terminal.
     """
     over = Event()

@@ -103,7 +103,7 @@ def reproduce(
         results_dir: where results go.
         runs_dir: where checkpoints and logs go.
         data_dir: folder of the data files.
-        say: is told one line per run, and now and then how much time is left.
+        say: called with one line per run, and now and then how much time is left.
         progress: whether to draw bars; by default on a terminal only.
         cluster: of :class:`~tauflow_papers.experiments.run.run_jobs.ExecutionOptions`.
         device: where to train; by default the CPU.
@@ -194,7 +194,7 @@ def collect(
         experiment: the table.
         epochs: to how many the runs were cut; by default none were.
         results_dir: where results are.
-        say: is told of every line that cannot be read.
+        say: called with every line that cannot be read.
     """
     experiment = experiment.with_epochs(epochs)
     read_finished_runs(Paths(results_dir).results_file(experiment.name), say)

@@ -46,7 +46,7 @@ class ExecutionOptions:
             later. A run in the middle continues from its checkpoint next time, and every call gets
             at least one epoch further.
         paths: of results, runs and data.
-        say: is told one line per run, and now and then how much time is left.
+        say: called with one line per run, and now and then how much time is left.
         progress: whether to draw bars; by default on a terminal only.
         cluster: run on the workers of a Dask cluster: the address of its scheduler, or ``"local"``
             for ``jobs`` workers on this machine. Results come home through the scheduler; a job
@@ -212,7 +212,7 @@ def read_finished_runs(path: Path, say: Say = say_nothing) -> dict[str, RunRecor
 
     Args:
         path: the file; it may be missing.
-        say: is told of every line that cannot be read.
+        say: called with every line that cannot be read.
     """
     records, warnings = result_file.read_records(path)
     for warning in warnings:
