@@ -20,6 +20,7 @@ COMMANDS = (
         "plot-speed",
         "portfolio",
         "products",
+        "regress",
         "scan",
         "calibration",
         "coverage",

@@ -23,7 +23,7 @@ from tauflow.data import load_task
 from tauflow.evaluation import calibrate
 from tauflow.evaluation.outputs import collect_outputs
 from tauflow.runs.results import describe_machine, get_versions
-from tauflow.training.metric_functions import expected_calibration_error
+from tauflow.training.metrics import expected_calibration_error
 
 METHODS = ("none", "temperature", "isotonic")
 FOLDS = 5

@@ -1,0 +1,57 @@
+"""What benchmarks and the scripts of the documentation import from the packages exists."""
+
+import ast
+import importlib
+from collections.abc import Iterator
+
+import pytest
+from sources import ROOT
+
+FOLDERS = ("benchmarks", "docs", "examples", "tests/repo", "papers/tests")
+PACKAGES = ("tauflow", "tauflow_papers")
+FILES = sorted(
+    path
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*.py")
+    if "_build" not in str(path)
+)
+
+
+def list_imports(source: str) -> Iterator[tuple[str, str | None]]:
+    """Yield module and name of each import from the packages, inside functions too."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                yield str(node.module), alias.name
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, None
+
+
+def exists(module: str, name: str | None) -> bool:
+    """Say whether an import succeeds."""
+    try:
+        found = importlib.import_module(module)
+        if name is not None and not hasattr(found, name):
+            importlib.import_module(f"{module}.{name}")
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+def test_list_imports_finds_those_inside_functions_and_exists_notices_what_is_not_there():
+    source = "import tauflow.nowhere\ndef f():\n    from tauflow.cells import Nothing, registry\n"
+    found = sorted(list_imports(source), key=str)
+    expected = [("tauflow.cells", "Nothing"), ("tauflow.cells", "registry")]
+    assert found == [*expected, ("tauflow.nowhere", None)]
+    assert [exists(*one) for one in found] == [False, True, False]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_from_the_packages_exist(path):
+    wanted = [
+        one
+        for one in list_imports(path.read_text(encoding="utf-8"))
+        if one[0].split(".")[0] in PACKAGES
+    ]
+    assert [one for one in wanted if not exists(*one)] == []
