@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from tauflow.data.registry import load_task
+from tauflow.data import load_task, open_task, write_task
 from tauflow.errors import ArgumentError, OptionError, UnknownNameError
 from tauflow_papers.datasets.synthetic.lane_keeping import (
     CURVATURE_UNIT,
@@ -32,6 +32,15 @@ def load(**options):
 
 def parts(data):
     return {"train": data.train, "valid": data.valid, "test": data.test}
+
+
+def test_images_are_written_and_opened_whole(tmp_path):
+    data = load()
+    opened = open_task(write_task(tmp_path / "copy", data.card, **parts(data)))
+    assert opened.card == data.card
+    for name, part in parts(data).items():
+        assert torch.equal(getattr(opened, name).x, part.x)
+        assert torch.equal(getattr(opened, name).y, part.y)
 
 
 def test_images_have_the_size_of_the_driving_networks():

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import warnings
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -140,9 +141,8 @@ def test_a_card_that_cannot_be_stored_is_refused_before_any_data(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["pendulum", "lane-keeping"])
-def test_data_sets_of_the_catalog_are_kept_whole(tmp_path, name):
-    data = load_task(name, sizes=(6, 2, 2), steps=4)
+def test_data_sets_of_the_catalog_are_kept_whole(tmp_path):
+    data = load_task("pendulum", sizes=(6, 2, 2), steps=4)
     whole = {part: getattr(data, part) for part in ("train", "valid", "test")}
     opened = open_task(write_task(tmp_path / "copy", data.card, **whole))
     assert opened.card == data.card
@@ -219,7 +219,8 @@ def test_where_memory_must_be_promised_the_file_is_mapped_read_only(written, mon
         return whole(*args, access=access)
 
     monkeypatch.setattr("tauflow.data.npy.mmap.mmap", strict)
-    with pytest.warns(UserWarning, match="not writable"):
+    with warnings.catch_warnings():  # of PyTorch, which gives this one once in a process
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         data = open_task(written)
     assert torch.equal(data.train.x, parts()["train"].x)
 
