@@ -17,8 +17,10 @@ def precompile(
 
     from .output import print_line
 
-    for name, seconds in precompile(*(models or ())):
+    def show(name: str, seconds: float) -> None:
         print_line(f"{name}: {seconds:.1f} s")
+
+    precompile(*(models or ()), done=show)
     folder = get_cache_folder()
     print_line(
         f"Kernels are kept in {folder}." if folder else "No folder to keep kernels can be written."

@@ -1,7 +1,7 @@
 """Compile kernels before they are needed, as when an image of a container is made."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import torch
 
@@ -11,7 +11,9 @@ from tauflow.kernels import KERNELS
 from .modules import build
 
 
-def precompile(*models: str) -> Iterator[tuple[str, float]]:
+def precompile(
+    *models: str, done: Callable[[str, float], object] | None = None
+) -> dict[str, float]:
     """Compile, or read from disk, what models run on a CPU: forwards, backwards, as a stream.
 
     Compiled kernels are kept on disk for later processes of the same machine and user, in the
@@ -20,13 +22,15 @@ def precompile(*models: str) -> Iterator[tuple[str, float]]:
     Args:
         *models: names of the catalog; by default one of every cell that has loops of its own, and
             one of those whose steps are recorded.
+        done: called with a model's name and the seconds that it took, as soon as it is compiled.
 
-    Yields:
-        Each model's name and the seconds that it took, as it is done.
+    Returns:
+        Seconds that each model took, by its name.
 
     Raises:
         UnknownNameError: no such model.
     """
+    seconds: dict[str, float] = {}
     for name in models or _default_models():
         entry = MODELS[name]
         began = time.perf_counter()
@@ -36,7 +40,10 @@ def precompile(*models: str) -> Iterator[tuple[str, float]]:
             rnn(x)
         rnn(x)[0].sum().backward()
         rnn.stream().step(x[0, :1], 1.0)
-        yield entry.name, time.perf_counter() - began
+        seconds[entry.name] = time.perf_counter() - began
+        if done is not None:
+            done(entry.name, seconds[entry.name])
+    return seconds
 
 
 def _default_models() -> list[str]:

@@ -2,7 +2,7 @@ import re
 
 from tauflow.cells import MODELS
 from tauflow.kernels import KERNELS
-from tauflow.sequence.precompile import _default_models
+from tauflow.sequence.precompile import _default_models, precompile
 
 
 def test_kernels_are_compiled_and_kept(call):
@@ -10,6 +10,13 @@ def test_kernels_are_compiled_and_kept(call):
     assert re.search(r"^ct-rnn: \d+\.\d s$", said, re.MULTILINE)
     assert "Kernels are kept in " in said
     assert "Did you mean 'cfc'" in call("precompile", "cfd", code=1).output
+
+
+def test_models_are_compiled_when_called_and_named_as_they_are_done():
+    done = []
+    seconds = precompile("elman", "ct-rnn", done=lambda *pair: done.append(pair))
+    assert list(seconds) == ["elman", "ct-rnn"]
+    assert done == list(seconds.items())
 
 
 def test_by_default_every_compiled_cell_has_its_turn():
