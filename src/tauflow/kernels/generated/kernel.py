@@ -24,9 +24,9 @@ from tauflow.kernels.engine.kernel_spec import (
 from tauflow.kernels.engine.requirements import TRITON
 from tauflow.kernels.gpu.plan import get_dot_precision, launch_options
 from tauflow.kernels.trace import program as codes
-from tauflow.kernels.trace.capture import Graph
 from tauflow.kernels.trace.columns import ROWS
 from tauflow.kernels.trace.config_key import make_config_key
+from tauflow.kernels.trace.graph import Graph
 from tauflow.kernels.trace.program import TracingError
 from tauflow.kernels.trace.trace_cache import (
     NotMeasuredError,

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from tauflow.kernels.gpu.plan import next_power_of_two
 from tauflow.kernels.trace import program as codes
-from tauflow.kernels.trace.capture import Graph
 from tauflow.kernels.trace.columns import (
     ColumnLayout,
     ColumnSum,
@@ -24,6 +23,7 @@ from tauflow.kernels.trace.columns import (
     RowSum,
     Span,
 )
+from tauflow.kernels.trace.graph import Graph
 from tauflow.kernels.trace.lower import is_non_overlapping, trace_back, trace_forward
 from tauflow.kernels.trace.lowering_mode import LoweringMode
 from tauflow.kernels.trace.program import Array, Register, TracingError

@@ -1,7 +1,6 @@
 """What a step does to its state, as a list of torch's operations, and the tensors that it meets."""
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +9,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .graph import Graph, Node, ParameterGraph, Slot, find_slots, find_tensors, list_needed_nodes
 from .program import TracingError
 
 aten = torch.ops.aten
@@ -22,93 +22,6 @@ SHAPE_ONLY_OPS = {
 
 
 _READS_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-
-
-class Slot(NamedTuple):
-    """A tensor of a graph, by number."""
-
-    number: int
-
-
-class Node(NamedTuple):
-    """One operation: its arguments, tensors as slots, and the slots of what it returns."""
-
-    function: Any
-    args: tuple[Any, ...]
-    kwargs: tuple[tuple[str, Any], ...]
-    returns: tuple[Slot, ...]
-
-
-class Graph(NamedTuple):
-    """The operations of a step on its state and on what it is given.
-
-    The first slots are the state and what the step was given.
-
-    Args:
-        nodes: in order.
-        captured: slots of parameters, and of all that was made of them alone.
-        result: slot of the next state.
-    """
-
-    nodes: tuple[Node, ...]
-    captured: tuple[Slot, ...]
-    result: Slot
-
-    def run(self, inputs: Sequence[Tensor], captured: Sequence[Tensor]) -> Tensor:
-        """Take the step with other tensors of the same shapes."""
-        held = dict(zip(self.captured, captured, strict=True))
-        held.update((Slot(i), tensor) for i, tensor in enumerate(inputs))
-        run_nodes(self.nodes, held)
-        return held[self.result]
-
-
-class ParameterGraph(NamedTuple):
-    """The operations by which a step makes what it meets of a cell's own tensors.
-
-    Args:
-        nodes: in order.
-        leaves: slots by what they hold: the path of a parameter, or the number of a tensor that is
-            made again for each call.
-        constants: tensors that never change.
-        captured: slots of what the step meets.
-    """
-
-    nodes: tuple[Node, ...]
-    leaves: tuple[tuple[Slot, str | int], ...]
-    constants: tuple[tuple[Slot, Tensor], ...]
-    captured: tuple[Slot, ...]
-
-    def run(self, module: nn.Module, fixed: Sequence[Tensor]) -> list[Tensor]:
-        """Return what the step meets, with its graph."""
-        held = dict(self.constants)
-        for slot, name in self.leaves:
-            held[slot] = fixed[name] if isinstance(name, int) else attrgetter(name)(module)
-        run_nodes(self.nodes, held)
-        return [held[slot] for slot in self.captured]
-
-
-def run_nodes(nodes: Sequence[Node], values: dict[Slot, Tensor]) -> None:
-    """Do what nodes say with the tensors held, and hold what comes of it."""
-
-    def filled(value: Any) -> Any:
-        if isinstance(value, Slot):
-            return values[value]
-        return [filled(one) for one in value] if isinstance(value, list) else value
-
-    for function, args, kwargs, returns in nodes:
-        out = function(*map(filled, args), **{name: filled(one) for name, one in kwargs})
-        values.update(zip(returns, find_tensors([out]), strict=True))
-
-
-def find_tensors(values: Any) -> list[Tensor]:
-    """Return the tensors among values, and in lists of theirs."""
-    flat: list[Tensor] = []
-    for value in values:
-        if isinstance(value, Tensor):
-            flat.append(value)
-        elif isinstance(value, list | tuple):
-            flat += find_tensors(value)
-    return flat
 
 
 class _CaptureMode(TorchDispatchMode):
@@ -265,13 +178,11 @@ class _ParameterOps:
         slots = tuple(map(self._get_slot, captured))
         if self._failed:
             return None
-        nodes, needed = [], set(slots)
-        for node in reversed(self._nodes):
-            if needed & set(node.returns):
-                nodes.append(node)
-                needed.update(find_slots([*node.args, *(value for _, value in node.kwargs)]))
+        nodes = list_needed_nodes(self._nodes, slots)
+        needed = {*slots, *find_slots([list(node.args) for node in nodes])}
+        needed.update(find_slots([value for node in nodes for _, value in node.kwargs]))
         leaves = tuple((slot, name) for slot, name in self._leaves.items() if slot in needed)
-        return ParameterGraph(tuple(nodes[::-1]), leaves, tuple(self._fixed.items()), slots)
+        return ParameterGraph(nodes, leaves, tuple(self._fixed.items()), slots)
 
 
 def _get_storages(tensors: Sequence[Tensor]) -> set[int]:
@@ -282,17 +193,6 @@ def _get_operands(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
     """Return what an operation reads; a number that becomes a tensor is none."""
     fresh = function.overloadpacket in (aten.lift_fresh, aten.lift)
     return [] if fresh else find_tensors([*args, *kwargs.values()])
-
-
-def find_slots(values: Any) -> list[Slot]:
-    """Return the slots among values, and in lists of theirs."""
-    flat: list[Slot] = []
-    for value in values:
-        if isinstance(value, Slot):
-            flat.append(value)
-        elif isinstance(value, list):
-            flat += find_slots(value)
-    return flat
 
 
 def _make_node(

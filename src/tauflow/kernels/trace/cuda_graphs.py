@@ -32,8 +32,8 @@ from tauflow.kernels.engine.requirements import CUDA_GRAPH, STORAGE_DTYPES
 from tauflow.kernels.gpu.graph_loop import run_loop
 from tauflow.kernels.gpu.plan import get_dot_precision
 
-from .capture import Graph
 from .config_key import make_config_key
+from .graph import Graph
 from .program import TracingError
 from .trace_cache import (
     TraceCache,

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .capture import Graph
+from .graph import Graph
 from .lowering_mode import LoweringMode
 from .program import Array, Register
 

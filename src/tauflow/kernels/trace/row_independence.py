@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .capture import Graph, Node
 from .columns import ColumnLayout, InstructionList, RowSum
+from .graph import Graph, Node
 from .lower import trace_forward
 from .lowering_mode import LoweringMode
 from .program import TracingError

@@ -23,13 +23,12 @@ from tauflow.kernels.engine.torch_state import is_autocast_available
 from .capture import (
     CapturedStep,
     ForbidGradientChanges,
-    Graph,
-    ParameterGraph,
     capture_step,
     tensor_metadata,
 )
 from .columns import ROWS
 from .config_key import ConfigKey, make_config_key
+from .graph import Graph, ParameterGraph
 from .program import TracingError
 from .row_independence import has_independent_rows, have_same_operations
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,8 +48,9 @@ from tauflow.kernels.engine.requirements import NUMBA
 from tauflow.kernels.engine.workspace import empty
 
 from . import lower
-from .capture import Graph, tensor_metadata
+from .capture import tensor_metadata
 from .config_key import make_config_key
+from .graph import Axes, Graph, ParameterGraph
 from .linked_programs import StepPrograms, TraceConfig, link_programs, split_by_slice
 from .trace_cache import TraceCache, TracedStep, concat_step_inputs, run_traced_step
 
@@ -144,7 +145,7 @@ class PlannedTrace:
     """
 
     def __init__(self) -> None:
-        self._configs: dict[tuple[Any, ...], TraceConfig] = {}
+        self._plans: dict[tuple[Any, ...], tuple[TraceConfig, list[_CapturedTensors]]] = {}
 
     def __call__(self, call: KernelCall) -> tuple[Tensor, Tensor]:
         """Run the step; as :func:`run_traced`."""
@@ -154,24 +155,74 @@ class PlannedTrace:
         steps = precompute_steps(call.cell, call.x, call.dt, call.observed)
         parts = [(part.shape[2], part.dtype, part.requires_grad) for part in steps.per_step]
         key = len(call.h), count_slices(len(call.h)), call.h.requires_grad, *parts
-        config = self._configs.get(key)
-        if config is not None:
+        plan = self._plans.get(key)
+        if plan is not None:
+            config, sources = plan
             captured: list[Tensor] = []
-            for recording in config.by_rows.values():
-                assert recording.parameter_graph is not None
-                found = recording.parameter_graph.run(call.cell, steps.fixed)
-                if tensor_metadata(found) != recording.captured_metadata:
-                    config = None
+            for source in sources:
+                found = source.read(call.cell, steps.fixed)
+                if found is None:
                     break
                 captured += found
-        if config is None:
-            config, captured = _find_traces(call, steps)
-            apart = [one.parameter_graph is not None for one in config.by_rows.values()]
-            if all(apart) and not make_config_key(call.cell).has_user_code:
-                if len(self._configs) >= _MAX_PLANNED:
-                    self._configs.clear()
-                self._configs[key] = config
+            else:
+                return config, _join_inputs(call, steps, captured)
+        config, captured = _find_traces(call, steps)
+        apart = [one.parameter_graph is not None for one in config.by_rows.values()]
+        if all(apart) and not make_config_key(call.cell).has_user_code:
+            if len(self._plans) >= _MAX_PLANNED:
+                self._plans.clear()
+            sources = [_find_source(call, one, steps.fixed) for one in config.by_rows.values()]
+            axes = tuple(order for source in sources for order in source.axes)
+            self._plans[key] = config._replace(axes=axes), sources
         return config, _join_inputs(call, steps, captured)
+
+
+class _CapturedTensors(NamedTuple):
+    """Where the tensors that a step meets come from, but for permutations of their axes.
+
+    Args:
+        graph: how to make them.
+        axes: how the step permutes them.
+        metadata: what they are like.
+        places: holder and name of each that is a parameter or buffer, or ``None`` and its number
+            among those that are made again for each call; empty if anything is computed.
+    """
+
+    graph: ParameterGraph
+    axes: tuple[Axes | None, ...]
+    metadata: tuple[Any, ...]
+    places: tuple[tuple[dict[str, Any] | None, Any], ...]
+
+    def read(self, cell: AbstractCell, fixed: Sequence[Tensor]) -> list[Tensor] | None:
+        """Return them; ``None`` if they are not what they were."""
+        if self.places:
+            return [fixed[at] if holder is None else holder[at] for holder, at in self.places]
+        found = self.graph.run(cell, fixed)
+        return found if tensor_metadata(found) == self.metadata else None
+
+
+def _find_source(
+    call: KernelCall, recording: TracedStep, fixed: Sequence[Tensor]
+) -> _CapturedTensors:
+    """Return where the tensors that a recording meets come from."""
+    assert recording.parameter_graph is not None
+    graph, axes = recording.parameter_graph.skip_permutations(
+        [len(shape) for shape, *_ in recording.captured_metadata]
+    )
+    names = dict(graph.leaves)
+    places: list[tuple[dict[str, Any] | None, Any]] = []
+    for slot in graph.captured:
+        name = names.get(slot)
+        if isinstance(name, str):
+            path, _, own = name.rpartition(".")
+            module = call.cell.get_submodule(path)
+            held: Any = module._parameters if own in module._parameters else module._buffers
+            places.append((held, own))
+        elif name is not None:
+            places.append((None, name))
+    metadata = tensor_metadata(graph.run(call.cell, fixed))
+    are_all = len(places) == len(graph.captured)
+    return _CapturedTensors(graph, axes, metadata, tuple(places) if are_all else ())
 
 
 def _split_rows(call: KernelCall) -> tuple[int, ...]:
@@ -228,7 +279,7 @@ class TracedKernel(SequenceKernel):
     ) -> Tensor:
         """Take the steps of all slices by torch's operations, as they were recorded."""
         after, first = [], 0
-        for rows, own, _ in split_by_slice(config, captured):
+        for rows, own, _ in split_by_slice(config, config.permute(captured)):
             recording = config.by_rows[rows]
             own_rows = slice(first, first + rows)
             after.append(recording.step(h[own_rows], inputs[own_rows], own))
