@@ -4,9 +4,11 @@ import re
 import sys
 
 import pytest
+import typer.main
 from sources import ROOT
 
 from tauflow.cells.registry import MODELS
+from tauflow.cli.main import app
 from tauflow_papers.experiments import load_experiment
 
 sys.path.insert(0, str(ROOT))
@@ -71,6 +73,31 @@ def test_pages_install_from_a_checkout():
     told = [(place, line) for place, line in lines_of(pages) if "pip install" in line]
     assert len(told) >= 5
     assert [place for place, line in told if re.search(r"install '?tauflow", line)] == []
+
+
+def commands_on(page):
+    """Yield the commands `tauflow ...` of a page, in code blocks and in running text."""
+    text = page.read_text("utf-8").replace("\\\n", " ")
+    yield from re.findall(r"(?<!`)`(tauflow [a-z][^`]*)`", text)
+    for block in re.findall(r"^```(?:sh|bash)?\n(.*?)^```$", text, re.M | re.S):
+        yield from re.findall(r"^(?:\w+=\S+ )*(tauflow [a-z].*?)(?:  #.*)?$", block, re.M)
+
+
+def test_pages_name_commands_and_options_that_exist():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES, *TUTORIALS]
+    pages += (ROOT / "docs").glob("adding/*.md")
+    told = [(page.name, " ".join(text.split())) for page in pages for text in commands_on(page)]
+    assert len(told) > 100
+    root, wrong = typer.main.get_command(app), []
+    for page, text in told:
+        command, words = root, text.split()[1:]
+        while words and words[0] in getattr(command, "commands", {}):
+            command, *words = command.commands[words[0]], *words[1:]
+        options = {"--help"}.union(*(one.opts + one.secondary_opts for one in command.params))
+        given = {word.partition("=")[0].rstrip(",.;)") for word in words if word.startswith("--")}
+        if command is root or given - options:
+            wrong.append((page, text))
+    assert wrong == []
 
 
 def test_every_tutorial_ends_in_a_picture():
