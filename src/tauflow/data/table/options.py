@@ -92,76 +92,78 @@ class TableOptions:
     """Roles of the columns of a table, and how to split it.
 
     Args:
-        id: column that says which sequence a row belongs to. Without one the table is a single
+        id: column that identifies the sequence of a row. Without one, the table is a single
             sequence, which is split by time.
-        time: column of the times: numbers, or dates (ISO 8601 with hyphens, ``datetime64``).
-            Without one, the rows of a sequence are one step apart.
-        target: column to predict, or several of a regression. In next-step prediction they are the
-            ones to predict, and inputs; without any, all features that are numbers are.
+        time: column of times: numbers, or dates (ISO 8601 with hyphens, ``datetime64``). Without
+            one, the rows of a sequence are one time step apart.
+        target: column to predict, or several columns. In next-step prediction, targets are inputs
+            too; by default they are all numeric features.
         features: columns of the inputs; by default all others. They hold numbers, booleans, or
-            text that is a category: each category of a column is one input, 1 or 0. Where the
-            dtype says that a column is categorical, codes are categories too.
-        task: ``"classification"``, ``"regression"`` or ``"next-step"``. By default next-step
+            text, which is a category: each category of a column is one input, 1 or 0. In a column
+            with a categorical dtype, numbers are categories too.
+        task: ``"classification"``, ``"regression"`` or ``"next-step"``. The default is next-step
             without a target; classification if the target is text, booleans, of a categorical
             dtype, or whole numbers with at most 20 different values; regression otherwise. With
-            ``"classification"`` a class that a CSV file writes 01 is not the class 1.
+            ``"classification"``, 01 and 1 in a CSV file are different classes.
         per_step: whether there is one target per row, rather than one per id. By default there is
             one per id if no id has two different ones.
-        time_unit: what a gap of 1 in the batches is. By default, ``"auto"``, the median gap of the
-            training part, whatever the times are counted in: time constants begin around 1. Else
-            the unit that dates are converted to; of numbers, which are left as they are, it is a
-            name only. ``None`` is hours for dates, and for numbers the unit that they have.
-        split: fractions of training, validation and test part, see ``split_by``; or the ids of
-            each, ``{"train": [...], "valid": [...], "test": [...]}``, of which the second may be
-            left out.
-        split_seed: of the draw of ids or groups.
+        time_unit: what a time step of 1 in the batches is. The default, ``"auto"``, is the median
+            time step of the training split, because time constants are initialised around 1.
+            Otherwise the unit that dates are converted to; for numbers, which are left as they
+            are, only its name. ``None`` is hours for dates, and leaves numbers as they are.
+        split: fractions of the training, validation and test split, see ``split_by``; or the ids
+            of each, ``{"train": [...], "valid": [...], "test": [...]}``, where ``"valid"`` may be
+            omitted.
+        split_seed: random seed of the split by ids or groups.
         sort: whether to sort the rows of an id by time; by default rows out of order are an error.
         scale: whether to scale features, and the targets of a regression, to mean 0 and standard
-            deviation 1 by what was observed in the training part.
-        group: column that says which ids belong together, such as the patient, if each id is one
-            day of that patient: all ids of a group are in one part. By default each id is drawn
-            by itself.
-        split_by: ``"id"`` draws ids, or groups, so that none is in two parts; where ids have one
-            class each, the classes are spread evenly. ``"time"`` is for few or single recordings
-            with targets in their rows: the rows of each id are cut, in their order, into an early
-            sequence for training, a middle one for validation and a late one for the test. No row
-            is in two parts, nor is the row that a next-step target is taken from. Each sequence
-            starts again, its first gap 0; an id with too few rows is for training alone. Each id is
-            cut for itself: training rows of one may be later than test rows of another.
-        long: columns of the variable and of its value, where each row holds one value, as in
-            hospital and sensor records: each variable becomes a feature, missing at times at which
-            it was not measured. Rows may be in any order; other columns say the same in each row.
-        static: columns, or variables of a long table, with one value per id, such as the age. It is
-            given to every step, even if only one row holds it, and is not predicted.
-        duplicates: what becomes of several rows of one id and time: ``"error"``; ``"mean"`` of
-            their numbers, and the last text, where classes to predict must agree; or the
-            ``"last"`` ones. Groups and parts must agree in any case.
-        time_format: of times that are text, as ``pandas.to_datetime`` takes it: ``%d.%m.%Y
-            %H:%M``; whole numbers such as 20240531 are read so too (``%Y%m%d``). ``"elapsed"`` is
-            for hours and minutes since a start, HH:MM, 24:37 or 107:05:30.5, with a sign or days
-            before them. Offsets from UTC, such as +0200, are ``%z``; names of time zones, ``%Z``.
-        window: rows of a sequence to learn from; longer ones are cut into windows, of which none
-            reaches into another part. By default sequences are whole.
-        stride: rows from one window to the next; by default as many as a window has, or of a
-            horizon as it has. With fewer, a row is in several windows, and counts once for each of
-            them in losses and scores.
+            deviation 1, as computed from the training split.
+        group: column of ids that belong together, such as the patient, if each id is one day of
+            that patient: all ids of a group are in the same split. By default ids are independent.
+        split_by: ``"id"`` assigns ids, or groups, to the splits at random, stratified by class if
+            each id has one. ``"time"`` is for few or single recordings with a target in each row:
+            it cuts the rows of each id into early rows for training, later ones for validation and
+            the last ones for the test. No row is in two splits, nor is the row that a next-step
+            target is taken from. Each sequence starts with a time step of 0; an id with too few
+            rows is used for training only. Each id is cut separately, so training rows of one may
+            be later than test rows of another.
+        long: columns of the variable and of its value, if each row holds one value, as in hospital
+            and sensor records. Each variable becomes a feature, missing at times at which it was
+            not measured. Rows may be in any order; other columns repeat the same value in each
+            row of an id and time.
+        static: columns, or variables of a long table, with one value per id, such as the age. The
+            value may be in any row; it is an input of every step, and is not predicted.
+        duplicates: what to do with several rows of one id and time: ``"error"``; ``"mean"`` of
+            numbers and the last text, where classes to predict must agree; or ``"last"``. Groups
+            and splits must always agree.
+        time_format: format of times that are text, as in ``pandas.to_datetime``: ``%d.%m.%Y
+            %H:%M``; it also applies to whole numbers such as 20240531 (``%Y%m%d``). ``"elapsed"``
+            is for hours and minutes since a start, HH:MM, 24:37 or 107:05:30.5, with a sign or
+            days before them. Offsets from UTC, such as +0200, are ``%z``; names of time zones,
+            ``%Z``.
+        window: rows per window: longer sequences are cut into windows, none of which crosses the
+            boundary of a split. By default sequences are not cut.
+        stride: rows from one window to the next; by default the length of a window, or with a
+            horizon the length of the horizon. With fewer, a row is in several windows and counts
+            once for each of them in losses and scores.
         horizon: rows after each window to predict at once, rather than the row after each row.
-        season: rows after which values come again, such as 24 for hours, or with times a span such
-            as ``"24h"`` or ``"7 days"``. "As a season ago" is one of the trivial forecasts that a
-            model is compared with; of other tasks it is refused.
+        season: rows after which values repeat, such as 24 for hours, or with times a span such as
+            ``"24h"`` or ``"7 days"``, for the seasonal naive baseline. For tasks other than
+            forecasts it is an error.
         delimiter: column separator of a CSV file; by default a comma, ``"tab"`` for tabs.
-        decimal: decimal sign of numbers that are text, a point or a comma. Signs between
-            thousands are an error.
-        split_column: column that says the part of each id: ``train``, ``valid`` or ``test``.
-        known: columns whose later values are known ahead, such as the hour of the day or a plan.
-            They are not predicted: of a forecast each row is told those of the rows to predict, as
-            inputs more. To predict, a table ends with these rows of each id, one or a horizon, in
-            which what is predicted is empty.
+        decimal: decimal sign of numbers that are text, a point or a comma. Thousands separators
+            are an error.
+        split_column: column with the split of each id: ``train``, ``valid`` or ``test``.
+        known: columns whose later values are known in advance, such as the hour of the day or a
+            plan. They are not predicted: their values at the rows to predict are additional
+            inputs. A table to predict ends with these rows for each id (one, or a horizon), with
+            the columns to predict left empty.
         na_values: further texts that mean a missing value, such as ``["nil", "-", "?"]``, in every
-            column, in this table and in those to predict. A number, such as -999, stands for all
-            numbers equal to it. Empty cells and NA, N/A, NaN, nan, null, NULL and <NA> always do.
-        weight: column of numbers above 0, one per id: how much its sequences count in the loss of
-            the training. Scores of validation and test count all alike.
+            column, in this table and in those to predict. A number, such as -999, matches all
+            numbers equal to it. Empty cells and NA, N/A, NaN, nan, null, NULL and <NA> are always
+            missing.
+        weight: column of numbers above 0, one per id: the weight of its sequences in the training
+            loss. Validation and test scores are not weighted.
         ordinal: targets that are classes with an order: names of columns of numbers, or a name with
             its classes in their order, ``["grade=low<medium<high"]``, in Python also
             ``{"grade": ["low", "medium", "high"]}``. Their probabilities are those of a cumulative
