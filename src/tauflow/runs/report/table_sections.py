@@ -178,13 +178,13 @@ def list_target_errors(predictions: SamplePredictions, data: TaskData) -> list[L
     if data.card.horizon:
         title, caption = "Errors by horizon", "the next row first"
         if has_naive_forecasts(data):
-            caption += "; as now: the last measured value"
-            scores["as now"] = _compute_repetition_error(1, predictions, data)
+            caption += "; persistence: the last measured value"
+            scores["persistence"] = _compute_repetition_error(1, predictions, data)
         lacking, season = compute_missing_season_share(data), data.card.season
         if lacking < 1:
-            scores["a season ago"] = _compute_repetition_error(season, predictions, data)
-            caption += f"; a season ago: that of {_format_rows(season)} before"
-            caption += ", or as now where a window holds none" if lacking else ""
+            scores["seasonal naive"] = _compute_repetition_error(season, predictions, data)
+            caption += f"; seasonal naive: the value {format_count(season, 'row')} earlier"
+            caption += ", or persistence where a window holds none" if lacking else ""
         places = list(range(len(ours)))
     rows = [[schema.outputs[n], *(f"{one[n]:.4g}" for one in scores.values())] for n in places]
     caption = f"Root mean squared test errors in units of the table, {caption}."

@@ -29,7 +29,7 @@ def test_errors_grow_with_the_horizon_as_the_values_move_on():
     found = predict_samples(LastAgain(), data)
     (listing,) = list_target_errors(found, data)
     assert listing.title == "Errors by horizon"
-    assert listing.headers == ("target", "model", "training mean", "as now")
+    assert listing.headers == ("target", "model", "training mean", "persistence")
     assert [row[0] for row in listing.rows] == ["a +1", "a +2", "a +3"]
     for step, row in enumerate(listing.rows, start=1):
         assert [float(row[1]), float(row[3])] == pytest.approx([2.0 * step] * 2, rel=1e-3)
@@ -43,11 +43,11 @@ def test_a_known_season_is_something_to_compare_with(season):
     a = [3.0 * row + 50 * (row % 2) for row in range(200)]
     data = from_table({"a": a}, window=10, horizon=3, season=season)
     (listing,) = list_target_errors(predict_samples(LastAgain(), data), data)
-    assert listing.headers == ("target", "model", "training mean", "as now", "a season ago")
+    assert listing.headers == ("target", "model", "training mean", "persistence", "seasonal naive")
     found = [float(row[4]) for row in listing.rows]
     ago = [2, 2, 4] if season == 2 else [4, 4, 4]
     assert found == pytest.approx([3.0 * rows for rows in ago], rel=1e-3)
-    assert f"a season ago: that of {season} rows before" in listing.caption
+    assert f"seasonal naive: the value {season} rows earlier" in listing.caption
     assert dict(score_baselines(data, "mse"))["seasonal naive"] == pytest.approx(
         sum((error / float(data.schema.y_scale[0])) ** 2 for error in found) / 3, rel=1e-3
     )
@@ -81,11 +81,11 @@ def test_missing_values_are_what_was_measured_before_them(missing):
         ) ** 2 == pytest.approx(scores[name], rel=1e-3)
 
 
-@pytest.mark.parametrize(("season", "words"), [(12, "or as now where a window holds"), (14, None)])
+@pytest.mark.parametrize(("season", "words"), [(12, "or persistence where a window holds"), (14, None)])
 def test_a_season_longer_than_the_window(season, words):
     data = from_table({"a": [2.0 * row for row in range(300)]}, window=10, horizon=3, season=season)
     (listing,) = list_target_errors(predict_samples(LastAgain(), data), data)
-    assert ("a season ago" in listing.headers) == (words is not None)
+    assert ("seasonal naive" in listing.headers) == (words is not None)
     assert words is None or words in listing.caption
     if words:  # the window holds the last of the three alone
         found = [float(row[4]) for row in listing.rows]
