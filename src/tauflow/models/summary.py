@@ -63,7 +63,7 @@ def _summarise(
     model = entry.build(size, hidden_size)
     abilities = {
         "images of " + " × ".join(map(str, _IMAGE_SIZE)): takes_images,
-        "gaps": model.uses_dt,
+        "time steps": model.uses_dt,
         "missing features": model.uses_observed,
         "wiring": getattr(model, "takes_wiring", False),
         "one output per sequence": "every step" not in info.outputs,

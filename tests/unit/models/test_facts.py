@@ -36,13 +36,13 @@ def test_parameters_are_those_of_the_formulas():
 def test_what_they_take():
     takes = {name: f.capabilities for name, f in facts().items()}
     assert takes["lstm"] == ()
-    assert takes["augmented-lstm"] == ("gaps",)
-    assert takes["ltc"] == takes["wired-cfc"] == ("gaps", "wiring")
-    assert takes["gru-d"] == ("gaps", "missing features")
-    assert takes["latent-ode-ode"] == ("gaps", "missing features", "non-causal")
-    assert takes["seft"] == ("gaps", "missing features", "one output per sequence", "non-causal")
-    assert takes["t-patchgnn"] == ("gaps", "missing features", "queries only", "non-causal")
-    assert takes["convolutional"] == ("images of 3 × 72 × 128", "gaps")
+    assert takes["augmented-lstm"] == ("time steps",)
+    assert takes["ltc"] == takes["wired-cfc"] == ("time steps", "wiring")
+    assert takes["gru-d"] == ("time steps", "missing features")
+    assert takes["latent-ode-ode"] == ("time steps", "missing features", "non-causal")
+    assert takes["seft"] == ("time steps", "missing features", "one output per sequence", "non-causal")
+    assert takes["t-patchgnn"] == ("time steps", "missing features", "queries only", "non-causal")
+    assert takes["convolutional"] == ("images of 3 × 72 × 128", "time steps")
 
 
 @pytest.mark.parametrize("name", MODELS)
