@@ -109,6 +109,7 @@ def test_other_expressions_are_refused(text, match):
 
 def test_texts_are_filled_in():
     assert fill_in("{x:.1f} of {t['a'] + 1}", {}, {"x": 2.34, "t": {"a": 1}}) == "2.3 of 2"
+    assert fill_in("more: {x > 2}, less: {x < 2}", {}, {"x": 2.34}) == "more: yes, less: no"
 
 
 def test_growth_and_wins_by_hand():

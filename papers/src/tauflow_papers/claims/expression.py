@@ -56,12 +56,16 @@ def evaluate(
 def fill_in(
     text: str, functions: Mapping[str, Callable[..., Any]], names: Mapping[str, Any]
 ) -> str:
-    """Return a text with every ``{expression:format}`` in it evaluated and formatted."""
-    return re.sub(
-        r"\{([^{}:]+)(?::([^{}]*))?\}",
-        lambda found: format(evaluate(found[1], functions, names), found[2] or ""),
-        text,
-    )
+    """Return a text with every ``{expression:format}`` in it evaluated and formatted.
+
+    Booleans are "yes" or "no".
+    """
+
+    def show(found: re.Match[str]) -> str:
+        value = evaluate(found[1], functions, names)
+        return ("no", "yes")[value] if isinstance(value, bool) else format(value, found[2] or "")
+
+    return re.sub(r"\{([^{}:]+)(?::([^{}]*))?\}", show, text)
 
 
 class _Evaluator:

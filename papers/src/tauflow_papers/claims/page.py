@@ -14,9 +14,9 @@ What five papers claim, and what was measured here. Every number of a measuremen
 stored results when this page is written, and the verdict follows from them by a rule, which a
 test checks. `tauflow claims PAPER` prints the same.
 
-This page is written by
+<!-- written by
 `tauflow claims --results papers/results --figures docs/gallery --page docs/claims.md`; do not edit
-it.
+-->
 """
 
 

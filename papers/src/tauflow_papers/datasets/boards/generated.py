@@ -137,9 +137,9 @@ def _make_ode_board(
         metric="mse",
         forecast=True,
         notes=(
-            f"{SERIES} series, each with parameters and an initial state of its own, at "
-            f"{SAMPLES} of 200 points of a grid; half of all values are missing, the others have "
-            "noise of 5 % of a deviation. Predict the next row, whose distance is an input.",
+            f"{SERIES} series with different parameters and initial states, at {SAMPLES} of "
+            "200 grid points; half of the values are missing, the others have noise of 5 % of "
+            "the standard deviation. Predict the next row; the time to it is an input.",
         ),
     )
     return Board(card, read, {"id": "sequence", "time": "time", "task": "next-step"})

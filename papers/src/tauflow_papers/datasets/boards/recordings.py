@@ -114,8 +114,8 @@ CHARACTERS_BOARD = Board(
         split=SPLIT,
         noncausal_options={},
         notes=(
-            "800 of 2,858 trials, drawn once, of whose steps 80% are lost; a row "
-            "for each of the others, with its time.",
+            "800 of 2,858 trials, drawn once; 80% of the steps are dropped, and each "
+            "remaining step is a row with its time. Classify the letter.",
         ),
     ),
     _read_characters,
@@ -133,8 +133,8 @@ PHYSIONET_BOARD = Board(
         sizes=(1400, 300, 300),
         split=SPLIT,
         notes=(
-            "2,000 of 4,000 records of set A, with as many deaths in a hundred, drawn once; "
-            "means of three hours of 41 variables.",
+            "2,000 of 4,000 records of set A, drawn once, stratified by outcome; means "
+            "over three hours of 41 variables. Classify death in hospital.",
         ),
     ),
     _read_physionet,
@@ -151,9 +151,9 @@ WALKER_BOARD = Board(
         noncausal_options={},
         time_unit="simulator step",
         notes=(
-            "The first 240 frames of 60 of 400 rollouts, one frame in ten lost; "
-            "windows of 32 frames. Predict the next frame that is kept, whose distance is "
-            "an input; parts share no rollout.",
+            "The first 240 frames of 60 of 400 rollouts, with one frame in ten dropped; "
+            "windows of 32 frames. Predict the next remaining frame; the time to it is an "
+            "input. Splits are by rollout.",
         ),
     ),
     _read_walker,
