@@ -40,7 +40,12 @@ def test_what_they_take():
     assert takes["ltc"] == takes["wired-cfc"] == ("time steps", "wiring")
     assert takes["gru-d"] == ("time steps", "missing features")
     assert takes["latent-ode-ode"] == ("time steps", "missing features", "non-causal")
-    assert takes["seft"] == ("time steps", "missing features", "one output per sequence", "non-causal")
+    assert takes["seft"] == (
+        "time steps",
+        "missing features",
+        "one output per sequence",
+        "non-causal",
+    )
     assert takes["t-patchgnn"] == ("time steps", "missing features", "queries only", "non-causal")
     assert takes["convolutional"] == ("images of 3 × 72 × 128", "time steps")
 

@@ -81,7 +81,9 @@ def test_missing_values_are_what_was_measured_before_them(missing):
         ) ** 2 == pytest.approx(scores[name], rel=1e-3)
 
 
-@pytest.mark.parametrize(("season", "words"), [(12, "or persistence where a window holds"), (14, None)])
+@pytest.mark.parametrize(
+    ("season", "words"), [(12, "or persistence where a window holds"), (14, None)]
+)
 def test_a_season_longer_than_the_window(season, words):
     data = from_table({"a": [2.0 * row for row in range(300)]}, window=10, horizon=3, season=season)
     (listing,) = list_target_errors(predict_samples(LastAgain(), data), data)
