@@ -37,7 +37,7 @@ def load_table(
     if options.season is not None and not options.is_forecast:
         # Not where options are made, as those of predictors that were saved with one are.
         raise ArgumentError(
-            "season is for forecasts, which are compared with seasonal naive forecasts. Leave it out."
+            "season is for forecasts, which are compared with seasonal naive ones. Leave it out."
         )
     own, source = "table", "a table in memory"
     file = resolve_file(table)
