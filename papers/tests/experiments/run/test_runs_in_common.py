@@ -76,3 +76,26 @@ def test_tables_name_each_other(name):
 
 def test_there_are_tables_that_name_each_other():
     assert any(load_experiment(name).runs_of for name in list_experiments())
+
+
+def twins(**changes):
+    """Return a table two of whose rows train the same and search; the third one differs."""
+    one, two, _ = parsed()["row"]
+    rows = [one, {**one, "name": "twin"}, {**two, "recipe": {}}]
+    search = {"recipe": {"lr": [0.01, 0.02]}}
+    return tiny(name="twins", row=rows, search=search, **changes)
+
+
+def test_rows_that_train_the_same_share_their_runs(tmp_path):
+    places = {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs", "progress": False}
+    said = []
+    grid = reproduce(twins(), models=["twin"], seeds=1, **places)
+    assert {(r.row, r.seed) for r in grid.records} == {("gru", 0), ("twin", 0)}
+    grid = reproduce(twins(), seeds=2, say=said.append, **places)
+    assert said[0].startswith("2 of 6 runs are there already")
+    lines = (tmp_path / "results" / "twins.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line)["row"] for line in lines]
+    assert sorted(rows) == ["elman"] * 3 + ["gru"] + ["twin"] * 2  # two settings, one more seed
+    scores = {name: [r.test for r in grid.get_runs(twins().row(name))] for name in ("gru", "twin")}
+    assert scores["gru"] == scores["twin"]
+    assert len(scores["gru"]) == 2

@@ -1,10 +1,11 @@
-"""Which runs are a table's: those of its file, and those that it has in common with another."""
+"""Which runs are a table's: those of its file, and those that rows or tables have in common."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from tauflow.runs.results import DONE, RunRecord
-from tauflow_papers.experiments.spec.experiment import READY, Experiment
+from tauflow_papers.experiments.spec.experiment import READY, Experiment, Row
 
 from . import result_file
 from .grid_search import make_search_jobs
@@ -35,7 +36,8 @@ def read_table_records(
     """Return the runs of a table's file, after those that were made for the tables it names.
 
     A run of another table counts if data, network, recipe and seed are those of a row; it gets the
-    row's name, and keeps that of the table it was made for.
+    row's name, and keeps that of the table it was made for. A run of the table counts for all of
+    its rows that train the same; where such a row has a run of its own, that one counts.
 
     Args:
         experiment: the table.
@@ -47,17 +49,25 @@ def read_table_records(
     Raises:
         DataError: a line is whole JSON but not a record.
     """
-    places = Paths(results_dir)
-    own, warnings = result_file.read_records(places.results_file(experiment.name))
-    return [*read_shared_records(experiment, results_dir), *own], warnings
+    own, warnings = result_file.read_records(Paths(results_dir).results_file(experiment.name))
+    return [*_find_shared(experiment, own, results_dir), *own], warnings
 
 
 def read_shared_records(experiment: Experiment, results_dir: Path) -> list[RunRecord]:
-    """Return the finished runs made for the tables in ``runs_of`` that are a row's as well."""
-    places = Paths(results_dir)
-    found = []
+    """Return the finished runs made for another row, or a table in ``runs_of``, that are a row's.
+
+    Each has the name of the row for which it counts as well.
+    """
+    own, _ = result_file.read_records(Paths(results_dir).results_file(experiment.name))
+    return _find_shared(experiment, own, results_dir)
+
+
+def _find_shared(
+    experiment: Experiment, own: Iterable[RunRecord], results_dir: Path
+) -> list[RunRecord]:
+    found = _copy_to_equal_rows(experiment, own)
     for other in experiment.runs_of:
-        records, _ = result_file.read_records(places.results_file(other))
+        records, _ = result_file.read_records(Paths(results_dir).results_file(other))
         for record in records:
             if (
                 record.status == DONE
@@ -65,6 +75,32 @@ def read_shared_records(experiment: Experiment, results_dir: Path) -> list[RunRe
             ):
                 found.append(replace(record, row=name))
     return found
+
+
+def _copy_to_equal_rows(experiment: Experiment, records: Iterable[RunRecord]) -> list[RunRecord]:
+    """Return the finished runs once more for each other row that trains the same as their own."""
+    names = {row.name: find_equal_rows(experiment, row) for row in experiment.rows}
+    return [
+        replace(record, row=name)
+        for record in records
+        if record.status == DONE
+        for name in names.get(record.row, ())
+    ]
+
+
+def find_equal_rows(experiment: Experiment, row: Row) -> tuple[str, ...]:
+    """Return the names of the other rows with a row's data, network, recipe and search."""
+    if row.status != READY:
+        return ()
+    return tuple(
+        other.name
+        for other in experiment.rows
+        if other is not row and _get_training(other) == _get_training(row)
+    )
+
+
+def _get_training(row: Row) -> tuple[object, ...]:
+    return (row.part, row.model, row.recipe, row.loss, row.metric, row.search, row.search_part)
 
 
 def _find_matching_row(experiment: Experiment, record: RunRecord) -> str | None:

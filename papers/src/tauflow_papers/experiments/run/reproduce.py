@@ -9,8 +9,12 @@ from tauflow.runs.job import Job, Say, say_nothing
 from tauflow.runs.results import DONE, RunRecord
 from tauflow_papers.experiments.spec.experiment import Experiment, Row, Setting
 
-from . import result_file
-from .filter_records import matches_row, read_shared_records, read_table_records
+from .filter_records import (
+    find_equal_rows,
+    matches_row,
+    read_shared_records,
+    read_table_records,
+)
 from .grid_search import check_has_validation, find_best_setting, make_search_jobs
 from .row_jobs import make_job
 from .run_job import Paths
@@ -123,7 +127,6 @@ def reproduce(
         check_has_validation(row, data_dir)
     places = Paths(results_dir, runs_dir, data_dir)
     effort = ExecutionOptions(jobs, budget, places, say, progress, cluster, device)
-    path = effort.paths.results_file(experiment.name)
     first = [
         job
         for row in rows
@@ -137,10 +140,10 @@ def reproduce(
     if shared:
         names = ", ".join(sorted({elsewhere[key] for key in shared}))
         say(f"{len(shared)} of {len(first)} runs are there already: they were made for {names}")
-    first = _sort_by_seed(experiment, first)
+    first = _drop_repeated(experiment, _sort_by_seed(experiment, first))
     outcome = run_jobs([job for job in first if job.key not in elsewhere], effort)
-    later, waiting = _make_repetition_jobs(experiment, searching, count, path, outcome)
-    later = _sort_by_seed(experiment, later)
+    later, waiting = _make_repetition_jobs(experiment, searching, count, results_dir, outcome)
+    later = _drop_repeated(experiment, _sort_by_seed(experiment, later))
     outcome = outcome.combine(run_jobs(later, effort, force_start=not outcome.ran), waiting)
     return Grid(experiment, _read_matching_records(experiment, results_dir), outcome)
 
@@ -156,28 +159,43 @@ def _sort_by_seed(experiment: Experiment, jobs: list[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: (job.seed, parts.index(job.part.name)))
 
 
+def _drop_repeated(experiment: Experiment, jobs: Iterable[Job]) -> list[Job]:
+    """Return the jobs without those of rows that train the same as an earlier one."""
+    first = {
+        row.name: min((row.name, *find_equal_rows(experiment, row))) for row in experiment.rows
+    }
+    kept: dict[tuple[str, str], Job] = {}
+    for job in jobs:
+        kept.setdefault((first[job.row], job.hash), job)
+    return list(kept.values())
+
+
 def _make_repetition_jobs(
-    experiment: Experiment, rows: Iterable[Row], seeds: int, path: Path, searched: Outcome
+    experiment: Experiment, rows: Iterable[Row], seeds: int, results_dir: Path, searched: Outcome
 ) -> tuple[list[Job], list[UnfinishedRun]]:
     """Return the jobs of the best settings with all seeds.
 
     Rows whose search the budget has cut off have no best setting yet; what is returned second are
     the runs that they will need.
     """
-    records, _ = result_file.read_records(path)
+    records, _ = read_table_records(experiment, results_dir)
+    shared = {record.key for record in read_shared_records(experiment, results_dir)}
     left = {run.key for run in searched.unfinished}
     jobs: list[Job] = []
     waiting: list[UnfinishedRun] = []
     for row in rows:
         tried = make_search_jobs(experiment, row)
+        equal = map(experiment.row, find_equal_rows(experiment, row))
+        same = [job for one in equal for job in make_search_jobs(experiment, one)]
         best = find_best_setting(experiment, row, records)
-        if any(job.key in left for job in tried):
+        if any(job.key in left for job in (*tried, *same)):
             length = tried[0].recipe.epochs
             first = 1 if row.search_part is None else 0  # else seed 0 is one of the search
             names = [f"{row.name} (the best setting), seed {seed}" for seed in range(first, seeds)]
             waiting += [UnfinishedRun(name, 0, length) for name in names]
         elif best is not None:
-            jobs += [make_job(experiment, row, seed, best) for seed in range(seeds)]
+            repeated = [make_job(experiment, row, seed, best) for seed in range(seeds)]
+            jobs += [job for job in repeated if job.key not in shared]
     return jobs, waiting
 
 
