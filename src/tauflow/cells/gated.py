@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tauflow._internal.checks import check_finite, check_one_of
 
+from .activations import Activation, get_activation
 from .base import DtTensor, InputTensor, Precomputed, StateTensor
 from .init import Generator, torch_uniform_
 from .time_feature import AbstractTimeFeatureCell
@@ -141,12 +142,14 @@ class LSTMCell(AbstractGatedCell):
         return torch.cat([h, c], dim=-1)
 
 
-def gru_update(gates_x: Tensor, gates_h: Tensor, h: Tensor) -> Tensor:
+def gru_update(
+    gates_x: Tensor, gates_h: Tensor, h: Tensor, activation: Activation = torch.tanh
+) -> Tensor:
     """Return the new state of torch's GRU, given the three blocks' shares of input and state."""
     r_x, z_x, n_x = gates_x.chunk(3, dim=-1)
     r_h, z_h, n_h = gates_h.chunk(3, dim=-1)
     r, z = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
-    n = torch.tanh(n_x + r * n_h)
+    n = activation(n_x + r * n_h)
     return (1 - z) * n + z * h
 
 
@@ -156,16 +159,21 @@ class GRUCell(AbstractGatedCell):
     .. math::
         r, z = \sigma(W_x x + b + W_h h + b_h) \text{ (two blocks each)}
 
-        n = \tanh(W_{xn} x + b_n + r \odot (W_{hn} h + b_{hn})), \qquad h' = (1 - z)\, n + z\, h
+        n = \phi(W_{xn} x + b_n + r \odot (W_{hn} h + b_{hn})), \qquad h' = (1 - z)\, n + z\, h
+
+    with tanh for φ.
 
     Source: Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder", with the
-    reset gate after the recurrent product, as in ``torch.nn.GRU``.
+    reset gate after the recurrent product, as in ``torch.nn.GRU``; with ``activation="relu"`` the
+    ReLU-GRU of Dey & Salem 2017, "Gate-variants of gated recurrent unit (GRU) neural networks".
 
     Args:
         input_size: features D per time point.
         hidden_size: neurons N.
         append_dt: whether the gap is appended to the input as a feature.
         init: ``"torch"``, ``"keras"`` or ``"tf1"``.
+        activation: φ, such as ``"tanh"`` or ``"relu"``. With any other than tanh the state may grow
+            without bound, and torch's fused operator does not serve.
     """
 
     paper: ClassVar[str] = "Cho et al. 2014, Learning phrase representations"
@@ -173,9 +181,22 @@ class GRUCell(AbstractGatedCell):
     biases: ClassVar[tuple[str, ...]] = ("b", "b_h")
     b_h: Tensor
 
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        append_dt: bool = False,
+        init: str = "torch",
+        activation: str = "tanh",
+    ) -> None:
+        super().__init__(input_size, hidden_size, append_dt=append_dt, init=init)
+        self.activation = activation
+        self.phi = get_activation(activation)
+
     def update(self, h: StateTensor, gates: Float[Tensor, "B G"]) -> StateTensor:
         """Return the state after a new input."""
-        return gru_update(gates, h @ self.W_h.T + self.b_h, h)
+        return gru_update(gates, h @ self.W_h.T + self.b_h, h, self.phi)
 
     def update_gate(
         self, x: Float[Tensor, "B I"], h: StateTensor, dt: Float[Tensor, "B 1"] | None = None

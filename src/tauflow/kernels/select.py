@@ -60,6 +60,7 @@ from .scan.kernel import (
 )
 from .torch_rnn import (
     gated_unsupported_reason,
+    gru_unsupported_reason,
     lstm_unsupported_reason,
     run_elman,
     run_gru,
@@ -92,7 +93,7 @@ _UNTRACED_CELLS = (LTCCell, LRCCell, CTGRUCell, *_DIAGONAL_CELLS)
 
 _CELL_KERNELS = (
     KernelSpec(LSTMCell, "torch", lstm_unsupported_reason, run_lstm, rtol=1e-5, atol=1e-6),
-    KernelSpec(GRUCell, "torch", gated_unsupported_reason, run_gru, rtol=1e-5, atol=1e-6),
+    KernelSpec(GRUCell, "torch", gru_unsupported_reason, run_gru, rtol=1e-5, atol=1e-6),
     KernelSpec(ElmanCell, "torch", gated_unsupported_reason, run_elman, rtol=1e-5, atol=1e-6),
     KernelSpec(CTGRUCell, "numba", ct_gru_unsupported_reason, run_ct_gru, rtol=1e-5, atol=1e-5),
     KernelSpec(LTCCell, "numba", synapses_unsupported_reason, run_ltc, rtol=1e-5, atol=1e-5),

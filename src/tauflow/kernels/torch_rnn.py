@@ -23,6 +23,14 @@ def lstm_unsupported_reason(call: KernelCall) -> str | None:
     return gated_unsupported_reason(call)
 
 
+def gru_unsupported_reason(call: KernelCall) -> str | None:
+    """Return why torch's GRU cannot serve the call."""
+    assert isinstance(call.cell, GRUCell)
+    if call.cell.phi is not torch.tanh:
+        return f"torch's fused GRU has tanh, the cell {call.cell.activation}"
+    return gated_unsupported_reason(call)
+
+
 def gated_unsupported_reason(call: KernelCall) -> str | None:
     """Return why torch's operators cannot serve the call."""
     if call.mask is not None:

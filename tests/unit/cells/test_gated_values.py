@@ -1,11 +1,14 @@
 """LSTM, GRU and Elman cells against torch.nn with the same weights, gradients included."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tauflow.cells import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.base import AbstractCell
+from tauflow.errors import BackendError
+from tauflow.sequence import RNN
 
 D, N, B, T = 3, 5, 4, 6
 PAIRS = {"lstm": (LSTMCell, nn.LSTM), "gru": (GRUCell, nn.GRU), "elman": (ElmanCell, nn.RNN)}
@@ -84,3 +87,28 @@ def test_forget_bias_is_no_parameter():
     difference = with_bias.step(x, h, dt)[:, N:] - without.step(x, h, dt)[:, N:]
     expected = (torch.sigmoid(forget + 1) - torch.sigmoid(forget)) * c_before
     torch.testing.assert_close(difference, expected)
+
+
+def test_a_relu_gru_follows_its_equations():
+    """Dey & Salem 2017, equations 2 to 5, in NumPy; whole sequences, a mask and a gradient too."""
+    cell = GRUCell(D, N, activation="relu").double()
+    x, h = torch.randn(B, T, D).double(), torch.rand(B, N).double()
+    W_x, W_h, b, b_h = (p.detach().numpy() for p in (cell.W_x, cell.W_h, cell.b, cell.b_h))
+    expected, state = [], h.numpy()
+    for step in range(T):
+        given, kept = x[:, step].numpy() @ W_x.T + b, state @ W_h.T + b_h
+        r, z = (1 / (1 + np.exp(-given[:, k : k + N] - kept[:, k : k + N])) for k in (0, N))
+        new = np.maximum(given[:, 2 * N :] + r * kept[:, 2 * N :], 0)
+        state = (1 - z) * new + z * state
+        expected.append(state)
+    y, last = RNN(cell)(x, h)
+    torch.testing.assert_close(y, torch.from_numpy(np.stack(expected, 1)))
+    torch.testing.assert_close(last, y[:, -1])
+    torch.testing.assert_close(y, run(cell, x, h, torch.ones(B, T, 1).double())[0])
+    assert torch.autograd.gradcheck(lambda h: RNN(cell)(x, h)[0], h.requires_grad_())
+    assert y.min() >= 0  # where it started
+
+
+def test_torch_is_not_asked_for_another_activation():
+    with pytest.raises(BackendError, match="tanh, the cell relu"):
+        RNN(GRUCell(D, N, activation="relu"), backend="torch")(torch.randn(B, T, D))

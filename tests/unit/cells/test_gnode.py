@@ -223,3 +223,17 @@ def test_values_out_of_range(options, match):
 def test_unknown_names(options, match):
     with pytest.raises(UnknownNameError, match=match):
         GNODECell(D, N, **options)
+
+
+def test_kinetic_energy_of_the_docs_is_that_of_the_flow():
+    """Of "Penalties on the path of the state" in docs/own-loop.md: the sum of dt |dh/dt|²."""
+    rnn = tauflow.build("gnode", D, N, layers=2, units=7)
+    cell = randomised(rnn.cell)
+    x, dt = torch.randn(1, T, D).double(), torch.rand(1, T).double()
+    states, _ = rnn(x, dt=dt)
+    steps = states.diff(dim=1, prepend=torch.zeros_like(states[:, :1]))
+    h, energy = np.zeros(N), 0.0
+    for step in range(T):
+        v = velocity(cell, h, x[0, step].numpy())
+        h, energy = h + dt[0, step].item() * v, energy + dt[0, step].item() * (v @ v)
+    assert (steps.square().sum(-1) / dt).sum().item() == pytest.approx(energy)
