@@ -132,9 +132,9 @@ class GRU(CatalogRNN):
     """
     def __init__(
         self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch",
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
+        activation: str = "tanh", num_layers: int = 1, bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class Elman(CatalogRNN):
