@@ -1,6 +1,5 @@
 """What there is to learn, the networks of an estimator, and how they are trained."""
 
-import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, build_model
-from tauflow.models.stack_training import find_training_obstacle, train_stack
+from tauflow.models.stack_training import train_stack
 from tauflow.models.wrappers import Ensemble, list_members
 from tauflow.training import Recipe, Score, TrainingResult, train
 from tauflow.training.argument_checks import resolve_device
@@ -24,7 +23,6 @@ from tauflow.training.defaults import DEFAULT_RECIPE, adapt_recipe, disable_vali
 from .ragged import RaggedSequences
 from .state import copy_network
 
-_log = logging.getLogger("tauflow")
 AUTO = "auto"
 """Value of parameters that are chosen by the data."""
 RECIPE_PARAMETERS = ("epochs", "lr", "batch_size", "patience")
@@ -228,7 +226,7 @@ def fit_networks(
         "device": select_device(estimator.device),
         "progress": bool(estimator.verbose),
     }
-    if goes_on or not _can_stack(estimator, networks, data, recipe, task):
+    if goes_on or not _can_stack(estimator, networks):
         calls = estimator.callbacks or ()
         results = [
             train(one, seed=number, recipe=recipe, callbacks=calls, **how, **more)
@@ -236,15 +234,19 @@ def fit_networks(
         ]
     else:
         results = train_stack(networks, seeds=seeds, recipe=recipe, **how)
-    again = [None if whole is None else build_refit_recipe(recipe, r.best_epoch) for r in results]
-    if whole is not None and again[0] is not None:
+    refits = [build_refit_recipe(recipe, result.best_epoch) for result in results]
+    again = [refit for refit in refits if refit is not None]
+    if whole is not None and again:
         with warnings.catch_warnings():  # which have been given
             warnings.simplefilter("ignore", UserWarning)
             task = estimator._make_task(whole)
             networks = estimator._initialise(whole, task, seeds)
             how = {"train": estimator._make_batch(whole), "loss": task.loss, "metric": task.metric}
-            for number, one, refit in zip(seeds, networks, again, strict=True):
-                train(one, seed=number, recipe=refit, **how, **more)
+            if _can_stack(estimator, networks):
+                train_stack(networks, seeds=seeds, recipe=again, **how)
+            else:
+                for number, one, refit in zip(seeds, networks, again, strict=True):
+                    train(one, seed=number, recipe=refit, **how, **more)
     estimator.module_ = networks[0]
     if len(networks) > 1:
         several = Ensemble(networks, task.kind, target_specs=task.target_specs)
@@ -252,15 +254,8 @@ def fit_networks(
     return results[0]
 
 
-def _can_stack(
-    estimator: Any, networks: list[nn.Module], data: Any, recipe: Recipe, task: LearningTask
-) -> bool:
-    """Whether networks of several seeds can be trained in one stack."""
+def _can_stack(estimator: Any, networks: list[nn.Module]) -> bool:
+    """Whether networks of several seeds may be trained in one stack."""
     if len(networks) == 1 or estimator.callbacks or estimator.verbose:
         return False
-    if select_device(estimator.device).type != "cpu":
-        return False
-    reason = find_training_obstacle(networks, data, recipe, task.loss)
-    if reason:
-        _log.info("training the networks one after the other: %s", reason)
-    return not reason
+    return select_device(estimator.device).type == "cpu"

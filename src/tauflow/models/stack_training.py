@@ -2,51 +2,29 @@
 
 import logging
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
-from tauflow.errors import ArgumentError, NonFiniteError
-from tauflow.training import Recipe, TrainingResult, make_optimizer
-from tauflow.training import train as train_alone
-from tauflow.training.argument_checks import (
-    AUTO,
-    Objectives,
-    Splits,
-    check_argument_types,
-    check_data,
-    check_loss_is_mean,
-    check_recipe,
-    resolve_splits,
-)
-from tauflow.training.best_weights import BestWeights
-from tauflow.training.denormals import flush_denormals
-from tauflow.training.loop import evaluate_split
-from tauflow.training.metric_choice import choose_task_metrics, score_shown_metrics
-from tauflow.training.model_options import collect_model_options
-from tauflow.training.optim import attach_constraints, set_learning_rate
-from tauflow.training.process_group import DistributedContext
+from tauflow.errors import ArgumentError, DataError, NonFiniteError
+from tauflow.training import Recipe, TrainingResult
+from tauflow.training.argument_checks import AUTO
+from tauflow.training.loop import prepare_training
 from tauflow.training.resolve_metric import AnyScore
-from tauflow.training.run_directory import (
-    RunDirectory,
-    compute_fingerprint,
-    lock_run_directory,
-)
-from tauflow.training.trainer import Trainer, seeded_rng
-from tauflow.training.training_warnings import warn_loss_increase, warn_time_scale_mismatch
+from tauflow.training.trainer import preserve_rng_state
+from tauflow.training.training_run import TrainingRun
 
 from .sequence_model import SequenceModel
-from .stack import ModuleStack, find_stacking_obstacle, named_tensors
-from .stack_checkpoint import SavedOptimizer, load_stack, save_stack
+from .stack import find_stacking_obstacle
+from .stack_steps import DrawsRandomNumbersError, StackOfRuns
 
 _log = logging.getLogger("tauflow")
-_ELEMENTWISE_OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")
 
 
 def train_stack(
@@ -57,15 +35,15 @@ def train_stack(
     valid: SequenceBatch | None = None,
     loss: AnyScore = AUTO,
     metric: AnyScore = AUTO,
-    recipe: Recipe | None = None,
+    recipe: Recipe | Sequence[Recipe] | None = None,
     run_dir: Path | None = None,
     resume: bool = False,
 ) -> list[TrainingResult]:
     """Train models of one shape together; each ends with its selected weights.
 
     Each model is trained as :func:`tauflow.train` would with its seed, up to rounding: it has its
-    own order of the batches, its own clipping, and stops when its own patience has run out. What
-    cannot be trained together is trained one after the other; the log says why.
+    own order of the batches, its own clipping and learning rate, and stops when its own patience
+    has run out. What cannot be trained together is trained one after the other; the log says why.
 
     Args:
         models: on the CPU.
@@ -74,97 +52,89 @@ def train_stack(
         valid: the validation split, or ``None``.
         loss: as for :func:`tauflow.train`.
         metric: likewise.
-        recipe: likewise.
-        run_dir: where to keep the state after every epoch, of all models in one file; what is
-            trained one after the other has a directory of its own in it, ``0`` and so on. None:
-            nothing is written.
-        resume: continue the training in ``run_dir``, or start it if there is none. The numbers are
-            those of a training that was never interrupted.
+        recipe: likewise, for all models or one for each. Models are trained together if their
+            batches have the same size.
+        run_dir: folder in which each model has a directory, ``0`` and so on, with the files of
+            :func:`tauflow.train`. None: nothing is written.
+        resume: continue the trainings in ``run_dir``, or start them if there are none. The numbers
+            are those of trainings that were never interrupted: what began in a stack goes on in
+            one, and what began alone goes on alone.
 
     Returns:
-        What training each model returned. Seconds of an epoch are those of all models together.
+        What training each model returned. Seconds of an epoch in which several were trained are
+        shared out among them.
 
     Raises:
-        ArgumentError: there is not one seed for each model; or as :func:`tauflow.train`.
+        ArgumentError: there is not one seed, or recipe, for each model; or as
+            :func:`tauflow.train`.
         BusyError, CheckpointError, NonFiniteError: as :func:`tauflow.train`.
     """
     if resume and run_dir is None:
         raise ArgumentError("train_stack: resume=True needs a run_dir to resume from.")
-    if len(models) != len(seeds):
-        raise ArgumentError(
-            f"train_stack: seeds must have one entry per model, got {len(seeds)} for {len(models)}."
-        )
-    recipe = recipe or Recipe(select="last" if valid is None else "best")
-    options: dict[str, Any] = {"valid": valid, "loss": loss, "metric": metric, "recipe": recipe}
-    reason = find_training_obstacle(models, train, recipe, loss)
-    if reason is None:
-        splits, card = resolve_splits(train, valid, None)
-        choice = choose_task_metrics(train, metric)
-        monitor = metric if choice is None else choice.monitor
-        objectives = Objectives.from_arguments(loss, monitor, recipe, train, card)
-        check_argument_types(models[0], splits, recipe)
-        check_data(splits, objectives)
-        check_recipe(models[0], splits, recipe)
-        check_loss_is_mean(objectives, train, recipe, DistributedContext.current())
-        warn_time_scale_mismatch(models[0], train, stacklevel=2)
-        group = _Group(models, seeds, train, valid, objectives, recipe)
-        directory = None if run_dir is None else _make_directory(run_dir, group, splits)
-        locked = nullcontext() if run_dir is None else lock_run_directory(run_dir)
-        with suppress(_DrawsRandomNumbersError), locked:
-            return [
-                replace(
-                    result,
-                    scores=score_shown_metrics(
-                        *(model, train, choice, recipe.eval_batch_size),
-                        *(DistributedContext.current(), None),
-                    ),
-                    notes=() if choice is None else choice.notes,
-                )
-                for model, result in zip(models, group.train(directory, resume), strict=True)
-            ]
-        group.restore()
-        reason = "they draw random numbers in training, as dropout does"
-    _log.info("training the networks one after the other: %s", reason)
-    return [
-        train_alone(
-            model,
-            train=train,
+    recipes = [recipe] * len(models) if isinstance(recipe, Recipe | None) else list(recipe)
+    for name, values in {"seeds": seeds, "recipe": recipes}.items():
+        if len(values) != len(models):
+            raise ArgumentError(
+                f"train_stack: {name} must have one entry per model, got {len(values)} for "
+                f"{len(models)}."
+            )
+    runs = [
+        prepare_training(
+            *(model, train, valid, None),
+            loss=loss,
+            metric=metric,
+            recipe=its_recipe,
             seed=seed,
-            progress=False,
-            run_dir=None if run_dir is None else run_dir / str(number),
-            resume=resume,
-            **options,
+            run_dir=None if run_dir is None else Path(run_dir) / str(number),
         )
-        for number, (model, seed) in enumerate(zip(models, seeds, strict=True))
+        for number, (model, seed, its_recipe) in enumerate(zip(models, seeds, recipes, strict=True))
     ]
+    results = []
+    for found in train_together(runs, resume=resume, fails_alone=False):
+        if isinstance(found, Exception):
+            raise found
+        results.append(found)
+    return results
 
 
-def find_training_obstacle(
-    models: Sequence[nn.Module], data: SequenceBatch, recipe: Recipe, loss: AnyScore
-) -> str | None:
-    """Return why models have to be trained one after the other, or ``None``."""
-    usual = {
-        **{"accumulate": 1, "l2": 0.0, "autocast": None, "ema": None, "curriculum": None},
-        "on_divergence": "raise",
-    }
-    unusual = [name for name, value in usual.items() if getattr(recipe, name) != value]
+def train_together(
+    runs: Sequence[TrainingRun], *, resume: bool = False, fails_alone: bool = True
+) -> list[TrainingResult | Exception]:
+    """Train networks in a stack where they can be, and one after the other where not.
+
+    Args:
+        runs: the trainings, not begun.
+        resume: whether to take up what is in their directories.
+        fails_alone: whether the others go on where one fails.
+
+    Returns:
+        What training each came to, or what it failed with.
+    """
+    return _Group(runs, resume=resume, fails_alone=fails_alone).train()
+
+
+def find_training_obstacle(runs: Sequence[TrainingRun]) -> str | None:
+    """Return why networks have to be trained one after the other, or ``None``."""
+    trainers = [run.trainer for run in runs]
+    if len(trainers) < 2:
+        return "there is one only"
+    first = trainers[0]
+    usual = {"accumulate": 1, "l2": 0.0, "autocast": None, "curriculum": None}
+    recipes = [one.recipe for one in trainers]
+    unusual = [n for n, value in usual.items() if any(getattr(r, n) != value for r in recipes)]
+    batches = {(r.batch_size, r.drop_last) for r in recipes}
+    devices = {one.device.type for one in trainers}
     obstacles = {
-        "there is one only": len(models) < 2,
-        "several processes share the batches": DistributedContext.current().is_distributed,
-        "the data are not on the CPU": data.x.device.type != "cpu",
-        "the loss may have a state": isinstance(loss, nn.Module),
-        f"a step of {recipe.optimizer!r} is not elementwise": (
-            recipe.optimizer not in _ELEMENTWISE_OPTIMIZERS
-        ),
+        "several processes share the batches": first.ranks.is_distributed,
+        "they are not on the CPU": devices != {"cpu"} or first.data.x.device.type != "cpu",
+        "their training data differ": any(one.data is not first.data for one in trainers),
+        "their batches have other sizes": len(batches) > 1,
+        "the loss may have a state": any(one.loss_module is not None for one in trainers),
         f"the recipe sets {', '.join(unusual)}": bool(unusual),
-        "the recipe clips each tensor by itself": recipe.clip == "per_tensor",
-        f"schedule={recipe.schedule!r} follows a single optimizer": (
-            recipe.schedule not in ("constant", "exponential")
-        ),
-        "the models have a loss of their own": any(map(_has_own_loss, models)),
+        "the models have a loss of their own": any(_has_own_loss(one.model) for one in trainers),
     }
     found = next((reason for reason, is_so in obstacles.items() if is_so), None)
-    return found or find_stacking_obstacle(models)
+    return found or find_stacking_obstacle([one.model for one in trainers])
 
 
 def _has_own_loss(model: nn.Module) -> bool:
@@ -173,247 +143,180 @@ def _has_own_loss(model: nn.Module) -> bool:
     return hasattr(model, "training_loss")
 
 
-class _DrawsRandomNumbersError(Exception):
-    """A step of a model has drawn random numbers, which networks together draw otherwise."""
-
-
-@dataclass
-class _Stack:
-    """The networks that are still trained, with the optimizer of all of them."""
-
-    members: list[int]
-    module: ModuleStack
-    optimizer: torch.optim.Optimizer
-
-
 class _Group:
-    """Networks in training."""
+    """Trainings that are driven together, see :func:`train_together`."""
 
-    def __init__(
-        self,
-        models: Sequence[nn.Module],
-        seeds: Sequence[int],
-        data: SequenceBatch,
-        valid: SequenceBatch | None,
-        objectives: Objectives,
-        recipe: Recipe,
-    ) -> None:
-        self.data, self.valid, self.objectives, self.recipe = data, valid, objectives, recipe
-        self.has_warned = False
-        self.before = [{k: v.clone() for k, v in m.state_dict().items()} for m in models]
-        self.runs = [
-            Trainer(
-                *(model, data, objectives.loss, recipe, seed),
-                selection=BestWeights(objectives.monitor, recipe),
-                ranks=DistributedContext.current(),
-                device=None,
-            )
-            for model, seed in zip(models, seeds, strict=True)
-        ]
+    def __init__(self, runs: Sequence[TrainingRun], *, resume: bool, fails_alone: bool) -> None:
+        self.runs, self.resume, self.fails_alone = runs, resume, fails_alone
+        self.ended: set[int] = set()  # as their numbers are not finite, or for another error
+        self.errors: dict[int, Exception] = {}
+        self.stack: StackOfRuns | None = None
 
-    def restore(self) -> None:
-        """Give the models back the weights that they had."""
-        for run, weights in zip(self.runs, self.before, strict=True):
-            run.model.load_state_dict(weights)
-
-    def train(self, directory: RunDirectory | None, resume: bool) -> list[TrainingResult]:
-        """Train all epochs of all networks, or those that are left.
-
-        Args:
-            directory: where to keep their state, if anywhere.
-            resume: whether to take up what is there.
-        """
-        stack, kept = None, SavedOptimizer([], {})
-        with seeded_rng(self.data.x.device, self.runs[0].seed, 0):
-            if directory is not None and resume:
-                kept = load_stack(directory, directory.path / _STACK_FILE, self.runs)
-            elif directory is not None:
-                directory.claim()
-            done = max(len(run.history) for run in self.runs)
-            for i in kept.members:  # what was the last epoch, and perhaps left unscored
-                run = self.runs[i]
-                run.selection.update_if_better(run.history[-1], run.model)
-            for epoch in range(done + 1, self.recipe.epochs + 1):
-                members = [i for i, run in enumerate(self.runs) if not _is_finished(run, epoch)]
-                if not members:
-                    break
-                stack = self._make_stack(members, stack, kept)
-                self._train_epoch(stack, epoch)
-                kept = SavedOptimizer(members, stack.optimizer.state_dict()["state"])
-                if directory is not None:
-                    save_stack(directory.path / _STACK_FILE, self.runs, kept)
-        results = []
-        for run in self.runs:
-            run.selection.restore(run.model)
-            run.model.eval()
-            best = run.selection.epoch or len(run.history)
-            count = sum(parameter.numel() for parameter in run.parameters)
-            result = TrainingResult.from_history(run.history, best_epoch=best, parameters=count)
-            results.append(replace(result, metric=self.objectives.metric.name))
+    def train(self) -> list[TrainingResult | Exception]:
+        """Train all networks."""
+        numbers = range(len(self.runs))
+        reason = find_training_obstacle(self.runs)
+        if reason is not None:
+            self._train_apart(numbers, reason)
+        else:
+            with ExitStack() as opened:
+                for number in numbers:
+                    with self._catch(number):
+                        opened.enter_context(self.runs[number].open(resume=self.resume))
+                for members in self._find_partners():
+                    try:
+                        self._train_stacked(members)
+                    except DrawsRandomNumbersError:
+                        why = "they draw random numbers in training, as dropout does"
+                        self._say_apart(len(members), why)
+                        for number in members:
+                            while self._is_alive(number):
+                                self._train_epoch_alone(number)
+        results: list[TrainingResult | Exception] = []
+        for number, run in enumerate(self.runs):
+            with self._catch(number):
+                if number not in self.errors:
+                    results.append(run.finish())
+                    continue
+            results.append(self.errors[number])
         return results
 
-    def _make_stack(
-        self, members: list[int], before: _Stack | None, kept: SavedOptimizer
-    ) -> _Stack:
-        """Return the networks with the state of their optimizer, which is part of what is kept."""
-        if before is not None and before.members == members:
-            return before
-        for i in members:
-            self.runs[i].model.train()
-        module = ModuleStack([self.runs[i].model for i in members])
-        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        optimizer = make_optimizer(self.recipe, trained)
-        attach_constraints(module, optimizer)
-        if kept.state:
-            rows = [kept.members.index(i) for i in members]
-            state: dict[int, Any] = {}
-            for number, values in kept.state.items():
-                state[number] = {
-                    name: value[rows] if isinstance(value, Tensor) and value.ndim else value
-                    for name, value in values.items()
-                }
-            groups = optimizer.state_dict()["param_groups"]
-            optimizer.load_state_dict({"state": state, "param_groups": groups})
-        return _Stack(members, module, optimizer)
+    @contextmanager
+    def _catch(self, number: int) -> Iterator[None]:
+        """Keep what one training fails with, unless all fail with it."""
+        try:
+            yield
+        except DrawsRandomNumbersError:
+            raise
+        except Exception as error:
+            self.ended.add(number)
+            if isinstance(error, NonFiniteError) and self.runs[number].ends_where_it_diverges():
+                return
+            if not self.fails_alone:
+                raise
+            self.errors[number] = error
 
-    def _train_epoch(self, stack: _Stack, epoch: int) -> None:
-        """Train the networks for an epoch, and evaluate each."""
-        started, runs = time.perf_counter(), [self.runs[i] for i in stack.members]
-        totals = [[0.0, 0.0] for _ in runs]
-        stack.module.train()
-        for number, rows in enumerate(zip(*(run.batches(epoch) for run in runs), strict=True)):
-            losses = self._take_step(stack, runs, rows, epoch)
-            for run, total, (value, divisor) in zip(runs, totals, losses, strict=True):
-                run.batch_loss = value
-                total[0] += value * divisor
-                total[1] += divisor
-                run.epoch, run.step = epoch, run.step + 1
-            if number == 0 and epoch == 1 and _has_drawn(runs[0]):
-                raise _DrawsRandomNumbersError
-        self._write_back(stack, runs)
-        for run in runs:
-            run.check_finite_parameters()
-        for run, (summed, divisors) in zip(runs, totals, strict=True):
-            self._evaluate(run, epoch, summed / divisors)
-        for run in runs:
-            run.history[-1]["seconds"] = time.perf_counter() - started
+    def _say_apart(self, count: int, reason: str) -> None:
+        _log.info("training %s one after the other: %s", format_count(count, "network"), reason)
 
-    @flush_denormals()
-    def _take_step(
-        self, stack: _Stack, runs: Sequence[Trainer], rows: Sequence[Any], epoch: int
-    ) -> list[tuple[float, float]]:
-        """Move the parameters of all networks; return each one's loss and its divisor."""
-        for run in runs:
-            run.lr = run.schedule.set_next_rate(epoch=epoch - 1, step=run.step)
-        set_learning_rate(stack.optimizer, runs[0].lr)
-        joined = self.data[torch.cat([_to_indices(part) for part in rows])]
-        if runs[0].trims_padding:
-            joined = joined.trim_padding(has_label_sets=runs[0].allows_multiple_labels)
-        prediction = stack.module(**_split(joined, len(runs)))[0]
-        size = len(joined) // len(runs)
-        found = [
-            self.objectives.loss.compute_with_divisor(
-                prediction[i], joined[slice(i * size, (i + 1) * size)]
-            )
-            for i in range(len(runs))
+    def _is_alive(self, number: int) -> bool:
+        return number not in self.ended and not self.runs[number].is_over
+
+    def _train_apart(self, numbers: Sequence[int], reason: str) -> None:
+        if len(numbers) > 1:
+            self._say_apart(len(numbers), reason)
+        for number in numbers:
+            with self._catch(number), self.runs[number].open(resume=self.resume):
+                while self._is_alive(number):
+                    self._train_epoch_alone(number)
+
+    def _find_partners(self) -> list[list[int]]:
+        """Return which networks go on together: what began alone, or in another stack, does not."""
+        found: dict[tuple[Any, ...], list[int]] = {}
+        for number, run in enumerate(self.runs):
+            done = len(run.trainer.history)
+            if self._is_alive(number):
+                alone = (number,) if done and not run.stacked_with else ()
+                key = (done, *alone, *run.stacked_with)
+                found.setdefault(key, []).append(number)
+        return list(found.values())
+
+    def _train_epoch_alone(self, number: int) -> None:
+        run = self.runs[number]
+        with self._catch(number), run.own_generators():
+            improved = run.score_epoch(run.train_epoch())
+            run.save()
+            run.tell_epoch(improved=improved)
+
+    def _train_stacked(self, members: list[int]) -> None:
+        """Train networks that have finished as many epochs until none of them has one left.
+
+        Raises:
+            DrawsRandomNumbersError: they draw random numbers; none has taken a step then.
+        """
+        _log.info("training %s side by side", format_count(len(members), "network"))
+        try:
+            while members := [number for number in members if self._is_alive(number)]:
+                if len(members) == 1:
+                    self._fit_stack(members)
+                    self._train_epoch_alone(members[0])
+                else:
+                    self._train_epoch(members)
+        finally:
+            self._fit_stack([])
+
+    def _train_epoch(self, members: list[int]) -> None:
+        """Train networks for an epoch, and evaluate each."""
+        started = time.perf_counter()
+        epoch = len(self.runs[members[0]].trainer.history) + 1
+        steps = [self.runs[number].trainer.batches(epoch) for number in members]
+        totals = {number: [0.0, 0.0] for number in members}
+        with preserve_rng_state(torch.device("cpu")):
+            for step, batches in enumerate(zip(*steps, strict=True), start=1):
+                rows = dict(zip(members, batches, strict=True))
+                alive = [number for number in members if number not in self.ended]
+                for number in alive:
+                    self.runs[number].trainer.epoch = epoch
+                self._fit_stack(alive)
+                losses = self._take_step({number: rows[number] for number in alive}, step)
+                for number, (value, divisor) in losses.items():
+                    totals[number][0] += value * divisor
+                    totals[number][1] += divisor
+        if self.stack is not None:
+            self.stack.share_state()
+        seconds = (time.perf_counter() - started) / len(members)
+        improved = {}
+        for number in members:
+            run = self.runs[number]
+            with self._catch(number), run.own_generators():
+                if number not in self.ended:
+                    run.trainer.check_finite_parameters()
+                    summed, divisors = totals[number]
+                    improved[number] = run.score_epoch((summed / divisors, seconds))
+        names = [
+            directory.path.name
+            for number in members
+            if (directory := self.runs[number].directory) is not None
         ]
-        values = torch.stack([loss for loss, _ in found])
-        stack.optimizer.zero_grad()
-        values.sum().backward()
-        losses = values.tolist()
-        if not bool(values.isfinite().all()):
-            wrong = [runs[i].seed for i, ok in enumerate(values.isfinite().tolist()) if not ok]
-            raise NonFiniteError(
-                f"the loss of the networks with seed {', '.join(map(str, wrong))} is not finite in "
-                f"epoch {epoch}, with lr={runs[0].lr:g}. Lower lr, set clip and clip_norm, or look "
-                "for extreme values in the data."
-            )
-        _clip_each(stack.module, self.recipe.clip_norm)
-        stack.optimizer.step()
-        divisors = [float(divisor) for _, divisor in found]
-        return list(zip(losses, divisors, strict=True))
+        for number in improved:
+            with self._catch(number), self.runs[number].own_generators():
+                self.runs[number].save(names)
+        for number, is_best in improved.items():
+            with self._catch(number), self.runs[number].own_generators():
+                if number not in self.ended:
+                    self.runs[number].tell_epoch(improved=is_best)
 
-    @torch.no_grad()
-    def _write_back(self, stack: _Stack, runs: Sequence[Trainer]) -> None:
-        stacked = [tensor for _, tensor in named_tensors(stack.module.module)]
-        for i, run in enumerate(runs):
-            for (_, tensor), values in zip(named_tensors(run.model), stacked, strict=True):
-                tensor.copy_(values[i])
+    def _fit_stack(self, alive: list[int]) -> None:
+        """Let the stack be that of these networks; there is none of a single one."""
+        if self.stack is not None and self.stack.members != alive:
+            self.stack.release()
+            self.stack = None
+        if self.stack is None and len(alive) > 1:
+            for number in alive:
+                self.runs[number].trainer.model.train()
+            self.stack = StackOfRuns(alive, [self.runs[number] for number in alive])
 
-    def _evaluate(self, run: Trainer, epoch: int, train_loss: float) -> None:
-        """Append the row of an epoch to the history of a network."""
-        row: dict[str, Any] = {
-            "epoch": epoch,
-            "step": run.step,
-            "lr": run.lr,
-            "train_loss": train_loss,
-        }
-        measures = self.objectives
-        criterion = [] if self.recipe.select_by is None else [measures.monitor]
-        row["valid"], *chosen = evaluate_split(
-            run, "valid", self.valid, [measures.metric, *criterion]
-        )
-        row["test"] = None
-        if chosen:
-            row["criterion"] = chosen[0]
-        run.history.append(row)
-        self.has_warned = self.has_warned or warn_loss_increase(
-            run.history, self.recipe, stacklevel=5
-        )
-        run.selection.update_if_better(row, run.model)
+    def _take_step(self, rows: dict[int, Any], step: int) -> dict[int, tuple[float, float]]:
+        """Move the parameters of networks; return each one's loss and its divisor.
 
-
-_STACK_FILE = "stack.safetensors"
-
-
-def _make_directory(path: Path, group: _Group, splits: Splits) -> RunDirectory:
-    """Return the directory of a training, with what tells it from others; nothing is written."""
-    model = group.runs[0].model
-    return RunDirectory(
-        Path(path),
-        {
-            "recipe": group.recipe.to_dict(),
-            "seeds": [run.seed for run in group.runs],
-            **group.objectives.names,
-            "fingerprint": compute_fingerprint(model, splits),
-            "model": collect_model_options(model),
-        },
-    )
-
-
-def _is_finished(run: Trainer, epoch: int) -> bool:
-    return len(run.history) < epoch - 1 or run.selection.is_patience_exhausted(epoch - 1)
-
-
-def _has_drawn(run: Trainer) -> bool:
-    """Whether the global generator is no longer as it was seeded."""
-    now = torch.get_rng_state()
-    with seeded_rng(run.device, run.seed, 0):
-        return not torch.equal(now, torch.get_rng_state())
-
-
-def _to_indices(rows: Tensor | slice) -> Tensor:
-    return rows if isinstance(rows, Tensor) else torch.arange(rows.start, rows.stop)
-
-
-def _split(joined: SequenceBatch, networks: int) -> dict[str, Tensor | None]:
-    """Return the arguments of a stack from the batches of all networks, one after the other."""
-    given = {"x": joined.x, "dt": joined.dt, "mask": joined.mask, "observed": joined.observed}
-    if joined.observed is None:
-        del given["observed"]
-    return {
-        name: None if value is None else value.view(networks, -1, *value.shape[1:])
-        for name, value in given.items()
-    }
-
-
-@torch.no_grad()
-def _clip_each(module: nn.Module, clip_norm: float | None) -> None:
-    """Scale each network's gradients down to a norm, as ``clip_grad_norm_`` does."""
-    if clip_norm is None:
-        return
-    gradients = [p.grad for p in module.parameters() if p.grad is not None]
-    norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients])
-    scale = (clip_norm / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
-    for gradient in gradients:
-        gradient *= scale.view(-1, *(1,) * (gradient.ndim - 1))
+        Where a number is not finite, each network takes the step by itself, so that the one whose
+        number it is fails as it would alone.
+        """
+        losses: dict[int, tuple[float, float]] = {}
+        trainers = {number: self.runs[number].trainer for number in rows}
+        for trainer in trainers.values():
+            trainer.lr = trainer.schedule.set_next_rate(epoch=trainer.epoch - 1, step=trainer.step)
+        try:
+            if self.stack is None:
+                raise NonFiniteError
+            losses = dict(zip(rows, self.stack.take_step(list(rows.values())), strict=True))
+        except (NonFiniteError, DataError):
+            self._fit_stack([])
+            for number, trainer in trainers.items():
+                with self._catch(number):
+                    losses[number] = trainer.take_step(rows[number], step)
+        for number, (value, _) in losses.items():
+            trainers[number].batch_loss = value
+            with self._catch(number):
+                self.runs[number].after_step()
+        return losses

@@ -105,7 +105,7 @@ class Trainer:
         total = divisors = 0.0
         for number, rows in enumerate(self.batches(epoch), start=1):
             self.lr = self.schedule.set_next_rate(epoch=epoch - 1, step=self.step)
-            self.batch_loss, divisor = self._take_step(rows, number)
+            self.batch_loss, divisor = self.take_step(rows, number)
             # A batch counts by what its loss was divided by, so that this is the mean of them all.
             total += self.batch_loss * divisor
             divisors += divisor
@@ -114,7 +114,7 @@ class Trainer:
         return total / divisors
 
     @flush_denormals()
-    def _take_step(self, rows: Tensor | slice, number: int) -> tuple[float, float]:
+    def take_step(self, rows: Tensor | slice, number: int) -> tuple[float, float]:
         """Move the parameters; return the loss of the batch, and what that was divided by."""
         if self.recipe.accumulate == 1:
             loss, value, divisor = self._compute_loss(rows, number)
@@ -124,13 +124,21 @@ class Trainer:
             loss.backward()
         else:
             value, divisor = self._accumulate_gradients(rows, number)
+        self.apply_gradients()
+        return value, divisor
+
+    def apply_gradients(self) -> None:
+        """Clip the gradients and move the parameters."""
         clip_gradients(self.parameters, self.recipe, self.packed_row_counts)
         self.optimizer.step()
+        self.finish_step()
+
+    def finish_step(self) -> None:
+        """Note that the parameters have been moved."""
         self.step += 1
         self.schedule.after_step(self.step)
         if self.averaged is not None:
             self.averaged.update_parameters(self.model)
-        return value, divisor
 
     def _compute_loss(
         self, rows: Tensor | slice, number: int, *, whole: bool = True

@@ -8,10 +8,11 @@ import torch
 
 import tauflow
 from tauflow import Recipe, SequenceBatch, SequenceModel
-from tauflow.errors import ArgumentError, CheckpointError
-from tauflow.models import stack_training
-from tauflow.models.stack_checkpoint import save_stack
-from tauflow.models.stack_training import find_training_obstacle, train_stack
+from tauflow.errors import ArgumentError, CheckpointError, NonFiniteError
+from tauflow.models.stack_training import train_stack, train_together
+from tauflow.training.checkpoint import read_checkpoint
+from tauflow.training.loop import prepare_training
+from tauflow.training.run_directory import RunDirectory
 
 SEEDS = (3, 4, 5)
 
@@ -40,6 +41,15 @@ RECIPES = {
     "SGD, clipped": Recipe(
         epochs=3, batch_size=7, optimizer="sgd", lr=0.1, clip="norm", clip_norm=0.2
     ),
+    "own steps": Recipe(
+        epochs=3,
+        batch_size=8,
+        optimizer="adafactor",
+        clip="per_tensor",
+        clip_norm=0.2,
+        ema=0.9,
+        schedule="cosine",
+    ),
     "decay, last": Recipe(
         epochs=3, batch_size=8, lr=0.01, eps=1e-4, schedule="exponential", decay=0.5, select="last"
     ),
@@ -56,11 +66,12 @@ RECIPES = {
         (tauflow.GRU, torch.float64, 1e-10),
     ],
 )
-def test_each_trajectory_is_that_of_a_single_training(name, rnn, dtype, tolerance):
+def test_each_trajectory_is_that_of_a_single_training(name, rnn, dtype, tolerance, caplog):
     train, valid, recipe = data(30, 0, dtype=dtype), data(20, 1, dtype=dtype), RECIPES[name]
     together, alone = networks(rnn, dtype), networks(rnn, dtype)
-    assert find_training_obstacle(together, train, recipe, "cross_entropy") is None
-    results = train_stack(together, seeds=SEEDS, train=train, valid=valid, recipe=recipe)
+    with caplog.at_level(logging.INFO, logger="tauflow"):
+        results = train_stack(together, seeds=SEEDS, train=train, valid=valid, recipe=recipe)
+    assert "training 3 networks side by side" in caplog.text
     for model, other, seed, result in zip(together, alone, SEEDS, results, strict=True):
         expected = tauflow.train(
             other, train=train, valid=valid, recipe=recipe, seed=seed, progress=False
@@ -89,9 +100,7 @@ def test_networks_stop_when_their_own_patience_has_run_out():
     ("options", "recipe", "reason"),
     [
         ({"backbone_dropout": 0.5, "backbone_layers": 2}, {}, "random numbers"),
-        ({}, {"ema": 0.9}, "ema"),
-        ({}, {"optimizer": "adafactor"}, "elementwise"),
-        ({}, {"schedule": "cosine"}, "schedule"),
+        ({}, {"accumulate": 2}, "accumulate"),
     ],
 )
 def test_what_cannot_be_trained_together_is_trained_alone(caplog, options, recipe, reason):
@@ -116,7 +125,7 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.parametrize("name", ["patience", "SGD, clipped", "decay, last"])
+@pytest.mark.parametrize("name", ["patience", "SGD, clipped", "own steps"])
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_training_that_was_interrupted_goes_on_with_the_same_numbers(
     name, epochs, tmp_path, monkeypatch
@@ -125,16 +134,16 @@ def test_a_training_that_was_interrupted_goes_on_with_the_same_numbers(
     given = {"seeds": SEEDS, "train": train, "valid": valid, "recipe": recipe}
     whole, cut = networks(), networks()
     expected = train_stack(whole, **given)
-    done = []
+    saved, save = [], RunDirectory.save
 
-    def save(*arguments):
-        save_stack(*arguments)
-        done.append(None)
-        if len(done) == epochs:
+    def interrupt(directory, checkpoint):
+        save(directory, checkpoint)
+        saved.append(directory.path.name)
+        if len(saved) == epochs * len(SEEDS):
             raise Interrupted
 
     with monkeypatch.context() as patched:
-        patched.setattr(stack_training, "save_stack", save)
+        patched.setattr(RunDirectory, "save", interrupt)
         with pytest.raises(Interrupted):
             train_stack(cut, **given, run_dir=tmp_path / "run")
     cut = networks()
@@ -147,32 +156,103 @@ def test_a_training_that_was_interrupted_goes_on_with_the_same_numbers(
             assert torch.equal(other.state_dict()[key], value)
 
 
-def test_more_epochs_are_those_that_it_would_have_had_at_once(tmp_path):
-    train, valid, recipe = data(30, 0), data(20, 1), RECIPES["Adam, best"]
-    given = {"seeds": SEEDS, "train": train, "valid": valid}
-    whole, cut = networks(), networks()
-    train_stack(whole, **given, recipe=recipe)
-    train_stack(cut, **given, recipe=replace(recipe, epochs=3), run_dir=tmp_path)
-    again = networks()
-    train_stack(again, **given, recipe=recipe, run_dir=tmp_path, resume=True)
-    for model, other in zip(whole, again, strict=True):
-        for key, value in model.state_dict().items():
-            assert torch.equal(other.state_dict()[key], value)
+def test_files_are_those_of_single_trainings(tmp_path):
+    given = {"train": data(30, 0), "valid": data(20, 1), "recipe": RECIPES["patience"]}
+    train_stack(networks(), seeds=SEEDS, **given, run_dir=tmp_path / "stack")
+    for number, (model, seed) in enumerate(zip(networks(), SEEDS, strict=True)):
+        alone, stacked = tmp_path / f"alone{number}", tmp_path / "stack" / str(number)
+        tauflow.train(model, seed=seed, **given, run_dir=alone, progress=False)
+        names = [sorted(file.name for file in folder.iterdir()) for folder in (alone, stacked)]
+        assert names[0] == names[1]
+        assert (alone / "run.json").read_text() == (stacked / "run.json").read_text()
+        one, its = (read_checkpoint(folder / "last.safetensors") for folder in (alone, stacked))
+        assert [row.keys() for row in one.history] == [row.keys() for row in its.history]
+        assert (one.epoch, one.step, one.best_epoch) == (its.epoch, its.step, its.best_epoch)
+        for group in ("model", "rng"):
+            for key, value in getattr(one, group).items():
+                torch.testing.assert_close(getattr(its, group)[key], value, rtol=0, atol=1e-4)
+        assert one.optimizer.keys() == its.optimizer.keys()
+        for place, state in one.optimizer.items():
+            for key, value in state.items():
+                torch.testing.assert_close(its.optimizer[place][key], value, rtol=0, atol=1e-4)
+
+
+def test_what_began_alone_goes_on_alone_with_the_same_bits(tmp_path):
+    given = {"train": data(30, 0), "valid": data(20, 1)}
+    recipe = replace(RECIPES["Adam, best"], epochs=4)
+    short = replace(recipe, epochs=2)
+    for number, (model, seed) in enumerate(zip(networks(), SEEDS, strict=True)):
+        run_dir = tmp_path / str(number)
+        tauflow.train(model, seed=seed, **given, recipe=short, run_dir=run_dir, progress=False)
+    resumed, whole = networks(), networks()
+    train_stack(resumed, seeds=SEEDS, **given, recipe=recipe, run_dir=tmp_path, resume=True)
+    for model, other, seed in zip(resumed, whole, SEEDS, strict=True):
+        tauflow.train(other, seed=seed, **given, recipe=recipe, progress=False)
+        for key, value in other.state_dict().items():
+            assert torch.equal(model.state_dict()[key], value)
+
+
+def test_each_network_may_have_a_recipe_of_its_own(caplog):
+    recipes = [
+        replace(RECIPES["patience"], lr=0.01, weight_decay=0.1),
+        replace(RECIPES["patience"], lr=0.05, epochs=3),
+        replace(RECIPES["patience"], lr=0.002, schedule="plateau", optimizer="rmsprop"),
+    ]
+    train, valid = data(30, 0, dtype=torch.float64), data(20, 1, dtype=torch.float64)
+    together, alone = networks(dtype=torch.float64), networks(dtype=torch.float64)
+    with caplog.at_level(logging.INFO, logger="tauflow"):
+        results = train_stack(together, seeds=SEEDS, train=train, valid=valid, recipe=recipes)
+    assert "training 3 networks side by side" in caplog.text
+    for model, other, seed, recipe, result in zip(
+        together, alone, SEEDS, recipes, results, strict=True
+    ):
+        expected = tauflow.train(
+            other, train=train, valid=valid, recipe=recipe, seed=seed, progress=False
+        )
+        assert (result.epochs, result.best_epoch) == (expected.epochs, expected.best_epoch)
+        assert result.valid == pytest.approx(expected.valid, abs=1e-10)
+        for key, value in other.state_dict().items():
+            torch.testing.assert_close(model.state_dict()[key], value, rtol=0, atol=1e-10)
+
+
+def test_a_network_that_diverges_fails_as_it_would_alone_and_leaves_the_others_alone():
+    recipe = Recipe(epochs=3, batch_size=8, optimizer="sgd", lr=0.01, clip="none")
+    recipes = [recipe, replace(recipe, lr=1e20), recipe]
+    given = {
+        name: replace(part, y=part.x.sum(1))
+        for name, part in {"train": data(30, 0), "valid": data(20, 1)}.items()
+    }
+    how = {"loss": "mse", "metric": "mse"}
+
+    def prepare(models):
+        return [
+            prepare_training(model, **given, **how, test=None, recipe=own, seed=seed)
+            for model, seed, own in zip(models, SEEDS, recipes, strict=True)
+        ]
+
+    together, alone = networks(), networks()
+    found = train_together(prepare(together))
+    assert [type(one).__name__ for one in found] == [
+        "TrainingResult",
+        "NonFiniteError",
+        "TrainingResult",
+    ]
+    with pytest.raises(NonFiniteError) as error:
+        tauflow.train(alone[1], **given, **how, recipe=recipes[1], seed=SEEDS[1], progress=False)
+    assert str(found[1]) == str(error.value)
+    for number in (0, 2):
+        model, other = together[number], alone[number]
+        tauflow.train(other, **given, **how, recipe=recipe, seed=SEEDS[number], progress=False)
+        for key, value in other.state_dict().items():
+            torch.testing.assert_close(model.state_dict()[key], value, rtol=0, atol=1e-4)
+
+
+def test_a_directory_that_holds_another_training_is_refused(tmp_path):
+    given = {"seeds": SEEDS, "train": data(30, 0), "valid": data(20, 1)}
+    recipe = replace(RECIPES["Adam, best"], epochs=2)
+    train_stack(networks(), **given, recipe=recipe, run_dir=tmp_path)
     with pytest.raises(CheckpointError, match="holds a run already"):
         train_stack(networks(), **given, recipe=recipe, run_dir=tmp_path)
-    other_recipe = replace(recipe, lr=0.02)
+    other = replace(recipe, lr=0.02)
     with pytest.raises(CheckpointError, match=r"recipe\.lr"):
-        train_stack(networks(), **given, recipe=other_recipe, run_dir=tmp_path, resume=True)
-    file = tmp_path / "stack.safetensors"
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(CheckpointError):
-        train_stack(networks(), **given, recipe=recipe, run_dir=tmp_path, resume=True)
-
-
-def test_what_is_trained_alone_has_directories_of_its_own(tmp_path):
-    recipe = Recipe(epochs=2, batch_size=8, ema=0.9)
-    given = {"seeds": SEEDS, "train": data(16, 0), "valid": data(8, 1), "recipe": recipe}
-    train_stack(networks(), **given, run_dir=tmp_path)
-    results = train_stack(networks(), **given, run_dir=tmp_path, resume=True)
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["0", "1", "2"]
-    assert [len(result.history) for result in results] == [2, 2, 2]
+        train_stack(networks(), **given, recipe=other, run_dir=tmp_path, resume=True)
