@@ -90,7 +90,7 @@ def train_stack(
         for number, (model, seed, its_recipe) in enumerate(zip(models, seeds, recipes, strict=True))
     ]
     results = []
-    for found in train_together(runs, resume=resume, fails_alone=False):
+    for found in train_together(runs, resume=resume, fails_alone=False) or ():
         if isinstance(found, Exception):
             raise found
         results.append(found)
@@ -98,19 +98,42 @@ def train_stack(
 
 
 def train_together(
-    runs: Sequence[TrainingRun], *, resume: bool = False, fails_alone: bool = True
-) -> list[TrainingResult | Exception]:
+    runs: Sequence[TrainingRun],
+    *,
+    resume: bool = False,
+    progress: bool | None = False,
+    fails_alone: bool = True,
+    only_stacked: bool = False,
+) -> list[TrainingResult | Exception] | None:
     """Train networks in a stack where they can be, and one after the other where not.
 
     Args:
         runs: the trainings, not begun.
         resume: whether to take up what is in their directories.
+        progress: whether to draw bars, in a stack that of the first network; ``None``: on a
+            terminal.
         fails_alone: whether the others go on where one fails.
+        only_stacked: train nothing if they cannot be trained in a stack.
 
     Returns:
-        What training each came to, or what it failed with.
+        What training each came to, or what it failed with; ``None`` if nothing was trained.
     """
-    return _Group(runs, resume=resume, fails_alone=fails_alone).train()
+    group = _Group(runs, resume=resume, progress=progress, fails_alone=fails_alone)
+    reason = find_training_obstacle(runs)
+    if reason is None:
+        is_trained = group.train_stacked(only_stacked=only_stacked)
+    else:
+        _say_apart(len(runs), reason)
+        is_trained = not only_stacked
+        if is_trained:
+            group.train_apart()
+    return group.finish() if is_trained else None
+
+
+def _say_apart(count: int, reason: str) -> None:
+    if count > 1:
+        told = format_count(count, "network")
+        _log.info("training %s one after the other: %s", told, reason)
 
 
 def find_training_obstacle(runs: Sequence[TrainingRun]) -> str | None:
@@ -146,32 +169,50 @@ def _has_own_loss(model: nn.Module) -> bool:
 class _Group:
     """Trainings that are driven together, see :func:`train_together`."""
 
-    def __init__(self, runs: Sequence[TrainingRun], *, resume: bool, fails_alone: bool) -> None:
-        self.runs, self.resume, self.fails_alone = runs, resume, fails_alone
+    def __init__(
+        self,
+        runs: Sequence[TrainingRun],
+        *,
+        resume: bool,
+        progress: bool | None,
+        fails_alone: bool,
+    ) -> None:
+        self.runs, self.fails_alone = runs, fails_alone
+        self.resume, self.progress = resume, progress
         self.ended: set[int] = set()  # as their numbers are not finite, or for another error
         self.errors: dict[int, Exception] = {}
         self.stack: StackOfRuns | None = None
 
-    def train(self) -> list[TrainingResult | Exception]:
-        """Train all networks."""
-        numbers = range(len(self.runs))
-        reason = find_training_obstacle(self.runs)
-        if reason is not None:
-            self._train_apart(numbers, reason)
-        else:
-            with ExitStack() as opened:
-                for number in numbers:
-                    with self._catch(number):
-                        opened.enter_context(self.runs[number].open(resume=self.resume))
-                for members in self._find_partners():
-                    try:
-                        self._train_stacked(members)
-                    except DrawsRandomNumbersError:
-                        why = "they draw random numbers in training, as dropout does"
-                        self._say_apart(len(members), why)
-                        for number in members:
-                            while self._is_alive(number):
-                                self._train_epoch_alone(number)
+    def train_stacked(self, *, only_stacked: bool) -> bool:
+        """Train all networks, those in a stack that go on together; return whether it was done."""
+        with ExitStack() as opened:
+            for number, run in enumerate(self.runs):
+                with self._catch(number):
+                    shown = self.progress if number == 0 else False
+                    opened.enter_context(run.open(resume=self.resume, progress=shown))
+            for members in self._find_partners():
+                try:
+                    self._train_members(members)
+                except DrawsRandomNumbersError:
+                    _say_apart(
+                        len(members), "they draw random numbers in training, as dropout does"
+                    )
+                    if only_stacked:
+                        return False
+                    for number in members:
+                        while self._is_alive(number):
+                            self._train_epoch_alone(number)
+        return True
+
+    def train_apart(self) -> None:
+        """Train one network after the other."""
+        for number, run in enumerate(self.runs):
+            with self._catch(number), run.open(resume=self.resume, progress=self.progress):
+                while self._is_alive(number):
+                    self._train_epoch_alone(number)
+
+    def finish(self) -> list[TrainingResult | Exception]:
+        """Return what training each came to, or what it failed with."""
         results: list[TrainingResult | Exception] = []
         for number, run in enumerate(self.runs):
             with self._catch(number):
@@ -196,29 +237,21 @@ class _Group:
                 raise
             self.errors[number] = error
 
-    def _say_apart(self, count: int, reason: str) -> None:
-        _log.info("training %s one after the other: %s", format_count(count, "network"), reason)
-
     def _is_alive(self, number: int) -> bool:
         return number not in self.ended and not self.runs[number].is_over
-
-    def _train_apart(self, numbers: Sequence[int], reason: str) -> None:
-        if len(numbers) > 1:
-            self._say_apart(len(numbers), reason)
-        for number in numbers:
-            with self._catch(number), self.runs[number].open(resume=self.resume):
-                while self._is_alive(number):
-                    self._train_epoch_alone(number)
 
     def _find_partners(self) -> list[list[int]]:
         """Return which networks go on together: what began alone, or in another stack, does not."""
         found: dict[tuple[Any, ...], list[int]] = {}
+        apart = 0
         for number, run in enumerate(self.runs):
             done = len(run.trainer.history)
             if self._is_alive(number):
-                alone = (number,) if done and not run.stacked_with else ()
-                key = (done, *alone, *run.stacked_with)
+                began_alone = done > 0 and not run.stacked_with
+                apart += began_alone
+                key = (done, *((number,) if began_alone else run.stacked_with))
                 found.setdefault(key, []).append(number)
+        _say_apart(apart, "they began so")
         return list(found.values())
 
     def _train_epoch_alone(self, number: int) -> None:
@@ -228,13 +261,14 @@ class _Group:
             run.save()
             run.tell_epoch(improved=improved)
 
-    def _train_stacked(self, members: list[int]) -> None:
+    def _train_members(self, members: list[int]) -> None:
         """Train networks that have finished as many epochs until none of them has one left.
 
         Raises:
             DrawsRandomNumbersError: they draw random numbers; none has taken a step then.
         """
-        _log.info("training %s side by side", format_count(len(members), "network"))
+        if len(members) > 1:
+            _log.info("training %s side by side", format_count(len(members), "network"))
         try:
             while members := [number for number in members if self._is_alive(number)]:
                 if len(members) == 1:

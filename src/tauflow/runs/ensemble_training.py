@@ -1,9 +1,8 @@
 """The members of an ensemble: one training for each seed, and what they are together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -20,7 +19,7 @@ from tauflow.training.evaluation_loop import evaluate
 from tauflow.training.multioutput import list_metrics
 from tauflow.training.process_group import DistributedContext
 
-from .job import RECORD_FILE, Job
+from .job import RECORD_FILE, Job, Trained
 from .results import RunRecord
 
 CONFORMAL = "conformal"
@@ -77,7 +76,7 @@ def train_members(
     data: TaskData,
     ensemble: int,
     directory: Path,
-    train: Callable[[Job, Path], tuple[RunRecord, Any]],
+    train: Callable[[Sequence[Job], Sequence[Path]], Sequence[Trained]],
 ) -> tuple[RunRecord, nn.Module, tuple[str, ...]]:
     """Train the networks of a run, each of an ensemble in a folder of its own.
 
@@ -86,17 +85,16 @@ def train_members(
         data: its data.
         ensemble: how many networks.
         directory: of the run.
-        train: trains one of them in a folder.
+        train: trains them, each in a folder.
 
     Returns:
         The record of the whole, the model, and notes on the members.
     """
     if ensemble == 1:
-        return (*train(job, directory), ())
-    trained = []
-    for number in range(ensemble):
-        one = replace(job, seed=job.seed + number)
-        trained.append(train(one, directory / f"seed{one.seed}"))
+        ((record, network),) = train([job], [directory])
+        return record, network, ()
+    jobs = [replace(job, seed=job.seed + number) for number in range(ensemble)]
+    trained = train(jobs, [directory / f"seed{one.seed}" for one in jobs])
     records, models = zip(*trained, strict=True)
     model = Ensemble(models, data.card.task, target_specs=data.card.target_specs).eval()
     metric = list_metrics(data.card)[job.metric]

@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import torch
 
@@ -17,16 +17,22 @@ from tauflow.data.card import TaskData
 from tauflow.data.registry import load_task
 from tauflow.models import AbstractWholeModel, ForecastModel, SequenceModel
 from tauflow.models.spec import ModelSpec, build_model
+from tauflow.models.stack_training import train_together
 from tauflow.training.callbacks import AnyCallback
-from tauflow.training.loop import train
+from tauflow.training.loop import prepare_training, train
 from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import Recipe
+from tauflow.training.result import TrainingResult
+from tauflow.training.training_run import TrainingRun
 
 from . import results
 from .results import DONE, RunRecord
 
 RECORD_FILE = "record.json"
 Say = Callable[[str], None]
+TrainedModel: TypeAlias = SequenceModel | ForecastModel | AbstractWholeModel
+Trained: TypeAlias = tuple[RunRecord, TrainedModel]
+"""The record of a job and its model, which holds the selected weights."""
 
 
 def say_nothing(line: str) -> None:
@@ -182,7 +188,7 @@ def train_job(
     callbacks: Iterable[AnyCallback] = (),
     device: str | None = None,
     score_test: bool = True,
-) -> tuple[RunRecord, SequenceModel | ForecastModel | AbstractWholeModel]:
+) -> Trained:
     """Train the job's model.
 
     Args:
@@ -195,15 +201,12 @@ def train_job(
         device: where to train; by default the CPU.
         score_test: whether to score the test data, which a choice of settings must not see.
 
-    Returns:
-        The record and the model, which holds the selected weights.
     """
     started = format_utc_now()
-    torch.manual_seed(check_seed(64, seed=job.seed))
-    model = build_model(job.model, data.card)
+    model = _build_model(job, data)
     trained = train(
         model,
-        train=data if score_test else replace(data, test=None),  # type: ignore[arg-type]
+        train=_select_splits(data, score_test=score_test),
         loss=job.loss,
         metric=job.metric,
         recipe=job.recipe,
@@ -216,6 +219,98 @@ def train_job(
     )
     if device is not None:
         model.to(data.train.x.device)  # what becomes of it works on the data as they are
+    return _make_record(job, started, device, trained, run_dir), model
+
+
+def train_jobs(
+    jobs: Sequence[Job],
+    data: TaskData,
+    *,
+    run_dirs: Sequence[Path | None],
+    callbacks: Sequence[Iterable[AnyCallback]],
+    resume: bool = False,
+    progress: bool | None = False,
+    device: str | None = None,
+    score_test: bool = True,
+    only_stacked: bool = False,
+) -> list[Trained | Exception] | None:
+    """Train the models of jobs on the same data: side by side if they can be.
+
+    Args:
+        jobs: what to run.
+        data: their data.
+        run_dirs: of each, as for :func:`train_job`.
+        callbacks: told of each how it goes.
+        resume: as for :func:`train_job`.
+        progress: likewise; side by side the bar is that of the first.
+        device: likewise.
+        score_test: likewise.
+        only_stacked: train nothing if they cannot be trained side by side.
+
+    Returns:
+        For each what :func:`train_job` returns, or what it failed with; ``None`` if nothing was
+        trained.
+    """
+    started = format_utc_now()
+    failed: dict[int, Exception] = {}
+    runs: dict[int, TrainingRun] = {}
+    for number, (job, run_dir, calls) in enumerate(zip(jobs, run_dirs, callbacks, strict=True)):
+        try:
+            runs[number] = prepare_training(
+                _build_model(job, data),
+                _select_splits(data, score_test=score_test),
+                loss=job.loss,
+                metric=job.metric,
+                recipe=job.recipe,
+                seed=job.seed,
+                device=device,
+                run_dir=run_dir,
+                resume=resume,
+                callbacks=calls,
+            )
+        except Exception as error:
+            failed[number] = error
+    together = train_together(
+        list(runs.values()), resume=resume, progress=progress, only_stacked=only_stacked
+    )
+    if together is None:
+        return None
+    results: dict[int, Trained | Exception] = {**failed}
+    for (number, run), trained in zip(runs.items(), together, strict=True):
+        if isinstance(trained, Exception):
+            results[number] = trained
+            continue
+        model = run.trainer.model
+        if device is not None:
+            model.to(data.train.x.device)
+        record = _make_record(jobs[number], started, device, trained, run_dirs[number])
+        results[number] = record, cast("TrainedModel", model)
+    return [results[number] for number in range(len(jobs))]
+
+
+def train_all_jobs(jobs: Sequence[Job], data: TaskData, **options: Any) -> list[Trained]:
+    """Return what :func:`train_jobs` does; what the first one fails with is raised in the end."""
+    trained = []
+    for found in train_jobs(jobs, data, **options) or ():
+        if isinstance(found, Exception):
+            raise found
+        trained.append(found)
+    return trained
+
+
+def _build_model(job: Job, data: TaskData) -> TrainedModel:
+    torch.manual_seed(check_seed(64, seed=job.seed))
+    return build_model(job.model, data.card)
+
+
+def _select_splits(data: TaskData, *, score_test: bool) -> TaskData:
+    return data if score_test else replace(data, test=None)  # type: ignore[arg-type]
+
+
+def _make_record(
+    job: Job, started: str, device: str | None, trained: TrainingResult, run_dir: Path | None
+) -> RunRecord:
+    """Return the record of a training, which is written into its directory."""
     record = RunRecord(
         **make_record_header(job, started, device),
         status=DONE,
@@ -231,7 +326,7 @@ def train_job(
     )
     if run_dir is not None and DistributedContext.current().is_main:
         write_atomically(run_dir / RECORD_FILE, (record.to_json() + "\n").encode())
-    return record, model
+    return record
 
 
 def format_utc_now() -> str:

@@ -28,7 +28,6 @@ from .callbacks import AnyCallback, CallbackList
 from .metric_choice import choose_task_metrics
 from .model_options import collect_model_options
 from .process_group import DistributedContext
-from .progress import progress_bar
 from .recipe import Recipe
 from .resolve_metric import AnyScore
 from .result import TrainingResult
@@ -142,29 +141,24 @@ def train(
         resume=resume,
         callbacks=callbacks,
     )
-    trainer = run.trainer
-    drawn = progress if trainer.ranks.is_main else False
-    with run.own_generators(), run.open(resume=resume):
-        before = list(trainer.history)
-        with progress_bar(trainer.recipe.epochs, history=before, enabled=drawn) as show:
-            while not run.is_over:
-                try:
-                    improved = run.score_epoch(run.train_epoch())
-                except NonFiniteError:
-                    if not run.ends_where_it_diverges():
-                        raise
-                    break
-                run.save()
-                show(trainer.history[-1])
-                run.tell_epoch(improved=improved)
+    with run.own_generators(), run.open(resume=resume, progress=progress):
+        while not run.is_over:
+            try:
+                improved = run.score_epoch(run.train_epoch())
+            except NonFiniteError:
+                if not run.ends_where_it_diverges():
+                    raise
+                break
+            run.save()
+            run.tell_epoch(improved=improved)
     return run.finish()
 
 
 def prepare_training(
     model: nn.Module,
     train: SequenceBatch | TaskSplits,
-    valid: SequenceBatch | None,
-    test: SequenceBatch | None,
+    valid: SequenceBatch | None = None,
+    test: SequenceBatch | None = None,
     *,
     loss: AnyScore,
     metric: AnyScore,

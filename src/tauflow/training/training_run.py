@@ -19,6 +19,7 @@ from .checkpoint import Checkpoint, check_numbers
 from .elementwise import Score
 from .evaluation_loop import evaluate_all
 from .metric_choice import MetricChoice, score_shown_metrics
+from .progress import ShowEpoch, progress_bar
 from .result import TrainingResult
 from .run_directory import RunDirectory, lock_run_directory
 from .trainer import Trainer, seeded_rng
@@ -57,6 +58,7 @@ class TrainingRun:
         self._task, self._choice = task, choice
         self._has_warned = not trainer.ranks.is_main
         self._has_diverged = False
+        self._show: ShowEpoch = lambda row: None
         self._generator: torch.Tensor | None = None
         self._owns_generators = False
 
@@ -77,8 +79,13 @@ class TrainingRun:
                 self._owns_generators, self._generator = False, torch.get_rng_state()
 
     @contextmanager
-    def open(self, *, resume: bool) -> Iterator[None]:
-        """Own the directory, and begin or take up the training there until the block ends."""
+    def open(self, *, resume: bool, progress: bool | None = False) -> Iterator[None]:
+        """Own the directory, and begin or take up the training there until the block ends.
+
+        Args:
+            resume: whether to take up what is in the directory.
+            progress: whether to draw a bar; ``None``: on a terminal.
+        """
         trainer, directory = self.trainer, self.directory
         with ExitStack() as stack:
             if directory is not None:
@@ -91,7 +98,11 @@ class TrainingRun:
                     trainer.ranks.on_rank_zero(directory.claim)
             try:
                 self._tell("on_start")
-                yield
+                history = list(trainer.history)
+                drawn = progress if trainer.ranks.is_main else False
+                epochs = trainer.recipe.epochs
+                with progress_bar(epochs, history=history, enabled=drawn) as self._show:
+                    yield
             finally:
                 self.callbacks.notify_end(trainer)
 
@@ -159,7 +170,8 @@ class TrainingRun:
             self.trainer.ranks.on_rank_zero(save)
 
     def tell_epoch(self, *, improved: bool) -> None:
-        """Tell the callbacks of an epoch."""
+        """Tell the bar and the callbacks of an epoch that is saved."""
+        self._show(self.trainer.history[-1])
         for event in ("on_improved", "on_epoch") if improved else ("on_epoch",):
             self._tell(event)
 
