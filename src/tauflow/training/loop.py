@@ -85,12 +85,12 @@ def train(
             parts and card then give the other splits and what is ``"auto"``.
         valid: the validation split, or None.
         test: the test split, or None; evaluated after every epoch, never used to select.
-        loss: a name in :data:`~tauflow.training.LOSSES`; a :class:`Score`; or a function or module,
-            such as ``nn.CrossEntropyLoss(label_smoothing=0.1)``, that makes one number of the
-            predictions (N, O) and targets of the entries that count: padding is left out before.
-            Targets are (N, O), also of single outputs, or (N,) where they are one class of several
-            outputs. Default ``"auto"``: cross entropy for integer targets, mean squared error for
-            others.
+        loss: a name in :data:`~tauflow.training.LOSSES`; a :class:`~tauflow.training.Score`; or a
+            function or module, such as ``nn.CrossEntropyLoss(label_smoothing=0.1)``, that makes one
+            number of the predictions (N, O) and targets of the entries that count: padding is left
+            out before. Targets are (N, O), also of single outputs, or (N,) where they are one class
+            of several outputs. Default ``"auto"``: cross entropy for integer targets, mean squared
+            error for others.
         metric: the same, of :data:`~tauflow.training.METRICS`; less is better of a function, unless
             it has an attribute ``higher_is_better`` that is true. Default ``"auto"``: that of the
             card of a task, but ``"auroc"`` for a table of which one of two classes is below 30 % of
