@@ -29,7 +29,7 @@ from .table import (
 
 _NAMED_DELIMITERS = {"\\t": "\t", "tab": "\t"}
 _UTF8_BOM = b"\xef\xbb\xbf"
-_CHUNK_ROWS = 1 << 18
+_CHUNK_ROWS = 1 << 16
 
 
 def read_csv_table(
@@ -162,77 +162,87 @@ class _CsvReader:
             return self._read_wide(decimal, text, na_values)
         pandas = require("pandas", extra="tables")
         skipped: list[int] = []
-        is_plain = self._is_plain()
-        if not is_plain:
+        numbers = np.arange(self._count_plain_rows()) + self.header_row + 1
+        if not len(numbers):
             numbers, skipped = self.check_rows()
+        rows = len(numbers)
+        options: dict[str, Any] = {"decimal": decimal, "na_values": na_values}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pandas.errors.ParserWarning)
-                found = self._parse(pandas, decimal, na_values, text, skipped)
-                again = {n for n, one in found.items() if _is_uncertain(pandas, one)}
+                found = self._parse(pandas, rows, skipped, text, **options)
+                again = {place for place, one in found.items() if one is None}
                 if again:
-                    found |= self._parse(pandas, decimal, na_values, again, skipped, again)
+                    found |= self._parse(
+                        pandas, rows, skipped, again, usecols=sorted(again), **options
+                    )
         except (ValueError, OverflowError, pandas.errors.ParserWarning) as error:
             self.check_rows()
             raise DataError(
                 f"{self.path} cannot be read as CSV ({error}). Write it again."
             ) from error
-        if is_plain:
-            numbers = np.arange(len(found[0])) + self.header_row + 1
-        return [_to_column(pandas, found.pop(n)) for n in range(len(self.header))], numbers
+        return [column for _, column in sorted(found.items()) if column is not None], numbers
 
     def _parse(
         self,
         pandas: Any,
-        decimal: str,
-        na_values: Sequence[str],
-        text: Collection[int],
+        rows: int,
         skipped: Sequence[int],
-        places: Collection[int] | None = None,
-    ) -> dict[int, Any]:
-        """Return columns, by default all, as pandas types them, those of ``text`` as objects.
+        text: Collection[int],
+        *,
+        usecols: Sequence[int] | None = None,
+        **options: Any,
+    ) -> dict[int, Column | None]:
+        """Return columns, by default all; see :meth:`_ColumnBuilder.build`.
 
         In chunks, as pandas needs several times the memory of what it returns.
         """
         older = tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1)
+        wanted = range(len(self.header)) if usecols is None else usecols
+        columns = {place: _ColumnBuilder(rows) for place in wanted}
         with pandas.read_csv(
             io.BytesIO(self.content),
             sep=self.delimiter,
-            decimal=decimal,
             header=None,
             names=range(len(self.header)),
-            usecols=None if places is None else sorted(places),
+            usecols=usecols,
             skiprows=[*range(self.header_row), *skipped],
             skip_blank_lines=False,
             index_col=False,
             dtype=dict.fromkeys(text, object),
-            na_values=na_values,
             keep_default_na=False,
             chunksize=_CHUNK_ROWS,
             low_memory=False,
             **({"float_precision": "round_trip"} if older else {}),  # the default of 3.1
+            **options,
         ) as chunks:
-            return dict(pandas.concat(chunks, ignore_index=True).items())
+            for chunk in chunks:
+                for place, series in chunk.items():
+                    columns[place].append(pandas, series)
+        return {place: column.build() for place, column in columns.items()}
 
-    def _is_plain(self) -> bool:
-        """Whether each line is a record, none is empty, and there are as many cells as expected."""
+    def _count_plain_rows(self) -> int:
+        """Return the number of rows if each line is one, with as many cells as expected; else 0."""
         start = 0
         for _ in range(self.header_row):
             start = self.content.find(b"\n", start) + 1
         sign = self.delimiter.encode()
         empty = rb"\n[\s%b]*(\n|\Z)" % re.escape(sign)
         if not start or start == len(self.content) or b'"' in self.content or len(sign) > 1:
-            return False
+            return 0
         returns = self.content.count(b"\r")  # which end rows, too
         if returns and returns != self.content.count(b"\r\n"):
-            return False
-        end = len(self.content.rstrip())
-        if self.content[end:] not in (b"", b"\n", b"\r\n"):
-            return False
+            return 0
+        tail = self.content[-3:]
+        spaces = tail[len(tail.rstrip()) :]
+        if spaces not in (b"", b"\n", b"\r\n"):
+            return 0
+        end = len(self.content) - len(spaces)
         if re.compile(empty).search(self.content, start - 1, end):
-            return False
+            return 0
         lines = self.content.count(b"\n", start) + (not self.content.endswith(b"\n"))
-        return self.content.count(sign, start) + lines == lines * len(self.header)
+        cells = self.content.count(sign, start) + lines
+        return lines if cells == lines * len(self.header) else 0
 
     def check_rows(self) -> tuple[Indices, list[int]]:
         """Return the number of each row, and which records hold nothing, counted from 0.
@@ -300,20 +310,61 @@ class _CsvReader:
         return columns, np.array(numbers)
 
 
-def _is_uncertain(pandas: Any, series: Any) -> bool:
-    """Whether cells may not be what is written: of several kinds, or of too many digits."""
-    if series.dtype.kind == "f":
-        return bool((series.abs() >= MAX_EXACT_INTEGER).any())
-    is_text = pandas.api.types.infer_dtype(series) in ("string", "empty")
-    return series.dtype.kind in "bO" and not is_text
+class _ColumnBuilder:
+    """A column that comes in chunks.
 
+    They are copied into one array at once: memory of many small ones would not go back to the
+    system.
 
-def _to_column(pandas: Any, series: Any) -> Column:
-    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf":
-        return np.asarray(series)
-    codes, different = pandas.factorize(series)
-    found = Categorical(different.tolist(), codes).set_value(None, codes < 0)
-    return found.map_values(lambda one: one and one.strip())
+    Args:
+        rows: of the whole column.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows, self.count = rows, 0
+        self.numbers: NDArray[Any] | None = None
+        self.codes: Indices | None = None
+        self.places: dict[Any, int] = {}
+
+    def append(self, pandas: Any, series: Any) -> None:
+        """Take the next chunk."""
+        part = slice(self.count, self.count + len(series))
+        self.count = part.stop
+        if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iuf":
+            dtype = series.dtype
+            if self.numbers is None:
+                self.numbers = np.empty(self.rows, dtype)
+            self.numbers = self.numbers.astype(np.result_type(self.numbers, dtype), copy=False)
+            self.numbers[part] = series
+            return
+        if self.codes is None:
+            self.codes = np.full(self.rows, -1)
+        codes, cells = pandas.factorize(series)
+        texts = [one.strip() if isinstance(one, str) else one for one in cells]
+        places = [self.places.setdefault(one, len(self.places)) for one in texts]
+        self.codes[part] = np.array([*places, -1])[codes]
+
+    def build(self) -> Column | None:
+        """Return the column, with ``None`` for missing text.
+
+        There is none if cells may not be what is written: of several kinds, or of too many digits.
+
+        Raises:
+            ValueError: chunks are missing.
+        """
+        if self.count != self.rows:
+            raise ValueError(f"{self.count} of {format_count(self.rows, 'row')} could be read")
+        if self.codes is None:
+            assert self.numbers is not None
+            whole = self.numbers.dtype.kind != "f"
+            exact = whole or not (np.abs(self.numbers) >= MAX_EXACT_INTEGER).any()
+            return self.numbers if exact else None
+        absent = self.codes < 0
+        if self.numbers is not None and not np.isnan(self.numbers[absent]).all():
+            return None
+        if not all(isinstance(one, str) for one in self.places):
+            return None
+        return Categorical(list(self.places), self.codes).set_value(None, absent)
 
 
 def _parse_numbers(cells: Sequence[str | None]) -> NDArray[Any] | None:

@@ -85,13 +85,14 @@ class Sequences(RowGroups):
         Args:
             condition: of every row of the table, (R,).
         """
-        places = np.flatnonzero(condition[self.rows])
-        found: Indices = places[np.flatnonzero(np.diff(self.sequence_index[places], prepend=-1))]
-        return found
+        places = np.append(np.flatnonzero(condition[self.rows]), len(self.rows))
+        found: Indices = places[np.searchsorted(places, self.starts)]
+        return found[found < self.ends]
 
     def any(self, condition: Bools) -> Bools:
         """Return which sequences have a row of which something holds, (N,); of every row, (R,)."""
-        return np.bincount(self.sequence_index[condition[self.rows]], minlength=len(self)) > 0
+        places = np.flatnonzero(condition[self.rows])
+        return np.searchsorted(places, self.starts) < np.searchsorted(places, self.ends)
 
     def select(self, is_selected: Bools) -> "Sequences":
         """Return some of the sequences; ``keep`` is (N,)."""
