@@ -62,9 +62,29 @@ def lines_of(pages):
             yield f"{page.relative_to(ROOT)}:{number}", line
 
 
+WRITTEN = [
+    page
+    for page in (ROOT / "docs").rglob("*.md")
+    if not {"_build", "examples", "published", "generated"} & set(page.parts)
+]
+
+
 def test_no_line_is_a_comment_of_myst():
-    pages = [page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts]
-    assert [place for place, line in lines_of(pages) if re.match(r"\s*%", line)] == []
+    assert [place for place, line in lines_of(WRITTEN) if re.match(r"\s*%", line)] == []
+
+
+def test_no_text_is_read_as_markup():
+    """A line of a paragraph that begins with "1." is a list, and ``<NA>`` a tag, not shown."""
+    html = re.compile(r"</?(?!details|summary|a |a>|!--)[A-Za-z][^>]*>")
+    wrong, fenced, before = [], False, ""
+    for place, line in lines_of(WRITTEN):
+        fenced ^= line.startswith("```")
+        item = re.match(r"(\d+[.)]|[-+*]) ", line)
+        in_paragraph = before.strip() and not re.match(r"\s|\d+[.)] |[-+*] |#|\||<|```|:", before)
+        if not fenced and ((item and in_paragraph) or html.search(re.sub(r"`[^`]*`", "", line))):
+            wrong.append(place)
+        before = line
+    assert wrong == []
 
 
 def test_pages_install_from_a_checkout():
@@ -107,6 +127,13 @@ def test_every_tutorial_ends_in_a_picture():
     for page in pages:
         last = re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)[-1]
         assert "plt.subplots(" in last or re.search(r"^[\w.]+\.plot\(\)$", last, re.M), page.name
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TUTORIALS], ids=lambda page: page.name)
+def test_pyplot_is_imported_before_a_figure_is_returned(page):
+    """Else IPython has no way to show the figure when it is returned, and writes its ``repr``."""
+    before, found, _ = page.read_text("utf-8").partition(".plot()\n```")
+    assert not found or "import matplotlib.pyplot as plt" in before
 
 
 def test_there_are_links():
