@@ -35,8 +35,17 @@ def make_page(judged: Mapping[str, Sequence[JudgedClaim]]) -> str:
     lines = [_HEAD, *format_markdown_table(("paper", *VERDICTS), rows, range(1, 6))]
     for paper, own in judged.items():
         lines += ["", f"## {PAPERS[paper]}", ""]
-        lines += format_markdown_table(HEADERS, map(make_cells, own))
+        lines += format_markdown_table(("claim", "verdict", "measured here"), map(_join_cells, own))
     return "\n".join(lines) + "\n"
+
+
+def _join_cells(one: JudgedClaim) -> tuple[str, str, str]:
+    """Return the cells of a claim in three columns, which are wide enough to read."""
+    claim, where, measured, verdict, why, command = make_cells(one)
+    if measured.partition(" ")[0].islower():
+        measured = measured[0].upper() + measured[1:]
+    texts = (f"{measured}." if one.measured else "", why, "" if command == "–" else command)
+    return f"{claim} ({where})", verdict, " ".join(filter(None, texts))
 
 
 def count_verdict(judged: Sequence[JudgedClaim], verdict: str) -> int:
