@@ -17,8 +17,9 @@ from class_pages import describe_classes
 from derived_pages import (
     add_counts,
     count_tests,
+    describe_pictures,
     hide_machine,
-    mark_long_cells,
+    mark_cells,
     write_llms,
     write_notebook,
     write_published,
@@ -50,6 +51,7 @@ exclude_patterns = [
 templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_theme = "pydata_sphinx_theme"
 html_title = "tauflow"
 html_theme_options = {
@@ -130,6 +132,7 @@ def read_page(app, docname, source):
         text = re.sub(r"\[([^\]]*)\]\((?!https?:|docs/)[^)]*\)", r"\1", text)
         text = text.replace("](docs/", "](")
     text = text.replace("](../examples/README.rst)", "](examples/index.rst)")
+    text = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](examples/\1.rst)", text)
     if docname == "published":
         text = app.overview
     if docname == "tested":
@@ -209,7 +212,8 @@ def setup(app):
     app.connect("env-get-outdated", lambda *_: ["tested"])
     app.connect("source-read", read_page)
     app.connect("doctree-read", hide_machine)
-    app.connect("doctree-read", mark_long_cells)
+    app.connect("doctree-read", mark_cells)
+    app.connect("doctree-read", describe_pictures)
     app.connect("missing-reference", resolve)
     app.connect("build-finished", write_llms)
     app.connect("autodoc-process-docstring", describe_data)

@@ -9,13 +9,13 @@ import nbformat
 from docutils import nodes
 
 REPORT = "papers/results/REPORT.md"
-PAPERS = {
-    "ltc": "Liquid time-constant networks",
-    "cfc": "Closed-form continuous-time networks",
-    "ode-lstm": "ODE-LSTM",
-    "gnode": "Gated neural ODEs",
-    "leaderboards": "Leaderboards",
-    "one-budget": "One budget for every network",
+TITLES = {
+    "ltc": "Liquid time-constant networks: published numbers",
+    "cfc": "Closed-form continuous-time networks: published numbers",
+    "ode-lstm": "ODE-LSTM: published numbers",
+    "gnode": "Gated neural ODEs: published numbers",
+    "leaderboards": "Leaderboards: all rows",
+    "one-budget": "One budget for every network: all rows",
 }
 COLUMNS = re.compile(r"\S {2,}\S")
 COUNTS = "The site shows the counts of its version here;"
@@ -35,18 +35,18 @@ def write_published(app):
         r"^(?=## (?:[a-z-]+(?:-table|-figure|-budget)|leaderboards)\b)", text, flags=re.M
     )
     pages = {
-        paper: [table for table in tables if table.startswith(f"## {paper}")] for paper in PAPERS
+        paper: [table for table in tables if table.startswith(f"## {paper}")] for paper in TITLES
     }
     assert sum(map(len, pages.values())) == len(tables)
     for paper, found in pages.items():
-        _write(folder / f"{paper}.md", f"# {PAPERS[paper]}: published numbers\n\n" + "".join(found))
+        _write(folder / f"{paper}.md", f"# {TITLES[paper]}\n\n" + "".join(found))
     links = [
-        f"- [{PAPERS[paper]}](published/{paper}.md): "
+        f"- [{TITLES[paper].partition(':')[0]}](published/{paper}.md): "
         + ", ".join(f"`{table[3:].split(':')[0].strip()}`" for table in found)
         for paper, found in pages.items()
     ]
     first, rest = overview.split("\n\n", 1)
-    names = "\n".join(f"published/{paper}" for paper in PAPERS)
+    names = "\n".join(f"published/{paper}" for paper in TITLES)
     tree = f"```{{toctree}}\n:hidden:\n\n{names}\n```\n"
     app.overview = f"{first}\n\n" + "\n".join(links) + f"\n\n{rest}\n{tree}"
 
@@ -97,16 +97,33 @@ def hide_machine(app, doctree):
         text = block.astext()
         if text != (shown := FOLDER.sub("", COMPILATION.sub("", text))):
             block.children[:] = [nodes.Text(shown)]
+            block.rawsource = shown  # else it would not be written as other outputs are
         lines = shown.splitlines()
         if 2 * sum(map(bool, map(COLUMNS.search, lines))) > len(lines) > 2:  # lines must not wrap
             block["classes"].append("columns")
 
 
-def mark_long_cells(app, doctree):
-    """Mark the cells of tables that hold much text, which are wide on a narrow screen."""
+def mark_cells(app, doctree):
+    """Mark cells of tables: much text, wide on a narrow screen; names, which do not wrap."""
     for entry in doctree.findall(nodes.entry):
-        if len(entry.astext()) > 80:
+        text = entry.astext()
+        if len(text) > 80:
             entry["classes"].append("long")
+        elif len(text) > 24:
+            entry["classes"].append("middle")
+        elif not re.search(r"\s", text):
+            entry["classes"].append("name")
+
+
+def describe_pictures(app, doctree):
+    """Describe the pictures that code has made, else the name of a file is their text."""
+    for image in doctree.findall(nodes.image):
+        section = image.parent
+        while section is not None and not isinstance(section, nodes.section):
+            section = section.parent
+        if section is not None and "alt" not in image:
+            title = section.next_node(nodes.title).astext()
+            image["alt"] = f"Plot made by the code above, in the section {title}"
 
 
 def write_llms(app, error):

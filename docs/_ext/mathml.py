@@ -1,9 +1,22 @@
 """Equations as MathML, written when the site is built: browsers show it without a script."""
 
 import re
+from xml.etree import ElementTree
 
 from docutils import nodes
-from latex2mathml.converter import convert
+from latex2mathml import converter
+
+MATHML = "http://www.w3.org/1998/Math/MathML"
+ElementTree.register_namespace("", MATHML)
+
+
+def convert(latex, display="inline"):
+    """Return LaTeX as MathML, with dots and bars as accents, which else are too small to see."""
+    tree = ElementTree.fromstring(converter.convert(latex, display=display))
+    for over in tree.iter(f"{{{MATHML}}}mover"):
+        if len(over[1].text or "") == 1:
+            over.set("accent", "true")
+    return ElementTree.tostring(tree, encoding="unicode")
 
 
 def to_mathml(latex, display):
