@@ -104,6 +104,7 @@ sphinx_gallery_conf = {
 # Reference: signatures and docstrings.
 autodoc_typehints = "signature"
 maximum_signature_line_length = 80
+toc_object_entries_show_parents = "hide"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autosummary_generate = True

@@ -85,9 +85,9 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
     paper: ClassVar[str] = ""
     """Where the cell was published, if it was."""
     is_flow: bool = False
-    """Whether ``step`` follows an ODE: a gap of zero then leaves the state alone."""
+    """Whether ``step`` follows an ODE, so that a time step of 0 leaves the state unchanged."""
     uses_dt: bool = True
-    """Whether the gap changes the result."""
+    """Whether the time step changes the result."""
     uses_observed: bool = False
     """Whether ``step`` takes a fourth argument ``observed``, the (B, I) mask of measured features;
     ``None``, its default, where nothing is missing and in the layers above the first."""

@@ -46,27 +46,28 @@ if TYPE_CHECKING:
 class SequenceForecaster(AbstractQueryForecaster):
     """Forecast the next samples of a sequence, with one readout per sample.
 
-    Trained at every step of every sequence to give the ``horizon`` samples after it; those that are
-    missing do not count. Where gaps differ, the lead time of each is an input of the network.
-    With ``max_lead_time`` it forecasts at any time instead: it is trained on all samples within
-    that time after origins that move over the sequences, see :class:`tauflow.models.ForecastModel`.
+    At every step of every sequence the network predicts the next ``horizon`` samples; missing ones
+    are left out of the loss. On irregular times, the lead time of each is an input of the network.
+    With ``max_lead_time`` it forecasts at any time instead: training uses all samples within that
+    time after origins that move along the sequences, see :class:`tauflow.models.ForecastModel`.
 
-    An array of two axes is one series here, (T, I), and its forecast has no axis for several.
+    An array of two axes is one series here, (T, I), and its forecast has no axis of sequences.
 
     Args:
-        horizon: H, how many samples ahead.
-        targets: features to forecast, one or several, by name or number, or a mask of all of
-            them; by default all that are not static. The others are inputs.
-        window: longest piece of a sequence to train on; longer ones are cut, each piece starting
-            again. By default none is: one long series then makes one step of an epoch. With
-            ``max_lead_time``: samples before a forecast that are read, 256 by default.
-        max_lead_time: longest time after the last sample that is forecast, in the unit of the
-            times, or such as ``"24h"`` where these are dates; the times are given to ``predict``.
+        horizon: number of samples H to predict.
+        targets: features to forecast, one or several, by name or number, or a boolean mask; by
+            default all that are not static. The others are inputs only.
+        window: largest number of steps to train on: longer sequences are cut into pieces, each of
+            which starts in the initial state. By default sequences are not cut, so that one long
+            series is a single step per epoch. With ``max_lead_time``: number of samples before a
+            forecast that are read, 256 by default.
+        max_lead_time: longest time after the last sample to forecast, in the unit of the times, or
+            a string such as ``"24h"`` where these are dates; pass the times to ``predict``.
         known: features whose later values are known in advance, such as planned doses; with
-            ``max_lead_time``. Rows of X after the last sample hold them, and nothing else but
-            static features.
-        origin_step: rows between the origins that are trained on; with ``max_lead_time``. By
-            default a quarter of the rows within that time, in the median.
+            ``max_lead_time``. Rows of X after the last sample hold them, and otherwise only static
+            features.
+        origin_step: rows between the origins used for training; with ``max_lead_time``. By default
+            a quarter of the median number of rows within that time.
         {shared}
     """
 

@@ -19,50 +19,50 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
     """Parameters of every estimator.
 
     Args:
-        model: catalog name, a cell's or a whole model's; or ``"auto"`` where a class, or numbers,
-            of each sequence are predicted: an ensemble of what validation finds best among five
-            networks and gradient boosting, see :func:`tauflow.runs.auto.run_auto`. ``trials_`` then
-            says what was tried, ``notes_`` what was chosen and how much better it is.
-        hidden_size: neurons.
-        options: everything else that the model's constructor takes, ``num_layers`` too.
-        epochs: passes over the training data, at most.
+        model: name of a cell or a whole model in the catalog; or, to predict one class or numbers
+            per sequence, ``"auto"``: an ensemble, selected on the validation data, of five networks
+            and gradient boosting, see :func:`tauflow.runs.auto.run_auto`. ``trials_`` has the
+            scores of all of them, ``notes_`` what was selected and how much better it is.
+        hidden_size: number of neurons.
+        options: further arguments of the model's constructor, such as ``num_layers``.
+        epochs: largest number of passes over the training data.
         lr: learning rate of Adam.
         batch_size: sequences per step.
-        recipe: fields of :class:`tauflow.Recipe` beside
+        recipe: fields of :class:`tauflow.Recipe` that differ from
             :data:`tauflow.training.defaults.DEFAULT_RECIPE`, such as ``{"weight_decay": 0.01}``; or
-            a whole :class:`tauflow.Recipe`, which then stands in for ``epochs``, ``lr``,
-            ``batch_size`` and ``patience`` too.
-        validation_fraction: share of the sequences, drawn by ``random_state``, that are kept for
-            validation: the weights of the best epoch are kept. 0: all are trained on, and the last
-            epoch's are kept. ``"auto"``: 0.15 of 20 sequences or more say which epoch is the best,
-            and the network is then trained once more for so many epochs, on all; 0 of fewer. Not
-            used if ``fit`` is given validation data.
-        patience: epochs without a better score on the validation data after which training stops;
-            ``None`` for all epochs. ``"auto"``: 10 with validation data.
-        ensemble: networks that are trained, with as many seeds from that of ``random_state`` on,
-            together where they can be; answers are the means of theirs. Several make answers
-            better, and their spread says how much these depend on the seed.
-        warm_start: whether ``fit`` goes on from the network and the scaling of the ``fit`` before,
-            with a new optimizer.
-        random_state: of the first weights, the order of the batches, dropout and the draw of the
-            validation part: an integer for the same numbers each time, ``None``, or a
-            ``RandomState``.
-        callbacks: of :class:`tauflow.training.Callback`, or functions that are called with the row
-            of the history of each epoch.
+            a whole :class:`tauflow.Recipe`, which replaces ``epochs``, ``lr``, ``batch_size`` and
+            ``patience`` too.
+        validation_fraction: share of the sequences, chosen by ``random_state``, that is held out
+            for validation; the weights of the best epoch are kept. 0: all sequences are used for
+            training, and the weights of the last epoch are kept. ``"auto"``: with 20 or more
+            sequences, 0.15 of them select the best epoch, and the network is then trained once more
+            on all sequences for that number of epochs; with fewer, 0. Ignored if validation data
+            are passed to ``fit``.
+        patience: epochs without a better validation score after which training stops; ``None`` to
+            train all epochs. ``"auto"``: 10 with validation data.
+        ensemble: number of networks, trained with different seeds that follow from
+            ``random_state``. Predictions are their means, which are usually better; their standard
+            deviation shows how much a prediction depends on the seed.
+        warm_start: whether ``fit`` continues from the network and the scaling of the previous
+            ``fit``, with a new optimizer.
+        random_state: seed of the initial weights, the order of batches, dropout and the validation
+            split: an integer for reproducible results, ``None``, or a ``RandomState``.
+        callbacks: objects of :class:`tauflow.training.Callback`, or functions that are called with
+            the history row of each epoch.
         device: where to train and predict; ``"auto"`` is the accelerator if there is one.
-        backend: of a cell: ``"auto"``, ``"reference"`` or the name of a fused one.
-        time_unit: ``"auto"``: the median gap of the training data is 1 for the model; or how long
-            the gap is that is 1. Time constants begin around 1, so that other units train badly.
-        impute: what stands for a missing value where the model takes no mask of what was observed:
-            the ``"last"`` value of the sequence, before the first the mean, or the ``"mean"`` of
-            the training part. Each feature with missing values has one more input, 1 where it was
-            measured.
-        layout: of 3-D arrays: ``"BTI"`` (sequences, time, features) or ``"BIT"``.
-        dtype: of the network, ``"float32"`` or ``"float64"``.
+        backend: backend of the cell: ``"auto"``, ``"reference"`` or the name of a kernel backend.
+        time_unit: the time step that becomes 1; ``"auto"`` is the median time step of the training
+            data. Time constants are initialised around 1, so other units train badly.
+        impute: what replaces missing values for models without a mask of observed values:
+            ``"last"``, the last value of the sequence, and before the first the mean; or
+            ``"mean"``, the training mean. Each feature with missing values has an additional input,
+            1 where it was measured.
+        layout: axes of 3-D arrays: ``"BTI"`` (sequences, time, features) or ``"BIT"``.
+        dtype: precision of the network, ``"float32"`` or ``"float64"``.
         verbose: 1 for a progress bar.
-        time_limit: seconds of training with ``model="auto"``, ``None`` for no limit. It decides how
-            many epochs there are. With that model ``epochs``, ``lr``, ``batch_size`` and
-            ``patience`` are its own unless they differ from the defaults here.
+        time_limit: seconds of training with ``model="auto"``, which set the number of epochs;
+            ``None`` for no limit. That model has its own ``epochs``, ``lr``, ``batch_size`` and
+            ``patience`` unless they differ from the defaults here.
     """
 
     model: str = "cfc"
