@@ -29,7 +29,7 @@ def export(
         float | None, typer.Option(help="One gap for all samples, which then is no input.")
     ] = None,
     mask: Annotated[bool, typer.Option(help="Whether whole sequences come with a mask.")] = True,
-    time_unit: Annotated[str, typer.Option(help="What a gap of 1 means.")] = "",
+    time_unit: Annotated[str, typer.Option(help="What a time step of 1 means.")] = "",
     inputs: Annotated[str, typer.Option(help="Names of the inputs, with commas between.")] = "",
     outputs: Annotated[str, typer.Option(help="Names of the outputs.")] = "",
     name: Annotated[str, typer.Option(help="C: what functions and files are called.")] = "model",

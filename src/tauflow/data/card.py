@@ -36,7 +36,7 @@ class DatasetCard:
             ``"multioutput"`` (several targets, or classes with an order).
         input_size: features per step; of images, their pixels times their channels.
         target_size: values, classes or logits that a model has to give.
-        time_unit: what a gap of 1 means.
+        time_unit: what a time step of 1 means.
         sizes: number of training, validation and test sequences; 0 without a validation part.
         source: whose data these are, and who published the protocol.
         licence: under which terms the files, or the generated numbers, may be used.
@@ -141,7 +141,7 @@ class TaskData:
 
     Args:
         card: its description.
-        train: training part.
+        train: training split.
         valid: validation part, or ``None`` if the protocol has none.
         test: test part.
         schema: of a user's own table, how it was read, its scaling, and which ids are where.

@@ -206,7 +206,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
         raise NotImplementedError
 
     def _fit_target_scaler(self, rows: RaggedSequences) -> None:
-        """Learn the scaling of the targets of the training part."""
+        """Learn the scaling of the targets of the training split."""
 
     def _scale_targets(self, targets: NDArray[Any]) -> NDArray[Any]:
         """Return targets as the network is to give them."""

@@ -309,7 +309,7 @@ class SequenceForecaster(AbstractQueryForecaster):
         if self._target_scaler.is_empty.any():
             name = self._target_names[int(np.argmax(self._target_scaler.is_empty))]
             raise DataError(
-                f"feature {name} has no value in the training part, and cannot be forecast. Name "
+                f"feature {name} has no value in the training split, and cannot be forecast. Name "
                 "other targets."
             )
         return networks

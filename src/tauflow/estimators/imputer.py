@@ -34,7 +34,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
 
     A network that reads each sequence forwards and backwards learns what linear interpolation in
     time misses: it is trained on measured values that are hidden from it, on several copies of the
-    training part with other values hidden in each. Static features are inputs, and are not filled.
+    training split with other values hidden in each. Static features are inputs, and are not filled.
     Where the model takes no mask of what was observed, its inputs are interpolated, whatever
     ``impute`` says.
 
@@ -48,7 +48,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         hidden_fraction: share of the measured values that are hidden.
         hide: ``"values"``: single values; ``"rows"``: all values of a row at once, as if nothing
             had been measured at its time.
-        copies: of the training part, each with other values hidden; the same ones in each fit.
+        copies: of the training split, each with other values hidden; the same ones in each fit.
         window: longest piece of a sequence to train on; longer ones are cut. By default none is.
         {shared}
     """
@@ -103,7 +103,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
 
         Of arrays come arrays, of a list of sequences a list of arrays, and of a data frame or a
         mapping of columns one of the same kind, in which only features differ. Missing are still
-        static features, and those without a value in the training part.
+        static features, and those without a value in the training split.
 
         Args:
             X: as for :meth:`fit`.
@@ -152,7 +152,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         Features are in the order of ``feature_names_in_``.
 
         The methods are ``"imputer"``, ``"linear interpolation"``, ``"last value"`` and ``"mean"``,
-        of the training part, which the second and third fall back to. NaN of a feature that is
+        of the training split, which the second and third fall back to. NaN of a feature that is
         not filled, or of which no value was hidden.
 
         Args:
@@ -223,7 +223,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
     # Filling.
 
     def _interpolate(self, rows: RaggedSequences) -> Floats:
-        """Return linear interpolation, (R, I), or the mean of the training part."""
+        """Return linear interpolation, (R, I), or the mean of the training split."""
         found = interpolate(rows)
         return np.where(np.isnan(found), self._feature_scaler.mean, found)
 

@@ -38,11 +38,11 @@ def fit_schema(
     fills_gaps: bool = False,
     time_unit: float | str,
 ) -> Schema:
-    """Return the schema by which rows were read, with what is learned of a training part.
+    """Return the schema by which rows were read, with what is learned of a training split.
 
     Args:
         schema: the schema.
-        rows: the training part.
+        rows: the training split.
         impute: what stands for a missing value, of :data:`IMPUTE_STRATEGIES`.
         observes: whether the model takes a mask of what was measured.
         fills_gaps: whether any feature may have a gap, which is then interpolated.
@@ -53,7 +53,7 @@ def fit_schema(
     found = StandardScaler.fit(rows.values.T, np.repeat(rows.counts, rows.lengths))
     if found.is_empty.any():
         warnings.warn(
-            "features without a value in the training part, of which nothing is learned: "
+            "features without a value in the training split, of which nothing is learned: "
             f"{_format_features(schema, found.is_empty)}. Values of them are ignored.",
             UserWarning,
             stacklevel=4,

@@ -85,7 +85,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
 
         Forecast is what training on X would ask for: all values within the longest lead time after
         moving origins. The methods are ``"forecaster"``, ``"last value"`` and ``"mean"``, of the
-        training part, which the second falls back to.
+        training split, which the second falls back to.
 
         Args:
             X: as for :meth:`fit`.

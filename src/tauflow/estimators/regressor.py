@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator):  # type: ignore[misc]
     """Predict one or several numbers of a sequence of irregular samples.
 
-    Targets are scaled to mean 0 and standard deviation 1 by the training part, and predictions
+    Targets are scaled to mean 0 and standard deviation 1 by the training split, and predictions
     scaled back.
 
     Args:

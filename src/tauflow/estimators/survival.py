@@ -41,7 +41,7 @@ class SequenceSurvival(AbstractSequenceEstimator):
     Args:
         head: ``"hazard"``: a constant hazard in each of some intervals of time; ``"weibull"``: a
             Weibull distribution.
-        intervals: how many, with as many events of the training part in each.
+        intervals: how many, with as many events of the training split in each.
         {shared}
     """
 
@@ -97,7 +97,7 @@ class SequenceSurvival(AbstractSequenceEstimator):
     def predict(self, X: Any, *, at: Any = None, **kwargs: "Unpack[InputKwargs]") -> Floats:
         """Return the median time to the event, (B,), counted from the landmark.
 
-        It may be longer than any time of the training part, beyond which the hazard stays what it
+        It may be longer than any time of the training split, beyond which the hazard stays what it
         was at the end.
 
         Args:

@@ -144,7 +144,7 @@ def fit_certainty(
     learned here is a little too sure: judge it by other data.
 
     Args:
-        model: trained on the training part.
+        model: trained on the training split.
         data: a data set.
         calibrate: ``"temperature"``, ``"isotonic"`` or ``None``, see
             :func:`tauflow.evaluation.calibrate`.

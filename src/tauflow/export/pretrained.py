@@ -102,7 +102,7 @@ def make_model_card(module: nn.Module, data: DatasetCard | None) -> str:
         facts = {
             "data": data.title,
             "task": data.task,
-            "a gap of 1": data.time_unit,
+            "a time step of 1": data.time_unit,
             "sequences": "{} to train, {} to validate, {} to test".format(*data.sizes),
             "split": data.split,
             "source": data.source,

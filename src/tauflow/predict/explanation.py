@@ -52,7 +52,7 @@ class Explanation:
     Args:
         answers: one row per id: the id, the ``output`` that is explained, the ``answer`` in the
             unit of the table or as a probability; by integrated gradients also ``baseline``, the
-            answer if every value was the mean of the training part, and ``residual``, the part of
+            answer if every value was the mean of the training split, and ``residual``, the part of
             their difference that the contributions miss by numerical error.
         values: one row per measured value: id, time, ``feature``, ``value`` and ``attribution``, in
             the unit of the answer. Of a static feature the time is missing. By occlusion,

@@ -24,7 +24,7 @@ def score_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     ``seasonal naive``, if the season is known: it is as it was a season ago. What the sequence, or
     window, holds no such value for is predicted by persistence, and the name says of how much that
     is true, as ``seasonal naive (40 % as persistence)``; of everything, there is no such row.
-    ``training mean``: the mean target of the training part; for classes, ``most frequent class``;
+    ``training mean``: the mean target of the training split; for classes, ``most frequent class``;
     for an F1 score ``always the positive class``, for an area under a ROC curve, which no constant
     brings above a half, ``the same for all``.
 
@@ -51,7 +51,7 @@ def make_baseline_models(data: TaskData) -> list[tuple[str, nn.Module]]:
     """Return naive baselines of a table, which any metric can score, as models with names.
 
     Those of values are as :func:`make_baseline_models` has them; of classes there is ``most
-    frequent class``, whose probabilities are the shares of the classes in the training part.
+    frequent class``, whose probabilities are the shares of the classes in the training split.
     """
     if data.card.task == "regress":
         return _make_regression_baselines(data)
@@ -83,7 +83,7 @@ def _make_regression_baselines(data: TaskData) -> list[tuple[str, nn.Module]]:
 def has_naive_forecasts(data: TaskData) -> bool:
     """Whether the inputs of a forecast's test part hold what its targets were before.
 
-    Those of a target that never changed in the training part are 0, whatever it is later.
+    Those of a target that never changed in the training split are 0, whatever it is later.
     """
     if not data.card.forecast or data.schema is None:
         return data.card.forecast

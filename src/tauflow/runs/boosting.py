@@ -19,7 +19,7 @@ from .summary_baselines import (
     select_training_rows,
 )
 
-_ABSENT_LOGIT = -30.0  # of a class that the training part does not hold
+_ABSENT_LOGIT = -30.0  # of a class that the training split does not hold
 _TOLERANCE = 1e-6
 Nodes = dict[str, NDArray[Any]]
 

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 
 def fit_summary_baselines(data: TaskData) -> list[tuple[str, Tensor]]:
-    """Fit models of scikit-learn on the training part, and predict the test part.
+    """Fit models of scikit-learn on the training split, and predict the test part.
 
     They are histogram gradient boosting with its default options and seed 0, and a linear model
     with its default options: logistic regression of classes, ridge regression of values, on
@@ -63,7 +63,7 @@ class FittedModel(NamedTuple):
 
 
 class TrainingRows(NamedTuple):
-    """What models of the training part's rows are fitted on.
+    """What models of the training split's rows are fitted on.
 
     Args:
         features: (N, K).
@@ -94,7 +94,7 @@ class TrainingRows(NamedTuple):
 
 
 def select_training_rows(data: TaskData, *, with_season: bool = True) -> TrainingRows:
-    """Return what models of the training part's rows are fitted on.
+    """Return what models of the training split's rows are fitted on.
 
     Args:
         data: a table's task.

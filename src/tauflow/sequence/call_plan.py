@@ -184,7 +184,7 @@ class CallPlans:
         own = rnn.__dict__
         modes, learns = self._look_at_cells(rnn, own["_modules"]["cells"]._modules)
         if modes is None:
-            return "a cell is a user's own, or not as its constructor made it"
+            return "a cell is custom, or was modified after construction"
         if None in learns:
             return UNREADABLE
         projected = own["proj_size"]

@@ -253,7 +253,7 @@ def _negative_dt_error(where: str, name: str, dt: Tensor, at: tuple[int, int]) -
     gap = float(dt[at])
     wrong = f"time runs backwards by {-gap:g}" if name == "t" else f"dt is {gap:g}"
     return TimeError(
-        f"{where}: {wrong} at sequence {at[0]}, step {at[1]}; gaps must not be negative. "
+        f"{where}: {wrong} at sequence {at[0]}, step {at[1]}; time steps must not be negative. "
         "Sort each sequence by time."
     )
 

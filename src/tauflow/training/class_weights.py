@@ -32,7 +32,7 @@ def compute_class_weights(batch: SequenceBatch, num_classes: int) -> tuple[float
     that occur times that of the targets of the class. A class that does not occur weighs 1.
 
     Args:
-        batch: the training part, with targets that are classes.
+        batch: the training split, with targets that are classes.
         num_classes: their number.
     """
     counts = count_classes(batch, num_classes).double()

@@ -142,7 +142,7 @@ def test_a_feature_that_predicts_the_target_alone_is_named_everywhere(call, file
             "days_to_death": np.where(died, 77.0, np.nan),
         }
     )
-    warning = "'died' on the training part (AUROC of at least 0.995): 'days_to_death' (1)."
+    warning = "'died' on the training split (AUROC of at least 0.995): 'days_to_death' (1)."
     assert warning in " ".join(call("inspect", file(frame)).output.split())
     output = call("run", "t.csv", *SMALL).output
     assert warning in " ".join(output.split())

@@ -59,7 +59,7 @@ def test_what_is_known_only_afterwards_is_named(kind):
     assert f"'{name}" in note
     assert "'pulse'" not in note
     assert "'age'" not in note
-    assert "predicts 'died' on the training part (AUROC of at least 0.995)" in note
+    assert "predicts 'died' on the training split (AUROC of at least 0.995)" in note
 
 
 def test_targets_of_rows_are_held_against_the_values_of_their_rows():

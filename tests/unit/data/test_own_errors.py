@@ -29,7 +29,7 @@ SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a", "b
             r"row 4, column 'a' holds '1.7e\+308', .* up to 3.4e\+38, the la",
         ),
         (changed("patient", 3, None), "row 5, column 'patient' is empty, expected an id"),
-        ({"a": [None] * 36, "b": [None] * 36}, "no feature has a value in the training part"),
+        ({"a": [None] * 36, "b": [None] * 36}, "no feature has a value in the training split"),
         ({"died": [None] * 36}, "column 'died' is empty in every row"),
         ({"died": ["no"] * 36}, "'died' holds 'no' in every row: there is only one class"),
     ],

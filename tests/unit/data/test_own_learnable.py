@@ -1,4 +1,4 @@
-"""What the training part of a table lacks: nothing is learned of it, and it changes no answer."""
+"""What the training split of a table lacks: nothing is learned of it, and it changes no answer."""
 
 import numpy as np
 import pandas
@@ -86,7 +86,7 @@ def test_a_feature_without_a_value_in_the_training_part_is_left_out(column):
     assert data.test.observed is None
     assert torch.equal(data.test.x, plain.test.x)
     (note,) = [note for note in data.card.notes if "left out of the features" in note]
-    assert note.startswith("Warning: no value in the training part")
+    assert note.startswith("Warning: no value in the training split")
     assert note.endswith(": e.")
     predictor = tauflow.Predictor.from_data(network(data), data)
     new = frame.drop(columns="y")

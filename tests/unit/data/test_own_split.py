@@ -268,7 +268,7 @@ def test_ids_too_short_to_be_cut_are_for_training_alone():
         (
             {**recording(20), "a": [*[None] * 15, *range(5)]},
             {"target": ["a", "y"], "task": "next-step"},
-            "'a' has no value in the training part.*or split at other fractions",
+            "'a' has no value in the training split.*or split at other fractions",
         ),
     ],
 )

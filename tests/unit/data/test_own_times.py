@@ -251,7 +251,7 @@ def test_by_default_the_median_gap_is_1_whatever_times_are_counted_in(scale):
     data = from_table(visits(hours=hours, patient=np.repeat(np.arange(9), 4)), **SAID)
     assert data.card.time_unit == ("hours" if scale == 1 else f"{scale:g} hours")
     assert data.train.dt[0].tolist() == pytest.approx([0.0, 1.0, 4.0, 0.5])
-    assert "the median gap of the training part" in " ".join(data.card.notes)
+    assert "the median of the training split" in " ".join(data.card.notes)
     new = {"patient": [1, 1], "hours": [0.0, 3 * scale], "a": [1.0, 2.0]}
     assert transform_table(data, new)[1].dt.tolist() == [[0.0, pytest.approx(3.0)]]
 

@@ -210,7 +210,7 @@ def test_what_cannot_be_forecast_is_named():
     forecaster = SequenceForecaster(model="gru", hidden_size=2, epochs=1)
     with (
         pytest.warns(UserWarning, match="nothing is learned"),
-        pytest.raises(ValueError, match="feature 1 has no value in the training part"),
+        pytest.raises(ValueError, match="feature 1 has no value in the training split"),
     ):
         forecaster.fit(X)
 

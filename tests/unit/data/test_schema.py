@@ -191,6 +191,6 @@ def test_it_is_printed_with_all_columns(frame):
     assert "categories f, m" in lines["sex"]
     assert "mean" in lines["level"]
     assert "one target per id: classes no, yes." in text
-    assert "a gap of 1 is 2 of them" in text
+    assert "a time step of 1 is 2." in text
     assert "Split: 0.7, 0.15, 0.15, by id, seed 0." in text
-    assert "Times: a gap of 1 is the median gap." in str(Schema(**SAID))
+    assert "Times: a time step of 1 is the median." in str(Schema(**SAID))

@@ -166,7 +166,7 @@ def test_a_feature_that_was_never_measured_is_named():
     X, _, y, _ = sequences()
     for x in X:
         x[:, 1] = np.nan
-    with pytest.warns(UserWarning, match="features without a value in the training part.*: 1."):
+    with pytest.warns(UserWarning, match="features without a value in the training split.*: 1."):
         SequenceClassifier(**SMALL).fit(X, y)
 
 

@@ -108,7 +108,7 @@ def test_a_schema_says_how_x_is_read():
     text = str(schema)
     assert "ward  feature  text" in text
     assert "categories north, south, west" in text
-    assert "Times: numbers in unit of 'at'; a gap of 1 is" in text
+    assert "Times: numbers in unit of 'at'; a time step of 1 is" in text
     assert "Split" not in text
     X, t, y, _ = sequences()
     schema = SequenceClassifier(**SMALL).fit(X, y, t=t).schema_

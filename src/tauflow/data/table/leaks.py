@@ -24,7 +24,7 @@ _MAX_ELEMENTS = 1 << 20
 def make_leak_notes(
     x: NDArray[Any], observed: Bools, target: Target, train: Sequences, schema: SchemaFields
 ) -> list[str]:
-    """Return a warning for each target that single features predict on the training part.
+    """Return a warning for each target that single features predict on the training split.
 
     A feature counts with its value at the row of the target, or its last observed value if there
     is one target per sequence. Of classes the score is :func:`compute_auroc`, of values
@@ -35,7 +35,7 @@ def make_leak_notes(
         x: inputs of every row, (R, I).
         observed: where they are, (R, I).
         target: of the table.
-        train: sequences of the training part.
+        train: sequences of the training split.
         schema: of the table.
     """
     if target.is_next_step:
@@ -67,7 +67,7 @@ def make_leak_notes(
         names = [f"{schema.inputs[k]!r} ({score[k]:.4g})" for k in np.flatnonzero(score >= least)]
         if names:
             notes.append(
-                f"{LEAK_NOTE} {name!r} on the training part ({metric} of at least {least}): "
+                f"{LEAK_NOTE} {name!r} on the training split ({metric} of at least {least}): "
                 f"{format_names(names, 12)}. Is it known at that time? If not, leave it out of the "
                 "features."
             )

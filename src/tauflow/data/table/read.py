@@ -28,9 +28,9 @@ def from_table(
 ) -> TaskData:
     """Make sequences from a table with one row per sample, several ids and any times.
 
-    A missing feature is 0 in x, the mean of the training part, and false in ``observed``; a missing
-    target does not count. The first gap of a sequence is 0. For next-step prediction a sequence
-    lacks its last row; if gaps differ, the gap to the row to predict is an input of its own.
+    A missing feature is 0 in x, the training mean, and false in ``observed``; a missing target is
+    left out of the loss. The first time step of a sequence is 0. For next-step prediction a
+    sequence lacks its last row; if time steps differ, the one to the row to predict is an input.
 
     Args:
         table: a pandas DataFrame, or a mapping of column names to arrays; with the extra ``tables``

@@ -1,4 +1,4 @@
-"""Inputs and targets of a table, scaled by its training part."""
+"""Inputs and targets of a table, scaled by its training split."""
 
 import warnings
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def scale_inputs(
             row = int(np.argmax(np.isinf(scaled[:, place])))
             raise DataError(
                 f"{names[place]!r} is {columns[place][row]:.4g} in a row, too far from the "
-                f"{scaler.mean[place]:.4g} +- {scaler.scale[place]:.4g} of the training part for "
+                f"{scaler.mean[place]:.4g} +- {scaler.scale[place]:.4g} of the training split for "
                 f"{_PRECISIONS[dtype]} precision. Correct it, or leave it empty."
             )
     return scaled, observed
@@ -66,14 +66,14 @@ def scale_inputs(
 def fit_input_scaler(
     inputs: InputColumns, split: TableSplits, options: TableOptions
 ) -> StandardScaler:
-    """Return mean and deviation of the inputs, by all rows of the training part.
+    """Return mean and deviation of the inputs, by all rows of the training split.
 
     Inputs of categories, 1 and 0, stay as they are, but for those that are 1 in every row. What
     rows know of later ones counts in the rows to learn from alone: that of the others is of another
     part.
 
     Raises:
-        DataError: the training part has no value of an input.
+        DataError: the training split has no value of an input.
     """
     count, total, trained = inputs.number_count, len(inputs.names), split.training_sequences.rows
     learned = np.unique(split.sequences["train"].rows) if inputs.future_count else trained
@@ -83,7 +83,7 @@ def fit_input_scaler(
     never = next((inputs.names[place] for place in np.flatnonzero(found.is_empty)), None)
     if never is not None:
         raise DataError(
-            f"{never!r} has no value in the training part, so that nothing can be learned of it. "
+            f"{never!r} has no value in the training split, so that nothing can be learned of it. "
             f"Fill it in, leave it out of the features, or split {options.resplit_advice}."
         )
     if not options.scale:
@@ -100,7 +100,7 @@ def fit_target_scaler(
 ) -> StandardScaler | None:
     """Return mean and deviation of targets, 1 of those that are constant; ``None`` of classes.
 
-    They are those of the rows of the training part, however these are cut into windows; of one
+    They are those of the rows of the training split, however these are cut into windows; of one
     target per id those of its ids. Next steps share that of the inputs.
     """
     target, trained = split.target, split.training_sequences
@@ -153,7 +153,7 @@ def make_targets(
 def warn_constant_inputs(
     scaler: StandardScaler, columns: Sequence[NDArray[Any]], names: Sequence[str], stacklevel: int
 ) -> None:
-    """Warn of inputs that were constant in the training part, and have another value here."""
+    """Warn of inputs that were constant in the training split, and have another value here."""
     changed = []
     for place in np.flatnonzero(scaler.is_constant[: len(columns)]).tolist():
         column, mean = columns[place], scaler.mean[place]

@@ -39,7 +39,7 @@ class Schema(SchemaFields):
         ids: ids of ``"train"``, ``"valid"`` and ``"test"``, in the order of their sequences. An id
             that was cut by time is in several.
         inputs: name of every input of x: features first, then what was added to them.
-        x_mean: of every input, over the training part, (I,).
+        x_mean: of every input, over the training split, (I,).
         x_scale: its standard deviation there, (I,): x is (value - mean) / scale; 0 of an input that
             was constant there, which is 0 whatever its value.
         outputs: name of every target value, or of every class.
@@ -50,7 +50,7 @@ class Schema(SchemaFields):
         gap: how many of them a gap of 1 in the batches is; of any table that is read alike, too.
         ahead: of a forecast, how many of them a row is ahead on average, or over a horizon in the
             median.
-        categories: columns of text, each with its categories in the training part.
+        categories: columns of text, each with its categories in the training split.
         unseen: columns of text with the categories that only the other parts had: all inputs of the
             column are 0 there.
         variables: of a long table.
@@ -105,7 +105,7 @@ class Schema(SchemaFields):
         return load_table(table, self.replace(), missing=missing, name=name)
 
     def fit(self, table: Any, *, missing: str = "observed") -> "Schema":
-        """Return the schema, fitted to the training part of a table; see :meth:`load`."""
+        """Return the schema, fitted to the training split of a table; see :meth:`load`."""
         return cast("Schema", self.load(table, missing=missing).schema)
 
     def transform(

@@ -162,10 +162,10 @@ class SchemaFields(TableOptions):
             told.append(f"Task: {self.task}, one target{whose}{outputs}.")
         if self.time is not None and self.is_fitted:
             kind = "dates" if self.dated else "numbers"
-            told.append(f"Times: {kind} in {self.unit}; a gap of 1 is {self.gap:.6g} of them.")
+            told.append(f"Times: {kind} in {self.unit}; a time step of 1 is {self.gap:.6g}.")
         elif self.time is not None:
-            unit = "the median gap" if self.time_unit == AUTO else str(self.time_unit)
-            told.append(f"Times: a gap of 1 is {unit}.")
+            unit = "the median" if self.time_unit == AUTO else str(self.time_unit)
+            told.append(f"Times: a time step of 1 is {unit}.")
         if texts := self.na_values:
             told.append(f"Missing: empty cells, NA, NaN, null, {format_names(texts, 12)}.")
         if self.has_explicit_split:

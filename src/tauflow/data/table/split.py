@@ -51,7 +51,7 @@ class TableSplits:
     weights: Mapping[str, float] = field(default_factory=dict)
 
     def add_weights(self, train: SequenceBatch) -> SequenceBatch:
-        """Return the sequences of the training part with their weights, if there are any."""
+        """Return the sequences of the training split with their weights, if there are any."""
         if not self.weights:
             return train
         weights = [self.weights[name] for name in self.sequences["train"].ids]
@@ -257,7 +257,7 @@ def split_ids(
             one id.
         seed: of the draw.
         classes: class of each sequence, (N,): parts then hold each class in about the same
-            proportion, and the training part at least one id of each.
+            proportion, and the training split at least one id of each.
         grouped: column that the names are of, if they are those of groups; for messages.
 
     Returns:

@@ -1,4 +1,4 @@
-"""From the cells of a table to batches: scaled by the training part, padded, with their card."""
+"""From the cells of a table to batches: scaled by the training split, padded, with their card."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -121,7 +121,7 @@ def _prepare_splits(
 ) -> tuple[InputColumns, TableSplits, Times | None, tuple[str, ...], tuple[str, ...], Categories]:
     """Return the inputs of every row, which rows are in which part, and the times.
 
-    And the features; which others have no value in the training part, and so no input; and which
+    And the features; which others have no value in the training split, and so no input; and which
     categories.
     """
     features = select_feature_columns(table, options)
@@ -145,7 +145,7 @@ def _prepare_splits(
     if wrong is not None or not inputs.names:
         raise DataError(
             f"{'no feature' if wrong is None else repr(wrong)} has {'a' if wrong is None else 'no'}"
-            " value in the training part, so that nothing can be learned. Check the columns, or "
+            " value in the training split, so that nothing can be learned. Check the columns, or "
             f"split {options.resplit_advice}."
         )
     inputs = add_future_inputs(
@@ -170,7 +170,7 @@ def _split_classes(options: TableOptions, target: Target) -> list[tuple[str, Tar
 def _check_classes(
     column: str, target: Target, splits: Mapping[str, Sequences], *, resplit_advice: str
 ) -> None:
-    """Refuse classes that a model could not learn, as the training part has none of them.
+    """Refuse classes that a model could not learn, as the training split has none of them.
 
     Args:
         column: of the target.
@@ -188,7 +188,7 @@ def _check_classes(
         if new:
             names = [repr(target.outputs[code]) for code in new]
             raise DataError(
-                f"the {part} part holds classes of {column!r} that the training part lacks: "
+                f"the {part} part holds classes of {column!r} that the training split lacks: "
                 f"{format_names(names)} (id {next(iter(new.values()))!r}). Split {resplit_advice}, "
                 "join rare classes, or leave those ids out."
             )
@@ -363,11 +363,11 @@ def _notes_on_inputs(schema: SchemaFields, empty: Sequence[str]) -> list[str]:
     ]
     if empty:
         notes.append(
-            "Warning: no value in the training part, so that nothing can be learned of them, and "
+            "Warning: no value in the training split, so that nothing can be learned of them, and "
             f"left out of the features: {format_names(empty, 12)}."
         )
     notes += [
-        f"Warning: categories of column {name!r} that the training part lacks, and that all its "
+        f"Warning: categories of column {name!r} that the training split lacks, and that all its "
         f"inputs are 0 for: {format_names(texts, 12)}."
         for name, texts in schema.unseen
     ]
@@ -378,18 +378,18 @@ def _notes_on_inputs(schema: SchemaFields, empty: Sequence[str]) -> list[str]:
     ]
     if constant:
         notes.append(
-            "Constant in the training part, so that nothing is learned of them, and 0 in every "
+            "Constant in the training split, so that nothing is learned of them, and 0 in every "
             f"part: {format_names(constant, 12)}."
         )
     return notes
 
 
 def _notes_on_values(split: TableSplits, schema: SchemaFields, seen: Bools) -> list[str]:
-    """Say how values are scaled, how many are missing, and what a gap of 1 is."""
+    """Say how values are scaled, how many are missing, and what a time step of 1 is."""
     notes = []
     if schema.scale:
         told = "Features are" if schema.y_scale is None else "Features and targets are"
-        told += " scaled by mean and standard deviation of the training part"
+        told += " scaled by mean and standard deviation of the training split"
         if schema.y_scale is not None and len(schema.outputs) == 1:
             told += f"; an error of 1 is {float(schema.y_scale):.4g} of {schema.outputs[0]!r}"
         notes.append(f"{told}.")
@@ -402,7 +402,7 @@ def _notes_on_values(split: TableSplits, schema: SchemaFields, seen: Bools) -> l
         return notes
     if schema.time_unit == AUTO:
         span = format_span(schema.gap, schema.unit)
-        told = f"A gap of 1 is {span}, the median gap of the training part (time_unit='auto')."
+        told = f"A time step of 1 is {span}, the median of the training split (time_unit='auto')."
         return [*notes, told]
     gap = compute_median_dt(split.target.sequences)
     if not SHORT_DT <= gap <= LONG_DT:

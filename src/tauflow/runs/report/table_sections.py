@@ -102,7 +102,7 @@ def describe_columns(data: TaskData) -> Pairs:
         ("task", f"{schema.task}, {_describe_targets(card)}"),
         ("id", options.id),
         ("time", _describe_time(schema)),
-        ("a gap of 1", card.time_unit),
+        ("a time step of 1", card.time_unit),
         ("group", options.group),
         ("target", ", ".join(targets) or "the next values of all features"),
         ("classes", ", ".join(schema.outputs[:_MAX_NAMES]) if schema.y_scale is None else None),
