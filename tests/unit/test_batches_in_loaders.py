@@ -159,7 +159,7 @@ def test_workers_give_the_batches_of_none(method):
 
 def test_what_there_is_to_load():
     assert len(list(task().loader(2, "test"))) == 2
-    with pytest.raises(ArgumentError, match="own has no validation part"):
+    with pytest.raises(ArgumentError, match="own has no validation split"):
         task().loader(2, "valid")
     with pytest.raises(ArgumentError, match="batch_size must be at least 1"):
         task().loader(0)

@@ -17,7 +17,7 @@ EnsembleOption = Annotated[
 CalibrateOption = Annotated[
     str | None,
     typer.Option(
-        help="Correct probabilities on the validation part: temperature or isotonic.",
+        help="Correct probabilities on the validation split: temperature or isotonic.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -25,7 +25,7 @@ ThresholdOption = Annotated[
     str | None,
     typer.Option(
         help="When the positive one of two classes is predicted: f1, youden, cost=5 (a miss "
-        "costs five false alarms), sensitivity=0.9, chosen on the validation part; or a "
+        "costs five false alarms), sensitivity=0.9, chosen on the validation split; or a "
         "probability.",
         rich_help_panel=_PANEL,
     ),
@@ -33,7 +33,7 @@ ThresholdOption = Annotated[
 IntervalsOption = Annotated[
     str | None,
     typer.Option(
-        help="Of values: conformal, the default with a validation part; quantile or gaussian, "
+        help="Of values: conformal, the default with a validation split; quantile or gaussian, "
         "which learn how wide each interval has to be.",
         rich_help_panel=_PANEL,
     ),

@@ -37,7 +37,7 @@ class DatasetCard:
         input_size: features per step; of images, their pixels times their channels.
         target_size: values, classes or logits that a model has to give.
         time_unit: what a time step of 1 means.
-        sizes: number of training, validation and test sequences; 0 without a validation part.
+        sizes: number of training, validation and test sequences; 0 without a validation split.
         source: whose data these are, and who published the protocol.
         licence: under which terms the files, or the generated numbers, may be used.
         split: how the parts were made.
@@ -142,8 +142,8 @@ class TaskData:
     Args:
         card: its description.
         train: training split.
-        valid: validation part, or ``None`` if the protocol has none.
-        test: test part.
+        valid: validation split, or ``None`` if the protocol has none.
+        test: test split.
         schema: of a user's own table, how it was read, its scaling, and which ids are where.
     """
 
@@ -201,12 +201,12 @@ class TaskData:
             **options: of ``torch.utils.data.DataLoader``: ``num_workers``, ``pin_memory``, ...
 
         Raises:
-            ArgumentError: there is no validation part.
+            ArgumentError: there is no validation split.
         """
         data = getattr(self, check_one_of(("train", "valid", "test"), part=split))
         if data is None:
             raise ArgumentError(
-                f"{self.card.name} has no validation part. Choose part='train' or part='test'."
+                f"{self.card.name} has no validation split. Choose part='train' or part='test'."
             )
         return make_data_loader(
             data,

@@ -5,7 +5,7 @@ A stored data set is a folder, as any program can read it that knows NumPy's for
     task.json     the card; shape, dtype, size and SHA-256 of every array; a format version
     train/x.npy   the arrays of the training split: x, y and whichever of dt, mask, observed, y_mask
     train/y.npy   and weight there are
-    valid/...     missing without a validation part
+    valid/...     missing without a validation split
     test/...
 """
 
@@ -72,8 +72,8 @@ def write_task(
         folder: to be made.
         card: the description; its ``sizes`` become what the pieces have.
         train: the training split.
-        valid: the validation part, if there is one.
-        test: the test part.
+        valid: the validation split, if there is one.
+        test: the test split.
         steps: pad every sequence to this many steps, at its end: with zeros, and false in the
             masks. ``mask`` is made if a piece has none.
 

@@ -98,7 +98,7 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
             20 streams or more, and none of fewer, where the last epoch is kept.
         patience: epochs without a better likelihood of the validation data after which training
             stops; ``"auto"``: 10 with validation data.
-        random_state: of the first weights, the order of the batches and the validation part.
+        random_state: of the first weights, the order of the batches and the validation split.
         callbacks: as of :class:`tauflow.estimators.SequenceClassifier`.
         device: where to train and predict; ``"auto"`` is the accelerator if there is one.
         time_unit: ``"auto"``: the mean time between events of the training data is 1 for the

@@ -37,7 +37,7 @@ class LearningTask:
         kind: ``"classify"`` or ``"regress"``.
         outputs: of the network.
         loss: its name, or the loss itself.
-        metric: as ``loss``, of what is reported of the validation part.
+        metric: as ``loss``, of what is reported of the validation split.
         select_by: name of what decides which epoch is the best.
         class_weights: of a classification.
         per_step: whether the network answers at each step, rather than once per sequence.

@@ -57,7 +57,7 @@ def calibrate(
         raise DataError(
             f"the {format_count(len(y), 'validation target')} hold {len(y.unique())} class, and "
             "calibration needs "
-            "two or more. Give a larger validation part."
+            "two or more. Give a larger validation split."
         )
     if method == TEMPERATURE:
         return Calibrated(model, task, temperature=_fit_temperature(logits, y))

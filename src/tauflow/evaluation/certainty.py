@@ -1,4 +1,4 @@
-"""What is learned from the validation part beside a model: a threshold, and intervals."""
+"""What is learned from the validation split beside a model: a threshold, and intervals."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -70,10 +70,10 @@ def check_certainty_options(
     """Refuse options that the data cannot serve, before hours of training.
 
     Raises:
-        ArgumentError: there is no validation part to learn from; or the task has no classes, or
+        ArgumentError: there is no validation split to learn from; or the task has no classes, or
             more than two, or no values.
         UnknownNameError: there is no such way to calibrate.
-        DataError: the validation part holds one class alone.
+        DataError: the validation split holds one class alone.
     """
     card = data.card
     given = {"calibrate": calibrate, "threshold": threshold, "intervals": intervals or None}
@@ -116,14 +116,14 @@ def check_certainty_options(
     if wanted and data.valid is None:
         raise ArgumentError(
             f"{wanted[0]} is learned from validation data, and {card.name!r} has none. Give it a "
-            "validation part."
+            "validation split."
         )
     if wanted and card.task != "regress" and data.valid is not None:
         present = get_valid_targets(data.valid).round().unique()
         if len(present) < 2:
             raise DataError(
                 f"{wanted[0]} is learned from validation data, and those of {card.name!r} hold one "
-                "class alone. Give a larger validation part, or another seed of the split."
+                "class alone. Give a larger validation split, or another seed of the split."
             )
 
 
@@ -136,7 +136,7 @@ def fit_certainty(
     intervals: bool = False,
     positive: int = 1,
 ) -> tuple[nn.Module, Certainty]:
-    """Learn from the validation part how sure the answers of a model are.
+    """Learn from the validation split how sure the answers of a model are.
 
     Options are those that :func:`check_certainty_options` has let pass.
 

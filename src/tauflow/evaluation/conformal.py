@@ -120,7 +120,7 @@ class Conformal:
                 f"an interval of {100 * level:g} % needs at least "
                 f"{format_count(least, 'validation target')}, and "
                 f"there were {count}. Ask for a lower level, at most "
-                f"{100 * count / (count + 1):.3g} %, or train with a larger validation part."
+                f"{100 * count / (count + 1):.3g} %, or train with a larger validation split."
             )
         return float(kept[np.searchsorted(_list_kept_ranks(count), rank)])
 
@@ -139,7 +139,7 @@ def fit_conformal(model: nn.Module, data: SequenceBatch) -> Conformal:
 
     Args:
         model: of values, trained on other data.
-        data: the validation part; weights of sequences do not count.
+        data: the validation split; weights of sequences do not count.
     """
     found = collect_outputs(model, data, with_quantiles=True)
     quantiles = None if found.quantiles is None else found.quantiles.double().numpy()

@@ -76,7 +76,7 @@ def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
     if positive.all() or not positive.any():
         raise DataError(
             f"a threshold is chosen from entries of both classes, and all {len(positive)} are of "
-            "one. Give a larger validation part, or a number for the threshold."
+            "one. Give a larger validation split, or a number for the threshold."
         )
     metrics: Any = require("sklearn.metrics", extra="sklearn")
     false_rate, sensitivity, levels = metrics.roc_curve(
@@ -117,13 +117,15 @@ def describe_rule(rule: Rule) -> str:
     """Return how a threshold was chosen, in words."""
     match rule:
         case "f1":
-            return "the largest F1 score on the validation part"
+            return "the largest F1 score on the validation split"
         case "youden":
-            return "the largest sum of sensitivity and specificity on the validation part"
+            return "the largest sum of sensitivity and specificity on the validation split"
         case {"cost": cost}:
-            return f"the smallest cost on the validation part, a miss costing {cost:g} false alarms"
+            return (
+                f"the smallest cost on the validation split, a miss costing {cost:g} false alarms"
+            )
         case {"sensitivity": share}:
-            return f"a sensitivity of at least {share:g} on the validation part"
+            return f"a sensitivity of at least {share:g} on the validation split"
     return "as given"
 
 

@@ -350,7 +350,7 @@ def compute_permutation_importance(
     if schema is None or not isinstance(batch, SequenceBatch):
         raise ArgumentError(
             "permutation_importance is for a predictor of a table and a SequenceBatch with "
-            f"targets, such as the test part that tauflow.data.read_csv returns, got "
+            f"targets, such as the test split that tauflow.data.read_csv returns, got "
             f"{type(batch).__name__} for {predictor.card.name!r}."
         )
     if batch.x.shape[2] != len(schema.inputs):

@@ -59,7 +59,7 @@ class Predictor:
         observed: whether the batches that the model was trained on said which features were
             missing, rather than inputs, or nobody. A model that says ``uses_observed = True``, as
             tauflow's do where they take that mask, is told in any case.
-        certainty: what was learned from the validation part, see :meth:`from_data`.
+        certainty: what was learned from the validation split, see :meth:`from_data`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Predictor:
 
         Args:
             model: the model.
-            data: what it was trained on; from the validation part is learned what follows.
+            data: what it was trained on; from the validation split is learned what follows.
             calibrate: ``"temperature"`` or ``"isotonic"``: how probabilities are corrected, see
                 :func:`tauflow.evaluation.calibrate`.
             threshold: a probability, or how it is chosen, see
@@ -100,7 +100,7 @@ class Predictor:
             positive: number of the class that the threshold is of, 0 or 1.
 
         Raises:
-            ArgumentError: there is no validation part, or targets are of another kind.
+            ArgumentError: there is no validation split, or targets are of another kind.
         """
         check_certainty_options(data, calibrate, threshold, intervals)
         model, certainty = fit_certainty(

@@ -58,8 +58,8 @@ def run_auto(
     through successive halving, see :func:`~tauflow.runs.portfolio.plan_rungs`, and an ensemble is
     chosen greedily among all of them and boosting, see
     :func:`~tauflow.runs.portfolio.choose_ensemble`. Of classes the probabilities of each model are
-    first made less sure by a temperature, where the validation part says so. As that part chooses
-    epochs, temperatures and members, its score of the ensemble is too good; the test part is not
+    first made less sure by a temperature, where the validation split says so. As that part chooses
+    epochs, temperatures and members, its score of the ensemble is too good; the test split is not
     looked at before. Numbers follow from the seed and the epochs: a time limit decides the epochs
     alone, before training, by timing a few batches; the run then says how many, and the same number
     given as ``epochs`` gives the same run.
@@ -79,7 +79,7 @@ def run_auto(
         The run, whose ``trials`` say what was tried and chosen.
 
     Raises:
-        ArgumentError: there is no validation part; options or an ensemble are asked for; or the
+        ArgumentError: there is no validation split; options or an ensemble are asked for; or the
             time limit is too short for one epoch.
         NonFiniteError: no network could be trained.
     """
@@ -154,7 +154,7 @@ def fit_portfolio(
     """Choose a model for data in memory as :func:`run_auto` does; no file is kept.
 
     Args:
-        data: as a table was read, with a schema and a validation part.
+        data: as a table was read, with a schema and a validation split.
         hidden_size: neurons of each network.
         recipe: of the last round of the networks.
         seed: of all networks.

@@ -1,4 +1,4 @@
-"""Scores on the test part: of the network, and of what it has to be better than."""
+"""Scores on the test split: of the network, and of what it has to be better than."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ class PredictionScores:
 
 @dataclass(frozen=True)
 class TestScores:
-    """Scores of a run's network and of baselines on the test part of a table.
+    """Scores of a run's network and of baselines on the test split of a table.
 
     Args:
         metrics: names, the most important first.
@@ -84,7 +84,7 @@ class TestScores:
 def score_test_split(
     model: nn.Module, data: TaskData, baseline_data: TaskData, metrics: Sequence[str], name: str
 ) -> TestScores:
-    """Score a trained network and baselines on the test part of a table.
+    """Score a trained network and baselines on the test split of a table.
 
     Args:
         model: the network.
@@ -134,7 +134,7 @@ def _describe_intervals(clusters: Clusters) -> str:
 
 
 class _TestSplit:
-    """The test part of a table, whose predictions are scored."""
+    """The test split of a table, whose predictions are scored."""
 
     def __init__(self, data: TaskData, metrics: Sequence[str], clusters: Clusters | None) -> None:
         schema, card = data.schema, data.card

@@ -17,7 +17,7 @@ from tauflow.training.multioutput import list_metrics
 
 
 def score_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
-    """Score naive baselines on the test part.
+    """Score naive baselines on the test split.
 
     ``persistence``, of a forecast: what is to be predicted stays as it was last measured, if
     :func:`has_naive_forecasts` says so.
@@ -81,7 +81,7 @@ def _make_regression_baselines(data: TaskData) -> list[tuple[str, nn.Module]]:
 
 
 def has_naive_forecasts(data: TaskData) -> bool:
-    """Whether the inputs of a forecast's test part hold what its targets were before.
+    """Whether the inputs of a forecast's test split hold what its targets were before.
 
     Those of a target that never changed in the training split are 0, whatever it is later.
     """
@@ -106,7 +106,7 @@ def make_seasonal_naive(data: TaskData, season: int = 1) -> "SeasonalNaive":
 
 
 def compute_missing_season_share(data: TaskData) -> float:
-    """Return the share of the test part's targets without a value of a season ago to predict them.
+    """Return the share of the test split's targets without a value of a season ago to predict them.
 
     It is 1 of what is no forecast, has no known season, or see :func:`has_naive_forecasts`.
     """

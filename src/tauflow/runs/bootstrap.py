@@ -39,7 +39,7 @@ class Clusters:
 
 
 def make_clusters(data: TaskData) -> Clusters | str:
-    """Return the clusters of the test part of a table; if there are too few, why.
+    """Return the clusters of the test split of a table; if there are too few, why.
 
     They are its ids, or their groups; of fewer than :data:`MIN_CLUSTERS`, blocks of consecutive
     rows, or of consecutive windows of a forecast, where such have targets of their own.
@@ -53,7 +53,7 @@ def make_clusters(data: TaskData) -> Clusters | str:
     count = int(each.max()) + 1
     if count >= MIN_CLUSTERS:
         return Clusters(each, count, f"the {count} test {what}")
-    few = f"the test part has {count} {what if count > 1 else what.replace('s', '', 1)}"
+    few = f"the test split has {count} {what if count > 1 else what.replace('s', '', 1)}"
     if not (card.per_step or card.horizon):
         return f"{few}, and at least {MIN_CLUSTERS} are needed"
     owners = torch.from_numpy(np.unique(ids, return_inverse=True)[1].astype(np.int64))

@@ -34,7 +34,7 @@ class CertaintyOptions:
         calibrate: ``"temperature"`` or ``"isotonic"``, see :func:`tauflow.evaluation.calibrate`.
         threshold: see :func:`tauflow.evaluation.choose_threshold`.
         intervals: of values: ``"conformal"``, ``"quantile"`` or ``"gaussian"``; by default the
-            first, where there is a validation part.
+            first, where there is a validation split.
     """
 
     ensemble: int = 1

@@ -117,7 +117,7 @@ def choose_ensemble(
     until none improves it.
 
     Args:
-        predictions: of the validation part, by model, (..., O) each.
+        predictions: of the validation split, by model, (..., O) each.
         score: of such predictions.
         task: how they are averaged, see :class:`tauflow.models.Ensemble`.
         higher_is_better: whether a good score is a large one.

@@ -52,7 +52,7 @@ class PortfolioSearch:
     """The models of the portfolio, and what has become of them.
 
     Args:
-        found: the data, with a validation part.
+        found: the data, with a validation split.
         hidden_size: neurons of each network.
         recipe: of the last round.
         seed: of all networks.
@@ -95,7 +95,7 @@ class PortfolioSearch:
 
     @property
     def valid(self) -> SequenceBatch:
-        """The validation part as it was read, all sequences of which count alike."""
+        """The validation split as it was read, all sequences of which count alike."""
         valid = self.as_read.data.valid
         assert valid is not None
         return replace(valid, weight=None)
@@ -159,7 +159,7 @@ class PortfolioSearch:
                 raise NonFiniteError("no network of the portfolio could be trained on these data.")
 
     def add(self, name: str, record: RunRecord, model: nn.Module) -> None:
-        """Take up a trained network, and score it on the validation part.
+        """Take up a trained network, and score it on the validation split.
 
         Args:
             name: of the network.
@@ -213,7 +213,7 @@ class PortfolioSearch:
         return ()
 
     def _calibrate(self, model: nn.Module) -> nn.Module:
-        """Return a classifier that is less sure of itself, if the validation part says so.
+        """Return a classifier that is less sure of itself, if the validation split says so.
 
         Boosting is far too sure where there are few sequences, so that its loss would say little.
         """

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 
 def fit_summary_baselines(data: TaskData) -> list[tuple[str, Tensor]]:
-    """Fit models of scikit-learn on the training split, and predict the test part.
+    """Fit models of scikit-learn on the training split, and predict the test split.
 
     They are histogram gradient boosting with its default options and seed 0, and a linear model
     with its default options: logistic regression of classes, ridge regression of values, on
@@ -181,7 +181,7 @@ def _fit_target(
 
 
 def _predict(data: TaskData, models: dict[str, list[FittedModel]]) -> dict[str, Tensor]:
-    """Return what fitted models predict of the test part."""
+    """Return what fitted models predict of the test split."""
     lead = data.test.x.shape[: 2 if data.card.per_step else 1]
     shape = (*lead, data.card.target_size)
     found = {name: torch.zeros(shape, dtype=torch.float32) for name in models}

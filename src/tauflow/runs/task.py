@@ -50,8 +50,8 @@ class TaskRun:
         directory: where checkpoints, log, record, report and predictor are; no predictor if a file
             cannot hold the model, which ``notes`` then say.
         notes: what else to say of the result.
-        scores: on the test part, by all metrics that are shown; of tables.
-        certainty: a threshold and intervals, learned from the validation part.
+        scores: on the test split, by all metrics that are shown; of tables.
+        certainty: a threshold and intervals, learned from the validation split.
         trials: models that were tried, of ``model="auto"``.
         data: what was trained on.
         model: the trained model.
@@ -74,7 +74,7 @@ class TaskRun:
 
     @cached_property
     def test_outputs(self) -> ModelOutputs:
-        """What the model makes of the test part, entry by entry."""
+        """What the model makes of the test split, entry by entry."""
         return collect_outputs(self.model, self.data.test, with_quantiles=True)
 
     @property
@@ -119,7 +119,7 @@ def run_task(
         model: name of the model, a cell or a whole one.
         hidden_size: neurons, or latent dimensions.
         options: of the model's constructor.
-        recipe: how to train; the last weights are taken if the data set has no validation part. Of
+        recipe: how to train; the last weights are taken if the data set has no validation split. Of
             classes the loss chooses the epoch, unless the recipe names a metric in ``select_by``.
         seed: of weights, shuffling and dropout; the split of a CSV file has its own.
         resume: continue the latest run with these arguments, on data with the same content, or
@@ -201,7 +201,7 @@ def finish_run(
         trained: the model.
         found: the data, which the model takes as they are there.
         directory: of the run.
-        certainty: what to learn of the validation part.
+        certainty: what to learn of the validation split.
     """
     data, is_main = found.data, DistributedContext.current().is_main
     trained, learned = fit_certainty(

@@ -197,7 +197,7 @@ def tune(
     if found.data.valid is None:
         raise ArgumentError(
             f"{found.part.dataset} has no validation data to choose settings by. Choose another "
-            "task, or a split with a validation part."
+            "task, or a split with a validation split."
         )
     job = found.make_job(spec, recipe, seed)
     names = json.dumps({"job": job.hash, "space": {k: str(v) for k, v in space.items()}})

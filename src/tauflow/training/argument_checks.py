@@ -62,7 +62,7 @@ def resolve_splits(
         return {"train": train, "valid": valid, "test": test}, None  # type: ignore[dict-item]
     if valid is not None or test is not None:
         raise ArgumentError(
-            f"train is a {type(train).__name__}, which has its own validation and test parts. Give "
+            f"train is a {type(train).__name__}, which has validation and test splits. Give "
             "it alone, or its parts one by one: train=data.train, valid=..."
         )
     return {"train": train.train, "valid": train.valid, "test": train.test}, train.card

@@ -18,7 +18,7 @@ DEFAULT_RECIPE = Recipe(
     clip_norm=1.0,
     ema=0.95,
 )
-"""Training ends ``patience`` epochs after the best score on the validation part."""
+"""Training ends ``patience`` epochs after the best score on the validation split."""
 DEFAULT_HIDDEN_SIZE = 32
 """Neurons."""
 DEFAULT_VALIDATION_FRACTION = 0.15
@@ -44,14 +44,14 @@ def adapt_recipe(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
 
 
 def disable_validation(recipe: Recipe) -> Recipe:
-    """Return the recipe for data without a validation part: the last weights are taken."""
+    """Return the recipe for data without a validation split: the last weights are taken."""
     return adapt_recipe(recipe, {"select": "last"})
 
 
 def select_epoch_by_loss(recipe: Recipe, loss: str) -> Recipe:
     """Return the recipe for a loss: of classes, the loss says which epoch is the best.
 
-    Accuracy and the area under a ROC curve of a small validation part jump from epoch to epoch.
+    Accuracy and the area under a ROC curve of a small validation split jump from epoch to epoch.
     """
     if (
         recipe.select == "last"

@@ -64,7 +64,7 @@ def choose_metrics(data: TaskSplits, requested: Sequence[str] = ()) -> MetricCho
     Raises:
         UnknownNameError: there is no such metric for this task.
         ArgumentError: one is named twice.
-        DataError: one needs both classes, and the validation or test part has one of them.
+        DataError: one needs both classes, and the validation or test split has one of them.
     """
     card = data.card
     if requested:
@@ -118,7 +118,7 @@ def _choose_binary_metrics(data: TaskSplits) -> MetricChoice:
     what = f"{card.targets[rare]!r} is rare: {100 * share:.3g} % of the training targets."
     if not both:
         shown = tuple(name for name in _RARE_CLASS_METRICS if not METRICS[name].needs_both_classes)
-        why = "The validation or test part holds one class alone, so that there is no AUROC."
+        why = "The validation or test split holds one class alone, so that there is no AUROC."
         return MetricChoice(card.metric, shown, (f"{what} {why}",))
     note = f"{what} AUROC takes the place of accuracy."
     return MetricChoice(_RARE_CLASS_METRICS[0], _RARE_CLASS_METRICS, (note,))
@@ -132,7 +132,7 @@ def score_shown_metrics(
     ranks: DistributedContext,
     device: torch.device | None,
 ) -> dict[str, dict[str, float]] | None:
-    """Return the metrics that reports show, of the validation and the test part.
+    """Return the metrics that reports show, of the validation and the test split.
 
     There are none where only one metric was chosen, or was given.
 

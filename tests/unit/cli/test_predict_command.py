@@ -27,8 +27,8 @@ def test_answers_are_printed_or_written(call, trained, tmp_path):
     words = ["predict", trained, "--csv", "new.csv", "--delimiter", ";"]
     printed = call(*words).stdout
     assert re.fullmatch(r"patient,died\nx,[ny]\ny,[ny]\n", printed)
-    assert call(*words, "--out", "answers.csv").output == "answers.csv: 2 answers\n"
-    assert (tmp_path / "answers.csv").read_text() == printed
+    assert call(*words, "--out", "predictions.csv").output == "predictions.csv: 2 answers\n"
+    assert (tmp_path / "predictions.csv").read_text() == printed
     assert call(*words, "--proba").stdout.startswith("patient,n,y\nx,0.")
     refused = call(*words, "--out", tmp_path / "new.csv", code=1).output
     assert "is the file of the new rows, --csv. Name another one" in refused
@@ -46,9 +46,9 @@ def test_answers_come_in_the_format_that_the_name_says(call, trained, tmp_path):
         found = pandas.read_parquet(tmp_path / name)
         assert found.to_csv(index=False) == printed
         assert found["patient"].tolist() == ["x", "07"]
-    call(*words, "--out", "answers.csv.gz")
-    assert gzip.decompress((tmp_path / "answers.csv.gz").read_bytes()).decode() == printed
-    assert b"partial" not in (tmp_path / "answers.csv.gz").read_bytes()
+    call(*words, "--out", "predictions.csv.gz")
+    assert gzip.decompress((tmp_path / "predictions.csv.gz").read_bytes()).decode() == printed
+    assert b"partial" not in (tmp_path / "predictions.csv.gz").read_bytes()
     assert not list(tmp_path.glob(".*"))
 
 
@@ -58,7 +58,7 @@ def test_answers_come_in_the_format_that_the_name_says(call, trained, tmp_path):
         ("answers.xlsx", "would be CSV, which its name does not say"),
         ("answers.json.zip", "would be CSV, which its name does not say"),
         (".", "it is a folder. Add a file name"),
-        ("none/answers.csv", "there is no folder none. Create it first"),
+        ("none/predictions.csv", "there is no folder none. Create it first"),
     ],
 )
 def test_files_that_cannot_be_answers_are_refused_before(call, trained, monkeypatch, out, words):
@@ -91,13 +91,13 @@ def test_what_parquet_cannot_hold_is_said_and_leaves_the_old_answers(tmp_path):
 
 def test_a_refused_file_leaves_the_old_answers(call, trained, tmp_path):
     (tmp_path / "new.csv").write_text("patient,hours,a\nx,2,1\nx,1,3\n")
-    (tmp_path / "answers.csv").write_text("old")
-    words = ["predict", trained, "--csv", "new.csv", "--out", "answers.csv"]
+    (tmp_path / "predictions.csv").write_text("old")
+    words = ["predict", trained, "--csv", "new.csv", "--out", "predictions.csv"]
     failed = call(*words, code=1)
     assert isinstance(failed.exception.__cause__, TimeError)
     assert "row 3, column 'hours' holds 1, before 2" in failed.output
     assert "--sort" not in failed.output  # which this command does not take
-    assert (tmp_path / "answers.csv").read_text() == "old"
+    assert (tmp_path / "predictions.csv").read_text() == "old"
 
 
 def test_intervals_spreads_and_tidy_rows(call, tmp_path):

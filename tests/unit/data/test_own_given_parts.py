@@ -62,7 +62,7 @@ def test_ids_are_not_kept_in_the_file_of_a_predictor(tmp_path):
 WRONG = [
     ({"train": IDS[1:], "test": IDS[:2]}, "id 'p01' is in 'train' and in 'test'"),
     ({"train": IDS[2:], "test": ["p00", "p1"]}, "names id 'p1'.*Did you mean 'p"),
-    ({"train": IDS[2:], "test": IDS[:1]}, "split names no part for 1 id: p01"),
+    ({"train": IDS[2:], "test": IDS[:1]}, "split leaves out 1 id: p01"),
 ]
 
 
@@ -111,7 +111,7 @@ def test_a_part_of_another_name_is_refused():
 
 def test_a_part_whose_ids_have_no_target_is_refused():
     died = [None if name in GIVEN["test"] else died for name, died in _died()]
-    with pytest.raises(DataError, match="no id of the test part has a target"):
+    with pytest.raises(DataError, match="no id of the test split has a target"):
         from_table(visits(died=died), split=GIVEN, **SAID)
 
 

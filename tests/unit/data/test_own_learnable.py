@@ -14,7 +14,7 @@ SAID = {"id": "id", "time": "t", "target": "y", "split": SPLIT}
 
 
 def visits(**later):
-    """Return thirty ids of six rows; ``later`` columns have these values in the test part alone."""
+    """Return thirty ids of six rows; ``later`` columns have such values in the test split alone."""
     rng = np.random.default_rng(0)
     frame = pandas.DataFrame(
         {

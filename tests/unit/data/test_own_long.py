@@ -295,7 +295,9 @@ def test_a_categorical_target_is_of_classes(library):
     said = {"id": "patient", "time": "hours", "target": "stage", "split_by": "time"}
     said |= {"features": ["a"], "split": (1, 0, 1)}
     assert from_table(frame, **said).schema.task == "regression"
-    with pytest.raises(DataError, match="the test part holds classes of 'stage' that the training"):
+    with pytest.raises(
+        DataError, match="the test split holds classes of 'stage' that the training"
+    ):
         from_table(as_categories(frame, "stage", library), **said)
     few = as_categories(frame.assign(stage=[row % 3 for row in range(36)]), "stage", library)
     info = from_table(few, **{**said, "split_by": "id"}).schema

@@ -71,7 +71,7 @@ def test_classes_of_the_test_part_alone_are_refused():
     held = from_table(visits(stage=common), **said).schema.ids["test"]
     row = visits()["patient"].index(held[0])
     rare = [*common[:row], "IV", *common[row + 1 :]]
-    message = f"the test part holds classes of 'stage' .* lacks: 'IV' .id '{held[0]}'.*split_seed"
+    message = f"the test split holds classes of 'stage' .* lacks: 'IV' .id '{held[0]}'.*split_seed"
     with pytest.raises(DataError, match=message):
         from_table(visits(stage=rare), **said)
 

@@ -170,7 +170,7 @@ def test_targets_of_rows_are_cut_into_early_middle_and_late():
     assert data.card.split == "by time within each id, 0.7, 0.15 and 0.15 of its rows"
     assert (
         "1 id, cut by time: 14 rows for training, 3 for validation, 3 for the test, one sequence "
-        "each; the first gap of each is 0."
+        "each; the first time step of each is 0."
     ) in data.card.notes
 
 
@@ -258,7 +258,7 @@ def test_ids_too_short_to_be_cut_are_for_training_alone():
         (
             {**recording(20), "y": [*range(14), *[None] * 3, *range(3)]},
             {"target": "y", "task": "regression"},
-            "no row of the validation part has a target.*other fractions",
+            "no row of the validation split has a target.*other fractions",
         ),
         (
             {**recording(20), "stage": [*["I", "II"] * 9, "III", "I"]},

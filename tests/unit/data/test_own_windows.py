@@ -168,7 +168,7 @@ def test_windows_too_short_to_look_a_season_back_are_told(window, horizon, seaso
         assert (told, len(names)) == ([], 1)
     else:
         assert (
-            f"takes {rows} rows, and the longest sequence of the test part has {window}" in told[0]
+            f"takes {rows} rows, and the longest sequence of the test split has {window}" in told[0]
         )
         assert names == []
 

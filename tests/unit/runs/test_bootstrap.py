@@ -159,7 +159,7 @@ def test_clusters_are_groups_where_there_are_some():
 
 def test_too_few_ids_have_no_interval():
     data = from_table(table(40, 3), id="id", time="t", target="y", features=["a"])
-    assert make_clusters(data) == "the test part has 6 ids, and at least 10 are needed"
+    assert make_clusters(data) == "the test split has 6 ids, and at least 10 are needed"
 
 
 @pytest.mark.parametrize("window", [None, 10])
@@ -169,7 +169,7 @@ def test_rows_of_one_series_are_resampled_in_blocks(window):
         frame, time="t", target="z", features=["a"], per_step=True, split_by="time", window=window
     )
     found = make_clusters(data)
-    assert found.description == "38 blocks of 8 consecutive rows, as the test part has 1 id"
+    assert found.description == "38 blocks of 8 consecutive rows, as the test split has 1 id"
     valid = data.test.valid
     assert found.codes[valid].bincount().tolist() == [8] * (int(valid.sum()) // 8) + (
         [int(valid.sum()) % 8] if int(valid.sum()) % 8 else []
@@ -185,5 +185,5 @@ def test_windows_of_one_series_are_resampled_in_blocks():
     assert "consecutive windows" in found.description
     few = replace(data, test=data.test[:7], schema=replace(data.schema, ids={"test": ("",) * 7}))
     assert (
-        make_clusters(few) == "the test part has 1 id and 7 windows, which are too few to resample"
+        make_clusters(few) == "the test split has 1 id and 7 windows, which are too few to resample"
     )

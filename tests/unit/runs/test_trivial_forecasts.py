@@ -19,7 +19,7 @@ def load(missing=0.0):
 
 
 def by_pandas(table, window, first=ROWS - ROWS * 15 // 100):
-    """Return the errors of both forecasts of the rows of the test part, and what persists."""
+    """Return the errors of both forecasts of the rows of the test split, and what persists."""
     ago, last, true = [], [], []
     part = table["kW"].iloc[first:].reset_index(drop=True)
     for start in range(0, len(part) - 1, window):

@@ -397,7 +397,7 @@ def normalise_fractions(split: object) -> tuple[float, float, float]:
 
     Args:
         split: three numbers in any proportion, such as (0.7, 0.15, 0.15) or (70, 15, 15); only the
-            second, of the validation part, may be 0.
+            second, of the validation split, may be 0.
 
     Raises:
         ArgumentError: they are not such numbers.
@@ -411,7 +411,7 @@ def normalise_fractions(split: object) -> tuple[float, float, float]:
     if train == 0 or test == 0:
         raise ArgumentError(
             f"split must leave something for training and test, got {tuple(split)}. Only the "
-            "second number, of the validation part, may be 0."
+            "second number, of the validation split, may be 0."
         )
     total = train + valid + test
     return train / total, valid / total, test / total

@@ -58,7 +58,7 @@ class Schema(SchemaFields):
             ``"booleans"``, ``"whole numbers"`` or ``"numbers"``.
         target_specs: of several targets of different kinds, or ordinal ones, what each is; their
             ``y_mean`` is 0 and their ``y_scale`` 1 where they are classes.
-        groups: of each id of the test part, its group, where groups were given.
+        groups: of each id of the test split, its group, where groups were given.
         fill: where inputs say what was measured, what stands for a missing value: the ``"last"``
             one of the sequence, or the ``"mean"``, as it was before there was a choice.
         observed: whether batches say by ``observed`` which features are missing.

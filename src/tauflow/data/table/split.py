@@ -118,7 +118,7 @@ def get_explicit_splits(
     rest = [name for name in sequences.ids if name not in parts]
     if rest:
         raise DataError(
-            f"split names no part for {format_count(len(rest), 'id')}: {format_names(rest)}. Name "
+            f"split leaves out {format_count(len(rest), 'id')}: {format_names(rest)}. Name "
             "each, or remove their rows."
         )
     return parts
@@ -132,7 +132,7 @@ def _split_explicitly(
     for part in ("train", "test"):
         if not keep[part].any():
             raise DataError(
-                f"no id of the {_SPLIT_NAMES[part]} part has a target. Name others for {part!r}."
+                f"no id of the {_SPLIT_NAMES[part]} split has a target. Name others for {part!r}."
             )
     parts = {part: target.sequences.select(kept) for part, kept in keep.items()}
     by = "as given" if options.split_column is None else f"by column {options.split_column!r}"
@@ -253,7 +253,7 @@ def split_ids(
 
     Args:
         ids: names of N sequences, or groups of them.
-        split: fractions of training, validation and test part; each but an empty one gets at least
+        split: fractions of training, validation and test split; each but an empty one gets at least
             one id.
         seed: of the draw.
         classes: class of each sequence, (N,): parts then hold each class in about the same
@@ -324,16 +324,16 @@ def _split_by_time(target: Target, options: TableOptions) -> TableSplits:
         wholes[part], parts[part] = whole.select(keep), inputs.select(keep)
         if there.any() and not keep.any():
             raise DataError(
-                f"no row of the {_SPLIT_NAMES[part]} part has a target: where ids are cut by "
-                "time, rows "
-                "with targets must lie in every part. Split at other fractions (--split), or by id."
+                f"no row of the {_SPLIT_NAMES[part]} split has a target: where ids are cut by "
+                "time, rows with targets must lie in every split. Split at other fractions "
+                "(--split), or by id."
             )
     rows = [len(one.rows) for one in wholes.values()]
     sizes = [len(one) for one in parts.values()]
     pieces = f"sequences: {', '.join(f'{n:,}' for n in sizes)}"
     notes = [
         f"{format_count(len(ends), 'id')}, cut by time: {_format_counts(rows, 'rows ')}, "
-        f"{pieces if max(sizes) > 1 else 'one sequence each'}; the first gap of each is 0."
+        f"{pieces if max(sizes) > 1 else 'one sequence each'}; the first time step of each is 0."
     ]
     if short:
         notes.append(
@@ -373,7 +373,7 @@ def _find_bounds(
 
 
 def find_cuts(count: int, split: tuple[float, float, float], least: int) -> tuple[int, int] | None:
-    """Return where to cut a row of entries into its training, validation and test part.
+    """Return where to cut a row of entries into its training, validation and test split.
 
     Args:
         count: of the entries.

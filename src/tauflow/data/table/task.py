@@ -188,7 +188,7 @@ def _check_classes(
         if new:
             names = [repr(target.outputs[code]) for code in new]
             raise DataError(
-                f"the {part} part holds classes of {column!r} that the training split lacks: "
+                f"the {part} split holds classes of {column!r} that the training split lacks: "
                 f"{format_names(names)} (id {next(iter(new.values()))!r}). Split {resplit_advice}, "
                 "join rare classes, or leave those ids out."
             )
@@ -340,7 +340,7 @@ def _make_notes(
 
 
 def _notes_on_season(season: int, split: TableSplits, options: TableOptions) -> list[str]:
-    """Say so where no sequence of the test part is long enough to look a season back."""
+    """Say so where no sequence of the test split is long enough to look a season back."""
     target, longest = split.target, int(split.sequences["test"].lengths.max())
     if not (season and target.is_next_step):
         return []
@@ -351,7 +351,7 @@ def _notes_on_season(season: int, split: TableSplits, options: TableOptions) -> 
     return [
         f"Warning: nothing is compared with values of a season, {format_count(season, 'row')}, "
         "ago: that takes "
-        f"{format_count(needed, 'row')}, and the longest sequence of the test part has {longest}. "
+        f"{format_count(needed, 'row')}, and the longest sequence of the test split has {longest}. "
         f"{advice}."
     ]
 
@@ -379,7 +379,7 @@ def _notes_on_inputs(schema: SchemaFields, empty: Sequence[str]) -> list[str]:
     if constant:
         notes.append(
             "Constant in the training split, so that nothing is learned of them, and 0 in every "
-            f"part: {format_names(constant, 12)}."
+            f"split: {format_names(constant, 12)}."
         )
     return notes
 

@@ -23,7 +23,7 @@ _MAX_RESAMPLED = 50_000_000  # counts of entries in all
 
 
 def list_certainty(run: TaskRun) -> list[Listing]:
-    """Return small tables of how sure the answers on the test part of a table are."""
+    """Return small tables of how sure the answers on the test split of a table are."""
     clusters = make_clusters(run.data)
     counts = None if isinstance(clusters, str) else clusters
     if run.certainty.threshold is not None:
@@ -80,7 +80,7 @@ def _list_decisions(run: TaskRun, clusters: Clusters | None) -> Listing:
         rows.append((name, f"{value:.3f}", shown, f"{part} of {whole}"))
     positive = schema.outputs[threshold.positive]
     caption = (
-        f"Test part. {positive!r} is predicted from a probability of {threshold.value:.3g} on: "
+        f"Test split. {positive!r} is predicted from a probability of {threshold.value:.3g} on: "
         f"{threshold.rule}. PPV and NPV: shares of {positive!r} and of the other answers that are "
         "right."
     )
@@ -125,7 +125,7 @@ def _list_coverage(run: TaskRun, clusters: Clusters | None) -> list[Listing]:
     how = "learned quantiles, moved" if conformal.levels else "one width for each target, taken"
     caption = (
         f"Share of the test targets that lie in their intervals: {how} by the errors on the "
-        f"validation part. Mean widths in units of {unit}."
+        f"validation split. Mean widths in units of {unit}."
     )
     headers = ("interval", "targets inside", "95 % interval", "mean width")
     return [Listing("Intervals", headers, rows, caption)]

@@ -57,10 +57,10 @@ def compute_calibration_curve(
 def plot_classes(
     predictions: SamplePredictions, names: tuple[str, ...], threshold: Threshold | None = None
 ) -> list[ReportPlot]:
-    """Draw confusion matrix, ROC curves and calibration curve of the test part.
+    """Draw confusion matrix, ROC curves and calibration curve of the test split.
 
     Args:
-        predictions: of the test part.
+        predictions: of the test split.
         names: of the classes.
         threshold: that decides which class is predicted; by default the most likely one is.
     """
@@ -73,7 +73,7 @@ def plot_classes(
         _plot_calibration(right, probabilities, truth, names)
         uri = to_data_uri(canvas)
     caption = (
-        "Test part. Left: confusion matrix. Middle: ROC curves, with the area under each. Right: "
+        "Test split. Left: confusion matrix. Middle: ROC curves, with the area under each. Right: "
         "calibration curve, whose diagonal is perfect calibration. Each dot stands for equally "
         "many cases."
     )

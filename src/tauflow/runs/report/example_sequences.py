@@ -20,7 +20,7 @@ class ExampleSequence:
     """One test sequence; lists of floats, one entry per valid step.
 
     Args:
-        number: its position in the test part.
+        number: its position in the test split.
         name: what to call it.
         features: which target features are shown.
         time: time of each step, in the unit.

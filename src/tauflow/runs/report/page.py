@@ -245,9 +245,10 @@ def _make_memory_tiles(run: TaskRun) -> list[tuple[str, str]]:
     if not isinstance(body, SequenceModule) or body.bidirectional:
         return []
     found = memory_length(run.model, run.data.test, max_sequences=16)
+    label = "memory: until the initial state has no effect"
     if found.steps is None:
-        return [("memory", f"over {format_count(found.samples, 'sample')}")]
-    return [("memory", f"{format_count(found.steps, 'sample')}")]
+        return [(label, f"over {format_count(found.samples, 'sample')}")]
+    return [(label, format_count(found.steps, "sample"))]
 
 
 def make_run_cells(record: RunRecord, baselines: Sequence[tuple[str, float]]) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""What a trained model makes of the test part of a table, entry by entry."""
+"""What a trained model makes of the test split of a table, entry by entry."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from tauflow.evaluation.thresholds import Threshold
 
 @dataclass(frozen=True, eq=False)
 class SamplePredictions:
-    """Predictions and targets of the test part, of the N entries that count.
+    """Predictions and targets of the test split, of the N entries that count.
 
     Args:
         predicted: probabilities of classes, or values in the unit of the table, (N, O).
@@ -33,7 +33,7 @@ class SamplePredictions:
 
 
 def predict_samples(model: nn.Module, data: TaskData) -> SamplePredictions:
-    """Return what a model makes of the test part of a user's own table."""
+    """Return what a model makes of the test split of a user's own table."""
     return convert_outputs(collect_outputs(model, data.test), data)
 
 

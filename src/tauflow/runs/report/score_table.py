@@ -80,7 +80,7 @@ def make_tiles(scores: TestScores) -> list[tuple[str, str]]:
 
 def make_caption(scores: TestScores, records: Sequence[RunRecord]) -> str:
     """Say what the scores are of, what selected the epoch, and what the intervals are made of."""
-    told = ["Scores on the test part."]
+    told = ["Scores on the test split."]
     if scores.positive:
         names = [
             format_heading(one, scores) for one in scores.metrics if one in SINGLE_CLASS_METRICS

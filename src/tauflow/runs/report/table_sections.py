@@ -54,7 +54,8 @@ def make_predict_command(run: TaskRun) -> str:
     schema = run.data.schema
     if schema is None or not (run.directory / PREDICTOR).is_file():
         return ""
-    words = ["tauflow", "predict", str(run.directory), "--csv", "new.csv", "--out", "answers.csv"]
+    words = ["tauflow", "predict", str(run.directory)]
+    words += ["--csv", "new.csv", "--out", "predictions.csv"]
     if LEAD_TIME_INPUT in schema.inputs and not schema.known:
         words += ["--lead-time", f"{schema.ahead:.4g}"]
     return shlex.join(words)
@@ -200,7 +201,7 @@ def _compute_repetition_error(rows: int, predictions: SamplePredictions, data: T
 def list_worst_ids(
     predictions: SamplePredictions, data: TaskData, threshold: Threshold | None = None
 ) -> list[Listing]:
-    """List the ids of the test part that are predicted worst; of classes, those with errors.
+    """List the ids of the test split that are predicted worst; of classes, those with errors.
 
     An id that was cut into windows is listed once, and a single one not at all. A threshold
     decides which class is predicted; without one the most likely one is.

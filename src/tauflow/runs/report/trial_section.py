@@ -36,7 +36,7 @@ def list_trials(run: TaskRun) -> list[Listing]:
         "share",
     )
     caption = (
-        "Share: of the answer, chosen greedily by the validation score of the mean. The test part "
+        "Share: of the answer, chosen greedily by the validation score of the mean. The test split "
         "chose nothing. Networks with fewer epochs were left behind by successive halving."
     )
     return [Listing("What was tried", headers, rows, caption)]

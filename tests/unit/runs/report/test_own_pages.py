@@ -98,7 +98,7 @@ def call_there(tmp_path, monkeypatch):
         (tmp_path / "new.csv").write_bytes(file.read_bytes())
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 0, result.output
-        return pandas.read_csv(tmp_path / "answers.csv")
+        return pandas.read_csv(tmp_path / "predictions.csv")
 
     return invoke
 

@@ -171,4 +171,5 @@ def test_a_memory_that_did_not_end_is_as_long_as_its_sequence(monkeypatch):
     monkeypatch.setattr(pages, "memory_length", lambda *_, **__: found)
     rnn = tauflow.SequenceModel(tauflow.GRU(1, 2), 1)
     run = SimpleNamespace(model=rnn, data=SimpleNamespace(test=None))
-    assert pages._make_memory_tiles(run) == [("memory", "over 50 samples")]
+    label = "memory: until the initial state has no effect"
+    assert pages._make_memory_tiles(run) == [(label, "over 50 samples")]
