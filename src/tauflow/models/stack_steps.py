@@ -1,6 +1,6 @@
 """The steps of networks that are trained in one stack."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -19,8 +19,8 @@ from .stack import ModuleStack, named_tensors
 _ELEMENTWISE_OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")
 
 
-class DrawsRandomNumbersError(Exception):
-    """A step of a model has drawn random numbers, which networks together draw otherwise."""
+class NotStackableError(Exception):
+    """Networks cannot take their first step in a stack; the message says why."""
 
 
 class StackOfRuns:
@@ -42,7 +42,7 @@ class StackOfRuns:
             for tensor, whole in zip(own, stacked, strict=True):
                 tensor.data = whole.data[row]
         self.parameters = [one for one in self.module.parameters() if one.requires_grad]
-        self._draws_nothing = False
+        self._has_run = False
         self.optimizer: torch.optim.Optimizer | None = None
         if _take_same_steps([trainer.recipe for trainer in self.trainers]):
             self.optimizer = make_optimizer(self.trainers[0].recipe, self.parameters)
@@ -79,26 +79,32 @@ class StackOfRuns:
             tensor.data, tensor.grad = tensor.data.clone(), None
 
     @flush_denormals()
-    def take_step(self, rows: Sequence[Tensor | slice]) -> list[tuple[float, float]]:
-        """Move the parameters of all networks; return each one's loss and its divisor.
+    def compute_losses(self, rows: Sequence[Tensor | slice]) -> list[tuple[float, float]]:
+        """Return each network's loss and its divisor, and leave its gradients in its parameters.
 
         Args:
             rows: of the batch of each network.
 
         Raises:
-            NonFiniteError: of a loss or a state, before anything is moved.
+            NonFiniteError: of a loss or a state.
             DataError: a batch has no entry that counts.
-            DrawsRandomNumbersError: the networks draw random numbers, before anything is moved.
+            NotStackableError: at the first step, if they cannot be trained so.
         """
         first, count = self.trainers[0], len(self.trainers)
         joined = first.data[torch.cat([_to_indices(part) for part in rows])]
         if first.trims_padding:
             joined = joined.trim_padding(has_label_sets=first.allows_multiple_labels)
-        before = None if self._draws_nothing else torch.get_rng_state()
-        prediction = self.module(**_split(joined, count))[0]
+        before = None if self._has_run else torch.get_rng_state()
+        try:
+            prediction = self.module(**_split(joined, count))[0]
+        except (TypeError, RuntimeError) as error:  # of torch.vmap, which some models do not suit
+            if before is None:
+                raise
+            reason = str(error).partition("\n")[0]
+            raise NotStackableError(f"they cannot be called as one ({reason})") from error
         if before is not None and not torch.equal(before, torch.get_rng_state()):
-            raise DrawsRandomNumbersError
-        self._draws_nothing = True
+            raise NotStackableError("they draw random numbers in training, as dropout does")
+        self._has_run = True
         size = len(joined) // count
         found = [
             loss.compute_with_divisor(prediction[i], joined[slice(i * size, (i + 1) * size)])
@@ -110,24 +116,22 @@ class StackOfRuns:
         for parameter in self.parameters:
             parameter.grad = None
         values.sum().backward()
-        self._apply_gradients()
         divisors = [float(divisor) for _, divisor in found]
         return list(zip(values.tolist(), divisors, strict=True))
 
-    def _apply_gradients(self) -> None:
+    def move_parameters(self) -> Iterator[Callable[[], None]]:
+        """Yield what moves the parameters of each network, by the gradients that are there."""
         if self.optimizer is not None:
             _clip_each(self.parameters, self.trainers[0].recipe.clip_norm)
             set_learning_rate(self.optimizer, self.trainers[0].lr)
             self.optimizer.step()
-            for trainer in self.trainers:
-                trainer.finish_step()
+            yield from (trainer.finish_step for trainer in self.trainers)
             return
         for place, parameter in enumerate(self.parameters):
             if parameter.grad is not None:
                 for trainer, gradient in zip(self.trainers, parameter.grad, strict=True):
                     trainer.parameters[place].grad = gradient
-        for trainer in self.trainers:
-            trainer.apply_gradients()
+        yield from (trainer.apply_gradients for trainer in self.trainers)
 
 
 def _is_common(name: str, value: Any) -> bool:

@@ -15,6 +15,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, NonFiniteError
 from tauflow.training import Recipe, TrainingResult
 from tauflow.training.argument_checks import AUTO
+from tauflow.training.denormals import flush_denormals
 from tauflow.training.loop import prepare_training
 from tauflow.training.resolve_metric import AnyScore
 from tauflow.training.trainer import preserve_rng_state
@@ -22,7 +23,7 @@ from tauflow.training.training_run import TrainingRun
 
 from .sequence_model import SequenceModel
 from .stack import find_stacking_obstacle
-from .stack_steps import DrawsRandomNumbersError, StackOfRuns
+from .stack_steps import NotStackableError, StackOfRuns
 
 _log = logging.getLogger("tauflow")
 
@@ -193,7 +194,7 @@ class _Group:
             for members in self._find_partners():
                 try:
                     self._train_members(members)
-                except DrawsRandomNumbersError:
+                except NotStackableError:
                     _say_apart(
                         len(members), "they draw random numbers in training, as dropout does"
                     )
@@ -227,7 +228,7 @@ class _Group:
         """Keep what one training fails with, unless all fail with it."""
         try:
             yield
-        except DrawsRandomNumbersError:
+        except NotStackableError:
             raise
         except Exception as error:
             self.ended.add(number)
@@ -265,7 +266,7 @@ class _Group:
         """Train networks that have finished as many epochs until none of them has one left.
 
         Raises:
-            DrawsRandomNumbersError: they draw random numbers; none has taken a step then.
+            NotStackableError: they cannot be; none has taken a step then.
         """
         if len(members) > 1:
             _log.info("training %s side by side", format_count(len(members), "network"))
@@ -343,7 +344,12 @@ class _Group:
         try:
             if self.stack is None:
                 raise NonFiniteError
-            losses = dict(zip(rows, self.stack.take_step(list(rows.values())), strict=True))
+            found = self.stack.compute_losses(list(rows.values()))
+            losses = dict(zip(rows, found, strict=True))
+            with flush_denormals():
+                for number, move in zip(rows, self.stack.move_parameters(), strict=True):
+                    with self._catch(number):
+                        move()
         except (NonFiniteError, DataError):
             self._fit_stack([])
             for number, trainer in trainers.items():

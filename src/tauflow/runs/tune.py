@@ -2,10 +2,9 @@
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,37 +12,26 @@ from typing import Any
 from tauflow._internal.checks import check_at_least
 from tauflow._internal.locks import lock_folder
 from tauflow._internal.optional_deps import require
-from tauflow.errors import ArgumentError, NonFiniteError
+from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec
-from tauflow.training.callbacks import Callback, Training
 from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE
 from tauflow.training.multioutput import is_higher_better
 from tauflow.training.recipe import Recipe
-from tauflow.training.trainer import derive_seed
 
 from .best_config import write_best_config
-from .job import Say, say_nothing, train_job
+from .job import Say, say_nothing
 from .journal import (
-    DRAW_ATTRIBUTE,
     NUM_STARTUP_TRIALS,
     get_ended_trials,
     get_error,
-    get_next_draw,
-    mark_failure,
-    open_study,
     repair_journal,
     requeue_stopped_trials,
 )
 from .processes import exit_with_parent, worker_processes
 from .run_data import CsvFile, RunData, load_run_data
-from .search_space import (
-    SearchSpace,
-    apply_settings,
-    check_search_space,
-    make_search_space,
-    suggest_settings,
-)
+from .search_space import apply_settings, check_search_space, make_search_space, suggest_settings
+from .tune_trials import TuningJob, format_trial, mark_draw, run_remote_trial, run_trials
 from .worker_pool import connect_workers, describe_worker_failure
 
 BEST_CONFIG_FILE = "best.toml"
@@ -79,50 +67,6 @@ class TuningResult:
     def higher_is_better(self) -> bool:
         """Whether a good score is a large one."""
         return is_higher_better(self.metric)
-
-
-@dataclass(frozen=True)
-class _TuningJob:
-    """Everything that a worker needs; plain values, so that it travels to other processes."""
-
-    source: str | Path | CsvFile
-    spec: ModelSpec
-    recipe: Recipe
-    space: SearchSpace
-    seed: int
-    data_dir: Path | None
-    device: str | None
-    directory: Path
-    metrics: tuple[str, ...] = ()
-
-    def read(self, spec: ModelSpec | None = None) -> RunData:
-        return load_run_data(self.source, spec or self.spec, self.data_dir, metrics=self.metrics)
-
-    def open_study(self, metric: str, *, is_stored: bool = True) -> Any:
-        """Return the study in the search's folder, or a new one that is not kept."""
-        return open_study(
-            self.directory if is_stored else None,
-            higher_is_better=is_higher_better(metric),
-            epochs=self.recipe.epochs,
-        )
-
-    def prepare_draw(self, study: Any, worker: int = 0) -> int:
-        """Return the number of the draw of a study's next trial, whose sampler is then ready."""
-        from .unique_sampler import make_sampler
-
-        draw = get_next_draw(study)
-        study.sampler = make_sampler(self.space, derive_seed(self.seed, draw, worker))
-        return draw
-
-    def make_portable(self) -> "_TuningJob":
-        """Return the same with whole paths: workers may be in other folders, and machines."""
-        source, data = self.source, self.data_dir
-        if isinstance(source, CsvFile):
-            source = replace(source, path=source.path.resolve())
-        elif isinstance(source, Path):
-            source = source.resolve()
-        data = None if data is None else data.resolve()
-        return replace(self, source=source, data_dir=data, directory=self.directory.resolve())
 
 
 def tune(
@@ -203,7 +147,7 @@ def tune(
     names = json.dumps({"job": job.hash, "space": {k: str(v) for k, v in space.items()}})
     digest = hashlib.sha256(names.encode()).hexdigest()[:8]
     directory = job.directory(runs_dir).with_name(f"tune-{spec.cell}-seed{seed}-{digest}")
-    search = _TuningJob(
+    search = TuningJob(
         *(source, spec, recipe, space, seed, data_dir, device, directory), metrics=tuple(metrics)
     )
     check_search_space(space, spec, recipe, found, search.read)
@@ -219,71 +163,27 @@ def tune(
         elif left > 0 and jobs > 1:
             _run_in_processes(search, left, jobs)
         elif left > 0:
-            _run_trials(search, left, 0, found, say)
+            run_trials(search, left, 0, found, say)
         return _collect_result(search, found, study, job.metric)
 
 
-def _run_in_processes(search: _TuningJob, trials: int, jobs: int) -> None:
+def _run_in_processes(search: TuningJob, trials: int, jobs: int) -> None:
     """Run trials in several processes, which share the study through its journal."""
     from joblib import Parallel, delayed
 
     there = search.make_portable()
     shares = [trials // jobs + (k < trials % jobs) for k in range(jobs)]
-    work = (delayed(_run_trials)(there, share, k) for k, share in enumerate(shares) if share)
+    work = (
+        delayed(run_trials)(there, share, k, workers=jobs)
+        for k, share in enumerate(shares)
+        if share
+    )
     with worker_processes():
         Parallel(n_jobs=jobs, initializer=exit_with_parent, initargs=(os.getpid(),))(work)
 
 
-def _run_trials(
-    search: _TuningJob,
-    trials: int,
-    worker: int,
-    run_data: RunData | None = None,
-    say: Callable[[str], None] | None = None,
-) -> None:
-    """Run some trials of the study, in this process."""
-    if say is None:
-        import torch
-
-        torch.set_num_threads(1)
-    run_data = run_data or search.read()
-    study = search.open_study(run_data.data.card.metric)
-    for _ in range(trials):
-        draw = search.prepare_draw(study, worker)
-        trial = _run_trial(search, run_data, study, draw)
-        if say is not None:
-            say(_format_trial(trial))
-
-
-def _run_trial(search: _TuningJob, run_data: RunData, study: Any, draw: int) -> Any:
-    """Run a trial of a study, and return it as it ended."""
-    # Not study.optimize, which ends in an AssertionError where the journal cannot be written.
-    import optuna
-    from optuna.trial import TrialState
-
-    trial = study.ask()
-    try:
-        score = _compute_objective(search, run_data, draw, trial)
-    except optuna.TrialPruned:
-        return study.tell(trial, state=TrialState.PRUNED)
-    except NonFiniteError:
-        return study.tell(trial, state=TrialState.FAIL)
-    except BaseException:
-        study.tell(trial, state=TrialState.FAIL)
-        raise
-    return study.tell(trial, score)
-
-
-def _format_trial(trial: Any) -> str:
-    value = "no score" if trial.value is None else f"{trial.value:.4g}"
-    settings = ", ".join(f"{name} = {_format_value(one)}" for name, one in trial.params.items())
-    if error := get_error(trial):
-        return f"trial {trial.number + 1} failed with {settings}: {error}"
-    return f"trial {trial.number + 1}, {trial.state.name.lower()}: {value} with {settings}"
-
-
 def _run_on_workers(
-    search: _TuningJob, study: Any, trials: int, cluster: str, jobs: int, say: Callable[[str], None]
+    search: TuningJob, study: Any, trials: int, cluster: str, jobs: int, say: Callable[[str], None]
 ) -> None:
     """Run trials on the workers of a cluster, each with settings that the study here draws."""
     from optuna.trial import TrialState
@@ -294,8 +194,8 @@ def _run_on_workers(
         draw = search.prepare_draw(study)
         trial = study.ask()
         settings = suggest_settings(trial, search.space)
-        marked = _mark_draw(trial, draw)
-        return trial, partial(_run_remote_trial, there, marked, settings, get_ended_trials(study))
+        marked = mark_draw(trial, draw)
+        return trial, partial(run_remote_trial, there, marked, settings, get_ended_trials(study))
 
     with connect_workers(cluster, jobs) as crew:
         for trial, found in crew.run_calls(drawn() for _ in range(trials)):
@@ -309,78 +209,10 @@ def _run_on_workers(
                 trial.set_user_attr(mark, value)
             complete = found.state is TrialState.COMPLETE
             study.tell(trial, found.value if complete else None, state=found.state)
-            say(_format_trial(study.get_trials(deepcopy=False)[trial.number]))
+            say(format_trial(study.get_trials(deepcopy=False)[trial.number]))
 
 
-def _run_remote_trial(
-    search: _TuningJob, draw: int, settings: Mapping[str, Any], ended_trials: Sequence[Any]
-) -> Any:
-    """Run a trial on a worker, beside those that have ended; return it as it ended."""
-    found = search.read()
-    study = search.open_study(found.data.card.metric, is_stored=False)
-    study.add_trials(ended_trials)
-    study.enqueue_trial(settings)
-    try:
-        return _run_trial(search, found, study, draw)
-    except Exception:
-        if not get_error(study.trials[-1]):  # which the trial takes home
-            raise
-    return study.trials[-1]
-
-
-def _format_value(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-class _PruningCallback(Callback):
-    """Tells the study how a trial does, and ends it if it does worse than others did."""
-
-    def __init__(self, trial: Any) -> None:
-        self.trial = trial
-
-    def on_epoch(self, training: Training) -> None:
-        """Report the score of the epoch.
-
-        Raises:
-            optuna.TrialPruned: the trial is not worth going on.
-        """
-        import optuna
-
-        row = training.history[-1]
-        if row["valid"] is None:
-            return
-        self.trial.report(row["valid"], row["epoch"])
-        if self.trial.should_prune():
-            raise optuna.TrialPruned
-
-
-def _mark_draw(trial: Any, draw: int) -> int:
-    """Return which draw the settings of a trial are, of one that repeats another the same."""
-    if DRAW_ATTRIBUTE not in trial.user_attrs:
-        trial.set_user_attr(DRAW_ATTRIBUTE, draw)
-    return int(trial.user_attrs[DRAW_ATTRIBUTE])
-
-
-def _compute_objective(search: _TuningJob, run_data: RunData, draw: int, trial: Any) -> float:
-    """Train with the settings of a trial; return the validation score."""
-    _mark_draw(trial, draw)
-    with mark_failure(trial):
-        spec, recipe = apply_settings(
-            suggest_settings(trial, search.space), search.spec, search.recipe
-        )
-        record, _ = train_job(
-            *(run_data.make_job(spec, recipe, search.seed), run_data.data),
-            progress=False,
-            callbacks=[_PruningCallback(trial)],
-            device=search.device,
-            score_test=False,
-        )
-        if record.valid is None or math.isnan(record.valid):
-            raise NonFiniteError("no epoch has a validation score that is finite")
-        return record.valid
-
-
-def _collect_result(search: _TuningJob, run_data: RunData, study: Any, metric: str) -> TuningResult:
+def _collect_result(search: TuningJob, run_data: RunData, study: Any, metric: str) -> TuningResult:
     """Gather what the study holds, and write the best settings where a run can read them."""
     import optuna
 

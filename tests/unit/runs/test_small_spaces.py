@@ -9,7 +9,8 @@ import optuna
 
 from tauflow.errors import ArgumentError, NonFiniteError
 from tauflow.runs import tune as tuning
-from tauflow.runs.search_space import LogRange
+from tauflow.runs import tune_trials
+from tauflow.runs.search_space import LogRange, suggest_settings
 from tauflow.runs.unique_sampler import enumerate_space, make_sampler
 from tauflow.training import Recipe
 
@@ -27,7 +28,8 @@ def trials(monkeypatch):
             raise error
         return SimpleNamespace(valid=job.recipe.lr), None
 
-    monkeypatch.setattr(tuning, "train_job", execute)
+    monkeypatch.setattr(tune_trials, "train_job", execute)
+    monkeypatch.setattr(tune_trials, "train_jobs", lambda *given, **options: None)
     return seen
 
 
@@ -162,7 +164,7 @@ def test_draws_are_those_of_optuna_as_long_as_none_repeats():
     drawn = []
     for sampler in (make_sampler(space, 3), optuna.samplers.TPESampler(seed=3)):
         study = optuna.create_study(sampler=sampler)
-        study.optimize(lambda trial: tuning.suggest_settings(trial, space)["a"], n_trials=15)
+        study.optimize(lambda trial: suggest_settings(trial, space)["a"], n_trials=15)
         drawn.append([one.params for one in study.trials])
     ours, optunas = drawn
     repeats = next(k for k in range(15) if optunas[k] in optunas[:k])

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("optuna")
 
-from tauflow.runs import search_space
+from tauflow.runs import search_space, tune_trials
 from tauflow.runs import tune as tuning
 from tauflow.training import Recipe
 
@@ -47,7 +47,8 @@ class Stops:
             self.count("suggest")
             return suggest(*given)
 
-        monkeypatch.setattr(tuning, "train_job", execute)
+        monkeypatch.setattr(tune_trials, "train_job", execute)
+        monkeypatch.setattr(tune_trials, "train_jobs", lambda *given, **options: None)
         monkeypatch.setattr(search_space, "_suggest_value", counted)
 
     def count(self, what):

@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from tauflow._internal.locks import lock_folder
+from tauflow.cells.registry import MODELS
 from tauflow.data.table.options import TableOptions
 from tauflow.errors import ArgumentError, BusyError, DataError, MissingExtraError, NonFiniteError
 from tauflow.runs import tune as tuning
+from tauflow.runs import tune_trials
 from tauflow.runs.task import CsvFile
 from tauflow.runs.toml_files import read_toml
 from tauflow.training import Recipe
@@ -30,14 +32,14 @@ def tuned(tmp_path, trials, **more):
 
 @pytest.mark.slow
 def test_a_study_goes_on_and_ends_in_settings_for_a_run(tmp_path, monkeypatch):
-    executed, tests = tuning.train_job, []
+    executed, tests = tune_trials.train_job, []
 
     def watched(*given, **options):
         record, model = executed(*given, **options)
         tests.append(record.test)
         return record, model
 
-    monkeypatch.setattr(tuning, "train_job", watched)
+    monkeypatch.setattr(tune_trials, "train_job", watched)
     vary = {"model.hidden_size": [2, 3]}
     said = []
     first = tuned(tmp_path, 2, vary=vary, say=said.append)
@@ -63,7 +65,7 @@ def test_a_trial_that_is_not_worth_it_ends_early():
     trial = SimpleNamespace(report=lambda *what: told.append(what), should_prune=lambda: True)
     history = [{"epoch": 3, "valid": 0.5}]
     with pytest.raises(optuna.TrialPruned):
-        tuning._PruningCallback(trial).on_epoch(SimpleNamespace(history=history))
+        tune_trials.PruningCallback(trial).on_epoch(SimpleNamespace(history=history))
     assert told == [(0.5, 3)]
 
 
@@ -86,14 +88,14 @@ def test_what_cannot_be_tuned_is_said(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("metric", "direction"), [("accuracy", "MAXIMIZE"), ("mse", "MINIMIZE")])
 def test_a_score_that_should_grow_is_maximised(tmp_path, metric, direction):
-    search = tuning._TuningJob("pendulum", None, RECIPE, {}, 0, None, None, tmp_path)
+    search = tune_trials.TuningJob("pendulum", None, RECIPE, {}, 0, None, None, tmp_path)
     assert search.open_study(metric).direction.name == direction
 
 
 @pytest.fixture
 def trained(monkeypatch):
     """Lets the n-th trial end with an error instead, and keeps the jobs of all."""
-    executed, trained = tuning.train_job, SimpleNamespace(jobs=[], errors={})
+    executed, trained = tune_trials.train_job, SimpleNamespace(jobs=[], errors={})
 
     def execute(job, *given, **options):
         trained.jobs.append(job)
@@ -101,7 +103,8 @@ def trained(monkeypatch):
             raise trained.errors[len(trained.jobs)]
         return executed(job, *given, **options)
 
-    monkeypatch.setattr(tuning, "train_job", execute)
+    monkeypatch.setattr(tune_trials, "train_job", execute)
+    monkeypatch.setattr(tune_trials, "train_jobs", lambda *given, **options: None)
     return trained
 
 
@@ -302,3 +305,23 @@ def test_tuples_are_values_to_try(tmp_path, trained):
         found = tuned(tmp_path, trials, vary=vary, hidden_size=2)
     assert len(found.trials) == 4
     assert {job.recipe.betas for job in trained.jobs} <= set(vary["recipe.betas"])
+
+
+@pytest.mark.parametrize("model", ["elman", "cfc"])
+def test_first_trials_of_one_shape_are_trained_side_by_side(tmp_path, monkeypatch, caplog, model):
+    given = {
+        "vary": {"recipe.weight_decay": [0.0, 0.1], "recipe.lr": [1e-3, 1e-2, 1e20]},
+        "recipe": Recipe(epochs=2, batch_size=200),
+        "fixed": [f"model.{name}" for name in MODELS[model].tune],
+        "hidden_size": 4,
+        "trials": 6,
+    }
+    with caplog.at_level(logging.INFO, logger="tauflow"):
+        stacked = tuning.tune("pendulum", model, runs_dir=tmp_path / "stacked", **given)
+    assert "training 5 networks side by side" in caplog.text
+    monkeypatch.setattr(tune_trials, "train_jobs", lambda *given, **options: None)
+    alone = tuning.tune("pendulum", model, runs_dir=tmp_path / "alone", **given)
+    assert [trial[::2] for trial in stacked.trials] == [trial[::2] for trial in alone.trials]
+    for (_, score, _), (_, its, _) in zip(stacked.trials, alone.trials, strict=True):
+        assert score == (None if its is None else pytest.approx(its, rel=1e-4))
+    assert {state for _, _, state in alone.trials} == {"complete", "fail"}
