@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import time
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -16,7 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import tauflow
+from tauflow.data.card import TaskData
+from tauflow.runs import job as runs
 from tauflow.runs.results import describe_machine, get_versions
+from tauflow_papers.experiments import load_experiment
+from tauflow_papers.experiments.run.row_jobs import load_job_data, make_job
 
 from .timing import Job
 
@@ -29,6 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", nargs="*", default=["CfC", "LTC", "GRUD", "LSTM", "GRU"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each model")
+    parser.add_argument(
+        "--rows", nargs="*", default=[], help="to train instead, such as leaderboards:cfc/pbc"
+    )
+    parser.add_argument("--epochs", type=int, default=3, help="of a training of --rows")
     parser.add_argument("--results", type=Path, help="folder for a JSON file")
     parser.set_defaults(run=run)
 
@@ -36,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measure, print Markdown, and keep the numbers if there is a folder for them."""
     torch.set_num_threads(arguments.threads)
+    if arguments.rows:
+        _run_rows(arguments)
+        return
     found = {}
     print("| model | networks | one | one after the other | stack | stack / one |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
@@ -62,6 +74,44 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.results.mkdir(parents=True, exist_ok=True)
         path = arguments.results / f"many-{date.today().isoformat()}.json"
         path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def _run_rows(arguments: argparse.Namespace) -> None:
+    """Print how long the seeds of rows take, on the data of the first seed."""
+    print("| row | seeds | one after the other, s | side by side, s | share |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for name in arguments.rows:
+        table, _, row = name.partition(":")
+        experiment = load_experiment(table).with_epochs(arguments.epochs)
+        (found,) = experiment.select([row])
+        first = make_job(experiment, found, 0)
+        data = load_job_data(first)
+        for count in arguments.networks:
+            jobs = [replace(first, seed=seed) for seed in range(count)]
+            apart, together = _measure_seeds(jobs, data, arguments.seconds)
+            cells = (name, count, f"{apart:.2f}", f"{together:.2f}", f"{together / apart:.2f}")
+            print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
+def _measure_seeds(jobs: list[runs.Job], data: TaskData, seconds: float) -> list[float]:
+    """Return the least seconds of training jobs one after the other, and side by side."""
+
+    def apart() -> None:
+        for job in jobs:
+            runs.train_job(job, data, progress=False)
+
+    def together() -> None:
+        none = [None for _ in jobs]
+        runs.train_all_jobs(jobs, data, run_dirs=none, callbacks=[[] for _ in jobs])
+
+    least = [float("inf"), float("inf")]
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or float("inf") in least:
+        for way, function in enumerate((apart, together)):
+            started = time.perf_counter()
+            function()
+            least[way] = min(least[way], time.perf_counter() - started)
+    return least
 
 
 def measure(name: str, networks: list[int], seconds: float) -> dict[str, float]:

@@ -13,6 +13,7 @@ from tiny_experiment import tiny
 
 from tauflow.errors import ArgumentError, NonFiniteError, TauflowError
 from tauflow.runs import tune as tuning
+from tauflow.runs import tune_trials
 from tauflow.runs import worker_pool as module
 from tauflow.training import Recipe
 from tauflow_papers.experiments import reproduce
@@ -114,8 +115,8 @@ def test_a_time_limit_is_the_same_moment_elsewhere(tmp_path):
         seen.update(options, deadline=deadline, job=job)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_in_cluster, "run_job", look)
-        run_in_cluster._run_job_remotely(job, **given)
+        patch.setattr(run_in_cluster, "run_job_group", look)
+        run_in_cluster._run_group_remotely(job, **given)
     assert seen["deadline"].at == pytest.approx(effort.deadline.at, abs=0.5)
     assert seen["places"].runs == (tmp_path / "runs").resolve()
     assert run_in_cluster._make_portable({"places": effort.paths})["deadline"] is None
@@ -278,10 +279,10 @@ def test_settings_that_are_not_finite_count_on_a_cluster(tmp_path, monkeypatch):
         raise NonFiniteError("the loss is nan")
 
     monkeypatch.setattr(tuning, "connect_workers", lambda *given: Unlucky(*given).lucky())
-    executed = tuning.train_job
-    monkeypatch.setattr(tuning, "train_job", execute)
+    executed = tune_trials.train_job
+    monkeypatch.setattr(tune_trials, "train_job", execute)
     with pytest.raises(ArgumentError, match="with a score that is finite"):
         tuned(tmp_path, 1, cluster="tcp://head:1")
-    monkeypatch.setattr(tuning, "train_job", executed)
+    monkeypatch.setattr(tune_trials, "train_job", executed)
     found = tuned(tmp_path, 2, cluster="tcp://head:1")
     assert [state for _, _, state in found.trials] == ["fail", "complete"]

@@ -1,16 +1,17 @@
-"""Run a job as one of many: whatever happens becomes a record, and a time limit is kept."""
+"""Run jobs as some of many: whatever happens becomes a record, and a time limit is kept."""
 
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tauflow._internal.atomic_write import add_path_to_errors
-from tauflow.runs.job import Job, format_utc_now, make_record_header, train_job
+from tauflow.runs.job import Job, format_utc_now, make_record_header, train_jobs
 from tauflow.runs.results import RunRecord
 from tauflow.runs.warm_start import warm_start_from_shorter_run
+from tauflow.training.callbacks import AnyCallback
 from tauflow_papers.experiments.spec.experiment import BASELINES
 
 from .baseline_rows import run_baseline_job
@@ -41,54 +42,86 @@ class Paths:
         return self.results / f"{experiment}.jsonl"
 
 
-def run_job(
-    job: Job,
+def run_job_group(
+    jobs: Sequence[Job],
     *,
     places: Paths,
     deadline: Deadline | None = None,
     ahead: float = 0.0,
     token: str = "",
     device: str | None = None,
-) -> RunRecord:
-    """Run a job, continuing a stopped or a shorter one; a failure becomes a record.
+) -> list[RunRecord]:
+    """Run jobs side by side, continuing stopped or shorter ones; a failure becomes a record.
 
     Args:
-        job: what to run.
-        places: of the run's directory, and of the data files.
-        deadline: when to stop; the record then says so, and the rest can be run later.
-        ahead: seconds that an epoch will take, as far as one can tell: a run whose first epoch
-            would end too late is not begun.
-        token: written into the run's directory while it runs.
+        jobs: what to run, on the same data and with models of one shape if they are several.
+        places: of the runs' directories, and of the data files.
+        deadline: when to stop; the records then say so, and the rest can be run later.
+        ahead: seconds that an epoch of all will take, as far as one can tell: runs whose first
+            epoch would end too late are not begun.
+        token: written into the runs' directories while they run.
         device: where to train; by default the CPU.
     """
     started = format_utc_now()
     if deadline is not None and deadline.is_too_late(ahead):
-        return RunRecord(**make_record_header(job, started), status=STOPPED)
-    checks = [] if deadline is None else [partial(deadline.check, epochs=job.recipe.epochs)]
-    run_dir = job.directory(places.runs)
-    trouble = run_dir / "error.txt"
-    with _running_marker(run_dir, token):
-        try:
-            data = load_job_data(job, places.data)
-            if job.model.cell in BASELINES:
-                return run_baseline_job(job, data)
-            warm_start_from_shorter_run(job, data, places.runs)
-            record, _ = train_job(
-                *(job, data),
-                run_dir=run_dir,
-                resume=True,
-                progress=False,
-                callbacks=checks,
-                device=device,
-            )
-        except TimeLimitReached:
-            return RunRecord(**make_record_header(job, started), status=STOPPED)
-        except Exception as error:  # one run that fails must not take the others with it
+        return [_make_stopped_record(job, started) for job in jobs]
+    with ExitStack() as marked:
+        for job in jobs:
+            marked.enter_context(_running_marker(job.directory(places.runs), token))
+        found = _train_group(jobs, places, deadline, device)
+    records = []
+    for job, one in zip(jobs, found, strict=True):
+        trouble = job.directory(places.runs) / "error.txt"
+        if isinstance(one, RunRecord):
+            trouble.unlink(missing_ok=True)  # of an earlier try
+            records.append(one)
+        elif isinstance(one, TimeLimitReached):
+            records.append(_make_stopped_record(job, started))
+        else:  # one run that fails must not take the others with it
             with suppress(OSError):  # a full disk: the record says what happened
-                trouble.write_text(traceback.format_exc(), encoding="utf-8")
-            return make_failure_record(job, f"{type(error).__name__}: {error}", started)
-    trouble.unlink(missing_ok=True)  # of an earlier try
-    return record
+                trouble.write_text("".join(traceback.format_exception(one)), encoding="utf-8")
+            records.append(make_failure_record(job, f"{type(one).__name__}: {one}", started))
+    return records
+
+
+def _train_group(
+    jobs: Sequence[Job], places: Paths, deadline: Deadline | None, device: str | None
+) -> Sequence[RunRecord | Exception]:
+    """Return the record of each job, or what it failed with."""
+    found: dict[str, RunRecord | Exception] = {}
+    try:
+        data = load_job_data(jobs[0], places.data)
+        if jobs[0].model.cell in BASELINES:
+            return [run_baseline_job(job, data) for job in jobs]
+        for job in jobs:
+            try:
+                warm_start_from_shorter_run(job, data, places.runs)
+            except Exception as error:
+                found[job.key] = error
+        left = [job for job in jobs if job.key not in found]
+        checks: list[list[AnyCallback]] = [
+            []
+            if deadline is None
+            else [partial(deadline.check, epochs=job.recipe.epochs, networks=len(left))]
+            for job in left
+        ]
+        trained = train_jobs(
+            left,
+            data,
+            run_dirs=[job.directory(places.runs) for job in left],
+            callbacks=checks,
+            resume=True,
+            device=device,
+        )
+        for job, one in zip(left, trained or (), strict=True):
+            found[job.key] = one if isinstance(one, Exception) else one[0]
+    except Exception as error:
+        return [error for _ in jobs]
+    return [found[job.key] for job in jobs]
+
+
+def _make_stopped_record(job: Job, started: str) -> RunRecord:
+    return RunRecord(**make_record_header(job, started), status=STOPPED)
 
 
 @contextmanager

@@ -19,11 +19,12 @@ from tauflow.runs.results import DONE, RunRecord
 
 from . import result_file
 from .eta import EtaEstimator
+from .job_groups import group_jobs
 from .progress import show_progress
 from .result_file import FAILED, STOPPED, format_record
 from .run_in_cluster import run_in_cluster
 from .run_in_processes import run_in_processes
-from .run_job import Paths, make_failure_record, run_job
+from .run_job import Paths, make_failure_record, run_job_group
 from .time_budget import Deadline, format_estimated_duration
 
 # Two programs that train into one folder would undo each other's work.
@@ -40,8 +41,9 @@ class ExecutionOptions:
 
     Args:
         jobs: processes; with more than one each uses a single thread, even where a single job is
-            left. How many threads add up a sum can change its last digit: a run that was stopped
-            goes on bit for bit if it is given as many as before.
+            left, and the seeds of a row are shared out if there are fewer rows than processes. How
+            many threads add up a sum, and what is trained side by side, can change its last digit:
+            a run that was stopped goes on bit for bit if it is given as many as before.
         budget: seconds from now; no epoch is begun that would, at the pace of the one before, end
             later. A run in the middle continues from its checkpoint next time, and every call gets
             at least one epoch further.
@@ -149,7 +151,8 @@ def run_jobs(
     """Run every job that has no result yet, and append each result to the table's file at once.
 
     A job that was stopped continues from its checkpoint; one that fails, or whose process dies, is
-    reported and leaves the others alone.
+    reported and leaves the others alone. Jobs with networks of one shape on the same data are
+    trained side by side, see :func:`~.job_groups.group_jobs`.
 
     Args:
         jobs: what to run, in this order; they must belong to one experiment.
@@ -238,13 +241,14 @@ def _iter_records(
     if effort.cluster is not None and jobs:
         yield from run_in_cluster(jobs, effort.cluster, outlook, force_start, options)
         return
-    if effort.jobs > 1 and len(jobs) > 1:
-        yield from run_in_processes(jobs, outlook, force_start, options)
+    groups = group_jobs(jobs, effort.paths.runs, effort.jobs)
+    if effort.jobs > 1 and len(groups) > 1:
+        yield from run_in_processes(groups, outlook, force_start, options)
         return
     with _num_threads(1 if effort.jobs > 1 else None):
-        for number, job in enumerate(jobs):
-            ahead = outlook.get_required_seconds(job, in_any_case=force_start and number == 0)
-            yield run_job(job, ahead=ahead, **options)
+        for number, group in enumerate(groups):
+            ahead = outlook.get_required_seconds(group, in_any_case=force_start and number == 0)
+            yield from run_job_group(group, ahead=ahead, **options)
 
 
 @contextmanager
