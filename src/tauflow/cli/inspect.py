@@ -30,33 +30,37 @@ def inspect(
     Options that are given are kept, and the rest is guessed: --id none says that there is no id;
     --time, --long and --target take none as well.
     """
-    from tauflow.data.table.table_profile import profile_table
+    from tauflow.data.table.roles import guess_roles
+    from tauflow.data.table.table_profile import compute_value_shares, find_problem
 
     from .output import print_line, print_table
 
-    look = profile_table(file, resolve_none_roles(file, table_options)[0])
+    guess = guess_roles(file, resolve_none_roles(file, table_options)[0])
+    problem, leaks = find_problem(file, guess)
     rows = []
-    for name, role, holds, missing, shares in look.columns:
+    for one in guess.profiles:
+        shares = compute_value_shares(guess.table, one.name)
         told = ", ".join(f"{text} {100 * share:.3g} %" for text, share in shares)
-        rows.append((name, role, holds, f"{100 * missing:.3g} %" if missing else "", told))
+        missing = f"{100 * one.missing:.3g} %" if one.missing else ""
+        rows.append((one.name, guess.roles[one.name].name, one.holds, missing, told))
     print_table(
         ("column", "role (guessed)", "holds", "missing", "shares of its values"),
         rows,
-        title=f"{file}: {format_count(len(look.guess.table), 'row')}",
+        title=f"{file}: {format_count(len(guess.table), 'row')}",
         numbers=(3,),
     )
-    for reason in look.guess.schema.reasons:
+    for reason in guess.schema.reasons:
         print_line(reason)
-    if look.guess.sequences is not None:
-        _print_sequences(look.guess)
-    for note in look.leak_notes:
+    if guess.sequences is not None:
+        _print_sequences(guess)
+    for note in leaks:
         print_line(note)
-    if look.problem is None:
+    if problem is None:
         print_line("Suggested command (change any role that was guessed wrong):")
-        options = format_cli_options(look.guess.option_values)
+        options = format_cli_options(guess.option_values)
         print_line(f"  {shlex.join(['tauflow', 'run', str(file), *options])}")
     else:
-        print_line(f"It cannot be read so: {look.problem}")
+        print_line(f"It cannot be read so: {problem}")
         print_line(
             "Name what was guessed wrong, for example: tauflow inspect FILE --id ID --time TIME"
         )

@@ -54,9 +54,6 @@ def test_a_named_index_is_a_column_where_it_is_named(tmp_path, kind):
     [
         ("tagret", "Did you mean 'target'?"),
         ("targets", "Did you mean 'target'?"),
-        ("sep", "Here it is called 'delimiter'."),
-        ("missing_values", "Here it is called 'na_values'."),
-        ("date_format", "Here it is called 'time_format'."),
         ("categorical", "astype({'ward': 'category'})"),
         ("qqqq", "Options: missing, id, time"),
     ],

@@ -46,7 +46,7 @@ def test_a_guess_says_why_and_reads_the_table(frame):
     )
     assert schema.load(frame).schema.inputs[-2:] == ("sex=f", "sex=m")
     assert Schema.guess(frame, time="year").time == "year"
-    with pytest.raises(OptionError, match=r"no option 'label'\. Here it is called 'target'"):
+    with pytest.raises(OptionError, match=r"no option 'label'"):
         Schema.guess(frame, label="died")
     spread = pandas.DataFrame({"month": [1, 2, 3] * 9, "year": np.repeat(range(9), 3), "a": 1.5})
     with pytest.raises(DataError, match=r"roles do not fit: .* spread over the columns"):

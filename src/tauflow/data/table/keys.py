@@ -85,23 +85,6 @@ class KeyColumns:
     count: int
 
 
-def find_keys(
-    profiles: Sequence[ColumnProfile],
-    known_options: Mapping[str, Any],
-    *,
-    excluded: Sequence[str] = (),
-) -> KeyColumns:
-    """Return which columns are ids, times, variable and value.
-
-    Args:
-        profiles: what each column holds.
-        known_options: what is known: names as ``id``, ``time`` and ``long``; ``None`` for no such
-            column.
-        excluded: names of columns with other roles.
-    """
-    return _KeySearch(profiles, known_options, excluded).choose()
-
-
 @dataclass(frozen=True)
 class _KeyCandidate:
     """How a column of times does within a grouping; ``steps`` are its differences within ids."""
@@ -121,8 +104,15 @@ class _KeyCandidate:
         return self.time.values
 
 
-class _KeySearch:
-    """Tries columns as ids and times."""
+class KeySearch:
+    """Tries columns as ids and times.
+
+    Args:
+        profiles: what each column holds.
+        known_options: what is known: names as ``id``, ``time`` and ``long``; ``None`` for no such
+            column.
+        excluded: names of columns with other roles.
+    """
 
     def __init__(
         self,
@@ -139,7 +129,7 @@ class _KeySearch:
         self.free = [one for one in profiles if one.name not in taken and one.kind != EMPTY]
 
     def choose(self) -> KeyColumns:
-        """Return the best choice."""
+        """Return which columns are ids, times, variable and value."""
         times = self._list_time_candidates()
         whole = self._find_best_candidate(Grouping(None, self.rows), times)
         if "id" in self.known_options:

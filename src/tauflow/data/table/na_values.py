@@ -23,6 +23,8 @@ def mark_missing(table: Table, options: TableOptions) -> Table:
         options: what the user says of it.
     """
     texts = frozenset(options.na_values or ())
+    if table.untyped and not texts:
+        return table
     numbers = {number for one in texts if (number := parse_number(one)) is not None}
 
     def is_marker(cell: Any) -> bool:
@@ -32,8 +34,8 @@ def mark_missing(table: Table, options: TableOptions) -> Table:
 
     columns = dict(table.columns)
     found = [] if table.untyped else _make_notes(table, options, texts)
-    for name, column in table.columns.items() if texts else ():
-        columns[name] = _remove_markers(column, is_marker, numbers)
+    if texts:
+        columns = {n: _remove_markers(one, is_marker, numbers) for n, one in columns.items()}
     return replace(table, columns=columns, notes=(*table.notes, *found))
 
 

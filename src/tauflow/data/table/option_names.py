@@ -1,4 +1,4 @@
-"""Names of options of a table, what other libraries call them, and the columns that they name."""
+"""Names of options of a table, and the columns that they name."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -11,18 +11,6 @@ from .options import TableOptions
 
 LEARNED_ROLES = ("target", "group", "part", "weight")
 """Roles of columns that a table to learn from has, and a table to predict need not have."""
-_OPTION_ALIASES = {
-    **dict.fromkeys(("sep", "separator"), "delimiter"),
-    **dict.fromkeys(("na", "missing_values", "null_values"), "na_values"),
-    **dict.fromkeys(("index", "ids", "subject"), "id"),
-    **dict.fromkeys(("y", "label", "labels", "outcome"), "target"),
-    **dict.fromkeys(("X", "x", "columns", "usecols", "inputs"), "features"),
-    **dict.fromkeys(("date_format", "format"), "time_format"),
-    **dict.fromkeys(("seed", "random_state"), "split_seed"),
-    **dict.fromkeys(("test_size", "train_size"), "split"),
-    "unit": "time_unit",
-}
-"""What pandas, scikit-learn and others call options, with their names here."""
 
 
 def check_option_names(options: Iterable[str]) -> None:
@@ -36,8 +24,6 @@ def check_option_names(options: Iterable[str]) -> None:
             " A column of text is categorical; so are codes where the dtype says so: "
             "table.astype({'ward': 'category'})."
         )
-    elif wrong in _OPTION_ALIASES:
-        advice = f" Here it is called {_OPTION_ALIASES[wrong]!r}."
     else:
         advice = suggest_name(wrong, [*known, "missing"])
     raise OptionError(

@@ -12,7 +12,7 @@ from tauflow.errors import TauflowError
 
 from .files import read_table
 from .inputs import MAX_CATEGORIES, build_inputs
-from .keys import KeyColumns, find_keys, find_long_names, is_time_name
+from .keys import KeyColumns, KeySearch, find_long_names, is_time_name
 from .na_values import find_missing_markers
 from .option_names import list_role_columns
 from .options import BY_TIME, DUPLICATES, NEXT_STEP, READ_OPTIONS, TableOptions
@@ -105,31 +105,25 @@ def guess_roles(table: Any, known_options: Mapping[str, Any]) -> RoleGuess:
     Raises:
         TauflowError: the file is no table, or has no such column.
     """
-    return _RoleGuesser(*_read_with_markers(table, known_options)).guess()
+    return _RoleGuesser(table, known_options).guess()
 
 
 def guess_keys(table: Any, known_options: Mapping[str, Any]) -> KeyColumns:
     """Guess ids, times, variable and value of a table alone, see :func:`guess_roles`."""
-    return _RoleGuesser(*_read_with_markers(table, known_options)).find_keys()
-
-
-def _read_with_markers(
-    table: Any, known_options: Mapping[str, Any]
-) -> tuple[Table, Mapping[str, Any]]:
-    """Return the table, and what is known of it with what seems to mean a missing value."""
-    said = {name: known_options[name] for name in READ_OPTIONS if name in known_options}
-    sheet = read_table(table, TableOptions(**said))
-    if "na_values" not in known_options and (markers := find_missing_markers(sheet)):
-        said["na_values"] = markers
-        sheet = read_table(table, TableOptions(**said))
-    return sheet, {**known_options, **said}
+    return _RoleGuesser(table, known_options).find_keys()
 
 
 class _RoleGuesser:
-    """Makes a guess, role by role."""
+    """Makes a guess, role by role; what seems to mean a missing value is one of the first."""
 
-    def __init__(self, table: Table, known_options: Mapping[str, Any]) -> None:
-        self.table, self.known_options = table, known_options
+    def __init__(self, file: Any, known_options: Mapping[str, Any]) -> None:
+        said = {name: known_options[name] for name in READ_OPTIONS if name in known_options}
+        table = read_table(file, TableOptions(**said))
+        if "na_values" not in known_options and (markers := find_missing_markers(table)):
+            said["na_values"] = markers
+            table = read_table(file, TableOptions(**said))
+        self.table, self.known_options = table, {**known_options, **said}
+        known_options = self.known_options
         self.option_values: dict[str, Any] = {
             k: v for k, v in known_options.items() if v is not None
         }
@@ -142,7 +136,7 @@ class _RoleGuesser:
     def find_keys(self) -> KeyColumns:
         """Return which columns tell the rows apart."""
         barred = [name for name, role in self.roles.items() if role.name not in ("id", "time")]
-        keys = find_keys(self.profiles, self.known_options, excluded=barred)
+        keys = KeySearch(self.profiles, self.known_options, barred).choose()
         if "time" in self.known_options or keys.long is not None:
             return keys
         free = [one for one in self.profiles if one.name not in barred]

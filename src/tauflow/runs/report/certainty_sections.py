@@ -8,7 +8,6 @@ from tauflow.errors import ArgumentError
 from tauflow.evaluation.outputs import compute_probabilities
 from tauflow.evaluation.thresholds import score_decisions
 from tauflow.runs.bootstrap import (
-    Clusters,
     compute_interval,
     make_clusters,
     sample_cluster_counts,
@@ -24,20 +23,15 @@ _MAX_RESAMPLED = 50_000_000  # counts of entries in all
 
 def list_certainty(run: TaskRun) -> list[Listing]:
     """Return small tables of how sure the answers on the test split of a table are."""
-    clusters = make_clusters(run.data)
-    counts = None if isinstance(clusters, str) else clusters
     if run.certainty.threshold is not None:
-        return [_list_decisions(run, counts)]
-    if run.certainty.conformal is not None:
-        return _list_coverage(run, counts)
-    return []
+        return [_list_decisions(run)]
+    return [] if run.certainty.conformal is None else _list_coverage(run)
 
 
-def _get_resamples(
-    clusters: Clusters | None, sequence_index: torch.Tensor, run: TaskRun
-) -> NDArray[np.int64] | None:
+def _get_resamples(run: TaskRun, sequence_index: torch.Tensor) -> NDArray[np.int64] | None:
     """Return how often each test entry counts in each resample, (R, N); ``None`` without any."""
-    if clusters is None:
+    clusters = make_clusters(run.data)
+    if isinstance(clusters, str):  # why there are none
         return None
     codes = clusters.codes
     if codes.ndim == 2:
@@ -49,7 +43,7 @@ def _get_resamples(
     return sample_cluster_counts(clusters.count, resamples)[:, of_entries.numpy()]
 
 
-def _list_decisions(run: TaskRun, clusters: Clusters | None) -> Listing:
+def _list_decisions(run: TaskRun) -> Listing:
     """Return sensitivity, specificity and predictive values at the threshold."""
     threshold, card, schema = run.certainty.threshold, run.data.card, run.data.schema
     assert threshold is not None
@@ -59,7 +53,7 @@ def _list_decisions(run: TaskRun, clusters: Clusters | None) -> Listing:
     of_positive = probability[:, threshold.positive].numpy()
     is_positive = found.y.numpy() == threshold.positive
     scores = score_decisions(is_positive, of_positive, threshold.value)
-    counts = _get_resamples(clusters, found.sequence_index, run)
+    counts = _get_resamples(run, found.sequence_index)
     drawn = (
         {}
         if counts is None
@@ -87,7 +81,7 @@ def _list_decisions(run: TaskRun, clusters: Clusters | None) -> Listing:
     return Listing("Decisions", ("", "value", "95 % interval", "entries"), rows, caption)
 
 
-def _list_coverage(run: TaskRun, clusters: Clusters | None) -> list[Listing]:
+def _list_coverage(run: TaskRun) -> list[Listing]:
     """Return how many test targets the intervals hold, and how wide they are."""
     conformal, schema = run.certainty.conformal, run.data.schema
     assert conformal is not None
@@ -98,7 +92,7 @@ def _list_coverage(run: TaskRun, clusters: Clusters | None) -> list[Listing]:
     quantiles = None if found.quantiles is None else found.quantiles.double().numpy()
     y = found.y.double().numpy().reshape(prediction.shape)
     known = ~np.isnan(y)
-    counts = _get_resamples(clusters, found.sequence_index, run)
+    counts = _get_resamples(run, found.sequence_index)
     rows = []
     for level in LEVELS:
         try:

@@ -142,28 +142,19 @@ def write_run_report(run: TaskRun) -> Path:
 
 def _add_table_sections(page: Page, run: TaskRun, schema: Schema) -> Page:
     """Return a page with what there is to say of a table of a user's own."""
-    if schema.target_specs:
-        return replace(
-            page,
-            understood=describe_columns(run.data),
-            command=make_predict_command(run),
-            needed=describe_needed_columns(run.data),
-        )
-    found = convert_outputs(run.test_outputs, run.data)
-    is_class = schema.y_scale is None
+    pictures, listings = [*page.pictures], [*page.listings]
+    if not schema.target_specs:
+        found, threshold = convert_outputs(run.test_outputs, run.data), run.certainty.threshold
+        if schema.y_scale is None:
+            pictures = [*plot_classes(found, schema.outputs, threshold), *pictures]
+        listings += list_certainty(run)
+        listings += list_target_errors(found, run.data)
+        listings += list_worst_ids(found, run.data, threshold)
     return replace(
         page,
-        pictures=[
-            *(plot_classes(found, schema.outputs, run.certainty.threshold) if is_class else []),
-            *page.pictures,
-        ],
+        pictures=pictures,
         understood=describe_columns(run.data),
-        listings=[
-            *page.listings,
-            *list_certainty(run),
-            *list_target_errors(found, run.data),
-            *list_worst_ids(found, run.data, run.certainty.threshold),
-        ],
+        listings=listings,
         command=make_predict_command(run),
         needed=describe_needed_columns(run.data),
     )
