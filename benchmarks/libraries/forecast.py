@@ -26,7 +26,7 @@ Answer = Callable[[Array, Array, int], Array]
 
 
 def load_power(data: Path) -> Array:
-    """Return power in kilowatts, and sine and cosine of the hour, (hours, 3)."""
+    """Return kilowatts summed over minutes, sine and cosine of the hour, (hours, 3)."""
     path = data / "household_power_hourly/household_power_consumption_hourly.csv.gz"
     table = pandas.read_csv(path, index_col=0, parse_dates=True)
     hour = 2 * np.pi * table.index.hour.to_numpy() / DAY
@@ -58,7 +58,7 @@ def compare(task: str, data: Path, repeats: int) -> Results:
             }
             rows.setdefault(name, []).append(scores)
             print(name, scores, flush=True)
-            yield f"Hourly power, 24 hours ahead, {len(origins)} forecasts, in kilowatts", rows
+            yield f"Hourly power, 24 hours ahead, {len(origins)} forecasts, in kW minutes", rows
 
 
 def _seasonal(X: Array, origins: Array, seed: int) -> Array:
