@@ -10,7 +10,6 @@ from tauflow.data import registry
 from tauflow.data.card import TaskData
 from tauflow.data.dataset_validation import (
     compute_content_digest,
-    format_digest_lines,
     get_non_default_options,
 )
 from tauflow.data.datasets.pendulum import PENDULUM
@@ -195,11 +194,3 @@ def test_order_is_that_of_the_values_whatever_their_scale():
     assert order(y) == order(1e-3 * y + 5e-4)
     assert order(y) != order(y.flip(0))
     assert order(y) != order(y[:19])
-
-
-def test_lines_of_the_list_are_made_from_a_task():
-    data = task(OWN)
-    digest = compute_content_digest(data.train, ["y"])
-    assert format_digest_lines("own", data, "y", {"b": 1, "a": "c"}) == (
-        [f"{digest}  own a=c,b=1 y train", f"{digest}  own a=c,b=1 y test"]
-    )

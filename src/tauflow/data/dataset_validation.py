@@ -82,24 +82,6 @@ def compute_content_digest(batch: SequenceBatch, names: Sequence[str]) -> str:
     )
 
 
-def format_digest_lines(
-    name: str, data: TaskData, names: str, options: Mapping[str, Any]
-) -> list[str]:
-    """Return what the list ``contents.sha256`` holds of a task, one line per part.
-
-    Args:
-        name: of the data set.
-        data: the task.
-        names: what to hash, with commas between.
-        options: those that differ from the defaults.
-    """
-    return [
-        f"{compute_content_digest(batch, names.split(','))}  {name} {format_options(options)} "
-        f"{names} {part}"
-        for part, batch in get_splits(data).items()
-    ]
-
-
 def format_options(options: Mapping[str, Any]) -> str:
     """Return options as one word: ``"default"``, or such as ``"length=32,split=by_time"``."""
     return ",".join(f"{key}={options[key]}" for key in sorted(options)) or DEFAULT

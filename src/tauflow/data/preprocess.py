@@ -8,33 +8,9 @@ from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_at_least
 from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
-from tauflow.errors import DataError, TimeError
+from tauflow.errors import TimeError
 
 G = TypeVar("G", bound=np.generic)
-
-
-def dt_from_positions(positions: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the steps elapsed since the previous kept position.
-
-    The first gap counts from the position before the first, so that a sequence whose first step is
-    kept begins with 1.
-
-    Args:
-        positions: (..., T), increasing, 0 for the first step of the recording.
-
-    Returns:
-        Gaps, (..., T), at least 1.
-
-    Raises:
-        TimeError: positions do not increase, or are negative.
-    """
-    gaps = np.diff(positions, prepend=-1)
-    if (gaps < 1).any():
-        raise TimeError(
-            "positions must be increasing and not negative; entry "
-            f"{int(np.argmax(gaps < 1))} is not. Sort them and drop duplicates."
-        )
-    return gaps.astype(np.float32)
 
 
 def dt_from_times(
@@ -80,15 +56,6 @@ def _check_precision(times: NDArray[Any], dt: NDArray[Any]) -> None:
         )
 
 
-def lag_dt(dt: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return each gap one step late, the first two being the first: a known error in print.
-
-    Args:
-        dt: (..., T).
-    """
-    return np.concatenate([dt[..., :1], dt[..., :-1]], axis=-1)
-
-
 def cut_windows(sequence: NDArray[G], length: int, stride: int) -> NDArray[G]:
     """Cut a recording into overlapping windows.
 
@@ -108,26 +75,3 @@ def cut_windows(sequence: NDArray[G], length: int, stride: int) -> NDArray[G]:
     starts = np.arange(0, len(sequence) - length, stride)
     cut: NDArray[G] = sequence[starts[:, None] + np.arange(length)]
     return cut
-
-
-def drop_frames(steps: int, keep: float, rng: np.random.RandomState) -> NDArray[np.int64]:
-    """Choose the positions of a recording that survive random loss.
-
-    One uniform number is drawn per step, in order, so that recordings handled one after the other
-    with one generator reproduce published data.
-
-    Args:
-        steps: number of steps.
-        keep: probability to keep a step.
-        rng: source of random numbers.
-
-    Returns:
-        Kept positions, increasing.
-
-    Raises:
-        DataError: no step was kept.
-    """
-    kept = np.flatnonzero(rng.random_sample(steps) < keep)
-    if kept.size == 0:
-        raise DataError(f"no step is left of {steps}; use a longer recording or keep more.")
-    return kept

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tauflow.data.preprocess import cut_windows, drop_frames, dt_from_positions, dt_from_times
-from tauflow.errors import ArgumentError, DataError, TimeError
+from tauflow.data.preprocess import cut_windows, dt_from_times
+from tauflow.errors import ArgumentError, TimeError
 
 
 @given(n=st.integers(0, 60), length=st.integers(1, 20), stride=st.integers(1, 20))
@@ -32,20 +32,6 @@ def test_stride_below_one_is_refused():
         cut_windows(np.zeros((9, 1), np.float32), 4, 0)
 
 
-@given(st.sets(st.integers(0, 200), min_size=1))
-def test_gaps_add_up_to_the_positions(positions):
-    kept = np.array(sorted(positions))
-    gaps = dt_from_positions(kept)
-    assert gaps.dtype == np.float32
-    assert (gaps.cumsum() - 1 == kept).all()
-
-
-@pytest.mark.parametrize("positions", [[0, 2, 2], [3, 1], [-1, 0]])
-def test_positions_that_do_not_increase_are_refused(positions):
-    with pytest.raises(TimeError, match="positions must be increasing"):
-        dt_from_positions(np.array(positions))
-
-
 def test_gaps_from_times_by_hand():
     gaps = dt_from_times(np.array([[10.0, 10.5, 12.5], [0.0, 0.0, 1.0]]), first_dt=0.25)
     assert gaps.tolist() == [[0.25, 0.5, 2.0], [0.25, 0.0, 1.0]]
@@ -64,19 +50,6 @@ def test_times_running_backwards_are_refused():
 def test_times_that_are_not_finite_are_refused():
     with pytest.raises(TimeError, match="times must be finite"):
         dt_from_times(np.array([0.0, np.nan]), first_dt=1.0)
-
-
-def test_frames_are_dropped_one_number_per_step():
-    together = np.random.RandomState(5)
-    one_by_one = np.random.RandomState(5)
-    for steps in (131, 40):  # the second recording goes on where the first stopped
-        expected = [t for t in range(steps) if one_by_one.rand() < 0.9]
-        assert drop_frames(steps, 0.9, together).tolist() == expected
-
-
-def test_nothing_kept_is_refused():
-    with pytest.raises(DataError, match="no step is left of 10"):
-        drop_frames(10, 0.0, np.random.RandomState(0))
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4"])

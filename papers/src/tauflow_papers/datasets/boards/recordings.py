@@ -7,9 +7,9 @@ import numpy as np
 
 from tauflow.data.card import DatasetCard
 from tauflow.data.datasets.rollouts import read_rollout
-from tauflow.data.preprocess import drop_frames
 from tauflow.errors import DataError
 from tauflow_papers.datasets.cache import load_or_parse
+from tauflow_papers.datasets.kept_steps import drop_frames
 from tauflow_papers.datasets.real.character_trajectories import (
     CHANNELS,
     CHARACTER_TRAJECTORIES,

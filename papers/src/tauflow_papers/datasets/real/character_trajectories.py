@@ -11,12 +11,12 @@ from tauflow._internal.checks import check_one_of, check_within
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.preprocess import dt_from_positions
-from tauflow.data.splits import stratified_split
 from tauflow.data.store import fetch_files, read_checksums
 from tauflow.errors import DataError
 from tauflow_papers.datasets.cache import Arrays, load_or_parse
+from tauflow_papers.datasets.kept_steps import dt_from_positions
 from tauflow_papers.datasets.splines import natural_cubic_spline
+from tauflow_papers.datasets.splits import stratified_split
 
 from .character_labels import SECOND_HALF_LABELS
 from .matlab import read_matlab

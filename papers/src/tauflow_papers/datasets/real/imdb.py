@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from tauflow._internal.checks import check_at_least, check_bool, check_one_of, check_within
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.splits import stratified_split
 from tauflow.data.store import fetch_files
 from tauflow_papers.datasets.cache import Arrays, load_or_parse
+from tauflow_papers.datasets.splits import stratified_split
 
 from .imdb_reviews import (
     FILE_SPLITS,

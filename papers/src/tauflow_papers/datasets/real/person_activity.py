@@ -14,10 +14,10 @@ from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.preprocess import cut_windows, dt_from_times
-from tauflow.data.splits import random_split
 from tauflow.data.store import fetch_files
 from tauflow.errors import ArgumentError, DataError
 from tauflow_papers.datasets.cache import load_or_parse
+from tauflow_papers.datasets.splits import random_split
 
 from .archives import read_member
 from .tables import ADVICE, check_row_count, parse_table

@@ -11,11 +11,12 @@ from tauflow._internal.checks import check_bool, check_one_of, check_seed, check
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.preprocess import dt_from_times, lag_dt
-from tauflow.data.splits import random_split
+from tauflow.data.preprocess import dt_from_times
 from tauflow.data.store import fetch_files
 from tauflow.errors import DataError
 from tauflow_papers.datasets.cache import Arrays, load_or_parse
+from tauflow_papers.datasets.kept_steps import lag_dt
+from tauflow_papers.datasets.splits import random_split
 
 from .physionet_records import STATIC, VARIABLES, PatientRecord, read_deaths, read_records
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from tauflow._internal.checks import check_one_of, check_seed
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.splits import random_split
 from tauflow.data.store import fetch_files
 from tauflow.training import LOSSES, METRICS, Score
 from tauflow_papers.datasets.cache import Arrays, load_or_parse
+from tauflow_papers.datasets.splits import random_split
 
 from .physionet2012 import PHYSIONET2012
 from .physionet_records import STATIC, VARIABLES, read_records

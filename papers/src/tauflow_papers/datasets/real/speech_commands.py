@@ -11,11 +11,11 @@ from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.splits import stratified_split
 from tauflow.data.store import fetch_files
 from tauflow.errors import DataError
 from tauflow_papers.datasets.cache import Arrays, load_or_parse
 from tauflow_papers.datasets.mfcc import mfcc
+from tauflow_papers.datasets.splits import stratified_split
 
 from .spoken_words import LISTS, RATE, WORDS, Clip, read_clips
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tauflow.data.splits import random_split, stratified_split
 from tauflow.errors import ArgumentError, DataError
+from tauflow_papers.datasets.splits import random_split, stratified_split
 
 model_selection = pytest.importorskip("sklearn.model_selection")
 
