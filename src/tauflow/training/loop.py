@@ -57,64 +57,62 @@ def train(
     """Train a model; it ends with the selected weights, in evaluation mode.
 
     The model is called as ``prediction, state = model(x, dt=..., mask=...)``, with ``observed=...``
-    if the data have it, and predicts once per step, (B, T, O), or per sequence, (B, O). Where it
-    says ``ignores_padding = True``, as tauflow's models and what derives from their bases do, a
-    batch ends with the longest of its sequences, as :meth:`~tauflow.SequenceBatch.trim_padding`
-    cuts it; other models get every batch as long as the data.
+    if the data have it. It returns a prediction per step, (B, T, O), or per sequence, (B, O). For
+    models with ``ignores_padding = True``, such as those of tauflow, final steps that are padding
+    in the whole batch are removed first (:meth:`~tauflow.SequenceBatch.trim_padding`); other models
+    get every batch at full length.
 
-    A model that learns from more than the error of its predictions has a method
-    ``training_loss(batch, prediction_loss, *, epoch)``. It returns the number to minimise, computed
-    as it likes: ``prediction_loss(prediction, batch)`` is the loss named here, ``epoch`` the number
-    of finished epochs, and random numbers come from torch's global generator. Evaluation knows
-    nothing of it: metrics compare the model's predictions with the targets.
+    A model may define its own objective as a method ``training_loss(batch, prediction_loss, *,
+    epoch)`` that returns the number to minimise. ``prediction_loss(prediction, batch)`` is the loss
+    given here, and ``epoch`` the number of finished epochs; random numbers come from torch's global
+    generator. Metrics always compare predictions with targets.
 
-    In an initialised process group (``torchrun``), every process calls this alike, with the same
-    data. Each step's ``recipe.batch_size`` sequences are shared out, and so is evaluation;
-    gradients are averaged by PyTorch's DistributedDataParallel. The result is that of one process
-    to rounding, and bit-equal when resumed by as many processes. The first one writes ``run_dir``
-    and tells the callbacks.
+    In an initialised process group (``torchrun``), every process makes the same call with the same
+    data. The ``recipe.batch_size`` sequences of each step, and evaluation, are divided among them;
+    gradients are averaged by PyTorch's DistributedDataParallel. The result equals that of a single
+    process up to rounding, and is bit-equal when resumed with the same number of processes. The
+    first process writes ``run_dir`` and calls the callbacks.
 
-    The order of the batches and the global random numbers that the model draws (dropout) follow
-    from ``seed`` alone; the caller's global generator is left as it was. A run with a ``run_dir``
-    saves its state after every epoch, and continues from there with ``resume=True``, on the CPU
-    with exactly the numbers of a run that was never interrupted.
+    The order of batches and the model's random numbers (dropout) depend on ``seed`` only; the
+    state of the global generator is preserved. With a ``run_dir`` the state is saved after every
+    epoch, and ``resume=True`` continues from there; on the CPU the result is bit-identical to that
+    of an uninterrupted run.
 
     Args:
-        model: on the device of the data, unless there is a ``device``.
-        train: the training split; or a task, such as :func:`tauflow.data.load_task` returns, whose
-            parts and card then give the other splits and what is ``"auto"``.
+        model: the model, on the device of the data unless ``device`` is given.
+        train: the training split; or a task, such as :func:`tauflow.data.load_task` returns, which
+            also provides the other splits and, in its card, what is ``"auto"``.
         valid: the validation split, or None.
         test: the test split, or None; evaluated after every epoch, never used to select.
         loss: a name in :data:`~tauflow.training.LOSSES`; a :class:`~tauflow.training.Score`; or a
-            function or module, such as ``nn.CrossEntropyLoss(label_smoothing=0.1)``, that makes one
-            number of the predictions (N, O) and targets of the entries that count: padding is left
-            out before. Targets are (N, O), also of single outputs, or (N,) where they are one class
-            of several outputs. Default ``"auto"``: cross entropy for integer targets, mean squared
-            error for others.
-        metric: the same, of :data:`~tauflow.training.METRICS`; less is better of a function, unless
-            it has an attribute ``higher_is_better`` that is true. Default ``"auto"``: that of the
-            card of a task, but ``"auroc"`` for a table of which one of two classes is below 30 % of
-            the training targets; without a task, accuracy for losses of classes, else the loss.
-        recipe: the protocol; by default ``Recipe()``, with the last weights if there are no
+            function or module, such as ``nn.CrossEntropyLoss(label_smoothing=0.1)``, of predictions
+            (N, O) and targets that returns one number; padded entries are removed first. Targets
+            are (N, O), also for a single output, or (N,) for one class out of several outputs.
+            Default ``"auto"``: cross entropy for integer targets, otherwise mean squared error.
+        metric: the same, with names in :data:`~tauflow.training.METRICS`; for a function, lower is
+            better unless it has a true attribute ``higher_is_better``. Default ``"auto"``: the
+            metric of the card of a task, but ``"auroc"`` for a table in which one of two classes
+            makes up less than 30 % of the training targets; without a task, accuracy for losses of
+            classes, otherwise the loss.
+        recipe: the hyperparameters; by default ``Recipe()``, with the last weights if there are no
             validation data.
-        seed: of the order and of the model's random numbers; 0 or larger.
-        device: where to train, such as ``"cuda"``: the model is moved there, and every batch as its
-            turn comes. Default: where model and data are.
+        seed: random seed of the order of batches and of the model's random numbers, 0 or larger.
+        device: where to train, such as ``"cuda"``: the model is moved there, and each batch when it
+            is used. Default: where model and data are.
         compile: whether to compile the model in place first, as ``model.compile()`` does.
-        run_dir: where to keep ``run.json``, ``log.jsonl``, ``last.safetensors`` and, if the recipe
+        run_dir: folder for ``run.json``, ``log.jsonl``, ``last.safetensors`` and, if the recipe
             selects the best weights, ``best.safetensors``. None: nothing is written.
-        resume: continue the run in ``run_dir``, or start it if there is none. It may be given more
-            epochs than it had, and then ends with the numbers of a run that had them at once, and
-            another ``eval_batch_size``. A loss or metric that has no name is given again, as it was
-            when the run began: the state of a loss that is a module is taken from the run. One that
-            patience or a callback ended stays so.
-        progress: whether to draw a progress bar; None: on a terminal.
+        resume: continue the run in ``run_dir``, or start it if there is none. With more epochs than
+            before, the result is that of a run that had them from the start; ``eval_batch_size``
+            may change too. Pass a loss or metric without a name again; the state of a loss module
+            is restored from the run. A run that patience or a callback ended stays finished.
+        progress: whether to show a progress bar; None: in a terminal.
         callbacks: objects of :class:`~tauflow.training.Callback`, or functions that are called with
-            the row of the history of every epoch once that epoch is saved.
+            the history row of each epoch after the epoch is saved.
 
     Raises:
         ArgumentError: arguments contradict each other.
-        BusyError: another training goes on in ``run_dir``.
+        BusyError: another process is training in ``run_dir``.
         DataError: a split is empty, or its targets do not suit the loss or the metric.
         CheckpointError: ``run_dir`` holds another run, or a damaged one.
         NonFiniteError: the loss, a metric or a parameter became NaN or infinite, and the recipe
@@ -122,8 +120,8 @@ def train(
         DistributedError: another process of the group failed.
 
     Warns:
-        TimeUnitWarning: the model reads gaps, and their median is far from its time constants; or
-            it looks at times up to a horizon, and the last one is far from that.
+        TimeUnitWarning: the model uses time steps whose median is far from its time constants; or
+            it covers times up to a horizon that is far from the last time.
         UserWarning: the training loss more than doubled, to more than half of the first epoch's.
     """
     run = prepare_training(

@@ -53,8 +53,8 @@ def _check_field_names(recipe: type["Recipe"]) -> type["Recipe"]:
 class Recipe:
     """Hyperparameters of a training run.
 
-    ``None`` stands for "the optimizer's own default", or for "not used". An option that the rest of
-    the recipe would ignore is refused, so that a recipe says what happens and nothing else.
+    ``None`` means the optimizer's default, or "not used". An option that the other options make
+    ineffective raises an error, so a recipe holds only settings that have an effect.
 
     Args:
         optimizer: a class of ``torch.optim``, in lower case: ``"adam"``, ``"adamw"``, ``"sgd"``,
@@ -78,25 +78,25 @@ class Recipe:
         clip: ``"none"``; ``"norm"``: the gradient as a whole; ``"per_tensor"``: the gradient of
             each parameter separately (``clipnorm`` in Keras), and of each tensor that a parameter
             packs, where its module says so (:func:`~tauflow.training.packed_parts`).
-        clip_norm: largest norm that clipping leaves alone.
+        clip_norm: largest norm; larger gradients are scaled down to it.
         epochs: passes over the training data.
         batch_size: sequences per step.
         drop_last: leave out the last batch of an epoch if it is smaller.
         shuffle: draw a new order of the training sequences in every epoch.
-        class_weights: what an error on each class counts, beginning with class 0; or
-            ``"balanced"``, as much as makes up for the numbers of their targets in the training
-            split, as scikit-learn has it. For losses of classes.
+        class_weights: weight of each class in the loss, beginning with class 0; or ``"balanced"``,
+            inversely proportional to the number of its targets in the training split, as in
+            scikit-learn. For losses of classes.
         class_weight_mean: what the weighted loss of a batch is divided by: ``"weights"``, their
             sum, as in PyTorch, the default; or ``"entries"``, their number.
-        curriculum: numbers of steps, increasing: the first stage trains on so many first steps of
-            every sequence, the next on the next number, and what epochs remain on whole sequences.
-            A stage continues from the weights of the one before, with a new optimizer. Evaluation
-            is always on whole sequences; an epoch before the last stage whose scores overflow there
-            is not selected.
+        curriculum: increasing numbers of steps: the first stage trains on that many first steps of
+            every sequence, the second on the next number, and the remaining epochs use whole
+            sequences. A stage continues from the weights of the previous one, with a new optimizer.
+            Evaluation is always on whole sequences; an epoch before the last stage whose scores
+            overflow is not selected.
         curriculum_epochs: epochs of each of these stages.
         select: ``"best"``: the weights with the best validation metric, the earliest if several
             tie; ``"last"``: those after the last epoch.
-        select_by: name of the metric that is to be best; by default the reported one.
+        select_by: name of the metric that selects the epoch; by default the reported metric.
         patience: epochs without a better score after which training stops early; those of the
             stages of a curriculum do not count. Needs ``select="best"``.
         score_last_epoch: whether the weights after the last epoch may be selected. ``False``
