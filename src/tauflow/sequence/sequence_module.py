@@ -194,47 +194,45 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         """Run the module.
 
         Args:
-            x: inputs, (B, T, I), or (T, I) for a single sequence, or a PackedSequence; the other
-                arguments then come as for the padded batch, in the order before packing, or
-                packed alike.
-            hx: state to start from, (B, S), or (S,) for a single sequence, or its parts as
-                ``torch.nn.LSTM`` takes them (:meth:`to_torch_state`); by default the cells' own
-                initial states.
+            x: inputs, (B, T, I), or (T, I) for a single sequence, or a PackedSequence; then the
+                other arguments refer to the padded batch in its original order, or are packed too.
+            hx: initial state, (B, S), or (S,) for a single sequence, or its parts in the format of
+                ``torch.nn.LSTM`` (:meth:`to_torch_state`); by default the initial states of the
+                cells.
             dt: time since the previous sample, in the unit of the cell's time constants: a number,
-                (B, T) or (B, T, 1). Without ``dt`` and ``t`` it is 1 at every step, the first one
-                too. The state flows over ``dt[:, k]`` with input ``x[:, k]``. A masked step is no
-                sample: its own entry is ignored, and the next one counts from the sample before.
-            t: absolute times of the samples, (B, T), instead of ``dt``; integers are welcome, and
-                keep all their digits. The first gap is 0, so that even times 0, 1, 2, ... give
-                another result than no times at all. With ``hx``, (B, T + 1): the time of the
-                sample that ``hx`` comes from stands in front.
-            mask: (B, T) bool; false keeps state and output of the step before.
-            lengths: valid steps of each sequence, (B,), the same for padding on the right.
+                (B, T) or (B, T, 1). Without ``dt`` and ``t`` it is 1 at every step, including the
+                first. The state evolves over ``dt[:, k]`` with input ``x[:, k]``. The entry of a
+                masked step is ignored; the next one counts from the last valid sample.
+            t: absolute times of the samples, (B, T), instead of ``dt``; integers keep all digits.
+                The first time step is 0, so times 0, 1, 2, ... differ from no times at all. With
+                ``hx``, (B, T + 1): the time of the sample that ``hx`` belongs to comes first.
+            mask: (B, T) bool; where false, state and output stay those of the previous step.
+            lengths: number of valid steps of each sequence, (B,), for padding at the end.
             observed: (B, T, I) bool, which features were measured, for cells that model it; by
                 default those that are not NaN.
-            episode_start: (B, T) bool, episodes inside a batch: every state starts again, from the
-                cells' own initial states, before the steps where it is true, and flows over their
-                ``dt``. At a masked step it is put off until the next valid one. The episodes run
-                side by side. Not with ``t`` or ``parallel``.
-            parallel: how to cut long sequences of a network that forgets into chunks that run side
-                by side: a :class:`~tauflow.sequence.Chunks`, or ``"auto"`` to do so where it is
-                likely to pay. The result is the sequential one to the tolerance of the chunks,
-                gradients too; :meth:`parallel_report` says how it was found.
-            timespans: what ``ncps`` calls ``dt``; refused.
+            episode_start: (B, T) bool, for several episodes in a batch: where true, the state is
+                reset to the initial state of the cells before the step, and then evolves over its
+                ``dt``. At a masked step the reset is delayed until the next valid one. Episodes are
+                computed in parallel. Not with ``t`` or ``parallel``.
+            parallel: how to cut long sequences into chunks that run in parallel, for a network that
+                forgets: a :class:`~tauflow.sequence.Chunks`, or ``"auto"`` to do so where it is
+                likely to be faster. Results and gradients equal those of the sequential run within
+                the tolerance of the chunks; :meth:`parallel_report` describes the computation.
+            timespans: name of ``dt`` in ``ncps``; raises an error.
 
         Returns:
-            The outputs, (B, T, H), or (B, H) at the last valid step if not ``return_sequences``,
-            in the form of the input; and the final state (B, S), to pass on as ``hx``.
+            The outputs, (B, T, H), or (B, H) at the last valid step without ``return_sequences``,
+            in the format of the input; and the final state (B, S), to pass on as ``hx``.
 
         Raises:
-            ShapeError, DtypeError, ArgumentError: an argument does not fit.
-            TimeError: gaps are negative or not finite, or the dtype of ``t`` is too coarse for
-                them, as float32 is for seconds since 1970. Looked at on the CPU only: on an
-                accelerator a look would make the host wait for the device.
-            NonFiniteError: a state overflowed over a gap that explicit solver steps cannot follow
-                (see :meth:`AbstractCell.max_stable_dt`), or became NaN of NaN in ``x``, which only
-                cells that model missing features take; looked at on the CPU only, too.
-            BackendError: the backend asked for by name cannot serve the call.
+            ShapeError, DtypeError, ArgumentError: an argument is invalid.
+            TimeError: time steps are negative or not finite, or the dtype of ``t`` is too coarse
+                for them, as float32 is for seconds since 1970. Checked on the CPU only, because on
+                an accelerator the check would make the host wait for the device.
+            NonFiniteError: a state overflowed in a time step that is too long for the explicit
+                solver (see :meth:`AbstractCell.max_stable_dt`), or ``x`` has NaN and the cell does
+                not model missing features. Checked on the CPU only, too.
+            BackendError: the requested backend cannot serve the call.
         """
         where = f"{type(self).__name__}.forward"
         usual = episode_start is None and parallel is None and timespans is None
