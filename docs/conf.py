@@ -199,7 +199,8 @@ def describe_data(app, what, name, value, options, lines):
         return
     lines.clear()
     tail = name.rpartition(".")[2]
-    for module in [m for n, m in sys.modules.items() if n.startswith("tauflow.")]:
+    ours = ("tauflow.", "tauflow_papers.")
+    for module in [module for path, module in sys.modules.items() if path.startswith(ours)]:
         if vars(module).get(tail) is value and not hasattr(module, "__path__"):
             lines += ModuleAnalyzer.for_module(module.__name__).find_attr_docs().get(("", tail), [])
             if lines:

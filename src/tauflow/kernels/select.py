@@ -206,7 +206,7 @@ KERNELS: tuple[KernelSpec, ...] = tuple(
     )
     for row in (*_TRACED_KERNELS, *_CELL_KERNELS, *_PREFERRED, *_GENERATED, *_CUDA_GRAPH_KERNELS)
 )
-"""All rows; each looks at its calls before it serves them."""
+"""All kernels, in order of preference; each checks whether it supports a call."""
 
 _CUSTOM_CELL_KERNELS = (
     KernelSpec(
@@ -252,7 +252,7 @@ def is_backend_allowed(backend: str, candidate: str) -> bool:
 
 
 def select_kernel(call: KernelCall, backend: str) -> KernelSpec | None:
-    """Return the row that serves the call, or ``None`` for the reference loop.
+    """Return the kernel that serves the call, or ``None`` for the reference loop.
 
     ``"auto"`` takes the first row for the call's device that is worth it and has no objection; of
     one backend only, or none, if the environment variable ``TAUFLOW_BACKEND`` named it when tauflow

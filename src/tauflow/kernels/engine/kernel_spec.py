@@ -60,7 +60,7 @@ KernelFunction = Callable[[KernelCall], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """A fused twin of one cell on one backend.
+    """A fused implementation of one cell on one backend.
 
     Args:
         cell: the class it computes.
