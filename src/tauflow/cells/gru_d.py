@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from .base import AbstractCell, DtTensor, InputTensor, ObservedMask, Precomputed, StateTensor
 from .init import Generator, glorot_blocks_, joint_glorot_
@@ -128,8 +129,8 @@ class GRUDCell(ConstantBufferMixin, AbstractCell):
         """Return h = 0, x_last = the mean and age = 0."""
         if self.x_mean.shape != (self.input_size,):
             find_modification(self)  # says what it should be
-        h = x.new_zeros(x.shape[0], self.hidden_size)
-        return torch.cat([h, self.x_mean.to(x.dtype).expand_as(x), torch.zeros_like(x)], dim=-1)
+        mean = self.x_mean.to(x.dtype)
+        return F.pad(mean, (self.hidden_size, self.input_size)).repeat(x.shape[0], 1)
 
     def with_input_size(self, input_size: int) -> AbstractCell:
         """Return a like cell; one of another width gets means of 0 unless they are one number."""

@@ -20,6 +20,7 @@ from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import LSTMCell
 from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
 from tauflow.cells.gru_ode import GRUODECell
+from tauflow.cells.gru_ode_bayes import GRUODEBayesCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.ode_lstm import ODELSTMCell
@@ -56,9 +57,8 @@ from .trace_cache import TraceCache, TracedStep, concat_step_inputs, run_traced_
 
 _MIN_STEPS = 8  # which take less time than to find a recording
 _MIN_STEPS_OF: dict[type[AbstractCell], int] = {  # whose steps have more operations
-    **dict.fromkeys((CTRNNCell, GRUODECell, ODELSTMCell), 1),
+    **dict.fromkeys((CTRNNCell, GRUDCell, GRUODECell, GRUODEBayesCell, ODELSTMCell), 1),
     NeuronalLTCCell: 2,
-    GRUDCell: 3,
     UnmaskedGRUDCell: 4,
 }
 _MAX_TRAINING_WORK = (
