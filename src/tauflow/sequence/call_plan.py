@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import BackendError, TauflowError
 from tauflow.kernels import KernelCall, KernelSpec, select_kernel
-from tauflow.kernels.engine.autograd import run_kernel
+from tauflow.kernels.engine.autograd import run_keeping, run_without_gradients
 from tauflow.kernels.engine.kernel_spec import KernelFunction, SequenceKernel
 from tauflow.kernels.engine.torch_state import is_followed
 
@@ -53,10 +53,11 @@ class _CellPlan(NamedTuple):
     Args:
         cell: the cell.
         run: the kernel, or the cell's own steps.
+        keeps: whether a backward pass may follow.
         is_fused: whether it is a kernel; batches are then cut where sequences end.
         is_compiled: whether that is a compiled loop, which any gaps may be given; they are looked
             at when it is done.
-        starts_at_zero: whether sequences without a state begin with zeros.
+        zeros: width of the state, of sequences that begin with zeros; else 0.
         kernel: what ``run`` comes to, if that is known.
         config: of the cell, for the kernel.
         places: holder and name of each parameter that the kernel reads where it is, or an empty
@@ -65,28 +66,13 @@ class _CellPlan(NamedTuple):
 
     cell: AbstractCell
     run: KernelFunction
+    keeps: bool
     is_fused: bool
     is_compiled: bool
-    starts_at_zero: bool
+    zeros: int
     kernel: SequenceKernel | None
     config: Any
     places: tuple[tuple[Any, str], ...]
-
-    def run_steps(
-        self, x: Tensor, h: Tensor, dt: Tensor, mask: Tensor | None, observed: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the outputs and the last state; see :class:`KernelCall`.
-
-        Raises:
-            BackendError: the cell's step can no longer be traced; another kernel may serve.
-        """
-        # steps after the ends of sequences are left out where it pays
-        pieces = None if mask is None or not self.is_fused else split_by_length(mask)
-        if self.kernel is not None and pieces is None:
-            parameters = [holder[name] if name else holder for holder, name in self.places]
-            return run_kernel(self.kernel, self.config, mask, x, h, dt, *parameters)
-        call = KernelCall(self.cell, x, h, dt, mask, observed)
-        return self.run(call) if pieces is None else run_segments(call, pieces, self.run)
 
 
 class _Plan(NamedTuple):
@@ -95,6 +81,7 @@ class _Plan(NamedTuple):
     Args:
         cells: what serves each cell.
         is_single: whether there is one layer in one direction, without a projection.
+        infers_observed: whether NaN in x stands for missing features.
         gaps_shape: (B, T, 1).
         state_shape: (B, S), of all cells.
         is_compiled: whether compiled loops serve all cells.
@@ -102,6 +89,7 @@ class _Plan(NamedTuple):
 
     cells: tuple[_CellPlan, ...]
     is_single: bool
+    infers_observed: bool
     gaps_shape: tuple[int, int, int]
     state_shape: tuple[int, int]
     is_compiled: bool
@@ -144,13 +132,14 @@ class CallPlans:
         found = self.find(rnn, x, hx, dt, t, mask, lengths, observed)
         if isinstance(found, str):
             return None
-        if observed is None and rnn.uses_observed and bool((nan := found[1].x.isnan()).any()):
-            x, hx, dt, mask, _, batched = found[1]
+        plan, given = found
+        if plan.infers_observed and bool((nan := given.x.isnan()).any()):
+            x, hx, dt, mask, _, batched = given
             found = self.find(rnn, x, hx, dt, None, mask, None, ~nan)
             if isinstance(found, str):
                 return None
-            found = found[0], found[1]._replace(batched=batched)
-        return _run_plan(rnn, *found)
+            plan, given = found[0], found[1]._replace(batched=batched)
+        return _run_plan(rnn, plan, given)
 
     def find(
         self,
@@ -175,7 +164,7 @@ class CallPlans:
         if isinstance(plan, str):
             return plan
         given = PlannedInputs(x, hx, dt, mask, observed, batched)
-        inputs = read_inputs(type(rnn).__name__, given, t, lengths, *plan[2:])
+        inputs = read_inputs(type(rnn).__name__, given, t, lengths, *plan[3:])
         return inputs if isinstance(inputs, str) else (plan, inputs)
 
     def _find_plan(
@@ -274,30 +263,31 @@ def _make_plan(
                 row = select_kernel(call, rnn.backend)
             except TauflowError as error:
                 return str(error)
-            cells.append(_plan_cell(row, records[index]))
+            cells.append(_plan_cell(row, records[index], keeps=keeps))
         below, y = above, x.new_zeros(B, T, rnn.output_size)
     return _Plan(
         tuple(cells),
         len(cells) == 1 and not rnn.proj_size,
+        rnn.uses_observed and not observed,
         (B, T, 1),
         (B, rnn.state_size),
         all(cell.is_compiled for cell in cells),
     )
 
 
-def _plan_cell(row: KernelSpec | None, record: CellRecord) -> _CellPlan:
+def _plan_cell(row: KernelSpec | None, record: CellRecord, *, keeps: bool) -> _CellPlan:
     """Return what a row comes to for a cell."""
     cell: Any = record.cell
     # without the checks that a plan has made
     run = run_builtin_steps if row is None else getattr(row.run, "__wrapped__", row.run)
     run = run if row is None or row.plan is None else row.plan()
     is_compiled = row is not None and row.backend == "numba"
-    starts_at_zero = type(cell).initial_state is AbstractCell.initial_state
+    zeros = cell.state_size if type(cell).initial_state is AbstractCell.initial_state else 0
     places = None if row is None or row.kernel is None else find_places(record)
+    plan = _CellPlan(cell, run, keeps, row is not None, is_compiled, zeros, None, None, ())
     if row is None or places is None:
-        return _CellPlan(cell, run, row is not None, is_compiled, starts_at_zero, None, None, ())
-    config = cell.static_config()
-    return _CellPlan(cell, run, True, is_compiled, starts_at_zero, row.kernel, config, places)
+        return plan
+    return plan._replace(kernel=row.kernel, config=cell.static_config(), places=places)
 
 
 class _BadTimesError(Exception):
@@ -340,14 +330,26 @@ def _run_cell(
     mask: Tensor | None,
     observed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Run one cell over a layer's input, and look at gaps and last states."""
+    """Run one cell over a layer's input, and look at gaps and last states.
+
+    Raises:
+        BackendError: the cell's step can no longer be traced; another kernel may serve.
+    """
     if h is not None:
         start = h
-    elif plan.starts_at_zero:
-        start = x.new_zeros((x.shape[0], plan.cell.state_size))
+    elif plan.zeros:
+        start = x.new_zeros((x.shape[0], plan.zeros))
     else:
         start = plan.cell.initial_state(first_sample(x, mask))
-    y, last = plan.run_steps(x, start, dt, mask, observed)
+    # steps after the ends of sequences are left out where it pays
+    pieces = None if mask is None or not plan.is_fused else split_by_length(mask)
+    if plan.kernel is not None and pieces is None:
+        parameters = [holder[name] if name else holder for holder, name in plan.places]
+        run = run_keeping if plan.keeps else run_without_gradients
+        y, last = run(plan.kernel, plan.config, mask, x, start, dt, *parameters)
+    else:
+        call = KernelCall(plan.cell, x, start, dt, mask, observed)
+        y, last = plan.run(call) if pieces is None else run_segments(call, pieces, plan.run)
     if not plan.is_compiled:
         # it may be part of something else
         last = last.clone(memory_format=torch.contiguous_format)

@@ -14,6 +14,7 @@ from tauflow.errors import TauflowError
 from tauflow.kernels.engine.requirements import is_builtin_cell
 
 PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
+_HOOK_0, _HOOK_1, _HOOK_2, _HOOK_3 = HOOKS
 
 
 class _Part(NamedTuple):
@@ -59,7 +60,7 @@ class CellRecord(NamedTuple):
             own = module.__dict__
             if module.__class__ is not kind or len(own) != size:
                 return None
-            if own[HOOKS[0]] or own[HOOKS[1]] or own[HOOKS[2]] or own[HOOKS[3]]:
+            if own[_HOOK_0] or own[_HOOK_1] or own[_HOOK_2] or own[_HOOK_3]:
                 return None
             parts = own["_modules"]
             if len(parts) != len(children):

@@ -167,8 +167,9 @@ def find_bad_values(gaps: Tensor | None, states: Tensor | None = None) -> int:
     if not has_numba():
         bad = gaps is not None and not bool(((gaps >= 0) & (gaps < math.inf)).all())
         return bad + 2 * (states is not None and not bool(states.isfinite().all()))
-    places = [(0, 0) if one is None else (one.data_ptr(), one.numel()) for one in (gaps, states)]
-    found: int = import_kernels("cpu.values").find_bad_values(*places[0], *places[1])
+    at, count = (0, 0) if gaps is None else (gaps.data_ptr(), gaps.numel())
+    to, total = (0, 0) if states is None else (states.data_ptr(), states.numel())
+    found: int = import_kernels("cpu.values").find_bad_values(at, count, to, total)
     return found
 
 

@@ -6,8 +6,9 @@ The first layer is the heads themselves if L is 0. Everything but outputs, gaps 
 with time first, so that a step of a slice of the batch is one block of memory.
 """
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,15 +171,7 @@ class CfCTape(NamedTuple):
         cls, config: KernelConfig, tensors: Sequence[Tensor], *, keeps_source: bool = True
     ) -> "CfCTape":
         """Return the tape of which these are the tensors that there are."""
-        given = iter(tensors)
-        places = enumerate(_list_tape_fields(config))
-        fields: list[Any] = [
-            next(given) if there and (keeps_source or place > 1) else empty
-            for place, (there, empty) in places
-        ]
-        if not split_config(config)[0].layers:
-            fields[-1] = fields[-4]
-        return cls(*fields)
+        return cls(*_find_tape_order(config, keeps_source)((*tensors, *_EMPTY_TAPE)))
 
 
 class CfCSequence(NamedTuple):
@@ -235,13 +228,28 @@ def pack_weights(parameters: Sequence[Tensor], networks: int = 0) -> CfCWeights:
     )
 
 
+_EMPTY_TAPE = CfCTape(*(EMPTY[axes] for axes in (3, 3, 3, 3, 3, 4, 4, 3)))
+
+
 @cache
-def _list_tape_fields(config: KernelConfig) -> tuple[tuple[bool, ConstantArgument], ...]:
-    """Return for each field of a tape whether it is a tensor of its own, and what it is if not."""
+def _list_tape_fields(config: KernelConfig) -> tuple[bool, ...]:
+    """Return for each field of a tape whether it is a tensor of its own."""
     core, memory, _ = split_config(config)
     slopes = core.layers > 0 and not has_slope_from_value(CfCCode.from_config(core).outer)
-    there = (True, memory, memory, memory, True, core.layers > 1, slopes, core.layers > 0)
-    return tuple(zip(there, (EMPTY[axes] for axes in (3, 3, 3, 3, 3, 4, 4, 3)), strict=True))
+    return True, memory, memory, memory, True, core.layers > 1, slopes, core.layers > 0
+
+
+@cache
+def _find_tape_order(config: KernelConfig, keeps_source: bool) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what takes the fields of a tape from the tensors that there are, and an empty one."""
+    order, taken = [], 0
+    for place, there in enumerate(_list_tape_fields(config)):
+        is_given = there and (keeps_source or place > 1)
+        order.append(taken if is_given else place - len(CfCTape._fields))
+        taken += is_given
+    if not split_config(config)[0].layers:
+        order[-1] = order[-4]
+    return itemgetter(*order)
 
 
 def get_tape_shapes(
@@ -255,11 +263,19 @@ def get_tape_shapes(
         batch: B.
         inputs: of the run.
     """
-    core, memory, reads_state = split_config(config)
     x, h, _, first, _, _, _, _, heads_bias = inputs[:9]
-    D, N, rows = x.shape[-1], h.shape[-1] // (1 + memory), heads_bias.shape[-1]
+    sizes = x.shape[-1], h.shape[-1], first.shape[-2], heads_bias.shape[-1]
+    return list_tape_shapes(config, steps, batch, *sizes)
+
+
+def list_tape_shapes(
+    config: KernelConfig, steps: int, batch: int, D: int, state_size: int, units: int, rows: int
+) -> CfCTape:
+    """Do as :func:`get_tape_shapes`, of the sizes that these follow from."""
+    core, memory, reads_state = split_config(config)
+    N = state_size // (1 + memory)
     width = rows if core.is_pure_mode or core.time_bias else rows // 3 * 4
-    units = first.shape[-2] if core.layers else width
+    units = units if core.layers else width
     shapes = (
         (steps, batch, N + (N if reads_state else D)),
         (steps, batch, D + N),
@@ -271,7 +287,11 @@ def get_tape_shapes(
         (steps, batch, width),
     )
     fields = zip(shapes, _list_tape_fields(config), strict=True)
-    return CfCTape(*[shape if there else None for shape, (there, _) in fields])
+    return CfCTape(*[shape if there else None for shape, there in fields])
+
+
+list_known_tape_shapes = lru_cache(list_tape_shapes)
+"""For numbers, which sizes that a compiler follows are not."""
 
 
 def flatten_time_first(x: Tensor) -> Tensor:
@@ -299,7 +319,7 @@ def compute_core_gradients(
     """
     first = get_rows(gradients.first, weights.first.shape[-2])
     heads = get_rows(gradients.heads, weights.heads_bias.shape[-1])
-    grad_first = [first.mT @ part for part in source]
+    grad_first = [_multiply_transposed(first, part) for part in source]
     of_first = grad_first[0] if len(grad_first) == 1 else torch.cat(grad_first, dim=-1)
     of_first_bias, of_heads_bias = biases or [rows.sum(-2) for rows in (first, heads)]
     if not config.layers:
@@ -310,8 +330,13 @@ def compute_core_gradients(
         values, deltas = below.pop(), gradients.deep.unbind(-4)
         each = [get_rows(d).mT @ get_rows(z) for d, z in zip(deltas, below, strict=True)]
         of_deep, of_deep_bias = torch.stack(each, dim=-3), gradients.deep.sum((-3, -2))
-    of_heads = heads.mT @ get_rows(values)
+    of_heads = _multiply_transposed(heads, get_rows(values))
     return [of_first, of_first_bias, of_deep, of_deep_bias, of_heads, of_heads_bias]
+
+
+def _multiply_transposed(left: Tensor, right: Tensor) -> Tensor:
+    """Return left^T right, of one network or of several."""
+    return torch.mm(left.t(), right) if left.ndim == 2 else left.mT @ right
 
 
 def get_rows(tensor: Tensor, width: int | None = None) -> Tensor:

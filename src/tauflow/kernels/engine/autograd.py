@@ -49,13 +49,27 @@ def run_kernel(
             list(inputs), mask, kernel.name, " ".join(kernel.encode(config)), wants
         )
         return y, last
-    if keep:
-        # what torch adds to it serves tensors of torch.func alone
-        apply: Any = _SequenceFunction.apply if has_functorch_tensor(inputs) else _apply
-        return apply(kernel, config, copy_mask(mask), *inputs)  # type: ignore[no-any-return]
+    if not keep:
+        return run_without_gradients(kernel, config, mask, *inputs)
+    if has_functorch_tensor(inputs):  # what torch adds for them
+        return _SequenceFunction.apply(kernel, config, copy_mask(mask), *inputs)  # type: ignore[no-any-return, no-untyped-call]
+    return run_keeping(kernel, config, mask, *inputs)
+
+
+def run_without_gradients(
+    kernel: SequenceKernel, config: Any, mask: Tensor | None, *inputs: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Do as :func:`run_kernel` where no backward pass follows."""
     out = kernel.allocate(config, inputs, ())
     kernel.forward(config, mask, inputs, out, ())
     return out.y, out.last
+
+
+def run_keeping(
+    kernel: SequenceKernel, config: Any, mask: Tensor | None, *inputs: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Do as :func:`run_kernel` where one may, and no tensor is of ``torch.func``."""
+    return _apply(kernel, config, copy_mask(mask), *inputs)  # type: ignore[no-any-return]
 
 
 class _SequenceFunction(torch.autograd.Function):
@@ -68,7 +82,7 @@ class _SequenceFunction(torch.autograd.Function):
         wants = ctx.needs_input_grad[3:]
         out = kernel.allocate(config, inputs, wants)
         kernel.forward(config, mask, inputs, out, wants)
-        ctx.program, ctx.form, ctx.mask, ctx.count = kernel, config, mask, len(inputs)
+        ctx.call = kernel, config, mask, len(inputs)
         kept: list[Tensor | None] = list(inputs)
         if not wants[STATE]:  # the caller's, who may change it
             kept[STATE] = inputs[STATE].clone()
@@ -80,14 +94,15 @@ class _SequenceFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Any, ...]:
-        saved, form, wants = _load_saved_tensors(ctx), ctx.form, ctx.needs_input_grad[3:]
-        inputs, tape, pulls = [*saved[: ctx.count]], saved[ctx.count :], GradOutputs(*grad_outputs)
+        saved, wants = _load_saved_tensors(ctx), ctx.needs_input_grad[3:]
+        kernel, config, mask, count = ctx.call
+        inputs, tape, pulls = [*saved[:count]], saved[count:], GradOutputs(*grad_outputs)
         if inputs[X] is None:
-            inputs[X] = ctx.program.read_saved_x(form, inputs, tape)
+            inputs[X] = kernel.read_saved_x(config, inputs, tape)
         if should_recompute(pulls):
-            found = recompute_gradients(ctx.program, form, ctx.mask, inputs, pulls, wants)
+            found = recompute_gradients(kernel, config, mask, inputs, pulls, wants)
         else:
-            found = ctx.program.backward(form, ctx.mask, inputs, tape, pulls, wants)
+            found = kernel.backward(config, mask, inputs, tape, pulls, wants)
         return None, None, None, *found
 
 
@@ -101,7 +116,11 @@ def _save_tensors(ctx: Any, *tensors: Tensor | None) -> None:
     ``parameter.data = smaller`` leaves no trace, and the loops back would read beyond its end.
     """
     ctx.save_for_backward(*tensors)
-    ctx.kept_as = [None if one is None else (one.shape, one.dtype, one.stride()) for one in tensors]
+    ctx.kept_as = _describe(tensors)
+
+
+def _describe(tensors: Sequence[Tensor | None]) -> list[Any]:
+    return [None if one is None else (one.shape, one.dtype, one.stride()) for one in tensors]
 
 
 def _load_saved_tensors(ctx: Any) -> tuple[Any, ...]:
@@ -112,7 +131,9 @@ def _load_saved_tensors(ctx: Any) -> tuple[Any, ...]:
     Raises:
         ShapeError, DtypeError: one has become another tensor since.
     """
-    tensors = ctx.saved_tensors  # once: a checkpoint unpacks no tensor twice
+    tensors: tuple[Any, ...] = ctx.saved_tensors  # once: a checkpoint unpacks no tensor twice
+    if _describe(tensors) == ctx.kept_as:
+        return tensors
     found: list[Tensor | None] = []
     for tensor, was in zip(tensors, ctx.kept_as, strict=True):
         if was is None:
@@ -324,8 +345,7 @@ def should_recompute(grad_outputs: Sequence[Tensor | None]) -> bool:
     """Whether the running backward pass is to be differentiated, or is vectorised over pulls."""
     if torch.is_grad_enabled():  # create_graph=True
         return True
-    pulls = [pull for pull in grad_outputs if pull is not None]
-    return any(map(is_batched_gradient, pulls))
+    return any([pull is not None and is_batched_gradient(pull) for pull in grad_outputs])
 
 
 def recompute_gradients(
