@@ -144,6 +144,14 @@ def test_outputs_are_no_representations_of_objects(site):
     assert [path.name for path in paths if told.search(path.read_text(encoding="utf-8"))] == []
 
 
+def test_every_name_in_a_list_of_the_reference_is_described(site):
+    row = re.compile(r"<tr[^>]*><td[^>]*>(.*?)</td>\s*<td[^>]*>(?:<p>)?\s*(?:</p>)?</td>")
+    found = {page.name: row.findall(page.read_text("utf-8")) for page in site.glob("api/*.html")}
+    assert len(found) > 10
+    empty = [re.sub("<[^>]*>", "", name) for names in found.values() for name in names]
+    assert empty == []
+
+
 def test_words_are_those_of_the_field(pages):
     banned = re.compile(r"\b(" + "|".join(BANNED) + r")s?\b", re.IGNORECASE)
     found = [

@@ -36,6 +36,7 @@ ACTIVATIONS: Registry[Activation] = Registry(
         "hardtanh": F.hardtanh,
     },
 )
+"""Activation functions by name; plugins add their own."""
 
 
 def _is_callable(name: str, function: Activation) -> None:

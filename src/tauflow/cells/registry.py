@@ -227,6 +227,7 @@ MODELS: Registry[ModelEntry] = Registry(
         )
     },
 )
+"""Recurrent models by catalog name; plugins add their own."""
 
 
 def _has_a_cell(name: str, entry: ModelEntry) -> None:

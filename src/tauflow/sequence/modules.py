@@ -17,6 +17,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = tuple(
     )
     for cell in CELLS
 )
+"""The sequence modules of all cells of the catalog."""
 _MODULE_OF = {module.cell_class: module for module in SEQUENCE_MODULES}
 
 # They are here by their names; modules.pyi, made of the same, tells them to editors and checkers.

@@ -46,8 +46,11 @@ class ButcherTableau:
 _HAIRER = "Hairer, Nørsett & Wanner, Solving Ordinary Differential Equations I, II.1"
 
 EULER = ButcherTableau("euler", 1, ((),), (1.0,), 2.0, _HAIRER)
+"""Explicit Euler method, of order 1."""
 MIDPOINT = ButcherTableau("midpoint", 2, ((), (1 / 2,)), (0.0, 1.0), 2.0, _HAIRER)
+"""Midpoint method, of order 2."""
 HEUN = ButcherTableau("heun", 2, ((), (1.0,)), (1 / 2, 1 / 2), 2.0, _HAIRER)
+"""Heun's method, of order 2."""
 RK4 = ButcherTableau(
     "rk4",
     4,
@@ -56,6 +59,7 @@ RK4 = ButcherTableau(
     2.785293563405282,
     _HAIRER,
 )
+"""Classical Runge-Kutta method, of order 4."""
 
 TABLEAUS: Registry[ButcherTableau] = Registry(
     "explicit solver",

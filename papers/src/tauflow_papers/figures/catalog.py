@@ -32,6 +32,7 @@ FIGURES: Registry[PaperFigure] = Registry(
     "figure",
     {entry.name: entry for paper in _PAPERS for entry in paper.ENTRIES},
 )
+"""Figures of the papers by name."""
 """The figures and tables that are computed rather than trained, in the order of the papers."""
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
+"""File formats of figures."""
 SMALL_NOTE = "small: not the paper's settings"
 """What is written below the pictures of a quick look."""
 _DPI = {"full": 140, "small": 80}  # of PNG files, and of what is dense in the others

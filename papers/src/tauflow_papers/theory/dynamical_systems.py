@@ -121,3 +121,4 @@ SYSTEMS: Registry[DynamicalSystem] = Registry(
         )
     },
 )
+"""Dynamical systems that networks are trained to approximate, by name."""

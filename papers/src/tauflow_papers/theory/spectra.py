@@ -16,6 +16,7 @@ from tauflow.errors import ArgumentError
 from .mean_field import RandomODE, mean_field
 
 GATED_NETWORKS = ("mgru", "gnode", "lem")
+"""Networks whose spectra can be computed, by name."""
 
 
 @dataclass(frozen=True)
