@@ -51,9 +51,7 @@ class TableSplits:
     weights: Mapping[str, float] = field(default_factory=dict)
 
     def add_weights(self, train: SequenceBatch) -> SequenceBatch:
-        """Return the sequences of the training split with their weights, if there are any."""
-        if not self.weights:
-            return train
+        """Return the sequences of the training split with their weights."""
         weights = [self.weights[name] for name in self.sequences["train"].ids]
         return replace(train, weight=torch.tensor(weights))
 
@@ -174,14 +172,12 @@ def get_groups(
     return {name: names[row] for name, row in zip(sequences.ids, firsts, strict=True)}
 
 
-def read_weights(table: Table, column: str | None, sequences: Sequences) -> dict[str, float]:
-    """Return the weight of every id; none without a column.
+def read_weights(table: Table, column: str, sequences: Sequences) -> dict[str, float]:
+    """Return the weight of every id.
 
     Raises:
         DataError: it is no number above 0, or differs within an id.
     """
-    if column is None:
-        return {}
     table.check_name(column, "weight")
     table.check_filled(column, "a weight", "Fill it in, or remove the id.", DataError)
     found = table.numbers(column)[sequences.rows]

@@ -102,11 +102,12 @@ def build_task(table: Table, options: SchemaFields, *, name: str, source: str) -
         groups={name: split.groups[name] for name in parts["test"].ids if name in split.groups},
     )
     season = resolve_season(options, times, split.training_sequences)
-    notes = [*_make_notes(split, schema, season, empty), *_notes_on_values(split, schema, seen)]
+    notes = _make_notes(split, schema, season, empty, seen)
     notes += make_leak_notes(x, observed, target, parts["train"], schema)
     card = _make_card(split, schema, name=name, source=source, notes=tuple(notes), season=season)
     check_prediction_columns(schema)
-    batches["train"] = split.add_weights(batches["train"])
+    if split.weights:
+        batches["train"] = split.add_weights(batches["train"])
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], schema=schema)
 
 
@@ -137,7 +138,7 @@ def _prepare_splits(
     gaps = target.horizon > 0 and target.has_uneven_lead_times
     notes = make_row_notes(table, sequences, options)
     split = window_splits(make_splits(target, options, groups), options, inputs)
-    weights = read_weights(table, options.weight, sequences)
+    weights = {} if options.weight is None else read_weights(table, options.weight, sequences)
     split = replace(split, notes=(*notes, *split.notes), weights=weights)
     inputs, empty, unseen = inputs.select_learnable(split.training_sequences.rows)
     needed = (*(target.outputs if target.is_next_step else ()), *(options.known or ()))
@@ -322,28 +323,24 @@ def _make_card(
 
 
 def _make_notes(
-    split: TableSplits, schema: SchemaFields, season: int, empty: Sequence[str]
+    split: TableSplits, schema: SchemaFields, season: int, empty: Sequence[str], seen: Bools
 ) -> list[str]:
     target = split.target
     sequences = target.sequences
     known = target.known[sequences.rows if target.per_step else target.first_rows(sequences)]
-    notes = list(target.notes)
+    notes = [*target.notes]
     if not target.horizon and not known.all():
         total = format_count(known.size, "target")
         notes.append(f"{(~known).sum()} of {total} are missing and do not count.")
-    return [
-        *notes,
-        *split.notes,
-        *_notes_on_season(season, split, schema),
-        *_notes_on_inputs(schema, empty),
-    ]
+    notes += split.notes
+    if season and target.is_next_step:
+        notes += _notes_on_season(season, split, schema)
+    return [*notes, *_notes_on_inputs(schema, empty), *_notes_on_values(split, schema, seen)]
 
 
 def _notes_on_season(season: int, split: TableSplits, options: TableOptions) -> list[str]:
     """Say so where no sequence of the test split is long enough to look a season back."""
     target, longest = split.target, int(split.sequences["test"].lengths.max())
-    if not (season and target.is_next_step):
-        return []
     needed = season + 1 - min(target.horizon or 1, season)
     if longest >= needed:
         return []
