@@ -102,7 +102,7 @@ def _measure_seeds(jobs: list[runs.Job], data: TaskData, seconds: float) -> list
 
     def together() -> None:
         none = [None for _ in jobs]
-        runs.train_all_jobs(jobs, data, run_dirs=none, callbacks=[[] for _ in jobs])
+        runs.train_all_jobs(jobs, [data] * len(jobs), run_dirs=none, callbacks=[[] for _ in jobs])
 
     least = [float("inf"), float("inf")]
     end = time.perf_counter() + seconds

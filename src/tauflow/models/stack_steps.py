@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tauflow.batch import SequenceBatch
+from tauflow.batch import SequenceBatch, collate
 from tauflow.errors import NonFiniteError
 from tauflow.training import Recipe, make_optimizer
 from tauflow.training.denormals import flush_denormals
@@ -91,7 +91,7 @@ class StackOfRuns:
             NotStackableError: at the first step, if they cannot be trained so.
         """
         first, count = self.trainers[0], len(self.trainers)
-        joined = first.data[torch.cat([_to_indices(part) for part in rows])]
+        joined = self._join_batches(rows)
         if first.trims_padding:
             joined = joined.trim_padding(has_label_sets=first.allows_multiple_labels)
         before = None if self._has_run else torch.get_rng_state()
@@ -118,6 +118,12 @@ class StackOfRuns:
         values.sum().backward()
         divisors = [float(divisor) for _, divisor in found]
         return list(zip(values.tolist(), divisors, strict=True))
+
+    def _join_batches(self, rows: Sequence[Tensor | slice]) -> SequenceBatch:
+        data = [trainer.data for trainer in self.trainers]
+        if all(one is data[0] for one in data):
+            return data[0][torch.cat([_to_indices(part) for part in rows])]
+        return collate([one[part] for one, part in zip(data, rows, strict=True)])
 
     def move_parameters(self) -> Iterator[Callable[[], None]]:
         """Yield what moves the parameters of each network, by the gradients that are there."""

@@ -142,7 +142,7 @@ def find_training_obstacle(runs: Sequence[TrainingRun]) -> str | None:
     trainers = [run.trainer for run in runs]
     if len(trainers) < 2:
         return "there is one only"
-    first = trainers[0]
+    first, data = trainers[0], {id(one.data): one.data for one in trainers}.values()
     usual = {"accumulate": 1, "l2": 0.0, "autocast": None, "curriculum": None}
     recipes = [one.recipe for one in trainers]
     unusual = [n for n, value in usual.items() if any(getattr(r, n) != value for r in recipes)]
@@ -151,7 +151,7 @@ def find_training_obstacle(runs: Sequence[TrainingRun]) -> str | None:
     obstacles = {
         "several processes share the batches": first.ranks.is_distributed,
         "they are not on the CPU": devices != {"cpu"} or first.data.x.device.type != "cpu",
-        "their training data differ": any(one.data is not first.data for one in trainers),
+        "their training data have other sizes or fields": len(set(map(_describe, data))) > 1,
         "their batches have other sizes": len(batches) > 1,
         "the loss may have a state": any(one.loss_module is not None for one in trainers),
         f"the recipe sets {', '.join(unusual)}": bool(unusual),
@@ -159,6 +159,17 @@ def find_training_obstacle(runs: Sequence[TrainingRun]) -> str | None:
     }
     found = next((reason for reason, is_so in obstacles.items() if is_so), None)
     return found or find_stacking_obstacle([one.model for one in trainers])
+
+
+def _describe(data: SequenceBatch) -> tuple[int, frozenset[tuple[Any, ...]]]:
+    """Return how many sequences data have, and their fields but for the number of steps."""
+    steps = data.x.shape[1]
+    fields = {
+        (name, tensor.dtype, *("T" if size == steps else size for size in tensor.shape[1:]))
+        for name, tensor in data.tensors().items()
+        if name != "mask"
+    }
+    return len(data), frozenset(fields)
 
 
 def _has_own_loss(model: nn.Module) -> bool:

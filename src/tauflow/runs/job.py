@@ -47,11 +47,18 @@ class DatasetSpec:
         name: how rows are told apart, e.g. ``"event"`` in ``"cfc/event"``; may be empty.
         dataset: name in the data catalog; empty for what is not trained.
         options: options of its loader.
+        split_option: that of them which draws the parts by the seed of a run; empty if none does.
     """
 
     name: str
     dataset: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    split_option: str = ""
+
+    @property
+    def source_options(self) -> dict[str, Any]:
+        """The options but for the one that draws the parts."""
+        return {k: value for k, value in self.options.items() if k != self.split_option}
 
 
 @dataclass(frozen=True)
@@ -160,22 +167,24 @@ def with_epochs(recipe: Recipe, epochs: int) -> Recipe:
 
 def load_dataset(dataset: DatasetSpec, data_dir: Path | None = None) -> TaskData:
     """Load the data of a part; a second call in the same process is free."""
-    options = tuple((name, _to_hashable(dataset.options[name])) for name in sorted(dataset.options))
-    return _load_cached(dataset.dataset, options, data_dir)
+    split = dataset.options.get(dataset.split_option)
+    splits = _open_cache(dataset.dataset, _to_hashable(dataset.source_options), data_dir)
+    if split not in splits:
+        splits[split] = load_task(dataset.dataset, root=data_dir, **dataset.options)
+    return splits[split]
 
 
 def _to_hashable(value: Any) -> Any:
     """Return a value of JSON as one that can be remembered by; a loader refuses what it is not."""
     if isinstance(value, dict):
-        return tuple((key, _to_hashable(one)) for key, one in value.items())
+        return tuple((key, _to_hashable(value[key])) for key in sorted(value))
     return tuple(map(_to_hashable, value)) if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=2)
-def _load_cached(
-    name: str, options: tuple[tuple[str, Any], ...], data_dir: Path | None
-) -> TaskData:
-    return load_task(name, root=data_dir, **dict(options))
+def _open_cache(name: str, options: tuple[Any, ...], data_dir: Path | None) -> dict[Any, TaskData]:
+    """Return what is loaded of a data set, by what its parts were drawn by."""
+    return {}
 
 
 def train_job(
@@ -224,7 +233,7 @@ def train_job(
 
 def train_jobs(
     jobs: Sequence[Job],
-    data: TaskData,
+    data: Sequence[TaskData],
     *,
     run_dirs: Sequence[Path | None],
     callbacks: Sequence[Iterable[AnyCallback]],
@@ -234,11 +243,11 @@ def train_jobs(
     score_test: bool = True,
     only_stacked: bool = False,
 ) -> list[Trained | Exception] | None:
-    """Train the models of jobs on the same data: side by side if they can be.
+    """Train the models of jobs side by side, if they can be.
 
     Args:
         jobs: what to run.
-        data: their data.
+        data: of each.
         run_dirs: of each, as for :func:`train_job`.
         callbacks: told of each how it goes.
         resume: as for :func:`train_job`.
@@ -254,11 +263,12 @@ def train_jobs(
     started = format_utc_now()
     failed: dict[int, Exception] = {}
     runs: dict[int, TrainingRun] = {}
-    for number, (job, run_dir, calls) in enumerate(zip(jobs, run_dirs, callbacks, strict=True)):
+    given = zip(jobs, data, run_dirs, callbacks, strict=True)
+    for number, (job, its_data, run_dir, calls) in enumerate(given):
         try:
             runs[number] = prepare_training(
-                _build_model(job, data),
-                _select_splits(data, score_test=score_test),
+                _build_model(job, its_data),
+                _select_splits(its_data, score_test=score_test),
                 loss=job.loss,
                 metric=job.metric,
                 recipe=job.recipe,
@@ -282,13 +292,13 @@ def train_jobs(
             continue
         model = run.trainer.model
         if device is not None:
-            model.to(data.train.x.device)
+            model.to(data[number].train.x.device)
         record = _make_record(jobs[number], started, device, trained, run_dirs[number])
         results[number] = record, cast("TrainedModel", model)
     return [results[number] for number in range(len(jobs))]
 
 
-def train_all_jobs(jobs: Sequence[Job], data: TaskData, **options: Any) -> list[Trained]:
+def train_all_jobs(jobs: Sequence[Job], data: Sequence[TaskData], **options: Any) -> list[Trained]:
     """Return what :func:`train_jobs` does; what the first one fails with is raised in the end."""
     trained = []
     for found in train_jobs(jobs, data, **options) or ():

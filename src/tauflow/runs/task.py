@@ -180,7 +180,7 @@ def run_task(
                     train_job(one, data, run_dir=folder, callbacks=calls, **how)
                     for one, folder, calls in zip(jobs, folders, told, strict=True)
                 ]
-            return train_all_jobs(jobs, data, run_dirs=folders, callbacks=told, **how)
+            return train_all_jobs(jobs, [data] * len(jobs), run_dirs=folders, callbacks=told, **how)
 
         record, trained, notes = train_members(job, data, certainty.ensemble, directory, train_each)
     run = finish_run(record, trained, found, directory, certainty)

@@ -143,7 +143,7 @@ def _train_side_by_side(
         if len(group) > 1:
             found = train_jobs(
                 [job for _, job in group],
-                run_data.data,
+                [run_data.data] * len(group),
                 run_dirs=[None for _ in group],
                 callbacks=[[PruningCallback(trial)] for trial, _ in group],
                 device=search.device,

@@ -9,7 +9,7 @@ import torch
 import tauflow
 from tauflow import Recipe, SequenceBatch, SequenceModel
 from tauflow.errors import ArgumentError, CheckpointError, NonFiniteError
-from tauflow.models.stack_training import train_stack, train_together
+from tauflow.models.stack_training import find_training_obstacle, train_stack, train_together
 from tauflow.training import TrainingResult
 from tauflow.training.checkpoint import read_checkpoint
 from tauflow.training.loop import prepare_training
@@ -256,3 +256,28 @@ def test_a_directory_that_holds_another_training_is_refused(tmp_path):
     other = replace(recipe, lr=0.02)
     with pytest.raises(CheckpointError, match=r"recipe\.lr"):
         train_stack(networks(), **given, recipe=other, run_dir=tmp_path, resume=True)
+
+
+def test_networks_on_data_of_their_own_are_trained_side_by_side(caplog):
+    recipe = replace(RECIPES["Adam, best"], epochs=3)
+    parts = [data(30, seed, dtype=torch.float64) for seed in range(3)]
+    parts[1] = parts[1].with_steps(9)
+
+    def prepare(models):
+        return [
+            prepare_training(
+                model, part, part, loss="cross_entropy", metric="accuracy", recipe=recipe, seed=seed
+            )
+            for model, part, seed in zip(models, parts, SEEDS, strict=True)
+        ]
+
+    together, alone = networks(dtype=torch.float64), networks(dtype=torch.float64)
+    with caplog.at_level(logging.INFO, logger="tauflow"):
+        train_together(prepare(together))
+    assert "training 3 networks side by side" in caplog.text
+    for model, other, part, seed in zip(together, alone, parts, SEEDS, strict=True):
+        tauflow.train(other, train=part, valid=part, recipe=recipe, seed=seed, progress=False)
+        for key, value in other.state_dict().items():
+            torch.testing.assert_close(model.state_dict()[key], value, rtol=0, atol=1e-10)
+    parts[2] = data(29, 2, dtype=torch.float64)
+    assert find_training_obstacle(prepare(alone)) is not None

@@ -79,6 +79,19 @@ def test_runs_that_began_alone_go_on_alone(tmp_path, caplog):
         assert numbers(record) == numbers(alone)
 
 
+def test_seeds_whose_data_are_split_by_the_seed_are_trained_side_by_side(tmp_path, caplog):
+    table = tiny(split_option="seed")
+    with caplog.at_level(logging.INFO, logger="tauflow"):
+        places = {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs"}
+        records = reproduce(table, models=[ROW], seeds=2, progress=False, **places).records
+    assert "training 2 networks side by side" in caplog.text
+    for record in records:
+        assert record.config["dataset_options"]["seed"] == record.seed
+        alone = run_one(table, table.row(ROW), record.seed, progress=False)
+        assert record.key == alone.key
+        assert record.test == pytest.approx(alone.test, rel=1e-4)
+
+
 def test_groups_have_one_shape_and_are_split_for_workers(tmp_path):
     table = tiny()
     jobs = [make_job(table, row, seed) for row in table.rows[:2] for seed in range(5)]

@@ -1,4 +1,4 @@
-"""Which jobs are trained side by side: those with networks of one shape on the same data."""
+"""Which jobs are trained side by side: those with one model on the same data, or splits of them."""
 
 import json
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def group_jobs(jobs: Sequence[Job], runs_dir: Path, workers: int = 1) -> list[Jo
 
 
 def _describe_data(job: Job) -> list[str]:
-    options = json.dumps(job.config["dataset_options"], sort_keys=True)
+    options = json.dumps(job.part.source_options, sort_keys=True)
     return [job.part.dataset, options, job.loss, job.metric]
 
 

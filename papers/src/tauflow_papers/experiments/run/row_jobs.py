@@ -28,7 +28,8 @@ def make_job(experiment: Experiment, row: Row, seed: int, setting: Setting | Non
     epochs, recipe = experiment.epochs, chosen.recipe
     part = row.part
     if experiment.split_option:
-        part = replace(part, options={**part.options, experiment.split_option: seed})
+        option = experiment.split_option
+        part = replace(part, options={**part.options, option: seed}, split_option=option)
     return Job(
         experiment=experiment.name,
         row=row.name,

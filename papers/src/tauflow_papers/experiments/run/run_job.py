@@ -54,7 +54,7 @@ def run_job_group(
     """Run jobs side by side, continuing stopped or shorter ones; a failure becomes a record.
 
     Args:
-        jobs: what to run, on the same data and with models of one shape if they are several.
+        jobs: what to run, with one model on the same data, or splits of them, if they are several.
         places: of the runs' directories, and of the data files.
         deadline: when to stop; the records then say so, and the rest can be run later.
         ahead: seconds that an epoch of all will take, as far as one can tell: runs whose first
@@ -90,12 +90,12 @@ def _train_group(
     """Return the record of each job, or what it failed with."""
     found: dict[str, RunRecord | Exception] = {}
     try:
-        data = load_job_data(jobs[0], places.data)
+        data = {job.key: load_job_data(job, places.data) for job in jobs}
         if jobs[0].model.cell in BASELINES:
-            return [run_baseline_job(job, data) for job in jobs]
+            return [run_baseline_job(job, data[job.key]) for job in jobs]
         for job in jobs:
             try:
-                warm_start_from_shorter_run(job, data, places.runs)
+                warm_start_from_shorter_run(job, data[job.key], places.runs)
             except Exception as error:
                 found[job.key] = error
         left = [job for job in jobs if job.key not in found]
@@ -107,7 +107,7 @@ def _train_group(
         ]
         trained = train_jobs(
             left,
-            data,
+            [data[job.key] for job in left],
             run_dirs=[job.directory(places.runs) for job in left],
             callbacks=checks,
             resume=True,
