@@ -104,6 +104,8 @@ def _measure_seeds(jobs: list[runs.Job], data: TaskData, seconds: float) -> list
         none = [None for _ in jobs]
         runs.train_all_jobs(jobs, [data] * len(jobs), run_dirs=none, callbacks=[[] for _ in jobs])
 
+    apart()  # which compiles
+    together()
     least = [float("inf"), float("inf")]
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or float("inf") in least:
