@@ -4,10 +4,13 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+from tiny_experiment import parsed, tiny
 
 from tauflow.runs.report import plots as figures
 from tauflow.runs.report.plots import CurvePanel, plot_learning_curves, plot_run_curves
+from tauflow_papers.experiments import reproduce
 from tauflow_papers.experiments.report import summary_plots as survey_figures
+from tauflow_papers.experiments.report.results_summary import summarize_table
 from tauflow_papers.experiments.spec.experiment import Published
 
 
@@ -113,3 +116,20 @@ def test_numbers_below_rows_can_be_read(drawn, tests):
     survey_figures.plot_against_published(SimpleNamespace(measured=entries))
     axis = drawn[0].axes[0].xaxis
     assert len(readable(axis)) >= 2
+
+
+def test_every_setting_of_a_search_is_a_circle(drawn, tmp_path):
+    rows = [row for row in parsed()["row"] if "model" in row]
+    searching = tiny(row=rows, search={"recipe": {"lr": [0.01, 0.02, 0.04]}})
+    places = {"results_dir": tmp_path, "runs_dir": tmp_path / "runs", "progress": False}
+    reproduce(searching, models=["gru"], seeds=1, **places)
+    reproduce(tiny(row=rows), models=["elman"], seeds=1, **places)  # a single setting: no circle
+    one = summarize_table(searching, tmp_path)
+    assert survey_figures.plot_tried_settings(one) is not None
+    (axes,) = drawn[0].axes
+    circles, best = axes.lines
+    found = [r.valid for r in one.grid.records if r.row == "gru"]
+    assert sorted(circles.get_xdata()) == sorted(found)
+    assert list(best.get_xdata()) == [min(found)]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["GRU"]
+    assert survey_figures.plot_tried_settings(summarize_table(tiny(row=rows), tmp_path)) is None

@@ -13,7 +13,7 @@ from tauflow._internal.registry import Registry
 from tauflow.runs.results import describe_machine, get_versions
 from tauflow_papers.claims.stored import STUDIES_FOLDER
 
-from . import driving, generalisation, gradients, memories, networks, noise, solvers, speed
+from . import driving, generalisation, gradients, memories, networks, solvers, speed
 
 Numbers = Mapping[str, Any]
 """Numbers, texts and further tables of them, by name."""
@@ -45,7 +45,6 @@ STUDIES: Registry[Study] = Registry(
         ),
         "leak": Study("stability of neural ODEs without leak", networks.measure_leak, 0.2),
         "ltc-solvers": Study("a trained LTC with other solvers", solvers.compare, 3.0),
-        "noise": Study("fits of noise by several learning rates", noise.fit_small_paths, 20.0),
         "parameters": Study("parameters of Table S2", networks.count_parameters, 0.1),
         "perturbations": Study("noisy and adversarial inputs", generalisation.perturb_inputs, 4.0),
         "sizes": Study("networks by size and sparsity", generalisation.vary_size, 12.0),

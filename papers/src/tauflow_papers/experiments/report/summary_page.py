@@ -26,7 +26,7 @@ from .results_summary import (
     TableSummary,
 )
 from .summary_header import JUDGEMENTS, collect_records, make_summary_tables
-from .summary_plots import plot_against_published, plot_deviations
+from .summary_plots import plot_against_published, plot_deviations, plot_tried_settings
 
 PAGE_FILE = "report.html"
 HEADERS = (
@@ -265,6 +265,7 @@ def _make_section(one: TableSummary) -> dict[str, Any]:
     """Return what the page shows of one table."""
     experiment = one.experiment
     headers, rows = tabulate_rows(one.measured)
+    pictures = [plot_against_published(one), plot_tried_settings(one)] if one.measured else []
     return {
         "name": experiment.name,
         "title": experiment.title,
@@ -275,7 +276,7 @@ def _make_section(one: TableSummary) -> dict[str, Any]:
         "unmeasured": describe_unmeasured(one),
         "caption": _make_caption(one),
         "trivial": one.trivial,
-        "pictures": [plot_against_published(one)] if one.measured else [],
+        "pictures": [picture for picture in pictures if picture is not None],
         "curves": plot_curves_by_part((entry.row, entry.records) for entry in one.measured),
         "notes": list_notes(one),
         "failures": list_failures(one),

@@ -9,6 +9,7 @@ from tauflow.plotting.palette import BLUE, GREEN, GREY, INK, SLATE, VERMILION
 from tauflow.plotting.report_figure import report_figure, to_data_uri
 from tauflow.runs.report.metric_format import PERCENT_METRICS, format_metric_name, get_display_scale
 from tauflow.runs.report.plots import ReportPlot
+from tauflow_papers.experiments.run.grid_search import rank_settings
 
 from .results_summary import (
     AGREES,
@@ -126,6 +127,38 @@ def plot_against_published(one: TableSummary) -> ReportPlot:
         add_shared_legend(canvas, shown)
         uri = to_data_uri(canvas)
     return ReportPlot("Ours beside published", "", uri)
+
+
+def plot_tried_settings(one: TableSummary) -> ReportPlot | None:
+    """Draw the validation score of every setting that rows searched; ``None`` if none tried two."""
+    known = {record.key: record for record in one.grid.records}
+    rows = []
+    for entry in one.measured:
+        ranked = rank_settings(one.experiment, entry.row, known)
+        scores = [setting.score for setting in ranked if setting.score is not None]
+        if len(scores) > 1:
+            rows.append((entry.row, scores))
+    if not rows:
+        return None
+    with report_figure((9.6, 1.4 * _LINE * len(rows) + 1.1)) as canvas:
+        axes = canvas.subplots()
+        for height, (row, scores) in enumerate(rows):
+            levels = [height] * len(scores)
+            axes.plot(scores, levels, "o", color=BLUE, markerfacecolor="none", label="a setting")
+            axes.plot(scores[0], height, "o", color=BLUE, label="the best by validation")
+            for bound, marker in ((row.published.below, "<"), (row.published.above, ">")):
+                if bound is not None:
+                    axes.plot(bound, height, marker, color=_PAPER, label="published bound")
+        axes.set_yticks(range(len(rows)), [format_row_title(row) for row, _ in rows])
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="y", visible=False)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_xlabel(f"validation {format_metric_name(rows[0][0].metric)}")
+        if all(min(scores) > 0 for _, scores in rows):
+            set_log_scale(axes, axes.xaxis)
+        add_shared_legend(canvas, [axes])
+        uri = to_data_uri(canvas)
+    return ReportPlot("Settings that were tried", "", uri)
 
 
 def _plot_rows(axes: "Axes", entries: Sequence[RowSummary], metric: str) -> None:
