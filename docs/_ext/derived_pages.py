@@ -104,9 +104,15 @@ def hide_machine(app, doctree):
 
 
 def mark_cells(app, doctree):
-    """Mark cells of tables: much text, wide on a narrow screen; names, which do not wrap."""
+    """Mark cells of tables: much text, wide on a narrow screen; names, which do not wrap.
+
+    Code with a word that is longer than a column should be wraps anywhere.
+    """
     for entry in doctree.findall(nodes.entry):
         text = entry.astext()
+        for code in entry.findall(nodes.literal):
+            if max(map(len, code.astext().split()), default=0) > 32:
+                code["classes"].append("long")
         if len(text) > 80:
             entry["classes"].append("long")
         elif len(text) > 24:
