@@ -128,7 +128,7 @@ def _shorten_help(description: str) -> str:
     first, *rest = description.rstrip(".").split(". ")
     kept = [
         first[:1].upper() + first[1:],
-        *(s for s in rest if s.startswith(("By def", "Without"))),
+        *(s for s in rest if s.startswith(("By def", "The def", "Without"))),
     ]
     return ". ".join(kept) + "."
 
@@ -142,7 +142,7 @@ def _format_choices(one: Field[Any], help_text: str) -> str:
     if isinstance(default, tuple):
         default = ",".join(map(str, default))
     silent = default in (None, MISSING) or isinstance(default, bool)
-    if not silent and "y default" not in help_text:
+    if not silent and "default" not in help_text.lower():
         values.append(f"default {default}")
     return f"({'; '.join(values)})" if values else ""
 

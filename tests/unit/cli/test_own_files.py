@@ -126,7 +126,7 @@ def test_every_option_of_tables_is_one_of_the_command(call):
     for one in fields(TableOptions):
         for flag in one.metadata.get("flags", (f"--{one.name.replace('_', '-')}",)):
             assert flag[:10] in shown
-    assert "Columnthatsayswhichsequencearowbelongsto." in re.sub("[│╮╯]", "", shown)
+    assert "Columnthatidentifiesthesequenceofarow." in re.sub("[│╮╯]", "", shown)
 
 
 @pytest.mark.parametrize("command", ["run", "tune"])
@@ -138,7 +138,7 @@ def test_help_names_the_values_of_options_of_tables(call, command):
         "(one of error mean last; default error)",
         "(default 0.7,0.15,0.15)",
         "(default 0)",
-        "By default next-step without a target; classification if the target is text",
+        "The default is next-step without a target; classification if the target is text",
     ):
         assert told in shown
     assert "'train': [...]" not in shown  # which the command has no way to be told
