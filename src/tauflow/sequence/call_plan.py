@@ -33,6 +33,7 @@ from .planned_inputs import (
     add_batch_axis,
     find_bad_values,
     is_plain,
+    may_have_nan,
     needs_grad,
     read_inputs,
 )
@@ -133,9 +134,10 @@ class CallPlans:
         if isinstance(found, str):
             return None
         plan, given = found
-        if plan.infers_observed and bool((nan := given.x.isnan()).any()):
+        if plan.infers_observed and may_have_nan(given.x):
             x, hx, dt, mask, _, batched = given
-            found = self.find(rnn, x, hx, dt, None, mask, None, ~nan)
+            nan = x.isnan()
+            found = self.find(rnn, x, hx, dt, None, mask, None, ~nan) if bool(nan.any()) else found
             if isinstance(found, str):
                 return None
             plan, given = found[0], found[1]._replace(batched=batched)

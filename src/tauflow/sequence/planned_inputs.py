@@ -173,6 +173,11 @@ def find_bad_values(gaps: Tensor | None, states: Tensor | None = None) -> int:
     return found
 
 
+def may_have_nan(x: Tensor) -> bool:
+    """Return whether some of the inputs are not finite, or cannot be looked at in one pass."""
+    return not x.is_contiguous() or find_bad_values(None, x) != 0
+
+
 def is_plain(tensor: Any, dtype: torch.dtype) -> bool:
     """Whether something is a tensor of torch's own that kernels read; by metadata."""
     return (

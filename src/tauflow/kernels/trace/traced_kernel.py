@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.checks import is_tracing
-from tauflow.cells.base import AbstractCell, StepSequence, precompute_steps
+from tauflow.cells.base import AbstractCell, Precomputed, StepSequence, precompute_steps
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import LSTMCell
@@ -152,7 +152,10 @@ class PlannedTrace:
         return run_traced_step(TRACED_KERNEL, "numba", self._prepare_inputs, call)
 
     def _prepare_inputs(self, call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
-        steps = precompute_steps(call.cell, call.x, call.dt, call.observed)
+        cell = call.cell
+        given = (call.x, call.dt) if call.observed is None else (call.x, call.dt, call.observed)
+        splits = type(cell).step is AbstractCell.step  # as precompute_steps; it has no hooks
+        steps = cell.precompute(*given) if splits else Precomputed(given)
         parts = [(part.shape[2], part.dtype, part.requires_grad) for part in steps.per_step]
         key = len(call.h), count_slices(len(call.h)), call.h.requires_grad, *parts
         plan = self._plans.get(key)
@@ -160,21 +163,22 @@ class PlannedTrace:
             config, sources = plan
             captured: list[Tensor] = []
             for source in sources:
-                found = source.read(call.cell, steps.fixed)
+                found = source.read(cell, steps.fixed)
                 if found is None:
                     break
                 captured += found
             else:
                 return config, _join_inputs(call, steps, captured)
-        config, captured = _find_traces(call, steps)
+        whole = precompute_steps(cell, *given)  # of which all is one graph
+        config, captured = _find_traces(call, whole)
         apart = [one.parameter_graph is not None for one in config.by_rows.values()]
-        if all(apart) and not make_config_key(call.cell).has_user_code:
+        if all(apart) and not make_config_key(cell).has_user_code:
             if len(self._plans) >= _MAX_PLANNED:
                 self._plans.clear()
-            sources = [_find_source(call, one, steps.fixed) for one in config.by_rows.values()]
+            sources = [_find_source(call, one, whole.fixed) for one in config.by_rows.values()]
             axes = tuple(order for source in sources for order in source.axes)
             self._plans[key] = config._replace(axes=axes), sources
-        return config, _join_inputs(call, steps, captured)
+        return config, _join_inputs(call, whole, captured)
 
 
 class _CapturedTensors(NamedTuple):
@@ -254,7 +258,9 @@ def _find_traces(call: KernelCall, steps: StepSequence) -> tuple[TraceConfig, li
     return TraceConfig(by_rows, dealt), captured
 
 
-def _join_inputs(call: KernelCall, steps: StepSequence, captured: list[Tensor]) -> list[Tensor]:
+def _join_inputs(
+    call: KernelCall, steps: StepSequence | Precomputed, captured: list[Tensor]
+) -> list[Tensor]:
     """Return the inputs of a run."""
     no_gaps = call.x.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
     return [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
