@@ -37,6 +37,7 @@ NAMES = [
     "person-activity",
     "physionet2012",
     "physionet-forecast",
+    "physionet-mortality",
     "imdb",
     "character-trajectories",
     "speech-commands",

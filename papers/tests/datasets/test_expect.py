@@ -33,7 +33,7 @@ def listed():
 
 def is_published(name, options):
     """Whether it is a data set as published: neither another form of one nor part of one."""
-    return options == "default" and not name.startswith(("board-", "physionet-forecast"))
+    return options == "default" and not name.startswith(("board-", "physionet-"))
 
 
 def options_of(text):

@@ -14,6 +14,7 @@ from .real.ozone import OZONE, load_ozone
 from .real.person_activity import PERSON_ACTIVITY, load_person_activity
 from .real.physionet2012 import PHYSIONET2012, load_physionet2012
 from .real.physionet_forecast import PHYSIONET_FORECAST, load_physionet_forecast
+from .real.physionet_mortality import PHYSIONET_MORTALITY, load_physionet_mortality
 from .real.power import POWER, POWER_HOURLY, load_power, load_power_hourly
 from .real.speech_commands import SPEECH_COMMANDS, load_speech_commands
 from .real.traffic import TRAFFIC, load_traffic
@@ -40,6 +41,7 @@ for _card, _loader in (
     (PERSON_ACTIVITY, load_person_activity),
     (PHYSIONET2012, load_physionet2012),
     (PHYSIONET_FORECAST, load_physionet_forecast),
+    (PHYSIONET_MORTALITY, load_physionet_mortality),
     (IMDB, load_imdb),
     (CHARACTER_TRAJECTORIES, load_character_trajectories),
     (SPEECH_COMMANDS, load_speech_commands),

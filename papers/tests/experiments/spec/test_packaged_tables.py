@@ -11,7 +11,7 @@ from tauflow.models.registry import WHOLE_MODELS, get_model_info
 from tauflow.training import LOSSES, METRICS
 from tauflow_papers.experiments import list_experiments, load_experiment, parameter_counts
 from tauflow_papers.experiments.report.table import is_causal
-from tauflow_papers.experiments.spec.experiment import BASELINES, READY
+from tauflow_papers.experiments.spec.experiment import BASELINES, ENSEMBLE, READY, list_members
 from tauflow_papers.theory.driving import DRIVING_MODELS, driving_model
 
 TABLES = {
@@ -24,6 +24,7 @@ TABLES = {
     "leaderboards",
     "one-budget",
     "physionet-forecast",
+    "physionet-mortality",
 }
 
 
@@ -59,7 +60,9 @@ def test_a_table_says_what_it_runs(name):
     for row in experiment.rows:
         if row.status == READY:
             card = DATASETS[row.part.dataset]
-            assert row.model.cell in BASELINES or get_model_entry(row.model.cell)
+            members, _ = list_members(row.model) if row.model.cell == ENSEMBLE else ([], 1)
+            for cell in members or [row.model.cell]:
+                assert cell in BASELINES or get_model_entry(cell)
             assert LOSSES[row.loss].target == LOSSES[card.loss].target
             assert METRICS[row.metric].target == METRICS[card.metric].target
             validates = card.sizes[1] or {"setting", "holdout"} & set(row.part.options)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tauflow.errors import CheckpointError
 from tauflow.runs.job import Job
 from tauflow.training.checkpoint import read_checkpoint
-from tauflow_papers.experiments.spec.experiment import BASELINES
+from tauflow_papers.experiments.spec.experiment import BASELINES, ENSEMBLE
 
 JobGroup = list[Job]
 
@@ -30,7 +30,7 @@ def group_jobs(jobs: Sequence[Job], runs_dir: Path, workers: int = 1) -> list[Jo
             json.dumps([*_describe_data(job), repr(job.model), job.recipe.batch_size]),
         )
         partners = _read_partners(job.directory(runs_dir))
-        if job.model.cell in BASELINES or partners == []:
+        if job.model.cell in (*BASELINES, ENSEMBLE) or partners == []:
             alike = (*alike, job.key)
         elif partners is not None:
             alike = (*alike, "with", *partners)

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from torch import nn
+
 from tauflow._internal.atomic_write import add_path_to_errors
-from tauflow.runs.job import Job, format_utc_now, make_record_header, train_jobs
+from tauflow.data.card import TaskData
+from tauflow.runs.job import Job, format_utc_now, make_record_header, train_job, train_jobs
 from tauflow.runs.results import RunRecord
 from tauflow.runs.warm_start import warm_start_from_shorter_run
 from tauflow.training.callbacks import AnyCallback
-from tauflow_papers.experiments.spec.experiment import BASELINES
+from tauflow_papers.experiments.spec.experiment import BASELINES, ENSEMBLE
 
 from .baseline_rows import run_baseline_job
+from .ensemble_rows import run_ensemble_job
 from .result_file import FAILED, STOPPED
 from .row_jobs import load_job_data
 from .time_budget import Deadline, TimeLimitReached
@@ -90,6 +94,8 @@ def _train_group(
     """Return the record of each job, or what it failed with."""
     found: dict[str, RunRecord | Exception] = {}
     try:
+        if jobs[0].model.cell == ENSEMBLE:
+            return [_train_ensemble(job, places, deadline, device) for job in jobs]
         data = {job.key: load_job_data(job, places.data) for job in jobs}
         if jobs[0].model.cell in BASELINES:
             return [run_baseline_job(job, data[job.key]) for job in jobs]
@@ -118,6 +124,26 @@ def _train_group(
     except Exception as error:
         return [error for _ in jobs]
     return [found[job.key] for job in jobs]
+
+
+def _train_ensemble(
+    job: Job, places: Paths, deadline: Deadline | None, device: str | None
+) -> RunRecord:
+    """Train the members of a row that averages them, each in a folder of its own."""
+    checks = [] if deadline is None else [partial(deadline.check, epochs=job.recipe.epochs)]
+
+    def train(one: Job, data: TaskData) -> tuple[RunRecord, nn.Module]:
+        return train_job(
+            one,
+            data,
+            run_dir=one.directory(places.runs),
+            resume=True,
+            progress=False,
+            callbacks=checks,
+            device=device,
+        )
+
+    return run_ensemble_job(job, partial(load_job_data, data_dir=places.data), train)
 
 
 def _make_stopped_record(job: Job, started: str) -> RunRecord:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tauflow._internal.registry import suggest_name
-from tauflow.errors import UnknownNameError
+from tauflow.errors import SpecificationError, UnknownNameError
 from tauflow.models.spec import ModelSpec
 from tauflow.runs.job import DatasetSpec
 from tauflow.training.recipe import Recipe
@@ -16,6 +16,23 @@ UNTRAINED = "not trained"
 
 BOOSTING, NAIVE = BASELINES = ("boosting", "naive")
 """Models of rows without a network; see :mod:`tauflow_papers.experiments.run.baseline_rows`."""
+ENSEMBLE = "ensemble"
+"""Model of rows that average others; see :mod:`tauflow_papers.experiments.run.ensemble_rows`."""
+
+
+def list_members(model: ModelSpec) -> tuple[tuple[str, ...], int]:
+    """Return the members of an ensemble by name, and the folds on which each is trained.
+
+    Raises:
+        SpecificationError: the options are not these.
+    """
+    members, folds = model.options.get("members"), int(model.options.get("folds", 0))
+    if set(model.options) != {"members", "folds"} or not members or folds < 1:
+        raise SpecificationError(
+            "an ensemble has the options members, a list of models, and folds, how often each is "
+            f"trained, got {dict(model.options)}."
+        )
+    return tuple(members), folds
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import torch
 
 from tauflow.data.card import DatasetCard
 from tauflow.data.registry import DATASETS
-from tauflow.models.spec import build_model
+from tauflow.models.spec import ModelSpec, build_model
 from tauflow.models.summary import count_parameters
 
-from .experiment import BASELINES, READY, Experiment
+from .experiment import BASELINES, ENSEMBLE, READY, Experiment, list_members
 
 
 def parameter_counts(
@@ -31,13 +31,20 @@ def parameter_counts(
     for row in experiment.rows:
         if row.status != READY or row.model is None:
             continue
-        if row.model.cell in BASELINES:
-            counts[row.name] = 0
-            continue
         card = given.get(row.part.name, DATASETS[row.part.dataset])
         key = (row.part.name, repr(row.model))
         if key not in known:
-            with torch.random.fork_rng(devices=[]):
-                known[key] = count_parameters(build_model(row.model, card))
+            known[key] = _count(row.model, card)
         counts[row.name] = known[key]
     return counts
+
+
+def _count(spec: ModelSpec, card: DatasetCard) -> int:
+    """Count the trainable numbers of a model; of an ensemble, those of all of its members."""
+    if spec.cell in BASELINES:
+        return 0
+    if spec.cell == ENSEMBLE:
+        members, folds = list_members(spec)
+        return folds * sum(_count(ModelSpec(name, spec.hidden_size), card) for name in members)
+    with torch.random.fork_rng(devices=[]):
+        return count_parameters(build_model(spec, card))
