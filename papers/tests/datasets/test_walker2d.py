@@ -4,6 +4,7 @@ import torch
 from published_data import content_hash, load_or_skip
 
 from tauflow.data.store import find_data_folder
+from tauflow.errors import ArgumentError
 
 HASHES = ["20894fd3a5c2d908", "462b1c90a5adf316", "5a5a770e0d1e49cb"]
 
@@ -39,6 +40,15 @@ def test_target_is_the_next_simulator_state(data):
     whole = batch.dt[:, 1:] == 1
     assert torch.equal(batch.y[:, :-1][whole], batch.x[:, 1:][whole])
     assert not torch.equal(batch.y[:, :-1][~whole], batch.x[:, 1:][~whole])
+
+
+def test_changes_are_next_states_less_present_ones(data):
+    change = load_or_skip("walker2d", predict="change")
+    for one, other in ((data.valid, change.valid), (data.test, change.test)):
+        assert torch.equal(one.x, other.x)
+        assert torch.equal(one.y - one.x, other.y)
+    with pytest.raises(ArgumentError, match="predict='change' is for kept frames"):
+        load_or_skip("walker2d", predict="change", fill="spline")
 
 
 def test_first_rollout_follows_the_protocol_step_by_step(data):

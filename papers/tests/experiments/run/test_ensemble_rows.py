@@ -70,6 +70,16 @@ def test_rows_with_the_same_members_share_their_runs(tmp_path):
     assert of_both == of_alone
 
 
+def test_seeds_are_trained_on_the_same_parts_with_options():
+    options = {"members": ["gru", "cfc"], "seeds": 3, "options": {"init": "keras"}}
+    model = {"cell": "ensemble", **options}
+    table = tiny(row=[*parsed()["row"], {**ROW, "model": model}])
+    jobs = make_member_jobs(make_job(table, table.row("joined"), 1))
+    assert [[one.seed for one in each] for each in jobs] == [[3, 3], [4, 4], [5, 5]]
+    assert all("fold" not in one.part.options for each in jobs for one in each)
+    assert all(one.model.options == {"init": "keras"} for each in jobs for one in each)
+
+
 @pytest.mark.parametrize("changes", [{"members": []}, {"folds": 0}, {"size": 3}])
 def test_members_and_folds_are_needed(changes):
     table = ensemble(**changes)

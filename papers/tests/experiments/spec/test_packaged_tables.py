@@ -25,6 +25,7 @@ TABLES = {
     "one-budget",
     "physionet-forecast",
     "physionet-mortality",
+    "walker2d-change",
 }
 
 
@@ -61,8 +62,8 @@ def test_a_table_says_what_it_runs(name):
         if row.status == READY:
             card = DATASETS[row.part.dataset]
             members, _ = list_members(row.model) if row.model.cell == ENSEMBLE else ([], 1)
-            for cell in members or [row.model.cell]:
-                assert cell in BASELINES or get_model_entry(cell)
+            for spec in members or [row.model]:
+                assert spec.cell in BASELINES or get_model_entry(spec.cell)
             assert LOSSES[row.loss].target == LOSSES[card.loss].target
             assert METRICS[row.metric].target == METRICS[card.metric].target
             validates = card.sizes[1] or {"setting", "holdout"} & set(row.part.options)

@@ -15,6 +15,7 @@ from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.datasets.rollouts import read_rollout
 from tauflow.data.preprocess import cut_windows
 from tauflow.data.store import fetch_files, read_checksums
+from tauflow.errors import ArgumentError
 from tauflow_papers.datasets.cache import load_or_parse
 from tauflow_papers.datasets.kept_steps import drop_frames, dt_from_positions
 from tauflow_papers.datasets.splines import natural_cubic_spline
@@ -24,6 +25,7 @@ STRIDE = 16
 GRID = 84  # steps that the longest window spans
 FILL_OPTIONS = ("skip", "spline")
 TIME_OPTIONS = ("gap", "feature")
+PREDICT_OPTIONS = ("state", "change")
 KEEP = 0.9
 TEST, VALID, TRAIN = slice(0, 60), slice(60, 100), slice(100, 400)
 SPLIT_SEED = 125487
@@ -70,6 +72,8 @@ WALKER2D = DatasetCard(
         "look ahead: results are not comparable with those of kept frames alone.",
         "time='feature' adds the time since the first frame of the window as the last input, and "
         "leaves out dt.",
+        "predict='change' has the difference to the present frame as target. Errors are the same "
+        "numbers, as a prediction of it is one of the next state.",
         "The CfC code reports the last epoch although it tracks the best one; the ODE-LSTM code "
         "restores the best one by validation loss.",
     ),
@@ -85,6 +89,7 @@ def load_walker2d(
     download: bool = True,
     fill: str = "skip",
     time: str = "gap",
+    predict: str = "state",
 ) -> TaskData:
     """Load the windows of Lechner and Hasani 2020, Table 5, or of Kim et al. 2022, Table 5.
 
@@ -93,13 +98,18 @@ def load_walker2d(
         download: whether to fetch missing files.
         fill: ``"skip"`` for the kept frames alone, or ``"spline"``; see the card's notes.
         time: how a model is told the time, ``"gap"`` for dt, or ``"feature"``.
+        predict: the next ``"state"``, or its ``"change"`` from the present one, for kept frames.
 
     Raises:
+        ArgumentError: changes of filled windows are asked for.
         UnknownNameError: an option has no such value.
         DataError, DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.fetch_files`.
     """
     check_one_of(FILL_OPTIONS, fill=fill)
     check_one_of(TIME_OPTIONS, time=time)
+    check_one_of(PREDICT_OPTIONS, predict=predict)
+    if predict == "change" and fill != "skip":
+        raise ArgumentError("predict='change' is for kept frames. Leave out fill.")
     paths = fetch_files(WALKER2D, root, download=download)
     parsed = load_or_parse(WALKER2D, paths, 1, partial(_parse_files, paths))
     rollouts = np.split(parsed["frames"], parsed["ends"][:-1])
@@ -107,6 +117,8 @@ def load_walker2d(
     rollouts = [rollouts[index] for index in order]
     rng = np.random.RandomState(DROP_SEED)
     frames = [_cut_rollouts(rollouts[part], rng) for part in (TRAIN, VALID, TEST)]
+    if predict == "change":
+        frames = [(x, y - x, dt) for x, y, dt in frames]
     make = _make_frame_batch if fill == "skip" else _interpolate_to_grid
     train, valid, test = (make(part, timed=time == "feature") for part in frames)
     card = replace(WALKER2D, input_size=WALKER2D.input_size + (time == "feature"))

@@ -22,27 +22,29 @@ _SEEDS_BETWEEN_FOLDS = 100
 
 
 def make_member_jobs(job: Job) -> list[list[Job]]:
-    """Return the jobs of the members of an ensemble, by fold.
+    """Return the jobs of the members of an ensemble, by fold or seed.
 
     Args:
         job: of the row. Its model has the options ``members``, names of networks or boosting, and
-            ``folds``, their number. All networks have its hidden size and recipe; those of a fold
-            have their own seed.
+            ``folds``, on each of which they are trained, or ``seeds``, with which they are trained
+            on the same parts. All networks have its hidden size, ``options`` and recipe; those of
+            a fold have their own seed.
     """
-    members, folds = list_members(job.model)
-    return [
-        [
-            replace(
-                job,
-                row=f"ensemble-{name}-fold{fold}",
-                part=replace(job.part, options={**job.part.options, FOLD_OPTION: fold}),
-                model=ModelSpec(name, job.model.hidden_size),
-                seed=job.seed + _SEEDS_BETWEEN_FOLDS * fold,
-            )
-            for name in members
-        ]
-        for fold in range(folds)
-    ]
+    members, times = list_members(job.model)
+
+    def make(member: ModelSpec, number: int) -> Job:
+        fold, seed = {}, job.seed * times + number
+        if "folds" in job.model.options:
+            fold, seed = {FOLD_OPTION: number}, job.seed + _SEEDS_BETWEEN_FOLDS * number
+        return replace(
+            job,
+            row=f"ensemble-{member.cell}-{number}",
+            part=replace(job.part, options={**job.part.options, **fold}),
+            model=member,
+            seed=seed,
+        )
+
+    return [[make(member, number) for member in members] for number in range(times)]
 
 
 def run_ensemble_job(

@@ -20,19 +20,25 @@ ENSEMBLE = "ensemble"
 """Model of rows that average others; see :mod:`tauflow_papers.experiments.run.ensemble_rows`."""
 
 
-def list_members(model: ModelSpec) -> tuple[tuple[str, ...], int]:
-    """Return the members of an ensemble by name, and the folds on which each is trained.
+def list_members(model: ModelSpec) -> tuple[tuple[ModelSpec, ...], int]:
+    """Return the members of an ensemble, and how often each is trained: its folds or seeds.
 
     Raises:
         SpecificationError: the options are not these.
     """
-    members, folds = model.options.get("members"), int(model.options.get("folds", 0))
-    if set(model.options) != {"members", "folds"} or not members or folds < 1:
+    options = dict(model.options)
+    members, own = options.pop("members", None), options.pop("options", {})
+    times = list(options.values())
+    if not members or set(options) not in ({"folds"}, {"seeds"}) or times[0] < 1:
         raise SpecificationError(
-            "an ensemble has the options members, a list of models, and folds, how often each is "
-            f"trained, got {dict(model.options)}."
+            "an ensemble has the options members, a list of models, either folds or seeds, how "
+            f"often each is trained, and options of its networks, got {dict(model.options)}."
         )
-    return tuple(members), folds
+    specs = [ModelSpec(name, model.hidden_size, head_init=model.head_init) for name in members]
+    return (
+        tuple(one if one.cell in BASELINES else replace(one, options=own) for one in specs),
+        int(times[0]),
+    )
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def _count(spec: ModelSpec, card: DatasetCard) -> int:
     if spec.cell in BASELINES:
         return 0
     if spec.cell == ENSEMBLE:
-        members, folds = list_members(spec)
-        return folds * sum(_count(ModelSpec(name, spec.hidden_size), card) for name in members)
+        members, times = list_members(spec)
+        return times * sum(_count(one, card) for one in members)
     with torch.random.fork_rng(devices=[]):
         return count_parameters(build_model(spec, card))
