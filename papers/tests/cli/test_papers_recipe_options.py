@@ -8,7 +8,7 @@ import pytest
     [
         (("recipe.lr=0.5", "recipe.lr.x=3"), "--set recipe.lr.x and --set recipe.lr say the same"),
         (("recipe.lr.x=3", "recipe.lr=0.5"), "--set recipe.lr.x and --set recipe.lr say the same"),
-        (("data.sizes=[[6],6,6]",), "train_size must be an integer, got (6,)"),
+        (("data.sizes=[[6],6,6]",), "train_size must be an integer, got [6] (list)"),
         (("data.sizes={}",), "sizes"),
         (("data.sizes.a=3",), "sizes"),
         ((f"recipe.lr={'[' * 3000}",), "lr must be"),

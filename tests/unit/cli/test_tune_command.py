@@ -90,7 +90,7 @@ def test_what_cannot_be_tried_is_one_line(call, tmp_path):
 
 @pytest.mark.parametrize(
     ("room", "file", "lost"),
-    [(1000, "study.log", 2), (2000, "study.log", 1), (9000, "best.toml", 0)],
+    [(1000, "study.log", 2), (2500, "study.log", 1), (9000, "best.toml", 0)],
 )
 def test_a_full_disk_is_named_and_nothing_found_is_lost(
     call, tmp_path, monkeypatch, room, file, lost
