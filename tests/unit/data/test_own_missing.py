@@ -108,7 +108,7 @@ def test_a_usual_word_in_a_frame_means_what_it_means_in_a_file(tmp_path, word, k
     assert (note in data.card.notes) == (kind != "column of pandas' NA")
 
 
-@pytest.mark.parametrize("nothing", [None, pandas.NA, pandas.NaT, NAN, np.datetime64("NaT")])
+@pytest.mark.parametrize("nothing", [None, pandas.NA, pandas.NaT, NAN, np.datetime64("NaT", "us")])
 def test_objects_that_are_no_value(nothing):
     cells = [nothing if row % 7 == 0 else row / 4 for row in range(36)]
     column = np.empty(36, object)

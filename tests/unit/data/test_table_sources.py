@@ -301,7 +301,7 @@ def test_the_options_are_said_once(function):
         default = inspect.Parameter.empty if field.default is MISSING else field.default
         assert shown[field.name].default == default
         assert shown[field.name].kind is inspect.Parameter.KEYWORD_ONLY
-        assert f"        {field.name}: " in function.__doc__
+        assert f"\n    {field.name}: " in inspect.getdoc(function)
     tree = ast.parse(inspect.getsource(options))
     (said,) = [
         node

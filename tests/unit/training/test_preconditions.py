@@ -55,7 +55,9 @@ def test_a_task_gives_its_parts_and_its_card():
     task = TaskData(CARD, DATA, DATA, DATA)
     given = {"train": task, "loss": "auto", "metric": "auto", "recipe": Recipe(epochs=1)}
     assert fit(**given).test is not None
-    with pytest.raises(ArgumentError, match="train is a TaskData, which has validation and test splits"):
+    with pytest.raises(
+        ArgumentError, match="train is a TaskData, which has validation and test splits"
+    ):
         fit(**given, valid=DATA)
 
 

@@ -337,6 +337,6 @@ def _take_rows(values: Column, places: Indices) -> Column:
     if (places < 0).any():
         if taken.dtype.kind in "biu":
             taken = taken.astype(np.float64)
-        nothing = {"m": np.timedelta64("NaT"), "M": np.datetime64("NaT")}
-        taken[places < 0] = nothing.get(taken.dtype.kind, np.nan)
+        is_time = taken.dtype.kind in "mM"
+        taken[places < 0] = np.array("NaT", taken.dtype) if is_time else np.nan
     return taken

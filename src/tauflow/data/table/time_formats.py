@@ -101,7 +101,7 @@ def parse_times(table: Table, column: str, time_format: str) -> Table:
         # Numbers have lost zeros in front, and dates with fewer digits may be read in two ways.
         digits = sum(_DIGITS.get(one, 0) for one in re.findall("%(.)", time_format))
         short = [not (t.isdecimal() and len(t) == digits) for t in cells.categories]
-        found[np.logical_and(short, are_numbers)] = np.datetime64("NaT")
+        found[np.logical_and(short, are_numbers)] = np.array("NaT", found.dtype)
         if any(are_numbers):
             expected += f", in numbers with all of its digits ({digits}), or as text"
     wrong = np.isnat(found)[cells.codes] & ~table.find_missing(column)
