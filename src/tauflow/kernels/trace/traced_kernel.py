@@ -57,8 +57,9 @@ from .trace_cache import TraceCache, TracedStep, concat_step_inputs, run_traced_
 
 _MIN_STEPS = 8  # which take less time than to find a recording
 _MIN_STEPS_OF: dict[type[AbstractCell], int] = {  # whose steps have more operations
-    **dict.fromkeys((CTRNNCell, GRUDCell, GRUODECell, GRUODEBayesCell, ODELSTMCell), 1),
-    NeuronalLTCCell: 2,
+    **dict.fromkeys(
+        (CTRNNCell, GRUDCell, GRUODECell, GRUODEBayesCell, NeuronalLTCCell, ODELSTMCell), 1
+    ),
     UnmaskedGRUDCell: 4,
 }
 _MAX_TRAINING_WORK = (
