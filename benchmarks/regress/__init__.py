@@ -55,7 +55,8 @@ def run(arguments: argparse.Namespace) -> None:
                 continue
             times = measure(case, before, after, arguments.rounds)
             if times is None:
-                lacking.add(case["model"] if case["kind"] == KINDS[0] else "")
+                if case["kind"] == KINDS[0]:
+                    lacking.add(case["model"])
                 continue
             found.append({**case, "before": times[0], "after": times[1]})
             print(line(found[-1]), flush=True)

@@ -210,6 +210,8 @@ def train_job(
         device: where to train; by default the CPU.
         score_test: whether to score the test data, which a choice of settings must not see.
 
+    Returns:
+        The record and the model, which holds the selected weights.
     """
     started = format_utc_now()
     model = _build_model(job, data)

@@ -57,7 +57,7 @@ def _read_partners(directory: Path) -> list[str] | None:
         return None
     try:
         return read_checkpoint(path).stacked_with
-    except CheckpointError:  # which is told when it is run
+    except CheckpointError:  # which running it raises again
         return []
 
 
