@@ -166,7 +166,7 @@ def ask_models() -> Question:
         panels={"relative to nn.LSTM": rows},
         unit="times the time of nn.LSTM",
         caption="One training step relative to `torch.nn.LSTM` of the same width: B = 128, T = 64, "
-        "I = 18, N = 64, float32. The CT-GRU was measured before it had a kernel.",
+        "I = 18, N = 64, float32.",
         machine=_machine(_facts(path), "zoo"),
         command="python -m benchmarks zoo",
     )
@@ -176,12 +176,12 @@ def ask_sample() -> Question:
     """How fast is a single sample?"""
     path = _newest("streaming", "md")
     rows: Rows = {}
-    for name, stream, step, theirs, _, _, in_c in _cells(path):
+    for name, stream, step, theirs, _, _, in_c, _ in _cells(path):
         times = {"tauflow stream": stream, "cell.step": step, "ncps": theirs, "exported as C": in_c}
         rows[name] = {key: float(time) for key, time in times.items() if time}
     return Question(
-        alt="Time of one sample of eight models: a stream takes 10 to 30 microseconds, cell.step "
-        "200 to 1000, exported C code 2 to 40",
+        alt="Time of one sample of eight models: a stream takes 3 to 11 microseconds, cell.step "
+        "40 to 180, exported C code 1 to 13",
         panels={"model and neurons": rows},
         unit="µs",
         caption="One sample of one sequence, 17 inputs, float32, one thread, called from Python, "
