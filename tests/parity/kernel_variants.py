@@ -77,6 +77,7 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
         {"step_size": 0.1, "substeps": 6, "scale": False, "init": "tf1"},
         {"clip": 0.2, "damping": 0.0, "substeps": 3},
         {"clip": 0.1, "solver": "heun", "substeps": 2},
+        {"train_tau": True},
     ],
     ODELSTMCell: [
         {},

@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tauflow._internal.checks import check_bool, check_one_of, check_within
 from tauflow.errors import ArgumentError
@@ -13,7 +14,7 @@ from tauflow.solvers import TABLEAUS, FlowSolver, integrate
 
 from .activations import Activation, get_activation
 from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
-from .init import Generator, joint_glorot_
+from .init import Generator, inverse_softplus_, joint_glorot_
 from .module_snapshot import read_parameter
 
 
@@ -21,7 +22,7 @@ class CTRNNConfig(NamedTuple):
     """What a CT-RNN is beside its tensors; see the arguments of :class:`CTRNNCell`."""
 
     phi: Activation
-    damping: float
+    damping: float | None  # None: one for each neuron, among the tensors
     flow_solver: FlowSolver
     step_size: float | None
     clip: float | None
@@ -41,7 +42,7 @@ class CTRNNCell(AbstractCell):
     Explicit steps are stable over gaps of up to 2 ``substeps`` / kappa, 2.79 of them with rk4, 8.3
     by default (:meth:`max_stable_dt`); over longer ones states grow until they overflow.
 
-    Parameters: D N + N^2 + 2 N; without the scale D N + N^2 + N.
+    Parameters: D N + N^2 + 2 N; without the scale D N + N^2 + N; N more with ``train_tau``.
 
     Source: Lechner & Hasani 2020, "Learning long-term dependencies in irregularly-sampled time
     series", Eq. 1; Funahashi & Nakamura 1993, "Approximation of dynamical systems by continuous
@@ -49,8 +50,10 @@ class CTRNNCell(AbstractCell):
     baselines CT-RNN and neural ODE.
 
     Differs from the papers: the damping kappa is a rate, as in the first source; the LTC paper
-    writes 1 / tau. Both released codes keep it at 1 and do not train it. The LTC paper divides the
-    sampling period into steps of 1/6; its code takes six steps of 0.1, whatever the gap.
+    writes 1 / tau, and its 2020 draft counts a tau for every neuron among the parameters (Section
+    1, Table S2), which is ``train_tau=True``; tau is stored through a softplus. Both released codes
+    keep kappa at 1 and do not train it. The LTC paper divides the sampling period into steps of
+    1/6; its code takes six steps of 0.1, whatever the gap.
 
     Args:
         input_size: features D per time point.
@@ -59,7 +62,7 @@ class CTRNNCell(AbstractCell):
         solver: ``"euler"``, ``"midpoint"``, ``"heun"``, ``"rk4"``, or an adaptive one such as
             ``"dopri5"``, with steps of its own for every sample (needs ``tauflow[ode]``).
         substeps: solver steps per sample, where they are fixed.
-        damping: kappa, per unit of ``dt``, a constant.
+        damping: kappa, per unit of ``dt``, a constant unless ``train_tau``.
         scale: whether s is trained; else it is 1.
         init: ``"keras"`` (Glorot uniform input and orthogonal recurrent weights) or ``"tf1"``
             (Glorot uniform over the joint weight of [x; h]); b = 0 and s = 1 in both.
@@ -67,6 +70,8 @@ class CTRNNCell(AbstractCell):
         clip: the state is clipped to [-clip, clip] after every solver step, where they are fixed.
         rtol: relative tolerance of an adaptive solver.
         atol: its absolute tolerance.
+        train_tau: whether every neuron has a time constant tau of its own, trained from
+            1 / ``damping`` on; kappa is then 1 / tau.
     """
 
     paper: ClassVar[str] = "Funahashi & Nakamura 1993, Approximation of dynamical systems"
@@ -86,6 +91,7 @@ class CTRNNCell(AbstractCell):
         clip: float | None = None,
         rtol: float = 1e-2,
         atol: float = 1e-4,
+        train_tau: bool = False,
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.phi = _activation(activation)
@@ -110,10 +116,18 @@ class CTRNNCell(AbstractCell):
         self.s: nn.Parameter | None = None
         if check_bool(scale=scale):
             self.s = nn.Parameter(torch.empty(hidden_size))
+        self.raw_tau: nn.Parameter | None = None
+        if check_bool(train_tau=train_tau):
+            if not damping:
+                raise ArgumentError(
+                    "train_tau=True starts from tau = 1 / damping, and damping is 0. Pass a "
+                    "positive damping."
+                )
+            self.raw_tau = nn.Parameter(torch.empty(hidden_size))
         self.reset_parameters()
 
     def reset_parameters(self, generator: Generator = None) -> None:
-        """Draw the weights as ``init`` says; b = 0, s = 1."""
+        """Draw the weights as ``init`` says; b = 0, s = 1, tau = 1 / damping."""
         if self.init == "keras":
             nn.init.xavier_uniform_(self.W_x, generator=generator)
             nn.init.orthogonal_(self.W_h, generator=generator)
@@ -122,21 +136,31 @@ class CTRNNCell(AbstractCell):
         nn.init.zeros_(self.b)
         if self.s is not None:
             nn.init.ones_(self.s)
+        if self.raw_tau is not None:
+            inverse_softplus_(nn.init.constant_(self.raw_tau, 1 / self.damping))
 
     @property
     def time_constant(self) -> float | None:
         """That of the damping."""
         return 1 / self.damping if self.damping else None
 
+    @property
+    def tau(self) -> Tensor | None:
+        """Trained time constants, (N,), in the unit of ``dt``; ``None`` without ``train_tau``."""
+        return None if self.raw_tau is None else F.softplus(self.raw_tau)
+
+    @torch.no_grad()
     def max_stable_dt(self) -> float:
         """Return what the damping allows; without any, phi bounds the rate of change."""
         if not self.damping or not self.uses_dt or self.clip is not None:
             return math.inf
-        return self.flow_solver.max_stable_dt_rate / self.damping
+        shortest = 1 / self.damping if self.tau is None else float(self.tau.min())
+        return self.flow_solver.max_stable_dt_rate * shortest
 
     def static_config(self) -> CTRNNConfig:
         """Return activation, damping and solver."""
-        return CTRNNConfig(self.phi, self.damping, self.flow_solver, self.step_size, self.clip)
+        damping = self.damping if self.raw_tau is None else None
+        return CTRNNConfig(self.phi, damping, self.flow_solver, self.step_size, self.clip)
 
     def input_parameters(self) -> tuple[Tensor, Tensor]:
         """Return W_x and b."""
@@ -144,10 +168,11 @@ class CTRNNCell(AbstractCell):
         return read_parameter(self, "W_x", N, self.input_size), read_parameter(self, "b", N)
 
     def packed_parameters(self) -> tuple[Tensor, ...]:
-        """Return W_h and, if it is trained, s."""
+        """Return W_h and, where they are trained, s and 1 / tau."""
         N = self.hidden_size
         scale = () if self.s is None else (read_parameter(self, "s", N),)
-        return read_parameter(self, "W_h", N, N), *scale
+        raw_tau = () if self.raw_tau is None else (read_parameter(self, "raw_tau", N),)
+        return read_parameter(self, "W_h", N, N), *scale, *(1 / F.softplus(raw) for raw in raw_tau)
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share of the argument of phi, and the time to cover."""
@@ -169,14 +194,20 @@ def ct_rnn_update(
     drive: StateTensor,
     span: Float[Tensor, "B 1"],
     W_h: Float[Tensor, "S S"],
-    *scale: Float[Tensor, " S"],
+    *vectors: Float[Tensor, " S"],
 ) -> StateTensor:
-    """Return the state after the time to cover, given the input's share of the argument of phi."""
+    """Return the state after the time to cover, given the input's share of the argument of phi.
+
+    ``vectors`` are the scale, if there is one, and the rates 1 / tau, if they are trained.
+    """
     W_h_T = W_h.T
+    scale, rates = (vectors, ()) if config.damping is not None else (vectors[:-1], vectors[-1:])
 
     def field(at: Tensor) -> Tensor:
         f = config.phi(torch.addmm(drive, at, W_h_T))
         f = scale[0] * f if scale else f
+        if rates:
+            return f - rates[0] * at
         return torch.sub(f, at, alpha=config.damping) if config.damping else f
 
     if config.clip is None:

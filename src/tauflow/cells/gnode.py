@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow._internal.allocation_limit import repeat_counted
-from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow._internal.checks import check_at_least, check_bool, check_one_of
 from tauflow.errors import ArgumentError
 from tauflow.solvers import FlowSolver
 
@@ -17,7 +17,7 @@ from .activations import ACTIVATIONS, Activation, lecun_tanh
 from .activations import get_activation as find_activation
 from .base import DtTensor, InputTensor, Precomputed, StateTensor
 from .gated_flow import AbstractGatedFlowCell, GateAndField, Terms, integrate_gated_flow
-from .init import Generator
+from .init import Generator, inverse_softplus_
 from .weight_schemes import (
     SCHEMES,
     critical_gain,
@@ -56,7 +56,7 @@ class GNODECell(AbstractGatedFlowCell):
 
     Parameters, for D features, N neurons, H ``units`` and H_z ``gate_units``: F has
     N H + H + D H + (L_h - 2)(H H + H) + H N + N, or N N + N + D N with one layer; G the same with
-    L_z and H_z; an affine initial state N (D + 1) more.
+    L_z and H_z; an affine initial state N (D + 1) more, ``train_tau`` N more.
 
     Source: Kim et al. 2022, "Gated neural ODEs: trainability, expressivity and interpretability",
     Eq. 1, a submission without names, whose equations, figures and tables are counted here; it was
@@ -79,6 +79,8 @@ class GNODECell(AbstractGatedFlowCell):
             by default ``"relu"``. Only with hidden layers.
         final_activation: phi_h, ``"identity"`` or ``"tanh"``.
         tau: time constant, in the unit of ``dt``.
+        train_tau: whether every neuron has a time constant of its own, trained from ``tau`` on and
+            stored through a softplus. The paper keeps one, and suggests training it (Appendix G.5).
         solver: ``"euler"``, ``"midpoint"``, ``"heun"``, ``"rk4"``, or an adaptive one such as
             ``"tsit5"`` (needs ``tauflow[ode]``).
         substeps: solver steps per sample, where they are fixed.
@@ -104,6 +106,7 @@ class GNODECell(AbstractGatedFlowCell):
         activation: str | Activation | None = None,
         final_activation: str = "identity",
         tau: float = 1.0,
+        train_tau: bool = False,
         solver: str = "euler",
         substeps: int = 1,
         rtol: float = 1e-6,
@@ -141,6 +144,9 @@ class GNODECell(AbstractGatedFlowCell):
         self.b = nn.Parameter(torch.empty(sum(self.rows)))
         self.W_F, self.b_F = _make_deeper_layers(widths)
         self.W_G, self.b_G = _make_deeper_layers(gate)
+        self.raw_tau: nn.Parameter | None = None
+        if check_bool(train_tau=train_tau):
+            self.raw_tau = nn.Parameter(torch.empty(hidden_size))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -155,6 +161,8 @@ class GNODECell(AbstractGatedFlowCell):
             self._init_critical(_CRITICAL[self.init], generator)
         for bias in (self.b, *self.b_F, *self.b_G):
             init_bias_(bias, generator)
+        if self.raw_tau is not None:
+            inverse_softplus_(self.raw_tau.fill_(self.tau))
         self.start.reset_parameters(scheme, generator)
 
     def _init_critical(self, scaling: str, generator: Generator) -> None:
@@ -178,13 +186,23 @@ class GNODECell(AbstractGatedFlowCell):
             )
         return slopes[self.phi_a]
 
+    @torch.no_grad()
+    def max_stable_dt(self) -> float:
+        """Return what an open gate allows: the steps' limit times the shortest time constant."""
+        shortest = self.tau if self.raw_tau is None else float(F.softplus(self.raw_tau).min())
+        return self.flow_solver.max_stable_dt_rate * shortest
+
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
-        """Return the gap in time constants, the first layers' share of the input; the weights."""
+        """Return the gap in time constants, the first layers' share of the input; the weights.
+
+        With ``train_tau`` the gap is in the unit of ``dt``, and 1 / tau comes after the weights.
+        """
         networks = ((self.W_F, self.b_F), (self.W_G, self.b_G))  # torch 2.8's compiler takes
         deeper = [(W[i], b[i]) for W, b in networks for i in range(len(W))]  # no list of them apart
+        rates = () if self.raw_tau is None else (1 / F.softplus(self.raw_tau),)
         return Precomputed(
-            (dt / self.tau, F.linear(x, self.W_x, self.b)),
-            (self.W_h.T, *(tensor for layer in deeper for tensor in layer)),
+            (dt if rates else dt / self.tau, F.linear(x, self.W_x, self.b)),
+            (self.W_h.T, *(tensor for layer in deeper for tensor in layer), *rates),
         )
 
     def update(
@@ -196,9 +214,15 @@ class GNODECell(AbstractGatedFlowCell):
         *deeper: Tensor,
     ) -> StateTensor:
         """Return the state after the gap."""
-        return integrate_gated_flow(
-            self._terms(input_projection, W_h, *deeper), h, scaled_dt, self.flow_solver
-        )
+        terms = self._terms(input_projection, W_h, *deeper)
+        if self.raw_tau is None:
+            return integrate_gated_flow(terms, h, scaled_dt, self.flow_solver)
+
+        def scaled_terms(h: Tensor) -> GateAndField:
+            G, F = terms(h)
+            return deeper[-1] if G is None else deeper[-1] * G, F
+
+        return integrate_gated_flow(scaled_terms, h, scaled_dt, self.flow_solver)
 
     def update_gate(self, x: Float[Tensor, "B I"], h: StateTensor) -> StateTensor:
         """Return G(h, x)."""
@@ -212,7 +236,7 @@ class GNODECell(AbstractGatedFlowCell):
 
     def _terms(self, input_projection: Tensor, W_h: Tensor, *deeper: Tensor) -> Terms:
         """Return what maps a state to G and F."""
-        of_F, of_G = deeper[: 2 * len(self.W_F)], deeper[2 * len(self.W_F) :]
+        of_F, of_G = deeper[: 2 * len(self.W_F)], deeper[2 * len(self.W_F) :][: 2 * len(self.W_G)]
 
         def terms(h: Tensor) -> GateAndField:
             first = torch.addmm(input_projection, h, W_h)

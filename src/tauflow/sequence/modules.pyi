@@ -158,11 +158,12 @@ class GNODE(CatalogRNN):
         self, input_size: int, hidden_size: int, *, layers: int = 2, units: int | None = None,
         gate_layers: int = 1, gate_units: int | None = None,
         activation: str | Callable[[Tensor], Tensor] | None = None,
-        final_activation: str = "identity", tau: float = 1.0, solver: str = "euler",
-        substeps: int = 1, rtol: float = 1e-06, atol: float = 1e-06, initial_state: str = "zeros",
-        init: str = "glorot_normal", num_layers: int = 1, bidirectional: bool = False,
-        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
-        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
+        final_activation: str = "identity", tau: float = 1.0, train_tau: bool = False,
+        solver: str = "euler", substeps: int = 1, rtol: float = 1e-06, atol: float = 1e-06,
+        initial_state: str = "zeros", init: str = "glorot_normal", num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class EulerGRU(CatalogRNN):
@@ -214,9 +215,10 @@ class CTRNN(CatalogRNN):
         activation: str | Callable[[Tensor], Tensor] = "tanh", solver: str = "rk4",
         substeps: int = 3, damping: float = 1.0, scale: bool = True, init: str = "keras",
         step_size: float | None = None, clip: float | None = None, rtol: float = 0.01,
-        atol: float = 0.0001, num_layers: int = 1, bidirectional: bool = False,
-        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
-        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
+        atol: float = 0.0001, train_tau: bool = False, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class ODELSTM(CatalogRNN):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from cell_references import arrays, explicit_step
+from cell_references import arrays, explicit_step, softplus
 from scipy.integrate import solve_ivp
 from scipy.special import expit
 from test_initialisation import glorot, orthogonal, uniform
@@ -34,7 +34,7 @@ def perturbed(cell: AbstractCell) -> AbstractCell:
 def ct_rnn_field(cell: AbstractCell, x: np.ndarray):
     p, phi = arrays(cell), PHIS[cell.options["activation"]]
     s = p.get("s", np.ones(N))
-    kappa = cell.damping
+    kappa = 1 / softplus(p["raw_tau"]) if "raw_tau" in p else cell.damping
     return lambda h: s * phi(p["W_x"] @ x + p["W_h"] @ h + p["b"]) - kappa * h
 
 
@@ -79,6 +79,8 @@ CT_RNN_VALUES = [
     ("ct-rnn", {"solver": "heun", "damping": 0.3, "substeps": 2}, "heun", 2, 0.3, None),
     ("ct-rnn", {"solver": "midpoint", "activation": "sigmoid"}, "midpoint", 3, 1.0, None),
     ("ct-rnn", {"solver": "euler", "scale": False, "clip": 0.4}, "euler", 3, 1.0, None),
+    ("ct-rnn", {"train_tau": True, "damping": 0.5}, "rk4", 3, 0.5, None),
+    ("ct-rnn-ltc", {"train_tau": True}, "euler", 6, 1.0, 0.1),
     ("ode-rnn", {}, "rk4", 3, 0.0, None),
     ("ct-rnn-ltc", {}, "euler", 6, 1.0, 0.1),
     ("neural-ode", {}, "rk4", 6, 0.0, 0.1),
@@ -198,6 +200,7 @@ def test_euler_steps_of_at_most_one_keep_gru_ode_bounded(form):
     [
         (lambda D, N: CTRNNCell(D, N), lambda D, N: D * N + N * N + 2 * N),
         (lambda D, N: CTRNNCell(D, N, scale=False), lambda D, N: N * (D + N) + N),
+        (lambda D, N: CTRNNCell(D, N, scale=False, train_tau=True), lambda D, N: N * (D + N + 2)),
         (lambda D, N: GRUODECell(D, N), lambda D, N: 3 * (N * (D + N) + N)),
         (lambda D, N: GRUODECell(D, N, form="minimal"), lambda D, N: 2 * (N * (D + N) + N)),
     ],
@@ -221,6 +224,13 @@ def test_ct_rnn_draws(init):
         uniform(cell.W_h, -bound, bound)
 
 
+def test_trained_time_constants_start_from_that_of_the_damping():
+    cell = CTRNNCell(D, N, damping=0.25, train_tau=True)
+    torch.testing.assert_close(cell.tau, torch.full((N,), 4.0))
+    assert cell.time_constant == 4.0
+    assert CTRNNCell(D, N).tau is None
+
+
 @pytest.mark.parametrize("form", ["full", "minimal"])
 def test_gru_ode_draws(form):
     cell, full = GRUODECell(20, 60, form=form), form == "full"
@@ -235,6 +245,7 @@ def test_gru_ode_draws(form):
     ("options", "match"),
     [
         ({"substeps": 0}, "substeps must be at least 1, got 0"),
+        ({"damping": 0.0, "train_tau": True}, "damping is 0. Pass a positive damping"),
         ({"damping": -1.0}, "damping must be a number of 0 or more"),
         ({"step_size": 0.0}, r"step_size must be a number of 1e-12 or more, got 0\.0"),
         ({"step_size": float("nan")}, "step_size must be a number"),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from cell_references import softplus
 from scipy.integrate import solve_ivp
 from scipy.special import expit
 
@@ -49,7 +50,8 @@ def velocity(cell: GNODECell, h, x):
     if given["gate_layers"]:
         G = dense(h, x, *(w[k][of_G] for k in ("W_h", "W_x", "b")),
                   layers("G", given["gate_layers"]), phi_a, expit)  # fmt: skip
-    return G * (F - h) / given["tau"]
+    tau = softplus(w["raw_tau"]) if given["train_tau"] else given["tau"]
+    return G * (F - h) / tau
 
 
 FORMS = {
@@ -64,6 +66,8 @@ FORMS = {
     "node": ("node", {"layers": 3, "units": 6}),
     "mgru": ("mgru", {"tau": 1.5}),
     "elman-euler": ("elman-euler", {}),
+    "gnode-trained-tau": ("gnode", {"units": 6, "gate_layers": 2, "train_tau": True}),
+    "node-trained-tau": ("node", {"units": 6, "train_tau": True}),
 }
 
 

@@ -10,12 +10,12 @@ from tauflow.cells import LTCCell, MixedMemoryCell
 
 BOUNDED = {
     "ct-rnn": {"solver": "rk4", "damping": 2.5},
-    "ct-rnn heun": {"solver": "heun", "substeps": 5},
+    "ct-rnn heun": {"solver": "heun", "substeps": 5, "train_tau": True},
     "ode-lstm": {},
     "bidirectional-rnn": {"damping": 0.5},
     "gru-ode": {"solver": "midpoint"},
     "gnode": {"final_activation": "tanh", "tau": 0.2},
-    "gnode rk4": {"final_activation": "tanh", "solver": "rk4", "substeps": 2},
+    "gnode rk4": {"final_activation": "tanh", "solver": "rk4", "train_tau": True, "tau": 0.5},
     "gru-euler": {"substeps": 3},
     "lstm-euler": {"tau": 7.0},
     "lem": {"substeps": 2},

@@ -28,7 +28,7 @@ def count_parameters() -> dict[str, dict[str, int]]:
         "LTC": 4 * k * k + 3 * k,
     }
     cells: dict[str, tuple[str, dict[str, Any]]] = {
-        "CT-RNN": ("ct-rnn-ltc", {}),
+        "CT-RNN": ("ct-rnn-ltc", {"train_tau": True}),
         "ODE-RNN": ("neural-ode", {}),
         "LSTM": ("lstm-euler", {}),
         "CT-GRU": ("ct-gru-ltc", {}),
