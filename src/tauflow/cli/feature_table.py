@@ -38,11 +38,11 @@ def read_feature_table(
         ArgumentError: no column of ids is named, or a column has two roles.
         TauflowError: the file cannot be read so, or a feature has text among its numbers.
     """
+    from tauflow.data.table.doubtful_cells import is_mostly_numbers
     from tauflow.data.table.files import read_table, to_frame
     from tauflow.data.table.options import TableOptions
     from tauflow.data.table.sequences import format_names, group_into_sequences, make_row_notes
     from tauflow.data.table.times import read_times
-    from tauflow.data.table.unparsed_numbers import is_mostly_numbers
 
     said = TableOptions(**options)
     if said.id is None:

@@ -96,7 +96,14 @@ def test_what_cannot_be_read_names_the_columns(call, file):
     file(visits(days="later"))
     error = call("run", "t.csv", code=1).stderr
     assert "no column was given a role, and guessed ones do not fit" in error
-    assert "'days' holds 'later', which is named like a time" in error
+    assert "'days' is named like a time, and cannot be read as one" in error
+    assert "column 'days' holds 'later'" in error
+    dates = pandas.to_datetime(visits()["days"], unit="D")
+    mixed = dates.dt.strftime("%Y-%m-%d").where(dates.index > 0, dates.dt.strftime("%d.%m.%Y"))
+    zoned = dates.astype(str).where(dates.index != 5, dates.astype(str) + " 00:00+01:00")
+    for days, row in ((mixed, 2), (zoned, 7)):
+        file(visits(days=days))
+        assert f"t.csv, row {row}, column 'days' holds" in call("run", "t.csv", code=1).stderr
 
 
 def test_options_are_written_as_a_command_line_reads_them():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from own_tables import NAN, changed, visits, write
 
 import tauflow.data.table.csv_file as csv_file
-from tauflow.data import TableOptions, from_table, read_csv, transform_table
+from tauflow.data import Schema, TableOptions, from_table, read_csv, transform_table
 from tauflow.data.table import options
 from tauflow.data.table.csv_file import read_csv_table
 from tauflow.errors import ArgumentError, DataError, MissingExtraError, TauflowError, TimeError
@@ -241,6 +241,11 @@ def test_parquet_is_read_as_the_frame_that_it_was(tmp_path, monkeypatch):
     data = from_table(file, **SAID)
     assert_alike(data, from_table(frame, **SAID))
     assert_alike(read_csv(file, **SAID), data)
+    for name, content in (("a.csv", file.read_bytes()), ("a.parquet", frame.to_csv(index=False))):
+        other = tmp_path / "ward=north" / name  # which is no column
+        other.parent.mkdir(exist_ok=True)
+        other.write_bytes(content if isinstance(content, bytes) else content.encode())
+        assert_alike(from_table(other, **SAID), data)
     assert torch.equal(transform_table(data, file)[1].x, transform_table(data, frame)[1].x)
     with pytest.raises(ArgumentError, match="delimiter is for a CSV file"):
         from_table(file, delimiter=";", **SAID)
@@ -256,6 +261,21 @@ def test_parquet_is_read_as_the_frame_that_it_was(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "pyarrow.parquet")
     with pytest.raises(MissingExtraError, match="pyarrow"):
         from_table(file, **SAID)
+
+
+def test_parquet_may_hold_what_is_no_column_of_a_table(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table(visits())
+    file = tmp_path / "visits.parquet"
+    parquet.write_table(table.append_column("a", table["b"]), file)
+    with pytest.raises(ArgumentError, match="several columns are called 'a'"):
+        from_table(file, **SAID)
+    for cells in ([[1.0, 2.0]] * 36, [{"x": 1}] * 36):
+        parquet.write_table(table.append_column("c", pyarrow.array(cells)), file)
+        assert Schema.guess(file).features == ("a", "b")
+        with pytest.raises(DataError, match=r"column 'c' holds .*expected a finite number"):
+            from_table(file, **{**SAID, "features": ["a", "c"]})
 
 
 def test_printing_shows_shapes(tmp_path):

@@ -17,7 +17,7 @@ from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError
 
 from .categorical import Categorical, Column
-from .file_content import InMemoryFile, check_file_exists, read_content
+from .file_content import InMemoryFile, check_is_csv, read_content
 from .from_frame import MANY_COLUMNS, check_unique
 from .table import (
     MAX_EXACT_INTEGER,
@@ -65,8 +65,9 @@ def read_csv_table(
             "a comma."
         )
     require("pandas", extra="tables")
-    check_file_exists(path)
-    file = _CsvReader(path, delimiter, read_content(path).removeprefix(_UTF8_BOM))
+    content = read_content(path).removeprefix(_UTF8_BOM)
+    check_is_csv(path, content)
+    file = _CsvReader(path, delimiter, content)
     header = file.read_header()
     text = {place for place, one in enumerate(header) if one in names or delimiter == decimal}
     columns, numbers = file.read_columns(decimal, text, [*MISSING_TEXTS, *na_values])
@@ -105,14 +106,27 @@ class _CsvReader:
             records = csv.reader(lines, delimiter=self.delimiter, strict=True)
             for row, cells in enumerate(records, start=1):  # noqa: B007
                 yield [cell.strip() for cell in cells]
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{self.path} is not text in UTF-8 ({error}). Save it as CSV UTF-8."
-            ) from error
+        except UnicodeDecodeError:
+            self._check_encoding()
+            raise
         except csv.Error as error:
             raise DataError(
                 f"{self.path}, row {row + 1} is not CSV ({error}). If a cell of it begins with a "
                 "quotation mark, end it with one, and write one within it twice."
+            ) from error
+
+    def _check_encoding(self) -> None:
+        """Raise :class:`DataError`, which names the first line that is not in UTF-8."""
+        try:
+            self.content.decode()
+        except UnicodeDecodeError as error:
+            before, rest = self.content[: error.start], self.content[error.start :]
+            row = before.count(b"\n") + 1
+            line = (before.rpartition(b"\n")[2] + rest.partition(b"\n")[0]).decode("latin-1")
+            raise DataError(
+                f"{self.path} is not text in UTF-8: line {row} holds the byte {rest[0]:#04x}; in "
+                f"Latin-1 it is {line[:MAX_SHOWN_LENGTH].strip()!r}. Save the file as CSV UTF-8, "
+                "or pass pandas.read_csv(..., encoding='latin-1') to from_table."
             ) from error
 
     def read_header(self) -> list[str]:
@@ -138,10 +152,20 @@ class _CsvReader:
                     f"cells seem to be separated by {other!r}. Pass delimiter={other!r} "
                     f"(--delimiter {other!r})."
                 )
+            words, below = header[0].split(), next(filled, (0, [""]))[1][0].split()
+            if len(words) == len(below) > 1:
+                raise DataError(
+                    f"{self.path} has the single column {header[0][:MAX_SHOWN_LENGTH]!r}: its "
+                    "cells seem to be separated by spaces. Pass pandas.read_csv(..., sep=r'\\s+') "
+                    "to from_table, or separate them by commas."
+                )
         if "" in header:
+            advice = "Give it one, or remove it; if the row is a title, remove the row."
+            if "" not in header[1:]:  # as pandas writes the index of a frame
+                advice = "Give it one, or remove it: in pandas, to_csv(..., index=False)."
             raise DataError(
                 f"{self.path}, row {self.header_row}: column {header.index('') + 1} has no name. "
-                "Give it one, or remove it."
+                f"{advice}"
             )
         check_unique(f"{self.path}, row {self.header_row}", header)
         self.header = header
@@ -272,8 +296,10 @@ class _CsvReader:
                 names = header if len(header) < 12 else [*header[:3], "...", header[-1]]
                 raise DataError(
                     f"{self.path}, row {number} has {format_count(len(row), 'cell')}, but there "
-                    f"are {format_count(len(header), 'column')} ({', '.join(names)}). Correct the "
-                    f"row; a text that holds {self.delimiter!r} needs quotation marks."
+                    f"{'is' if len(header) == 1 else 'are'} {format_count(len(header), 'column')} "
+                    f"({', '.join(names)}). Correct the row; a text that holds {self.delimiter!r} "
+                    "needs quotation marks. Remove titles and remarks above the names and between "
+                    "rows."
                 )
             self._check_quotes(number, row)
             is_empty = False

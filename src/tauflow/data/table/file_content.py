@@ -14,7 +14,31 @@ from tauflow.errors import ArgumentError, DataError, DataNotFoundError
 MAX_LINE_BYTES = 1 << 25
 """Bytes of a line, beyond which a file is no table."""
 _BLOCK_BYTES = 1 << 20  # bytes read together
-_GZIP = b"\x1f\x8b"
+_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
+_OTHER_FORMATS = (
+    (
+        (b"PK\x03\x04", b"\xd0\xcf\x11\xe0"),
+        "an Excel workbook, or a zip archive",
+        "Save the sheet as CSV UTF-8, or unpack the archive",
+    ),
+    (
+        (b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf"),
+        "compressed, and not by gzip",
+        "Unpack it, or compress it by gzip",
+    ),
+    ((b"\xff\xfe", b"\xfe\xff"), "text in UTF-16", "Save it as CSV UTF-8"),
+    (
+        (b"par1", b"arrow1", b"feather", b"sqlite format", b"\x89hdf", b"\x93numpy", b"$fl2"),
+        "binary, such as Parquet in gzip, Feather, HDF5, SQLite, NumPy or SPSS",
+        "Write it as CSV or Parquet",
+    ),
+    (
+        (b"<!doctype", b"<html", b"<table", b"<?xml", b'{"', b'[{"', b"{\n", b"[\n"),
+        "HTML, XML or JSON",
+        "Write the table as CSV, or pass it to from_table as a data frame",
+    ),
+)
+"""How files of other formats begin, in lower case or as they are, what they are, and the cure."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +97,25 @@ def check_file_exists(path: Path | InMemoryFile) -> None:
     beside = path.parent.glob(f"*{path.suffix}") if path.parent.is_dir() else ()
     hint = suggest_name(path.name, [other.name for other in beside if other.is_file()])
     raise DataNotFoundError(f"there is no file {path}.{hint} Check the path.")
+
+
+def is_parquet(path: Path | InMemoryFile) -> bool:
+    """Whether a file is in Parquet, whatever it is called.
+
+    Raises:
+        DataNotFoundError, DataError: see :func:`check_file_exists`.
+    """
+    check_file_exists(path)
+    with path.open("rb") as stream:
+        return stream.read(len(_PARQUET)) == _PARQUET
+
+
+def check_is_csv(path: Path | InMemoryFile, content: bytes) -> None:
+    """Raise :class:`DataError` if a file is in another well-known format than CSV."""
+    start = content.lstrip()[:100].lower()
+    for signs, kind, advice in _OTHER_FORMATS:
+        if content.startswith(signs) or start.startswith(signs):
+            raise DataError(f"{path} is {kind}, expected CSV or Parquet. {advice}.")
 
 
 def read_content(path: Path | InMemoryFile) -> bytes:

@@ -13,11 +13,12 @@ from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError
 
 from .csv_file import read_csv_table
-from .file_content import InMemoryFile, check_file_exists, resolve_file
-from .from_frame import table_from_frame
+from .doubtful_cells import make_doubt_notes
+from .file_content import InMemoryFile, is_parquet, resolve_file
+from .from_frame import MANY_COLUMNS, table_from_frame
 from .na_values import mark_missing
 from .options import CLASSIFICATION, COMMA, TableOptions
-from .pivot import list_named_columns, pivot_long
+from .pivot import list_named_columns, list_used_columns, pivot_long
 from .sequences import format_names
 from .table import Table, parse_number
 
@@ -73,11 +74,7 @@ def read_table(
             needs a library that is not installed.
     """
     file = resolve_file(table)
-    is_csv = file is not None
-    if isinstance(file, InMemoryFile):
-        is_csv = not file.content.startswith(b"PAR1")
-    elif file is not None:
-        is_csv = file.suffix.lower() not in PARQUET_SUFFIXES
+    is_csv = file is not None and not is_parquet(file)
     asked = delimiter or (options.delimiter if is_training_data else COMMA)
     if not is_csv and asked != COMMA:
         raise ArgumentError("delimiter is for a CSV file. Leave it out.")
@@ -99,7 +96,13 @@ def read_table(
         ) from error
     sheet = replace(sheet, is_training_data=is_training_data)
     sheet = mark_missing(_drop_saved_index(sheet, table, options), options)
-    return pivot_long(sheet, options, variables, is_strict=is_strict)
+    sheet = pivot_long(sheet, options, variables, is_strict=is_strict)
+    if not is_training_data or len(sheet.columns) > MANY_COLUMNS:
+        return sheet
+    used = [
+        one for one in list_used_columns(sheet, options) if one not in (options.id, options.time)
+    ]
+    return replace(sheet, notes=(*sheet.notes, *make_doubt_notes(sheet, used)))
 
 
 def read_frame(path: Path, options: TableOptions, *, is_training_data: bool = True) -> "DataFrame":
@@ -155,8 +158,7 @@ def _read_csv(path: Path | InMemoryFile, options: TableOptions) -> Table:
 
 def _read_parquet(path: Path | InMemoryFile) -> Any:
     parquet = require("pyarrow.parquet", extra="parquet")
-    check_file_exists(path)
-    try:
-        return parquet.read_table(path if isinstance(path, Path) else path.open())
+    try:  # of the file alone: read_table makes columns of folders that are called a=b
+        return parquet.ParquetFile(path if isinstance(path, Path) else path.open()).read()
     except (OSError, ValueError) as error:  # Arrow's own errors inherit these
         raise DataError(f"{path} cannot be read as Parquet ({error}). Write it again.") from error

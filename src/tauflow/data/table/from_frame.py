@@ -54,6 +54,8 @@ def table_from_frame(table: Any) -> Table:
     rows = next(iter(lengths.values()))
     if not rows:
         raise DataError("the table holds no rows. Give one row for each sample.")
+    unread = _list_index_names(table)
+    note = f"The index of the frame, {', '.join(unread)}, is not read: reset_index() makes columns."
     return Table(
         "the table",
         columns,
@@ -61,7 +63,19 @@ def table_from_frame(table: Any) -> Table:
         " (counted from 0)",
         categorical=frozenset(marked),
         time_zones=zones,
+        notes=(note,) if unread else (),
+        index_names=unread,
     )
+
+
+def _list_index_names(table: Any) -> tuple[str, ...]:
+    """Return the names of an index of pandas, or what it holds if it has none and holds times."""
+    index = getattr(table, "index", None)
+    if not hasattr(index, "names"):
+        return ()
+    names = tuple(str(name) for name in index.names if name is not None)
+    is_time = hasattr(index, "freq")  # dates, periods and durations
+    return names or (type(index).__name__,) * is_time
 
 
 def select_number_columns(frame: Any) -> dict[Any, NDArray[Any]]:
@@ -95,6 +109,8 @@ def _convert_frame(table: Any) -> tuple[Any, frozenset[str], dict[str, str]]:
     if isinstance(table, Mapping) or "pandas" in homes or not hasattr(type(table), "columns"):
         return table, frozenset(), {}
     narwhals = require("narwhals", extra="tables")
+    if "pyarrow" in homes:  # in which names may repeat, and of which narwhals would say so
+        check_unique("the table", table.schema.names)
     if "pyarrow" in homes and type(table).__name__ == "RecordBatch":
         table = sys.modules["pyarrow"].Table.from_batches([table])
     frame = narwhals.from_native(table, pass_through=True)

@@ -25,8 +25,8 @@ from .options import (
 from .schema_fields import SchemaFields
 from .sequences import Sequences, format_names
 from .table import (
-    GROUPED_NUMBER,
     MAX_EXACT_INTEGER,
+    UNREAD_NUMBER,
     Floats,
     Indices,
     Table,
@@ -211,6 +211,7 @@ def build_inputs(
     """
     for name in features:
         table.check_name(name, "feature")
+    is_fitted = fitted_categories is not None
     if fitted_categories is None:
         found = {name: find_categories(table, name) for name in features}
         fitted_categories = tuple((name, texts) for name, texts in found.items() if texts)
@@ -223,7 +224,19 @@ def build_inputs(
         for code, category in enumerate(categories):
             names.append(CATEGORY_NAME_FORMAT.format(name, category))
             columns.append(codes == code)
+    if not is_fitted:
+        check_input_names(names)
     return InputColumns(tuple(names), tuple(columns), fitted_categories)
+
+
+def check_input_names(names: Sequence[str]) -> None:
+    """Raise :class:`ArgumentError` if a column is called as what is made of another one."""
+    twice = find_repeated(names)
+    if twice is not None:
+        raise ArgumentError(
+            f"two inputs would be called {twice!r}: a column, and what is made of another one. "
+            "Rename the column."
+        )
 
 
 def _to_exact_numbers(table: Table, column: str) -> NDArray[Any]:
@@ -238,7 +251,7 @@ def find_categories(table: Table, column: str) -> tuple[str, ...]:
     """Return the different texts of a column, sorted; none if one of them is a number or a date.
 
     A number among texts is a mistake, and is said to be one where the column is read as numbers. So
-    is a column of nothing but numbers with signs between thousands.
+    is a column of nothing but numbers with signs such as 12 % or 1,250.
     Only a column that says that it is categorical has categories of any kind.
 
     Raises:
@@ -253,17 +266,16 @@ def find_categories(table: Table, column: str) -> tuple[str, ...]:
         ]
         if not all(isinstance(cell, str) and not _is_number_or_date(cell) for cell in cells):
             return ()
-        if all(map(GROUPED_NUMBER.fullmatch, cells)):
+        if all(map(UNREAD_NUMBER.fullmatch, cells)):
             return ()
     else:
         return ()
     if len(cells) > MAX_CATEGORIES:
         row = int(np.argmin(missing))
-        advice = "or convert it to numbers" if column in table.categorical else "or join some"
         raise DataError(
             f"{table.describe_value(row, column)}: the column holds "
             f"{format_count(len(cells), 'different text')}, and at most {MAX_CATEGORIES} are taken "
-            f"as categories. Leave it out of the features, {advice}."
+            "as categories. Leave it out of the features, join some, or convert it to numbers."
         )
     table.texts(column)  # which refuses what cannot be printed
     return tuple(sorted(cells))

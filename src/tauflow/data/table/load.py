@@ -15,6 +15,7 @@ from tauflow.errors import ArgumentError
 
 from .file_content import resolve_file
 from .files import get_table_name, read_table
+from .inputs import check_input_names
 from .options import INDICATOR_NAME_FORMAT
 from .schema_fields import SchemaFields
 from .sequences import format_names
@@ -46,7 +47,10 @@ def load_table(
     elif file is not None:
         table, source = file, "an open file"
     data = build_task(read_table(table, options), options, name=name or own, source=source)
-    return add_missing_indicators(data) if missing == "inputs" else data
+    data = add_missing_indicators(data) if missing == "inputs" else data
+    assert data.schema is not None
+    check_input_names(data.schema.inputs)
+    return data
 
 
 def add_missing_indicators(data: TaskData) -> TaskData:

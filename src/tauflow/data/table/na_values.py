@@ -100,7 +100,7 @@ def find_missing_markers(table: Table) -> tuple[str, ...]:
             cell for cell in column.remove_unused_categories().categories if not is_missing(cell)
         ]
         words = {c for c in cells if isinstance(c, str) and c.lower() in LIKELY_MISSING}
-        others = [cell for cell in cells if cell not in words]
+        others = [cell for cell in cells if not (isinstance(cell, str) and cell in words)]
         if len(others) > len(words) and None not in map(parse_number, others):
             found |= words
     return tuple(sorted(found))

@@ -169,7 +169,7 @@ def _detect_times(
     for one in found:
         gaps = None if one is None else np.diff(one[1][codes])
         fits.append((-1.0, 0) if gaps is None else (compute_share(gaps > 0), -len(np.unique(gaps))))
-    if fits.count(max(fits)) > 1:
+    if not fits or fits.count(max(fits)) > 1:
         return None  # nothing tells which
     best = fits.index(max(fits))
     times = found[best]

@@ -220,13 +220,10 @@ class _RoleGuesser:
             ids = self.by_name[keys.id].codes
             dates = [one for one in dates if not is_constant_per_group(one.codes, ids)]
         if unread is not None:
-            row = int(np.argmax(unread.codes >= 0))
-            advice = get_format_advice(self.table, unread.name)
-            advice = advice or "Name its format (--time-format)."
             self.problem = (
-                f"{self.table.describe_value(row, unread.name)}, which is named like a time, and "
-                f"is neither a number nor a date in a known format. {advice} Or name another "
-                "column (--time), or none: --time none."
+                f"column {unread.name!r} is named like a time, and cannot be read as one: "
+                f"{_explain_unread_times(self.table, unread.name)} Or name another column "
+                "(--time), or none: --time none."
             )
         elif dates:
             self.problem = (
@@ -392,6 +389,15 @@ def _roles_from_options(table: Table, known_options: Mapping[str, Any]) -> dict[
         for name in names:
             roles.setdefault(table.check_name(name, role), Role(role, "as given"))
     return roles
+
+
+def _explain_unread_times(table: Table, name: str) -> str:
+    """Return why a column cannot be read as times."""
+    try:
+        read_times(table, name, None)
+    except TauflowError as error:
+        return str(error)
+    return get_format_advice(table, name)  # of several that fit
 
 
 def _map_rows_to_sequences(sequences: Sequences) -> Indices:

@@ -39,6 +39,12 @@ GROUPED_NUMBER = re.compile(
     r"(?:[\u0020\u00a0\u2009\u202f'\u2019]\d{3})+(?:[.,]\d*)?)"
 )
 """Text such as 1,250 or 1.250,5, in which signs may divide thousands."""
+_SIGNS = "%\u2030$\u20ac\u00a3\u00a5"
+UNREAD_NUMBER = re.compile(
+    rf"[{_SIGNS}]?[ \u00a0]?[-+\u2212]?(?:\d*[.,]?\d+(?:[eE][-+]?\d+)?|{GROUPED_NUMBER.pattern})"
+    rf"[ \u00a0]?[{_SIGNS}]?"
+)
+"""Text such as 12 %, $5 and those above: numbers alone, with signs that are not read."""
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -67,6 +73,7 @@ class Table:
         merged_count: how many rows, or values of a long table, were merged into others of the same
             time.
         notes: what a reader must know of how the cells were read.
+        index_names: names of the index of a data frame, which is not read.
     """
 
     where: str
@@ -81,6 +88,7 @@ class Table:
     is_training_data: bool = True
     merged_count: int = 0
     notes: tuple[str, ...] = ()
+    index_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.row_numbers)
@@ -100,9 +108,12 @@ class Table:
             )
         if column not in self.columns:
             names = (repr(name) if "," in name else name for name in self.columns)
+            hint = suggest_name(column, self.columns)
+            if column in self.index_names:
+                hint = " It is the index of the frame, which is not read: pass table.reset_index()."
             raise UnknownNameError(
-                f"{self.where} has no column {column!r} "
-                f"({role}).{suggest_name(column, self.columns)} Its columns: {', '.join(names)}."
+                f"{self.where} has no column {column!r} ({role}).{hint} Its columns: "
+                f"{', '.join(names)}."
             )
         return column
 
@@ -242,11 +253,12 @@ class Table:
         return texts
 
     def get_decimal_advice(self, row: int, column: str) -> str:
-        """Return what to do about a number with a decimal comma, or signs between thousands."""
+        """Return what to do about a number with signs that are not read."""
         value = self.columns[column][row]
-        forms = (DECIMAL_COMMA, GROUPED_NUMBER)
-        if not isinstance(value, str) or not any(form.fullmatch(value) for form in forms):
+        if not isinstance(value, str) or not UNREAD_NUMBER.fullmatch(value):
             return ""
+        if not any(form.fullmatch(value) for form in (DECIMAL_COMMA, GROUPED_NUMBER)):
+            return "Write the number alone, without signs such as % or $, and a minus as '-'."
         # A file is read with this option also to predict.
         is_passed = "," in value and (self.is_training_data or self.untyped)
         passed = " Or pass decimal=',' (--decimal)." * is_passed

@@ -11,6 +11,7 @@ from tauflow._internal.targets import CLASS, MULTIOUTPUT, ORDINAL, VALUE, Target
 from tauflow.errors import ArgumentError, DataError
 
 from .categorical import Categorical, factorize, find_unique_values
+from .doubtful_cells import check_unparsed_numbers
 from .options import (
     BOOLEAN_LABELS,
     CLASSIFICATION,
@@ -31,7 +32,6 @@ from .table import (
     parse_boolean,
     parse_exact_number,
 )
-from .unparsed_numbers import check_unparsed_numbers
 
 _ZERO_PADDED = re.compile(r"[+-]?0\d+")
 _KINDS = {VALUE: "a value", CLASS: "a class", ORDINAL: "a class with an order"}
