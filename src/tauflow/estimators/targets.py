@@ -114,7 +114,7 @@ def reduce_to_ids(
     *,
     allow_missing: bool = False,
 ) -> NDArray[Any]:
-    """Return the one value that all rows of an id have.
+    """Return the one value that all rows of an id have that have one.
 
     Args:
         name: for messages.
@@ -124,16 +124,20 @@ def reduce_to_ids(
         numbers: of the rows in the table, (R,).
         allow_missing: whether all rows of an id may lack it.
     """
-    if not allow_missing:
-        _check_complete(name, values, ids[owners])
-    firsts: NDArray[Any] = values[np.unique(owners, return_index=True)[1]]
-    differs = (values != firsts[owners]) & ~(find_missing(values) & find_missing(firsts)[owners])
+    absent = find_missing(values)
+    is_empty = absent.reshape(len(values), -1).all(axis=1)
+    rows = np.argsort(is_empty, kind="stable")  # those with a value come first
+    firsts: NDArray[Any] = values[rows[np.unique(owners[rows], return_index=True)[1]]]
+    differs = (values != firsts[owners]) & ~(absent & find_missing(firsts)[owners])
+    differs[is_empty] = False
     if differs.any():
         place = int(np.argwhere(differs)[0][0])
         raise DataError(
             f"{name} has two values for one sequence: that of row {numbers[place]} (counted "
             f"from 0) is {values[place]}, another than in the first row of its id."
         )
+    if not allow_missing:
+        _check_complete(name, firsts, ids)
     return firsts
 
 

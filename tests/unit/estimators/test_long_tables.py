@@ -97,13 +97,15 @@ def test_targets_and_weights_of_long_tables():
     first = ~in_rows["stay"].duplicated()
     in_one_row = in_rows.assign(died=in_rows["died"].where(first, None))
     static = {**COLUMNS, "static": ("Age", "died")}
-    for given, said in ((in_rows, COLUMNS), (in_one_row, static)):
+    for given, said in ((in_rows, COLUMNS), (in_one_row, COLUMNS), (in_one_row, static)):
         fitted = SequenceClassifier(**SMALL).fit(given, "died", of_rows, **said)
         assert set(fitted.feature_names_in_) == {"Age", "HR", "pH"}
         np.testing.assert_array_equal(fitted.predict_proba(table), answers)
         assert fitted.score(given, "died", of_rows) == score
     fitted = SequenceClassifier(**SMALL).fit(table, in_rows["died"], of_rows, **COLUMNS)
     np.testing.assert_array_equal(fitted.predict_proba(table), answers)
+    of_others = in_one_row["stay"] != in_one_row["stay"].iloc[0]
+    in_one_row["died"] = in_one_row["died"].where(of_others, None)
     with pytest.raises(DataError, match="y has no value for the id"):
         SequenceClassifier(**SMALL).fit(in_one_row, "died", **COLUMNS)
     with pytest.raises(DataError, match="y has two values for one sequence: that of row"):

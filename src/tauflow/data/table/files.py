@@ -99,10 +99,9 @@ def read_table(
     sheet = pivot_long(sheet, options, variables, is_strict=is_strict)
     if not is_training_data or len(sheet.columns) > MANY_COLUMNS:
         return sheet
-    used = [
-        one for one in list_used_columns(sheet, options) if one not in (options.id, options.time)
-    ]
-    return replace(sheet, notes=(*sheet.notes, *make_doubt_notes(sheet, used)))
+    keys = (options.id, options.time)
+    names = [name for name in list_used_columns(sheet, options) if name not in keys]
+    return replace(sheet, notes=(*sheet.notes, *make_doubt_notes(sheet, names)))
 
 
 def read_frame(path: Path, options: TableOptions, *, is_training_data: bool = True) -> "DataFrame":

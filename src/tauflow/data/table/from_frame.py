@@ -70,7 +70,7 @@ def table_from_frame(table: Any) -> Table:
 
 def _list_index_names(table: Any) -> tuple[str, ...]:
     """Return the names of an index of pandas, or what it holds if it has none and holds times."""
-    index = getattr(table, "index", None)
+    index: Any = getattr(table, "index", None)
     if not hasattr(index, "names"):
         return ()
     names = tuple(str(name) for name in index.names if name is not None)
