@@ -70,6 +70,8 @@ class CTRNNCell(AbstractCell):
         clip: the state is clipped to [-clip, clip] after every solver step, where they are fixed.
         rtol: relative tolerance of an adaptive solver.
         atol: its absolute tolerance.
+        adjoint: whether an adaptive solver finds gradients by solving backwards: in memory that
+            does not grow with its steps, and as exact as ``rtol`` and ``atol`` make them.
         train_tau: whether every neuron has a time constant tau of its own, trained from
             1 / ``damping`` on; kappa is then 1 / tau.
     """
@@ -91,11 +93,12 @@ class CTRNNCell(AbstractCell):
         clip: float | None = None,
         rtol: float = 1e-2,
         atol: float = 1e-4,
+        adjoint: bool = False,
         train_tau: bool = False,
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.phi = _activation(activation)
-        self.flow_solver = FlowSolver(solver, substeps, rtol, atol)
+        self.flow_solver = FlowSolver(solver, substeps, rtol, atol, adjoint)
         self.solver, self.substeps = solver, substeps
         self.damping = check_within(0.0, math.inf, damping=damping)
         self.init = check_one_of(("keras", "tf1"), init=init)
@@ -211,7 +214,7 @@ def ct_rnn_update(
         return torch.sub(f, at, alpha=config.damping) if config.damping else f
 
     if config.clip is None:
-        return config.flow_solver.integrate(field, h, span)
+        return config.flow_solver.integrate(field, h, span, (drive, W_h, *vectors))
     tableau, substeps = TABLEAUS[config.flow_solver.solver], config.flow_solver.substeps
     for _ in range(substeps):
         after = integrate(field, h, span / substeps, tableau=tableau, substeps=1)

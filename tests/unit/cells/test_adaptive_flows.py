@@ -85,6 +85,20 @@ def test_every_row_has_its_own_gap(name, options):
         torch.testing.assert_close(h[row : row + 1], h_row, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("options", [{}, {"train_tau": True, "scale": False}])
+def test_gradients_by_the_adjoint_equal_those_through_many_fixed_steps(options):
+    adaptive, fixed = pair("ct-rnn", options, solver="dopri5", rtol=1e-8, atol=1e-10, adjoint=True)
+    (y, own), (expected, other) = values_and_gradients(adaptive), values_and_gradients(fixed)
+    torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-7)
+    for a, e in zip(own, other, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-6)
+
+
+def test_the_adjoint_needs_adaptive_steps():
+    with pytest.raises(ArgumentError, match=r"adjoint=True needs .*'rk4' takes fixed .*dopri5"):
+        tauflow.CTRNN(D, N, adjoint=True)
+
+
 def test_a_trace_says_why_it_does_not_serve():
     rnn = tauflow.CTRNN(D, N, solver="dopri5", backend="numba")
     with pytest.raises(BackendError, match=r"cannot be traced: .* as .* adaptive solvers do"):
