@@ -8,11 +8,11 @@ from tauflow.export import from_ncps, from_torch, load, save
 from tauflow.models import LatentODE, RNNVAE, SequenceModel, stack_modules
 from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import (
-    BidirectionalRNN, CRU, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN,
-    GNODE, GRU, GRUD, GRUODE, GRUODEBayes, GRUwE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC, LinODENet,
-    LinOSS, LinearDecayRNN, LipschitzRNN, LrcSSM, MixedMemory, NeuralCDE, NeuronalLTC, ODELSTM,
-    PhasedLSTM, RITS, RNN, RNNDecay, RubanovaGRU, RubanovaODERNN, S5, SLiCE, UnmaskedGRUD, WiredCfC,
-    build,
+    BidirectionalRNN, CRU, CTGRU, CTLSTM, CTRNN, CfC, CfS, CoRNN, Elman, EulerGRU, EulerLSTM,
+    ExpRNN, GNODE, GRU, GRUD, GRUODE, GRUODEBayes, GRUwE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC,
+    LinODENet, LinOSS, LinearDecayRNN, LipschitzRNN, LrcSSM, MixedMemory, NeuralCDE, NeuronalLTC,
+    ODELSTM, PhasedLSTM, RITS, RNN, RNNDecay, RubanovaGRU, RubanovaODERNN, S5, SLiCE, UnmaskedGRUD,
+    WiredCfC, build,
 )
 from tauflow.training import Recipe, attach_constraints, train
 from tauflow.wirings import AutoNCP, ExplicitWiring, FullyConnected, NCP, RandomSparse
@@ -20,9 +20,9 @@ from tauflow.wirings import AutoNCP, ExplicitWiring, FullyConnected, NCP, Random
 __version__: str
 
 __all__ = [
-    "AutoNCP", "BidirectionalRNN", "CRU", "CTGRU", "CTLSTM", "CTRNN", "CfC", "CoRNN", "Elman",
-    "EulerGRU", "EulerLSTM", "ExpRNN", "ExplicitWiring", "FullyConnected", "GNODE", "GRU", "GRUD",
-    "GRUODE", "GRUODEBayes", "GRUwE", "HiPPO", "LEM", "LMU", "LRC", "LRU", "LSTM", "LTC",
+    "AutoNCP", "BidirectionalRNN", "CRU", "CTGRU", "CTLSTM", "CTRNN", "CfC", "CfS", "CoRNN",
+    "Elman", "EulerGRU", "EulerLSTM", "ExpRNN", "ExplicitWiring", "FullyConnected", "GNODE", "GRU",
+    "GRUD", "GRUODE", "GRUODEBayes", "GRUwE", "HiPPO", "LEM", "LMU", "LRC", "LRU", "LSTM", "LTC",
     "LatentODE", "LinODENet", "LinOSS", "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory",
     "NCP", "NeuralCDE", "NeuronalLTC", "ODELSTM", "PhasedLSTM", "Predictor", "RITS", "RNN",
     "RNNDecay", "RNNVAE", "RandomSparse", "Recipe", "RubanovaGRU", "RubanovaODERNN", "S5", "SLiCE",

@@ -6,6 +6,7 @@
 from .activations import ACTIVATIONS
 from .base import AbstractCell, Precomputed
 from .bidirectional_rnn import BidirectionalRNNCell
+from .cf_s import CfSCell
 from .cfc import CfCCell
 from .cornn import CoRNNCell
 from .cru import CRUCell
@@ -46,9 +47,9 @@ from .wired_cfc import WiredCfCCell
 
 __all__ = [
     "ACTIVATIONS", "AbstractCell", "BidirectionalRNNCell", "CRUCell", "CTGRUCell", "CTLSTMCell",
-    "CTRNNCell", "CfCCell", "CoRNNCell", "ElmanCell", "EulerGRUCell", "EulerLSTMCell", "ExpRNNCell",
-    "GNODECell", "GRUCell", "GRUDCell", "GRUODEBayesCell", "GRUODECell", "GRUwECell", "HiPPOCell",
-    "LEMCell", "LMUCell", "LRCCell", "LRUCell", "LSTMCell", "LTCCell", "LTC_VARIANTS",
+    "CTRNNCell", "CfCCell", "CfSCell", "CoRNNCell", "ElmanCell", "EulerGRUCell", "EulerLSTMCell",
+    "ExpRNNCell", "GNODECell", "GRUCell", "GRUDCell", "GRUODEBayesCell", "GRUODECell", "GRUwECell",
+    "HiPPOCell", "LEMCell", "LMUCell", "LRCCell", "LRUCell", "LSTMCell", "LTCCell", "LTC_VARIANTS",
     "LinODENetCell", "LinOSSCell", "LinearDecayRNNCell", "LipschitzRNNCell", "LrcSSMCell", "MODELS",
     "MixedMemoryCell", "ModelEntry", "NeuralCDECell", "NeuronalLTCCell", "ODELSTMCell",
     "PhasedLSTMCell", "Precomputed", "RITSCell", "RNNDecayCell", "RubanovaGRUCell",

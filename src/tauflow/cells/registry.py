@@ -8,6 +8,7 @@ from tauflow.errors import ArgumentError
 
 from .base import AbstractCell
 from .bidirectional_rnn import BidirectionalRNNCell
+from .cf_s import CfSCell
 from .cfc import CfCCell
 from .cornn import CoRNNCell
 from .cru import CRUCell
@@ -105,6 +106,7 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("cfc", "CfC", CfCCell, tune=_BACKBONE),
             ModelEntry("cfc-nogate", "CfC-noGate", CfCCell, {"mode": "no_gate"}, _BACKBONE),
             ModelEntry("cf-s", "Cf-S", CfCCell, {"mode": "pure"}, _BACKBONE),
+            ModelEntry("cf-s-equation-9", "Cf-S, Equation 9", CfSCell),
             ModelEntry("cfc-mmrnn", "CfC-mmRNN", MixedMemoryCell, {"core": "cfc"}, _BACKBONE),
             ModelEntry("wired-cfc", "CfC on a wiring", WiredCfCCell),
             ModelEntry("lstm", "LSTM", LSTMCell),

@@ -6,10 +6,10 @@
 from .catalog_rnn import CatalogRNN
 from .explain import CallExplanation
 from .modules import (
-    BidirectionalRNN, CRU, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN,
-    GNODE, GRU, GRUD, GRUODE, GRUODEBayes, GRUwE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC, LinODENet,
-    LinOSS, LinearDecayRNN, LipschitzRNN, LrcSSM, MixedMemory, NeuralCDE, NeuronalLTC, ODELSTM,
-    PhasedLSTM, RITS, RNNDecay, RubanovaGRU, RubanovaODERNN, S5, SEQUENCE_MODULES, SLiCE,
+    BidirectionalRNN, CRU, CTGRU, CTLSTM, CTRNN, CfC, CfS, CoRNN, Elman, EulerGRU, EulerLSTM,
+    ExpRNN, GNODE, GRU, GRUD, GRUODE, GRUODEBayes, GRUwE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC,
+    LinODENet, LinOSS, LinearDecayRNN, LipschitzRNN, LrcSSM, MixedMemory, NeuralCDE, NeuronalLTC,
+    ODELSTM, PhasedLSTM, RITS, RNNDecay, RubanovaGRU, RubanovaODERNN, S5, SEQUENCE_MODULES, SLiCE,
     UnmaskedGRUD, WiredCfC, build,
 )
 from .parallel.chunks import Chunks, ParallelReport
@@ -20,10 +20,10 @@ from .unroll import reference_loop, unroll
 
 __all__ = [
     "BidirectionalRNN", "CRU", "CTGRU", "CTLSTM", "CTRNN", "CallExplanation", "CatalogRNN", "CfC",
-    "Chunks", "CoRNN", "Elman", "EulerGRU", "EulerLSTM", "ExpRNN", "GNODE", "GRU", "GRUD", "GRUODE",
-    "GRUODEBayes", "GRUwE", "HiPPO", "LEM", "LMU", "LRC", "LRU", "LSTM", "LTC", "LinODENet",
-    "LinOSS", "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory", "NeuralCDE", "NeuronalLTC",
-    "ODELSTM", "ParallelReport", "PhasedLSTM", "RITS", "RNN", "RNNDecay", "RubanovaGRU",
-    "RubanovaODERNN", "S5", "SEQUENCE_MODULES", "SLiCE", "SequenceModule", "Stream", "UnmaskedGRUD",
-    "WiredCfC", "build", "reference_loop", "unroll",
+    "CfS", "Chunks", "CoRNN", "Elman", "EulerGRU", "EulerLSTM", "ExpRNN", "GNODE", "GRU", "GRUD",
+    "GRUODE", "GRUODEBayes", "GRUwE", "HiPPO", "LEM", "LMU", "LRC", "LRU", "LSTM", "LTC",
+    "LinODENet", "LinOSS", "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory", "NeuralCDE",
+    "NeuronalLTC", "ODELSTM", "ParallelReport", "PhasedLSTM", "RITS", "RNN", "RNNDecay",
+    "RubanovaGRU", "RubanovaODERNN", "S5", "SEQUENCE_MODULES", "SLiCE", "SequenceModule", "Stream",
+    "UnmaskedGRUD", "WiredCfC", "build", "reference_loop", "unroll",
 ]

@@ -86,6 +86,18 @@ class CfC(CatalogRNN):
         batch_first: bool = True,
     ) -> None: ...
 
+class CfS(CatalogRNN):
+    """Closed-form solution network (Cf-S) as Equation 9 has it.
+
+    Over sequences; for the options see tauflow.cells.CfSCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, activation: str = "sigmoid",
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
 class MixedMemory(CatalogRNN):
     """LSTM memory c and a continuous-time core with state v; with CfC as core, CfC-mmRNN.
 
@@ -215,7 +227,7 @@ class CTRNN(CatalogRNN):
         activation: str | Callable[[Tensor], Tensor] = "tanh", solver: str = "rk4",
         substeps: int = 3, damping: float = 1.0, scale: bool = True, init: str = "keras",
         step_size: float | None = None, clip: float | None = None, rtol: float = 0.01,
-        atol: float = 0.0001, train_tau: bool = False, num_layers: int = 1,
+        atol: float = 0.0001, adjoint: bool = False, train_tau: bool = False, num_layers: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,

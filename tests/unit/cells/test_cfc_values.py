@@ -9,13 +9,15 @@ from cell_references import (
     lecun_tanh,
     lstm_memory,
     ltc_step,
+    softplus,
     wired_cfc_step,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 from torch import Tensor
 
-from tauflow.cells import CfCCell, MixedMemoryCell, WiredCfCCell
+from tauflow.cells import CfCCell, CfSCell, MixedMemoryCell, WiredCfCCell
 from tauflow.wirings import NCP, FullyConnected, RandomSparse
 
 D, N, B = 3, 5, 4
@@ -242,3 +244,36 @@ def test_l2_parameters_are_the_kernels():
     }
     wired = WiredCfCCell(D, WIRINGS["ncp"])
     assert [tuple(p.shape) for p in wired.l2_parameters()] == [(16, 7), (12, 7), (8, 5)]
+
+
+EQUATION_9_PHIS = {
+    "sigmoid": expit,
+    "relu": lambda z: np.maximum(z, 0),
+    "softplus": softplus,
+}
+
+
+@pytest.mark.parametrize("activation", EQUATION_9_PHIS)
+def test_equation_9(activation):
+    cell, phi = perturbed(CfSCell(D, N, activation=activation)), EQUATION_9_PHIS[activation]
+    p = arrays(cell)
+
+    def f(x, h):
+        return phi(p["W_x"] @ x + p["W_h"] @ h + p["b"])
+
+    def step(x, h, dt):
+        decay = np.exp(-(np.abs(p["w_tau"]) + f(x, h)) * dt)
+        return p["B"] * decay * f(-x, -h) + p["A"]
+
+    x, h, dt = example(N)
+    np.testing.assert_allclose(cell.step(x, h, dt).detach(), by_rows(step, x, h, dt), rtol=1e-12)
+
+
+def test_equation_9_starts_where_the_rate_learns():
+    cell = CfSCell(D, N).double()
+    x, h, dt = example(N)
+    cell.step(x, h, dt).square().sum().backward()
+    assert not cell.w_tau.any()
+    assert (cell.w_tau.grad != 0).all()
+    assert torch.equal(cell.B, -cell.A)
+    assert sum(q.numel() for q in cell.parameters()) == N * N + D * N + 4 * N
