@@ -28,7 +28,14 @@ _QUESTIONS = {
         *("gnode-figure-13", "gnode-figure-14"),
     ),
     "How long are latent trajectories?": (
-        *("ltc-figure-1", "ltc-figure-3", "ltc-figure-4", "ltc-figure-5", "ltc-theorems-4-5"),
+        *(
+            "ltc-figure-1",
+            "ltc-figure-3",
+            "ltc-figure-4",
+            "ltc-figure-4-text",
+            "ltc-figure-5",
+            "ltc-theorems-4-5",
+        ),
     ),
     "When are dynamics slow or chaotic, and when do gradients vanish?": (
         *("gnode-figure-4", "gnode-figure-5", "ode-lstm-figure-1", "ode-lstm-figure-3"),

@@ -84,19 +84,29 @@ def _collect_example_arrays(results: Sequence[TrajectoryLengths]) -> dict[str, A
 
 
 def _figure_4(job: FigureJob) -> FigureResult:
+    return _study_panels(job, "identity", 10)
+
+
+def _figure_4_of_the_text(job: FigureJob) -> FigureResult:
+    return _study_panels(job, "hardtanh", 25, law="paper")
+
+
+def _study_panels(
+    job: FigureJob, hard_tanh: str, width_a: int, law: str = "released"
+) -> FigureResult:
     tries, layers, widths, scales = _choose_ranges(job)
     wanted: dict[str, tuple[str, Sequence[int], str, int]] = {
-        "layers, Hard-tanh": ("layers", layers, "identity", 10),
+        "layers, Hard-tanh": ("layers", layers, hard_tanh, width_a),
         "weight scale, tanh": ("weight_variance", scales, "tanh", 25),
         "width, ReLU": ("width", widths, "relu", 25),
-        "width, Hard-tanh": ("width", widths, "identity", 25),
+        "width, Hard-tanh": ("width", widths, hard_tanh, 25),
         "layers, sigmoid": ("layers", layers, "sigmoid", 25),
     }
     studies = {}
     for name, (vary, values, activation, width) in wanted.items():
-        law = NetworkDistribution(width=width, activation=activation)
+        drawn = NetworkDistribution(width=width, activation=activation, weight_law=law, tau_law=law)
         with job.timed(name):
-            studies[name] = length_study(vary, values, law=law, tries=tries, seed=job.seed)
+            studies[name] = length_study(vary, values, law=drawn, tries=tries, seed=job.seed)
 
     def draw() -> "Figure":
         figure, axes = make_panels(len(studies), columns=3)
@@ -251,8 +261,27 @@ ENTRIES = (
             "The layers of panel A have 10 neurons, as linear "
             "ones of 25 grow beyond what a solver follows; widths end at 100, not 200.",
             _CONTRADICTION_NOTE,
+            "With what the text says instead it shows otherwise: ltc-figure-4-text.",
         ),
         minutes=4.0,
+    ),
+    PaperFigure(
+        name="ltc-figure-4-text",
+        title="Trajectory length as the text draws networks",
+        source=f"{LTC}, 2020 draft, Figure 4, and AAAI, Figure 2",
+        caption="As ltc-figure-4, with what the text says in place of the released code: weights "
+        "and reversal potentials from N(0, sigma_w^2 / k) for k neurons, 1 / tau from |N(0, 1)|, "
+        "and a Hard-tanh that clips each entry to [-1, 1].",
+        compute=_figure_4_of_the_text,
+        differences=(
+            _FEWER_NOTE,
+            "All layers have 25 neurons; widths end at 100, not 200. The text says nothing of the "
+            "reversal potentials: k are drawn for each neuron as its weights are.",
+            "Contradicts the paper: LTCs have the longest trajectories only with tanh and "
+            "sigma_w^2 of 16 or more, in the other panels the shortest, and none grows "
+            "exponentially over layers.",
+        ),
+        minutes=0.3,
     ),
     PaperFigure(
         name="ltc-figure-5",
