@@ -15,7 +15,10 @@ VARIANTS = {
         "lrc",
         {"elastance": "symmetric", "solver": "hybrid", "substeps": 2},
     ),
-    "ltc-neuronal-sigmoid": ("ltc-neuronal", {"activation": "sigmoid", "solver": "heun"}),
+    "ltc-neuronal-sigmoid": (
+        "ltc-neuronal",
+        {"activation": "sigmoid", "solver": "heun", "scale": True},
+    ),
     "cfc-deep": ("cfc", {"backbone_layers": 2, "backbone_units": 6}),
     "cfc-bare": ("cfc", {"backbone_layers": 0, "time_bias": False, "time_sign": 1}),
     "wired-cfc-ncp": ("wired-cfc", {"wiring": lambda n: tauflow.AutoNCP(n + 4, 2)}),

@@ -67,7 +67,7 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
         {},
         {"activation": "sigmoid", "substeps": 1},
         {"activation": "relu", "substeps": 4},
-        {"activation": "hardtanh"},
+        {"activation": "hardtanh", "scale": True},
     ],
     CTRNNCell: [
         {},

@@ -37,6 +37,8 @@ def random_neuronal(seed, **options):
     with torch.no_grad():
         for parameter in cell.parameters():
             parameter.normal_(0, 2, generator=generator)
+        if cell.w is not None:
+            cell.w.abs_()
     return cell
 
 
@@ -53,7 +55,7 @@ def test_the_fused_solver_keeps_the_bounds_for_any_gap(seed, size, dt, eps):
     x, h = inputs(seed, size)
     for cell in (
         random_ltc(seed, epsilon=1e-2 if eps else 0.0),
-        random_neuronal(seed, activation="sigmoid"),
+        random_neuronal(seed, activation="sigmoid", scale=eps),
         random_neuronal(seed, activation="relu"),
     ):
         certificate = certify_ltc(cell, x, h, dt=dt)
@@ -183,9 +185,11 @@ def test_bounds_are_the_formulas():
         assert float(bounds.state_low[i]) == pytest.approx(min(potentials))
         assert float(bounds.state_high[i]) == pytest.approx(max(potentials))
     assert math.isinf(bounds.safe_dt)
-    neuronal = NeuronalLTCCell(D, 3, activation="sigmoid", solver="rk4", substeps=4)
+    neuronal = NeuronalLTCCell(D, 3, activation="sigmoid", solver="rk4", substeps=4, scale=True)
+    w = torch.tensor([0.0, 0.5, 3.0])
+    neuronal.w.data.copy_(w)
     found = ltc_bounds(neuronal)
-    torch.testing.assert_close(found.tau_low, neuronal.tau / (1 + neuronal.tau))
+    torch.testing.assert_close(found.tau_low, neuronal.tau / (1 + neuronal.tau * w))
     assert found.safe_dt == pytest.approx(4 * float(found.tau_low.min()))
 
 
@@ -217,6 +221,10 @@ def test_cells_without_such_bounds_are_refused():
     x = torch.zeros(1, 2, D)
     with pytest.raises(ArgumentError, match="activation that is never negative, got 'tanh'"):
         ltc_bounds(tauflow.NeuronalLTC(D, 3))
+    negative = tauflow.NeuronalLTC(D, 3, activation="sigmoid", scale=True)
+    negative.cell.w.data.fill_(-1.0)
+    with pytest.raises(ArgumentError, match="scale w that is never negative"):
+        ltc_bounds(negative)
     with pytest.raises(ArgumentError, match="those of LTCCell and NeuronalLTCCell, got CfCCell"):
         certify_ltc(tauflow.CfC(D, 3), x)
     with pytest.raises(ArgumentError, match="LTC has 2 cells, and one is looked at"):

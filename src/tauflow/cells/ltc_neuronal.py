@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow._internal.checks import check_at_least, check_one_of
+from tauflow._internal.checks import check_at_least, check_bool, check_one_of
 from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
 from tauflow.solvers.semi_implicit import Pair
 
@@ -25,13 +25,16 @@ class NeuronalLTCCell(AbstractCell):
 
         h' = (h + d f A) / (1 + d (1/\tau + f)), \qquad d = dt / \mathrm{substeps}
 
-    Source: Hasani et al. 2021, "Liquid Time-constant Networks", Eq. 1 and Algorithm 1.
+    With ``scale``, :math:`f = w \odot \varphi(W_h h + W_x x + b)`.
+
+    Source: Hasani et al. 2021, "Liquid Time-constant Networks", Eq. 1 and Algorithm 1; its 2020
+    draft, Section 2, for the scale.
 
     Differs from the paper: tau is stored through a softplus, so that it stays positive, and each
     sub-step starts from the state of the one before. The bounds on the time constant and on the
-    state (Theorems 1 and 2) need an activation with values in (0, 1). With one that can be negative
-    the flow is locally unstable where f < -1/tau; the fused denominator stays positive for f > -1
-    and any tau as long as d <= 1.
+    state (Theorems 1 and 2) need an activation with values in (0, 1), and w of 0 or more. Where f
+    can be negative the flow is locally unstable where f < -1/tau; the fused denominator stays
+    positive for f > -1 and any tau as long as d <= 1.
 
     Args:
         input_size: features D per time point.
@@ -42,6 +45,7 @@ class NeuronalLTCCell(AbstractCell):
             need d (1/tau + max f) below 2 (2.79 with rk4; :meth:`max_stable_dt`, for f up to 1),
             and blow up beyond.
         substeps: solver steps per sample.
+        scale: whether f has a trained factor w for every neuron, from 1 on; else it is 1.
     """
 
     paper: ClassVar[str] = "Hasani et al. 2021, Liquid Time-constant Networks"
@@ -55,6 +59,7 @@ class NeuronalLTCCell(AbstractCell):
         activation: str | Activation = "tanh",
         solver: str = "fused",
         substeps: int = 6,
+        scale: bool = False,
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.phi = _activation(activation)
@@ -63,6 +68,9 @@ class NeuronalLTCCell(AbstractCell):
         self.W_x = nn.Parameter(torch.empty(hidden_size, input_size))
         self.W_h = nn.Parameter(torch.empty(hidden_size, hidden_size))
         self.b, self.A, self.raw_tau = (nn.Parameter(torch.empty(hidden_size)) for _ in range(3))
+        self.w: nn.Parameter | None = None
+        if check_bool(scale=scale):
+            self.w = nn.Parameter(torch.empty(hidden_size))
         self.reset_parameters()
 
     @property
@@ -72,7 +80,7 @@ class NeuronalLTCCell(AbstractCell):
 
     @torch.no_grad()
     def reset_parameters(self, generator: Generator = None) -> None:
-        """Draw W_x Glorot uniform, W_h orthogonal, A from U(-1, 1); b = 0, tau = 1.
+        """Draw W_x Glorot uniform, W_h orthogonal, A from U(-1, 1); b = 0, tau = 1, w = 1.
 
         The papers give no distributions; these keep f of order one and its Jacobian well scaled.
         """
@@ -81,18 +89,23 @@ class NeuronalLTCCell(AbstractCell):
         self.A.uniform_(-1.0, 1.0, generator=generator)
         self.b.zero_()
         inverse_softplus_(self.raw_tau.fill_(1.0))
+        if self.w is not None:
+            self.w.fill_(1.0)
 
     @torch.no_grad()
     def max_stable_dt(self) -> float:
         """Return what the explicit solvers can follow where phi is at most 1."""
         if self.solver not in TABLEAUS:
             return math.inf
-        fastest = 1.0 + 1.0 / float(self.tau.min())
+        most = torch.ones_like(self.tau) if self.w is None else self.w.abs()
+        fastest = float((most + 1.0 / self.tau).max())
         return TABLEAUS[self.solver].interval * self.substeps / fastest
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the input's share of the argument of phi, and the gap (in the unit of tau)."""
-        return Precomputed((x @ self.W_x.T + self.b, dt), (self.W_h, self.A, 1 / self.tau))
+        scale = () if self.w is None else (self.w,)
+        fixed = self.W_h, self.A, 1 / self.tau, *scale
+        return Precomputed((x @ self.W_x.T + self.b, dt), fixed)
 
     def update(
         self,
@@ -102,11 +115,13 @@ class NeuronalLTCCell(AbstractCell):
         W_h: Float[Tensor, "S S"],
         A: Float[Tensor, " S"],
         leak: Float[Tensor, " S"],
+        *scale: Float[Tensor, " S"],
     ) -> StateTensor:
         """Advance the state over the gap, holding the input."""
 
         def terms(h: Tensor) -> Pair:
             f = self.phi(drive + h @ W_h.T)
+            f = scale[0] * f if scale else f
             return f * A, leak + f
 
         return integrate_semilinear(terms, h, dt, solver=self.solver, substeps=self.substeps)

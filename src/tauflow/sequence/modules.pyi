@@ -39,9 +39,9 @@ class NeuronalLTC(CatalogRNN):
     def __init__(
         self, input_size: int, hidden_size: int, *,
         activation: str | Callable[[Tensor], Tensor] = "tanh", solver: str = "fused",
-        substeps: int = 6, num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0,
-        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
-        checkpoint_every: int | None = None, batch_first: bool = True,
+        substeps: int = 6, scale: bool = False, num_layers: int = 1, bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class LRC(CatalogRNN):

@@ -98,7 +98,7 @@ def neuronal_ltc_step(cell: nn.Module, phi, x: Array, h: Array, dt: float) -> Ar
     tau, d = softplus(p["raw_tau"]), dt / cell.substeps
 
     def f(h: Array) -> Array:
-        return phi(p["W_h"] @ h + p["W_x"] @ x + p["b"])
+        return p.get("w", 1.0) * phi(p["W_h"] @ h + p["W_x"] @ x + p["b"])
 
     for _ in range(cell.substeps):
         if cell.solver == "fused":

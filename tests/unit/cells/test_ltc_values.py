@@ -172,8 +172,9 @@ def test_ltc_flow_converges_to_the_ode_at_the_order_of_its_solver(solver, order)
 
 @pytest.mark.parametrize("solver", ["fused", "euler", "rk4"])
 @pytest.mark.parametrize(("name", "phi"), [("tanh", np.tanh), ("sigmoid", expit)])
-def test_neuronal_ltc_step(solver, name, phi):
-    cell = perturbed(NeuronalLTCCell(D, 5, solver=solver, activation=name, substeps=4))
+@pytest.mark.parametrize("scale", [False, True])
+def test_neuronal_ltc_step(solver, name, phi, scale):
+    cell = perturbed(NeuronalLTCCell(D, 5, solver=solver, activation=name, substeps=4, scale=scale))
     x, h, dt = example(5)
     expected = [
         neuronal_ltc_step(cell, phi, x[b].numpy(), h[b].numpy(), dt[b].item()) for b in range(B)

@@ -24,7 +24,7 @@ BOUNDED = {
     "lrc-ssm": {"substeps": 3},
     "ltc": {"solver": "euler"},
     "ltc rk4": {"solver": "rk4", "time_scale": 3.0, "dt_offset": 0.01},
-    "ltc-neuronal": {"solver": "euler", "activation": "sigmoid"},
+    "ltc-neuronal": {"solver": "euler", "activation": "sigmoid", "scale": True},
 }
 LINEAR = ["ct-rnn", "ct-rnn heun", "ode-lstm", "bidirectional-rnn"]
 """Where only the decay has a rate, so that the limit is sharp."""

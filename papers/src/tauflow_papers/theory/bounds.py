@@ -118,7 +118,7 @@ def ltc_bounds(module: nn.Module) -> LTCBounds:
     cell = _get_ltc_cell("ltc_bounds", module)
     if isinstance(cell, LTCCell):
         return _compute_conductance_bounds(cell, extract_synapses(cell))
-    low, high = _get_activation_range(cell)
+    low, high = _get_range_of_f(cell)
     A, leak = cell.A.detach(), 1 / cell.tau.detach()
     tau_low = 1 / (leak + high)
     return LTCBounds(
@@ -195,14 +195,23 @@ def _compute_conductance_bounds(cell: LTCCell, synapses: LTCSynapses) -> LTCBoun
     )
 
 
-def _get_activation_range(cell: NeuronalLTCCell) -> tuple[float, float]:
+def _get_range_of_f(cell: NeuronalLTCCell) -> tuple[float | Tensor, float | Tensor]:
     name = cell.options["activation"]
     if name not in _RANGES:
         raise ArgumentError(
             f"the bounds need an activation that is never negative, got {name!r}. With one that "
             f"can be, the flow itself may grow. Use one of: {', '.join(_RANGES)}."
         )
-    return _RANGES[name]
+    if cell.w is None:
+        return _RANGES[name]
+    w = cell.w.detach()
+    if bool((w < 0).any()):
+        raise ArgumentError(
+            "the bounds need a scale w that is never negative. With one that is, the flow itself "
+            "may grow. Build the cell without scale=True, or keep w at 0 or more."
+        )
+    low, high = _RANGES[name]
+    return w * low, (w * high).nan_to_num(nan=0.0, posinf=math.inf)
 
 
 def _compute_safe_dt(solver: str, substeps: int, fastest: Tensor) -> float:
@@ -219,6 +228,7 @@ def _compute_time_constants(cell: LTCCell | NeuronalLTCCell, run: NetworkRun) ->
         total, _ = synapses.conductance_and_equilibrium(z)
         return synapses.C / total / cell.time_scale
     f = cell.phi(run.x @ cell.W_x.T + before @ cell.W_h.T + cell.b)
+    f = f if cell.w is None else cell.w * f
     return 1 / (1 / cell.tau + f)
 
 
