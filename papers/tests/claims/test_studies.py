@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from tauflow.batch import SequenceBatch
+from tauflow.cells import AbstractCell
 from tauflow.models import SequenceModel
 from tauflow.sequence import build
-from tauflow_papers.claims.studies import generalisation
+from tauflow_papers.claims.studies import cheetah, generalisation
 
 
 def test_oscillations_are_sines_of_the_times() -> None:
@@ -56,3 +57,30 @@ def test_masks_hold_entries_at_zero(share: float) -> None:
     (gradient,) = torch.autograd.grad(mask(matrix).square().sum(), matrix)
     assert float((mask(matrix) == 0).float().mean()) == pytest.approx(share, abs=0.05)
     assert bool((gradient[kept == 0] == 0).all())
+
+
+class _Sum(nn.Module):
+    """Predicts the sum of all inputs so far."""
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor | float = 0.0):
+        total = h + x.cumsum(1)
+        return total, total[:, -1:]
+
+
+def test_predictions_are_fed_back_with_the_state() -> None:
+    x = torch.tensor([[[1.0], [2.0]], [[0.0], [-1.0]]])
+    # 1 + 2 = 3; then 3 + 3 = 6, 6 + 6 = 12
+    expected = torch.tensor([[[3.0], [6.0], [12.0]], [[-1.0], [-2.0], [-4.0]]])
+    assert torch.equal(cheetah._feed_back(_Sum(), x, 3), expected)
+
+
+def test_the_share_of_a_bilinear_flow_is_one_with_products_alone() -> None:
+    class Bilinear(AbstractCell):
+        def step(self, x: torch.Tensor, h: torch.Tensor, dt: torch.Tensor) -> torch.Tensor:
+            swap = h.flip(-1)
+            return h + dt * (x[:, :1] * swap - 0.5 * h + x[:, 1:] + 0.3)
+
+    torch.manual_seed(0)
+    shares = cheetah._explain_flow(Bilinear(2, 1 + 1), torch.randn(8, 60, 2))
+    assert shares["bilinear"] == pytest.approx(1.0, abs=1e-12)
+    assert shares["linear"] < 0.9

@@ -13,7 +13,7 @@ from tauflow._internal.registry import Registry
 from tauflow.runs.results import describe_machine, get_versions
 from tauflow_papers.claims.stored import STUDIES_FOLDER
 
-from . import driving, generalisation, gradients, memories, networks, solvers, speed
+from . import cheetah, driving, generalisation, gradients, memories, networks, solvers, speed
 
 Numbers = Mapping[str, Any]
 """Numbers, texts and further tables of them, by name."""
@@ -43,6 +43,7 @@ STUDIES: Registry[Study] = Registry(
         "gradients": Study(
             "how far errors flow back, by BPTT and by the adjoint", gradients.measure, 0.5
         ),
+        "half-cheetah": Study("Half-Cheetah, many steps ahead", cheetah.roll_out, 8.0),
         "leak": Study("stability of neural ODEs without leak", networks.measure_leak, 0.2),
         "ltc-solvers": Study("a trained LTC with other solvers", solvers.compare, 3.0),
         "parameters": Study("parameters of Table S2", networks.count_parameters, 0.1),

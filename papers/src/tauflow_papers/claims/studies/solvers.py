@@ -19,13 +19,14 @@ _SOLVERS = ("fused", "exponential", "euler", "rk4")
 _SUBSTEPS = (1, 2, 3, 6, 12, 24, 48, 96)
 _FINE_STEPS = 4096
 _MAX_STEPS = 1000
-_OPTIONS: dict[str, Any] = {
+LTC_OPTIONS: dict[str, Any] = {
     "init": "ltc-2021",
     "time_scale": 6.0,
     "output_mapping": "none",
     "constraint": "clip",
     "epsilon": 0.0,
 }
+"""Of the LTC that the released script trains on Half-Cheetah."""
 
 
 def compare() -> dict[str, Any]:
@@ -44,7 +45,7 @@ def compare() -> dict[str, Any]:
     data = load_task("half-cheetah")
     assert data.valid is not None
     assert data.test is not None
-    model = SequenceModel(LTC(17, _NEURONS, **_OPTIONS), 17, head_init="keras")
+    model = SequenceModel(LTC(17, _NEURONS, **LTC_OPTIONS), 17, head_init="keras")
     recipe = Recipe(lr=0.01, batch_size=16, epochs=_EPOCHS)
     parts: dict[str, Any] = {"train": data.train, "valid": data.valid[:16], "test": None}
     train(model, **parts, loss="mse", metric="mse", recipe=recipe, seed=0, progress=False)
@@ -67,7 +68,7 @@ def compare() -> dict[str, Any]:
         found["fastest rate"] = rate
         found["dopri5"] = {
             "reaches the end": _reaches_end(model, x[:1, 0]),
-            "steps for stability": _OPTIONS["time_scale"] * rate / _DOPRI5_INTERVAL,
+            "steps for stability": LTC_OPTIONS["time_scale"] * rate / _DOPRI5_INTERVAL,
         }
     return found
 
@@ -78,7 +79,7 @@ _DOPRI5_INTERVAL = 3.3
 
 def _solve(model: SequenceModel, x: Tensor, solver: str, substeps: int) -> Tensor | None:
     """Return the states of a trained network by other steps, ``None`` if they overflow."""
-    rnn = LTC(17, _NEURONS, **_OPTIONS, solver=solver, substeps=substeps, backend="reference")
+    rnn = LTC(17, _NEURONS, **LTC_OPTIONS, solver=solver, substeps=substeps, backend="reference")
     rnn.double().load_state_dict(model.rnn.state_dict())
     try:
         states: Tensor = rnn(x)[0]
