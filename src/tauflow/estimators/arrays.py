@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
-from tauflow.data.table.table import is_missing
+from tauflow.data.table.table import check_no_datetimes, is_missing
 from tauflow.data.table.time_formats import to_dates
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
 
@@ -151,10 +151,12 @@ def _to_features(X: Any) -> Any:
             "list(X.values()) if it holds sequences, and id= if it holds the columns of a table."
         )
     if hasattr(X, "select_dtypes"):
-        objects = X.select_dtypes(object)
-        for name, column in objects.items():
-            _check_not_nested(column.tolist(), f"column {name!r} of X")
-        return X.where(X.notna(), np.nan) if objects.shape[1] else X
+        objects = [place for place, dtype in enumerate(X.dtypes) if str(dtype) == "object"]
+        for place, (name, dtype) in enumerate(X.dtypes.items()):
+            check_no_datetimes(f"column {name!r} of X", dtype)
+            if place in objects:
+                _check_not_nested(X.iloc[:, place].tolist(), f"column {name!r} of X")
+        return X.where(X.notna(), np.nan) if objects else X
     if isinstance(X, list | tuple):
         sizes = [np.shape(one) for one in X]
         if {len(size) for size in sizes} == {1} and len(set(sizes)) > 1:

@@ -25,7 +25,7 @@ from tauflow._internal.targets import (
 )
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
-from tauflow.data.table.table import MAX_INTEGER_CLASSES
+from tauflow.data.table.table import MAX_INTEGER_CLASSES, check_no_datetimes
 from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.training.multioutput import make_multioutput_loss
 
@@ -318,6 +318,7 @@ def _encode_column(name: Any, column: NDArray[Any], classes: NDArray[Any] | None
     missing = find_missing(column)
     found = np.full(len(column), np.nan)
     if classes is None:
+        check_no_datetimes(f"target {name!r}", column.dtype)
         try:
             found[~missing] = column[~missing].astype(np.float64)
         except (TypeError, ValueError) as error:

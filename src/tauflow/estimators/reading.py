@@ -15,7 +15,7 @@ from tauflow.data.table.options import DUPLICATES
 from tauflow.data.table.pivot import pivot_long
 from tauflow.data.table.schema import Schema
 from tauflow.data.table.sequences import get_ids, group_into_sequences
-from tauflow.data.table.table import Table
+from tauflow.data.table.table import Table, check_no_datetimes
 from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError, ShapeError
 
@@ -264,6 +264,8 @@ def _validate_arrays(
     estimator: Any, X: Any, lengths: Any, *, layout: str, is_series_2d: bool, reset: bool
 ) -> RaggedSequences:
     values, counts, steps = read_arrays(X, layout=layout, lengths=lengths)
+    if isinstance(values, np.ndarray):
+        check_no_datetimes("X", values.dtype)
     dtypes = [np.float64, np.float32]
     values = validate_data(
         estimator, values, reset=reset, dtype=dtypes, ensure_all_finite="allow-nan"

@@ -10,6 +10,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_array
 
 from tauflow.data.scaler import StandardScaler
+from tauflow.data.table.table import check_no_datetimes
 from tauflow.errors import ShapeError
 
 from .base import AbstractSequenceEstimator
@@ -61,6 +62,7 @@ class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator):  # type: ign
         return as_answer(self._answer(rows, interval, return_std))
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
+        check_no_datetimes("y", y.dtype)
         found: Floats = check_array(
             y, ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y"
         )

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_array
 from tauflow._internal.checks import check_within
 from tauflow._internal.sanitize import format_count
 from tauflow.data.table.sequences import format_names
+from tauflow.data.table.table import check_no_datetimes
 from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
 
@@ -25,6 +26,7 @@ def check_sample_weight(sample_weight: Any, count: int) -> Floats | None:
     if sample_weight is None:
         return None
     sample_weight = to_array(sample_weight)
+    check_no_datetimes("sample_weight", sample_weight.dtype)
     weight: Floats = check_array(
         sample_weight,
         ensure_2d=False,

@@ -276,6 +276,9 @@ def test_parquet_may_hold_what_is_no_column_of_a_table(tmp_path):
         assert Schema.guess(file).features == ("a", "b")
         with pytest.raises(DataError, match=r"column 'c' holds .*expected a finite number"):
             from_table(file, **{**SAID, "features": ["a", "c"]})
+        for said in ({**SAID, "target": "c"}, {**SAID, "static": ["c"]}):
+            with pytest.raises(DataError, match=r"row 0 .*column 'c' .*expected one value"):
+                from_table(file, **said)
 
 
 def test_printing_shows_shapes(tmp_path):

@@ -212,6 +212,13 @@ Y = [0, 1, 0, 1]
         ({"sample_weight": [1, 1, 1]}, ShapeError, r"sample_weight has shape \(3,\)"),
         ({"sample_weight": [1, -1, 1, 1]}, DataError, "sample_weight is negative at 1"),
         ({"sample_weight": [0] * 4}, DataError, "every sample_weight is zero"),
+        ({"sample_weight": np.ones(4, "m8[s]")}, DataError, "sample_weight holds durations"),
+        ({"X": BATCH.astype("M8[s]")}, DataError, r"X holds dates \(datetime64\[s\]\), expected"),
+        (
+            {"X": pd.DataFrame({"d": BATCH[:, 0, 0].astype("m8[s]")})},
+            DataError,
+            "column 'd' of X h",
+        ),
         ({"validation": BATCH}, ArgumentError, r"validation must be \(X, y\), or a mapping"),
         ({"validation": {"X": BATCH}}, ArgumentError, "validation holds X, expected X, y and per"),
     ],
@@ -275,6 +282,8 @@ def test_other_data_than_those_of_fit_are_refused():
         regressor.predict(X, t=t)
     with pytest.raises(ShapeError, match=r"fitted to targets of shape \(B\)"):
         regressor.fit(X, number, validation=(X, np.stack([number, number], 1)))
+    with pytest.raises(DataError, match=r"y holds durations .*Divide durations"):
+        regressor.fit(X, number.astype("m8[s]"))
     with pytest.raises(ShapeError, match=r"y has shape \(8, 1, 1\), expected \(B,\) or \(B, O\)"):
         regressor.fit(X, number[:, None, None])
 

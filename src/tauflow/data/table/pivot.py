@@ -300,6 +300,7 @@ def _broadcast_static(table: Table, column: str, options: TableOptions) -> Table
     Raises:
         DataError: an id has two.
     """
+    table.check_no_containers(column)
     codes = _get_id_codes(table, options)
     values = table.columns[column]
     first, odd = _find_first_values(table, column, codes, int(codes.max()) + 1)

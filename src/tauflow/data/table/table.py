@@ -222,14 +222,21 @@ class Table:
 
         As numbers they would depend on what the column happens to count, such as nanoseconds.
         """
-        dtype = self.columns[column].dtype
-        if dtype.kind in "mM":
-            kind = "dates" if dtype.kind == "M" else "durations"
-            raise DataError(
-                f"{self.where}, column {column!r} holds {kind} ({dtype}), expected numbers. Divide "
-                "durations, or dates minus a first one, by a unit such as numpy.timedelta64(1, "
-                "'h'), or leave the column out."
-            )
+        check_no_datetimes(f"{self.where}, column {column!r}", self.columns[column].dtype)
+
+    def check_no_containers(self, column: str) -> None:
+        """Raise :class:`DataError` if a cell of a column holds several values, such as a list."""
+        values = self.columns[column]
+        for code, cell in enumerate(values.categories if isinstance(values, Categorical) else ()):
+            try:
+                hash(cell)
+            except TypeError as error:
+                assert isinstance(values, Categorical)
+                row = int(np.argmax(values.codes == code))
+                raise DataError(
+                    f"{self.describe_value(row, column)} ({type(cell).__name__}), expected one "
+                    "value. Make a column of each value, or leave the column out."
+                ) from error
 
     def texts(self, column: str) -> Categorical:
         """Return a column as text; what a cell without a value gives is undefined.
@@ -290,6 +297,16 @@ class Table:
             "Texts are categories if none of the column reads as a number."
         )
         return DataError(f"{self.describe_value(row, column)}, expected {expected}. {advice}")
+
+
+def check_no_datetimes(what: str, dtype: Any) -> None:
+    """Raise :class:`DataError` if a dtype, of NumPy or pandas, is that of dates or durations."""
+    if dtype.kind in "mM":
+        kind = "dates" if dtype.kind == "M" else "durations"
+        raise DataError(
+            f"{what} holds {kind} ({dtype}), expected numbers. Divide durations, or dates minus a "
+            "first one, by a unit such as numpy.timedelta64(1, 'h'), or leave it out."
+        )
 
 
 def parse_number(value: Any) -> float | None:

@@ -149,6 +149,7 @@ def infer_kind(table: Table, column: str) -> tuple[str, int]:
         column: its name.
     """
     table.check_no_datetimes(column)
+    table.check_no_containers(column)
     different = set(find_unique_values(table.columns[column][~table.find_missing(column)]))
     if not different:
         raise DataError(
