@@ -2,7 +2,9 @@
 
 import random
 import types
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, field
+from enum import Enum
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ pytest.importorskip("numba")
 
 SCALE = 1.0
 LIST = [1.0]
+TABLE = {"scale": 1.0}
 CONSTANTS = types.ModuleType("constants")
 CONSTANTS.SCALE = 1.0
 
@@ -165,6 +168,130 @@ def test_what_can_change_in_place_takes_plain_steps(settings, change):
     rnn.backend = "numba"
     with pytest.raises(BackendError, match=r"settings.* can change in place"):
         rnn(torch.randn(2, 12, 3))
+
+
+class Planet(Enum):
+    EARTH = 1.0
+
+    def __init__(self, mass: float) -> None:
+        self.mass = mass
+
+
+class Problem(Exception):
+    scale = 1.0
+
+
+class Scale(float):
+    factor = 1.0
+
+
+class Kinds(type(AbstractCell)):
+    scale = 1.0
+
+
+@dataclass(frozen=True)
+class Filled:
+    value: float = field(default_factory=lambda: TABLE["scale"])
+
+
+def of_generated_class(self, u):
+    return u * TABLE["scale"]
+
+
+def doubling_hook(module, given, out):
+    return out * 2 if isinstance(module, nn.Linear) else None
+
+
+@pytest.mark.parametrize(
+    ("read", "change"),
+    {
+        "enum": (lambda self, u: u * Planet.EARTH.mass, (Planet.EARTH, "mass")),
+        "made enum": (lambda self, u: u * Planet(1.0).mass, (Planet.EARTH, "mass")),
+        "exception": (lambda self, u: u * Problem.scale, (Problem, "scale")),
+        "float": (lambda self, u: u * self.settings.factor, (Scale, "factor")),
+        "metaclass": (lambda self, u: u * type(self).scale, (Kinds, "scale")),
+        "factory": (lambda self, u: u * Filled().value, (TABLE, "scale")),
+        "type()": (of_generated_class, (TABLE, "scale")),
+        "private": (lambda self, u: u * self.act._scale, "act._scale"),
+        "options": (lambda self, u: u * self.options["settings"], "options.settings"),
+        "all modules": (lambda self, u: u, nn.modules.module.register_module_forward_hook),
+        "not there": (lambda self, u: torch.no_such(u) if len(u) > 9 else u, "shift"),
+        "not yet": (lambda self, u: later() if len(u) > 9 else u, "shift"),  # noqa: F821
+    }.values(),
+)
+def test_whatever_a_step_reads_is_followed(read, change, monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr(Changing, "read", read, raising=False)
+    kind = Kinds("Reading", (Changing,), {"step": reading_step})  # whose module is that of Kinds
+    rnn = tauflow.RNN(kind(Scale(1.0)))
+    rnn.cell.act._scale = 1.0
+    assert_followed(rnn)
+    before = results(rnn, "reference")[0]
+    if callable(change):
+        hook = change(doubling_hook)
+    elif isinstance(change, tuple):
+        set_item = monkeypatch.setitem if change[0] is TABLE else monkeypatch.setattr
+        set_item(*change, 3.0)
+    else:
+        holder, _, name = change.rpartition(".")
+        held = vars(rnn.cell)[holder] if holder == "options" else rnn.cell.get_submodule(holder)
+        value = torch.ones(6) if name == "shift" else 3.0
+        held.__setitem__(name, value) if isinstance(held, dict) else setattr(held, name, value)
+    try:
+        assert_followed(rnn)
+        assert not torch.allclose(results(rnn, "reference")[0], before)
+    finally:
+        if callable(change):
+            hook.remove()
+
+
+def reading_step(self, x, h, dt):
+    u = self.read(self.lin(torch.cat([x, h], 1))) + self.shift
+    return u + (h - u) * torch.exp(-dt)
+
+
+def scripted():
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        return torch.jit.script(nn.Sequential(nn.Linear(6, 6), nn.Tanh()))
+
+
+def generated():
+    return torch.fx.symbolic_trace(nn.Sequential(nn.Linear(6, 6), nn.Tanh()))
+
+
+@pytest.mark.parametrize("build", [scripted, generated])
+def test_generated_parts_are_called(build):
+    torch.manual_seed(0)
+    rnn = tauflow.RNN(Changing())
+    rnn.cell.parts = build()
+    assert_followed(rnn)
+    if build is generated:
+        for node in rnn.cell.parts.graph.nodes:
+            if node.target == "1":
+                node.target = "0"
+        rnn.cell.parts.recompile()
+        assert_followed(rnn)
+
+
+@pytest.mark.parametrize("hook", [True, False])
+@pytest.mark.parametrize("name", ["cfc", "gnode", "gru-ode-bayes"])
+def test_methods_and_hooks_reach_cells_of_the_library(name, hook):
+    torch.manual_seed(0)
+    rnn = tauflow.build(name, 3, 6)
+    assert_followed(rnn)
+    before = results(rnn, "reference")[0]
+    if hook:
+        handle = nn.modules.module.register_module_forward_hook(doubling_hook)
+    else:
+        method = {"cfc": "step", "gnode": "_rest", "gru-ode-bayes": "_velocity"}
+        own = getattr(rnn.cell, method[name])
+        setattr(rnn.cell, own.__name__, lambda *args: own(*args) * 0.5)
+    try:
+        assert_followed(rnn)
+        assert hook or not torch.allclose(results(rnn, "reference")[0], before)
+    finally:
+        if hook:
+            handle.remove()
 
 
 def drawn(rng: random.Random, depth: int) -> object:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import nn
+from torch.nn.modules import module as torch_module
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
@@ -19,6 +20,17 @@ _STATE_DICT_HOOKS = (
     *("_state_dict_hooks", "_state_dict_pre_hooks"),
     *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
 )
+
+
+_GLOBAL_HOOKS: tuple[dict[int, Any], ...] = tuple(
+    getattr(torch_module, f"_global{kind}") for kind in HOOKS
+)
+
+
+def has_global_hooks() -> bool:
+    """Whether there are hooks for all modules, as ``register_module_forward_hook`` adds them."""
+    first, second, third, fourth = _GLOBAL_HOOKS
+    return bool(first or second or third or fourth)
 
 
 def has_hooks(module: nn.Module, kinds: Sequence[str] = HOOKS) -> bool:

@@ -5,6 +5,8 @@ fused operators, read as far as the sizes say, beyond the end of a parameter tha
 And a kernel reads a part's parameters where the cell's step calls the part.
 """
 
+from functools import lru_cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor, nn
@@ -12,7 +14,7 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 
 from tauflow._internal.checks import is_jit_tracing, shape_error
 from tauflow._internal.fixed_options import list_options
-from tauflow._internal.module_hooks import HOOKS, has_hooks
+from tauflow._internal.module_hooks import HOOKS, has_global_hooks, has_hooks
 from tauflow.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
 _PLAIN_TENSOR_TYPES = (nn.Parameter, Tensor)
 _HOOKED = "has hooks"
-_STEP_METHODS = {"forward", "step", "precompute", "update", "readout"}
 
 
 class ModuleSnapshot(NamedTuple):
@@ -52,7 +53,7 @@ def take_snapshot(cell: nn.Module) -> tuple[ModuleSnapshot, ...]:
             and type(tensor) in _PLAIN_TENSOR_TYPES  # a lazy one has no shape yet
         )
         path = tuple(dotted.split(".")) if dotted else ()
-        children = tuple(module._modules)
+        children = tuple(module._modules.keys())  # a script has no other way
         parts.append(ModuleSnapshot(path, type(module), children, tensors, _read_options(module)))
     return tuple(parts)
 
@@ -73,7 +74,7 @@ def find_modification(cell: "AbstractCell") -> str | None:
     parts: tuple[ModuleSnapshot, ...] | None = cell.__dict__.get("_parts_when_built")
     if parts is None:
         return "it was not built by its constructor"
-    reason: str | None = None
+    reason = "there are hooks for all modules" if has_global_hooks() else None
     present: list[Tensor] = []
     for part in parts:
         module = _find_submodule(cell, part.path)
@@ -114,15 +115,28 @@ def _is_exact_instance(module: nn.Module, kind: type[nn.Module]) -> bool:
 def _find_alteration(module: nn.Module, part: ModuleSnapshot) -> str | None:
     """Return what makes calling a module differ from what its parameters say."""
     attrs: dict[str, Any] = module.__dict__
+    kind: Any = type(module)
     if module.__class__ is not part.kind and not _is_exact_instance(module, part.kind):
         return f"is a {type(module).__name__} now"
     if len(attrs["_modules"]) != len(part.children):  # others by the same names have other classes
         names = set(attrs["_modules"]) - {"parametrizations"}
         if names != set(part.children):
             return f"has the parts {sorted(names)} now"
-    if not attrs.keys().isdisjoint(_STEP_METHODS):
+    if not _list_methods(kind).isdisjoint(attrs):
         return "has a method of its own now"
     return _HOOKED if any(attrs[kind] for kind in HOOKS) and has_hooks(module) else None
+
+
+@lru_cache(maxsize=1024)
+def _list_methods(kind: type) -> frozenset[str]:
+    """Return the names of the methods of a class, which may be set on an object too."""
+    kinds = FunctionType, classmethod, staticmethod
+    return frozenset(
+        name
+        for base in kind.__mro__
+        for name, value in vars(base).items()
+        if isinstance(value, kinds)
+    )
 
 
 def _read_options(module: nn.Module) -> tuple[tuple[str, Any], ...]:

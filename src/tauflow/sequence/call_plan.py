@@ -156,7 +156,7 @@ class CallPlans:
     ) -> tuple[_Plan, PlannedInputs] | str:
         """Return a plan and the inputs of a call, or why there is no plan; see :meth:`run`."""
         if is_followed():
-            return "a compiler, transform, trace, mode or autocast follows what runs"
+            return "a compiler, transform, trace, mode, autocast or global hook follows what runs"
         if not is_plain(x, torch.float32):
             return UNREADABLE
         batched = x.ndim != 2

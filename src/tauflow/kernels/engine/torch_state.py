@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from tauflow._internal.module_hooks import has_global_hooks
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -58,7 +60,7 @@ _peek_transform = torch._C._functorch.peek_interpreter_stack
 
 
 def is_followed() -> bool:
-    """Whether something follows what runs: a compiler or trace, transforms, autocast, a mode."""
+    """Whether something follows what runs: a compiler, transforms, autocast, modes, hooks."""
     return (
         torch.compiler.is_compiling()
         or _peek_transform() is not None
@@ -67,6 +69,7 @@ def is_followed() -> bool:
         or _count_dispatch_modes() > 0
         or _is_function_mode_enabled()
         or _get_tracing_state() is not None
+        or has_global_hooks()
     )
 
 

@@ -13,7 +13,7 @@ _PURE_BUILTINS = {
     *("abs", "all", "any", "bool", "callable", "complex", "dict", "divmod", "enumerate"),
     *("filter", "float", "frozenset", "int", "isinstance", "issubclass", "len", "list", "map"),
     *("max", "min", "object", "pow", "range", "reversed", "round", "set", "slice", "sorted"),
-    *("str", "sum", "super", "tuple", "type", "zip", "NotImplemented"),
+    *("str", "sum", "super", "tuple", "type", "zip"),
 }
 _PURE_MODULES = {"math", "_operator", "operator", "cmath"}
 _PURE_TORCH_FUNCTIONS = {
@@ -105,10 +105,9 @@ def _attribute_problem(name: str) -> str:
 def is_pure_builtin(value: Any) -> bool:
     """Whether an object of Python does nothing but compute, and reads no object's identity."""
     name = getattr(value, "__name__", "")
-    if value is NotImplemented or (isinstance(value, type) and issubclass(value, BaseException)):
-        return True
-    if name in _PURE_BUILTINS and getattr(builtins, name, None) is value:
-        return True
+    if getattr(builtins, name, None) is value:
+        is_error = isinstance(value, type) and issubclass(value, BaseException)
+        return is_error or name in _PURE_BUILTINS
     owner = getattr(value, "__self__", None)
     is_function = isinstance(value, BuiltinFunctionType) and isinstance(owner, ModuleType)
     return is_function and value.__module__ in _PURE_MODULES
