@@ -11,7 +11,10 @@ import numpy as np
 from tauflow_papers.figures import FIGURES, make_figure
 from tauflow_papers.figures.gnode_flip_flop import ENTRIES
 
-NAMES = [name for name in FIGURES if name not in {entry.name for entry in ENTRIES}]
+RESULTS = Path(__file__).parents[2] / "results"
+NAMES = [
+    name for name in FIGURES if name not in {*(entry.name for entry in ENTRIES), "gnode-figure-1"}
+]
 """Those of networks that remember pulses are tested in a file of their own."""
 
 
@@ -20,7 +23,7 @@ class Small:
 
     def __init__(self, name, folder):
         self.entry, self.folder = FIGURES[name], folder
-        self.made = make_figure(name, folder, size="small", formats=("svg",))
+        self.made = make_figure(name, folder, size="small", formats=("svg",), results_dir=RESULTS)
         self.record = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
         self.findings = self.record["findings"]
         data = folder / f"{name}.npz"

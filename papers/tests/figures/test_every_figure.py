@@ -1,14 +1,16 @@
 """Every figure is made at its small size, and its numbers say what it is about."""
 
 import itertools
+import json
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
-from small_figures import NAMES, small
+from small_figures import NAMES, RESULTS, small
 
 from tauflow.data.registry import is_available
+from tauflow.errors import DataNotFoundError
 from tauflow.plotting.palette import report_style
 from tauflow_papers.figures import FIGURES, FigureJob
 
@@ -51,6 +53,11 @@ def test_files_are_written(name):
 
 def numbers(rows, column):
     return np.array([float(row[column]) for row in rows])
+
+
+def read_runs(table):
+    lines = (RESULTS / f"{table}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def test_lengths_and_depths():
@@ -207,9 +214,49 @@ def test_fits_are_beside_their_path():
         assert error == pytest.approx(made.findings["errors of the fits"][title], rel=1e-3)
 
 
+@pytest.mark.parametrize("number", [3, 13])
+def test_stored_fits_are_those_of_the_table(number):
+    """Read again from the lines of the file, the lowest error of each network's settings."""
+    made = figure(f"gnode-figure-{number}")
+    runs = read_runs("gnode-figure-3")
+    cells = {"RNN": "elman-euler", "GRU": "gru-euler"}
+    lines = [row for row in made.rows if row["panel"].removeprefix("D  ") == "N = 316"]
+    assert {row["network"] for row in lines} == {"RNN", "mGRU", "GRU", "nODE", "gnODE"}
+    assert len(lines) == 25
+    for row in lines:
+        name = row["network"]
+        own = [
+            run["valid"]
+            for run in runs
+            if (model := run["config"]["model"])["cell"] == cells.get(name, name.lower())
+            and model["hidden_size"] == 316
+            and model["options"].get("tau", 1.0) == float(row["value"])
+            and model["options"].get("units") in (None, 1000)
+            and run["epochs"] == 2000
+        ]
+        assert float(row["lowest training error"]) == pytest.approx(min(own), rel=1e-5)
+
+
+def test_circles_are_the_settings_that_were_run():
+    made = figure("gnode-figure-8")
+    runs = read_runs("gnode-figure-2")
+    for name in ("rnn", "mgru", "gru"):
+        own = sorted(r["valid"] for r in runs if (r["row"], r["seed"]) == (f"{name}/square", 0))
+        shown = numbers(
+            [row for row in made.rows if row["network"].lower() == name], "validation MSE"
+        )
+        assert len(own) == 27
+        np.testing.assert_allclose(shown, own, rtol=1e-5)
+
+
+def test_without_stored_runs_a_figure_of_them_says_what_to_run(tmp_path):
+    with pytest.raises(DataNotFoundError, match=r"tauflow reproduce gnode-figure-2.*--results"):
+        FIGURES["gnode-figure-8"].compute(FigureJob("small", results_dir=tmp_path))
+
+
 def test_a_colour_means_one_network_in_all_panels():
     with report_style():
-        drawn = FIGURES["gnode-figure-3"].compute(FigureJob("small")).plot()
+        drawn = FIGURES["gnode-figure-3"].compute(FigureJob("small", results_dir=RESULTS)).plot()
         drawn.draw_without_rendering()
     panels = drawn.subfigs[1].axes
     looks = {}
@@ -218,14 +265,15 @@ def test_a_colour_means_one_network_in_all_panels():
             line = bars.lines[0]
             looks.setdefault((line.get_color(), line.get_marker()), set()).add(bars.get_label())
     assert all(len(names) == 1 for names in looks.values())
-    assert {"gnODE", "N = 3", "N = 4", "RNN"} <= set().union(*looks.values())
-    assert panels[2].get_title(loc="left") == "D  N = 4"
+    assert {"gnODE", "N = 10", "N = 316", "RNN"} <= set().union(*looks.values())
+    titles = [ax.get_title(loc="left") for ax in panels if ax.get_title(loc="left")]
+    assert [title[0] for title in titles] == list("BCDEF")
 
 
 def test_a_legend_lies_within_its_figure():
-    """Five networks and the mean of the path, above two panels."""
+    """Five networks and the mean of the path, above four panels."""
     with report_style():
-        drawn = FIGURES["gnode-figure-13"].compute(FigureJob("small")).plot()
+        drawn = FIGURES["gnode-figure-13"].compute(FigureJob("small", results_dir=RESULTS)).plot()
         drawn.draw_without_rendering()
     (legend,) = drawn.legends
     assert len(legend.get_texts()) == 6

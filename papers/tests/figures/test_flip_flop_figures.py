@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from small_figures import RESULTS
 
 from tauflow.analysis import find_fixed_points
 from tauflow_papers.figures import FigureJob, find_figure
@@ -86,3 +87,19 @@ def test_training_counts_for_every_figure_that_shows_the_network():
     first, again = (job.seconds for job in jobs)
     assert again["training"] == first["training"] > 0.01
     assert again["all"] == pytest.approx(first["all"], abs=0.5 * first["all"])
+
+
+def test_a_figure_of_searches_shows_stored_settings_beside_trained_networks():
+    result = find_figure("gnode-figure-1").compute(FigureJob("small", results_dir=RESULTS))
+    found = result.findings
+    assert found["N = 6, gnODE"]["settings"] == 27
+    for name in ("RNN", "mGRU", "GRU", "nODE", "gnODE"):
+        wide = found[f"N = 100, {name}"]
+        explained = torch.as_tensor(result.arrays[f"{name} explained"])
+        count = wide["components for 0.9 of the variance"]
+        assert float(explained[:count].sum()) >= 0.9 > float(explained[: count - 1].sum())
+        shown = [r for r in result.table.rows if r[:2] == ("N = 100", name)]
+        assert len(shown) == wide["settings"]
+        assert wide["validation MSE"] == pytest.approx(
+            next(r[-1] for r in shown if r[2:5] == (1e-3, 1e-3, 10)), rel=1e-4
+        )

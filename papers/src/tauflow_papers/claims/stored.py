@@ -66,6 +66,7 @@ class StoredResults:
             "min": min,
             "max": max,
             "sum": sum,
+            "sorted": sorted,
             "abs": abs,
             "len": len,
             "log10": math.log10,

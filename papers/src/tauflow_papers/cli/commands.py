@@ -218,9 +218,13 @@ def figure(
     page: Annotated[
         bool, typer.Option("--page", help="Write README.md, a page on all figures in the folder.")
     ] = False,
+    results: ResultsOption = Path("results"),
     cluster: ClusterOption = None,
 ) -> None:
-    """Make a figure of a paper again: the picture, and the numbers that it shows beside it."""
+    """Make a figure of a paper again: the picture, and the numbers that it shows beside it.
+
+    Some figures show runs of a table that tauflow reproduce has stored in --results.
+    """
     from tauflow.cli.argument_parsing import split_names
     from tauflow_papers.cli.figures import print_figures, write_figures
 
@@ -228,7 +232,10 @@ def figure(
         print_figures()
         return
     wanted = tuple(split_names(formats))
-    write_figures(name, out, size=size, seed=seed, formats=wanted, page=page, cluster=cluster)
+    write_figures(
+        name, out, page=page, size=size, seed=seed, formats=wanted, results_dir=results,
+        cluster=cluster,
+    )  # fmt: skip
 
 
 def claims(

@@ -9,6 +9,7 @@ from . import (
     gnode,
     gnode_flip_flop,
     gnode_noise,
+    gnode_searches,
     ltc,
     ltc_depth,
     ltc_lengths,
@@ -26,6 +27,7 @@ _PAPERS = (
     gnode,
     gnode_flip_flop,
     gnode_noise,
+    gnode_searches,
 )
 
 FIGURES: Registry[PaperFigure] = Registry(

@@ -20,8 +20,8 @@ _PAPERS = {
 _OTHER_PAPERS = "Others"
 _QUESTIONS = {
     "What does a network remember, and how?": (
-        *("gnode-figure-2", "gnode-figure-6", "gnode-figure-7", "gnode-figure-9"),
-        *("gnode-figure-10", "gnode-capacity"),
+        *("gnode-figure-1", "gnode-figure-2", "gnode-figure-6", "gnode-figure-7"),
+        *("gnode-figure-8", "gnode-figure-9", "gnode-figure-10", "gnode-capacity"),
     ),
     "What can a network express?": (
         *("ltc-theorem-3", "gnode-figure-3", "gnode-figure-11", "gnode-figure-12"),
@@ -34,6 +34,7 @@ _QUESTIONS = {
             "ltc-figure-4",
             "ltc-figure-4-text",
             "ltc-figure-5",
+            "ltc-figure-s2",
             "ltc-theorems-4-5",
         ),
     ),
@@ -54,7 +55,8 @@ _HEAD = """\
 
 Figures and tables of the papers, computed again with `tauflow figure`. The plotted numbers, the
 settings and the versions are stored with each picture. `tauflow figure` lists the names, and
-`tauflow figure NAME --out DIR` makes one (`--size small` takes seconds).
+`tauflow figure NAME --out DIR` makes one (`--size small` takes seconds). Figures of stored runs
+read them from the folder that `--results` names.
 
 <!-- written by `tauflow figure --page --out docs/gallery`; do not edit -->
 """
@@ -156,7 +158,8 @@ def _describe_files(entry: PaperFigure, record: dict[str, Any], folder: Path) ->
         if (folder / f"{entry.name}.{suffix}").is_file()
     ]
     if not files:
-        return f"Not in this folder yet: `tauflow figure {entry.name} --out DIR`."
+        results = " --results RESULTS" if entry.table else ""
+        return f"Not in this folder yet: `tauflow figure {entry.name} --out DIR{results}`."
     size = record.get("size", "full")
     spent = record.get("seconds", {}).get("all", 0.0)
     settings = ", ".join(

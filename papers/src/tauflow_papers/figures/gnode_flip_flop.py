@@ -215,7 +215,7 @@ def _plot_traces(parts: tuple[str, ...], arrays: dict[str, Any]) -> "Figure":
 
 # --- fixed points of six neurons -------------------------------------------------------------
 
-_SIX_NEURONS = {  # rows of gnode-figure-1, with the best of the settings that were tried there
+BEST_OF_SIX = {  # rows of gnode-figure-1, with the best of the settings that were tried there
     "RNN": ("rnn-6", GridPoint(1e-2, 1e-1, 100)),
     "mGRU": ("mgru-6", GridPoint(1e-2, 1e-3, 10)),
     "GRU": ("gru-6", GridPoint(1e-2, 1e-2, 10)),
@@ -231,7 +231,7 @@ _PUBLISHED = {  # median, first and third quartile, Table 2 (b)
 }
 
 
-_TIME_CONSTANT = 0.01
+TIME_CONSTANT = 0.01
 """Seconds that a time constant, and a bin, last (Appendix E): the networks' own unit of time."""
 
 
@@ -239,11 +239,11 @@ def _compute_abscissas(job: FigureJob) -> FigureResult:
     found: dict[str, FixedPoints] = {}
     rows = []
     tolerance = job.settings["tolerance (1/s)"] = KIM_2023["tolerance"]
-    for name, (row, setting) in _SIX_NEURONS.items():
+    for name, (row, setting) in BEST_OF_SIX.items():
         network = train_network(job, "gnode-figure-1", row, setting)
         with job.timed("fixed points"):
             found[name] = find_fixed_points(
-                network.flow.rescale_time(_TIME_CONSTANT),  # as published, per second
+                network.flow.rescale_time(TIME_CONSTANT),  # as published, per second
                 network.states,
                 starts=job.choose("starts", full=10_000, small=20),
                 seed=job.seed,
@@ -323,7 +323,7 @@ def _plot_components(
     return figure
 
 
-_PULSES_NOTE = "Pulses last 3 bins, as in the authors' code."
+PULSES_NOTE = "Pulses last 3 bins, as in the authors' code."
 _TABLE_NOTE = (
     "In the table: which share of the grid within 0.9 of the dashed edge moves the outputs slower "
     "than 0.05 per time constant, and their median speed there."
@@ -341,7 +341,7 @@ ENTRIES = (
         differences=(
             "One setting of the grid (learning rate 1e-3, weight decay 1e-3, batches of 10) "
             "instead of the best of 27.",
-            _PULSES_NOTE,
+            PULSES_NOTE,
         ),
         minutes=18.0,
     ),
@@ -355,7 +355,7 @@ ENTRIES = (
         compute=lambda job: _compute_panels(job, ("ring", "ring-edge")),
         differences=(
             "One setting of the grid instead of the best of 27.",
-            _PULSES_NOTE,
+            PULSES_NOTE,
         ),
         minutes=9.0,
     ),
@@ -366,7 +366,7 @@ ENTRIES = (
         caption="One validation trial of each task: pulses in black, what should be remembered in "
         "grey, the answer of a gated neural ODE with two neurons in colour.",
         compute=_compute_traces,
-        differences=("The networks are those of gnode-figure-2.", _PULSES_NOTE),
+        differences=("The networks are those of gnode-figure-2.", PULSES_NOTE),
         minutes=14.0,
     ),
     PaperFigure(
@@ -382,7 +382,7 @@ ENTRIES = (
             "was tried; they are listed with the numbers.",
             "Fixed points closer than 1e-3 count as one in the picture; medians and quartiles "
             "count every start, as published.",
-            _PULSES_NOTE,
+            PULSES_NOTE,
             "Table 2 names no unit; that it is 1/s follows from Appendix E.3, where the velocity "
             "has 1/tau with tau = 0.01 s and a point is accepted below 0.01.",
         ),

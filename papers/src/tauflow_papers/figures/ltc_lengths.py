@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tauflow.plotting.axes import add_panel_letters, make_panels
@@ -108,6 +109,32 @@ def _study_panels(
         with job.timed(name):
             studies[name] = length_study(vary, values, law=drawn, tries=tries, seed=job.seed)
 
+    return _make_studies_result(studies)
+
+
+def _figure_s2(job: FigureJob) -> FigureResult:
+    tries = job.choose("networks", full=10, small=1)
+    layers = (job.choose("layers", full=4, small=2),)
+    widths = job.choose("widths", full=(10, 25, 50, 100), small=(5, 10))
+    scales = job.choose("weight_variances", full=(1, 4, 16), small=(1, 4))
+    biases = job.choose("bias_variances", full=(0.25, 0.5, 1, 2, 4), small=(1, 4))
+    samples = job.choose("samples of the input", full=(25, 50, 100, 200), small=(20, 40))
+    sigmoid, relu = (NetworkDistribution(activation=name) for name in ("sigmoid", "relu"))
+    wanted: dict[str, tuple[str, Sequence[Any], NetworkDistribution]] = {
+        "bias scale, tanh": ("bias_variance", biases, NetworkDistribution()),
+        "samples, tanh": ("input_points", samples, NetworkDistribution()),
+        "width, sigmoid": ("width", widths, sigmoid),
+        "weight scale, ReLU": ("weight_variance", scales, relu),
+        "layers, ReLU": ("layers", layers, replace(relu, width=10)),
+    }
+    studies = {}
+    for name, (vary, values, law) in wanted.items():
+        with job.timed(name):
+            studies[name] = length_study(vary, values, law=law, tries=tries, seed=job.seed)
+    return _make_studies_result(studies)
+
+
+def _make_studies_result(studies: Mapping[str, LengthStudy]) -> FigureResult:
     def draw() -> "Figure":
         figure, axes = make_panels(len(studies), columns=3)
         for ax, study in zip(axes, studies.values(), strict=True):
@@ -300,6 +327,23 @@ ENTRIES = (
             _CONTRADICTION_NOTE,
         ),
         minutes=4.0,
+    ),
+    PaperFigure(
+        name="ltc-figure-s2",
+        title="Trajectory length over biases, samples and other settings",
+        source=f"{LTC}, 2020 draft, Figure S2",
+        caption="Lengths of the latent trajectories of random networks under one turn of a circle, "
+        "over settings that ltc-figure-4 and -5 do not vary. Boxes span the quartiles, the axis of "
+        "lengths is logarithmic.",
+        compute=_figure_s2,
+        differences=(
+            "The text does not say what the published figure varies; these settings are ours. "
+            "Figure S8, more pictures of trajectories, was a download that is gone.",
+            DISTRIBUTION_NOTE,
+            _FEWER_NOTE,
+            "The layers of panel E have 10 neurons.",
+        ),
+        minutes=3.0,
     ),
     PaperFigure(
         name="ltc-theorems-4-5",

@@ -29,6 +29,7 @@ from tauflow.version import VERSION
 from .catalog import find_figure
 from .compact_svg import compact_svg
 from .paper_figure import FigureJob, FigureResult, FigureTable, PaperFigure
+from .stored_rows import check_is_stored
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,6 +68,7 @@ def make_figure(
     size: str = "full",
     seed: int = 0,
     formats: Sequence[str] = ("png", "svg"),
+    results_dir: str | Path = "results",
 ) -> MadeFigure:
     """Reproduce a figure of a paper.
 
@@ -81,12 +83,16 @@ def make_figure(
         size: ``"full"`` or ``"small"``, which takes seconds.
         seed: of everything random.
         formats: pictures to write, of :data:`FORMATS`.
+        results_dir: folder of stored runs, as of ``tauflow reproduce``, for figures that show them.
 
     Raises:
         UnknownNameError: no figure has that name; the nearest is suggested.
-        DataNotFoundError: the figure needs data that are not here and cannot be fetched.
+        DataNotFoundError: the figure needs data that are not here and cannot be fetched, or shows
+            runs of which none is stored.
     """
-    (made,) = make_figures([name], directory, size=size, seed=seed, formats=formats)
+    (made,) = make_figures(
+        [name], directory, size=size, seed=seed, formats=formats, results_dir=results_dir
+    )
     return made
 
 
@@ -97,26 +103,32 @@ def make_figures(
     size: str,
     seed: int,
     formats: Sequence[str],
+    results_dir: str | Path = "results",
     cluster: str | None = None,
 ) -> Iterator[MadeFigure]:
     """Make figures as :func:`make_figure` does, and yield each as it is there.
 
     Args:
-        names, directory, size, seed, formats: of figures.
+        names, directory, size, seed, formats, results_dir: of figures.
         cluster: address of a Dask scheduler on whose workers to make them, or ``"local"`` for as
             many workers as this machine has cores. Their files come home through the scheduler.
 
     Raises:
+        DataNotFoundError: a figure shows runs of a table of which none is stored.
         TauflowError: a figure cannot be made, or no worker came to an end with it.
     """
     entries = [find_figure(name) for name in names]
     wanted = [check_one_of(FORMATS, format=form) for form in dict.fromkeys(formats)]
     if not wanted:
         raise ArgumentError(f"formats is empty. Name one of: {', '.join(FORMATS)}.")
-    FigureJob(size, seed)  # refuses what is wrong, before anything is computed
+    job = partial(FigureJob, size, seed, Path(results_dir).absolute())
+    job()  # refuses what is wrong, before anything is computed
+    for one in entries:
+        if one.table is not None:
+            check_is_stored(one.table, Path(results_dir))
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    calls = [(one.name, partial(_compute_figure, one.name, size, seed, wanted)) for one in entries]
+    calls = [(one.name, partial(_compute_figure, one.name, job, wanted)) for one in entries]
     if cluster is None:
         yield from (_write_files(folder, call()) for _, call in calls)
         return
@@ -148,9 +160,11 @@ def _call_on_worker(call: Callable[[], _FigureFiles]) -> _FigureFiles:
     return call()
 
 
-def _compute_figure(name: str, size: str, seed: int, formats: Sequence[str]) -> _FigureFiles:
+def _compute_figure(
+    name: str, make_job: Callable[[], FigureJob], formats: Sequence[str]
+) -> _FigureFiles:
     """Compute a figure and draw it."""
-    entry, job = find_figure(name), FigureJob(size, seed)
+    entry, job = find_figure(name), make_job()
     with job.timed("all"):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(job.seed)

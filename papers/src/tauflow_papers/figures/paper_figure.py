@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tauflow._internal.checks import check_at_least, check_one_of
@@ -23,11 +24,15 @@ class FigureJob:
     Args:
         size: one of :data:`SIZES`.
         seed: of everything random.
+        results_dir: folder of stored runs, for figures that show them.
     """
 
-    def __init__(self, size: str = "full", seed: int = 0) -> None:
+    def __init__(
+        self, size: str = "full", seed: int = 0, results_dir: str | Path = "results"
+    ) -> None:
         self.size = check_one_of(SIZES, size=size)
         self.seed = check_at_least(0, seed=seed)
+        self.results_dir = Path(results_dir)
         self.settings: dict[str, Any] = {}
         self.seconds: dict[str, float] = {}
 
@@ -100,6 +105,7 @@ class PaperFigure:
         minutes: of one core that the full size takes, about.
         measures_time: whether its numbers depend on the machine.
         data: data set that it needs, none by default; others are generated.
+        table: packaged table whose stored runs it shows, none by default.
     """
 
     name: str
@@ -112,3 +118,4 @@ class PaperFigure:
     minutes: float = 1.0
     measures_time: bool = False
     data: str | None = None
+    table: str | None = None

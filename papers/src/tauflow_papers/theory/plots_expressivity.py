@@ -23,6 +23,7 @@ def plot_noise_fits(
     path: Float[Tensor, "T D"],
     *,
     dimension: int = 0,
+    colour: str = COLOURS[1],
     figure: "Figure | SubFigure | None" = None,
 ) -> "Figure | SubFigure":
     """Plot one dimension of the path and of several fits, one below the other.
@@ -33,6 +34,7 @@ def plot_noise_fits(
         fits: of :func:`~tauflow_papers.theory.fit_noise`, by their titles.
         path: that they follow.
         dimension: which to show.
+        colour: of the fits.
         figure: where to draw; by default a new one.
     """
     from matplotlib import pyplot as plt
@@ -46,7 +48,7 @@ def plot_noise_fits(
         ax.plot(step, target, "o-", color=INK, markersize=2.4, linewidth=0.6, label="path")
         if fit.finite:
             fitted = fit.prediction[:, dimension].cpu().numpy()
-            ax.plot(step, fitted, color=COLOURS[1], linewidth=1.6, alpha=0.85, label="network")
+            ax.plot(step, fitted, color=colour, linewidth=1.6, label="network")
         error = f"MSE {fit.error:.2g}" if fit.finite else "training did not stay finite"
         ax.set_title(f"{name}: {error}", fontsize="medium", loc="left")
         ax.spines[["top", "right"]].set_visible(False)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,13 @@ STUDIES: Registry[Study] = Registry(
         "parameters": Study("parameters of Table S2", networks.count_parameters, 0.1),
         "perturbations": Study("noisy and adversarial inputs", generalisation.perturb_inputs, 4.0),
         "sizes": Study("networks by size and sparsity", generalisation.vary_size, 12.0),
+        "sizes-ozone": Study(
+            "the same on ozone", partial(generalisation.vary_size, "ozone", epochs=20), 8.0
+        ),
         "speed": Study("CfC beside networks with a solver", speed.compare, 2.0),
         "three-neurons": Study("a flip-flop of three neurons", memories.train_three, 4.0),
         "time-lags": Study("gaps longer than in training", generalisation.test_lags, 2.0),
-        "tsit5": Study("a flip-flop trained with Tsit5 steps", memories.compare_tsit5, 4.0),
-        "wide-memories": Study("flip-flops of 100 neurons", memories.train_wide, 15.0),
+        "tsit5": Study("a flip-flop trained with Tsit5 steps", memories.compare_tsit5, 14.0),
     },
 )
 """Every study by name."""

@@ -132,11 +132,15 @@ _SIZE_NETWORKS: Mapping[str, str] = {
 _SIZES, _SPARSITIES = (8, 16, 32, 64), (0.0, 0.5, 0.75, 0.9)
 
 
-def vary_size() -> dict[str, Any]:
-    """Train networks of several sizes, dense and with random weights fixed at zero, on gestures.
+def vary_size(task: str = "gesture", epochs: int = 60) -> dict[str, Any]:
+    """Train networks of several sizes, dense and with random weights fixed at zero.
 
     Sparse networks have 32 neurons. Of every matrix of their cells the same share of entries, drawn
     at random, is zero; of an LTC these are synapses.
+
+    Args:
+        task: a data set with a class for every sample.
+        epochs: of each training.
 
     Returns:
         Test accuracy, that of the epoch with the best validation accuracy: by number of neurons, or
@@ -146,9 +150,9 @@ def vary_size() -> dict[str, Any]:
     sparse: dict[str, dict[str, float]] = {f"{share:g}": {} for share in _SPARSITIES}
     for title, network in _SIZE_NETWORKS.items():
         for size in _SIZES:
-            sizes[str(size)][title] = _train_on_gestures(network, size, 0.0)
+            sizes[str(size)][title] = _train_classifier(task, epochs, network, size)
         for share in _SPARSITIES[1:]:
-            sparse[f"{share:g}"][title] = _train_on_gestures(network, _NEURONS, share)
+            sparse[f"{share:g}"][title] = _train_classifier(task, epochs, network, _NEURONS, share)
         sparse["0"][title] = sizes[str(_NEURONS)][title]
     return {"neurons": sizes, "share of zeros": sparse}
 
@@ -167,8 +171,8 @@ class _Mask(nn.Module):
         return matrix * self.kept
 
 
-def _train_on_gestures(network: str, size: int, share: float) -> float:
-    data = load_task("gesture")
+def _train_classifier(task: str, epochs: int, network: str, size: int, share: float = 0.0) -> float:
+    data = load_task(task)
     torch.manual_seed(0)
     inputs, classes = data.train.x.shape[-1], int(data.train.y.max()) + 1
     if share and network == "ltc":  # its synapses are those of a wiring
@@ -186,7 +190,7 @@ def _train_on_gestures(network: str, size: int, share: float) -> float:
     model = SequenceModel(rnn, classes)
     lr = 0.01 if network == "ltc" else 0.005
     parts: dict[str, Any] = {"train": data.train, "valid": data.valid, "test": data.test}
-    recipe = Recipe(lr=lr, batch_size=16, epochs=60)
+    recipe = Recipe(lr=lr, batch_size=16, epochs=epochs)
     options: dict[str, Any] = {"loss": "cross_entropy", "metric": "accuracy", "recipe": recipe}
     result = train(model, **parts, **options, seed=0, progress=False)
     assert result.test is not None

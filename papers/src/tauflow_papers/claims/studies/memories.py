@@ -1,18 +1,16 @@
-"""Networks trained on flip-flops: how they generalise, how wide their states are, which solver."""
+"""Networks trained on flip-flops: how they generalise, and which solver."""
 
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from tauflow.analysis import KIM_2023, find_fixed_points, principal_components
 from tauflow.cells import GNODECell
 from tauflow.runs.job import Job, load_dataset, train_job
 from tauflow_papers.datasets.synthetic.flip_flop import load_flip_flop
 from tauflow_papers.experiments import load_experiment
 from tauflow_papers.experiments.run.row_jobs import make_job
 from tauflow_papers.figures.flip_flop_training import GridPoint, TrainedNetwork, train_on_task
-from tauflow_papers.theory import abscissa_quartiles
 
 _TWO_NEURONS = GridPoint(1e-3, 1e-3, 10)
 _RINGS = {"1 < r < 2": (1.0, 2.0), "0.5 < r < 1": (0.5, 1.0), "0 < r < 0.5": (0.0, 0.5),
@@ -53,36 +51,6 @@ def _look_at_gate(network: TrainedNetwork) -> dict[str, float]:
         "gate norm": float(gate.norm(dim=-1).mean()),
         "norm of target minus state": float((velocity / gate).norm(dim=-1).mean()),
     }
-
-
-_WIDE = {"RNN": "rnn-100", "mGRU": "mgru-100", "GRU": "gru-100", "gnODE": "gnode-100"}
-_WIDE_SETTING = GridPoint(1e-3, 1e-3, 50)
-
-
-def train_wide() -> dict[str, Any]:
-    """Train networks of 100 neurons to remember three real numbers, with one setting of 27.
-
-    Returns:
-        By network: the lowest validation error; how many principal components explain 0.9 of the
-        variance of its states; median and quartiles of the spectral abscissas (1/s) of the points
-        that 500 starts lead to at the published tolerance, and how many did.
-    """
-    found: dict[str, Any] = {"setting": _WIDE_SETTING._asdict()}
-    for title, row in _WIDE.items():
-        network = train_on_task("gnode-figure-1", row, _WIDE_SETTING, small=False, seed=0)
-        states = network.states
-        points = find_fixed_points(
-            network.flow.rescale_time(0.01), states, starts=500, tolerance=KIM_2023["tolerance"]
-        )
-        q = abscissa_quartiles(points)
-        found[title] = {
-            "validation MSE": network.valid,
-            "components": principal_components(states).count(0.9),
-            "median": q.median,
-            "quartiles": [q.lower, q.upper],
-            "starts": q.starts,
-        }
-    return found
 
 
 _SIX_NEURONS = GridPoint(1e-2, 1e-3, 10)  # the best of 27 for the gnODE of six neurons
