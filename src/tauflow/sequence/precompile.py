@@ -16,8 +16,8 @@ def precompile(
 ) -> dict[str, float]:
     """Compile, or read from disk, what models run on a CPU: forwards, backwards, as a stream.
 
-    Compiled kernels are kept on disk for later processes of the same machine and user, in the
-    folder that ``NUMBA_CACHE_DIR`` names or beside the library.
+    Compiled kernels are kept on disk for later processes of the same user on processors of the same
+    kind, in the folder that ``NUMBA_CACHE_DIR`` names or in the user's cache.
 
     Args:
         *models: names of the catalog; by default one of every cell that has loops of its own, and

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -242,6 +243,47 @@ def test_unfinished_entries_are_cleared_away_after_a_day(named):
         os.utime(path, (path.stat().st_mtime - age,) * 2)
     kernel_cache.get_cache_folder()
     assert [path.name for path in folder.iterdir()] == [".unfinished-new"]
+
+
+def test_entries_that_nobody_reads_are_deleted(named):
+    doubled()
+    folder = kernel_cache.get_cache_folder()
+    (read,) = folder.iterdir()
+    for name, days in [(read.name, 80), ("loop.run-old-old", 100), ("loop.run-new-new", 80)]:
+        path = folder / name
+        path.touch()
+        os.utime(path, (path.stat().st_mtime - 86400 * days,) * 2)
+    doubled()
+    kernel_cache._delete_unused.cache_clear()
+    kernel_cache._delete_unused(folder)
+    assert {path.name for path in folder.iterdir()} == {read.name, "loop.run-new-new"}
+    assert read.stat().st_mtime > time.time() - 3600
+
+
+def test_all_environments_share_the_users_cache(named, monkeypatch):
+    assert kernel_cache.get_cache_folder() == named / "named" / "tauflow-kernels"
+    kernel_cache.get_cache_folder.cache_clear()
+    monkeypatch.setattr(kernel_cache.config, "CACHE_DIR", "")
+    assert kernel_cache.get_cache_folder() == named / "home" / "tauflow" / "kernels"
+
+
+@inline
+def triple(values):
+    for at in range(values.size):
+        values[at] *= 3
+
+
+def test_functions_that_kernels_call_have_no_machine_code_of_their_own():
+    @kernel
+    def triple_twice(values):
+        triple(values)
+        triple(values)
+
+    values = np.ones(40, np.float32)
+    triple_twice(values)
+    assert (values == 9).all()
+    (compiled,) = triple.overloads.values()
+    assert not compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
 
 
 @needs_owners

@@ -22,6 +22,7 @@ from typing import Any
 
 import llvmlite
 import numba
+import numpy as np
 from numba.core import config as _config
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
@@ -32,6 +33,7 @@ _MAGIC = b"tauflow kernel 1\n"
 _CHECKSUM = hashlib.sha256
 _MAX_ENTRY_BYTES = 1 << 28  # bytes; kernels have a few hundred thousand
 _SECONDS_PER_DAY = 86400.0  # seconds
+_DAYS_UNUSED = 90  # after which an entry is deleted
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 config: Any = _config  # whose values numba sets from the environment
@@ -77,6 +79,7 @@ class KernelCache:
             content = read_entry(place)
             if content is None:
                 return None
+            _mark_as_used(place)
             return CompileResult._rebuild(context, *pickle.loads(content))
         except Exception as error:  # of a pickle that another numba wrote, too
             _delete_unusable_entry(place, error)
@@ -90,6 +93,7 @@ class KernelCache:
         if place is None:
             return
         try:
+            _delete_unused(place.parent)
             write_entry(place, dumps(compiled._reduce()))
         except OSError as error:
             _warn_once(f"compiled kernels cannot be kept in {place.parent} ({error})")
@@ -107,6 +111,7 @@ class KernelCache:
             *self._sources,
             numba.__version__,
             llvmlite.__version__,
+            np.__version__,
             sys.implementation.cache_tag,
             context.codegen().magic_tuple(),  # the processor
             (config.BOUNDSCHECK, config.OPT, config.DEBUG_JIT),
@@ -194,7 +199,8 @@ def get_cache_folder() -> Path | None:
     """Return the folder of the compiled kernels, made if need be; ``None`` if none can be used.
 
     The first of these that is private, or can be made so: in the folder that ``NUMBA_CACHE_DIR``
-    names; beside the byte code of the library; in the user's cache; in the system's temporary one.
+    names; in the user's cache; beside the byte code of the library; in the system's temporary one.
+    All environments of a user share it: the names of entries say what they are made of and for.
     """
     refused = []
     for folder in _iter_candidate_folders():
@@ -219,13 +225,11 @@ def get_cache_folder() -> Path | None:
 
 
 def _iter_candidate_folders() -> Iterator[Path]:
-    here = Path(__file__).resolve().parent
     if config.CACHE_DIR:
-        # Several installs may share it, which one of them may clear away.
-        yield Path(config.CACHE_DIR) / f"{_FOLDER_NAME}-{_digest_value(str(here))[:8]}"
-    else:
-        yield here / "__pycache__" / _FOLDER_NAME
+        yield Path(config.CACHE_DIR) / _FOLDER_NAME
     yield Path(appdirs.user_cache_dir("tauflow", False)) / "kernels"
+    if not config.CACHE_DIR:
+        yield Path(__file__).resolve().parent / "__pycache__" / _FOLDER_NAME
     # In a read-only container this is what is left; it is taken if nobody else can write it.
     user = os.geteuid() if hasattr(os, "geteuid") else "own"
     yield Path(tempfile.gettempdir()) / f"{_FOLDER_NAME}-{user}"
@@ -235,6 +239,22 @@ def _is_private(status: os.stat_result) -> bool:
     if not hasattr(os, "geteuid"):
         return True  # Windows gives a user's folders to the user
     return status.st_uid == os.geteuid() and not status.st_mode & _WRITABLE_BY_OTHERS
+
+
+def _mark_as_used(path: Path) -> None:
+    with suppress(OSError):  # somebody else's file system, or a full one
+        if path.stat().st_mtime < time.time() - _SECONDS_PER_DAY:
+            os.utime(path)
+
+
+@cache
+def _delete_unused(folder: Path) -> None:
+    """Delete entries that nobody has read for long, such as those of earlier versions."""
+    oldest = time.time() - _DAYS_UNUSED * _SECONDS_PER_DAY
+    for place in folder.glob("*.*-*-*"):
+        with suppress(OSError):  # another process may have deleted it
+            if place.stat().st_mtime < oldest:
+                place.unlink()
 
 
 def _delete_unfinished(folder: Path) -> None:

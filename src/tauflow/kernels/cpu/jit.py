@@ -5,9 +5,11 @@ Their functions have types of numba's own.
 
 # mypy: ignore-errors
 
+import gc
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from tauflow._internal.fork_safety import acquire_before_fork
 
 from .cache import KernelCache
+from .linked import LinkedCompiler
 
 FAST_MATH = {"contract", "arcp", "nsz"}
 """Freedoms that keep NaN and infinity: fused multiply-adds, reciprocals, the sign of zero."""
@@ -102,6 +105,7 @@ def inline(
         no_cpython_wrapper=True,
         no_cfunc_wrapper=True,
         forceinline=force,
+        pipeline_class=LinkedCompiler,
     )(function)
 
 
@@ -131,6 +135,18 @@ def kernel(
 _SHARED_FOLDERS = ("cpu", "engine")
 
 
+@contextmanager
+def pause_gc() -> Iterator[None]:
+    """Look for no garbage while kernels are compiled: numba makes millions of objects that stay."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
+
+
 def log_compilation(kernel_name: str, *kernels: Any) -> None:
     """Say, once a process, that kernels are about to be compiled, if the cache lacks them."""
     for one in kernels:
@@ -141,6 +157,6 @@ def log_compilation(kernel_name: str, *kernels: Any) -> None:
             where = f"kept in {folder}" if folder else "no folder to keep them can be written"
             # A warning, which shows where nobody set up logging: half a minute of nothing worries.
             _log.warning(
-                "compiling the %s kernels once, some 10 to 30 seconds; %s", kernel_name, where
+                "compiling the %s kernels once, some 5 to 20 seconds; %s", kernel_name, where
             )
             return

@@ -22,7 +22,7 @@ from numba.np.arrayobj import populate_array
 from tauflow._internal.fork_safety import compile_lock
 
 from .binding import ConstantArgument, OpenMPTeam, pack_arguments
-from .jit import kernel
+from .jit import kernel, pause_gc
 
 
 class Launch:
@@ -92,11 +92,12 @@ def _compile(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, types.Type
     """Return what runs a kernel for arguments of such types, their types, and its address."""
     found = tuple(map(_find_type, arguments))
     signature = (*[types.int64] * 3, *found)
-    function.compile(signature)
+    kinds = types.TypeRef(types.Tuple(found))
+    with pause_gc():
+        function.compile(signature)
+        _launch.compile((types.int64, kinds))
     compiled = function.overloads[signature]
     address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-    kinds = types.TypeRef(types.Tuple(found))
-    _launch.compile((types.int64, kinds))
     return _launch.overloads[types.int64, kinds].entry_point, kinds, address
 
 

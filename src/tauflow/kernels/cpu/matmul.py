@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 from tauflow._internal.fork_safety import compile_lock
 
-from .jit import f4, inline, kernel
+from .jit import f4, inline, kernel, pause_gc
 from .tiles import build_tile, find_own_vector_unit, list_tiles
 
 _TERMS = 128  # of one pass, so that the columns of a tile stay in the first-level cache
@@ -99,7 +99,7 @@ _SYMBOL = "tauflow_multiply"
 
 def _register_product() -> None:
     """Let the kernels of this process find the product by its name, also those from the cache."""
-    with compile_lock:
+    with compile_lock, pause_gc():
         _multiply.compile(_SIGNATURE.args)
     (compiled,) = _multiply.overloads.values()
     address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)

@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from tauflow._internal.fork_safety import compile_lock
 from tauflow.kernels.cpu.binding import ConstantArgument, parallel_for
-from tauflow.kernels.cpu.jit import kernel
+from tauflow.kernels.cpu.jit import kernel, pause_gc
 from tauflow.kernels.cpu.launch import _find_type, _unpack
 
 
@@ -83,7 +83,8 @@ def _compile(function: Any, arguments: tuple[Any, ...]) -> tuple[int, ConstantAr
     """Return a kernel's address for arguments of such types, and arguments that have the types."""
     example = _make_example(arguments)
     signature = (*[types.int64] * 3, *map(_find_type, example))
-    function.compile(signature)
+    with pause_gc():
+        function.compile(signature)
     compiled = function.overloads[signature]
     address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
     return address, ConstantArgument(example)
