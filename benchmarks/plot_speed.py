@@ -21,6 +21,8 @@ COLORS = {
     "ncps": "C1",
     "torch.nn.LSTM": "C2",
     "exported as C": "C3",
+    "torch.nn.GRU": "C4",
+    "JAX": "C6",
 }
 Rows = dict[str, dict[str, float]]
 """Case, and time by implementation."""
@@ -157,6 +159,27 @@ def ask_cpu() -> Question:
     )
 
 
+def ask_peers() -> Question:
+    """How does it compare with JAX?"""
+    found = _read_newest("peers")
+    panels: dict[str, Rows] = {}
+    for row in found["rows"]:
+        measured = row["milliseconds"].items()
+        times = {PEER_NAMES[key]: ms for key, ms in measured if key in PEER_NAMES}
+        panels.setdefault(f"{row['model']}, {row['kind']}: B, T, I, N", {})[row["size"]] = times
+    # of results before each had a process to itself
+    apart = " in a process of its own" if "jax" in found else " in the same process"
+    return Question(
+        alt="Time of LTC and CfC, forward and in training: tauflow takes less time than JAX and "
+        "ncps at every size, and a twenty-fourth of JAX's in training an LTC",
+        panels=panels,
+        unit="ms",
+        caption=f"float32, two threads; JAX is `jit` of `lax.scan`{apart}.",
+        machine=_machine(found, "peers"),
+        command="python -m benchmarks peers",
+    )
+
+
 def ask_models() -> Question:
     """Which models are fast?"""
     path = _newest("zoo", "md")
@@ -278,6 +301,7 @@ def ask_graphs() -> Question:
 
 QUESTIONS: dict[str, Callable[[], Question]] = {
     "cpu": ask_cpu,
+    "peers": ask_peers,
     "models": ask_models,
     "sample": ask_sample,
     "many": ask_many,
@@ -291,6 +315,7 @@ NAMES = {
     "ncps": "ncps",
     "torch LSTM": "torch.nn.LSTM",
 }
+PEER_NAMES = {**NAMES, "torch GRU": "torch.nn.GRU", "JAX": "JAX"}
 
 
 def _model_and_steps(row: tuple[str, dict[str, float]]) -> tuple[str, int]:
