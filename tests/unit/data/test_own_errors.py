@@ -176,11 +176,11 @@ def test_a_column_called_as_another_input():
     features = {**SAID, "features": ["a", "a measured"]}
     assert from_table(named, missing="inputs", **features).schema.inputs == ("a", "a measured")
     named["a"] = [None, *named["a"][1:]]
-    with pytest.raises(ArgumentError, match="two inputs would be called 'a measured'"):
+    with pytest.raises(ArgumentError, match="several columns are called 'a measured'"):
         from_table(named, missing="inputs", **features)
     named = visits(a=["x", "y"] * (len(visits()["a"]) // 2))
     named["a=x"] = named["b"]
-    with pytest.raises(ArgumentError, match="two inputs would be called 'a=x'"):
+    with pytest.raises(ArgumentError, match="several columns are called 'a=x'"):
         from_table(named, **{**SAID, "features": ["a", "a=x"]})
 
 

@@ -17,7 +17,7 @@ from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError
 
 from .categorical import Categorical, Column
-from .file_content import InMemoryFile, check_is_csv, read_content
+from .file_content import InMemoryFile, read_content
 from .from_frame import MANY_COLUMNS, check_unique
 from .table import (
     MAX_EXACT_INTEGER,
@@ -65,9 +65,7 @@ def read_csv_table(
             "a comma."
         )
     require("pandas", extra="tables")
-    content = read_content(path).removeprefix(_UTF8_BOM)
-    check_is_csv(path, content)
-    file = _CsvReader(path, delimiter, content)
+    file = _CsvReader(path, delimiter, read_content(path).removeprefix(_UTF8_BOM))
     header = file.read_header()
     text = {place for place, one in enumerate(header) if one in names or delimiter == decimal}
     columns, numbers = file.read_columns(decimal, text, [*MISSING_TEXTS, *na_values])

@@ -110,19 +110,12 @@ def is_parquet(path: Path | InMemoryFile) -> bool:
         return stream.read(len(_PARQUET)) == _PARQUET
 
 
-def check_is_csv(path: Path | InMemoryFile, content: bytes) -> None:
-    """Raise :class:`DataError` if a file is in another well-known format than CSV."""
-    start = content.lstrip()[:100].lower()
-    for signs, kind, advice in _OTHER_FORMATS:
-        if content.startswith(signs) or start.startswith(signs):
-            raise DataError(f"{path} is {kind}, expected CSV or Parquet. {advice}.")
-
-
 def read_content(path: Path | InMemoryFile) -> bytes:
-    """Return the bytes of a file, which gzip may have compressed.
+    """Return the bytes of a CSV file, which gzip may have compressed.
 
     Raises:
-        DataError: it is damaged, or a line is too long, so that a small file may need all memory.
+        DataError: it is damaged, or begins as a file of another well-known format does; or a line
+            is too long, so that a small file may need all memory.
     """
     stream = path.open("rb")
     is_compressed = stream.read(len(_GZIP)) == _GZIP
@@ -141,4 +134,9 @@ def read_content(path: Path | InMemoryFile) -> bytes:
                 whole.write(block)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"{path} is a damaged gzip file ({error}). Copy it again.") from error
-    return whole.getvalue()
+    content = whole.getvalue()
+    start = content[:100].lstrip().lower()
+    for signs, kind, advice in _OTHER_FORMATS:
+        if content.startswith(signs) or start.startswith(signs):
+            raise DataError(f"{path} is {kind}, expected CSV or Parquet. {advice}.")
+    return content

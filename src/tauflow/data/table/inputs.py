@@ -14,7 +14,7 @@ from tauflow.data.scaler import find_nan
 from tauflow.errors import ArgumentError, DataError
 
 from .categorical import Categorical
-from .from_frame import find_repeated
+from .from_frame import check_unique, find_repeated
 from .option_names import LEARNED_ROLES, list_role_columns
 from .options import (
     FUTURE_NAME_FORMAT,
@@ -225,18 +225,8 @@ def build_inputs(
             names.append(CATEGORY_NAME_FORMAT.format(name, category))
             columns.append(codes == code)
     if not is_fitted:
-        check_input_names(names)
+        check_unique(f"{table.where}, with an input for each category", names)
     return InputColumns(tuple(names), tuple(columns), fitted_categories)
-
-
-def check_input_names(names: Sequence[str]) -> None:
-    """Raise :class:`ArgumentError` if a column is called as what is made of another one."""
-    twice = find_repeated(names)
-    if twice is not None:
-        raise ArgumentError(
-            f"two inputs would be called {twice!r}: a column, and what is made of another one. "
-            "Rename the column."
-        )
 
 
 def _to_exact_numbers(table: Table, column: str) -> NDArray[Any]:

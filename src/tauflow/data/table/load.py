@@ -15,7 +15,7 @@ from tauflow.errors import ArgumentError
 
 from .file_content import resolve_file
 from .files import get_table_name, read_table
-from .inputs import check_input_names
+from .from_frame import check_unique
 from .options import INDICATOR_NAME_FORMAT
 from .schema_fields import SchemaFields
 from .sequences import format_names
@@ -47,10 +47,7 @@ def load_table(
     elif file is not None:
         table, source = file, "an open file"
     data = build_task(read_table(table, options), options, name=name or own, source=source)
-    data = add_missing_indicators(data) if missing == "inputs" else data
-    assert data.schema is not None
-    check_input_names(data.schema.inputs)
-    return data
+    return add_missing_indicators(data) if missing == "inputs" else data
 
 
 def add_missing_indicators(data: TaskData) -> TaskData:
@@ -76,9 +73,11 @@ def add_missing_indicators(data: TaskData) -> TaskData:
     schema, card = data.schema, data.card
     names = [schema.inputs[place] for place in flagged.tolist()]
     count = len(names)
+    inputs = (*schema.inputs, *map(INDICATOR_NAME_FORMAT.format, names))
+    check_unique("the table, with an input that says where a feature was measured", inputs)
     schema = replace(
         schema,
-        inputs=(*schema.inputs, *map(INDICATOR_NAME_FORMAT.format, names)),
+        inputs=inputs,
         x_mean=torch.cat([schema.x_mean, schema.x_mean.new_zeros(count)]),
         x_scale=torch.cat([schema.x_scale, schema.x_scale.new_ones(count)]),
         fill=IMPUTE_STRATEGIES[0],

@@ -132,6 +132,10 @@ class Sequences(RowGroups):
         gaps[self.starts[self.lengths > 0]] = 0.0
         return gaps
 
+    def pad_dt(self, unit: float, dtype: type[np.floating[Any]] = np.float32) -> NDArray[Any]:
+        """Return the padded gaps before each row, (N, longest), 0 at the first, in a unit."""
+        return self.pad_rows((self.dt() / unit).astype(dtype))
+
 
 def group_into_sequences(
     table: Table, id: str | None, time: str | None, times: Times | None, *, sort: bool

@@ -191,8 +191,8 @@ class Table:
             DataError: a cell is not a finite number of single precision, or the column holds dates
                 or durations.
         """
-        self.check_no_datetimes(column)
         values = self.columns[column]
+        check_no_datetimes(f"{self.where}, column {column!r}", values.dtype)
         if isinstance(values, Categorical):
             found = self._read_numbers(column, values)
         else:
@@ -216,13 +216,6 @@ class Table:
             raise self._not_a_number_error(int(np.argmax(wrong[values.codes])), column)
         numbers: Floats = found.astype(np.float64)[values.codes]
         return numbers
-
-    def check_no_datetimes(self, column: str) -> None:
-        """Raise :class:`DataError` if a column holds NumPy's dates or durations.
-
-        As numbers they would depend on what the column happens to count, such as nanoseconds.
-        """
-        check_no_datetimes(f"{self.where}, column {column!r}", self.columns[column].dtype)
 
     def check_no_containers(self, column: str) -> None:
         """Raise :class:`DataError` if a cell of a column holds several values, such as a list."""
@@ -300,7 +293,10 @@ class Table:
 
 
 def check_no_datetimes(what: str, dtype: Any) -> None:
-    """Raise :class:`DataError` if a dtype, of NumPy or pandas, is that of dates or durations."""
+    """Raise :class:`DataError` if a dtype, of NumPy or pandas, is that of dates or durations.
+
+    As numbers they would depend on what they happen to count, such as nanoseconds.
+    """
     if dtype.kind in "mM":
         kind = "dates" if dtype.kind == "M" else "durations"
         raise DataError(

@@ -29,6 +29,7 @@ from .table import (
     Floats,
     Indices,
     Table,
+    check_no_datetimes,
     parse_boolean,
     parse_exact_number,
 )
@@ -148,7 +149,7 @@ def infer_kind(table: Table, column: str) -> tuple[str, int]:
         table: the table.
         column: its name.
     """
-    table.check_no_datetimes(column)
+    check_no_datetimes(f"{table.where}, column {column!r}", table.columns[column].dtype)
     table.check_no_containers(column)
     different = set(find_unique_values(table.columns[column][~table.find_missing(column)]))
     if not different:

@@ -253,16 +253,6 @@ def resolve_season(options: TableOptions, times: Times | None, sequences: Sequen
     return round(rows)
 
 
-def compute_padded_dt(
-    sequences: Sequences, unit: float, dtype: type[np.floating[Any]] = np.float32
-) -> NDArray[Any]:
-    """Return the padded gaps before each row, (N, longest), 0 at the first, in a unit of time."""
-    valid = sequences.valid
-    gaps = np.zeros(valid.shape, dtype)
-    gaps[valid] = sequences.dt() / unit
-    return gaps
-
-
 def _make_batch(
     target: Target,
     sequences: Sequences,
@@ -276,7 +266,7 @@ def _make_batch(
     return SequenceBatch(
         x=tensor(sequences.pad(x)),
         y=y,
-        dt=None if dt_unit is None else tensor(compute_padded_dt(sequences, dt_unit)),
+        dt=None if dt_unit is None else tensor(sequences.pad_dt(dt_unit)),
         mask=tensor(sequences.valid) if (lengths != lengths[0]).any() else None,
         observed=None if observed is None else tensor(sequences.pad(observed)),
         y_mask=y_mask,

@@ -212,8 +212,6 @@ def _read_dates(table: Table, column: str, cells: Categorical) -> NDArray[Any]:
 def _time_error(table: Table, column: str, row: int, expected: str) -> TimeError:
     form = get_format_advice(table, column) if table.is_training_data else ""
     advice = form or table.get_decimal_advice(row, column) or "Correct it, or remove the row."
-    if not (table.is_training_data or table.untyped):
-        advice += " Or convert the column before: pandas.to_datetime, pandas.to_timedelta."
     if table.is_training_data and not form and _DATE.fullmatch(table.format_value(row, column)):
         advice += (
             " For dates in another form say which, as pandas.to_datetime does: "

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tauflow._internal.checks import check_positive
 from tauflow._internal.sanitize import format_count
@@ -25,7 +24,7 @@ from .sequences import Sequences, group_into_sequences
 from .split import TableSplits
 from .table import Bools, Floats, Table
 from .target import Target, build_target
-from .task import append_input, compute_padded_dt
+from .task import append_input
 from .times import Times, read_times
 from .windows import window_splits
 
@@ -83,6 +82,8 @@ class NewTable:
     def batch(self, first: int = 0, last: int | None = None) -> SequenceBatch:
         """Return sequences ``first`` to ``last``, padded; no target is known if none was read."""
         sequences, schema = self.sequences.select_range(first, last), self.schema
+        # Times in single precision at least: the model says better which gap is too long for it.
+        dtype = np.float64 if self.x.dtype == np.float64 else np.float32
         valid = torch.from_numpy(sequences.valid)
         if self.target is not None:
             y, y_mask = make_targets(self.target, sequences, schema.target_scaler)
@@ -94,7 +95,7 @@ class NewTable:
         batch = SequenceBatch(
             x=torch.from_numpy(sequences.pad(self.x)),
             y=y,
-            dt=None if self.gap is None else self._compute_dt(sequences, self.gap),
+            dt=None if self.gap is None else torch.from_numpy(sequences.pad_dt(self.gap, dtype)),
             mask=None if bool(valid.all()) else valid,
             observed=torch.from_numpy(sequences.pad(self.observed)),
             y_mask=y_mask,
@@ -102,11 +103,6 @@ class NewTable:
         if self.flagged is None:
             return batch
         return impute_with_indicators(batch, self.flagged, fill=self.fill)
-
-    def _compute_dt(self, sequences: Sequences, unit: float) -> Tensor:
-        # Never in half precision, in which the model says better which gap is too long for it.
-        dtype = np.float64 if self.x.dtype == np.float64 else np.float32
-        return torch.from_numpy(compute_padded_dt(sequences, unit, dtype))
 
 
 def transform_table(
