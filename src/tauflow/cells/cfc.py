@@ -41,6 +41,10 @@ class CfCCell(AbstractCell):
     has -A for B and one head r, kept here because every published Cf-S number comes from it. Its
     ``|w_tau|`` starts at 0, where the gradient of abs vanishes, so that it never learns w_tau; here
     the slope at 0 is 1. The gate at dt = 0 is sigmoid(t_b), not 1.
+    :class:`~tauflow.cells.CfSCell` is Eq. 9 as printed.
+
+    For sequences without times the paper takes equidistant t between two hyperparameters a and b,
+    which is ``dt=torch.linspace(a, b, T).expand(B, T)``; by default every dt is 1.
 
     Args:
         input_size: features D per time point.
