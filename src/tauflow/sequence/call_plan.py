@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tauflow._internal.compile_mode import must_wait_for_kernels
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import BackendError, TauflowError
 from tauflow.kernels import KernelCall, KernelSpec, select_kernel
@@ -194,8 +195,10 @@ class CallPlans:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             plan = _make_plan(rnn, self._records, x, not is_whole, not is_measured, *grads)
-            self._plans[key, grads] = plan
-            return plan
+            if must_wait_for_kernels() or isinstance(plan, str) or _is_fused(plan):
+                self._plans[key, grads] = plan
+                return plan
+            return "kernels may be compiled in the background"
 
     def _look_at_cells(
         self, rnn: "SequenceModule", cells: dict[str, nn.Module]
@@ -275,6 +278,10 @@ def _make_plan(
         (B, rnn.state_size),
         all(cell.is_compiled for cell in cells),
     )
+
+
+def _is_fused(plan: _Plan) -> bool:
+    return all(cell.is_fused for cell in plan.cells)
 
 
 def _plan_cell(row: KernelSpec | None, record: CellRecord, *, keeps: bool) -> _CellPlan:
