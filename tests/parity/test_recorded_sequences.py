@@ -51,7 +51,6 @@ def test_what_cannot_be_recorded_says_why(name):
     with pytest.raises(BackendError, match=UNRECORDED[name]):
         run_traced(call)
     assert select_kernel(call, "auto").run.__wrapped__ is not run_traced
-    assert select_kernel(call_of(name, 2, 3), "auto") is None  # too short to look for a recording
 
 
 def test_new_parameters_and_options_are_followed():
@@ -296,8 +295,10 @@ def test_it_serves_where_it_was_measured_fastest(name, rows, learning, inference
         assert (row.run.__wrapped__ is run_traced) is taken
 
 
-def test_short_sequences_without_loops_of_their_own_take_the_cells_steps():
-    assert select_kernel(call_of("gnode", 4, 3), "auto") is None
+@pytest.mark.parametrize(("name", "traced"), [("gnode", True), ("cru", False), ("ltc", False)])
+def test_cells_are_traced_from_the_first_step_unless_that_is_slower(name, traced):
+    row = select_kernel(call_of(name, 4, 1), "auto")
+    assert (row is not None and row.run.__wrapped__ is run_traced) is traced
 
 
 def test_where_products_are_nearly_all_pytorch_takes_the_steps_that_learn():

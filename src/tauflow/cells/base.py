@@ -307,15 +307,22 @@ class StepSequence(NamedTuple):
         per_step: what they read, each (B, T, K).
         update: the step, ``update(h, *one_step_of_each)``.
         fixed: tensors that it reads, made of parameters for this call.
+        hoists: whether what does not depend on the state was computed, if the cell splits it off.
     """
 
     per_step: tuple[Tensor, ...]
     update: Callable[..., Tensor]
     fixed: tuple[Tensor, ...] = ()
+    hoists: bool = True
 
 
 def precompute_steps(
-    cell: AbstractCell, x: Tensor, dt: Tensor, observed: Tensor | None = None
+    cell: AbstractCell,
+    x: Tensor,
+    dt: Tensor,
+    observed: Tensor | None = None,
+    *,
+    hoists: bool = True,
 ) -> StepSequence:
     """Return the steps of a sequence, with what the state does not touch computed.
 
@@ -327,12 +334,15 @@ def precompute_steps(
         x: inputs, (B, T, I).
         dt: gaps, (B, T, 1).
         observed: (B, T, I) bool, or ``None``.
+        hoists: whether that is computed now; else every step does so itself.
     """
     given = (x, dt) if observed is None else (x, dt, observed)
     if has_hooks(cell):
         return StepSequence(given, lambda h, x, dt, *seen: cell(x, h, dt, *seen))
     # which the compiler of torch 2.8 knows, not vars()
-    if "step" in cell.__dict__ or type(cell).step is not AbstractCell.step:
-        return StepSequence(given, lambda h, x, dt, *seen: cell.step(x, h, dt, *seen))
+    if not hoists or "step" in cell.__dict__ or type(cell).step is not AbstractCell.step:
+        return StepSequence(
+            given, lambda h, x, dt, *seen: cell.step(x, h, dt, *seen), hoists=hoists
+        )
     per_step, fixed = cell.precompute(*given)
     return StepSequence(per_step, lambda h, *inputs: cell.update(h, *inputs, *fixed), fixed)

@@ -21,7 +21,7 @@ from .engine.kernel_spec import KernelCall, KernelFunction
 from .engine.requirements import NUMBA, BackendRequirements
 from .generated.kernel import REQUIREMENTS as GENERATED
 from .generated.kernel import generated_unsupported_reason, run_generated, unmeasured_reason
-from .trace.traced_kernel import run_traced, traced_unsupported_reason
+from .trace.traced_kernel import PlannedTrace, run_traced, traced_unsupported_reason
 
 
 class _ProxyCell(AbstractCell):
@@ -78,6 +78,17 @@ def phased_lstm_unsupported_reason(call: KernelCall) -> str | None:
 def run_phased_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run a :class:`PhasedLSTMCell` in the form of its paper."""
     return _run(call, run_traced)
+
+
+class PlannedPhasedLSTM(threading.local):
+    """Does the same for calls alike; each thread has its own proxy, and so its own plans."""
+
+    def __init__(self) -> None:
+        self._run = PlannedTrace()
+
+    def __call__(self, call: KernelCall) -> tuple[Tensor, Tensor]:
+        """Run the cell."""
+        return _run(call, self._run)
 
 
 def phased_unsupported_reason(call: KernelCall) -> str | None:

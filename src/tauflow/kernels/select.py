@@ -47,6 +47,7 @@ from .generated.kernel import (
 from .ltc.kernel import run_lrc, run_ltc, synapses_unsupported_reason
 from .ltc.triton_kernel import run_triton_ltc, triton_ltc_unsupported_reason
 from .phased_lstm import (
+    PlannedPhasedLSTM,
     phased_lstm_unsupported_reason,
     phased_unmeasured_reason,
     phased_unsupported_reason,
@@ -127,6 +128,7 @@ _CELL_KERNELS = (
         rtol=1e-5,
         atol=1e-5,
         is_profitable=is_tracing_profitable,
+        plan=PlannedPhasedLSTM,
     ),
     KernelSpec(
         WiredCfCCell, "numba", cfc_numba_unsupported_reason, run_wired_cfc, rtol=1e-5, atol=1e-5

@@ -112,7 +112,7 @@ def reference_loop(
 def run_steps(call: KernelCall) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B S"]]:
     """Step the cell through time; :func:`reference_loop` checks the call before."""
     cell, changes = call.cell, _state_version(call)
-    per_step, update, _ = precompute_steps(cell, call.x, call.dt, call.observed)
+    per_step, update, *_ = precompute_steps(cell, call.x, call.dt, call.observed)
 
     def checked_update(h: Tensor, *inputs: Tensor) -> Tensor:
         return check_next_state(cell, h, update(h, *inputs))
@@ -128,7 +128,7 @@ def run_steps(call: KernelCall) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "
 
 def run_builtin_steps(call: KernelCall) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B S"]]:
     """Step a cell of the catalog, as its constructor made it, which needs none of the checks."""
-    per_step, update, _ = precompute_steps(call.cell, call.x, call.dt, call.observed)
+    per_step, update, *_ = precompute_steps(call.cell, call.x, call.dt, call.observed)
     states, last = _take_steps(call, per_step, update)
     return call.cell.readout(states), last
 

@@ -9,19 +9,28 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .graph import Graph, Node, ParameterGraph, Slot, find_slots, find_tensors, list_needed_nodes
+from .graph import (
+    SHAPE_ONLY_OPS,
+    Graph,
+    Node,
+    ParameterGraph,
+    Slot,
+    find_slots,
+    find_tensors,
+    list_needed_nodes,
+)
 from .program import TracingError
 
 aten = torch.ops.aten
 
-SHAPE_ONLY_OPS = {
-    *(aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like),
-    *(aten.new_zeros, aten.new_ones, aten.new_full),
-}
-"""What reads of a tensor no more than its shape."""
-
-
 _READS_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+
+
+def _is_plain_index(function: Any, args: Any) -> bool:
+    """Whether entries are picked by numbers, which tell how many there are."""
+    return function is aten.index.Tensor and all(
+        one is None or one.dtype is not torch.bool for one in args[1]
+    )
 
 
 class _CaptureMode(TorchDispatchMode):
@@ -72,7 +81,7 @@ class _CaptureMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in function.tags:
             raise TracingError(f"{function} draws numbers")
-        if not _READS_VALUES.isdisjoint(function.tags):
+        if not _READS_VALUES.isdisjoint(function.tags) and not _is_plain_index(function, args):
             raise TracingError(f"{function} looks at numbers, as branches and adaptive solvers do")
         if function._schema.is_mutable:
             self._check_mutation(function, args, kwargs)

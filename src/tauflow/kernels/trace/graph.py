@@ -1,6 +1,7 @@
 """Lists of torch's operations: of a step on its state, and of what a step makes of parameters."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -8,6 +9,12 @@ import torch
 from torch import Tensor, nn
 
 aten = torch.ops.aten
+
+SHAPE_ONLY_OPS = {
+    *(aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like),
+    *(aten.new_zeros, aten.new_ones, aten.new_full),
+}
+"""What reads of a tensor no more than its shape."""
 
 
 class Slot(NamedTuple):
@@ -24,6 +31,17 @@ class Node(NamedTuple):
     kwargs: tuple[tuple[str, Any], ...]
     returns: tuple[Slot, ...]
 
+    def reads(self) -> list[Slot]:
+        """Return the slots of its arguments."""
+        return find_slots([*self.args, *(value for _, value in self.kwargs)])
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A tensor that never changes; no two are the same."""
+
+    tensor: Tensor
+
 
 class Graph(NamedTuple):
     """The operations of a step on its state and on what it is given.
@@ -34,15 +52,18 @@ class Graph(NamedTuple):
         nodes: in order.
         captured: slots of parameters, and of all that was made of them alone.
         result: slot of the next state.
+        constants: of slots.
     """
 
     nodes: tuple[Node, ...]
     captured: tuple[Slot, ...]
     result: Slot
+    constants: tuple[tuple[Slot, Constant], ...] = ()
 
     def run(self, inputs: Sequence[Tensor], captured: Sequence[Tensor]) -> Tensor:
         """Take the step with other tensors of the same shapes."""
-        held = dict(zip(self.captured, captured, strict=True))
+        held = {slot: constant.tensor for slot, constant in self.constants}
+        held.update(zip(self.captured, captured, strict=True))
         held.update((Slot(i), tensor) for i, tensor in enumerate(inputs))
         run_nodes(self.nodes, held)
         return held[self.result]
@@ -70,11 +91,16 @@ class ParameterGraph(NamedTuple):
 
     def run(self, module: nn.Module, fixed: Sequence[Tensor]) -> list[Tensor]:
         """Return what the step meets, with its graph."""
+        held = self.evaluate(module, fixed)
+        return [held[slot] for slot in self.captured]
+
+    def evaluate(self, module: nn.Module, fixed: Sequence[Tensor]) -> dict[Slot, Tensor]:
+        """Return all that there is."""
         held = dict(self.constants)
         for slot, name in self.leaves:
             held[slot] = fixed[name] if isinstance(name, int) else attrgetter(name)(module)
         run_nodes(self.nodes, held)
-        return [held[slot] for slot in self.captured]
+        return held
 
     def skip_permutations(
         self, ndims: Sequence[int]
@@ -89,15 +115,92 @@ class ParameterGraph(NamedTuple):
         """
         leaves = {slot for slot, _ in self.leaves}
         by_slot = {node.returns[0]: node for node in self.nodes if len(node.returns) == 1}
-        slots, axes = [], []
+        slots: list[Slot] = []
+        axes: list[Axes | None] = []
         for slot, ndim in zip(self.captured, ndims, strict=True):
             node = by_slot.get(slot)
-            order = None if node is None or node.args[0] not in leaves else _find_axes(node, ndim)
+            order = None
+            if node is not None and isinstance(node.args[0], Slot) and node.args[0] in leaves:
+                order = _find_axes(node, ndim)
             slots.append(slot if node is None or order is None else node.args[0])
             axes.append(order)
         return self._replace(nodes=list_needed_nodes(self.nodes, slots), captured=tuple(slots)), (
             *axes,
         )
+
+
+def absorb_parameter_nodes(
+    graph: Graph,
+    parameters: ParameterGraph,
+    values: Mapping[Slot, Tensor],
+    is_absorbed: Callable[[Node, Mapping[Slot, Tensor]], bool],
+) -> tuple[Graph, ParameterGraph]:
+    """Let a step itself do what was done to parameters alone, and nothing twice.
+
+    Args:
+        graph: of the step.
+        parameters: how what it meets is made.
+        values: all that :meth:`ParameterGraph.evaluate` returned.
+        is_absorbed: whether a node may be part of a step, of such values; what the others need is
+            none, either.
+
+    Returns:
+        The graph of such a step, and how what that meets is made.
+    """
+    constants = dict(parameters.constants)
+    for node in parameters.nodes:
+        if node.function.overloadpacket in SHAPE_ONLY_OPS or set(node.reads()) <= constants.keys():
+            constants.update((slot, values[slot].detach()) for slot in node.returns)
+    made = [node for node in parameters.nodes if constants.keys().isdisjoint(node.returns)]
+    others = [slot for node in made if not is_absorbed(node, values) for slot in node.returns]
+    outside = list_needed_nodes(made, others)
+    absorbed = [node for node in made if node not in outside]
+    slots = [
+        graph.result,
+        *graph.captured,
+        *(slot for node in graph.nodes for slot in node.returns),
+    ]
+    shift = 1 + max(slot.number for slot in slots)
+    met = {
+        slot: Slot(of.number + shift)
+        for slot, of in zip(graph.captured, parameters.captured, strict=True)
+    }
+    steps = [
+        *(_rename_slots(node, lambda slot: Slot(slot.number + shift)) for node in absorbed),
+        *(_rename_slots(node, lambda slot: met.get(slot, slot)) for node in graph.nodes),
+    ]
+    same: dict[Slot, Slot] = {}
+    first: dict[str, Node] = {}
+    for node in steps:
+        node = _rename_slots(node, lambda slot: same.get(slot, slot))
+        twin = first.setdefault(repr(node[:3]), node)
+        same.update(zip(node.returns, twin.returns, strict=True))
+    result = met.get(graph.result, graph.result)
+    result = same.get(result, result)
+    nodes = list_needed_nodes(tuple(first.values()), [result])
+    own = {slot for node in nodes for slot in node.returns}
+    read = [slot for node in nodes for slot in node.reads()]
+    taken = [s for s in dict.fromkeys([*read, result]) if s.number >= shift and s not in own]
+    origins = {slot: Slot(slot.number - shift) for slot in taken}
+    captured = tuple(slot for slot in taken if origins[slot] not in constants)
+    kept = tuple((slot, Constant(constants[of])) for slot, of in origins.items() if of in constants)
+    parameters = ParameterGraph(
+        outside,
+        parameters.leaves,
+        tuple(constants.items()),
+        tuple(origins[slot] for slot in captured),
+    )
+    return Graph(nodes, captured, result, kept), parameters
+
+
+def _rename_slots(value: Any, rename: Callable[[Slot], Slot]) -> Any:
+    if isinstance(value, Slot):
+        return rename(value)
+    if isinstance(value, Node):
+        return Node(*(_rename_slots(part, rename) for part in value))
+    if type(value) in (tuple, list):
+        return type(value)(_rename_slots(one, rename) for one in value)
+    return value
 
 
 def _find_axes(node: Node, ndim: int) -> Axes | None:
@@ -120,7 +223,7 @@ def list_needed_nodes(nodes: Sequence[Node], slots: Sequence[Slot]) -> tuple[Nod
     for node in reversed(nodes):
         if needed & set(node.returns):
             kept.append(node)
-            needed.update(find_slots([*node.args, *(value for _, value in node.kwargs)]))
+            needed.update(node.reads())
     return tuple(kept[::-1])
 
 

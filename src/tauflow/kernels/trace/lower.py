@@ -179,7 +179,6 @@ def trace_back(
         else:
             gradients = iter(())
     of_leaves = [next(gradients, None) if want else None for want in wanted]
-    totals = _accumulate_gradients(recorder, of_leaves[len(own) :])
     pulled: list[Register | None] = []
     for leaf, gradient, want in zip(own, of_leaves, wanted, strict=False):
         if not want:
@@ -190,6 +189,8 @@ def trace_back(
         )
         pulled.append(to := recorder.builder.new(leaf.shape))
         recorder.builder.copy(to, value)
+    # behind those copies: a product that adds to a total is written nowhere else
+    totals = _accumulate_gradients(recorder, of_leaves[len(own) :])
     state, *rest = pulled
     assert state is not None
     recorder.builder.copy(pull_at, state)
@@ -267,11 +268,15 @@ def is_non_overlapping(tensor: Tensor) -> bool:
 def _accumulate_gradients(
     lowering: LoweringMode, gradients: Sequence[Tensor | None]
 ) -> list[tuple[int, Register]]:
-    return [
-        (number, lowering.builder.accumulate(lowering.get_register(gradient)))
-        for number, gradient in enumerate(gradients)
-        if gradient is not None
-    ]
+    builder, parts = lowering.builder, dict[int, Register]()
+    for number, gradient in enumerate(gradients):
+        if gradient is None:
+            continue
+        part = lowering.get_register(gradient)
+        if any(part.buffer == other.buffer for other in parts.values()):  # each is added up apart
+            builder.copy(part := builder.new(part.shape), lowering.get_register(gradient))
+        parts[number] = part
+    return [(number, builder.accumulate(part)) for number, part in parts.items()]
 
 
 def _assemble(lowering: LoweringMode, trace: Trace) -> StepProgram:

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import program as codes
-from .capture import SHAPE_ONLY_OPS
-from .graph import find_tensors
+from .graph import SHAPE_ONLY_OPS, find_tensors
 from .ops import MULTI_OUTPUT_RULES, RULES, UNSUPPORTED_OVERLOADS, Rule
 from .pointwise_ops import POINTWISE_RULES
 from .program import ProgramBuilder, Register, TracingError

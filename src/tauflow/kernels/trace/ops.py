@@ -26,11 +26,15 @@ MultiOutputRule = Callable[..., list[Register]]
 def _repeat(
     r: "LoweringMode", shape: tuple[int, ...], a: Tensor, repeats: Sequence[int]
 ) -> Register:
-    place = r.get_register(a)
-    own = (1,) * (len(repeats) - len(place.shape)) + place.shape
-    if any(n != 1 and count != 1 for n, count in zip(own, repeats, strict=True)):
-        raise TracingError("traced steps do not repeat more than one entry")
-    return r.apply(c.COPY, shape, place)
+    own = r.get_register(a)
+    own = own.expand((1,) * (len(repeats) - len(own.shape)) + own.shape)
+    for dim, (n, count) in enumerate(zip(own.shape, repeats, strict=True)):
+        if n != 1 and count != 1:
+            whole = r.builder.new((*own.shape[:dim], n * count, *own.shape[dim + 1 :]))
+            for k in range(count):
+                r.builder.copy(_slice_register(whole, dim, k * n, n), own)
+            own = whole
+    return r.apply(c.COPY, shape, own)
 
 
 def _slice_register(whole: Register, dim: int, start: int, size: int) -> Register:
@@ -103,12 +107,22 @@ def _select_backward(
     return _slice_backward(r, shape, grad.unsqueeze(dim), sizes, dim, start, start + 1, 1)
 
 
+def _diag_embed(r: "LoweringMode", shape: tuple[int, ...], a: Tensor) -> Register:
+    if a.ndim != 1:
+        raise TracingError("traced steps make no diagonals of several matrices at once")
+    out, n = r.apply(c.COPY, shape, 0), len(a)
+    r.builder.copy(Register(out.buffer, 0, (n,), (n + 1,)), r.get_register(a))
+    return out
+
+
 def _reduce(code: int, r: "LoweringMode", a: Any, dims: Sequence[int] | None) -> Register:
     """Return the sum, or the largest, over axes, which it keeps."""
     a = r.get_register(a)
     dims = tuple(d % len(a.shape) for d in (dims if dims else range(len(a.shape))))
-    out = r.builder.new([1 if d in dims else n for d, n in enumerate(a.shape)])
-    r.builder.reduce(code, a, dims, out)
+    shape = [1 if d in dims else n for d, n in enumerate(a.shape)]
+    if 0 in a.shape:  # a sum without terms
+        return r.apply(c.COPY, shape, 0)
+    r.builder.reduce(code, a, dims, out := r.builder.new(shape))
     return out
 
 
@@ -234,6 +248,7 @@ RULES: dict[Any, Rule] = {
     aten.cat: _cat,
     aten.stack: _stack,
     aten.constant_pad_nd: _constant_pad,
+    aten.diag_embed: _diag_embed,
     aten.slice_backward: _slice_backward,
     aten.select_backward: _select_backward,
     aten.sum: _sum,

@@ -258,14 +258,13 @@ class ProgramBuilder:
 
     def accumulate(self, part: Register) -> Register:
         """Return where a part is added to what the steps before left there."""
-        if part.offset or not _is_dense(part) or math.prod(part.shape) != self.sizes[part.buffer]:
-            part = self.make_contiguous(part)
+        part = part if _is_dense(part) else self.make_contiguous(part)
         size = math.prod(part.shape)
         total = Register(self.new_buffer(size), 0, part.shape, part.strides)
-        found = self._find_product(part)
+        found = self._find_product(part) if size == self.sizes[part.buffer] else None
         if found is None:
             flat = Register(total.buffer, 0, (size,), (1,))
-            self.write(ADD, flat, flat, flat._replace(buffer=part.buffer))
+            self.write(ADD, flat, flat, flat._replace(buffer=part.buffer, offset=part.offset))
         else:
             numbers, regions = self.instructions[found]
             numbers[C : C + 4] = numbers[OUT : OUT + 4]

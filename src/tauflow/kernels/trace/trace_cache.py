@@ -5,7 +5,7 @@ them alone, are read again at every call, with their graphs, so that a recording
 they came about. What a backend makes of a recording is its own affair.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from .capture import (
 )
 from .columns import ROWS
 from .config_key import ConfigKey, make_config_key
-from .graph import Graph, ParameterGraph
+from .graph import Graph, Node, ParameterGraph, Slot, absorb_parameter_nodes
 from .program import TracingError
 from .row_independence import has_independent_rows, have_same_operations
 
@@ -84,10 +84,15 @@ class TraceCache:
 
     Args:
         lower: what the backend makes of one.
+        is_absorbed: which operations on parameters alone are part of steps that hoist nothing.
     """
 
-    def __init__(self, lower: LowerStep) -> None:
-        self.lower = lower
+    def __init__(
+        self,
+        lower: LowerStep,
+        is_absorbed: Callable[[Node, Mapping[Slot, Tensor]], bool] = lambda node, values: False,
+    ) -> None:
+        self.lower, self.is_absorbed = lower, is_absorbed
         self.traces: dict[Hashable, TracedStep] = {}
         self._unsupported_reasons: dict[Hashable, str | None] = {}
 
@@ -145,7 +150,8 @@ class TraceCache:
             (part.shape[2], part.dtype, learns and part.requires_grad) for part in steps.per_step
         )
         like_state = call.h.dtype, call.h.device, learns and call.h.requires_grad
-        key = config, rows, count, shapes, like_state, learns, _get_torch_settings(call.x)
+        settings = learns, steps.hoists, _get_torch_settings(call.x)
+        key = config, rows, count, shapes, like_state, settings
         known = self.traces.get(key)
         if known is not None and known.parameter_graph is not None:
             with disable_autocast(call.x):
@@ -158,10 +164,13 @@ class TraceCache:
             assert whole is not None
             if not have_same_operations(graph, whole.graph, (rows, count)):
                 raise TracingError("what users wrote depends on the number of sequences")
-        like = tensor_metadata(met)
-        if prelude is not None:  # as in every call to come
-            with disable_autocast(call.x):
+        if prelude is not None:
+            if not (steps.hoists or config.has_user_code):
+                values = prelude.evaluate(cell, steps.fixed)
+                graph, prelude = absorb_parameter_nodes(graph, prelude, values, self.is_absorbed)
+            with disable_autocast(call.x):  # as in every call to come
                 met = prelude.run(cell, steps.fixed)
+        like = tensor_metadata(met)
         if known is not None and known.graph == graph and known.captured_metadata == like:
             return known, met
         wants = [True, *(wants for *_, wants in shapes)]

@@ -4,7 +4,7 @@ What a traced step does to the state becomes a tape of instructions for as many 
 has, and so does the backward pass that autograd takes through it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -16,14 +16,10 @@ from torch import Tensor
 from tauflow._internal.checks import is_tracing
 from tauflow.cells.base import AbstractCell, Precomputed, StepSequence, precompute_steps
 from tauflow.cells.cfc import CfCCell
-from tauflow.cells.ct_rnn import CTRNNCell
+from tauflow.cells.cru import CRUCell
+from tauflow.cells.exprnn import ExpRNNCell
 from tauflow.cells.gated import LSTMCell
-from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
-from tauflow.cells.gru_ode import GRUODECell
-from tauflow.cells.gru_ode_bayes import GRUODEBayesCell
-from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
-from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.kernels.cpu.binding import (
     count_slices,
@@ -45,23 +41,22 @@ from tauflow.kernels.engine.kernel_spec import (
     SequenceKernel,
     X,
 )
-from tauflow.kernels.engine.requirements import NUMBA
+from tauflow.kernels.engine.requirements import NUMBA, is_builtin_cell
 from tauflow.kernels.engine.workspace import empty
 
 from . import lower
 from .capture import tensor_metadata
 from .config_key import make_config_key
-from .graph import Axes, Graph, ParameterGraph
+from .graph import Axes, Graph, Node, ParameterGraph, Slot
 from .linked_programs import StepPrograms, TraceConfig, link_programs, split_by_slice
+from .ops import RULES
+from .pointwise_ops import POINTWISE_RULES
 from .trace_cache import TraceCache, TracedStep, concat_step_inputs, run_traced_step
 
-_MIN_STEPS = 8  # which take less time than to find a recording
-_MIN_STEPS_OF: dict[type[AbstractCell], int] = {  # whose steps have more operations
-    **dict.fromkeys(
-        (CTRNNCell, GRUDCell, GRUODECell, GRUODEBayesCell, NeuronalLTCCell, ODELSTMCell), 1
-    ),
-    UnmaskedGRUDCell: 4,
-}
+_MIN_LONG_STEPS = 8
+"""Steps of a sequence from which on torch computes what does not depend on the state for all of
+them at once. In a shorter one each step does so itself, which spares the calls of operations."""
+_TRACED_IF_LONG = (CRUCell, ExpRNNCell)  # whose matrices take longer than those calls
 _MAX_TRAINING_WORK = (
     1 << 25
 )  # rows times parameters, from which on products are nearly all of a step
@@ -73,6 +68,11 @@ _MIN_INFERENCE_SIZES: dict[type[AbstractCell], tuple[int, int]] = {
 }
 """Steps, and steps of all sequences together, from which on a traced step is faster than the loops
 written for a cell where nothing is learnt (measured on one thread, 8 to 64 neurons)."""
+
+
+aten = torch.ops.aten
+_PRODUCTS = {aten.mm, aten.bmm, aten.mv, aten.addmm}
+_MAX_ABSORBED_ENTRIES = 1 << 14  # which take as long as torch's call of an operation
 
 
 def _lower_step(
@@ -89,7 +89,20 @@ def _lower_step(
     return StepPrograms(lower.lower_forward(graph, inputs, captured), back)
 
 
-INTERPRETER_TRACES = TraceCache(_lower_step)
+def _is_absorbed(node: Node, values: Mapping[Slot, Tensor]) -> bool:
+    """Whether an operation on parameters may be done in every step instead of once in a call."""
+    packet = node.function.overloadpacket
+    own = [values[slot] for slot in (*node.reads(), *node.returns)]
+    if any(one.dtype not in (torch.float32, torch.bool) for one in own):
+        return False
+    if packet in _PRODUCTS:
+        left, right = (values[slot] for slot in node.args[-2:])
+        return left.numel() * right.shape[-1] <= 16 * _MAX_ABSORBED_ENTRIES
+    is_known = packet in RULES or packet in POINTWISE_RULES
+    return node.function.is_view or (is_known and own[-1].numel() <= _MAX_ABSORBED_ENTRIES)
+
+
+INTERPRETER_TRACES = TraceCache(_lower_step, _is_absorbed)
 """The recordings of these loops."""
 
 
@@ -100,7 +113,9 @@ def traced_unsupported_reason(call: KernelCall) -> str | None:
         reason = "a traced step cannot be traced"
     if reason is not None:
         return reason
-    return INTERPRETER_TRACES.unsupported_reason(call, _split_rows(call), _prepare_inputs)
+    return INTERPRETER_TRACES.unsupported_reason(
+        call, (_is_long(call), *_split_rows(call)), _prepare_inputs
+    )
 
 
 def is_tracing_profitable(call: KernelCall) -> bool:
@@ -113,7 +128,8 @@ def is_tracing_profitable(call: KernelCall) -> bool:
     if is_tracing():  # before any look at sizes, which compilers would guard
         return False
     B, T, _ = call.x.shape
-    if _MIN_STEPS_OF.get(type(call.cell), _MIN_STEPS) > T:
+    is_short_served = is_builtin_cell(call.cell) and not isinstance(call.cell, _TRACED_IF_LONG)
+    if not (_is_long(call) or is_short_served):  # to find a user's recording takes longer
         return False
     learns = torch.is_grad_enabled() and any(
         tensor.requires_grad for tensor in (call.x, call.h, call.dt, *call.cell.parameters())
@@ -155,10 +171,11 @@ class PlannedTrace:
     def _prepare_inputs(self, call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
         cell = call.cell
         given = (call.x, call.dt) if call.observed is None else (call.x, call.dt, call.observed)
-        splits = type(cell).step is AbstractCell.step  # as precompute_steps; it has no hooks
+        long = _is_long(call)
+        splits = long and type(cell).step is AbstractCell.step  # as precompute_steps; no hooks
         steps = cell.precompute(*given) if splits else Precomputed(given)
         parts = [(part.shape[2], part.dtype, part.requires_grad) for part in steps.per_step]
-        key = len(call.h), count_slices(len(call.h)), call.h.requires_grad, *parts
+        key = len(call.h), count_slices(len(call.h)), call.h.requires_grad, long, *parts
         plan = self._plans.get(key)
         if plan is not None:
             config, sources = plan
@@ -170,7 +187,7 @@ class PlannedTrace:
                 captured += found
             else:
                 return config, _join_inputs(call, steps, captured)
-        whole = precompute_steps(cell, *given)  # of which all is one graph
+        whole = precompute_steps(cell, *given, hoists=long)  # of which all is one graph
         config, captured = _find_traces(call, whole)
         apart = [one.parameter_graph is not None for one in config.by_rows.values()]
         if all(apart) and not make_config_key(cell).has_user_code:
@@ -230,6 +247,10 @@ def _find_source(
     return _CapturedTensors(graph, axes, metadata, tuple(places) if are_all else ())
 
 
+def _is_long(call: KernelCall) -> bool:
+    return call.x.shape[1] >= _MIN_LONG_STEPS
+
+
 def _split_rows(call: KernelCall) -> tuple[int, ...]:
     """Return how many sequences each slice has."""
     count = call.x.shape[0]
@@ -239,7 +260,7 @@ def _split_rows(call: KernelCall) -> tuple[int, ...]:
 
 def _prepare_inputs(call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
     """Return the recordings of a call, and the inputs of a run."""
-    steps = precompute_steps(call.cell, call.x, call.dt, call.observed)
+    steps = precompute_steps(call.cell, call.x, call.dt, call.observed, hoists=_is_long(call))
     config, captured = _find_traces(call, steps)
     return config, _join_inputs(call, steps, captured)
 
