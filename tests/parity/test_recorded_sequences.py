@@ -271,10 +271,7 @@ def test_every_cell_has_a_recorded_step_but_those_with_faster_loops():
     assert {spec.cell for spec in RECORDED} == cells - {
         tauflow.cells.LTCCell,
         tauflow.cells.LRCCell,
-        tauflow.cells.CTGRUCell,
         tauflow.cells.LRUCell,
-        tauflow.cells.S5Cell,
-        tauflow.cells.LinOSSCell,
     }
 
 
@@ -295,7 +292,13 @@ def test_it_serves_where_it_was_measured_fastest(name, rows, learning, inference
         assert (row.run.__wrapped__ is run_traced) is taken
 
 
-@pytest.mark.parametrize(("name", "traced"), [("gnode", True), ("cru", False), ("ltc", False)])
+@pytest.mark.parametrize(
+    ("name", "traced"),
+    [
+        *(("gnode", True), ("lstm", True), ("ct-gru", True)),
+        *(("cru", False), ("ltc", False), ("cfc", False)),
+    ],
+)
 def test_cells_are_traced_from_the_first_step_unless_that_is_slower(name, traced):
     row = select_kernel(call_of(name, 4, 1), "auto")
     assert (row is not None and row.run.__wrapped__ is run_traced) is traced

@@ -25,11 +25,9 @@ def call(cell_class, batch: int = 2, mask: bool = False) -> KernelCall:
     )
 
 
-@pytest.mark.parametrize(
-    ("cell", "backend"), [*((cell, "torch") for cell in GATED), (LSTMCell, "auto")]
-)
-def test_gated_cells_run_on_torch(cell, backend):
-    row = select_kernel(call(cell), backend)
+@pytest.mark.parametrize("cell", GATED)
+def test_gated_cells_run_on_torch(cell):
+    row = select_kernel(call(cell), "torch")
     assert row in KERNELS
     assert (row.cell, row.backend) == (cell, "torch")
 
@@ -69,8 +67,7 @@ def test_double_precision_takes_the_reference(cell):
 
 @pytest.mark.parametrize("cell", GATED)
 def test_auto_falls_back_where_the_kernel_objects(cell):
-    row = select_kernel(call(cell, mask=True), "auto")
-    assert row is None if cell is LSTMCell else row.backend == "numba"
+    assert select_kernel(call(cell, mask=True), "auto").backend == "numba"
     assert select_kernel(call(cell, batch=0), "auto") is None
 
 

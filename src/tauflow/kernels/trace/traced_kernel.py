@@ -17,9 +17,12 @@ from tauflow._internal.checks import is_tracing
 from tauflow.cells.base import AbstractCell, Precomputed, StepSequence, precompute_steps
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cru import CRUCell
+from tauflow.cells.ct_gru import CTGRUCell
 from tauflow.cells.exprnn import ExpRNNCell
 from tauflow.cells.gated import LSTMCell
+from tauflow.cells.linoss import LinOSSCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
+from tauflow.cells.s5 import S5Cell
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.kernels.cpu.binding import (
     count_slices,
@@ -61,13 +64,15 @@ _MAX_TRAINING_WORK = (
     1 << 25
 )  # rows times parameters, from which on products are nearly all of a step
 
-_NEVER = 1 << 62
-_MIN_INFERENCE_SIZES: dict[type[AbstractCell], tuple[int, int]] = {
-    **dict.fromkeys((CfCCell, MixedMemoryCell, LSTMCell), (_NEVER, _NEVER)),
-    WiredCfCCell: (8, 2048),
-}
-"""Steps, and steps of all sequences together, from which on a traced step is faster than the loops
-written for a cell where nothing is learnt (measured on one thread, 8 to 64 neurons)."""
+_MAX_SHORT_WORK = 1 << 18
+"""The same, up to which the traced step of :data:`_OWN_LOOPS` is faster in short sequences."""
+
+_OWN_LOOPS = (
+    *(CfCCell, MixedMemoryCell, WiredCfCCell, LSTMCell, CTGRUCell),
+    *(S5Cell, LinOSSCell),
+)
+"""Cells whose own loops are faster in long sequences, those of CfC in short ones, too."""
+_MIN_WIRED_SAMPLES = 2048  # of all sequences, from which on they are not where nothing is learnt
 
 
 aten = torch.ops.aten
@@ -134,12 +139,13 @@ def is_tracing_profitable(call: KernelCall) -> bool:
     learns = torch.is_grad_enabled() and any(
         tensor.requires_grad for tensor in (call.x, call.h, call.dt, *call.cell.parameters())
     )
-    least = _MIN_INFERENCE_SIZES.get(type(call.cell))
-    if least is None:
-        parameters = sum(parameter.numel() for parameter in call.cell.parameters())
-        return not (learns and B * parameters > _MAX_TRAINING_WORK)
-    min_steps, min_samples = least
-    return not learns and min_steps <= T and min_samples <= B * T
+    work = B * sum(parameter.numel() for parameter in call.cell.parameters())
+    if not isinstance(call.cell, _OWN_LOOPS):
+        return not (learns and work > _MAX_TRAINING_WORK)
+    if not _is_long(call):
+        return work <= _MAX_SHORT_WORK and not isinstance(call.cell, CfCCell)
+    is_wired = isinstance(call.cell, WiredCfCCell)
+    return is_wired and not learns and B * T >= _MIN_WIRED_SAMPLES
 
 
 def run_traced(call: KernelCall) -> tuple[Tensor, Tensor]:
