@@ -46,6 +46,7 @@ class TracedStep(NamedTuple):
         lowered: what the backend made of it.
         widths: of the parts of what steps read.
         dtypes: of these parts.
+        reads: which of them it does read.
         has_independent_rows: whether it is known that no sequence depends on others.
     """
 
@@ -55,6 +56,7 @@ class TracedStep(NamedTuple):
     lowered: Any
     widths: tuple[int, ...]
     dtypes: tuple[torch.dtype, ...]
+    reads: tuple[bool, ...]
     has_independent_rows: bool
 
     def step(self, h: Tensor, inputs: Tensor, captured: Sequence[Tensor]) -> Tensor:
@@ -182,7 +184,9 @@ class TraceCache:
         apart = not config.has_user_code or (
             rows == count and _has_independent_rows(graph, call, config, steps)
         )
-        found = TracedStep(graph, like, prelude, made, widths, dtypes, apart)
+        read = {graph.result, *(slot for node in graph.nodes for slot in node.reads())}
+        reads = tuple(Slot(number) in read for number in range(1, len(given)))
+        found = TracedStep(graph, like, prelude, made, widths, dtypes, reads, apart)
         _store_latest(self.traces, key, found)
         return found, met
 

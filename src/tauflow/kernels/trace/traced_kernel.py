@@ -192,7 +192,7 @@ class PlannedTrace:
                     break
                 captured += found
             else:
-                return config, _join_inputs(call, steps, captured)
+                return config, _join_inputs(call, steps, config, captured)
         whole = precompute_steps(cell, *given, hoists=long)  # of which all is one graph
         config, captured = _find_traces(call, whole)
         apart = [one.parameter_graph is not None for one in config.by_rows.values()]
@@ -202,7 +202,7 @@ class PlannedTrace:
             sources = [_find_source(call, one, whole.fixed) for one in config.by_rows.values()]
             axes = tuple(order for source in sources for order in source.axes)
             self._plans[key] = config._replace(axes=axes), sources
-        return config, _join_inputs(call, whole, captured)
+        return config, _join_inputs(call, whole, config, captured)
 
 
 class _CapturedTensors(NamedTuple):
@@ -268,7 +268,7 @@ def _prepare_inputs(call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
     """Return the recordings of a call, and the inputs of a run."""
     steps = precompute_steps(call.cell, call.x, call.dt, call.observed, hoists=_is_long(call))
     config, captured = _find_traces(call, steps)
-    return config, _join_inputs(call, steps, captured)
+    return config, _join_inputs(call, steps, config, captured)
 
 
 def _find_traces(call: KernelCall, steps: StepSequence) -> tuple[TraceConfig, list[Tensor]]:
@@ -287,9 +287,16 @@ def _find_traces(call: KernelCall, steps: StepSequence) -> tuple[TraceConfig, li
 
 
 def _join_inputs(
-    call: KernelCall, steps: StepSequence | Precomputed, captured: list[Tensor]
+    call: KernelCall,
+    steps: StepSequence | Precomputed,
+    config: TraceConfig,
+    captured: list[Tensor],
 ) -> list[Tensor]:
-    """Return the inputs of a run."""
+    """Return the inputs of a run. What steps are given and do not read gets no gradient."""
+    reads = next(iter(config.by_rows.values())).reads
+    parts = zip(steps.per_step, reads, strict=True)
+    given = [part if read or not part.requires_grad else part.detach() for part, read in parts]
+    steps = steps._replace(per_step=tuple(given))
     no_gaps = call.x.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
     return [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
 
