@@ -57,7 +57,7 @@ SAMPLES = {
     "waves": lambda h, w, dt: torch.sin(3 * h * w) + torch.cos(h * dt),
     "norms": lambda h, w, dt: F.layer_norm(h * w, (S,), w[0], ROW.to(h)) * dt,
     "diagonals": lambda h, w, dt: (
-        h @ torch.diag_embed(w[0]) + (h[:, : S // 2] * w[0, : S // 2]).repeat(1, 2)
+        h @ torch.diag_embed(w[0] * h.mean(0)) + (h[:, : S // 2] * w[0, : S // 2]).repeat(1, 2)
     ),
     "matrices": lambda h, w, dt: (
         h @ w + F.linear(h, WEIGHT * w, ROW.to(h)) + (h @ w[0]).unsqueeze(1)
