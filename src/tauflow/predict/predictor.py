@@ -217,7 +217,7 @@ class Predictor:
     def iter_predictions(
         self, new_table: NewTable, *, proba: bool = False, **form: Any
     ) -> Iterator["DataFrame"]:
-        """Yield the answers for each of ``read.pieces()``: what a large table needs of memory.
+        """Yield the answers for each of ``new_table.plan_batches()``, to save memory.
 
         Args:
             new_table: what :meth:`read_table` returned.
@@ -226,16 +226,13 @@ class Predictor:
         """
         asked = AnswerForm(proba=proba, **form)
         asked.check(self.card, self.certainty)
-        return self._iter_frames(new_table, asked)
-
-    def _iter_frames(self, new_table: NewTable, form: AnswerForm) -> Iterator["DataFrame"]:
         assert self.schema is not None
         for first, last in new_table.plan_batches():
             batch = new_table.batch(first, last)
             batch = replace(batch, x=batch.x.to(self.dtype))
-            found = self._predict_batch(batch, form)
+            found = self._predict_batch(batch, asked)
             try:
-                yield make_prediction_frame(found, new_table, self.schema, first, last, form)
+                yield make_prediction_frame(found, new_table, self.schema, first, last, asked)
             except TauflowError:
                 raise
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -377,7 +374,7 @@ class Predictor:
             return torch.cat([answer.stack() for answer in answers])
         pandas = require("pandas", extra="tables")
         read = self.read_table(data, lead_time=lead_time, delimiter=delimiter, decimal=decimal)
-        return pandas.concat(self._iter_frames(read, form), ignore_index=True)
+        return pandas.concat(self.iter_predictions(read, **vars(form)), ignore_index=True)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -78,15 +78,16 @@ def resolve_file(table: Any) -> Path | InMemoryFile | None:
     return InMemoryFile(name if isinstance(name, str) else "the open file", encoded)
 
 
-def check_file_exists(path: Path | InMemoryFile) -> None:
-    """Check that there is a file to read.
+def is_parquet(path: Path | InMemoryFile) -> bool:
+    """Whether a file is in Parquet, whatever it is called.
 
     Raises:
         DataNotFoundError: there is none, or a folder; a file with a similar name is named.
         DataError: it is no regular file: a device or a pipe may never end.
     """
     if isinstance(path, InMemoryFile) or path.is_file():
-        return
+        with path.open("rb") as stream:
+            return stream.read(len(_PARQUET)) == _PARQUET
     if path.is_dir():
         raise DataNotFoundError(f"{path} is a folder, expected a file. Name a file in it.")
     if path.exists():
@@ -97,17 +98,6 @@ def check_file_exists(path: Path | InMemoryFile) -> None:
     beside = path.parent.glob(f"*{path.suffix}") if path.parent.is_dir() else ()
     hint = suggest_name(path.name, [other.name for other in beside if other.is_file()])
     raise DataNotFoundError(f"there is no file {path}.{hint} Check the path.")
-
-
-def is_parquet(path: Path | InMemoryFile) -> bool:
-    """Whether a file is in Parquet, whatever it is called.
-
-    Raises:
-        DataNotFoundError, DataError: see :func:`check_file_exists`.
-    """
-    check_file_exists(path)
-    with path.open("rb") as stream:
-        return stream.read(len(_PARQUET)) == _PARQUET
 
 
 def read_content(path: Path | InMemoryFile) -> bytes:

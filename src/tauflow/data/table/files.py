@@ -141,7 +141,10 @@ def _drop_saved_index(cells: Table, table: Any, options: TableOptions) -> Table:
     if not saved or len(saved) == len(cells.columns):
         return cells
     columns = {name: column for name, column in cells.columns.items() if name not in saved}
-    note = f"Saved index of a pandas frame, left out: {format_names(sorted(saved))}."
+    note = (
+        f"Saved index of a pandas frame, left out: {format_names(sorted(saved))}. Name it, for "
+        "example as id or time, to use it."
+    )
     return replace(cells, columns=columns, notes=(*cells.notes, note))
 
 
