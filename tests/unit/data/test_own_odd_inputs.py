@@ -9,6 +9,7 @@ from tauflow.data import from_table, read_csv, transform_table
 from tauflow.errors import DataError, OptionError
 
 SAID = {"id": "patient", "time": "hours", "target": "died"}
+LEFT_OUT = "Saved index of a pandas frame, left out unless named, as by --id or --time:"
 
 
 def saved(tmp_path, frame, kind):
@@ -33,7 +34,7 @@ def test_a_saved_index_is_no_feature(tmp_path, kind):
     given = saved(tmp_path, frame, kind)
     data = from_table(given, **SAID)
     assert data.schema.inputs == ("a", "b")
-    assert "Saved index of a pandas frame, left out: __index_level_0__." in data.card.notes
+    assert f"{LEFT_OUT} __index_level_0__." in data.card.notes
     assert transform_table(data, given)[1].x.shape == (12, 3, 2)
     named = from_table(given, **SAID, features=["a", "__index_level_0__"])
     assert named.schema.inputs == ("a", "__index_level_0__")  # as it was asked for
@@ -46,7 +47,7 @@ def test_a_named_index_is_a_column_where_it_is_named(tmp_path, kind):
     given = saved(tmp_path, frame.set_index(["patient", "row"]), kind)
     data = from_table(given, **SAID)
     assert data.schema.inputs == ("a", "b", "other")
-    assert "Saved index of a pandas frame, left out: row." in data.card.notes
+    assert f"{LEFT_OUT} row." in data.card.notes
 
 
 @pytest.mark.parametrize(

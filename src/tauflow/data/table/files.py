@@ -142,8 +142,8 @@ def _drop_saved_index(cells: Table, table: Any, options: TableOptions) -> Table:
         return cells
     columns = {name: column for name, column in cells.columns.items() if name not in saved}
     note = (
-        f"Saved index of a pandas frame, left out: {format_names(sorted(saved))}. Name it, for "
-        "example as id or time, to use it."
+        f"Saved index of a pandas frame, left out unless named, as by --id or --time: "
+        f"{format_names(sorted(saved))}."
     )
     return replace(cells, columns=columns, notes=(*cells.notes, note))
 
