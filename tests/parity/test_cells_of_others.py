@@ -5,6 +5,7 @@ import re
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from tauflow.errors import ArgumentError, BackendError, ShapeError
 from tauflow.kernels import KernelCall, get_kernels, select_kernel
 from tauflow.kernels.trace import traced_kernel
 from tauflow.kernels.trace.traced_kernel import run_traced
-from tauflow.sequence import reference_loop
+from tauflow.sequence import ragged, reference_loop
 
 INPUTS, NEURONS = 3, 4
 
@@ -405,16 +406,20 @@ ROWWISE = {
 """What a step may do with its rows, and whether each goes its own way; None if it is not said."""
 
 
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("change", "apart"), ROWWISE.values(), ids=ROWWISE)
-def test_what_looks_at_all_sequences_is_given_all_of_them(change, apart, monkeypatch):
-    """However many threads there are."""
+def test_what_looks_at_all_sequences_is_given_all_of_them(change, apart, masked, monkeypatch):
+    """However many threads there are, and also where some of the sequences have ended."""
     monkeypatch.setattr(traced_kernel, "count_slices", lambda rows: 2)
-    call = call_of(Leaky(change=change), rows=6)
+    monkeypatch.setattr(ragged, "_MIN_SAVED_STEPS", 1)
+    call = call_of(Leaky(change=change), rows=6, masked=masked)
+    if masked:
+        call.mask[:2, 6:] = False
     row = select_kernel(call, "auto")
     if row is None:
         assert apart is not True
         return
-    found = values_and_gradients(row.run, call)
+    found = values_and_gradients(partial(ragged.run_ragged, run=row.run), call)
     assert_close(found, values_and_gradients(reference_loop, call))
     sizes = traced_kernel._prepare_inputs(call)[0].rows
     assert apart is None or sizes == ((3, 3) if apart else (6,))

@@ -1,7 +1,6 @@
 """Batches whose sequences end at different steps, without most of the steps after their ends.
 
-For kernels alone: a cell that one of them serves treats every sequence by itself, as its
-constructor made it, and draws no random numbers.
+For kernels alone, which draw no random numbers, and cells that treat every sequence by itself.
 """
 
 from collections.abc import Callable
@@ -14,7 +13,8 @@ from torch import Tensor
 
 from tauflow._internal.checks import is_readable, is_tracing
 from tauflow.kernels import KernelCall
-from tauflow.kernels.engine.requirements import check_call
+from tauflow.kernels.engine.requirements import check_call, is_builtin_cell
+from tauflow.kernels.trace.traced_kernel import has_independent_rows
 
 _GROUP_COUNT = 4
 """To which the sequences are dealt by length: few, for kernels keep what they make for a number of
@@ -52,7 +52,7 @@ def run_ragged(
 
     Args:
         call: the batch. Results are those of ``run(call)``, to rounding.
-        run: a kernel: it treats every sequence by itself, and draws no random numbers.
+        run: a kernel, which draws no random numbers.
 
     Raises:
         ShapeError, DtypeError: tensors of the call do not fit each other.
@@ -61,7 +61,9 @@ def run_ragged(
         return run(call)
     check_call(call)
     pieces = split_by_length(call.mask)
-    return run(call) if pieces is None else run_segments(call, pieces, run)
+    if pieces is None or not (is_builtin_cell(call.cell) or has_independent_rows(call)):
+        return run(call)
+    return run_segments(call, pieces, run)
 
 
 def split_by_length(mask: Tensor) -> RaggedSegments | None:

@@ -103,7 +103,7 @@ class NumbaCTGRU(BoolConfigKernel):
             new(T if keep else 1, B, N),
             new(T if keep else 1, B, N),
         )
-        return Outputs(h.new_empty(B, T, N), torch.empty_like(h), tape)
+        return Outputs(h.new_empty(B, T, N), h.new_empty(h.shape), tape)
 
     def forward(
         self,

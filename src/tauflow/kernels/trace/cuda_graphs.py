@@ -313,7 +313,7 @@ class CUDAGraphKernel(SequenceKernel):
         """Return memory for what :meth:`forward` writes."""
         h, (B, T, _) = inputs[STATE], inputs[X].shape
         return Outputs(
-            h.new_empty(B, T, h.shape[1]), torch.empty_like(h), (h.new_empty(T + 1, *h.shape),)
+            h.new_empty(B, T, h.shape[1]), h.new_empty(h.shape), (h.new_empty(T + 1, *h.shape),)
         )
 
     def forward(

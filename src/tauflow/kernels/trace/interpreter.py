@@ -378,8 +378,10 @@ def interpret_backward(index, low, high, interpreter, steps, valid, states, grad
                 own[j] = carry[low + b, j] if counts else _ZERO
         run_instructions(tape, 0, floats)
         for b in range(size):
-            if valid.shape[1] == 0 or valid[low + b, t]:
-                copy(floats[pull_at + b * S : pull_at + (b + 1) * S], carry[low + b])
+            counts = valid.shape[1] == 0 or valid[low + b, t]
+            for j in range(S):  # other sequences may read a state that is kept
+                kept = _ZERO if counts else carry[low + b, j]
+                carry[low + b, j] = kept + floats[pull_at + b * S + j]
         if to_steps.shape[1] > 0:
             _store_input_gradients(parts, to_steps, t, low, size, floats)
 

@@ -148,6 +148,12 @@ def is_tracing_profitable(call: KernelCall) -> bool:
     return is_wired and not learns and B * T >= _MIN_WIRED_SAMPLES
 
 
+def has_independent_rows(call: KernelCall) -> bool:
+    """Whether the step of a cell that is traced treats every sequence by itself."""
+    config, _ = _prepare_inputs(call)
+    return len(config.rows) > 1 or all(one.has_independent_rows for one in config.by_rows.values())
+
+
 def run_traced(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run any cell by its own step, recorded.
 
@@ -333,7 +339,7 @@ class TracedKernel(SequenceKernel):
         """Return memory for what :meth:`forward` writes."""
         h, (B, T, _) = inputs[STATE], inputs[X].shape
         states = empty(T + 1 if needs_input_grad else 0, B, h.shape[1])
-        return Outputs(h.new_empty(B, T, h.shape[1]), torch.empty_like(h), (states,))
+        return Outputs(h.new_empty(B, T, h.shape[1]), h.new_empty(h.shape), (states,))
 
     def forward(
         self,
