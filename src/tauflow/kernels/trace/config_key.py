@@ -75,7 +75,7 @@ class _KeyMaker:
         self._keys: list[Hashable] = []
 
     def make_cell_key(self, cell: AbstractCell) -> ConfigKey:
-        is_own = _is_trusted(type(cell))
+        is_own = _is_trusted(type_before_parametrizations(cell))
         if has_global_hooks():
             raise TracingError("there are hooks for all modules")
         for path, module in cell.named_modules(remove_duplicate=False):
@@ -96,11 +96,11 @@ class _KeyMaker:
         return ConfigKey(tuple(self._keys), True)
 
     def _add_module(self, path: str, module: nn.Module) -> None:
-        kind: Any = type(module)
+        kind: Any = type_before_parametrizations(module)
         if isinstance(module, torch.jit.ScriptModule):
             raise TracingError(f"its {path} is a script, which can change in place")
         is_ours = _is_trusted(kind) and kind.__module__.startswith("tauflow.")
-        if not all(map(_is_trusted, kind.__mro__[:-1])):  # that of a parametrized one is torch's
+        if not all(map(_is_trusted, kind.__mro__[:-1])):
             self._add_class(kind)
         options = [
             (name, self._make_key(f"{path}.{name}".lstrip("."), _freeze(name, kind, value)))
@@ -115,7 +115,7 @@ class _KeyMaker:
             for held in (module._parameters, module._buffers)
             for name, tensor in held.items()
         ]
-        self._keys.append((path, kind, module.training, tuple(options), tuple(tensors)))
+        self._keys.append((path, type(module), module.training, tuple(options), tuple(tensors)))
 
     def _add_class(self, kind: type) -> None:
         """Take note of a class that somebody else wrote, with those that it derives from."""
@@ -279,8 +279,7 @@ def _is_trusted(value: Any) -> bool:
     module = str(getattr(value, "__module__", ""))
     if module.partition(".")[0] not in _TRUSTED:
         return False
-    is_parametrized = module == type_before_parametrizations.__module__
-    return not isinstance(value, type) or is_parametrized or _is_importable(value)
+    return not isinstance(value, type) or _is_importable(value)
 
 
 def _is_standard(kind: type) -> bool:
