@@ -22,14 +22,15 @@ _STATE_DICT_HOOKS = (
 )
 
 
-_GLOBAL_HOOKS: tuple[dict[int, Any], ...] = tuple(
+GLOBAL_HOOKS: tuple[dict[int, Any], ...] = tuple(
     getattr(torch_module, f"_global{kind}") for kind in HOOKS
 )
+"""Hooks that PyTorch calls for all modules, of the same kinds."""
 
 
 def has_global_hooks() -> bool:
     """Whether there are hooks for all modules, as ``register_module_forward_hook`` adds them."""
-    first, second, third, fourth = _GLOBAL_HOOKS
+    first, second, third, fourth = GLOBAL_HOOKS
     return bool(first or second or third or fourth)
 
 

@@ -153,7 +153,8 @@ def _check_options(cell: nn.Module, module: nn.Module, part: ModuleSnapshot) -> 
     if current is part.options or current == part.options:
         return
     values, built = dict(current), dict(part.options)
-    for name in {**built, **values}:
+    kind: Any = type(module)
+    for name in {**built, **values}.keys() - _list_methods(kind):
         if values.get(name) != built.get(name):
             where = _join_path((*part.path, name))
             raise ArgumentError(

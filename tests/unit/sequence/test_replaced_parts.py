@@ -218,7 +218,34 @@ def test_a_projection_that_was_replaced_is_called():
     torch.testing.assert_close(outputs, expected)
 
 
-@pytest.mark.parametrize("alter", [subclass, wrap], ids=lambda f: f.__name__)
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def set_class(rnn):
+    rnn.cell.backbone.layers[0].__class__ = Doubled
+
+
+def set_step(rnn):
+    own = rnn.cell.step
+    rnn.cell.step = lambda *given: 0.5 * own(*given)
+
+
+def set_forward(rnn):
+    part = rnn.cell.backbone.layers[0]
+    own = part.forward
+    part.forward = lambda x: 2 * own(x)
+
+
+def append_part(rnn):
+    rnn.cell.backbone.layers.append(nn.Tanh())
+
+
+ALTERATIONS = [subclass, wrap, set_class, set_step, set_forward, append_part]
+
+
+@pytest.mark.parametrize("alter", ALTERATIONS, ids=lambda f: f.__name__)
 def test_a_stream_notices_another_part(alter):
     rnn = cfc()
     stream = rnn.stream(2)

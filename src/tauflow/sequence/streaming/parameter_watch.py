@@ -10,6 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
+from tauflow._internal.fixed_options import list_options
+from tauflow._internal.module_hooks import GLOBAL_HOOKS
+
 from .parts import is_dropout
 
 _get_item: Callable[[Any, str], object] = dict.get
@@ -24,12 +27,21 @@ class ParameterWatch:
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         modules = list(modules)
-        self._top, self._count = modules[0]._modules, len(modules[0]._modules)
+        # others are called as they are
+        self._known = [m for m in modules if type(m).__module__.startswith(("torch.", "tauflow."))]
+        self._kinds = [*map(type, self._known)]
         places = [
             (place, name, value)
             for part in modules
             for place in (part._parameters, part._buffers, part._modules)
             for name, value in place.items()  # ``None`` too, in whose place something may come
+        ]
+        places += [
+            (part.__dict__, name, value)
+            for part in self._known
+            if type(part).__module__.startswith("torch.")
+            for name, value in list_options(part)
+            if name[0] != "_"
         ]
         self._holders = [place for place, _, _ in places]
         self._names = [name for _, name, _ in places]
@@ -41,8 +53,13 @@ class ParameterWatch:
         self._hooks = [
             hooks for part in modules for hooks in (part._forward_hooks, part._forward_pre_hooks)
         ]
+        self._hooks += GLOBAL_HOOKS
         self._hook_counts = [*map(len, self._hooks)]
         self._hooked = any(self._hooks)
+        containers = nn.Sequential, nn.ModuleList, nn.ModuleDict
+        self._sized = [one._modules for one in modules if one._modules or type(one) in containers]
+        self._sized += [part.__dict__ for part in self._known]
+        self._sizes = [*map(len, self._sized)]
         self._dropping = [part for part in modules if is_dropout(part)]
         self._training = [part.training for part in self._dropping]
         self._first = next(iter(self._tensors), torch.empty(0))
@@ -54,23 +71,20 @@ class ParameterWatch:
     def is_stale(self) -> bool:
         """Whether a tensor was changed, another tensor or part is in its place, or a hook came.
 
-        So has what drops units when it trains, after ``train()`` or ``eval()``.
-
-        Of new parts only those of the module itself are seen, not those of its parts. A change
-        through ``.data`` leaves no trace but that of ``.to(dtype)``, which changes all, and numbers
-        that are set on a part leave none. Tensors made in inference mode do not count their
-        changes: their entries are compared.
+        So has what drops units when it trains, after ``train()`` or ``eval()``, and a module on
+        which a method was set, which has another class now, or, if it is of PyTorch, another
+        option. A change through ``.data`` leaves no trace but that of ``.to(dtype)``, which changes
+        all. Tensors made in inference mode do not count their changes: their entries are compared.
         """
         present = map(_get_item, self._holders, self._names)
         return bool(
             self._stepped
-            or len(self._top) != self._count
+            or [*map(len, self._sized)] != self._sizes
+            or [*map(type, self._known)] != self._kinds
             or self._first.dtype is not self._dtype
             or [tensor._version for tensor in self._counting] != self._versions
             or not all(map(is_, present, self._present))
-            or (
-                (any(self._hooks) or self._hooked) and [*map(len, self._hooks)] != self._hook_counts
-            )
+            or ((any(self._hooks) or self._hooked) and self._have_other_hooks())
             or (self._dropping and [part.training for part in self._dropping] != self._training)
             or (self._copies and any(not torch.equal(one, copy) for one, copy in self._copies))
         )
