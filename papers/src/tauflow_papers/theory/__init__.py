@@ -126,7 +126,7 @@ from .round_trip import (
 )
 from .saliency_noise import (
     SaliencyUnderNoise,
-    plot_saliency_under_noise,
+    plot_saliency,
     saliency_under_noise,
 )
 from .spectra import (
@@ -229,7 +229,7 @@ __all__ = [
     "plot_noise_fits",
     "plot_noise_sweep",
     "plot_round_trip",
-    "plot_saliency_under_noise",
+    "plot_saliency",
     "plot_spectra",
     "plot_study_variance",
     "plot_tightness",

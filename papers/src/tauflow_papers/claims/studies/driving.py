@@ -10,12 +10,9 @@ from tauflow.data.card import TaskData
 from tauflow.data.registry import load_task
 from tauflow.models import ConvolutionalSequenceModel
 from tauflow_papers.datasets.synthetic.closed_loop import Drives, drive_closed_loop
-from tauflow_papers.theory.driving import DRIVING_MODELS, driving_model
+from tauflow_papers.theory.driving import DRIVING_MODELS, train_driving_model
 
-_DRIVES, _STEPS, _BATCH = 256, 800, 4
-_RATES = {"ncp": (3e-4, 1e-2), "cf-s": (3e-4, 1e-2)}
-"""Learning rates of head and recurrent part, where 1e-3 for both leaves the output constant."""
-
+_DRIVES, _STEPS = 256, 800
 _ROADS, _LENGTH = 6, 1000.0
 NOISE = 0.35
 """Variance of the noise on standardised images, that of Figure 5."""
@@ -30,10 +27,9 @@ _CONDITIONS: dict[str, dict[str, Any]] = {
 def drive() -> dict[str, Any]:
     """Train the seven networks on rendered drives, and let each steer.
 
-    Each is trained on 256 drives of 16 frames, in batches of four for 800 steps, by Adam at a rate
-    of 1e-3 that falls as a cosine; NCP and Cf-S at 3e-4 for their head and 1e-2 for their circuit,
-    without which their output stays constant. It then steers six cars for one kilometre on other
-    roads.
+    Each is trained on 256 drives of 16 frames for 800 steps
+    (:func:`~tauflow_papers.theory.driving.train_driving_model`). It then steers six cars for one
+    kilometre on other roads.
 
     Returns:
         By condition and network: ``"completed"``, cars that stayed in their lane; ``"driven"``,
@@ -48,9 +44,7 @@ def drive() -> dict[str, Any]:
     }
     found: dict[str, dict[str, Any]] = {name: {} for name in _CONDITIONS}
     for name, entry in DRIVING_MODELS.items():
-        torch.manual_seed(0)
-        model = driving_model(name)
-        _train(model, data, *_RATES.get(name, (1e-3, 1e-3)))
+        model = train_driving_model(name, data.train.x, data.train.y, _STEPS)
         for condition, options in _CONDITIONS.items():
             drives = drive_closed_loop(_make_driver(model), roads=_ROADS, length=_LENGTH, **options)
             found[condition][entry.title] = {
@@ -58,28 +52,6 @@ def drive() -> dict[str, Any]:
                 "open loop": _test(model, unseen[condition], options.get("noise", 0.0)),
             }
     return {"roads": _ROADS, "length": _LENGTH, "conditions": found}
-
-
-def _train(
-    model: ConvolutionalSequenceModel, data: TaskData, head_rate: float, rate: float
-) -> None:
-    head = list(model.head.parameters())
-    others = [p for p in model.parameters() if all(p is not q for q in head)]
-    groups = [{"params": head, "lr": head_rate}, {"params": others, "lr": rate}]
-    optimizer = torch.optim.Adam(groups)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _STEPS)
-    x, y = data.train.x, data.train.y
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(_STEPS):
-        rows = torch.randint(len(x), (_BATCH,), generator=generator)
-        prediction = model(x[rows])[0]
-        loss = (prediction - y[rows]).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-    model.eval()
 
 
 def _make_driver(model: ConvolutionalSequenceModel) -> Callable[[Tensor], Tensor]:
