@@ -64,7 +64,7 @@ _MAX_TRAINING_WORK = (
     1 << 25
 )  # rows times parameters, from which on products are nearly all of a step
 
-_MAX_SHORT_WORK = 1 << 18
+_MAX_SHORT_WORK = 1 << 19
 """The same, up to which the traced step of :data:`_OWN_LOOPS` is faster in short sequences."""
 
 _OWN_LOOPS = (
@@ -104,7 +104,8 @@ def _is_absorbed(node: Node, values: Mapping[Slot, Tensor]) -> bool:
         left, right = (values[slot] for slot in node.args[-2:])
         return left.numel() * right.shape[-1] <= 16 * _MAX_ABSORBED_ENTRIES
     is_known = packet in RULES or packet in POINTWISE_RULES
-    return node.function.is_view or (is_known and own[-1].numel() <= _MAX_ABSORBED_ENTRIES)
+    is_view = node.function.is_view or packet is aten._unsafe_view
+    return is_view or (is_known and own[-1].numel() <= _MAX_ABSORBED_ENTRIES)
 
 
 INTERPRETER_TRACES = TraceCache(_lower_step, _is_absorbed)
