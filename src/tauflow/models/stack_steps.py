@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch, collate
 from tauflow.errors import NonFiniteError
-from tauflow.training import Recipe, make_optimizer
+from tauflow.training import make_optimizer
 from tauflow.training.denormals import flush_denormals
 from tauflow.training.optim import attach_constraints, set_learning_rate
+from tauflow.training.trainer import Trainer
 from tauflow.training.training_run import TrainingRun
 
 from .stack import ModuleStack, named_tensors
@@ -44,7 +45,7 @@ class StackOfRuns:
         self.parameters = [one for one in self.module.parameters() if one.requires_grad]
         self._has_run = False
         self.optimizer: torch.optim.Optimizer | None = None
-        if _take_same_steps([trainer.recipe for trainer in self.trainers]):
+        if _take_same_steps(self.trainers):
             self.optimizer = make_optimizer(self.trainers[0].recipe, self.parameters)
             attach_constraints(self.module, self.optimizer)
             for parameter, states in self._list_states():
@@ -156,18 +157,21 @@ _STOPPING_FIELDS = (
 """Fields of a recipe that change no step."""
 
 
-def _take_same_steps(recipes: Sequence[Recipe]) -> bool:
-    """Whether one optimizer can take the steps of all networks at once."""
-    first = recipes[0]
+def _take_same_steps(trainers: Sequence[Trainer]) -> bool:
+    """Whether one optimizer can take the steps of all networks at once, at the same rates."""
+    first = trainers[0].recipe
     if first.optimizer not in _ELEMENTWISE_OPTIMIZERS or first.clip == "per_tensor":
         return False
-    if first.schedule not in ("constant", "exponential"):
+    if first.schedule not in ("constant", "exponential", "cosine"):
         return False
+    # A cosine ends with the last epoch.
+    ignored = {*_STOPPING_FIELDS} - ({"epochs"} if first.schedule == "cosine" else set())
     told = [
-        {name: value for name, value in recipe.to_dict().items() if name not in _STOPPING_FIELDS}
-        for recipe in recipes
+        {name: value for name, value in trainer.recipe.to_dict().items() if name not in ignored}
+        for trainer in trainers
     ]
-    return all(one == told[0] for one in told)
+    sequences = {trainer.schedule.sequences for trainer in trainers}
+    return len(sequences) == 1 and all(one == told[0] for one in told)
 
 
 def _to_indices(rows: Tensor | slice) -> Tensor:

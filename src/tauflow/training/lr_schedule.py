@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -53,6 +54,7 @@ class LRSchedule:
         if recipe.schedule not in ("constant", "exponential"):
             self.scheduler = self._build_scheduler(steps, higher_is_better)
         self.rate = float(optimizer.param_groups[0]["lr"])
+        self._is_new = True
 
     def _build_scheduler(self, steps: int, higher_is_better: bool) -> Any:
         recipe = self.recipe
@@ -144,18 +146,20 @@ class LRSchedule:
         if self.scheduler is None:
             return
         done = 0
-        with warnings.catch_warnings():
-            # It is for who forgets the optimizer's step; these were taken before.
-            warnings.filterwarnings("ignore", _STEP_ORDER_WARNING)
-            for steps, score in epochs:
-                for step in range(done + 1, steps + 1):
-                    self.after_step(step)
-                self.after_epoch(score)
-                done = steps
+        for steps, score in epochs:
+            for step in range(done + 1, steps + 1):
+                self.after_step(step)
+            self.after_epoch(score)
+            done = steps
 
     def _advance(self, *score: float) -> None:
         set_learning_rate(self.optimizer, self.rate)  # without the warm-up: most go on from there
-        self.scheduler.step(*score)
+        with warnings.catch_warnings() if self._is_new else nullcontext():
+            if self._is_new:
+                # It is for who forgets the optimizer's step; another may take it, or took it.
+                warnings.filterwarnings("ignore", _STEP_ORDER_WARNING)
+            self.scheduler.step(*score)
+        self._is_new = False
         self.rate = float(self.optimizer.param_groups[0]["lr"])
 
 

@@ -40,7 +40,14 @@ RECIPES = {
     "Adam, best": Recipe(epochs=5, batch_size=8, lr=0.01, eps=1e-4),
     "patience": Recipe(epochs=12, batch_size=8, lr=0.05, eps=1e-4, patience=1),
     "SGD, clipped": Recipe(
-        epochs=3, batch_size=7, optimizer="sgd", lr=0.1, clip="norm", clip_norm=0.2
+        epochs=3,
+        batch_size=7,
+        optimizer="sgd",
+        lr=0.1,
+        clip="norm",
+        clip_norm=0.2,
+        ema=0.9,
+        schedule="cosine",
     ),
     "own steps": Recipe(
         epochs=3,
