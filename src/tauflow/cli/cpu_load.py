@@ -22,18 +22,32 @@ def describe_load() -> str:
     if found is None:
         return "not known on this platform"
     load, cores = found
-    advice = ": set OMP_NUM_THREADS=1" if load > cores and torch.get_num_threads() > 1 else ""
+    is_slow = load > cores and torch.get_num_threads() > 1 and not _waits_asleep()
+    advice = ": set OMP_WAIT_POLICY=passive (the same results) or OMP_NUM_THREADS=1"
+    advice = advice if is_slow else ""
     return f"load {load:.0f} on {cores} core{'' if cores == 1 else 's'}{advice}"
 
 
+def _waits_asleep() -> bool:
+    return os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
+
+
 def use_one_thread_if_busy() -> str | None:
-    """Use one thread on a busy machine, unless the environment sets a number; return a note."""
+    """Use one thread on a busy machine, unless the environment sets a number; return a note.
+
+    Threads that wait asleep cost next to nothing, and are left as they are.
+    """
     found = measure_load()
     if found is None or torch.get_num_threads() == 1 or any(map(os.environ.get, _THREAD_VARIABLES)):
+        return None
+    if _waits_asleep():
         return None
     load, cores = found
     if load < _BUSY_LOAD * cores:
         return None
     note = describe_load().partition(":")[0]
     torch.set_num_threads(1)
-    return f"{note}: using one thread; set OMP_NUM_THREADS for another number"
+    return (
+        f"{note}: using one thread; set OMP_NUM_THREADS for another number, or "
+        "OMP_WAIT_POLICY=passive for threads that wait asleep"
+    )

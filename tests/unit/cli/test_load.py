@@ -12,7 +12,7 @@ from tauflow.cli import cpu_load
 def _two_threads(monkeypatch):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
     yield
     torch.set_num_threads(before)
@@ -35,6 +35,14 @@ def test_a_busy_machine_is_left_to_others(call, monkeypatch, command, processes,
     assert (f"load {processes:.0f} on 2 cores: using one thread" in said) == (threads == 1)
 
 
+def test_threads_that_wait_asleep_are_left_as_they_are(monkeypatch):
+    machine(monkeypatch, processes=15.0)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    assert cpu_load.use_one_thread_if_busy() is None
+    assert torch.get_num_threads() == 2
+    assert cpu_load.describe_load() == "load 15 on 2 cores"
+
+
 def test_other_commands_leave_threads_alone(call, monkeypatch):
     machine(monkeypatch, processes=15.0)
     call("run", "--help")
@@ -46,8 +54,9 @@ def test_other_commands_leave_threads_alone(call, monkeypatch):
     ("processes", "threads", "advised"),
     [(15.0, 2, True), (3.0, 2, True), (2.0, 2, False), (15.0, 1, False)],
 )
-def test_doctor_advises_one_thread(monkeypatch, processes, threads, advised):
+def test_doctor_says_what_to_do_on_a_busy_machine(monkeypatch, processes, threads, advised):
     machine(monkeypatch, processes=processes)
     torch.set_num_threads(threads)
-    expected = f"load {processes:.0f} on 2 cores" + ": set OMP_NUM_THREADS=1" * advised
+    advice = ": set OMP_WAIT_POLICY=passive (the same results) or OMP_NUM_THREADS=1"
+    expected = f"load {processes:.0f} on 2 cores" + advice * advised
     assert cpu_load.describe_load() == expected
