@@ -271,7 +271,6 @@ def test_every_cell_has_a_recorded_step_but_those_with_faster_loops():
     assert {spec.cell for spec in RECORDED} == cells - {
         tauflow.cells.LTCCell,
         tauflow.cells.LRCCell,
-        tauflow.cells.LRUCell,
     }
 
 
@@ -295,7 +294,7 @@ def test_it_serves_where_it_was_measured_fastest(name, rows, learning, inference
 @pytest.mark.parametrize(
     ("name", "traced"),
     [
-        *(("gnode", True), ("lstm", True), ("ct-gru", True)),
+        *(("gnode", True), ("lstm", True), ("ct-gru", True), ("lru", True)),
         *(("cru", False), ("ltc", False), ("cfc", False)),
     ],
 )

@@ -90,7 +90,7 @@ def _make_triton_spec(
 
 
 _DIAGONAL_CELLS = (LRUCell, S5Cell, LinOSSCell)
-_UNTRACED_CELLS = (LTCCell, LRCCell, LRUCell)
+_UNTRACED_CELLS = (LTCCell, LRCCell)
 """Those whose own loops are faster, whatever the size."""
 
 _CELL_KERNELS = (

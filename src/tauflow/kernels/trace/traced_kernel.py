@@ -18,11 +18,10 @@ from tauflow.cells.base import AbstractCell, Precomputed, StepSequence, precompu
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cru import CRUCell
 from tauflow.cells.ct_gru import CTGRUCell
+from tauflow.cells.diagonal import AbstractDiagonalCell
 from tauflow.cells.exprnn import ExpRNNCell
 from tauflow.cells.gated import LSTMCell
-from tauflow.cells.linoss import LinOSSCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
-from tauflow.cells.s5 import S5Cell
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.kernels.cpu.binding import (
     count_slices,
@@ -68,8 +67,8 @@ _MAX_SHORT_WORK = 1 << 19
 """The same, up to which the traced step of :data:`_OWN_LOOPS` is faster in short sequences."""
 
 _OWN_LOOPS = (
-    *(CfCCell, MixedMemoryCell, WiredCfCCell, LSTMCell, CTGRUCell),
-    *(S5Cell, LinOSSCell),
+    *(CfCCell, MixedMemoryCell, WiredCfCCell),
+    *(LSTMCell, CTGRUCell, AbstractDiagonalCell),
 )
 """Cells whose own loops are faster in long sequences, those of CfC in short ones, too."""
 _MIN_WIRED_SAMPLES = 2048  # of all sequences, from which on they are not where nothing is learnt
