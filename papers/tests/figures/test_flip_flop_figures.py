@@ -68,7 +68,7 @@ def test_abscissas_and_what_counts_as_fixed_are_per_second():
     """A bin and a time constant last 10 ms; Kim et al. 2022, E.3 has 1/tau in the velocity."""
     result = find_figure("gnode-figure-7").compute(FigureJob("small"))
     for name, row in (("RNN", "rnn-6"), ("gnODE", "gnode-6")):
-        setting = {"RNN": GridPoint(1e-2, 1e-1, 100), "gnODE": GridPoint(1e-2, 1e-3, 10)}[name]
+        setting = {"RNN": GridPoint(1e-2, 1e-1, 100), "gnODE": GridPoint(1e-3, 1e-2, 10)}[name]
         network = train_network(FigureJob("small"), "gnode-figure-1", row, setting)
         # per time constant: 0.01 per second are 1e-4 of these, 1 of these is 100 per second
         own = find_fixed_points(network.flow, network.states, starts=20, tolerance=1e-4)
