@@ -22,7 +22,7 @@ from .scaling import make_targets, scale_inputs, warn_constant_inputs
 from .schema_fields import SchemaFields
 from .sequences import Sequences, group_into_sequences
 from .split import TableSplits
-from .table import Bools, Floats, Table
+from .table import Bools, Floats, Indices, Table
 from .target import Target, build_target
 from .task import append_input
 from .times import Times, read_times
@@ -235,7 +235,7 @@ def read_new_table(
         following = np.full(len(x), schema.ahead)
     flagged = None
     if not (observed and len(schema.inputs) == x.shape[1]):
-        flagged = _find_indicator_features(schema, there[sequences.rows])
+        flagged = _find_indicator_features(schema, there[sequences.rows], sheet, sequences.rows)
     return NewTable(
         table=sheet,
         sequences=sequences,
@@ -346,13 +346,17 @@ def list_indicator_features(schema: SchemaFields, count: int) -> tuple[int, ...]
     return tuple(place for place, name in enumerate(names) if name in more)
 
 
-def _find_indicator_features(schema: SchemaFields, observed: Bools) -> tuple[int, ...]:
-    """Return which of the inputs, of those that are there, (R, I), have one that says so."""
+def _find_indicator_features(
+    schema: SchemaFields, observed: Bools, table: Table, rows: Indices
+) -> tuple[int, ...]:
+    """Return which inputs of some rows of a table, (R, I), have one that says if they are there."""
     flagged = list_indicator_features(schema, observed.shape[1])
     silent = np.setdiff1d(np.flatnonzero(~observed.all(axis=0)), flagged)
     if silent.size:
+        name, row = schema.inputs[silent[0]], int(rows[np.argmin(observed[:, silent[0]])])
         raise ArgumentError(
-            f"feature {schema.inputs[silent[0]]!r} has missing values, and in the other table it "
-            "had none, so that the model has no input that says so. Fill them in."
+            f"{table.describe_row(row)}{table.row_number_suffix} of {table.where}: feature "
+            f"{name!r} has missing values, and in the other table it had none, so that the model "
+            "has no input that says so. Fill them in."
         )
     return flagged
