@@ -102,7 +102,9 @@ class _StackedModel(NamedTuple):
         model, head = self.model, self.model.head
         if type(model) is not SequenceModel or type(head) is not nn.Linear:
             return None
-        if any(module.__dict__[hooks] for module in (model, head) for hooks in HOOKS):
+        if any(vars(part).get(name) for part in (model, head) for name in ("forward", *HOOKS)):
+            return None
+        if head.bias is None:
             return None
         found = self.body.run(count, *args, **kwargs)
         if found is None:

@@ -83,7 +83,7 @@ class StackedSequence(NamedTuple):
     def _is_unchanged(self) -> bool:
         for module, kind in self.parts:
             own = module.__dict__
-            if module.__class__ is not kind or any(own[hooks] for hooks in HOOKS):
+            if module.__class__ is not kind or any(map(own.get, ("forward", *HOOKS))):
                 return False
         return True
 

@@ -158,11 +158,21 @@ def test_one_optimizer_trains_each_network_as_one_of_its_own(name, optimizer, dt
             close(trained.get_parameter(key), parameter, dtype)
 
 
-def test_what_is_done_to_a_part_counts():
+def set_method(head):
+    own = head.forward
+    head.forward = lambda x: own(x) + 1
+
+
+def add_hook(head):
+    head.register_forward_hook(lambda module, given, out: out + 1)
+
+
+@pytest.mark.parametrize("change", [add_hook, set_method, lambda head: setattr(head, "bias", None)])
+def test_what_is_done_to_a_part_counts(change):
     modules = make("CfC and a head")
     stack, x = tauflow.stack_modules(modules), torch.randn(n, B, T, D)
     for one in (stack.module, *modules):
-        one.head.register_forward_hook(lambda module, given, out: out + 1)
+        change(one.head)
     y, _ = stack(x)
     for i, module in enumerate(modules):
         close(y[i], module(x[i])[0], torch.float32)
