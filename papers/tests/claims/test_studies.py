@@ -74,6 +74,11 @@ def test_predictions_are_fed_back_with_the_state() -> None:
     assert torch.equal(cheetah._feed_back(_Sum(), x, 3), expected)
 
 
+def test_the_score_is_the_mean_square_error() -> None:
+    data = SequenceBatch(torch.ones(2, 2, 1), torch.tensor([[[1.0], [0.0]], [[3.0], [2.0]]]))
+    assert cheetah._score(_Sum(), data) == (0 + 4 + 4 + 0) / 4
+
+
 def test_the_share_of_a_bilinear_flow_is_one_with_products_alone() -> None:
     class Bilinear(AbstractCell):
         def step(self, x: torch.Tensor, h: torch.Tensor, dt: torch.Tensor) -> torch.Tensor:

@@ -38,6 +38,7 @@ class Study:
 STUDIES: Registry[Study] = Registry(
     "study",
     {
+        "closed-forms": Study("Equation 9 beside CfC", cheetah.compare_closed_forms, 3.0),
         "complexity": Study("time over length and solver steps", speed.measure_growth, 1.0),
         "disk": Study("a gnODE trained on a disk, on other shapes", memories.test_disk, 12.0),
         "driving": Study("lane keeping in a closed loop", driving.drive, 20.0),

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from tauflow.analysis import visited_states
+from tauflow.batch import SequenceBatch
 from tauflow.cells import AbstractCell, CTRNNCell
+from tauflow.data.card import TaskData
 from tauflow.data.registry import load_task
 from tauflow.models import SequenceModel
 from tauflow.sequence import build
@@ -50,15 +52,9 @@ def roll_out() -> dict[str, Any]:
         "last observation": x[:, _GIVEN - 1 : _GIVEN].expand_as(ahead[:, : _STEPS[-1]]),
         "mean": data.train.x.mean((0, 1)).expand_as(ahead[:, : _STEPS[-1]]),
     }
-    parts: dict[str, Any] = {"train": data.train, "valid": data.valid, "test": None}
     explained: dict[str, Any] = {}
     for title, (name, options) in _NETWORKS.items():
-        torch.manual_seed(0)
-        model = SequenceModel(build(name, x.shape[-1], _NEURONS, **options), x.shape[-1])
-        lr = 0.01 if title == "LTC" else 0.001
-        recipe = Recipe(lr=lr, batch_size=16, epochs=_EPOCHS)
-        train(model, **parts, loss="mse", metric="mse", recipe=recipe, seed=0, progress=False)
-        model.eval()
+        model = _train(data, name, options, lr=0.01 if title == "LTC" else 0.001)
         guesses[title] = _feed_back(model, x[:, :_GIVEN], _STEPS[-1])
         if title in ("LTC", "CT-RNN"):
             cell = model.rnn.cell
@@ -72,6 +68,49 @@ def roll_out() -> dict[str, Any]:
         for steps in _STEPS:
             errors[str(steps)][title] = float(error[steps - 1])
     return {"roll-out": errors, "explained": explained}
+
+
+_FORMS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "Cf-S, Equation 9": ("cf-s-equation-9", {}),
+    "Cf-S, released form": ("cf-s", {"backbone_layers": 0}),
+    "CfC": ("cfc", {"backbone_layers": 0}),
+}
+_RATES = (0.001, 0.004, 0.016)
+
+
+def compare_closed_forms() -> dict[str, float]:
+    """Train the closed form of Equation 9, the released one and CfC, all without a backbone.
+
+    Returns:
+        By network, mean square error of the next observation on the test sequences, with the one
+        of three learning rates that validation finds best.
+    """
+    data = load_task("half-cheetah")
+    valid, test = data.valid, data.test
+    assert valid is not None
+    assert test is not None
+    found = {}
+    for title, (name, options) in _FORMS.items():
+        models = [_train(data, name, options, lr) for lr in _RATES]
+        best = min(models, key=lambda model: _score(model, valid))
+        found[title] = _score(best, test)
+    return found
+
+
+@torch.no_grad()
+def _score(model: SequenceModel, data: SequenceBatch) -> float:
+    return float((model(data.x)[0] - data.y).square().mean())
+
+
+def _train(data: TaskData, name: str, options: Mapping[str, Any], lr: float) -> SequenceModel:
+    """Return a network with the weights of the epoch that validation finds best."""
+    features = data.train.x.shape[-1]
+    torch.manual_seed(0)
+    model = SequenceModel(build(name, features, _NEURONS, **options), features)
+    recipe = Recipe(lr=lr, batch_size=16, epochs=_EPOCHS)
+    parts: dict[str, Any] = {"train": data.train, "valid": data.valid, "test": None}
+    train(model, **parts, loss="mse", metric="mse", recipe=recipe, seed=0, progress=False)
+    return model.eval()
 
 
 @torch.no_grad()
