@@ -31,9 +31,11 @@ def is_compiling(spec: KernelSpec, call: KernelCall) -> bool:
         spec: the kernel, which supports the call.
         call: the run at hand.
     """
-    if must_wait_for_kernels() or spec.backend != "numba" or torch.is_grad_enabled():
+    if is_tracing() or must_wait_for_kernels():  # in this order: a compiler reads no ContextVar
         return False
-    if is_tracing() or is_under_transform(call) or not is_builtin_cell(call.cell):
+    if spec.backend != "numba" or torch.is_grad_enabled():
+        return False
+    if is_under_transform(call) or not is_builtin_cell(call.cell):
         return False
     config = getattr(call.cell, "static_config", lambda: None)()  # which some loops are made for
     key = spec.cell, config, call.mask is None, call.observed is None
