@@ -118,6 +118,9 @@ def requeue_stopped_trials(study: Any, names: Set[str]) -> None:
     """
     from optuna.trial import TrialState
 
+    # What still waits goes behind what began before it, as the order of trials counts.
+    for _ in study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+        study.tell(study.ask(), state=TrialState.FAIL)
     trials = [(one, one.state) for one in study.get_trials(deepcopy=False)]
     repeated = {one.user_attrs.get(_REPEATS_ATTRIBUTE) for one, _ in trials}
     for trial, state in trials:

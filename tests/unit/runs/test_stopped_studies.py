@@ -95,6 +95,7 @@ STOPS = {
     "before all settings are drawn": [("suggest", 5)],
     "before any setting is drawn": [("suggest", 1)],
     "the same trial again and again": [("execute", n) for n in (3, 4, 5)],
+    "some of the trials that are repeated": [("suggest", 13), ("suggest", 16)],
     "many": [("execute", 2), ("suggest", 12), ("epoch", 15), ("end", 8), ("execute", 14)],
 }
 
