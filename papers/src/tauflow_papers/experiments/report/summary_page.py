@@ -83,7 +83,7 @@ def make_tiles(found: ResultsSummary) -> list[tuple[str, str]]:
         if any(record.experiment != one.experiment.name for record in entry.records)
     ]
     twice = ", ".join(f"{shared.count(word)} {word}" for word in JUDGEMENTS if word in shared)
-    single = sum(len(entry.records) == 1 for entry in judged)
+    several = sum(len(entry.records) >= 3 for entry in judged)
     others = [r for one in found.tables for tried in one.tried for r in tried.records]
     compared = [r for one in found.comparisons for r in one.grid.records]
     return [
@@ -92,7 +92,7 @@ def make_tiles(found: ResultsSummary) -> list[tuple[str, str]]:
         *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in JUDGEMENTS),
         ("rows not judged", str(silent)),
         ("rows that share runs with another table", f"{len(shared)}{twice and f' ({twice})'}"),
-        ("rows judged by one seed", f"{single} of {len(judged)}"),
+        ("rows judged by three seeds or more", f"{several} of {len(judged)}"),
         ("runs", _format_effort(records)),
         ("runs with other settings", _format_effort(others)),
         ("runs of our own comparisons", _format_effort(compared)),
