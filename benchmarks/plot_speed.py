@@ -167,14 +167,12 @@ def ask_peers() -> Question:
         measured = row["milliseconds"].items()
         times = {PEER_NAMES[key]: ms for key, ms in measured if key in PEER_NAMES}
         panels.setdefault(f"{row['model']}, {row['kind']}: B, T, I, N", {})[row["size"]] = times
-    # of results before each had a process to itself
-    apart = " in a process of its own" if "jax" in found else " in the same process"
     return Question(
         alt="Time of LTC and CfC, forward and in training: tauflow takes less time than JAX and "
-        "ncps at every size, and a twenty-fourth of JAX's in training an LTC",
+        "ncps at every size, in training an LTC a twenty-fourth of JAX's or less",
         panels=panels,
         unit="ms",
-        caption=f"float32, two threads; JAX is `jit` of `lax.scan`{apart}.",
+        caption="float32, two threads; JAX is `jit` of `lax.scan` in a process of its own.",
         machine=_machine(found, "peers"),
         command="python -m benchmarks peers",
     )
@@ -225,7 +223,7 @@ def ask_many() -> Question:
         }
     return Question(
         alt="Time of a training step of 5 and 16 networks: a stack of CfCs takes a half to a "
-        "quarter of the time of single networks, stacks of other models a tenth to a third less",
+        "third of the time of single networks, stacks of other models up to two fifths less",
         panels=panels,
         unit="ms",
         caption="One training step of all networks with Adam: B, T, I, N = 16, 32, 17, 32.",
