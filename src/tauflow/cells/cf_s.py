@@ -63,7 +63,7 @@ class CfSCell(AbstractCell):
         self.w_tau.zero_()
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
-        """Return the input's share of the argument of phi, and the gap."""
+        """Return the input's share of the argument of phi, and the time step."""
         rate = torch.where(self.w_tau >= 0, self.w_tau, -self.w_tau)
         return Precomputed((x @ self.W_x.T, dt), (self.W_h, self.b, rate, self.A, self.B))
 
@@ -78,6 +78,6 @@ class CfSCell(AbstractCell):
         A: Float[Tensor, " S"],
         B: Float[Tensor, " S"],
     ) -> StateTensor:
-        """Return the state after the gap."""
+        """Return the state after the time step."""
         s = drive + h @ W_h.T
         return B * torch.exp(-(rate + self.phi(s + b)) * dt) * self.phi(b - s) + A
