@@ -43,7 +43,7 @@ class _LowerForLinking(NativeLowering):
             lowered.fndesc.lookup_module(), name, "", 0, lowered.env, (library,)
         )
         context.insert_user_function(key, lowered.fndesc, [library])
-        state.reload_init.extend(library._reload_init)
+        state.reload_init.extend(getattr(library, "_reload_init", ()))  # numba 0.61 has none
         state["cr"] = lowered._replace(cfunc=key)
         return True
 
