@@ -20,6 +20,7 @@ from tauflow_papers.experiments.report.ranks import (
 from tauflow_papers.experiments.report.ranks_page import (
     BEGIN,
     END,
+    describe_divergence,
     make_rank_page,
     make_rank_summary,
     write_rank_pages,
@@ -68,6 +69,13 @@ def comparison(tmp_path):
         return summarize_table(experiment, tmp_path)
 
     return store
+
+
+def test_page_names_scores_that_spread_more_than_their_mean(comparison, monkeypatch):
+    assert describe_divergence(rank_models(comparison())) == []
+    monkeypatch.setitem(SCORES["elman"], "b", (2.0, 400.0))
+    (text,) = describe_divergence(rank_models(comparison()))
+    assert text.endswith("says little: Elman on b (median 201).")
 
 
 def test_ranks_are_those_of_mean_scores(comparison):

@@ -33,12 +33,14 @@ class TaskScore:
         mean: over the splits.
         std: the sample's standard deviation over them.
         error: standard error of the mean.
+        median: over the splits.
         rank: among the models, 1 for the best; equal scores share the mean of their places.
     """
 
     mean: float
     std: float
     error: float
+    median: float
     rank: float
 
 
@@ -161,6 +163,7 @@ def _score_task(entries: Sequence[RowSummary]) -> list[TaskScore]:
             sign * mean,
             stdev(scores) if len(scores) > 1 else 0.0,
             stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else 0.0,
+            median(scores),
             (sum(other < mean for other in means) + sum(other <= mean for other in means) + 1) / 2,
         )
         for mean, scores in zip(means, tests, strict=True)

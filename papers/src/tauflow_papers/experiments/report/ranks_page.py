@@ -63,6 +63,7 @@ def make_rank_page(one: TableSummary, ranking: Ranking) -> str:
         "## Test scores",
         f"Mean ± standard deviation over {format_count(ranking.splits, 'split')}.",
         make_score_table(ranking),
+        *describe_divergence(ranking),
         "## Tasks",
         "\n".join(f"- {text}" for text in _describe_tasks(one, ranking).values()),
         "## Protocol",
@@ -103,6 +104,18 @@ def describe_ranking(ranking: Ranking) -> str:
     if ranking.incomplete:
         text += f" Tasks with missing runs are left out: {', '.join(ranking.incomplete)}."
     return text
+
+
+def describe_divergence(ranking: Ranking) -> list[str]:
+    """Name the scores whose standard deviation exceeds their mean, with the median, if any."""
+    found = [
+        f"{one.title} on {task} (median {score.median:.3g})"
+        for one in ranking.standings
+        for task, score in one.scores.items()
+        if score.std > abs(score.mean)
+    ]
+    text = "Networks of some splits diverged on the test part, so that their mean says little: "
+    return [text + ", ".join(found) + "."] if found else []
 
 
 def _describe_tasks(one: TableSummary, ranking: Ranking) -> Mapping[str, str]:
