@@ -28,9 +28,14 @@ class SurvivalCurve:
     times: Floats
     survival: Floats
 
-    def __call__(self, times: Any) -> Floats:
-        """Return the probability of survival beyond some times, of any shape."""
-        place = np.searchsorted(self.times, times, side="right")
+    def __call__(self, times: Any, *, before: bool = False) -> Floats:
+        """Return the probability of survival beyond some times, of any shape.
+
+        Args:
+            times: the times.
+            before: whether to return the limit from the left instead, P(T >= t).
+        """
+        place = np.searchsorted(self.times, times, side="left" if before else "right")
         found: Floats = np.append(1.0, self.survival)[place]
         return found
 
@@ -100,8 +105,11 @@ def survival_brier_score(
 ) -> Floats:
     """Return the mean squared error of predicted survival at each time, (K,).
 
-    Who is censored before a time does not count there, and others count by the inverse of their
-    probability not to be censored by then.
+    Who is censored before a time t does not count there. An event at T up to t counts 1 / G(T-),
+    and who is followed beyond t counts 1 / G(t): G is the probability not to be censored by a time,
+    and G(T-) its limit from the left, as an event comes before a censoring at the same time
+    (Gerds and Schumacher 2006). scikit-survival takes G(T) instead, which is too small, and its
+    score too large, where censorings share the time of an event; else both agree.
 
     Args:
         durations: times to the event or to censoring, (N,).
@@ -128,7 +136,7 @@ def survival_brier_score(
     if not ((survival >= 0) & (survival <= 1)).all():
         raise DataError("survival must hold probabilities, from 0 to 1.")
     censoring = censoring or kaplan_meier(durations, events, censoring=True)
-    kept, own = censoring(times), censoring(durations)
+    kept, own = censoring(times), censoring(durations, before=True)
     if (times >= durations.max()).any() or (kept <= 0).any():
         late = times[(times >= durations.max()) | (kept <= 0)][0]
         raise ArgumentError(

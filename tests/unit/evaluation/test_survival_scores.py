@@ -14,10 +14,11 @@ from tauflow.evaluation import (
 DURATIONS = np.array([2.0, 3.0, 3.0, 5.0, 6.0, 6.0, 8.0, 9.0, 12.0, 12.0])
 EVENTS = np.array([1, 1, 0, 1, 0, 1, 1, 0, 1, 0])
 TIMES = np.array([2.5, 5.5, 8.5])
+SPREAD_OUT = DURATIONS + 0.9 * (0.25 * np.arange(10) % 1)  # none is equal to another one
 REFERENCE = {
     "concordance": 0.8125,
-    "brier": [0.09530010622547264, 0.15868701848262767, 0.15281078752179958],
-    "integrated": 0.1413712326781319,
+    "brier": [0.0872890950871456, 0.18459657539376434, 0.14739530297728912],
+    "integrated": 0.15096938721299086,
 }
 
 
@@ -47,14 +48,37 @@ def test_pairs_are_compared_if_it_is_known_who_was_first():
 
 
 def test_brier_scores_count_who_is_followed():
-    survival = np.exp(-TIMES / (DURATIONS[:, None] + np.arange(10)[:, None] % 3))
-    found = survival_brier_score(DURATIONS, EVENTS, survival, TIMES)
+    survival = np.exp(-TIMES / (SPREAD_OUT[:, None] + np.arange(10)[:, None] % 3))
+    found = survival_brier_score(SPREAD_OUT, EVENTS, survival, TIMES)
     np.testing.assert_allclose(found, REFERENCE["brier"], rtol=1e-9)
     assert integrated_brier_score(found, TIMES) == pytest.approx(REFERENCE["integrated"])
     sure = (DURATIONS[:, None] > TIMES).astype(float)
     assert survival_brier_score(DURATIONS, np.ones(10), sure, TIMES).tolist() == [0, 0, 0]
-    half = np.full((10, 3), 0.5)
-    np.testing.assert_allclose(survival_brier_score(DURATIONS, np.ones(10), half, TIMES), 0.25)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weights_of_who_is_followed_add_up_with_ties(seed):
+    """Every squared error is 0.25, and so is their mean: events come before censorings."""
+    rng = np.random.default_rng(seed)
+    durations, events = rng.integers(1, 6, 40), rng.random(40) < 0.6
+    times = np.array([1.0, 2.5, durations.max() - 0.5])
+    half = np.full((40, 3), 0.5)
+    np.testing.assert_allclose(survival_brier_score(durations, events, half, times), 0.25)
+
+
+def test_brier_scores_of_whole_days_are_those_without_censoring():
+    """The mean over simulations, of whole days on which both events and censorings happen."""
+    rng = np.random.default_rng(0)
+    times, found, truth = np.array([1.0, 2.0]), [], []
+    for _ in range(200):
+        event, censoring = rng.geometric(0.35, 100), rng.geometric(0.25, 100)
+        durations, observed = np.minimum(event, censoring), event <= censoring
+        survival = rng.random((100, 1)) ** times
+        found.append(survival_brier_score(durations, observed, survival, times))
+        truth.append((((event[:, None] > times) - survival) ** 2).mean(0))
+    error = np.std(np.subtract(found, truth), axis=0) / np.sqrt(200)
+    assert (np.abs(np.mean(found, 0) - np.mean(truth, 0)) < 4 * error).all()
+    assert (error < 0.005).all()
 
 
 def test_bad_input_is_named():
