@@ -61,8 +61,8 @@ def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
             share of the positives; or a number, which is returned as it is.
 
     Returns:
-        The threshold, halfway between the lowest probability that is predicted positive and the
-        next one below it. Of several that are as good it is the largest.
+        The threshold, halfway between the lowest probability that is predicted positive (1, if
+        nothing is) and the next one below it. Of several that are as good it is the largest.
 
     Raises:
         ArgumentError: there is no such rule.
@@ -82,22 +82,26 @@ def choose_threshold(y: ArrayLike, probability: ArrayLike, rule: Rule) -> float:
     false_rate, sensitivity, levels = metrics.roc_curve(
         positive, probability, drop_intermediate=False
     )
-    # The first level is infinite: nothing is predicted positive, which no rule asks for.
-    false_rate, sensitivity, levels = false_rate[1:], sensitivity[1:], levels[1:]
-    found, alarms = sensitivity * positive.sum(), false_rate * (~positive).sum()
-    goodness: Floats
+    # Counts are whole numbers, so that equally good thresholds compare as equal.
+    positives, negatives = int(positive.sum()), int((~positive).sum())
+    found, alarms = np.rint(sensitivity * positives), np.rint(false_rate * negatives)
+    rounding = 0.0
     match rule:
         case "f1":
-            goodness = 2 * found / (found + alarms + positive.sum())
+            goodness = 2 * found / (found + alarms + positives)
         case "youden":
-            goodness = sensitivity - false_rate
+            goodness = found * negatives - alarms * positives
         case {"cost": cost}:
             goodness = float(cost) * found - alarms
+            rounding = 1e-12 * (float(cost) * positives + negatives)
         case {"sensitivity": share}:
-            goodness = sensitivity >= float(share) - 1e-12
-    place = int(np.argmax(goodness))
-    below = levels[place + 1] if place + 1 < len(levels) else 0.0
-    return float(levels[place] + below) / 2  # where no rounding changes a decision
+            goodness = found >= float(share) * positives - 1e-9
+    place = int(np.argmax(goodness >= goodness.max() - rounding))
+    # The first level is infinite: nothing is predicted positive.
+    levels[0] = 1.0 if levels[1] < 1.0 else np.nextafter(levels[1], 2.0)
+    level, below = float(levels[place]), float([*levels, 0.0][place + 1])
+    middle = (level + below) / 2  # where no rounding changes a decision
+    return middle if middle > below else level
 
 
 def _read_entries(y: ArrayLike, probability: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:

@@ -1,6 +1,8 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
-from sklearn.metrics import confusion_matrix, f1_score, recall_score
+from sklearn.metrics import confusion_matrix
 
 from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.evaluation import choose_threshold, score_decisions
@@ -10,41 +12,68 @@ P = RNG.random(200).round(2)  # with ties
 Y = RNG.random(200) < P**2
 
 
-def brute_force(goodness):
-    """Return the largest of the best thresholds, tried one by one."""
-    levels = np.unique(P)[::-1]
-    return levels[np.argmax([goodness(level <= P) for level in levels])]
+def cells(told, y=Y):
+    return [int(n) for n in np.bincount(2 * y + told, minlength=4)]
 
 
-def cells(told):
-    return confusion_matrix(Y, told).ravel()
+def f1(tn, fp, fn, tp):
+    return Fraction(2 * tp, 2 * tp + fp + fn)
 
 
-def youden(told):
-    tn, fp, fn, tp = cells(told)
-    return tp / (tp + fn) + tn / (tn + fp)
+def youden(tn, fp, fn, tp):
+    return Fraction(tp, tp + fn) + Fraction(tn, tn + fp)
 
 
-def cost(told):
-    _, fp, fn, _ = cells(told)
-    return -(4 * fn + fp)
+def cost_of(c):
+    return lambda tn, fp, fn, tp: -(c * fn + fp)
 
 
-@pytest.mark.parametrize(
-    ("rule", "goodness"),
-    [("f1", lambda told: f1_score(Y, told)), ("youden", youden), ({"cost": 4}, cost)],
-)
-def test_a_rule_chooses_what_trying_all_thresholds_does(rule, goodness):
-    chosen = choose_threshold(Y, P, rule)
-    np.testing.assert_array_equal(chosen <= P, brute_force(goodness) <= P)
-    assert chosen not in P
+def reaches(share):
+    return lambda tn, fp, fn, tp: Fraction(tp, tp + fn) >= share
 
 
-def test_a_sensitivity_is_reached_with_the_largest_threshold():
-    chosen = choose_threshold(Y, P, {"sensitivity": 0.9})
-    assert recall_score(Y, chosen <= P) >= 0.9
-    above = np.min(P[chosen < P])
-    assert recall_score(Y, above < P) < 0.9
+RULES = {
+    "f1": ("f1", f1),
+    "youden": ("youden", youden),
+    "dear": ({"cost": 4}, cost_of(4)),
+    "cheap": ({"cost": 0.3}, cost_of(Fraction(3, 10))),
+    "third": ({"cost": 1 / 3}, cost_of(Fraction(1, 3))),
+    "seven tenths": ({"sensitivity": 0.7}, reaches(Fraction(7, 10))),
+    "none": ({"sensitivity": 0.0}, reaches(0)),
+}
+
+
+def draw_cases():
+    """Yield classes and probabilities that say little of them, with ties, ones and zeros."""
+    rng = np.random.default_rng(1)
+    for number in range(60):
+        count = int(rng.integers(2, 16))
+        y = rng.random(count) < rng.uniform(0.1, 0.9)
+        y[:2] = True, False
+        p = (rng.random(count) + 0.2 * y).clip(0, 1).round(1 + number % 3)
+        yield y, p if number % 2 else p.astype(np.float32).astype(float)
+    yield np.array([True, False]), np.array([0.5, np.nextafter(0.5, 0)])
+    yield np.array([True, False, False]), np.array([0.2, np.nextafter(1, 0), 1.0])
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_chooses_what_trying_all_thresholds_in_fractions_does(name):
+    rule, goodness = RULES[name]
+    for y, p in [(Y, P), *draw_cases()]:
+        levels = [np.inf, *np.unique(p)[::-1]]
+        best = max(levels, key=lambda level: (goodness(*cells(level <= p, y)), level))
+        np.testing.assert_array_equal(choose_threshold(y, p, rule) <= p, best <= p)
+
+
+def test_nobody_is_predicted_positive_where_that_costs_least():
+    y, p = [0, 1, 0, 0], [0.9, 0.1, 0.05, 0.05]
+    assert choose_threshold(y, p, {"cost": 0.5}) == pytest.approx(0.95)
+    assert choose_threshold(y, [1.0, 0.1, 0.05, 0.05], {"cost": 0.5}) > 1.0
+
+
+def test_a_threshold_lies_between_probabilities():
+    for rule in ("f1", "youden", {"sensitivity": 0.9}):
+        assert choose_threshold(Y, P, rule) not in P
     assert choose_threshold(Y, P, 0.3) == 0.3
 
 
@@ -70,7 +99,7 @@ def test_what_is_no_class_is_refused(wrong):
 
 
 def test_scores_of_decisions_are_those_of_the_confusion_matrix():
-    tn, fp, fn, tp = cells(P >= 0.4)
+    tn, fp, fn, tp = confusion_matrix(Y, P >= 0.4).ravel()
     found = score_decisions(Y, P, 0.4)
     assert found == pytest.approx(
         {
