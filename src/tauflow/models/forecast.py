@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_positive, check_within, shape_error
 from tauflow._internal.init_args import CaptureInitArgs
@@ -20,6 +21,8 @@ from .spread import QUANTILE_LEVELS, build_spread_head
 
 _HARMONICS = 4
 """Sines and cosines of the lead time; the longest wave takes two horizons."""
+_FARTHEST = 8.0
+"""Values further from 0 look the same to the hidden layer, which never saw such in training."""
 
 
 class _AnsweredQueries(NamedTuple):
@@ -30,12 +33,14 @@ class _AnsweredQueries(NamedTuple):
         step: which of its steps it is, (Q,).
         features: what the readout reads, (Q, W).
         prediction: (Q, O).
+        scale: unit of each target in its window, (Q, O).
     """
 
     sequence: Tensor
     step: Tensor
     features: Tensor
     prediction: Tensor
+    scale: Tensor
 
     def scatter(self, values: Tensor, size: torch.Size) -> Tensor:
         """Return values of queries, (Q, ...), at their steps, (B, T, ...), and zeros elsewhere."""
@@ -44,11 +49,15 @@ class _AnsweredQueries(NamedTuple):
 
 
 class ForecastHead(nn.Module):
-    r"""Readout of a forecast: :math:`y = g \, l + (1 - g) \, a` with a learned gate g.
+    r"""Readout of a forecast: a mixture of simple forecasts :math:`s_k` and an answer of its own.
 
-    l is the last value of each target, 0 (the mean) before the first one. The gate and a follow
-    from a hidden layer on the cell's output at the time asked for, the last value of every feature,
-    whether it has one, how old that is, and the lead time.
+    .. math::
+        y = \sum_k w_k s_k + (1 - \sum_k w_k) \, a
+
+    The weights, a softmax for each target, and a follow from a hidden layer on the cell's output at
+    the time asked for, the last value of every feature, whether it has one, how old that is, the
+    lead time, the simple forecasts, and what else is given. Of one simple forecast, the last value
+    of the target, the weight is the sigmoid of one number.
 
     Args:
         input_size: width of the cell's output.
@@ -57,6 +66,8 @@ class ForecastHead(nn.Module):
         horizon: longest lead time.
         width: of the hidden layer.
         dropout: on the hidden layer.
+        simple: K, number of simple forecasts of each target.
+        extra: E, number of further inputs.
     """
 
     def __init__(
@@ -68,16 +79,26 @@ class ForecastHead(nn.Module):
         horizon: float,
         width: int,
         dropout: float,
+        simple: int = 1,
+        extra: int = 0,
     ) -> None:
         super().__init__()
-        self.targets, self.horizon = tuple(targets), horizon
-        times = 2 + 2 * _HARMONICS
-        self.hidden = nn.Linear(input_size + 3 * features + times, width)
+        self.targets, self.horizon, self.simple = tuple(targets), horizon, simple
+        outputs = len(self.targets)
+        also = 2 + 2 * _HARMONICS + extra + (outputs * simple if simple > 1 else 0)
+        self.hidden = nn.Linear(input_size + 3 * features + also, width)
         self.dropout = nn.Dropout(dropout)
-        self.readout = nn.Linear(width, 2 * len(self.targets))
+        self.readout = nn.Linear(width, (2 if simple == 1 else simple + 2) * outputs)
 
     def forward(
-        self, h: Tensor, last: Tensor, has_last: Tensor, age: Tensor, lead_time: Tensor
+        self,
+        h: Tensor,
+        last: Tensor,
+        has_last: Tensor,
+        age: Tensor,
+        lead_time: Tensor,
+        simple: Tensor | None = None,
+        extra: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the hidden layer, (Q, W), and forecasts, (Q, O).
 
@@ -87,15 +108,23 @@ class ForecastHead(nn.Module):
             has_last: whether it has one, (Q, F).
             age: time since then, (Q, F).
             lead_time: time since the last sample, (Q, 1).
+            simple: simple forecasts, (Q, O, K), if there are more than the last value.
+            extra: further inputs, (Q, E).
         """
         phase = lead_time * (math.pi / self.horizon)
         waves = phase * torch.arange(1, _HARMONICS + 1, device=h.device, dtype=h.dtype)
-        times = [lead_time / self.horizon, lead_time.log1p(), waves.sin(), waves.cos()]
-        read = torch.cat([h, last, has_last.to(h.dtype), age.log1p(), *times], -1)
-        features = self.dropout(self.hidden(read).relu())
-        answer, gate = self.readout(features).chunk(2, -1)
-        gate = gate.sigmoid()
-        return features, gate * last[:, list(self.targets)] + (1 - gate) * answer
+        read = [h, last, has_last.to(h.dtype), age.log1p(), lead_time / self.horizon]
+        read += [lead_time.log1p(), waves.sin(), waves.cos()]
+        read += [] if simple is None else [simple.flatten(1)]
+        read += [] if extra is None else [extra]
+        features = self.dropout(self.hidden(torch.cat(read, -1)).relu())
+        if simple is None:
+            answer, gate = self.readout(features).chunk(2, -1)
+            gate = gate.sigmoid()
+            return features, gate * last[:, list(self.targets)] + (1 - gate) * answer
+        found = self.readout(features).view(*simple.shape[:2], -1)
+        answer, weights = found[..., :1], found[..., 1:].softmax(-1)
+        return features, (weights * torch.cat([simple, answer], -1)).sum(-1)
 
 
 class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
@@ -111,6 +140,11 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
     samples. Values should have a mean of 0 each, which stands for a value that never was measured.
     Inside, each feature is divided by its root mean square over the samples seen in training.
 
+    With ``periods``, targets are also centred and scaled by their samples in the window, and the
+    head mixes several simple forecasts: the last value, the mean of the window, and for each period
+    P the value P earlier (2 P, ... where that is later than the last sample) and the mean of all
+    values at that phase, both interpolated between samples by a Gaussian of half a ``gap``.
+
     Args:
         rnn: with ``return_sequences=False``, unidirectional. One that takes ``observed`` has F
             inputs; others have 2 F, the last value of each feature and whether it was measured.
@@ -119,6 +153,11 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         width: of the hidden layer of the head.
         dropout: on that layer.
         spread: ``"quantile"`` or ``"gaussian"``, see :class:`SequenceModel`.
+        periods: after which values come again, in the unit of ``dt``, perhaps none, ``()``;
+            ``None``: the last value is the only simple forecast.
+        gap: usual time between samples, in the unit of ``dt``; with ``periods``.
+        phases: C, number of inputs behind the F features that are known at any time, such as sines
+            and cosines of the time of day. A sequence is then (B, T, F + C + 1).
 
     Raises:
         ArgumentError: the module returns sequences or is bidirectional, or there is no such target.
@@ -135,6 +174,9 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         width: int = 128,
         dropout: float = 0.1,
         spread: str | None = None,
+        periods: Sequence[float] | None = None,
+        gap: float = 1.0,
+        phases: int = 0,
     ) -> None:
         super().__init__()
         if not isinstance(rnn, SequenceModule):
@@ -148,7 +190,12 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
                 "return_sequences=False and bidirectional=False."
             )
         self.rnn = rnn
-        size = rnn.input_size
+        self.phases = check_at_least(0, phases=phases)
+        self.periods = None if periods is None else tuple(periods)
+        self.gap = check_positive(gap=gap)
+        if not all(one > 0 for one in self.periods or ()):
+            raise ArgumentError(f"periods={list(periods or ())}: expected numbers above 0.")
+        size = rnn.input_size - phases
         if not rnn.uses_observed and size % 2:
             raise ArgumentError(
                 f"{type(rnn).__name__} has {format_count(size, 'input')}, expected 2 for each "
@@ -168,6 +215,8 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
             horizon=check_positive(horizon=horizon),
             width=check_at_least(1, width=width),
             dropout=check_within(0.0, 1.0, dropout=dropout),
+            simple=1 if self.periods is None else 2 + 2 * len(self.periods),
+            extra=phases + (0 if self.periods is None else 2 * len(self.targets)),
         )
         self.spread = None
         if spread is not None:
@@ -236,12 +285,13 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         """Return forecasts, (B, Q, O), at times after the last samples.
 
         Args:
-            x: samples, (B, T, F).
+            x: samples, (B, T, F + C).
             at: times since the last sample, (Q,) or (B, Q), in any order.
             dt: time since the sample before, (B, T); by default 1.
             mask: which samples are there, (B, T).
             observed: which features were measured, (B, T, F); by default all.
-            known: features known in advance at these times, (B, Q, F), NaN for the others.
+            known: features known in advance at these times, (B, Q, F + C), NaN for the others; with
+                phases it has to be given.
 
         Raises:
             ArgumentError: a time is negative or not finite.
@@ -249,7 +299,8 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         at = at.to(x).expand(len(x), -1) if at.ndim < 2 else at.to(x)
         if not bool((at.isfinite() & (at >= 0)).all()):
             raise ArgumentError("forecast: times must be finite and 0 or more.")
-        measured = torch.ones_like(x, dtype=torch.bool) if observed is None else observed
+        count, wide = self.features, x[..., : self.features]
+        measured = torch.ones_like(wide, dtype=torch.bool) if observed is None else observed
         if known is None:
             known = x.new_full((*at.shape, x.shape[-1]), torch.nan)
         valid = measured.new_ones(x.shape[:2]) if mask is None else mask
@@ -260,9 +311,8 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
             torch.cat([rows, is_query.unsqueeze(-1)], -1),
             dt=torch.cat([gaps, at.diff(prepend=at.new_zeros(len(at), 1))], 1),
             mask=torch.cat([valid, valid.new_ones(at.shape)], 1),
-            observed=torch.cat(
-                [torch.cat([measured, ~known.isnan()], 1), measured.new_ones(*is_query.shape, 1)],
-                -1,
+            observed=_pad_true(
+                torch.cat([measured[..., :count], ~known[..., :count].isnan()], 1), self.phases + 1
             ),
         )
         answers: Tensor = prediction[:, x.shape[1] :]
@@ -285,7 +335,8 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
             )
         given = [times_and_masks.get(name) for name in ("dt", "mask", "observed")]
         found, _ = self._answer(x, *given)
-        return found.scatter(self.spread.quantiles(found.features, found.prediction), x.shape[:2])
+        quantiles = self.spread.quantiles(found.features, found.prediction, found.scale)
+        return found.scatter(quantiles, x.shape[:2])
 
     def training_loss(
         self, batch: SequenceBatch, prediction_loss: PredictionLoss, *, epoch: int
@@ -299,22 +350,24 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         """
         found, _ = self._answer(batch.x, batch.dt, batch.mask, batch.observed)
         size = batch.x.shape[:2]
-        prediction = found.scatter(found.prediction, size)
+        prediction, scale = (found.scatter(one, size) for one in (found.prediction, found.scale))
         loss = prediction_loss(prediction, batch)
         if self.spread is None:
             return loss
-        return loss + self.spread.loss(found.scatter(found.features, size), prediction, batch)
+        features = found.scatter(found.features, size)
+        return loss + self.spread.loss(features, prediction, batch, scale)
 
     def _answer(
         self, x: Tensor, dt: Tensor | None, mask: Tensor | None, observed: Tensor | None
     ) -> tuple[_AnsweredQueries, Tensor]:
         """Return the queries with their answers, and the state after the last sample."""
-        if x.ndim != 3 or x.shape[-1] != self.features + 1:
+        width = self.features + self.phases
+        if x.ndim != 3 or x.shape[-1] != width + 1:
             raise shape_error(
                 "ForecastModel",
                 "x",
                 x,
-                f"(B, T, {self.features + 1})",
+                f"(B, T, {width + 1})",
                 "The last input says which rows are queries.",
             )
         valid = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
@@ -322,10 +375,13 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         is_sample = valid & ~is_query
         if bool((is_sample[:, 1:] & is_query.cumsum(1)[:, :-1].bool()).any()):
             raise DataError("ForecastModel: a sample follows a query. Put queries at the end.")
+        count, phases = self.features, x[..., self.features : -1]
         measured = (
-            is_sample.unsqueeze(-1) if observed is None else observed[..., :-1] & valid[..., None]
+            is_sample.unsqueeze(-1)
+            if observed is None
+            else observed[..., :count] & valid[..., None]
         )
-        values = x[..., :-1].masked_fill(~measured, 0.0)
+        values = x[..., :count].masked_fill(~measured, 0.0)
         measured = measured.expand_as(values)
         scale = self._update_scale(values, measured)
         values = values / scale
@@ -334,10 +390,18 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         wide = torch.float32 if x.device.type == "mps" else torch.float64
         clock = gaps.masked_fill(~valid, 0.0).cumsum(1, dtype=wide)
 
+        chosen = list(self.targets)
+        sampled = measured[..., chosen] & is_sample.unsqueeze(-1)
+        level, unit = values.new_zeros(len(x), len(chosen)), values.new_ones(len(x), len(chosen))
+        if self.periods is not None:
+            level, unit = _measure_window(values[..., chosen], sampled)
+            values = values.clone()
+            centred = (values[..., chosen] - level[:, None]) / unit[:, None]
+            values[..., chosen] = centred.masked_fill(~measured[..., chosen], 0.0)
         steps = torch.arange(x.shape[1], device=x.device)
         latest = torch.where(measured & is_sample[..., None], steps[:, None], -1).cummax(1).values
         length = max(1, int((is_sample * (steps + 1)).amax()))
-        h = self._read(values, measured, latest, gaps, is_sample, length)
+        h = self._read(values, measured, latest, gaps, is_sample, phases, length)
 
         b, j = is_query.nonzero(as_tuple=True)
         end = (is_sample * steps).amax(1)
@@ -348,13 +412,61 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         known, has_last = measured[b, j], place[b] >= 0
         last = torch.where(known, values[b, j], last[b])
         age = age.masked_fill(known | ~has_last, 0.0)
+        own = phases[b, j]
         if self.rnn.uses_observed:
-            output, _ = self.rnn.step(values[b, j], h[b], lead_time, observed=known)
+            inputs, there = torch.cat([values[b, j], own], -1), _pad_true(known, self.phases)
+            output, _ = self.rnn.step(inputs, h[b], lead_time, observed=there)
         else:
-            inputs = torch.cat([last, known.to(last.dtype)], -1)
+            inputs = torch.cat([last, known.to(last.dtype), own], -1)
             output, _ = self.rnn.step(inputs, h[b], lead_time)
-        features, prediction = self.head(output, last, has_last | known, age, lead_time)
-        return _AnsweredQueries(b, j, features, prediction * scale[list(self.targets)]), h
+        simple, extra = None, own
+        if self.periods is not None:
+            samples = values[..., chosen].masked_fill(~sampled, 0.0), sampled
+            first = torch.where(place[b][:, chosen] < 0, 0.0, last[:, chosen])
+            simple = self._forecast_simply(first, *samples, clock, clock[b, end[b]], lead_time, b)
+            extra = torch.cat([own, F.softsign(level[b]), unit[b].log()], -1)
+            last = last.clamp(-_FARTHEST, _FARTHEST)
+        features, prediction = self.head(
+            output, last, has_last | known, age, lead_time, simple, extra
+        )
+        to = scale[chosen]
+        found = (prediction * unit[b] + level[b]) * to
+        return _AnsweredQueries(b, j, features, found, unit[b] * to), h
+
+    def _forecast_simply(
+        self,
+        last: Tensor,
+        values: Tensor,
+        sampled: Tensor,
+        clock: Tensor,
+        origin: Tensor,
+        lead_time: Tensor,
+        b: Tensor,
+    ) -> Tensor:
+        """Return the simple forecasts of queries, (Q, O, K).
+
+        Args:
+            last: last value of each target, (Q, O).
+            values: of the targets at the samples, (B, T, O), 0 where there is none.
+            sampled: whether there is one, (B, T, O).
+            clock: time of each row, (B, T).
+            origin: time of the last sample, (Q,).
+            lead_time: (Q, 1).
+            b: which sequence each query belongs to, (Q,).
+        """
+        found = [last, (values.sum(1) / sampled.sum(1).clamp(min=1))[b]]
+        since = (clock[b] - origin[:, None]).to(last.dtype)  # of samples, at most 0
+        for period in self.periods or ():
+            # The small share keeps queries a whole number of periods ahead on the grid.
+            lag = (lead_time / period - 1e-4).ceil().clamp(min=1) * period
+            distance = since - lead_time + lag
+            phase = (since - lead_time) / period
+            for one in (distance, (phase - phase.round()) * period):
+                weights = -2 * (one / (self.gap / 2)).square().unsqueeze(-1)
+                lowest = torch.finfo(weights.dtype).min
+                weights = weights.masked_fill(~sampled[b], lowest).softmax(1)
+                found.append((weights * values[b]).sum(1))
+        return torch.stack(found, -1)
 
     def _update_scale(self, values: Tensor, measured: Tensor) -> Tensor:
         """Return the root mean square of each feature in training, (F,); 1 of none and of zeros."""
@@ -374,15 +486,35 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         latest: Tensor,
         gaps: Tensor,
         is_sample: Tensor,
+        phases: Tensor,
         length: int,
     ) -> Tensor:
         """Return the state after the samples, which end before a step, (B, S)."""
         values, measured, latest = values[:, :length], measured[:, :length], latest[:, :length]
-        gaps, mask = gaps[:, :length], is_sample[:, :length]
+        gaps, mask, phases = gaps[:, :length], is_sample[:, :length], phases[:, :length]
         h: Tensor
         if self.rnn.uses_observed:
-            _, h = self.rnn(values, dt=gaps, mask=mask, observed=measured)
+            inputs, there = torch.cat([values, phases], -1), _pad_true(measured, self.phases)
+            _, h = self.rnn(inputs, dt=gaps, mask=mask, observed=there)
             return h
         filled = values.gather(1, latest.clamp(min=0)).masked_fill(latest < 0, 0.0)
-        _, h = self.rnn(torch.cat([filled, measured.to(values.dtype)], -1), dt=gaps, mask=mask)
+        inputs = torch.cat([filled, measured.to(values.dtype), phases], -1)
+        _, h = self.rnn(inputs, dt=gaps, mask=mask)
         return h
+
+
+def _pad_true(observed: Tensor, count: int) -> Tensor:
+    """Return a mask with so many inputs more, which are there."""
+    return F.pad(observed, (0, count), value=True) if count else observed
+
+
+def _measure_window(values: Tensor, sampled: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of the samples of windows, (B, O) each.
+
+    Both are drawn towards 0 and 1, as if there were one more sample: a window of one sample keeps
+    half of its level as an input.
+    """
+    count = sampled.sum(1) + 1
+    level = (values * sampled).sum(1) / count
+    square = ((values - level[:, None]).square() * sampled).sum(1) + 1
+    return level, (square / count).sqrt()

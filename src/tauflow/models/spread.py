@@ -38,11 +38,23 @@ class AbstractSpreadHead(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     @abstractmethod
-    def quantiles(self, features: Tensor, prediction: Tensor) -> Tensor:
-        """Return increasing quantiles, (..., O, Q), given the body (..., H) and predictions."""
+    def quantiles(self, features: Tensor, prediction: Tensor, unit: Tensor | None = None) -> Tensor:
+        """Return increasing quantiles, (..., O, Q).
+
+        Args:
+            features: the body, (..., H).
+            prediction: (..., O).
+            unit: of each prediction, (..., O), by which its distances are multiplied; by default 1.
+        """
 
     @abstractmethod
-    def loss(self, features: Tensor, prediction: Tensor, batch: SequenceBatch) -> Tensor:
+    def loss(
+        self,
+        features: Tensor,
+        prediction: Tensor,
+        batch: SequenceBatch,
+        unit: Tensor | None = None,
+    ) -> Tensor:
         """Return the loss of the spread, to add to that of the predictions."""
 
     def _read(self, features: Tensor) -> Tensor:
@@ -70,18 +82,25 @@ class QuantileHead(AbstractSpreadHead):
         with torch.no_grad():
             self.linear.bias.copy_(bias.repeat(self.output_size))
 
-    def quantiles(self, features: Tensor, prediction: Tensor) -> Tensor:
+    def quantiles(self, features: Tensor, prediction: Tensor, unit: Tensor | None = None) -> Tensor:
         """Return increasing quantiles, (..., O, Q)."""
         raw = self._read(features)
-        median = prediction.unsqueeze(-1) + raw[..., _HALF : _HALF + 1]
+        median = raw[..., _HALF : _HALF + 1]
         below = F.softplus(raw[..., :_HALF]).flip(-1).cumsum(-1).flip(-1)
         above = F.softplus(raw[..., _HALF + 1 :]).cumsum(-1)
-        return torch.cat([median - below, median, median + above], -1)
+        offsets = torch.cat([median - below, median, median + above], -1)
+        return prediction.unsqueeze(-1) + (offsets if unit is None else unit[..., None] * offsets)
 
-    def loss(self, features: Tensor, prediction: Tensor, batch: SequenceBatch) -> Tensor:
+    def loss(
+        self,
+        features: Tensor,
+        prediction: Tensor,
+        batch: SequenceBatch,
+        unit: Tensor | None = None,
+    ) -> Tensor:
         """Return the mean pinball loss of all levels."""
         # The prediction follows its own loss; the quantiles are learned around it.
-        found = self.quantiles(features, prediction.detach()).to(batch.y.dtype)
+        found = self.quantiles(features, prediction.detach(), unit).to(batch.y.dtype)
         count = found.shape[-1]
         y = batch.y.view(found.shape[:-1]).repeat_interleave(count, -1)
         known = batch.y_mask
@@ -102,16 +121,26 @@ class GaussianHead(AbstractSpreadHead):
     def __init__(self, input_size: int, output_size: int) -> None:
         super().__init__(input_size, output_size, 1)
 
-    def quantiles(self, features: Tensor, prediction: Tensor) -> Tensor:
+    def quantiles(self, features: Tensor, prediction: Tensor, unit: Tensor | None = None) -> Tensor:
         """Return the quantiles of the normal distribution, (..., O, Q)."""
         z = Normal(0.0, 1.0).icdf(torch.tensor(QUANTILE_LEVELS)).to(prediction)
-        found: Tensor = prediction.unsqueeze(-1) + self._read(features).exp() * z
+        scale = self._read(features).exp()
+        scale = scale if unit is None else unit[..., None] * scale
+        found: Tensor = prediction.unsqueeze(-1) + scale * z
         return found
 
-    def loss(self, features: Tensor, prediction: Tensor, batch: SequenceBatch) -> Tensor:
+    def loss(
+        self,
+        features: Tensor,
+        prediction: Tensor,
+        batch: SequenceBatch,
+        unit: Tensor | None = None,
+    ) -> Tensor:
         """Return the mean of log(sigma) + (error / sigma)² / 2."""
         # Both terms are means over the entries that count, which a Score knows.
         log_scale = self._read(features).squeeze(-1).to(batch.y.dtype)
+        if unit is not None:  # of entries without a query it is 0
+            log_scale = log_scale + torch.where(unit > 0, unit, 1.0).log().to(log_scale)
         scale = log_scale.exp()
         scaled = replace(batch, y=batch.y.view_as(scale) / scale)
         half_square = _HALF_SQUARE(prediction.detach().to(scale) / scale, scaled)

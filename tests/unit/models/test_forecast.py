@@ -166,6 +166,90 @@ def test_quantiles_are_learned_around_the_forecast():
         forecaster().quantiles(torch.zeros(1, 2, 4))
 
 
+def mixture(name="cfc", **options):
+    """Return a forecaster of features 0 and 2 of 3 that mixes simple forecasts, with one phase."""
+    torch.manual_seed(0)
+    takes_mask = tauflow.build(name, 4, 4, return_sequences=False).uses_observed
+    rnn = tauflow.build(name, 4 if takes_mask else 7, 8, return_sequences=False)
+    options = {"periods": [2.0, 3.5], "gap": 0.8, "phases": 1, **options}
+    return ForecastModel(rnn, (0, 2), horizon=5.0, **options).eval()
+
+
+def forecast_simply(t, v, at, lead_time, periods, gap):
+    """Return the simple forecasts of one target from its samples, by their definitions."""
+    if not len(v):
+        return [0.0] * (2 + 2 * len(periods))
+
+    def interpolate(distance):
+        weight = np.exp(-2 * (distance / (gap / 2)) ** 2 + 2 * np.min((distance / (gap / 2)) ** 2))
+        return weight @ v / weight.sum()
+
+    found = [v[-1], v.mean()]
+    for period in periods:
+        lag = period * max(1, np.ceil(lead_time / period - 1e-4))
+        phase = (t - at) / period
+        found += [interpolate(t - at + lag), interpolate((phase - np.round(phase)) * period)]
+    return found
+
+
+@pytest.mark.parametrize("name", ["cfc", "gru-d"])
+def test_simple_forecasts_are_those_of_their_definitions(name, monkeypatch):
+    model, (x, rest) = mixture(name).double(), sequences()
+    seen = []
+    monkeypatch.setattr(
+        model.head,
+        "forward",
+        lambda *read: seen.append(read[5]) or (read[0], read[5][..., 0]),
+    )
+    x = torch.cat([x, torch.rand(4, 7, 1)], -1).double()
+    known = torch.full((4, 3, 4), torch.nan, dtype=torch.float64)
+    known[..., 3] = 0.5
+    model.forecast(x, AT, known=known, **rest)
+    simple = seen[0].view(4, 3, 2, 6).numpy()
+    for row, length in enumerate([7, 3, 1, 5]):
+        clock = rest["dt"][row, :length].double().cumsum(0).numpy()
+        for place, feature in enumerate((0, 2)):
+            there = rest["observed"][row, :length, feature].numpy()
+            v = x[row, :length, feature].numpy()[there]
+            level = v.sum() / (len(v) + 1)
+            unit = np.sqrt((((v - level) ** 2).sum() + 1) / (len(v) + 1))
+            for q, at in enumerate(AT.tolist()):
+                args = clock[there], (v - level) / unit, clock[-1] + at, at
+                expected = forecast_simply(*args, [2.0, 3.5], 0.8)
+                np.testing.assert_allclose(simple[row, q, place], expected, rtol=1e-6, atol=1e-6)
+
+
+@torch.no_grad()
+def test_mixture_answers_each_query_by_itself_and_moves_with_its_window():
+    model, (x, rest) = mixture(spread="quantile"), sequences()
+    x, known = torch.cat([x, torch.rand(4, 7, 1)], -1), torch.rand(4, 3, 4)
+    known[..., :3] = torch.nan
+    together = model.forecast(x, AT, known=known, **rest)
+    for q in range(3):
+        alone = model.forecast(x, AT[q : q + 1], known=known[:, q : q + 1], **rest)
+        torch.testing.assert_close(together[:, q : q + 1], alone, rtol=1e-5, atol=1e-6)
+    # A window far outside of training: forecasts lie near it, and intervals are no narrower.
+    gaps, rows = torch.ones(1, 9), torch.zeros(1, 9, 5)
+    rows[:, 5:, -1] = 1
+    widths = []
+    for level in (0.0, 10.0, 1000.0):
+        rows[:, :5, :3] = level
+        found = model.quantiles(rows, dt=gaps)[:, 5:]
+        assert (found.diff(dim=-1) > 0).all()
+        assert (found[..., 4] - level).abs().max() < max(level, 4)
+        widths.append((found[..., -1] - found[..., 0]).min())
+    assert widths[0] < widths[1] < widths[2]
+
+
+def test_periods_and_phases_are_checked():
+    with pytest.raises(ArgumentError, match="expected numbers above 0"):
+        mixture(periods=[0.0])
+    with pytest.raises(ArgumentError, match="gap"):
+        mixture(gap=0.0)
+    with pytest.raises(ShapeError, match=r"expected \(B, T, 5\)"):
+        mixture()(torch.zeros(2, 3, 4))
+
+
 def test_a_file_holds_the_model(tmp_path):
     model, (x, rest) = forecaster(), sequences()
     tauflow.save(model, tmp_path / "model.safetensors")
