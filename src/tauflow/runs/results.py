@@ -45,9 +45,11 @@ class RunRecord:
         parameters: trainable parameters.
         seconds: wall time of training.
         seconds_per_epoch: the same per epoch.
+        processor_seconds: processor time of training, which other programs do not lengthen.
         history: one entry per epoch.
         started: UTC time, ISO 8601.
         commit: revision of the source tree, if there is one.
+        command: command line that made the run.
         versions: of tauflow, torch, numpy and Python.
         machine: processor, cores, threads of this run, platform and, where a run was not on the
             CPU, device; no host name.
@@ -70,8 +72,10 @@ class RunRecord:
     parameters: int | None = None
     seconds: float | None = None
     seconds_per_epoch: float | None = None
+    processor_seconds: float | None = None
     history: tuple[Mapping[str, Any], ...] = ()
     commit: str | None = None
+    command: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
 
@@ -110,14 +114,13 @@ class RunRecord:
 def get_commit() -> str | None:
     """Return the revision of the source tree this package runs from, or ``None``.
 
-    It is marked where the package differs from it; results, which runs add to, may.
+    It is marked where the sources differ from it, new files included; results may differ.
     """
     tree = Path(__file__).parents[3]
     if not (tree / ".git").exists():  # installed: any repository around it is someone else's
         return None
-    revision = _run_git(tree, "describe", "--always")
-    sources = ("src", "papers/src")
-    changed = _run_git(tree, "status", "--porcelain", "--untracked-files=no", "--", *sources)
+    revision = _run_git(tree, "rev-parse", "--verify", "--quiet", "HEAD")
+    changed = _run_git(tree, "status", "--porcelain", "--", "src", "papers/src")
     return f"{revision}-dirty" if revision and changed else revision or None
 
 

@@ -35,7 +35,7 @@ class Claim:
         name: unique among all claims.
         says: the statement, in short.
         where: section, figure or table of the paper.
-        verdict: one of :data:`VERDICTS`. Of a claim with a rule it is what the rule gives.
+        verdict: one of :data:`VERDICTS`, of a claim without a rule.
         command: what measures it again; empty where nothing can or did.
         reason: why the verdict is as it is.
         values: expressions of stored results by name; later ones may use earlier ones.
@@ -49,7 +49,7 @@ class Claim:
     name: str
     says: str
     where: str
-    verdict: str
+    verdict: str = ""
     command: str = ""
     reason: str = ""
     values: Mapping[str, str] = field(default_factory=dict)
@@ -59,18 +59,22 @@ class Claim:
     test: str = ""
 
     def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS:
+        if self.holds and self.verdict:
+            raise SpecificationError(
+                f"claim {self.name!r} has a rule (holds = ...), which gives its verdict: leave out "
+                f"verdict = {self.verdict!r}."
+            )
+        if not self.holds and self.verdict not in VERDICTS:
             raise SpecificationError(
                 f"claim {self.name!r}: verdict = {self.verdict!r} is none of "
                 f"{', '.join(VERDICTS)}.{suggest_name(self.verdict, VERDICTS)}"
             )
-        decided = self.verdict in (HOLDS, PARTLY, FAILS)
-        if decided and not (self.holds or self.test):
+        if self.verdict in (HOLDS, PARTLY, FAILS) and not self.test:
             raise SpecificationError(
                 f"claim {self.name!r}: nothing decides {self.verdict!r}. Give a rule "
                 "(holds = ...) or a test."
             )
-        if decided and not (self.command or self.test):
+        if self.holds and not (self.command or self.test):
             raise SpecificationError(f"claim {self.name!r} has no command that measures it again.")
 
 
@@ -128,7 +132,7 @@ def _make_claim(entry: Mapping[str, Any], where: str) -> Claim:
                 f"{where}, claim {entry.get('name')!r}: unknown key {key!r}."
                 f"{suggest_name(key, known)} Known: {', '.join(sorted(known))}."
             )
-    for key in ("name", "says", "where", "verdict"):
+    for key in ("name", "says", "where"):
         if key not in entry:
             raise SpecificationError(f"{where}, claim {entry.get('name')!r} has no {key!r}.")
     return Claim(**entry)
@@ -145,7 +149,7 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
         for name, text in claim.values.items():
             values[name] = evaluate(text, stored.functions, values)
     except MissingResultError as error:
-        return JudgedClaim(claim, "", claim.verdict if not claim.holds else UNMEASURED, str(error))
+        return JudgedClaim(claim, "", claim.verdict or UNMEASURED, str(error))
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise SpecificationError(f"claim {claim.name!r}: {name} = {text}: {error!r}") from error
     measured = fill_in(claim.measured, stored.functions, values)

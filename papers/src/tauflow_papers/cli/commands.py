@@ -24,14 +24,26 @@ from .options import (
     RowSetOption,
     split_row_names,
 )
+from .queue import queue
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add ``reproduce``, ``search``, ``report``, ``leaderboards``, ``figure`` and others.
+    """Add ``reproduce``, ``queue``, ``search``, ``report``, ``figure`` and others.
 
     ``show`` and ``info`` are replaced by ones that know published tables.
     """
-    commands = (show, info, estimate, reproduce, search, report, leaderboards, figure, claims)
+    commands = (
+        show,
+        info,
+        estimate,
+        reproduce,
+        queue,
+        search,
+        report,
+        leaderboards,
+        figure,
+        claims,
+    )
     for command in commands:
         app.command()(command)
 

@@ -3,7 +3,7 @@
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tauflow_papers.experiments.spec.experiment import BASELINES, ENSEMBLE
 
 from .baseline_rows import run_baseline_job
 from .ensemble_rows import run_ensemble_job
+from .processor_clock import ProcessorClock
 from .result_file import FAILED, STOPPED
 from .row_jobs import load_job_data
 from .time_budget import Deadline, TimeLimitReached
@@ -105,12 +106,11 @@ def _train_group(
             except Exception as error:
                 found[job.key] = error
         left = [job for job in jobs if job.key not in found]
-        checks: list[list[AnyCallback]] = [
-            []
-            if deadline is None
-            else [partial(deadline.check, epochs=job.recipe.epochs, networks=len(left))]
-            for job in left
-        ]
+        clocks = [ProcessorClock(job.directory(places.runs), share=len(left)) for job in left]
+        checks: list[list[AnyCallback]] = [[clock.note] for clock in clocks]
+        if deadline is not None:
+            for job, calls in zip(left, checks, strict=True):
+                calls.append(partial(deadline.check, epochs=job.recipe.epochs, networks=len(left)))
         trained = train_jobs(
             left,
             [data[job.key] for job in left],
@@ -119,8 +119,12 @@ def _train_group(
             resume=True,
             device=device,
         )
-        for job, one in zip(left, trained or (), strict=True):
-            found[job.key] = one if isinstance(one, Exception) else one[0]
+        for job, one, clock in zip(left, trained or (), clocks, strict=True):
+            found[job.key] = (
+                one
+                if isinstance(one, Exception)
+                else replace(one[0], processor_seconds=clock.seconds)
+            )
     except Exception as error:
         return [error for _ in jobs]
     return [found[job.key] for job in jobs]

@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from . import result_file
 from .eta import EtaEstimator
 from .job_groups import group_jobs
 from .progress import show_progress
+from .provenance import check_can_store, get_command
 from .result_file import FAILED, STOPPED, format_record
 from .run_in_cluster import run_in_cluster
 from .run_in_processes import run_in_processes
@@ -175,6 +176,7 @@ def run_jobs(
     if not todo:
         return Outcome()
     runs = options.paths.runs
+    check_can_store(path.parent)
     with lock_folder(todo[0].directory(runs).parent, advice=_ADVICE):
         result_file.check_writable(path)
         outlook = EtaEstimator(
@@ -195,6 +197,7 @@ def run_jobs(
                 outlook.mark_ended(record.key)
                 if record.status == FAILED:
                     failures.append(record)
+                record = replace(record, command=get_command())
                 result_file.append_record(path, record)
                 job = by_key[record.key]
                 # The test scores of points to choose from stay unseen.
