@@ -280,9 +280,11 @@ def describe_queries(
     """Return the columns in front of tidy forecasts: id and time, or sequence and lead time."""
     clock, last = rows.clock, find_last_samples(rows, given)[queries.sequence]
     lead_time = queries.time - clock[last]
-    if rows.ids is None:
+    if rows.ids is None and rows.times is None:
         return {"sequence": queries.sequence, "lead_time": lead_time}
-    front: dict[str, Any] = {columns["id"]: rows.ids[queries.sequence]}
+    front: dict[str, Any] = {}
+    if rows.ids is not None:
+        front[columns["id"]] = rows.ids[queries.sequence]
     if rows.times is None:
         return {**front, "lead_time": lead_time}
     before = to_moments(rows.times[last], dated=rows.dated)

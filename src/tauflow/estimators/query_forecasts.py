@@ -74,7 +74,10 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
         queries, *answers = self._answer_queries(rows, at, None, interval, return_std)
         pandas = require("pandas", extra="tables")
         columns = get_table_options(self.schema_)
-        cases = pandas.DataFrame(describe_queries(rows, queries, self._given_features, columns))
+        told = describe_queries(rows, queries, self._given_features, columns)
+        if hasattr(at, "columns"):  # as they were asked for, to the last bit
+            told[columns["time"]] = np.asarray(at[columns["time"]])
+        cases = pandas.DataFrame(told)
         names = [one if isinstance(one, str) else f"feature {one}" for one in self._target_names]
         std = answers.pop() if return_std else None
         return make_tidy_frame(cases, {"target": names}, answers, interval=interval, std=std)

@@ -14,10 +14,10 @@ from tauflow.data.table.inputs import MAX_CATEGORIES, build_inputs, find_categor
 from tauflow.data.table.options import DUPLICATES
 from tauflow.data.table.pivot import pivot_long
 from tauflow.data.table.schema import Schema
-from tauflow.data.table.sequences import get_ids, group_into_sequences
+from tauflow.data.table.sequences import SINGLE_SEQUENCE_ID, get_ids, group_into_sequences
 from tauflow.data.table.table import Table, check_no_datetimes
 from tauflow.data.table.times import read_times
-from tauflow.errors import ArgumentError, DataError, ShapeError
+from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
 
 from .arrays import LAYOUTS, add_times, check_no_lengths, check_not_empty, is_list, read_arrays
 from .input_kwargs import ARRAY_KWARGS, TABLE_KWARGS
@@ -54,13 +54,16 @@ def read_rows(
         allow_missing: whether an id may lack a target.
         **said: of :data:`~tauflow.estimators.input_kwargs.INPUT_KWARGS`.
     """
+    X = _convert_series(X, is_series=is_series_2d)
     schema = Schema() if reset else estimator.schema_
     columns = {name: said[name] for name in TABLE_KWARGS if said.get(name) is not None}
     if not reset and is_table(X):
         columns = get_table_options(schema) | columns
     arrays = {name: said.get(name) for name in ARRAY_KWARGS}
-    if "id" in columns:
-        _check_kind(X, arrays, columns["id"])
+    if is_table(X):
+        X, columns, arrays = _read_index(X, columns, arrays, is_series=is_series_2d)
+    if "id" in columns or "time" in columns:
+        _check_kind(X, arrays, columns.get("id"))
         names = get_fitted_names(estimator, reset=reset)
         if names is not None and "static" in columns:
             columns["static"] = [c for c in columns["static"] if c in (*names, *targets)] or None
@@ -68,7 +71,7 @@ def read_rows(
         rows, schema = _read_table(X, replace(schema, **columns), targets, allow_missing)
     elif columns:
         name, value = next(iter(columns.items()))
-        raise ArgumentError(f"{name}={value!r} is for a table with ids; give id= too.")
+        raise ArgumentError(f"{name}={value!r} is for a table with ids; give id= too, or time=.")
     else:
         lengths = arrays.pop("lengths")
         is_named = is_list(X) and hasattr(X[0], "columns")
@@ -76,6 +79,7 @@ def read_rows(
             check_no_lengths(lengths)
             fitted = get_fitted_names(estimator, reset=reset)
             rows, schema = _read_frames(X, schema, layout, fitted)
+            arrays = _read_indexes(X, arrays)
         else:
             X, cells = drop_columns(X, targets)
             rows = _validate_arrays(
@@ -86,6 +90,91 @@ def read_rows(
     if reset:
         remember(estimator, schema, one_step=rows.steps == 1)
     return rows
+
+
+def _convert_series(X: Any, *, is_series: bool) -> Any:
+    """Return frames for Series of pandas, which are sequences of one feature."""
+    if is_series and _is_series(X):
+        return X.rename("value" if X.name is None else X.name).to_frame()
+    if isinstance(X, list) and X and all(_is_series(one) for one in X):
+        return [one.rename("value" if one.name is None else one.name).to_frame() for one in X]
+    return X
+
+
+def _is_series(one: Any) -> bool:
+    return hasattr(one, "to_frame") and hasattr(one, "index") and not hasattr(one, "columns")
+
+
+def _read_index(
+    X: Any, columns: dict[str, Any], arrays: dict[str, Any], *, is_series: bool
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return a frame of pandas without an index to read, and what it says of the columns.
+
+    Levels that are named as id or time become columns. Dates and durations are the times where
+    nothing else is named. Of one step for each of several sequences it names these.
+    """
+    index = getattr(X, "index", None)
+    if not hasattr(index, "nlevels"):
+        return X, columns, arrays
+    id, time = columns.get("id"), columns.get("time")
+    levels = [name for name in index.names if name in (id, time) and name not in X.columns]
+    levels = [name for name in levels if name is not None]
+    X = X.reset_index(level=levels) if levels else X
+    has_array = any(arrays[name] is not None for name in ("dt", "t"))
+    if len(levels) == index.nlevels or (has_array and not columns):
+        return X, columns, arrays
+    if (
+        _holds_times(X.index)
+        and time not in X.columns
+        and X.index.name in (None, time or X.index.name)
+    ):
+        if is_series and not columns:
+            return X, columns, {**arrays, "t": _to_moments(X.index)}
+        if columns:
+            name = time or X.index.name or "index"
+            return X.reset_index(names=name), {**columns, "time": name}, arrays
+    if columns or is_series or X.index.nlevels > 1:
+        _check_index(X, "X")
+    return X, columns, arrays
+
+
+def _read_indexes(X: Sequence[Any], arrays: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments with the times in the indexes of data frames, if they hold times."""
+    indexes = [getattr(frame, "index", None) for frame in X]
+    if any(arrays[name] is not None for name in ("dt", "t")):
+        return arrays
+    timed = [_holds_times(index) for index in indexes]
+    if all(timed):
+        return {**arrays, "t": [_to_moments(index) for index in indexes]}
+    for number, frame in enumerate(X):
+        if any(timed) and not timed[number]:
+            raise TimeError(
+                f"X[{number}] has no times in its index, and others have. Give all of them some."
+            )
+        _check_index(frame, f"X[{number}]")
+    return arrays
+
+
+def _holds_times(index: Any) -> bool:
+    """Whether an index of pandas is one of dates, periods or durations."""
+    return type(index).__name__ in ("DatetimeIndex", "PeriodIndex", "TimedeltaIndex")
+
+
+def _to_moments(index: Any) -> Any:
+    return index.to_timestamp() if hasattr(index, "to_timestamp") else index
+
+
+def _check_index(frame: Any, where: str) -> None:
+    """Raise :class:`DataError` if a frame of pandas has an index that is no number of its rows."""
+    index = getattr(frame, "index", None)
+    unread = [name for name in getattr(index, "names", ()) if name not in (None, *frame.columns)]
+    if unread or getattr(index, "nlevels", 1) > 1:
+        named = ", ".join(map(repr, unread)) or "of several levels"
+        raise DataError(
+            f"{where} has the index {named}, which is not read. Name its levels as id= and time=, "
+            "make columns of them, reset_index(), or leave them out, reset_index(drop=True). Dates "
+            "and durations alone are the times."
+        )
 
 
 def remember(estimator: Any, schema: Schema, *, one_step: bool) -> None:
@@ -149,7 +238,6 @@ def _read_table(
     for role, column in {"id": id, "time": time}.items():
         if column is not None:
             table.check_name(column, role)
-    assert id is not None
     owners = get_ids(table, id)[1]
     used = None if features is None else (*features, *targets)
     sheet = pivot_long(table, replace(schema, features=used), schema.variables or None)
@@ -163,7 +251,7 @@ def _read_table(
     if time is not None:
         times = read_times(sheet, time, "seconds", skip_date_check=schema.is_fitted)
     found = group_into_sequences(sheet, id, time, times, sort=False)
-    ids = np.asarray(X[id])[np.unique(owners, return_index=True)[1]]
+    ids = None if id is None else np.asarray(X[id])[np.unique(owners, return_index=True)[1]]
     of_rows = (np.asarray(sheet.columns[name])[found.rows] for name in targets)
     numbers = sheet.row_numbers[found.rows]
     values, schema = _read_values(sheet, schema, features)
@@ -173,11 +261,19 @@ def _read_table(
         None if time is None else found.dt(),
         times is not None and times.dated,
         ids=ids,
-        source=SourceTable(id, owners, getattr(X, "index", None)),
+        source=SourceTable(id or SINGLE_SEQUENCE_ID, owners, getattr(X, "index", None)),
         targets=tuple(
-            reduce_to_ids("y", one, found.sequence_index, ids, numbers, allow_missing=allow_missing)
+            reduce_to_ids(
+                "y",
+                one,
+                found.sequence_index,
+                np.array([SINGLE_SEQUENCE_ID]) if ids is None else ids,
+                numbers,
+                allow_missing=allow_missing,
+            )
             for one in of_rows
         ),
+        is_single=id is None,
         times=None if time is None else sheet.get_original(time, found.rows),
     )
     return rows, replace(schema, variables=sheet.variables)
@@ -193,14 +289,16 @@ def _read_values(table: Table, schema: Schema, features: Sequence[str]) -> tuple
     return values, found
 
 
-def _check_kind(X: Any, arrays: Mapping[str, Any], id: str) -> None:
+def _check_kind(X: Any, arrays: Mapping[str, Any], id: str | None) -> None:
     for name, value in arrays.items():
         if value is not None:
             raise ArgumentError(f"{name} is for arrays; a table has a column of times, time=.")
     if not is_table(X):
+        role = "time" if id is None else "id"
+        named = role if id is None else f"id={id!r}"
         raise ArgumentError(
-            f"id={id!r} names a column of a table, and X is a {type(X).__name__}. Give a data "
-            "frame, or leave id out."
+            f"{named} names a column of a table, and X is a {type(X).__name__}. Give a data "
+            f"frame, or leave {role} out."
         )
 
 

@@ -93,7 +93,7 @@ def test_numbers_that_cannot_be_read_are_classes_if_that_is_said(
     said = {**SAID, "target": "y"}
     source = counted(y=cells * 12)
     source = write(tmp_path / "t.csv", source) if from_file else source
-    message = rf"'y' holds '[12],.*cells of the target seem to be numbers\. .*{advice}.*--task"
+    message = rf"'y' holds '[12],.*no number as it is written.*{advice}.*--task"
     with pytest.raises(DataError, match=message):
         from_table(source, **said)
     data = from_table(source, task="classification", **said)
@@ -101,7 +101,7 @@ def test_numbers_that_cannot_be_read_are_classes_if_that_is_said(
 
 
 def test_texts_that_only_resemble_such_numbers_are_categories():
-    for cells in (["1.150,5", "none", "1.250,5"], ["1 150 m", "2", "x"], ["1,2", "1,2,3", "a"]):
+    for cells in (["1.150,5", "none", "1.250,5"], ["1,2", "1,2,3", "a"]):
         data = from_table(counted(y=cells * 12), **{**SAID, "target": "y"})
         assert data.schema.outputs == tuple(sorted(cells))
     data = from_table(counted(a=["1.2.3", "1.100.200", "2.0.1"] * 12), **SAID)

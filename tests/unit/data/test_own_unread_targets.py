@@ -27,14 +27,14 @@ def with_text(cells, text, places):
 
 
 CASES = {
-    "below a limit": (with_text(NUMBERS, "<0.5", {17}), "<0.5", 17, "Correct it"),
-    "a unit": (with_text(NUMBERS, "1.5 mg", {3, 4}), "1.5 mg", 3, "Correct it"),
+    "below a limit": (with_text(NUMBERS, "<0.5", {17}), "<0.5", 17, "Write numbers alone"),
+    "a unit": (with_text(NUMBERS, "1.5 mg", {3, 4}), "1.5 mg", 3, "Write numbers alone"),
     "a question mark": (with_text(NUMBERS, "?", {20, 21}), "?", 20, r"na_values=\['\?'\]"),
     "many question marks": (with_text(WHOLE, "?", set(range(0, 40, 7))), "?", 0, "--missing='\\?'"),
     "a point": (with_text(WHOLE, ".", {5}), ".", 5, r"na_values=\['\.'\]"),
     "a dash": (with_text(WHOLE, "-", {6, 7}), "-", 6, r"na_values=\['-'\]"),
     "a decimal comma": (with_text(NUMBERS, "1,5", {8}), "1,5", 8, "decimals with a point"),
-    "a truth word": (with_text(WHOLE, "True", {9}), "True", 9, "Correct it"),
+    "a truth word": (with_text(WHOLE, "True", {9}), "True", 9, "Write numbers alone"),
 }
 
 
@@ -87,12 +87,33 @@ def test_a_marker_that_is_said_to_be_missing_leaves_numbers():
 @pytest.mark.parametrize(
     "y",
     [
-        ["a", "b"] * 20,
         ["1", "2", "x"] * 13 + ["x"],
-        ["<5", ">=5"] * 20,
         ["I", "II", "3", "4", "5"] * 8,
-        ["2 b", "3 c"] * 20,
+        [0, 1, "ND", "None"] * 10,
+        ["0", "1/2", "1"] * 13 + ["1"],
+        ["10 mg", "20 mg"] * 20,
+        ["1/2", "1/4"] * 20,
+        ["5 mmol/L", "5.5 mmol/L"] * 20,
+        ["37 \u00b0C", "38 \u00b0C"] * 20,
     ],
 )
-def test_texts_of_which_few_are_numbers_are_classes(y):
+def test_numbers_with_units_or_words_are_refused_unless_they_are_classes(y, tmp_path):
+    for source in (table(y), write(tmp_path / "f.csv", table(y))):
+        with pytest.raises(DataError, match=r"no number as it is written.*task='classification'"):
+            from_table(source, **SAID)
+        data = from_table(source, **SAID, task="classification", split=SPLIT)
+        assert data.schema.outputs == tuple(sorted(map(str, set(y))))
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        ["a", "b"] * 20,
+        ["<5", ">=5"] * 20,
+        ["grade 1", "grade 2"] * 20,
+        ["18-25", "26-40"] * 20,
+        ["1st", "2nd"] * 20,
+    ],
+)
+def test_texts_that_are_no_quantities_are_classes(y):
     assert from_table(table(y), **SAID).schema.outputs == tuple(sorted(set(y)))

@@ -1,3 +1,4 @@
+import re
 from decimal import Decimal
 
 import numpy as np
@@ -11,7 +12,7 @@ from own_tables import NAN, by_id, unpadded, visits, write
 import tauflow
 from tauflow.data import from_table, read_csv, transform_table
 from tauflow.data.table.options import INTEGER_LABELS, TEXT_LABELS
-from tauflow.errors import ArgumentError, TimeError
+from tauflow.errors import ArgumentError, DataError, TimeError
 from tauflow.predict import Predictor
 
 COLUMNS = {"id": "patient", "time": "hours"}
@@ -146,8 +147,14 @@ def test_what_reads_as_nan_is_missing(tmp_path, word):
     table = visits(y=[row / 7 for row in range(36)], level=classes)
     for column in ("a", "y", "level"):
         table[column] = [word if row == 4 else cell for row, cell in enumerate(table[column])]
-    # In a file every cell is text; in memory only the words are.
-    for source in (table, write(tmp_path / "visits.csv", table)):
+    # In a file every cell is text; in memory text is text, and no number.
+    sources = [write(tmp_path / "visits.csv", table)]
+    if isinstance(word, str):
+        with pytest.raises(DataError, match=f"holds '{re.escape(word)}'"):
+            from_table(table, target="level", features=["a"], **COLUMNS)
+    else:
+        sources.append(table)
+    for source in sources:
         read = from_table if source is table else read_csv
         level = read(source, target="level", features=["a"], **COLUMNS)
         assert (level.card.task, level.card.per_step) == ("classify", False)

@@ -1,6 +1,7 @@
 """Cells that may not be what they are read as: numbers that are text, or mean missing values."""
 
 import math
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -14,6 +15,11 @@ from .time_formats import is_date
 
 _MIN_NUMBER_SHARE = 0.9
 """With at least this part of its cells being numbers, a column is meant to hold numbers."""
+_QUANTITY = re.compile(
+    rf"(?:{UNREAD_NUMBER.pattern})(?!\s*(?:st|nd|rd|th)$)\s*"
+    r"(?:[A-Za-z\u00b5\u03bc\u00b0%][A-Za-z\u00b5\u03bc\u00b0%0-9/^\u00b2\u00b3 ]*|/\s*\d+)?"
+)
+"""Numbers with a unit, or as a fraction."""
 _PLACEHOLDERS = tuple(sign * (10.0**digits - 1) for sign in (-1, 1) for digits in (2, 3, 4, 5))
 """Numbers such as -999 that often mean a missing value."""
 
@@ -87,7 +93,7 @@ def is_mostly_numbers(table: Table, column: str) -> bool:
 
 
 def check_unparsed_numbers(table: Table, column: str) -> None:
-    """Raise an error for text in a target whose cells are nearly all numbers.
+    """Raise an error for text in a target some of whose cells are numbers, or most with units.
 
     Numbers that are text beside others that are not count as text.
 
@@ -98,15 +104,20 @@ def check_unparsed_numbers(table: Table, column: str) -> None:
     cells = Categorical.from_values(table.columns[column][rows].tolist())
     is_text = cells.map_rows(lambda one: isinstance(one, str), np.bool_)
     plain = cells.map_rows(_is_number, np.bool_) & (is_text.all() | ~is_text)
-    if plain.all() or not is_mostly_numbers(table, column):
+    measured = cells.map_rows(lambda one: _QUANTITY.fullmatch(str(one)) is not None, np.bool_)
+    if plain.all() or not (
+        plain.any() or is_mostly_numbers(table, column) or measured.mean() >= _MIN_NUMBER_SHARE
+    ):
         return
     place = int(np.argmax(~plain))
     row = int(rows[place])
-    advice = table.get_number_advice(cells[place], row, column) or "Correct it."
+    advice = table.get_number_advice(cells[place], row, column) or (
+        "Write numbers alone, without units, and leave cells without one empty."
+    )
+    others = "other cells of the target are" if plain.any() else "nearly all cells seem to be"
     raise DataError(
-        f"{table.describe_value(row, column)}, which is no number as it is written, and "
-        "nearly all cells of the target seem to be numbers. "
-        f"{advice} If they are classes, say so: task='classification' (--task)."
+        f"{table.describe_value(row, column)}, which is no number as it is written, and {others} "
+        f"numbers. {advice} If they are classes, say so: task='classification' (--task)."
     )
 
 

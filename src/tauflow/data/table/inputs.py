@@ -30,7 +30,6 @@ from .table import (
     Floats,
     Indices,
     Table,
-    is_missing,
     parse_boolean,
     parse_number,
 )
@@ -251,9 +250,8 @@ def find_categories(table: Table, column: str) -> tuple[str, ...]:
     if column in table.categorical:
         cells = table.texts(column)[~missing].remove_unused_categories().categories
     elif isinstance(values, Categorical):
-        cells = [
-            cell for cell in values.remove_unused_categories().categories if not is_missing(cell)
-        ]
+        found = values.remove_unused_categories().categories
+        cells = [cell for cell in found if not table.is_missing(cell)]
         if not all(isinstance(cell, str) and not _is_number_or_date(cell) for cell in cells):
             return ()
         if all(map(UNREAD_NUMBER.fullmatch, cells)):

@@ -10,20 +10,18 @@ from numpy.typing import NDArray
 
 from .categorical import Categorical, Column
 from .options import TableOptions
-from .pivot import list_used_columns
-from .sequences import format_names
 from .table import LIKELY_MISSING, MAX_EXACT_INTEGER, Table, is_missing, parse_number
 
 
 def mark_missing(table: Table, options: TableOptions) -> Table:
-    """Return the table without what ``na_values`` says is missing, and count text that is.
+    """Return the table without what ``na_values`` says is missing.
 
     Args:
         table: the table.
         options: what the user says of it.
     """
     texts = frozenset(options.na_values or ())
-    if table.untyped and not texts:
+    if not texts:
         return table
     numbers = {number for one in texts if (number := parse_number(one)) is not None}
 
@@ -32,11 +30,8 @@ def mark_missing(table: Table, options: TableOptions) -> Table:
             return True
         return bool(numbers) and not isinstance(cell, bool) and parse_number(cell) in numbers
 
-    columns = dict(table.columns)
-    found = [] if table.untyped else _make_notes(table, options, texts)
-    if texts:
-        columns = {n: _remove_markers(one, is_marker, numbers) for n, one in columns.items()}
-    return replace(table, columns=columns, notes=(*table.notes, *found))
+    columns = table.columns.items()
+    return replace(table, columns={n: _remove_markers(c, is_marker, numbers) for n, c in columns})
 
 
 def _remove_markers(
@@ -62,25 +57,6 @@ def _remove_markers(
     held = column.astype(column.dtype if column.dtype.kind == "f" else np.float64)
     held[absent] = math.nan
     return held
-
-
-def _make_notes(table: Table, options: TableOptions, texts: frozenset[str]) -> list[str]:
-    """Say which text cells of a typed table are read as missing: in a file that is known."""
-    told = []
-    for name in list_used_columns(table, options):
-        column = table.columns[name]
-        if not isinstance(column, Categorical):
-            continue
-
-        def is_word(cell: Any) -> bool:
-            return isinstance(cell, str) and bool(cell) and (cell in texts or is_missing(cell))
-
-        if count := int(column.map_rows(is_word, np.bool_).sum()):
-            words = sorted(filter(is_word, column.remove_unused_categories().categories))
-            told.append(f"{count} of column {name!r} ({format_names(words)})")
-    if not told:
-        return []
-    return [f"Cells of text that are read as missing: {format_names(told, 12)}."]
 
 
 def find_missing_markers(table: Table) -> tuple[str, ...]:

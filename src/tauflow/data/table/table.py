@@ -145,12 +145,16 @@ class Table:
         shown = self.format_value(row, column)[:MAX_SHOWN_LENGTH]
         return f"{self.describe_cell(row, column)} holds {shown!r}"
 
+    def is_missing(self, cell: Any) -> bool:
+        """Whether a cell holds no value; text is text where cells have types."""
+        return is_missing(cell) and (not isinstance(cell, str) or self.untyped or not cell)
+
     def find_missing(self, column: str) -> Bools:
         """Return where a column has no value, (R,)."""
         values = self.columns[column]
         absent: Bools
         if isinstance(values, Categorical):
-            absent = values.map_rows(is_missing, np.bool_)
+            absent = values.map_rows(self.is_missing, np.bool_)
         elif values.dtype.kind in "fmM":
             absent = np.isnan(values) if values.dtype.kind == "f" else np.isnat(values)
         else:
@@ -204,7 +208,7 @@ class Table:
 
     def _read_numbers(self, column: str, values: Categorical) -> Floats:
         values = values.remove_unused_categories()
-        absent = values.map_categories(is_missing)
+        absent = values.map_categories(self.is_missing)
         truths = values.map_categories(parse_boolean)
         if any(one is None and not gone for one, gone in zip(truths, absent, strict=True)):
             truths = values.map_categories(parse_number)
@@ -270,7 +274,8 @@ class Table:
 
     def get_number_advice(self, value: Any, row: int, column: str) -> str:
         """Return what to do about text that may mean a missing value, or a number."""
-        if isinstance(value, str) and value.lower() in LIKELY_MISSING and self.is_training_data:
+        is_word = isinstance(value, str) and (value.lower() in LIKELY_MISSING or is_missing(value))
+        if is_word and self.is_training_data:
             return (
                 f"If {value!r} means a missing value, pass na_values=[{value!r}] "
                 f"(--missing={shlex.quote(value)}), or leave the column out."

@@ -1,0 +1,103 @@
+"""The index of a data frame: dates and durations are the times, other names are refused."""
+
+import numpy as np
+import pandas
+import pytest
+
+from tauflow.errors import DataError, TimeError
+from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
+
+GAPS = np.random.default_rng(0).exponential(3600, 60)
+DATES = pandas.to_datetime("2024-01-01") + pandas.to_timedelta(GAPS.cumsum(), unit="s")
+FRAME = pandas.DataFrame({"v": np.sin(np.arange(60) / 3)}, index=DATES)
+INDEXES = {
+    "dates": DATES,
+    "named": DATES.rename("when"),
+    "zoned": DATES.tz_localize("Europe/Berlin"),
+    "durations": DATES - DATES[0],
+}
+
+
+def forecast(X, columns=None, **said):
+    model = SequenceForecaster(model="cfc", hidden_size=3, epochs=1, random_state=0)
+    new = {} if columns else said
+    return model.fit(X, **said).predict(X, **new)
+
+
+def expected(X=FRAME):
+    return forecast(X.to_numpy(), t=X.index.to_numpy())
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_times_of_one_series_are_read(kind):
+    np.testing.assert_array_equal(forecast(FRAME.set_axis(INDEXES[kind])), expected())
+
+
+def test_a_series_is_a_frame_of_one_column():
+    np.testing.assert_array_equal(forecast(FRAME["v"]), expected())
+
+
+def test_periods_are_read_by_their_start():
+    hours = pandas.period_range("2024-01-01", periods=60, freq="h")
+    even = FRAME.set_axis(hours)
+    np.testing.assert_array_equal(
+        forecast(even), forecast(even.to_numpy(), t=hours.to_timestamp().to_numpy())
+    )
+
+
+@pytest.mark.parametrize("estimator", [SequenceClassifier, SequenceRegressor, SequenceForecaster])
+def test_times_of_a_list_of_frames_are_read(estimator):
+    frames = [FRAME[:25], FRAME[25:40], FRAME[40:]]
+    targets = [] if estimator is SequenceForecaster else [[0, 1, 0]]
+    found = []
+    for X, t in (frames, None), ([f.to_numpy() for f in frames], [f.index for f in frames]):
+        model = estimator(model="cfc", hidden_size=3, epochs=1, random_state=0)
+        found.append(model.fit(X, *targets, t=t).predict(X, t=t))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("said", [{"id": "p", "time": "when"}, {"id": "p"}])
+def test_ids_and_dates_in_the_index_of_a_table_are_read(said):
+    table = pandas.concat([FRAME[:30].assign(p="a"), FRAME[30:].assign(p="b")])
+    table = table.rename_axis("when")
+    right = forecast(table.reset_index(), columns=True, id="p", time="when")
+    found = forecast(table.set_index("p", append=True), columns=True, **said)
+    np.testing.assert_array_equal(found, right)
+    np.testing.assert_array_equal(forecast(table.rename_axis(None), columns=True, id="p"), right)
+
+
+def test_a_column_of_times_needs_no_id():
+    table = FRAME.rename_axis("when").reset_index()
+    np.testing.assert_array_equal(forecast(table, columns=True, time="when"), expected())
+    model = SequenceForecaster(
+        model="cfc", hidden_size=3, epochs=1, random_state=0, max_lead_time="5h"
+    )
+    found = model.fit(table, time="when").forecast(table, at=["1h", "2h"])
+    assert found["when"].tolist() == [DATES[-1] + pandas.Timedelta(h, "h") for h in (1, 2)]
+
+
+@pytest.mark.parametrize("levels", [["hours"], ["hours", "when"]])
+@pytest.mark.parametrize("form", ["series", "list", "table"])
+def test_any_other_named_index_is_refused_by_name(levels, form):
+    table = FRAME.assign(hours=np.arange(60.0), when=DATES, p=np.arange(60) // 30)
+    table = table.set_index(levels)[["v", "p"]]
+    X = {"series": table[["v"]], "list": [table[:30], table[30:]], "table": table}[form]
+    with pytest.raises(DataError, match=r"index 'hours'.*reset_index"):
+        forecast(X, **({"id": "p"} if form == "table" else {}))
+
+
+def test_an_index_of_several_levels_is_no_row_of_samples():
+    table = FRAME.assign(p=np.arange(60) // 30).set_index("p", append=True)
+    with pytest.raises(DataError, match="id= and time="):
+        SequenceClassifier().fit(table, np.arange(60) % 2)
+
+
+def test_some_frames_of_a_list_without_times_are_named():
+    with pytest.raises(TimeError, match=r"X\[1\] has no times in its index"):
+        forecast([FRAME[:30], FRAME[30:].reset_index(drop=True)])
+
+
+def test_times_that_are_given_count_and_names_of_samples_are_no_times():
+    assert not np.array_equal(forecast(FRAME, t=np.arange(60.0)), expected())
+    rows = FRAME.set_axis([f"s{k}" for k in range(60)]).rename_axis("sample")
+    SequenceClassifier(epochs=1, hidden_size=2).fit(rows, np.arange(60) % 2)
