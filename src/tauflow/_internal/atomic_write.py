@@ -95,11 +95,13 @@ def _rename_into_place(partials: Mapping[Path, Path]) -> None:
 
 @contextmanager
 def add_path_to_errors(path: Path) -> Iterator[None]:
-    """Let an error of writing to a file, as of a full disk, say which file it was."""
+    """Let an error of writing to a file, as of a full disk, name it, and no partial one."""
     try:
         yield
     except OSError as error:
-        if error.errno is None or error.filename is not None:
+        if error.errno is None or not str(error.filename or PARTIAL_SUFFIX).endswith(
+            PARTIAL_SUFFIX
+        ):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
 

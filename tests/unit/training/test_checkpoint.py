@@ -156,6 +156,8 @@ def test_an_error_of_writing_says_which_file(tmp_path):
         write()
     with pytest.raises(OSError, match="File too large: 'other'"):
         write("other")
+    with pytest.raises(OSError, match=r"File too large: '.*log'"):
+        write(str(tmp_path / ".log.0123.partial"))
 
 
 CRAFTED = {
