@@ -1,17 +1,22 @@
 """CSV tables that were damaged: refused by row and column, or sequences that a model can take."""
 
 import csv
+import gzip
 import io
 import random
 from functools import cache
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+from guard import MIB
 from mutate import ABSURD, mutate_bytes
 from survive import seeds, survives
 
-from tauflow.data import read_csv
-from tauflow.errors import TauflowError
+from tauflow.data import from_table, read_csv
+from tauflow.errors import DataError, TauflowError
 
 PARTS = range(4)
 _CELLS = (
@@ -138,3 +143,33 @@ def test_absurd_cells(part, tries, tmp_path):
         result = survives_reading(written(rows), tmp_path, chosen, what)
         refused += isinstance(result, TauflowError)
     assert refused > 10
+
+
+@pytest.mark.parametrize("packed", ["gzip", "Parquet"])
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused(packed, tmp_path):
+    path = tmp_path / "bomb"
+    if packed == "gzip":
+        row = b"p0,0.0,0.00000000000000000000000,0,y\n"
+        path.write_bytes(gzip.compress(b"id,time,a,b,died\n" + row * 2_000_000, 9))
+    else:
+        zeros = pa.chunked_array([pa.array(np.zeros(1 << 16))] * 128)
+        pq.write_table(pa.table({"id": zeros, "a": zeros}), path)
+    assert path.stat().st_size < 300_000
+    found = survives(lambda: read_csv(path, id="id", target="a"), packed, memory=160 * MIB)
+    assert isinstance(found, DataError)
+    assert "unpacks to more than" in str(found)
+
+
+@pytest.mark.parametrize(
+    "said", [b"{", b"\xff", b"[1]", b"null", b'{"index_columns": 3}', b"[" * 100_000]
+)
+def test_what_pandas_noted_in_a_parquet_file_may_be_damaged(said, tmp_path):
+    rows = table("numbers")
+    frame = {name: [row[place] for row in rows[1:]] for place, name in enumerate(rows[0])}
+    frame |= {name: list(map(float, frame[name])) for name in ("time", "a", "b")}
+    whole = pa.table(frame)
+    pq.write_table(whole.replace_schema_metadata({b"pandas": said}), tmp_path / "it.parquet")
+    damaged = read_csv(tmp_path / "it.parquet", id="id", time="time", target="died")
+    assert torch.equal(
+        damaged.train.x, from_table(whole, id="id", time="time", target="died").train.x
+    )

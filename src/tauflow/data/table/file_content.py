@@ -13,6 +13,8 @@ from tauflow.errors import ArgumentError, DataError, DataNotFoundError
 
 MAX_LINE_BYTES = 1 << 25
 """Bytes of a line, beyond which a file is no table."""
+MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO = 1 << 25, 100
+"""Bytes that any packed file may unpack to, and how many for each of its own."""
 _BLOCK_BYTES = 1 << 20  # bytes read together
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 _OTHER_FORMATS = (
@@ -100,12 +102,23 @@ def is_parquet(path: Path | InMemoryFile) -> bool:
     raise DataNotFoundError(f"there is no file {path}.{hint} Check the path.")
 
 
+def check_unpacked(path: Path | InMemoryFile, size: int) -> None:
+    """Raise :class:`DataError` if a packed file unpacks to so many bytes that it may be a bomb."""
+    packed = path.stat().st_size if isinstance(path, Path) else len(path.content)
+    if size > max(MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO * packed):
+        raise DataError(
+            f"{path} unpacks to more than {MAX_UNPACKED_BYTES >> 20} MiB and "
+            f"{MAX_UNPACKED_RATIO} times its size. If it is the right file, unpack it (gunzip) and "
+            "give what is in it, or read it with pandas and pass the frame to from_table."
+        )
+
+
 def read_content(path: Path | InMemoryFile) -> bytes:
     """Return the bytes of a CSV file, which gzip may have compressed.
 
     Raises:
         DataError: it is damaged, or begins as a file of another well-known format does; or a line
-            is too long, so that a small file may need all memory.
+            is too long, or it unpacks to too much, so that a small file may need all memory.
     """
     stream = path.open("rb")
     is_compressed = stream.read(len(_GZIP)) == _GZIP
@@ -120,6 +133,8 @@ def read_content(path: Path | InMemoryFile) -> bytes:
                         f"{path} has a line of more than {MAX_LINE_BYTES >> 20} MiB, and is no "
                         "table. Check that it is the right file, with one row in each line."
                     )
+                if is_compressed:
+                    check_unpacked(path, whole.tell() + len(block))
                 length = len(block) - 1 - block.rfind(b"\n") if end >= 0 else length + len(block)
                 whole.write(block)
         except (OSError, EOFError, zlib.error) as error:

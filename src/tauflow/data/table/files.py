@@ -14,7 +14,7 @@ from tauflow.errors import ArgumentError, DataError
 
 from .csv_file import read_csv_table
 from .doubtful_cells import make_doubt_notes
-from .file_content import InMemoryFile, is_parquet, resolve_file
+from .file_content import InMemoryFile, check_unpacked, is_parquet, resolve_file
 from .from_frame import MANY_COLUMNS, table_from_frame
 from .na_values import mark_missing
 from .options import CLASSIFICATION, COMMA, TableOptions
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 """How names of files of that format end."""
+_CELL_BYTES = 8
 _SAVED_INDEX_NAME = re.compile(r"__index_level_\d+__")
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".gz", *PARQUET_SUFFIXES)
 
@@ -132,8 +133,11 @@ def _drop_saved_index(cells: Table, table: Any, options: TableOptions) -> Table:
         table: what it was made of, of which Arrow's knows more than names.
         options: what the user says of it.
     """
-    said = getattr(getattr(table, "schema", None), "pandas_metadata", None) or {}
-    saved = {one for one in said.get("index_columns", ()) if isinstance(one, str)}
+    try:
+        named = table.schema.pandas_metadata["index_columns"]
+        saved = {one for one in named if isinstance(one, str)}
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        saved = set()  # it has none, or none that can be read
     saved |= set(filter(_SAVED_INDEX_NAME.fullmatch, cells.columns))
     saved &= cells.columns.keys() - list_named_columns(
         options, is_training_data=cells.is_training_data
@@ -161,6 +165,8 @@ def _read_csv(path: Path | InMemoryFile, options: TableOptions) -> Table:
 def _read_parquet(path: Path | InMemoryFile) -> Any:
     parquet = require("pyarrow.parquet", extra="parquet")
     try:  # of the file alone: read_table makes columns of folders that are called a=b
-        return parquet.ParquetFile(path if isinstance(path, Path) else path.open()).read()
+        file = parquet.ParquetFile(path if isinstance(path, Path) else path.open())
+        check_unpacked(path, _CELL_BYTES * file.metadata.num_rows * file.metadata.num_columns)
+        return file.read()
     except (OSError, ValueError) as error:  # Arrow's own errors inherit these
         raise DataError(f"{path} cannot be read as Parquet ({error}). Write it again.") from error
