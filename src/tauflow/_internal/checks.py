@@ -194,10 +194,15 @@ def find_type_mismatch(function: Callable[..., Any], values: Mapping[str, Any]) 
     Returns:
         ``"hidden_size must be an int, got [4] (list)"``, or nothing if all fit.
     """
-    hints = _get_type_hints(function)
+    return describe_mismatch(values, _get_type_hints(function))
+
+
+def describe_mismatch(values: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
+    """Say which value is not of its annotated type, as :func:`find_type_mismatch` does."""
     for name, value in values.items():
-        if name in hints and not matches_annotation(value, hints[name]):
-            return f"{name} must be {format_annotation(hints[name])}, got {format_value(value)}"
+        kind = annotations.get(name, Any)
+        if not matches_annotation(value, kind):
+            return f"{name} must be {format_annotation(kind)}, got {format_value(value)}"
     return ""
 
 
@@ -258,6 +263,9 @@ def _matches_class(value: Any, kind: Any, parts: tuple[Any, ...]) -> bool:
             return False
     except TypeError:  # a protocol that cannot be asked
         return True
+    if isinstance(value, np.ndarray) and parts:
+        (scalar,) = get_args(parts[-1])
+        return scalar is Any or bool(np.issubdtype(value.dtype, scalar))
     if parts and isinstance(value, Mapping) and len(parts) == 2:
         return all(
             matches_annotation(k, parts[0]) and matches_annotation(v, parts[1])

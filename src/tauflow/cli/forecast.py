@@ -141,9 +141,8 @@ def _score(forecaster: Any, held: "DataFrame", level: float | None) -> "DataFram
     """Return errors of the targets on rows of other ids, and how many values intervals hold."""
     from tauflow._internal.optional_deps import require
     from tauflow.errors import ArgumentError
-    from tauflow.estimators.preparation import list_columns
 
-    columns = list_columns(forecaster.schema_)  # categories come after the numbers
+    columns = forecaster.schema_.list_columns()  # categories come after the numbers
     index = [columns[n] for n in forecaster.target_features_]
     scores: DataFrame = require("pandas", extra="tables").DataFrame(
         forecaster.compare(held), index=index

@@ -45,6 +45,17 @@ class StandardScaler:
                 found.append(np.array([_compute_mean_and_std(block, weight)]).T)
         return cls(*np.concatenate(found, axis=1))
 
+    def check(self, columns: int) -> None:
+        """Raise :class:`ValueError` unless they are those of so many columns, as :meth:`fit` has.
+
+        A mean is a finite number, or NaN where the deviation is 0, which is never negative.
+        """
+        if self.mean.shape != (columns,) or self.scale.shape != (columns,):
+            raise ValueError(f"means and scales are not those of {columns} columns")
+        known = np.isfinite(self.mean) | (self.is_empty & self.is_constant)
+        if not (known & np.isfinite(self.scale) & (self.scale >= 0)).all():
+            raise ValueError("means and scales are not finite numbers, or a scale is below 0")
+
     @property
     def is_constant(self) -> Bools:
         """Which columns are constant, or without a value, (C,): they are 0 when scaled."""

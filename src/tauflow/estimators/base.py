@@ -17,7 +17,6 @@ from tauflow._internal.checks import check_one_of
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
 from tauflow.data.table.inputs import list_static_inputs
-from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
@@ -28,8 +27,9 @@ from .automatic import fit_automatic
 from .collection import SequenceCollection, read_collection
 from .files import read_estimator, upgrade_state, write_estimator
 from .input_kwargs import InputKwargs, with_input_kwargs
+from .loaded import LearnedAttributes, check_example, make_example
 from .parameters import EstimatorParameters
-from .preparation import DTYPES, fit_schema, list_columns, make_batch, warn_ignored_values
+from .preparation import DTYPES, fit_schema, make_batch, warn_ignored_values
 from .ragged import Floats, RaggedSequences
 from .reading import is_table, read_rows
 from .state import check_parameters, check_params_match, copy_option, restore_on_failure
@@ -55,22 +55,8 @@ if TYPE_CHECKING:
 _PREDICT_BATCH_SIZE = 512  # sequences of a forward pass that predicts
 
 
-class _Learned:
-    """Types of what ``fit`` learns, which are no parameters.
-
-    Args:
-        schema_: how X is read, scaled and imputed.
-        module_: the network.
-        _built: parameters that the network was built with.
-    """
-
-    schema_: Schema
-    module_: nn.Module
-    _built: dict[str, Any]
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class AbstractSequenceEstimator(EstimatorParameters, _Learned):
+class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
     """Base of the estimators: reading data, training and running the network."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -218,6 +204,18 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
 
     def _compute_score(self, true: Any, predicted: NDArray[Any], weight: Any) -> float:
         """Return how good predictions are."""
+        raise NotImplementedError
+
+    def _check_learned(self) -> None:
+        """Raise an error unless what a file holds agrees, see :func:`check_example`."""
+        check_example(self, self._make_example())
+
+    def _make_example(self) -> RaggedSequences:
+        """Return two samples as the network is to answer them."""
+        return make_example(self.schema_)
+
+    def _count_outputs(self) -> int:
+        """Return how many outputs the network has."""
         raise NotImplementedError
 
     @property
@@ -377,7 +375,7 @@ class AbstractSequenceEstimator(EstimatorParameters, _Learned):
     @property
     def _feature_scaler(self) -> StandardScaler:
         """Means and scales of the columns of rows."""
-        scaler, count = self.schema_.input_scaler, len(list_columns(self.schema_))
+        scaler, count = self.schema_.input_scaler, len(self.schema_.list_columns())
         return StandardScaler(scaler.mean[:count], scaler.scale[:count])
 
     # Predicting.

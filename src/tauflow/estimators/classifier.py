@@ -31,8 +31,15 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+class _LearnedClasses:
+    """Types of what ``fit`` learns."""
+
+    classes_: NDArray[Any]
+    threshold_: float | None
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: ignore[misc]
+class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedClasses):  # type: ignore[misc]
     """Classify sequences of irregular samples.
 
     Args:
@@ -92,8 +99,16 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
         weights = None
         if self.class_weight is not None:
             weights = self._compute_class_weights(rows)
-        size = len(self.classes_)
-        return LearningTask("classify", size, "cross_entropy", "accuracy", "cross_entropy", weights)
+        scores = ("cross_entropy", "accuracy", "cross_entropy")
+        return LearningTask("classify", self._count_outputs(), *scores, weights)
+
+    def _count_outputs(self) -> int:
+        return len(self.classes_)
+
+    def _check_learned(self) -> None:
+        if self.classes_.ndim != 1 or not np.array_equal(np.unique(self.classes_), self.classes_):
+            raise ValueError("the classes are not sorted, or not different")
+        super()._check_learned()
 
     def _compute_class_weights(self, rows: RaggedSequences) -> tuple[float, ...]:
         """Return what an error on each class counts; 1 of a class that there is none of."""

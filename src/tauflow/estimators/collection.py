@@ -10,12 +10,11 @@ from sklearn.utils.validation import validate_data
 
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
-from tauflow.data.table.inputs import CATEGORY_NAME_FORMAT
+from tauflow.data.table.options import CATEGORY_NAME_FORMAT
 from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError, DataError
 
 from .input_kwargs import InputKwargs, with_input_kwargs
-from .preparation import list_columns
 from .ragged import RaggedSequences
 from .reading import get_fitted_names, read_rows, remember
 from .targets import align_to_sequences
@@ -48,7 +47,7 @@ class SequenceCollection:
     @property
     def _names(self) -> list[str]:
         """Names of the columns of rows; none of arrays."""
-        return [] if self._schema.features is None else list_columns(self._schema)
+        return [] if self._schema.features is None else self._schema.list_columns()
 
     @property
     def ids(self) -> NDArray[Any] | None:
@@ -128,7 +127,7 @@ def _select_columns(
     rows: RaggedSequences, X: SequenceCollection, fitted: Schema
 ) -> RaggedSequences:
     """Return rows with the columns of a fitted schema; categories that they lack are 0 in all."""
-    own, names = X._schema, list_columns(fitted)
+    own, names = X._schema, fitted.list_columns()
     columns = dict(zip(X._names, rows.values.T, strict=True))
     for feature in fitted.features or ():
         check_one_of(own.features or (), feature=feature)

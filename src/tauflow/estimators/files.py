@@ -4,23 +4,32 @@ They are tensor files, see :mod:`tauflow._internal.tensor_file`.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from numbers import Integral
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar, get_origin, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tauflow._internal.checks import find_type_mismatch
+from tauflow._internal.allocation_limit import limit_allocations
+from tauflow._internal.checks import describe_mismatch, find_type_mismatch, matches_annotation
 from tauflow._internal.init_args import to_python_number
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.data.scaler import StandardScaler
 from tauflow.data.table.schema import Schema
-from tauflow.errors import ArgumentError, ModelFileError, TauflowError
+from tauflow.errors import ArgumentError, ModelFileError
 from tauflow.evaluation.conformal import Conformal
-from tauflow.export.files import build_module, collect_tensors, get_file_config
+from tauflow.export.files import (
+    build_module,
+    collect_tensors,
+    convert_damage,
+    get_file_config,
+    use_reference_backend,
+)
 from tauflow.runs.portfolio import Trial
 from tauflow.training import Recipe
 
@@ -41,6 +50,12 @@ _CLASSES: dict[str, type[Any]] = {
 }
 _CLASS_NAMES = {kind: name for name, kind in _CLASSES.items()}
 _UNSAVED_PARAMETERS = ("callbacks", "random_state")  # of a training to come, and no plain values
+_UNSAVED_ATTRIBUTES = ("module_", "result_")
+_DTYPES = re.compile(r"[<>=|]?(b1|[iu][1248]|f[248]|O|U\d+)|[<>=]?[mM]8\[[a-z]{1,2}\]")
+"""The dtypes of arrays in a file."""
+_ENTRIES: dict[str, set[type]] = {"O": {str, bool, int, float, type(None)}, "U": {str}}
+"""Types of the entries of arrays, by the kind of their dtype; those of others are numbers."""
+_MAX_PADDING = 4  # how many characters of an array of texts may be for each that is one of a text
 K = TypeVar("K")
 
 
@@ -51,11 +66,8 @@ def write_estimator(estimator: Any, path: Path) -> None:
         for name, value in estimator.get_params(deep=False).items()
         if name not in _UNSAVED_PARAMETERS or isinstance(value, Integral)
     }
-    learned = {
-        name: value
-        for name, value in vars(estimator).items()
-        if name not in estimator.get_params(deep=False) and name not in ("module_", "result_")
-    }
+    there, names = vars(estimator), _get_learned_types(type(estimator))
+    learned = {name: there[name] for name in names if name in there}
     facts = {
         "version": VERSION,
         "class": type(estimator).__name__,
@@ -83,19 +95,37 @@ def read_estimator(kind: type[K], path: str | Path) -> K:
             f"{path} is an estimator of version {version}, and this tauflow reads up to {VERSION}. "
             "Upgrade tauflow: pip install --upgrade tauflow"
         )
-    try:
-        estimator = kind(**{k: _from_json_value(value) for k, value in facts["parameters"].items()})
-        for name in facts["learned"]:
-            if hasattr(kind, name):
-                raise ValueError(f"{name} is not learned")
+    with convert_damage(path, advice=_ADVICE), limit_allocations(tensors):
+        parameters = {k: _from_json_value(value) for k, value in facts["parameters"].items()}
         learned = {name: _from_json_value(value) for name, value in facts["learned"].items()}
-        vars(estimator).update(upgrade_state(learned))
+        learned, types = upgrade_state(learned), _get_learned_types(kind)
+        if unknown := learned.keys() - types:
+            raise ValueError(f"{', '.join(unknown)} is not learned")
+        wrong = find_type_mismatch(kind.__init__, parameters)
+        if wrong := wrong or describe_mismatch(learned, types):
+            raise TypeError(wrong)
+        estimator: Any = kind(**parameters)
+        vars(estimator).update(learned)
         model = facts["model"]
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        why = error if isinstance(error, TauflowError) else repr(error)
-        raise ModelFileError(f"{path} is damaged ({why}). {_ADVICE}") from error
-    estimator.module_ = build_module(path, tensors, model).eval()  # type: ignore[attr-defined]
-    return estimator
+    estimator.module_ = build_module(path, tensors, model).eval()
+    with convert_damage(path, advice=_ADVICE), use_reference_backend(estimator.module_):
+        if not matches_annotation(estimator.module_, get_type_hints(kind)["module_"]):
+            raise ValueError(f"its network is a {type(estimator.module_).__name__}")
+        estimator._check_learned()
+    return estimator  # type: ignore[no-any-return]
+
+
+def _get_learned_types(kind: type) -> dict[str, Any]:
+    """Return the types of what ``fit`` learns, by attribute, as classes annotate them.
+
+    Parameters have no underscore at either end of their names.
+    """
+    return {
+        name: annotation
+        for name, annotation in get_type_hints(kind).items()
+        if name.strip("_") != name and name not in _UNSAVED_ATTRIBUTES
+        if get_origin(annotation) is not ClassVar
+    }
 
 
 def upgrade_state(state: dict[str, Any]) -> dict[str, Any]:
@@ -148,8 +178,7 @@ def _from_json_value(value: Any) -> Any:
         return value
     ((kind, content),) = value.items()
     if kind == "array":
-        dtype, entries = content
-        return np.array(_from_json_value(entries), np.dtype(dtype))
+        return _to_array(*content)
     if kind == "tuple":
         return tuple(_from_json_value(content))
     if kind == "mapping":
@@ -161,3 +190,21 @@ def _from_json_value(value: Any) -> Any:
     if wrong := find_type_mismatch(known.__init__, given):
         raise TypeError(wrong)
     return known(**given)
+
+
+def _to_array(dtype: str, entries: list[Any]) -> NDArray[Any]:
+    """Return an array, whose size is that of its entries, whatever its dtype says.
+
+    Texts of very different lengths stay objects, as an array of texts pads all to the longest.
+    """
+    if not _DTYPES.fullmatch(dtype) or not isinstance(entries, list):
+        raise ValueError(f"an array has a dtype such as '<f8' and a list of entries, got {dtype!r}")
+    found, kind = np.array(entries, object), dtype.lstrip("<>=|")[0]
+    cells = found.ravel().tolist()
+    if not {*map(type, cells)} <= _ENTRIES.get(kind, {bool, int, float}):
+        raise ValueError(f"the entries of an array are not of its dtype {dtype!r}")
+    if kind == "U":
+        lengths = [len(one) for one in cells]
+        is_even = len(cells) * max(lengths, default=0) <= _MAX_PADDING * sum(lengths) + (1 << 16)
+        return found.astype(str) if is_even else found
+    return found.astype(dtype)

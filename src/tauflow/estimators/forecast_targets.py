@@ -10,13 +10,12 @@ from sklearn.metrics import r2_score
 
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
-from tauflow.data.table.inputs import CATEGORY_NAME_FORMAT
+from tauflow.data.table.options import CATEGORY_NAME_FORMAT
 from tauflow.data.table.schema import Schema
 from tauflow.data.table.times import parse_duration
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
 
 from .arrays import to_array, to_seconds
-from .preparation import list_columns, list_number_columns
 from .ragged import Floats, Indices, RaggedSequences
 
 _EVEN_TOLERANCE = 1e-6  # gaps that differ less than by this part are the same
@@ -141,7 +140,7 @@ def resolve_columns(role: str, given: Any, schema: Schema) -> Indices:
     Raises:
         ArgumentError, UnknownNameError: there is no such feature, or the mask is of another length.
     """
-    names, columns = list(schema.features or ()), list_columns(schema)
+    names, columns = list(schema.features or ()), schema.list_columns()
     given = [given] if isinstance(given, str | int) else list(given)
     if any(isinstance(one, bool | np.bool_) for one in given):
         if len(given) != len(names) or np.asarray(given).dtype != np.bool_:
@@ -160,7 +159,7 @@ def resolve_columns(role: str, given: Any, schema: Schema) -> Indices:
             of_it = [CATEGORY_NAME_FORMAT.format(name, text) for text in texts[name]]
             found += [columns.index(one) for one in of_it]
         else:
-            numbers = list_number_columns(schema)
+            numbers = schema.list_number_columns()
             found.append(columns.index(check_one_of(numbers, **{label: name})))
     return np.array(found, np.int64)
 

@@ -42,8 +42,14 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+class _LearnedGaps:
+    """Types of what ``fit`` learns."""
+
+    _typical: float | None = None
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceForecaster(AbstractQueryForecaster):
+class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
     """Forecast the next samples of a sequence, with one readout per sample.
 
     At every step of every sequence the network predicts the next ``horizon`` samples; missing ones
@@ -260,6 +266,21 @@ class SequenceForecaster(AbstractQueryForecaster):
         outputs = self.horizon * len(self.target_features_)
         asked = () if self._longest is None else tuple(self.target_features_.tolist())
         return LearningTask("regress", outputs, "mse", "mse", per_step=True, query_targets=asked)
+
+    def _count_outputs(self) -> int:
+        return int(self._built["horizon"]) * len(self.target_features_)
+
+    def _make_example(self) -> RaggedSequences:
+        rows = super()._make_example()
+        if self._longest is not None:
+            return replace(rows.with_times(), is_query=np.array([False, True]))
+        horizon, lead_times = (
+            self._built["horizon"],
+            len(self.schema_.inputs) - rows.values.shape[1],
+        )
+        if self._typical is not None and not 0 < horizon <= lead_times:
+            raise ValueError(f"there are not the {horizon} inputs that say what is forecast")
+        return self._add_lead_times(rows, horizon)
 
     def _split_validation(
         self, rows: RaggedSequences, share: float | str, random: np.random.RandomState

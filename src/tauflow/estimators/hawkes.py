@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from tauflow._internal.checks import check_positive
 from tauflow._internal.optional_deps import require
 from tauflow.batch import SequenceBatch
 from tauflow.data.table.sequences import format_names
@@ -67,12 +68,12 @@ _LOSS = Score(
 
 
 class _LearnedProcess:
-    """Types of what ``fit`` learns, which are no parameters."""
+    """Types of what ``fit`` learns, which are no parameters; files hold these attributes."""
 
     classes_: NDArray[Any]
     module_: NeuralHawkes
     time_unit_: float
-    _columns: dict[str, str]
+    _columns: Mapping[str, str]
     _dated: bool
 
 
@@ -260,6 +261,18 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
             ModelFileError: it is none of this class, is damaged, or from a newer version.
         """
         return read_estimator(cls, path)
+
+    def _check_learned(self) -> None:
+        """Raise an error unless what a file holds agrees, and the process answers."""
+        classes = self.classes_
+        if classes.ndim != 1 or not np.array_equal(np.unique(classes), classes):
+            raise ValueError("the types of events are not sorted, or not different")
+        if self._columns.keys() != {"id", "time", "type"} or self._dated not in (True, False):
+            raise ValueError("nothing says which columns are the id, time and type, or of what")
+        check_positive(time_unit_=self.time_unit_)
+        found = self.module_.predict_next(torch.zeros(1, 1).long(), torch.zeros(1, 1))
+        if found.probabilities.shape[1] != len(classes) or not found.probabilities.isfinite().all():
+            raise ValueError("the process has no finite probability of each type")
 
     # Reading.
 

@@ -19,7 +19,6 @@ from .collection import SequenceCollection
 from .forecast_targets import measure_errors, score_known
 from .gaps import HIDDEN, carry_forward, hide_values, interpolate
 from .input_kwargs import InputKwargs, with_input_kwargs
-from .preparation import list_columns, list_number_columns
 from .ragged import Floats, RaggedSequences
 from .reading import is_table
 from .training import LearningTask
@@ -170,7 +169,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         }
         found["imputer"][:, self._target_features] = self._estimate(visible)
         errors = measure_errors(np.where(hidden, rows.values, np.nan), found)
-        numbers = list_number_columns(self.schema_)  # which come before the columns of categories
+        numbers = self.schema_.list_number_columns()  # which come before the columns of categories
         places = [numbers.index(n) if n in numbers else -1 for n in self.schema_.features or ()]
         return {name: np.append(each, np.nan)[places] for name, each in errors.items()}
 
@@ -197,14 +196,22 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
     @property
     def _target_features(self) -> NDArray[np.int64]:
         """Columns of rows that are filled: numbers, not static, that have values in training."""
-        numbers, static = list_number_columns(self.schema_), self.schema_.static or ()
+        numbers, static = self.schema_.list_number_columns(), self.schema_.static or ()
         fixed = [place for place, name in enumerate(numbers) if name in static]
         empty = np.flatnonzero(self._feature_scaler.is_empty)
         chosen: NDArray[np.int64] = np.setdiff1d(np.arange(len(numbers)), [*fixed, *empty])
         return chosen
 
     def _make_task(self, rows: RaggedSequences) -> LearningTask:
-        return LearningTask("regress", len(list_columns(self.schema_)), "mse", "mse", per_step=True)
+        return LearningTask("regress", self._count_outputs(), "mse", "mse", per_step=True)
+
+    def _count_outputs(self) -> int:
+        return len(self.schema_.list_columns())
+
+    def _decode_outputs(self, outputs: NDArray[Any]) -> Floats:
+        """Return what is added to the interpolation, (R, I)."""
+        found: Floats = outputs * self._feature_scaler.scale
+        return found
 
     def _make_batch(self, rows: RaggedSequences) -> SequenceBatch:
         if self.window is not None:
@@ -229,14 +236,14 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
 
     def _estimate(self, rows: RaggedSequences) -> Floats:
         """Return estimates of the features that are filled, (R, F)."""
-        chosen, scaler = self._target_features, self._feature_scaler
+        chosen = self._target_features
         base = self._interpolate(rows)[:, chosen]
-        estimates: Floats = base + self._run_network(rows)[:, chosen] * scaler.scale[chosen]
+        estimates: Floats = base + self._decode_outputs(self._run_network(rows))[:, chosen]
         return estimates
 
     def _fill_table(self, X: Any, rows: RaggedSequences, values: Floats) -> Any:
         assert rows.source is not None  # of a table
-        names = list_columns(self.schema_)
+        names = self.schema_.list_columns()
         owners = rows.source.sequence_index
         if self.schema_.variables or len(owners) != len(values):
             raise ArgumentError(

@@ -23,8 +23,14 @@ if TYPE_CHECKING:
 INTERVALS = ("conformal", *SPREADS)
 
 
+class _LearnedScores:
+    """Types of what ``fit`` learns."""
+
+    conformal_: Conformal | None
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class AbstractIntervalEstimator(AbstractSequenceEstimator):
+class AbstractIntervalEstimator(AbstractSequenceEstimator, _LearnedScores):
     """Base of the estimators of values.
 
     Args:
@@ -83,6 +89,17 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator):
         self.conformal_ = None
         if self.intervals is not None and held is not None:
             self.conformal_ = self._fit_conformal(held)
+
+    def _check_learned(self) -> None:
+        super()._check_learned()
+        if (found := getattr(self, "conformal_", None)) is not None:
+            found.check(self._count_scores(), getattr(self.module_, "quantile_levels", ()))
+            if found.levels:
+                predict_quantiles(self.module_, self._to_batch(self._make_example()))
+
+    def _count_scores(self) -> int:
+        """Return for how many outputs there are scores."""
+        return self._count_outputs()
 
     def _fit_conformal(self, held: RaggedSequences) -> Conformal:
         batch = self._make_batch(held)

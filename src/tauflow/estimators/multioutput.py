@@ -40,8 +40,18 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+class _LearnedKinds:
+    """Types of what ``fit`` learns."""
+
+    target_names_: tuple[Any, ...]
+    kinds_: tuple[str, ...]
+    classes_: list[NDArray[Any] | None]
+    target_standard_: StandardScaler
+    _is_single: bool
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceMultiOutput(AbstractSequenceEstimator):
+class SequenceMultiOutput(AbstractSequenceEstimator, _LearnedKinds):
     r"""Predict several targets of a sequence at once: values, classes, classes with an order.
 
     One network has outputs for all of them, and its loss is the mean over all known targets: the
@@ -196,12 +206,21 @@ class SequenceMultiOutput(AbstractSequenceEstimator):
     @property
     def _specs(self) -> tuple[TargetSpec, ...]:
         classes = [() if one is None else tuple(map(str, one.tolist())) for one in self.classes_]
-        return tuple(map(TargetSpec, map(str, self.target_names_), self.kinds_, classes))
+        of_all = zip(self.target_names_, self.kinds_, classes, strict=True)
+        return tuple(TargetSpec(str(name), kind, own) for name, kind, own in of_all)
 
     def _make_task(self, rows: RaggedSequences) -> LearningTask:
         specs = self._specs
         loss = make_multioutput_loss(specs)
         return LearningTask(MULTIOUTPUT, count_outputs(specs), loss, loss, target_specs=specs)
+
+    def _count_outputs(self) -> int:
+        self.target_standard_.check(len(self.target_names_))
+        for kind, classes in zip(self.kinds_, self.classes_, strict=True):
+            check_one_of(TARGET_KINDS, kind=kind)
+            if (classes is None) != (kind == VALUE) or (classes is not None and classes.ndim != 1):
+                raise ValueError("values have no classes, and others have")
+        return count_outputs(self._specs)
 
     def _fit_target_scaler(self, rows: RaggedSequences) -> None:
         assert rows.y is not None

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.allocation_limit import count_elements
 from tauflow._internal.checks import check_one_of, check_positive
 from tauflow.batch import SequenceBatch
 from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
 from tauflow.data.scaler import StandardScaler
-from tauflow.data.table.inputs import CATEGORY_NAME_FORMAT
 from tauflow.data.table.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
 from tauflow.data.table.schema import Schema
+from tauflow.data.table.schema_fields import LINEAR, NO_TIMES
 from tauflow.data.table.sequences import format_names
 from tauflow.data.table.transform import list_indicator_features
 from tauflow.errors import ArgumentError, TimeError
@@ -22,10 +23,6 @@ from tauflow.errors import ArgumentError, TimeError
 from .gaps import interpolate
 from .ragged import RaggedSequences
 
-_LINEAR = "linear"
-"""What stands for a missing value of an imputer: interpolation, of who has no value the mean."""
-_NO_TIMES = "row"
-"""The unit of sequences without times."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -61,12 +58,12 @@ def fit_schema(
     # What is never there is no news either.
     told = (missing.any(axis=0) | fills_gaps) & ~found.is_empty & (not observes)
     mean, scale = found.mean.copy(), found.scale.copy()
-    texts = slice(len(list_number_columns(schema)), None)  # 1 and 0 stay, unless all are the same
+    texts = slice(len(schema.list_number_columns()), None)  # 1 and 0 stay, unless all are the same
     mean[texts] = np.where(found.is_constant[texts], found.mean[texts], 0.0)
     scale[texts] = np.where(found.is_constant[texts], 0.0, 1.0)
     return Preparation(
         features=StandardScaler(mean, scale),
-        impute=_LINEAR if fills_gaps else impute,
+        impute=LINEAR if fills_gaps else impute,
         observes=observes,
         flagged=np.flatnonzero(told),
         unit=None if rows.dt is None else resolve_time_unit(rows, time_unit),
@@ -86,7 +83,7 @@ def make_batch(schema: Schema, rows: RaggedSequences, dtype: torch.dtype) -> Seq
     standard, count = schema.input_scaler, rows.values.shape[1]
     there = ~(np.isnan(rows.values) | standard.is_empty[:count])
     scaled = np.where(there, standard.transform(rows.values), 0.0)
-    if schema.fill == _LINEAR and not schema.observed:
+    if schema.fill == LINEAR and not schema.observed:
         scaled = np.where(there, scaled, standard.transform(interpolate(rows)))
         scaled = np.nan_to_num(scaled)
     even = bool((rows.lengths == rows.lengths[0]).all())
@@ -99,7 +96,7 @@ def make_batch(schema: Schema, rows: RaggedSequences, dtype: torch.dtype) -> Seq
         weight=None if rows.weight is None else to_tensor(rows.weight),
     )
     if not schema.observed:
-        fill = IMPUTE_STRATEGIES[1] if schema.fill == _LINEAR else schema.fill
+        fill = IMPUTE_STRATEGIES[1] if schema.fill == LINEAR else schema.fill
         batch = impute_with_indicators(batch, list_indicator_features(schema, count), fill=fill)
     more = rows.lead_times
     if more is not None:
@@ -120,9 +117,8 @@ def _append_inputs(batch: SequenceBatch, more: torch.Tensor) -> SequenceBatch:
 
 def _check_times(schema: Schema, rows: RaggedSequences) -> None:
     """Refuse times where the training had none, and dates where it had numbers; or the reverse."""
-    is_timed = schema.unit != _NO_TIMES
-    if (rows.dt is None) == is_timed:
-        had, has = ("times", "none") if is_timed else ("no times", "times")
+    if (rows.dt is None) == schema.is_timed:
+        had, has = ("times", "none") if schema.is_timed else ("no times", "times")
         raise ArgumentError(
             f"the estimator was fitted to sequences with {had}, and these have {has}. Give dt "
             "or t (time of a table) each time, or never."
@@ -149,22 +145,9 @@ def warn_ignored_values(schema: Schema, rows: RaggedSequences) -> None:
         )
 
 
-def list_number_columns(schema: Schema) -> list[str]:
-    """Return the features that are numbers, in the order of the columns of rows."""
-    texts = dict(schema.categories)
-    return [name for name in schema.features or () if name not in texts]
-
-
-def list_columns(schema: Schema) -> list[str]:
-    """Return the names of the columns of rows: numbers, and one for each category."""
-    format_name = CATEGORY_NAME_FORMAT.format
-    of_texts = [format_name(name, text) for name, texts in schema.categories for text in texts]
-    return [*list_number_columns(schema), *of_texts]
-
-
 def _format_features(schema: Schema, which: NDArray[np.bool_]) -> str:
     """Return names, or numbers, of some columns of rows, (F,), for a message."""
-    columns = list_columns(schema)
+    columns = schema.list_columns()
     return format_names([columns[place] for place in np.flatnonzero(which)], 12)
 
 
@@ -211,7 +194,8 @@ class Preparation:
 
     def complete(self, schema: Schema) -> Schema:
         """Return a schema, which names the features, with what was learned."""
-        columns, unit = list_columns(schema), _NO_TIMES
+        columns, unit = schema.list_columns(), NO_TIMES
+        count_elements(self.ahead)  # a number of a file
         more = [INDICATOR_NAME_FORMAT.format(columns[int(place)]) for place in self.flagged]
         steps = range(1, self.ahead + 1)
         more += [FUTURE_NAME_FORMAT.format(LEAD_TIME_INPUT, step) for step in steps]

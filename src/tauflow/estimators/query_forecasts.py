@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow._internal.checks import check_at_least, check_positive
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError
 from tauflow.evaluation.conformal import Conformal
@@ -29,7 +30,6 @@ from .forecast_targets import measure_errors, read_lead_times, resolve_columns, 
 from .gaps import carry_forward
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import AbstractIntervalEstimator
-from .preparation import list_columns, list_number_columns
 from .ragged import Floats, Indices, RaggedSequences
 from .reading import get_table_options
 
@@ -42,8 +42,18 @@ _MIN_CALIBRATION, _MAX_RANGES = 200, 5
 """Validation targets of a range of lead times at least, and how many ranges there are at most."""
 
 
+class _LearnedColumns:
+    """Types of what ``fit`` learns."""
+
+    known_features_: Indices
+    target_features_: Indices
+    max_lead_time_: float | None
+    window_: int
+    lead_time_edges_: Floats
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class AbstractQueryForecaster(AbstractIntervalEstimator):
+class AbstractQueryForecaster(AbstractIntervalEstimator, _LearnedColumns):
     """Base of forecasters whose ``max_lead_time`` says that they answer at any time up to it."""
 
     @with_input_kwargs
@@ -165,7 +175,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
         """Names of the features to forecast, or their numbers if X has no names."""
         names: list[Any] = list(range(self.n_features_in_))
         if hasattr(self, "feature_names_in_"):
-            names = list_columns(self.schema_)
+            names = self.schema_.list_columns()
         return [names[place] for place in self.target_features_]
 
     @property
@@ -174,9 +184,27 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
         longest: float | None = getattr(self, "max_lead_time_", None)
         return longest
 
+    def _check_learned(self) -> None:
+        count = len(self.schema_.list_number_columns())
+        for chosen in (getattr(self, "known_features_", np.arange(0)), self.target_features_):
+            if chosen.ndim != 1 or not np.isin(chosen, np.arange(count)).all():
+                raise ValueError("the features to forecast, or known, are none of the numbers")
+        if self._longest is not None:
+            check_positive(max_lead_time_=self._longest)
+            check_at_least(1, window_=self.window_)
+        super()._check_learned()
+
+    def _count_scores(self) -> int:
+        if self._longest is None:
+            return super()._count_scores()
+        edges = self.lead_time_edges_
+        if edges.ndim != 1 or not (np.diff(edges) >= 0).all():
+            raise ValueError("the ranges of lead times do not increase")
+        return self._count_outputs() * (len(edges) + 1)
+
     def _resolve_features(self, *, dated: bool) -> None:
         """Learn which columns of rows are forecast, which are known in advance, and how far."""
-        schema, numbers = self.schema_, list_number_columns(self.schema_)
+        schema, numbers = self.schema_, self.schema_.list_number_columns()
         self.known_features_ = resolve_columns("known", self.known or (), schema)
         static = resolve_columns("static", schema.static or (), schema)
         if self.targets is None:
@@ -184,7 +212,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator):
             self.target_features_ = np.setdiff1d(np.arange(len(numbers)), given)
         else:
             self.target_features_ = resolve_columns("targets", self.targets, schema)
-        _check_known(self.known_features_, self.target_features_, static, list_columns(schema))
+        _check_known(self.known_features_, self.target_features_, static, schema.list_columns())
         self.max_lead_time_ = None
         if self.max_lead_time is not None:
             longest = resolve_lead_time("max_lead_time", self.max_lead_time, dated=dated)

@@ -1,5 +1,6 @@
 """Numbers of a sequence."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,15 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+class _LearnedTargets:
+    """Types of what ``fit`` learns."""
+
+    target_shape_: tuple[int, ...]
+    target_standard_: StandardScaler
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator):  # type: ignore[misc]
+class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator, _LearnedTargets):  # type: ignore[misc]
     """Predict one or several numbers of a sequence of irregular samples.
 
     Targets are scaled to mean 0 and standard deviation 1 by the training split, and predictions
@@ -81,6 +89,10 @@ class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator):  # type: ign
     def _make_task(self, rows: RaggedSequences) -> LearningTask:
         assert rows.y is not None
         return LearningTask("regress", rows.y.shape[1], "mse", "mse")
+
+    def _count_outputs(self) -> int:
+        self.target_standard_.check(count := math.prod(self.target_shape_))
+        return count
 
     def _fit_target_scaler(self, rows: RaggedSequences) -> None:
         assert rows.y is not None

@@ -26,8 +26,15 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+class _LearnedTimes:
+    """Types of what ``fit`` learns."""
+
+    unit_: float
+    edges_: Floats
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceSurvival(AbstractSequenceEstimator):
+class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
     """Predict the time to an event from a sequence of irregular samples, with censoring.
 
     Every sample before the event, or censoring, is a landmark: the network is trained at each of
@@ -205,6 +212,12 @@ class SequenceSurvival(AbstractSequenceEstimator):
         outputs = self.intervals if self.head == HEADS[0] else 2
         return LearningTask("regress", outputs, loss, loss, per_step=True)
 
+    def _count_outputs(self) -> int:
+        return 2 if isinstance(self._head, WeibullHead) else len(self._head.edges) - 1
+
+    def _decode_outputs(self, outputs: NDArray[Any]) -> Floats:
+        return self._head.compute_median(outputs.astype(np.float64), np.zeros(len(outputs)))
+
     def _initialise(self, rows: RaggedSequences, *args: Any) -> list[nn.Module]:
         remaining, events = _count_down(rows)
         there = remaining > 0
@@ -221,8 +234,9 @@ class SequenceSurvival(AbstractSequenceEstimator):
 
     @property
     def _head(self) -> HazardHead | WeibullHead:
-        is_hazard = self._built["head"] == HEADS[0]
-        return HazardHead(self.edges_) if is_hazard else WeibullHead(self.unit_)
+        if check_one_of(HEADS, head=self._built["head"]) == HEADS[0]:
+            return HazardHead(self.edges_)
+        return WeibullHead(self.unit_)
 
     def _make_batch(self, rows: RaggedSequences) -> SequenceBatch:
         remaining, events = _count_down(rows)

@@ -9,6 +9,7 @@ from scipy.special import expit
 from torch import Tensor
 from torch.nn import functional as F
 
+from tauflow._internal.checks import check_positive
 from tauflow.training import Score
 
 from .ragged import Floats
@@ -33,6 +34,10 @@ class HazardHead:
     """
 
     edges: Floats
+
+    def __post_init__(self) -> None:
+        if not (np.diff(self.edges, prepend=-1.0) > 0).all() or not np.isfinite(self.edges).all():
+            raise ValueError(f"edges of intervals must increase from 0 on, got {self.edges}")
 
     @classmethod
     def fit(
@@ -90,6 +95,9 @@ class WeibullHead:
     """
 
     unit: float
+
+    def __post_init__(self) -> None:
+        check_positive(unit=self.unit)
 
     def encode(self, durations: Floats, events: NDArray[np.bool_]) -> Floats:
         """Return targets, (N, 2): log of the time, and the event."""

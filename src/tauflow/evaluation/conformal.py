@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,8 +72,15 @@ class Conformal:
         counts = tuple(known.tolist())
         return cls(scores, counts, () if quantiles is None else tuple(map(float, levels)))
 
-    def check(self, outputs: int) -> None:
-        """Raise :class:`ValueError` unless the scores are those of a model with so many outputs."""
+    def check(self, outputs: int, levels: Sequence[float] | None = None) -> None:
+        """Raise :class:`ValueError` unless the scores are those of a model with so many outputs.
+
+        Args:
+            outputs: of the model, or ranges of each.
+            levels: of its quantiles; ``None`` if they are not known.
+        """
+        if levels is not None and self.levels and self.levels != tuple(map(float, levels)):
+            raise ValueError("the scores are of other quantiles than those of the model")
         bases = max(1, len(self.levels) // 2)
         kept = [len(_list_kept_ranks(count)) for count in self.counts]
         if len(self.counts) != outputs or len(self.scores) != bases:
@@ -81,6 +89,11 @@ class Conformal:
             )
         if any([len(column) for column in base] != kept for base in self.scores):
             raise ValueError("the numbers of scores and their counts disagree")
+        columns = [column for base in self.scores for column in base]
+        if not all(map(math.isfinite, chain(*columns))) or any(
+            list(c) != sorted(c) for c in columns
+        ):
+            raise ValueError("the scores are not sorted finite numbers")
 
     def interval(
         self, prediction: Floats, level: float, quantiles: Floats | None = None

@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from tauflow._internal.allocation_limit import limit_allocations
@@ -19,6 +20,7 @@ from tauflow._internal.module_hooks import find_tied_names, tie_tensors
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.tensor_file import encode_tensor_file, hash_tensors, read_tensor_file
 from tauflow.errors import ArgumentError, ModelFileError, TauflowError
+from tauflow.sequence import SequenceModule
 
 from .config import TIES, from_config, get_config
 from .modification_check import describe_computed_parameters, describe_modifications
@@ -155,6 +157,33 @@ def _convert_errors(path: Path) -> Iterator[None]:
         raise ModelFileError(
             f"{path.name}: the module cannot be built: {type(error).__name__}: {error}. {_ADVICE}"
         ) from error
+
+
+@contextmanager
+def convert_damage(path: Path, *, advice: str) -> Iterator[None]:
+    """Raise :class:`ModelFileError` for any error that the facts of a file lead to in the block."""
+    try:
+        yield
+    except Exception as error:  # of torch, too, where sizes or dtypes do not fit
+        why = str(error) if isinstance(error, TauflowError) else f"{type(error).__name__}: {error}"
+        raise ModelFileError(
+            f"{path} is damaged, or from another version of tauflow ({why}). {advice}"
+        ) from error
+
+
+@contextmanager
+def use_reference_backend(model: nn.Module) -> Iterator[None]:
+    """Let a network run by no kernel, which would be compiled, and change nothing."""
+    modules = [part for part in model.modules() if isinstance(part, SequenceModule)]
+    backends = [part.backend for part in modules]
+    try:
+        for part in modules:
+            part.backend = "reference"
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            yield
+    finally:
+        for part, backend in zip(modules, backends, strict=True):
+            part.backend = backend
 
 
 def _find_tensor_mismatch(module: nn.Module, tensors: Mapping[str, Tensor]) -> str:

@@ -18,8 +18,7 @@ from tauflow.analysis.permutation import permutation_importance
 from tauflow.analysis.plots_attribution import plot_attributions
 from tauflow.batch import SequenceBatch
 from tauflow.data.imputation import impute_with_indicators
-from tauflow.data.table.inputs import CATEGORY_NAME_FORMAT
-from tauflow.data.table.options import INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
+from tauflow.data.table.options import CATEGORY_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
 from tauflow.data.table.prediction_columns import check_distinct_columns
 from tauflow.data.table.schema import Schema
 from tauflow.data.table.transform import NewTable

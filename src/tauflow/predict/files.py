@@ -3,33 +3,33 @@
 It is a tensor file, see :mod:`tauflow._internal.tensor_file`: nothing in it is pickled.
 """
 
-import math
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
 
-from tauflow._internal.checks import check_one_of
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.targets import MULTIOUTPUT
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, card_from_dict, card_to_dict
-from tauflow.data.imputation import IMPUTE_STRATEGIES
 from tauflow.data.table.options import DEFAULT_SPLIT
 from tauflow.data.table.schema import Schema
 from tauflow.data.table.sequences import format_names
-from tauflow.data.table.times import UNITS
-from tauflow.errors import DataNotFoundError, ModelFileError, TauflowError
+from tauflow.errors import DataNotFoundError, ModelFileError
 from tauflow.evaluation.certainty import Certainty
-from tauflow.export.files import PREDICTOR, build_module, collect_tensors, get_file_config
-from tauflow.sequence import SequenceModule
+from tauflow.export.files import (
+    PREDICTOR,
+    build_module,
+    collect_tensors,
+    convert_damage,
+    get_file_config,
+    use_reference_backend,
+)
 
 from .units import get_classes
 
@@ -109,7 +109,7 @@ def load_predictor(path: str | Path) -> "Predictor":
             f"{path} is a predictor of version {version}, and this tauflow reads up to {VERSION}. "
             "Upgrade tauflow: pip install --upgrade tauflow"
         )
-    try:
+    with convert_damage(path, advice=_ADVICE):
         card, told = card_from_dict(facts["card"]), facts["table"]
         schema = None if told is None else Schema.from_dict(told)
         if schema is not None:
@@ -118,11 +118,6 @@ def load_predictor(path: str | Path) -> "Predictor":
         certainty = None
         if "certainty" in facts:
             certainty = Certainty.from_dict(facts["certainty"], card.target_size)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        why = error if isinstance(error, TauflowError) else repr(error)
-        raise ModelFileError(
-            f"{path} is damaged, or from another version of tauflow ({why}). {_ADVICE}"
-        ) from error
     predictor = Predictor(
         build_module(path, tensors, model).eval(),
         card,
@@ -130,88 +125,40 @@ def load_predictor(path: str | Path) -> "Predictor":
         observed=observed,
         certainty=certainty,
     )
-    if why := _find_failure(predictor):
-        raise ModelFileError(
-            f"{path} is damaged: its model and its data disagree ({why}). {_ADVICE}"
-        )
+    with convert_damage(path, advice=_ADVICE), use_reference_backend(predictor.model):
+        _try(predictor)
     return predictor
 
 
-def _find_failure(predictor: "Predictor") -> str:
-    """Return why a predictor of a table cannot answer; "" if it can, or if nothing is known.
-
-    It is tried on a made-up sequence, without kernels, which would be compiled for that.
-    """
+def _try(predictor: "Predictor") -> None:
+    """Let a predictor of a table answer a made-up sequence."""
     model, card = predictor.model, predictor.card
     if predictor.schema is None or not type(model).__module__.startswith("tauflow."):
-        return ""
+        return
     x = torch.zeros(1, 2, card.input_size, dtype=predictor.dtype)
     seen = torch.ones_like(x, dtype=torch.bool) if predictor.observed else None
-    batch = SequenceBatch(x, torch.zeros(1, 2, 1), torch.ones(1, 2), observed=seen)
-    try:
-        with torch.random.fork_rng(devices=[]), _use_reference_backend(model):
-            predictor.predict(batch)
-    except TauflowError as error:
-        return str(error)
-    except Exception as error:  # of torch, where sizes or dtypes do not fit
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
-@contextmanager
-def _use_reference_backend(model: nn.Module) -> Iterator[None]:
-    """Let sequence modules run step by step for a while, by no kernel."""
-    modules = [part for part in model.modules() if isinstance(part, SequenceModule)]
-    backends = [part.backend for part in modules]
-    try:
-        for part in modules:
-            part.backend = "reference"
-        yield
-    finally:
-        for part, backend in zip(modules, backends, strict=True):
-            part.backend = backend
+    predictor.predict(SequenceBatch(x, torch.zeros(1, 2, 1), torch.ones(1, 2), observed=seen))
 
 
 def _check_agreement(card: DatasetCard, schema: Schema) -> None:
     """Raise :class:`ValueError` if what a file says of a table is not what was learned from one."""
-    _check_scales((schema.x_mean, schema.x_scale), schema.inputs, card.input_size)
+    if len(schema.inputs) != card.input_size:
+        raise ValueError(f"{len(schema.inputs)} inputs, and the model has {card.input_size}")
     if schema.target_specs != card.target_specs:
         raise ValueError("the targets of the table and of the model differ")
-    is_value = card.task in ("regress", MULTIOUTPUT)
-    if (schema.y_mean is None or schema.y_scale is None) == is_value:
+    if schema.is_class == (card.task in ("regress", MULTIOUTPUT)):
         raise ValueError("values have a mean and a scale, and classes have none")
-    if schema.y_mean is not None and schema.y_scale is not None:
-        size = len(card.target_specs) or card.target_size
-        _check_scales((schema.y_mean, schema.y_scale), schema.outputs, size)
-        for spec in card.target_specs:
-            get_classes(spec.labels, spec.classes)
-    elif len(schema.targets) != 1 or len(schema.outputs) != card.target_size:
-        raise ValueError(
-            f"{format_count(len(schema.outputs), 'class', 'classes')} of {schema.targets}"
-        )
-    else:
+    if not schema.target_specs and len(schema.outputs) != card.target_size:
+        count = format_count(len(schema.outputs), "class or value", "classes or values")
+        raise ValueError(f"{count} of {schema.targets}, and the model has {card.target_size}")
+    for spec in card.target_specs:
+        get_classes(spec.labels, spec.classes)
+    if schema.is_class:
+        if len(schema.targets) != 1:
+            raise ValueError(f"classes of {schema.targets}")
         # It raises where names are not of the kind that they are said to be.
         get_classes(schema.kind, schema.outputs)
-    texts = sum(len(texts) for _, texts in schema.categories)
-    count = len(schema.features or ()) - len(schema.categories) + texts
-    if not 0 < count <= len(schema.inputs):
-        raise ValueError(
-            f"{format_count(count, 'input')} of features, and {len(schema.inputs)} in all"
-        )
+    if not schema.is_fitted:
+        raise ValueError("the table has no inputs")
     if (schema.ahead is not None and not card.forecast) or (card.horizon and card.per_step):
         raise ValueError("what is not forecast is not ahead, and a horizon has one answer")
-    spans = [span for span in (schema.gap, schema.ahead) if span is not None]
-    if not all(math.isfinite(span) and span > 0 for span in spans):
-        raise ValueError(f"gap and ahead are {spans}, expected numbers above 0")
-    check_one_of(IMPUTE_STRATEGIES, fill=schema.fill)
-    if schema.dated and schema.unit not in UNITS:
-        raise ValueError(f"dates cannot be counted in {schema.unit!r}")
-
-
-def _check_scales(numbers: tuple[Tensor, Tensor], names: tuple[str, ...], size: int) -> None:
-    if any(tuple(one.shape) != (size,) for one in numbers) or len(names) != size:
-        raise ValueError(
-            f"names, means and scales of {format_count(size, 'column')} are not as many"
-        )
-    if not all(bool(one.isfinite().all()) for one in numbers) or bool((numbers[1] < 0).any()):
-        raise ValueError("means and scales are not finite numbers, or a scale is below 0")

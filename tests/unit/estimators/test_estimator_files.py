@@ -64,7 +64,7 @@ def saved(tmp_path, **changes):
         ({"class": "SequenceRegressor"}, "is a SequenceRegressor, expected a SequenceClassifier"),
         ({"version": 2}, "of version 2, and this tauflow reads up to 1"),
         ({"parameters": {"hidden": 3}}, "is damaged"),
-        ({"learned": {"predict": 3}}, "is damaged .*predict is not learned"),
+        ({"learned": {"predict": 3}}, "is damaged.*predict is not learned"),
         ({"learned": {"classes_": {"array": ["<Q9", [1]]}}}, "is damaged"),
         ({"learned": {"classes_": {"code": "x"}}}, "is damaged"),
         ({"model": {"class": "os.system"}}, "cannot be built"),

@@ -5,8 +5,10 @@ import pandas as pd
 import pytest
 from irregular_samples import SMALL, sequences
 
-from tauflow.errors import ArgumentError, DataError, UnknownNameError
+from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
+from tauflow.errors import ArgumentError, DataError, ModelFileError, UnknownNameError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
+from tauflow.estimators.files import KIND, _to_json_value
 from tauflow.estimators.preparation import Preparation
 
 COLUMNS = {"id": "stay", "time": "hours", "long": ("variable", "value"), "static": ("Age",)}
@@ -180,14 +182,17 @@ def test_estimators_saved_by_earlier_versions_know_id_and_time(tmp_path):
     wide = pivoted(table)
     fitted = SequenceClassifier(**SMALL).fit(wide, y, **WIDE)
     expected = fitted.predict_proba(wide)
-    fitted_scaler = fitted._feature_scaler
-    schema = vars(fitted).pop("schema_")  # for which they had
-    fitted._columns = ("stay", "hours")
-    fitted.preparation_ = Preparation(
-        *(fitted_scaler, schema.fill, schema.observed, np.arange(3), schema.gap, False, 0)
+    schema, path = fitted.schema_, tmp_path / "old.safetensors"
+    preparation = Preparation(
+        *(fitted._feature_scaler, schema.fill, schema.observed, np.arange(3), schema.gap, False, 0)
     )
-    fitted.save(tmp_path / "old.safetensors")
-    loaded = SequenceClassifier.load(tmp_path / "old.safetensors")
+    fitted.save(path)
+    tensors, facts = read_tensor_file(path, KIND, error=ModelFileError, advice="")
+    del facts["learned"]["schema_"]  # for which they had
+    facts["learned"]["_columns"] = {"tuple": ["stay", "hours"]}
+    facts["learned"]["preparation_"] = _to_json_value("", preparation)
+    write_tensor_file(path, KIND, tensors, facts)
+    loaded = SequenceClassifier.load(path)
     np.testing.assert_array_equal(loaded.predict_proba(wide), expected)
     assert loaded.schema_.inputs == schema.inputs
 

@@ -17,6 +17,7 @@ from .categorical import Categorical
 from .from_frame import check_unique, find_repeated
 from .option_names import LEARNED_ROLES, list_role_columns
 from .options import (
+    CATEGORY_NAME_FORMAT,
     FUTURE_NAME_FORMAT,
     LEAD_TIME_INPUT,
     Categories,
@@ -37,8 +38,6 @@ from .time_formats import is_date
 
 MAX_CATEGORIES = 50
 """More different texts than these are no categories, but names or remarks."""
-CATEGORY_NAME_FORMAT = "{}={}"
-"""Name of the input that is 1 where a column holds a category."""
 _INTEGER_AS_FLOAT = re.compile(r"-?(?:0|[1-9]\d*)\.0")
 
 

@@ -67,15 +67,13 @@ READ_OPTIONS = frozenset(("delimiter", "decimal", "na_values"))
 AUTO = "auto"
 DUPLICATES = ("error", "mean", "last")
 DECIMALS = (".", ",")
-TEXT_LABELS, BOOLEAN_LABELS, INTEGER_LABELS, FLOAT_LABELS = (
-    "texts",
-    "booleans",
-    "whole numbers",
-    "numbers",
-)
+LABELS = ("texts", "booleans", "whole numbers", "numbers")
+TEXT_LABELS, BOOLEAN_LABELS, INTEGER_LABELS, FLOAT_LABELS = LABELS
 """What the cells of a target may be."""
 LEAD_TIME_INPUT = "gap ahead"
 """Name of the input that says how far the row to predict is away."""
+CATEGORY_NAME_FORMAT = "{}={}"
+"""Name of the input that is 1 where a column holds a category."""
 FUTURE_NAME_FORMAT = "{} +{}"
 """Name of a value so many rows later."""
 INDICATOR_NAME_FORMAT = "{} measured"
@@ -312,6 +310,7 @@ class TableOptions:
                 continue
             if getattr(self, name) is not None:
                 check_at_least(1, **{name: getattr(self, name)})
+                check_within(1, 2**31, **{name: getattr(self, name)})
                 if name in ("stride", "horizon") and self.window is None:
                     raise ArgumentError(
                         f"{name} is for windows. Say how many rows one has: window."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tauflow._internal.checks import find_type_mismatch
+from tauflow._internal.checks import check_one_of, check_positive, find_type_mismatch
 from tauflow._internal.json_io import to_lists, to_tuples
 from tauflow._internal.targets import TargetSpec
 from tauflow.data.imputation import IMPUTE_STRATEGIES
@@ -18,15 +18,24 @@ from .option_names import list_role_columns
 from .options import (
     AUTO,
     BY_TIME,
+    CATEGORY_NAME_FORMAT,
     CLASSIFICATION,
+    LABELS,
     TEXT_LABELS,
     Categories,
     TableOptions,
 )
 from .sequences import format_names
+from .times import UNITS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+NO_TIMES = "row"
+"""The unit of sequences without times."""
+LINEAR = "linear"
+"""What stands for a missing value of an imputer: interpolation, of who has no value the mean."""
 
 
 class Role(NamedTuple):
@@ -60,7 +69,7 @@ class SchemaFields(TableOptions):
     y_mean: Tensor | None = field(default=None, kw_only=True)
     y_scale: Tensor | None = field(default=None, kw_only=True)
     dated: bool = field(default=False, kw_only=True)
-    unit: str = field(default="row", kw_only=True)
+    unit: str = field(default=NO_TIMES, kw_only=True)
     gap: float = field(default=1.0, kw_only=True)
     ahead: float | None = field(default=None, kw_only=True)
     categories: Categories = field(default=(), kw_only=True)
@@ -82,10 +91,26 @@ class SchemaFields(TableOptions):
 
     # What it says.
 
+    def list_number_columns(self) -> list[str]:
+        """Return the features that are numbers, in the order of the inputs."""
+        texts = dict(self.categories)
+        return [name for name in self.features or () if name not in texts]
+
+    def list_columns(self) -> list[str]:
+        """Return the names of the inputs that are features: numbers, and one for each category."""
+        format_name = CATEGORY_NAME_FORMAT.format
+        of_texts = [format_name(name, text) for name, texts in self.categories for text in texts]
+        return [*self.list_number_columns(), *of_texts]
+
     @property
     def is_fitted(self) -> bool:
         """Whether means, scales, categories and classes are known."""
         return bool(self.inputs)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its sequences have times."""
+        return self.unit != NO_TIMES
 
     @property
     def is_class(self) -> bool:
@@ -218,6 +243,7 @@ class SchemaFields(TableOptions):
 
         Raises:
             TypeError: a field is not of its type.
+            ValueError: fields contradict each other, see :func:`check_learned`.
         """
         said = {name: to_tuples(value) for name, value in facts.items()}
         if "options" in said:  # as written before there was one object for all of it
@@ -233,7 +259,37 @@ class SchemaFields(TableOptions):
         said["guesses"] = {name: Role(*one) for name, one in said.get("guesses", {}).items()}
         if wrong := find_type_mismatch(cls.__init__, said):
             raise TypeError(wrong)
-        return cls(**said)
+        schema = cls(**said)
+        check_learned(schema)
+        return schema
+
+
+def check_learned(schema: SchemaFields) -> None:
+    """Raise :class:`ValueError` if fields that are learned could not come from one table."""
+    schema.input_scaler.check(len(schema.inputs))
+    scaler, features = schema.target_scaler, schema.features or ()
+    if (schema.y_mean is None) is not (schema.y_scale is None):
+        raise ValueError("values have a mean and a scale, and classes have none")
+    if scaler is not None:
+        scaler.check(len(schema.target_specs) or len(schema.outputs))
+        if scaler.is_constant.any():
+            raise ValueError("a scale of the targets is 0")
+    names = [name for name, _ in schema.categories]
+    lists = [features, names, schema.variables, schema.inputs, schema.outputs]
+    lists += [texts for _, texts in schema.categories]
+    if any(len({*found}) < len(found) for found in lists) or not {*names} <= {*features}:
+        raise ValueError("a feature, input, output, variable or category is there twice, or none")
+    columns = schema.list_columns()
+    if schema.is_fitted and (not columns or schema.inputs[: len(columns)] != tuple(columns)):
+        raise ValueError("the inputs do not begin with the features")
+    for name in schema.decided:
+        check_one_of([one.name for one in fields(TableOptions)], decided=name)
+    check_one_of(LABELS, kind=schema.kind)
+    check_one_of((*IMPUTE_STRATEGIES, LINEAR), fill=schema.fill)
+    check_positive(gap=schema.gap)
+    check_positive(ahead=1.0 if schema.ahead is None else schema.ahead)
+    if schema.dated:
+        check_one_of(UNITS, unit=schema.unit)
 
 
 def _inverse_transform(values: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
