@@ -14,6 +14,7 @@ from tauflow.models.spread import SPREADS
 
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
+from .loaded import check_all_finite
 from .ragged import RaggedSequences
 from .state import restore_on_failure
 
@@ -95,7 +96,8 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator, _LearnedScores):
         if (found := getattr(self, "conformal_", None)) is not None:
             found.check(self._count_scores(), getattr(self.module_, "quantile_levels", ()))
             if found.levels:
-                predict_quantiles(self.module_, self._to_batch(self._make_example()))
+                quantiles = predict_quantiles(self.module_, self._to_batch(self._make_example()))
+                check_all_finite(quantiles.numpy())
 
     def _count_scores(self) -> int:
         """Return for how many outputs there are scores."""

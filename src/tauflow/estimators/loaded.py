@@ -61,6 +61,11 @@ def check_example(estimator: Any, rows: RaggedSequences) -> None:
     outputs = outputs[rows.valid] if estimator._is_per_step else outputs
     if outputs.ndim != 2 or outputs.shape[1] != estimator._count_outputs():
         raise ValueError(f"the network has outputs of the shape {outputs.shape[1:]}")
+    check_all_finite(outputs)
+    estimator._decode_outputs(outputs)
+
+
+def check_all_finite(outputs: NDArray[Any]) -> None:
+    """Raise :class:`ValueError` if a network answers with NaN or infinity."""
     if not np.isfinite(outputs).all():
         raise ValueError("the network answers with numbers that are not finite")
-    estimator._decode_outputs(outputs)
