@@ -3,11 +3,14 @@
 import ast
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tauflow.errors import SpecificationError, UnknownNameError
+from tauflow.runs.job import make_record_header
+from tauflow.runs.results import RunRecord
 from tauflow_papers.claims.claim import (
     PAPERS,
     VERDICTS,
@@ -17,13 +20,16 @@ from tauflow_papers.claims.claim import (
     load_claims,
 )
 from tauflow_papers.claims.expression import evaluate, fill_in
-from tauflow_papers.claims.page import make_page
+from tauflow_papers.claims.page import make_changes, make_page
 from tauflow_papers.claims.stored import (
     MissingResultError,
     StoredResults,
     compute_exponent,
     count_wins,
 )
+from tauflow_papers.experiments import load_experiment
+from tauflow_papers.experiments.run.result_file import append_record
+from tauflow_papers.experiments.run.row_jobs import make_job
 
 ROOT = Path(__file__).parents[3]
 STORED = StoredResults(ROOT / "papers" / "results", ROOT / "docs" / "gallery")
@@ -48,7 +54,7 @@ def test_every_decided_claim_says_what_was_measured(judged):
             if one.verdict in VERDICTS[:3]:
                 assert one.measured, one.claim.name
             if one.verdict in VERDICTS[1:]:
-                assert one.claim.reason or one.missing, one.claim.name
+                assert one.claim.reason or one.missing or one.lacks, one.claim.name
 
 
 def test_the_page_is_the_one_of_today(judged):
@@ -169,3 +175,83 @@ def test_claims_that_cannot_be_checked_are_refused(changes, match):
 def test_unknown_papers_are_refused():
     with pytest.raises(UnknownNameError, match="Known: ltc, "):
         load_claims("ltv")
+
+
+ROWS = {
+    "values": {"a": "mean('ltc-table-6', 'ltc')", "b": "mean('ltc-table-6', 'lstm')"},
+    "measured": "{a:.1f}, {b:.1f}",
+    "holds": "ahead('ltc-table-6', 'ltc', ['lstm'])",
+    "in_part": "a < b",
+}
+
+
+def add_runs(folder, row, tests):
+    table = load_experiment("ltc-table-6")
+    for seed, test in enumerate(tests):
+        job = make_job(table, table.row(row), seed)
+        record = RunRecord(
+            **make_record_header(job, "2026-01-01T00:00:00+00:00"),
+            **{"status": "done", "test": test, "epochs": job.recipe.epochs},
+        )
+        append_record(folder / "ltc-table-6.jsonl", record)
+
+
+@pytest.mark.parametrize(
+    ("ltc", "lstm", "verdict"),
+    [
+        ([2.0, 2.01, 2.02], [2.5, 2.51, 2.52], "holds"),
+        ([2.0, 2.3, 2.6], [2.5, 2.51, 2.52], "holds in part"),
+        ([2.6, 2.61, 2.62], [2.5, 2.51, 2.52], "does not hold"),
+        ([2.0, 2.01, 2.02], [2.5, 2.51], "not measured yet"),
+    ],
+)
+def test_rows_without_enough_seeds_decide_nothing(tmp_path, ltc, lstm, verdict):
+    add_runs(tmp_path, "ltc", ltc)
+    add_runs(tmp_path, "lstm", lstm)
+    one = judge_claim(example(**ROWS), StoredResults(tmp_path, tmp_path))
+    assert one.verdict == verdict
+    assert one.lacks == ("" if len(lstm) > 2 else "ltc-table-6, lstm: 2 of 3 seeds")
+    assert one.measured.startswith(f"{ltc[1]:.1f}, ")
+    page = make_page({"ltc": [one]})
+    assert ("A verdict needs more of ltc-table-6, lstm: 2 of 3 seeds." in page) == bool(one.lacks)
+
+
+def test_what_one_claim_lacks_is_not_held_against_the_next(tmp_path):
+    add_runs(tmp_path, "ltc", [2.0])
+    write_study(tmp_path, slow=10, fast=1)
+    stored = StoredResults(tmp_path, tmp_path)
+    alone = {"values": {"a": "mean('ltc-table-6', 'ltc')"}, "measured": "", "in_part": ""}
+    assert judge_claim(example(**alone, holds="a > 1"), stored).verdict == "not measured yet"
+    assert judge_claim(example(), stored).verdict == "holds"
+
+
+@pytest.mark.parametrize(("networks", "verdict"), [(1, "not measured yet"), (3, "holds")])
+def test_a_study_of_trained_networks_needs_three(tmp_path, networks, verdict):
+    write_study(tmp_path, slow=10, fast=1)
+    path = tmp_path / "claims" / "one.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "networks": networks}))
+    assert judge_claim(example(), StoredResults(tmp_path, tmp_path)).verdict == verdict
+
+
+def test_numbers_that_cannot_be_traced_are_marked(tmp_path):
+    write_study(tmp_path, slow=10, fast=1)
+    (tmp_path / "traced.txt").write_text("0123\n")
+    one = judge_claim(example(), StoredResults(tmp_path, tmp_path))
+    assert one.untraced
+    assert "10 times §" in make_page({"ltc": [one]})
+
+
+def test_verdicts_of_tests_say_so():
+    proof = example(holds="", in_part="", command="", verdict="holds", test="a.py::b", values={})
+    page = make_page({"ltc": [judge_claim(replace(proof, measured="equal"), STORED)]})
+    assert "| holds, by proof |" in page
+
+
+def test_changes_name_the_claims_whose_verdict_is_another(tmp_path):
+    write_study(tmp_path, slow=3, fast=1)
+    stored = StoredResults(tmp_path, tmp_path)
+    before = make_page({"ltc": [judge_claim(example(), stored)]})
+    assert "0 of 1 claims" in make_changes({"ltc": [judge_claim(example(), stored)]}, before)
+    write_study(tmp_path, slow=30, fast=1)
+    now = {"ltc": [judge_claim(example(), StoredResults(tmp_path, tmp_path))]}
+    assert "| ltc | ten times as fast | holds in part | holds |" in make_changes(now, before)

@@ -20,7 +20,7 @@ def test_lists(call):
     assert re.search(r"walker2d .*9684/1272/1937", data)
     tables = call("reproduce").output
     assert "ltc-table-6" in tables
-    assert re.search(r"ltc-table-6 .* \d of 6 rows", tables)
+    assert re.search(r"ltc-table-6 .* \d of 8 rows", tables)
 
 
 def printed_at(columns, show, monkeypatch):

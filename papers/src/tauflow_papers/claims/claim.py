@@ -87,12 +87,16 @@ class JudgedClaim:
         measured: what was measured, in words and numbers; empty if nothing was.
         verdict: by the claim's rule, if it has one and the results are there, else as typed.
         missing: the result that a rule needs and that is not stored; empty if all are.
+        lacks: what the rows that were read lack for a verdict, as ``papers/PROTOCOL.md`` says.
+        untraced: whether a number comes from sources that cannot be had again.
     """
 
     claim: Claim
     measured: str
     verdict: str
     missing: str = ""
+    lacks: str = ""
+    untraced: bool = False
 
 
 def load_claims(paper: str | None = None) -> dict[str, tuple[Claim, ...]]:
@@ -145,6 +149,7 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
         SpecificationError: an expression is wrong.
     """
     values: dict[str, Any] = {}
+    stored.forget()
     try:
         for name, text in claim.values.items():
             values[name] = evaluate(text, stored.functions, values)
@@ -153,13 +158,14 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise SpecificationError(f"claim {claim.name!r}: {name} = {text}: {error!r}") from error
     measured = fill_in(claim.measured, stored.functions, values)
-    if not claim.holds:
-        return JudgedClaim(claim, measured, claim.verdict)
-    verdict = FAILS
+    verdict = claim.verdict or FAILS
     for rule, found in ((claim.in_part, PARTLY), (claim.holds, HOLDS)):
         if rule and evaluate(rule, stored.functions, values):
             verdict = found
-    return JudgedClaim(claim, measured, verdict)
+    lacks = "; ".join(f"{row}: {what}" for row, what in stored.incomplete.items())
+    if claim.holds and lacks:
+        verdict = UNMEASURED
+    return JudgedClaim(claim, measured, verdict, lacks=lacks, untraced=stored.untraced)
 
 
 def judge_claims(claims: Iterable[Claim], stored: StoredResults) -> list[JudgedClaim]:

@@ -3,20 +3,22 @@
 from collections.abc import Mapping, Sequence
 
 from tauflow._internal.sanitize import format_markdown_table
+from tauflow_papers.experiments.run.provenance import UNTRACED_MARK, UNTRACED_NOTE
 
-from .claim import PAPERS, VERDICTS, JudgedClaim
+from .claim import PAPERS, UNMEASURED, VERDICTS, JudgedClaim
 
 HEADERS = ("claim", "where", "measured here", "verdict", "why", "command")
-_HEAD = """\
+_HEAD = f"""\
 # Claims of the papers
 
 What five papers claim, and what was measured here. Every number of a measurement is computed from
-stored results when this page is written, and the verdict follows from them by a rule, which a
-test checks. `tauflow claims PAPER` prints the same.
+stored results when this page is written. The verdict follows from them by a rule, and from
+[the protocol](../papers/PROTOCOL.md): where a row that a rule reads has fewer than three seeds, or
+fewer epochs or settings than the paper's, the claim is not measured yet, and the page says what is
+missing. "By proof" marks verdicts that a test of the repository gives. {UNTRACED_NOTE}
+`tauflow claims PAPER` prints the same from any folder.
 
-<!-- written by
-`tauflow claims --results papers/results --figures docs/gallery --page docs/claims.md`; do not edit
--->
+<!-- written by `tauflow claims --page docs/claims.md`; do not edit -->
 """
 
 
@@ -57,12 +59,46 @@ def make_cells(one: JudgedClaim) -> tuple[str, ...]:
     """Return the cells of a claim in the order of :data:`HEADERS`."""
     claim = one.claim
     command = claim.command or (f"python -m pytest {claim.test}" if claim.test else "")
-    why = f"No result stored: {one.missing}." if one.missing else claim.reason
+    reasons = [f"No result stored: {one.missing}."] if one.missing else []
+    if one.lacks and one.verdict == UNMEASURED and claim.holds:
+        reasons.append(f"A verdict needs more of {one.lacks}.")
+    elif not one.missing and claim.reason:
+        reasons.append(claim.reason)
+    by_proof = claim.test and not claim.holds and one.verdict in VERDICTS[:3]
     return (
         claim.says,
         claim.where,
-        one.measured or "–",
-        one.verdict,
-        why,
+        f"{one.measured}{f' {UNTRACED_MARK}' * one.untraced}" if one.measured else "–",
+        f"{one.verdict}, by proof" if by_proof else one.verdict,
+        " ".join(reasons),
         f"`{command}`" if command else "–",
     )
+
+
+def make_changes(judged: Mapping[str, Sequence[JudgedClaim]], before: str) -> str:
+    """Return the claims whose verdict is not that of an earlier page, and why, in Markdown.
+
+    Args:
+        judged: claims by paper.
+        before: the earlier page.
+    """
+    old = {}
+    for line in before.splitlines():
+        cells = line.strip("| ").split(" | ")
+        if len(cells) >= 3 and cells[1].removesuffix(", by proof") in VERDICTS:
+            old[cells[0]] = cells[1].removesuffix(", by proof")
+    rows = []
+    for paper, own in judged.items():
+        for one in own:
+            name = f"{one.claim.says} ({one.claim.where})".replace("|", "\\|")
+            was = old.get(name, "not listed")
+            if was != one.verdict:
+                why = make_cells(one)[4].partition(". ")[0]
+                rows.append((paper, one.claim.says, was, one.verdict, why))
+    head = (
+        "# Claims whose verdict changed\n\nTo the rules of [the protocol](../PROTOCOL.md). Written "
+        f"by `tauflow claims --changes PAGE`, PAGE the one before. {len(rows)} of "
+        f"{sum(map(len, judged.values()))} claims.\n\n"
+    )
+    columns = ("paper", "claim", "before", "now", "why")
+    return head + "\n".join(format_markdown_table(columns, rows, ())) + "\n"

@@ -3,7 +3,7 @@
 import csv
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -12,11 +12,17 @@ from typing import Any
 from tauflow.errors import SpecificationError
 from tauflow.runs.results import DONE
 from tauflow_papers.experiments import load_experiment
-from tauflow_papers.experiments.report.results_summary import (
-    RowSummary,
-    TableSummary,
-    summarize_table,
+from tauflow_papers.experiments.report.protocol import (
+    LEVEL,
+    MIN_SEEDS,
+    correct_by_holm,
+    find_missing,
+    is_ahead,
 )
+from tauflow_papers.experiments.report.results_summary import TableSummary, summarize_table
+from tauflow_papers.experiments.report.row_summary import RowSummary
+from tauflow_papers.experiments.report.row_verdicts import find_row_missing
+from tauflow_papers.experiments.run.provenance import find_untraced, is_untraced
 from tauflow_papers.experiments.run.result_file import read_records
 from tauflow_papers.experiments.spec.variation import VARIATION_INFIX
 
@@ -31,6 +37,9 @@ class MissingResultError(Exception):
 class StoredResults:
     """What is stored in a folder of results and a folder of figures.
 
+    ``incomplete`` gathers the rows that were read and what each lacks for a verdict, ``untraced``
+    whether any number read comes from sources that cannot be had again; :meth:`forget` clears both.
+
     Args:
         results_dir: with the runs of tables, and the studies' numbers.
         figures_dir: with the JSON and CSV files of figures.
@@ -38,7 +47,13 @@ class StoredResults:
 
     def __init__(self, results_dir: Path, figures_dir: Path) -> None:
         self.results_dir, self.figures_dir = results_dir, figures_dir
+        self.incomplete: dict[str, str] = {}
+        self.untraced = False
         self._read_table = lru_cache(maxsize=None)(self._read_table_once)
+
+    def forget(self) -> None:
+        """Begin with a new claim."""
+        self.incomplete, self.untraced = {}, False
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
@@ -53,6 +68,7 @@ class StoredResults:
             "published": self.published,
             "published_minutes": self.published_minutes,
             "judgement": self.judgement,
+            "ahead": self.ahead,
             "lowest_valid": self.lowest_valid,
             "measured": self.measured,
             "varied": self.varied,
@@ -75,11 +91,11 @@ class StoredResults:
 
     def mean(self, table: str, row: str) -> float:
         """Return the mean of the test scores of a row's runs."""
-        return fmean(r.test for r in self._find_row(table, row).records if r.test is not None)
+        return fmean(r.test for r in self._read_row(table, row).records if r.test is not None)
 
     def spread(self, table: str, row: str) -> float:
         """Return their standard deviation, of the sample."""
-        return stdev(r.test for r in self._find_row(table, row).records if r.test is not None)
+        return stdev(r.test for r in self._read_row(table, row).records if r.test is not None)
 
     def runs(self, table: str, row: str) -> int:
         """Return how many runs a row has."""
@@ -87,7 +103,7 @@ class StoredResults:
 
     def valid(self, table: str, row: str) -> float:
         """Return the mean of their validation scores."""
-        return fmean(r.valid for r in self._find_row(table, row).records if r.valid is not None)
+        return fmean(r.valid for r in self._read_row(table, row).records if r.valid is not None)
 
     def seconds(self, table: str, row: str) -> float:
         """Return the median seconds of an epoch."""
@@ -96,7 +112,7 @@ class StoredResults:
 
     def best_epoch(self, table: str, row: str) -> float:
         """Return the mean of the runs' highest test scores of any epoch."""
-        runs = [record.history for record in self._find_row(table, row).records]
+        runs = [record.history for record in self._read_row(table, row).records]
         return fmean(max(e["test"] for e in run if e.get("test") is not None) for run in runs)
 
     def published(self, table: str, row: str) -> float:
@@ -111,13 +127,34 @@ class StoredResults:
         assert minutes is not None, f"{table}, {row} has no published time"
         return minutes
 
+    def ahead(self, table: str, row: str, others: Sequence[str]) -> bool:
+        """Whether a row is better than each of others: Welch's test, corrected by Holm.
+
+        Args:
+            table: its name.
+            row: of the table.
+            others: rows of the same metric in the table.
+        """
+        own = self._list_scores(table, row)
+        metric = load_experiment(table).row(row).metric
+        scores = [self._list_scores(table, other) for other in others]
+        if min(map(len, [own, *scores])) < 2:
+            return False
+        return max(correct_by_holm([is_ahead(own, one, metric) for one in scores])) < LEVEL
+
+    def _list_scores(self, table: str, row: str) -> list[float]:
+        return [r.test for r in self._read_row(table, row).records if r.test is not None]
+
     def judgement(self, table: str, row: str) -> str:
         """Return how the report judges a row."""
         return self._find_row(table, row).judgement
 
     def lowest_valid(self, table: str, row: str) -> float:
         """Return the lowest validation score of any run of a row, whatever its setting."""
-        self._find_row(table, row)
+        entry = self._find_row(table, row)
+        if entry.few_settings:
+            done, wanted = entry.settings
+            self.incomplete[f"{table}, {row}"] = f"{done} of {wanted} settings"
         records = self._read_table(table).grid.records
         return min(r.valid for r in records if r.row == row and r.valid is not None)
 
@@ -138,11 +175,17 @@ class StoredResults:
         found = [r for r in records if r.row == row and r.status == DONE]
         if not found:
             raise MissingResultError(f"{path.name} has no runs of {row}")
+        missing = find_missing(len(found), epochs=True, settings=True)
+        if missing:
+            self.incomplete[f"{path.stem}, {row}"] = missing
+        self.untraced |= bool(find_untraced(found, self.results_dir))
         return fmean(r.test for r in found if r.test is not None)
 
     def found(self, figure: str, *path: str) -> Any:
         """Return a finding of a figure, by the keys that lead to it."""
-        return _follow(self._read_json(self.figures_dir / f"{figure}.json")["findings"], path)
+        record = self._read_json(self.figures_dir / f"{figure}.json")
+        self.untraced |= self._is_untraced(record)
+        return _follow(record["findings"], path)
 
     def medians(self, figure: str, column: str, by: str, **fixed: str) -> dict[str, float]:
         """Return the median of a column of a figure's CSV file for each value of another one.
@@ -168,18 +211,33 @@ class StoredResults:
     def study(self, name: str, *path: str) -> Any:
         """Return a number of a study, by the keys that lead to it; infinity if it overflew."""
         record = self._read_json(self.results_dir / STUDIES_FOLDER / f"{name}.json")
+        self.untraced |= self._is_untraced(record)
+        if (seeds := record.get("networks")) is not None and seeds < MIN_SEEDS:
+            self.incomplete[f"study {name}"] = f"{seeds} of {MIN_SEEDS} trained networks of a kind"
         value = _follow(record["numbers"], path)
         return math.inf if value is None else value
+
+    def _read_row(self, table: str, row: str) -> RowSummary:
+        """Return a row whose scores decide, and note what it lacks."""
+        entry = self._find_row(table, row)
+        if missing := find_row_missing(entry):
+            self.incomplete[f"{table}, {row}"] = missing
+        return entry
 
     def _find_row(self, table: str, row: str) -> RowSummary:
         load_experiment(table).row(row)  # refuses an unknown one
         entries = {entry.row.name: entry for entry in self._read_table(table).measured}
         if row not in entries:
             raise MissingResultError(f"{table} has no runs of {row}")
+        self.untraced |= bool(entries[row].untraced)
         return entries[row]
 
     def _read_table_once(self, table: str) -> TableSummary:
         return summarize_table(load_experiment(table), self.results_dir)
+
+    def _is_untraced(self, record: Mapping[str, Any]) -> bool:
+        """Whether the numbers of a study or a figure come from sources that are not known."""
+        return is_untraced(record.get("commit"), self.results_dir)
 
     def _read_json(self, path: Path) -> Any:
         if not path.is_file():

@@ -6,12 +6,19 @@ from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.sanitize import format_count
 from tauflow.cli.output import print_line, print_table, print_wrapped
 from tauflow_papers.claims.claim import PAPERS, VERDICTS, judge_claims, load_claims
-from tauflow_papers.claims.page import HEADERS, count_verdict, make_cells, make_page
+from tauflow_papers.claims.page import HEADERS, count_verdict, make_cells, make_changes, make_page
 from tauflow_papers.claims.stored import StoredResults
+
+CHANGES_FILE = "CHANGED_CLAIMS.md"
 
 
 def print_claims(
-    paper: str | None, *, results: Path, figures: Path, page: Path | None = None
+    paper: str | None,
+    *,
+    results: Path,
+    figures: Path,
+    page: Path | None = None,
+    changes: Path | None = None,
 ) -> None:
     """Print the claims of a paper, or of all, and write the page if wanted.
 
@@ -20,12 +27,17 @@ def print_claims(
         results: folder of results.
         figures: folder of figures.
         page: file to write them to in Markdown, which then are not printed.
+        changes: an earlier page; what is not as there is listed in the folder of results.
 
     Raises:
         UnknownNameError: there is no such paper.
     """
     stored = StoredResults(results, figures)
     judged = {name: judge_claims(own, stored) for name, own in load_claims(paper).items()}
+    if changes is not None:
+        target = results / CHANGES_FILE
+        write_atomically(target, make_changes(judged, changes.read_text("utf-8")).encode())
+        print_line(f"Changes: {target}")
     if page is not None:
         write_atomically(page, make_page(judged).encode())
         print_line(f"Page: {page}")
@@ -39,9 +51,8 @@ def print_claims(
     print_wrapped(f"{format_count(len(every), 'claim')}: {', '.join(counts)}.")
     if not any(results.glob("*.jsonl")):
         print_wrapped(
-            f"{results}/ has no results of tables, without which most claims are not judged. Those "
-            "that come with the source code are read, in its folder, by --results papers/results "
-            "--figures docs/gallery."
+            f"{results}/ has no results of tables, without which most claims are not judged. Leave "
+            "out --results for those that come with the package."
         )
 
 

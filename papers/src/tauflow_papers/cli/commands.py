@@ -22,6 +22,7 @@ from .options import (
     ModelsOption,
     ResultsOption,
     RowSetOption,
+    StoredResultsOption,
     split_row_names,
 )
 from .queue import queue
@@ -157,13 +158,24 @@ def search(
 
 def report(
     tables: Annotated[list[Path] | None, typer.Argument(help="Your tables, as TOML files.")] = None,
-    results: ResultsOption = Path("results"),
+    results: StoredResultsOption = None,
     baselines: Annotated[
         bool, typer.Option("--baselines", help="Score naive baselines first; needs the data.")
     ] = False,
+    changes: Annotated[
+        Path | None,
+        typer.Option(
+            callback=expand_home,
+            exists=True,
+            help="A folder with an earlier REPORT.md and claims.md: list verdicts that changed.",
+        ),
+    ] = None,
 ) -> None:
-    """Write one report on all results: every table, ours beside published, with plots."""
-    from tauflow.cli.output import print_wrapped
+    """Write one report on all results: every table, ours beside published, with plots.
+
+    Results that come with the package are read if there are none here.
+    """
+    from tauflow.cli.output import print_line, print_wrapped
     from tauflow_papers.cli.output import print_reports
     from tauflow_papers.cli.search_output import print_survey
     from tauflow_papers.experiments import list_experiments, load_experiment
@@ -173,20 +185,29 @@ def report(
     )
     from tauflow_papers.experiments.report.results_summary import summarize_results
     from tauflow_papers.experiments.report.summary_page import write_results_summary
+    from tauflow_papers.experiments.report.verdict_changes import write_changes
+    from tauflow_papers.experiments.run.provenance import list_commits, update_traced
+    from tauflow_papers.experiments.run.stored_results import RESULTS, choose_results
 
+    folder = choose_results(results)
     if baselines:
         known = map(load_experiment, [*list_experiments(), *(tables or ())])
-        update_baseline_scores(known, results / BASELINES_FILE, say=print_wrapped)
-    found = summarize_results(results, tables or ())
+        update_baseline_scores(known, folder / BASELINES_FILE, say=print_wrapped)
+    update_traced(folder, list_commits(folder))
+    found = summarize_results(folder, tables or ())
     print_survey(found)
-    print_reports(write_results_summary(found, results))
+    # What comes with the package is only read; its report is written where results of one's own go.
+    target = RESULTS if results is None and folder != RESULTS else folder
+    print_reports(write_results_summary(found, target))
+    if changes is not None:
+        print_line(f"Changes: {write_changes(changes, found, target)}")
 
 
 def leaderboards(
     table: Annotated[
         str, typer.Argument(help="A comparison whose parts are tasks, or a TOML file.")
     ] = "leaderboards",
-    results: ResultsOption = Path("results"),
+    results: StoredResultsOption = None,
     page: Annotated[
         Path | None,
         typer.Option(
@@ -207,9 +228,11 @@ def leaderboards(
 
     Only tasks count on which every model has all of its runs.
     """
+    from tauflow_papers.experiments.run.stored_results import choose_results
+
     from .leaderboards import print_ranking
 
-    print_ranking(table, results, page, summary)
+    print_ranking(table, choose_results(results, table), page, summary)
 
 
 def figure(
@@ -254,17 +277,28 @@ def claims(
     paper: Annotated[
         str | None, typer.Argument(help="ltc, ltc-draft, cfc, ode-lstm or gnode; all by default.")
     ] = None,
-    results: ResultsOption = Path("results"),
+    results: StoredResultsOption = None,
     figures: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            callback=expand_home, file_okay=False, help="Folder of figures and their numbers."
+            callback=expand_home,
+            file_okay=False,
+            help="Folder of figures and their numbers; by default those of the package.",
         ),
-    ] = Path("figures"),
+    ] = None,
     page: Annotated[
         Path | None,
         typer.Option(
             callback=expand_home, dir_okay=False, help="Write a page in Markdown instead."
+        ),
+    ] = None,
+    changes: Annotated[
+        Path | None,
+        typer.Option(
+            callback=expand_home,
+            exists=True,
+            dir_okay=False,
+            help="An earlier page: list claims whose verdict changed.",
         ),
     ] = None,
     measure: Annotated[
@@ -277,12 +311,24 @@ def claims(
     Numbers come from stored results: of the tables and studies in --results, of figures in
     --figures. A verdict with a rule follows from them.
     """
+    from tauflow_papers.experiments.run.stored_results import (
+        RESULTS,
+        choose_results,
+        get_stored_figures,
+    )
+
     from .claims import measure_claims, print_claims
 
     if measure is not None:
-        measure_claims(measure, results)
+        measure_claims(measure, results or RESULTS)
         return
-    print_claims(paper, results=results, figures=figures, page=page)
+    print_claims(
+        paper,
+        results=choose_results(results),
+        figures=figures or get_stored_figures(),
+        page=page,
+        changes=changes,
+    )
 
 
 def show(
@@ -290,27 +336,31 @@ def show(
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Show runs that were cut to so many epochs.")
     ] = None,
-    results: ResultsOption = Path("results"),
+    results: StoredResultsOption = None,
     runs: RunsOption = Path("runs"),
 ) -> None:
     """Look at a finished or stopped run, or at a table's results so far.
 
-    Of a table that has some, reports are written into the folder of results: TABLE.md and
-    TABLE.html.
+    Of a table that has some, reports are written into the folder of results, TABLE.md and
+    TABLE.html, but for results that come with the package.
     """
     from tauflow_papers.experiments.run.run_job import Paths
+    from tauflow_papers.experiments.run.stored_results import choose_results
 
     from .show import show_run_or_table
 
-    show_run_or_table(what, epochs=epochs, paths=Paths(results, runs))
+    paths = Paths(choose_results(results, what), runs)
+    show_run_or_table(what, epochs=epochs, paths=paths)
 
 
 def info(
     model: Annotated[str, typer.Argument(help="A model; see 'tauflow models'.")],
-    results: ResultsOption = Path("results"),
+    results: StoredResultsOption = None,
 ) -> None:
     """Say what a model computes, where it is from, which options it has, and how well it did."""
+    from tauflow_papers.experiments.run.stored_results import choose_results
+
     from .output import print_scores
 
     print_model_info(model)
-    print_scores(model, results)
+    print_scores(model, choose_results(results))

@@ -19,6 +19,8 @@ def estimate(
     Estimates are kept with the results, and tauflow report names them beside rows that were not
     run; those of another kind of machine are made again.
     """
+    import torch
+
     from tauflow.cli.output import print_line, print_table
     from tauflow_papers.experiments import load_experiment
     from tauflow_papers.experiments.report.remaining_time import estimate_remaining_times
@@ -27,6 +29,7 @@ def estimate(
 
     from .options import split_row_names
 
+    torch.set_num_threads(1)  # what is told is processor time
     experiment = load_experiment(table)
     if experiment.command is not None:
         print_line(f"{experiment.name} is not trained. Its numbers come from: {experiment.command}")
@@ -51,7 +54,7 @@ def estimate(
             for one in found
         ],
         title=experiment.title,
-        caption="One run at a time, on this machine with what else it does now.",
+        caption="Processor time of one thread. Wall time is longer where other programs run.",
         numbers=range(2, 5),
         whole=(0,),
     )

@@ -16,6 +16,16 @@ ResultsOption = Annotated[
     ),
 ]
 
+StoredResultsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--results",
+        callback=expand_home,
+        file_okay=False,
+        help="Folder of results; by default results/ if it has some, else those of the package.",
+    ),
+]
+
 ModelsOption = Annotated[
     str | None,
     typer.Option("--models", help="Rows, separated by commas; all by default."),

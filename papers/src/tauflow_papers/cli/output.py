@@ -85,4 +85,4 @@ def exit_with_outcome(outcome: Outcome) -> None:
 def print_reports(paths: Iterable[Path]) -> None:
     """Print where reports are."""
     for path in paths:
-        print_line(f"Report: {path.resolve()}")
+        print_line(f"Report: {path}")

@@ -26,8 +26,7 @@ def queue(
             callback=expand_home,
             exists=True,
             file_okay=False,
-            help="Folder of results of another clone: add its runs to --results, make report and "
-            "claims again, and commit.",
+            help="Folder of results of another clone: add its runs to --results and commit them.",
         ),
     ] = None,
     results: ResultsOption = Path("papers/results"),
@@ -40,13 +39,18 @@ def queue(
     from tauflow.cli.output import print_line, print_table, print_wrapped
     from tauflow_papers.experiments.report.queue_plan import plan_queue
     from tauflow_papers.experiments.report.table import format_row_title
-    from tauflow_papers.experiments.run.queue import collect_results, run_queue
+    from tauflow_papers.experiments.run.queue import collect_results, commit_results, run_queue
     from tauflow_papers.experiments.run.run_job import Paths
     from tauflow_papers.experiments.run.time_budget import format_estimated_duration
 
     if collect is not None:
-        for name, count in collect_results(collect, results).items():
+        added = collect_results(collect, results)
+        for name, count in added.items():
             print_line(f"{name}: {count} runs added")
+        if added:
+            print_line(f"Committed: {commit_results(results, added)}")
+        else:
+            print_line("No new runs.")
         return
     if run:
         failures = run_queue(file, paths=Paths(results, runs), say=print_wrapped)

@@ -15,6 +15,7 @@ from tauflow_papers.experiments.report.baseline_scores import (
 from tauflow_papers.experiments.report.grid_page import write_grid_reports
 from tauflow_papers.experiments.run.reproduce import find_other_lengths
 from tauflow_papers.experiments.run.run_job import Paths
+from tauflow_papers.experiments.run.stored_results import get_stored_results
 from tauflow_papers.experiments.spec.variation import VARIATION_INFIX
 
 from .output import print_grid
@@ -48,7 +49,7 @@ def show_run_or_table(what: str, *, epochs: int | None, paths: Paths) -> None:
                 f"There are runs of {format_count(length, 'epoch')} too: tauflow show {what} "
                 f"--epochs {length}"
             )
-        if grid.records:
+        if grid.records and paths.results != get_stored_results():  # which are only read
             print_reports(write_grid_reports(grid, paths))
         return
     known = [*list_experiments(), *list_runs(paths.runs)]

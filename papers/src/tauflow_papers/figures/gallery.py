@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tauflow._internal.atomic_write import write_atomically
+from tauflow_papers.experiments.run.provenance import UNTRACED_MARK
 
 from .catalog import FIGURES
 from .paper_figure import PaperFigure
@@ -167,7 +168,9 @@ def _describe_files(entry: PaperFigure, record: dict[str, Any], folder: Path) ->
     )
     text = f"{' '.join(files)} · {' = '.join(names)}, size {size}, seed {record.get('seed', 0)}"
     text += f", {_format_seconds(spent)}" + (f" · {settings}" if settings else "")
-    return text + (" · times depend on the machine" if entry.measures_time else "")
+    text += " · times depend on the machine" * entry.measures_time
+    commit = record.get("commit")
+    return text + (f" · commit {commit[:12]}" if commit else f" · {UNTRACED_MARK} commit not known")
 
 
 def _read_metadata(entry: PaperFigure, folder: Path) -> dict[str, Any]:

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.checks import check_one_of
-from tauflow._internal.sanitize import format_count
 from tauflow._internal.sanitize import format_markdown_table as markdown_rows
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.plotting.palette import VERMILION, report_style
 from tauflow.runs.worker_pool import connect_workers, describe_worker_failure
 from tauflow.version import VERSION
+from tauflow_papers.experiments.run.provenance import check_can_store, describe_origin
 
 from .catalog import find_figure
 from .compact_svg import compact_svg
@@ -114,6 +114,7 @@ def make_figures(
             many workers as this machine has cores. Their files come home through the scheduler.
 
     Raises:
+        ArgumentError: the directory is part of the repository, and the sources cannot be traced.
         DataNotFoundError: a figure shows runs of a table of which none is stored.
         TauflowError: a figure cannot be made, or no worker came to an end with it.
     """
@@ -127,6 +128,7 @@ def make_figures(
         if one.table is not None:
             check_is_stored(one.table, Path(results_dir))
     folder = Path(directory)
+    check_can_store(folder)
     folder.mkdir(parents=True, exist_ok=True)
     calls = [(one.name, partial(_compute_figure, one.name, job, wanted)) for one in entries]
     if cluster is None:
@@ -317,6 +319,7 @@ def _to_single_precision(array: NDArray[Any]) -> NDArray[Any]:
 def _make_metadata(
     entry: PaperFigure, job: FigureJob, result: FigureResult, suffixes: list[str]
 ) -> bytes:
+    origin = describe_origin()
     record = {
         "figure": entry.name,
         "title": entry.title,
@@ -332,7 +335,9 @@ def _make_metadata(
             "tauflow": VERSION,
             **{name: version(name) for name in ("torch", "numpy", "matplotlib")},
         },
-        "machine": f"{platform.machine()}, {format_count(torch.get_num_threads(), 'thread')}",
+        "commit": origin["commit"],
+        "command": origin["command"],
+        "machine": origin["machine"],
     }
     return (json.dumps(_to_json_value(record), indent=2, ensure_ascii=False) + "\n").encode()
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tauflow.errors import DataNotFoundError
 from tauflow_papers.experiments import load_experiment
-from tauflow_papers.experiments.report.results_summary import RowSummary, summarize_table
+from tauflow_papers.experiments.report.results_summary import summarize_table
+from tauflow_papers.experiments.report.row_summary import RowSummary
 from tauflow_papers.experiments.run.grid_search import ScoredSetting, rank_settings
 from tauflow_papers.experiments.run.run_job import Paths
 

@@ -39,8 +39,8 @@ def found(tmp_path):
 def test_papers_are_counted_whole(found):
     papers = {row[0]: row[1:] for row in tabulate_papers(found).rows}
     assert len(papers) == 5  # the four of the packaged tables, and the tiny one's
-    # Of three rows one has no model yet; nothing is judged of one without a deviation.
-    assert papers["Nobody 2020"][:3] == ("1 of 1", "2 of 3", "1")
+    # Of three rows one has no model yet; the others have too few seeds for a verdict.
+    assert papers["Nobody 2020"][:3] == ("1 of 1", "2 of 3", "0")
     assert papers["Nobody 2020"][-2:] == ("3", "18.0 s")
     others = [row for paper, row in papers.items() if paper != "Nobody 2020"]
     assert all(row[0].startswith("0 of ") and row[1].startswith("0 of ") for row in others)
@@ -67,7 +67,7 @@ def test_what_a_paper_leads_with_is_shown_measured_or_not(tmp_path):
     rows = tabulate_headlines(summarize_results(folder, [specification])).rows
     elman, gru = (row for row in rows if row[0] == "tiny")
     assert gru[:4] == ("tiny", "pendulum", "GRU", "mean squared error")
-    assert gru[4:] == ("as published", "0.500 ± 0.100", "0.500 †", "1 of 5")
+    assert gru[4:] == ("not measured", "0.500 ± 0.100", "0.500 †", "1 of 5")
     assert elman[4:] == ("–", "0.700", "–", "–")
     others = {row[0]: row[4:] for row in rows if row[0] != "tiny"}  # tables without any result
     assert others["ltc-table-6"] == ("–", "2.308 ± 0.015", "–", "–")

@@ -11,8 +11,8 @@ from typing import Any
 
 from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.registry import Registry
-from tauflow.runs.results import describe_machine, get_versions
 from tauflow_papers.claims.stored import STUDIES_FOLDER
+from tauflow_papers.experiments.run.provenance import check_can_store, describe_origin
 
 from . import cheetah, driving, generalisation, gradients, memories, networks, solvers, speed
 
@@ -28,35 +28,47 @@ class Study:
         title: what it measures, in a few words.
         compute: does the work, and returns what JSON can hold.
         minutes: of one core, about.
+        networks: trained networks of a kind, each with a seed of its own, that a number is the mean
+            of; ``None`` where nothing is trained, or the paper shows a single network.
     """
 
     title: str
     compute: Callable[[], Numbers]
     minutes: float
+    networks: int | None = None
 
 
 STUDIES: Registry[Study] = Registry(
     "study",
     {
-        "closed-forms": Study("Equation 9 beside CfC", cheetah.compare_closed_forms, 3.0),
+        "closed-forms": Study(
+            "Equation 9 beside CfC", cheetah.compare_closed_forms, 3.0, networks=1
+        ),
         "complexity": Study("time over length and solver steps", speed.measure_growth, 1.0),
         "disk": Study("a gnODE trained on a disk, on other shapes", memories.test_disk, 12.0),
         "driving": Study("lane keeping in a closed loop", driving.drive, 20.0),
         "gradients": Study(
             "how far errors flow back, by BPTT and by the adjoint", gradients.measure, 0.5
         ),
-        "half-cheetah": Study("Half-Cheetah, many steps ahead", cheetah.roll_out, 8.0),
+        "half-cheetah": Study("Half-Cheetah, many steps ahead", cheetah.roll_out, 8.0, networks=1),
         "leak": Study("stability of neural ODEs without leak", networks.measure_leak, 0.2),
-        "ltc-solvers": Study("a trained LTC with other solvers", solvers.compare, 3.0),
+        "ltc-solvers": Study("a trained LTC with other solvers", solvers.compare, 3.0, networks=1),
         "parameters": Study("parameters of Table S2", networks.count_parameters, 0.1),
-        "perturbations": Study("noisy and adversarial inputs", generalisation.perturb_inputs, 4.0),
-        "sizes": Study("networks by size and sparsity", generalisation.vary_size, 12.0),
+        "perturbations": Study(
+            "noisy and adversarial inputs", generalisation.perturb_inputs, 4.0, networks=1
+        ),
+        "sizes": Study("networks by size and sparsity", generalisation.vary_size, 12.0, networks=1),
         "sizes-ozone": Study(
-            "the same on ozone", partial(generalisation.vary_size, "ozone", epochs=20), 8.0
+            "the same on ozone",
+            partial(generalisation.vary_size, "ozone", epochs=20),
+            8.0,
+            networks=1,
         ),
         "speed": Study("CfC beside networks with a solver", speed.compare, 2.0),
         "three-neurons": Study("a flip-flop of three neurons", memories.train_three, 4.0),
-        "time-lags": Study("gaps longer than in training", generalisation.test_lags, 2.0),
+        "time-lags": Study(
+            "gaps longer than in training", generalisation.test_lags, 2.0, networks=1
+        ),
         "tsit5": Study("a flip-flop trained with Tsit5 steps", memories.compare_tsit5, 14.0),
     },
 )
@@ -75,20 +87,23 @@ def run_study(name: str, results_dir: Path) -> Path:
 
     Raises:
         UnknownNameError: there is no such study.
+        ArgumentError: the folder is part of the repository, and the sources cannot be traced.
     """
     study = STUDIES[name]
-    started = time.perf_counter()
+    path = results_dir / STUDIES_FOLDER / f"{name}.json"
+    check_can_store(path.parent)
+    started, used = time.perf_counter(), time.process_time()
     numbers = study.compute()
     record = {
         "study": name,
         "title": study.title,
         "numbers": numbers,
+        "networks": study.networks,
         "seconds": round(time.perf_counter() - started, 1),
+        "processor seconds": round(time.process_time() - used, 1),
         "date": datetime.now(timezone.utc).date().isoformat(),
-        "versions": get_versions(),
-        "machine": describe_machine(),
+        **describe_origin(seed=0),
     }
-    path = results_dir / STUDIES_FOLDER / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
     return path

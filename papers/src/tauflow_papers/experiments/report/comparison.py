@@ -15,7 +15,8 @@ from tauflow.runs.time_limits import format_duration
 from tauflow.training.metrics import METRICS
 
 from . import table
-from .results_summary import ResultsSummary, RowSummary, TableSummary
+from .results_summary import ResultsSummary, TableSummary
+from .row_summary import RowSummary
 from .summary_table import SummaryTable
 from .variation_results import is_at_search_boundary
 

@@ -14,7 +14,8 @@ from tauflow.plotting.report_figure import report_figure
 from tauflow.runs.report import metric_format
 from tauflow.training.metrics import METRICS
 
-from .results_summary import RowSummary, TableSummary
+from .results_summary import TableSummary
+from .row_summary import RowSummary
 from .table import format_mean_std
 
 if TYPE_CHECKING:

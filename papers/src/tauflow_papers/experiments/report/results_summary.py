@@ -4,94 +4,29 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from tauflow.errors import DataNotFoundError
 from tauflow.runs.report import metric_format
 from tauflow.runs.results import DONE, RunRecord
-from tauflow.runs.time_limits import format_duration
-from tauflow.training.metrics import METRICS
 from tauflow_papers.experiments.run.filter_records import matches_row, read_table_records
 from tauflow_papers.experiments.run.reproduce import Grid
 from tauflow_papers.experiments.run.result_file import FAILED
-from tauflow_papers.experiments.run.time_estimate import Estimate
-from tauflow_papers.experiments.spec.experiment import Experiment, Published, Row
+from tauflow_papers.experiments.spec.experiment import Experiment, Row
 from tauflow_papers.experiments.spec.load import list_experiments, load_experiment
 from tauflow_papers.experiments.spec.variation import VARIATION_INFIX
 
 from . import table
 from .baseline_scores import BASELINES_FILE, describe_baselines, read_baseline_scores
+from .protocol import UNMEASURED, WORSE
 from .remaining_time import ESTIMATES_FILE, Estimates, find_row_estimate, read_estimates
 from .remarks import MISSING_REMARK, REMARKS_FILE, TABLES_KEY, check_remarks, read_remarks
+from .row_summary import RowSummary
+from .row_verdicts import judge_rows
 from .variation_results import VariationRuns, describe_variations, read_variations
-
-BETTER, AGREES, WORSE = "better", "as published", "worse"
-UNFINISHED = "unfinished"
-"""What the rest of the training, or of a search, would give is not known, and may decide."""
-MAX_AGREEING_DEVIATIONS = 2.0
-"""Published standard deviations up to which a mean counts as the published one."""
 
 REPORT_FILE = "REPORT.md"
 _LAST_DIGITS = {True: 1e-4, False: 1e-3}
 """A unit of the last digit that tables print, of a fraction in per cent and of other scores."""
-
-
-@dataclass(frozen=True)
-class RowSummary:
-    """One row of a table, as a survey shows it.
-
-    Args:
-        row: the row.
-        line: its texts.
-        records: its runs, by seed: those as long as published, if there are any.
-        worse_by: our mean minus the published one in published deviations, turned so that positive
-            is worse; ``None`` without a published deviation, or without results.
-        judgement: :data:`BETTER`, :data:`AGREES`, :data:`WORSE` or :data:`UNFINISHED`; empty if
-            nothing can be said.
-        seeds: runs, ours and published.
-        epochs: epochs of a run, ours and published.
-        settings: settings that a search has tried, and all that it has to.
-        remark: what was looked into, for a row that is worse or has a remark; how far training
-            came, for one that is unfinished.
-        expected: what a run is expected to take, for a row without results.
-    """
-
-    row: Row
-    line: table.TableLine
-    records: tuple[RunRecord, ...] = ()
-    worse_by: float | None = None
-    judgement: str = ""
-    seeds: tuple[int, int] = (0, 0)
-    epochs: tuple[int, int] = (0, 0)
-    settings: tuple[int, int] = (0, 0)
-    remark: str = ""
-    expected: Estimate | None = None
-
-    @property
-    def few_seeds(self) -> bool:
-        """Whether there are fewer runs than published."""
-        return self.seeds[0] < self.seeds[1]
-
-    @property
-    def few_epochs(self) -> bool:
-        """Whether our runs are shorter than published."""
-        return self.epochs[0] < self.epochs[1]
-
-    @property
-    def few_settings(self) -> bool:
-        """Whether a search has not tried all of its settings."""
-        return self.settings[0] < self.settings[1]
-
-    @property
-    def pace(self) -> str:
-        """Our time per epoch, in the middle of all runs, and, if given, the paper's."""
-        seconds = [r.seconds_per_epoch for r in self.records if r.seconds_per_epoch is not None]
-        if not seconds:
-            return metric_format.DASH
-        middle = median(seconds)
-        ours = format_duration(middle) if middle >= 10 else f"{middle:.2g} s"
-        theirs = self.row.published.minutes_per_epoch
-        return ours if theirs is None else f"{ours} ({format_duration(60 * theirs)})"
 
 
 @dataclass(frozen=True)
@@ -213,7 +148,7 @@ def summarize_results(results_dir: Path, extra: Iterable[str | Path] = ()) -> Re
             tried, torn = read_variations(experiment, results_dir, experiments)
             warnings += [text.replace(f"{results_dir}{os.sep}", "") for text in torn]
             texts = {k: v for d in said for k, v in d.items()}
-            one = _summarize_table(experiment, records, texts, tuple(tried), timed)
+            one = _summarize_table(experiment, results_dir, records, texts, tuple(tried), timed)
             tables.append(replace(one, trivial=tuple(describe_baselines(experiment, scored))))
     found = {one.experiment.name for one in tables}
     computed = {name for name, one in experiments.items() if one.command is not None}
@@ -243,7 +178,8 @@ def summarize_table(experiment: Experiment, results_dir: Path) -> TableSummary:
         DataError: a line of its results file is not a run record.
     """
     records, _ = read_table_records(experiment, results_dir)
-    return _summarize_table(experiment, records, {}, (), {})
+    over_splits = read_variations(experiment, results_dir, ())[0] if experiment.judged_over else ()
+    return _summarize_table(experiment, results_dir, records, {}, (), {}, tuple(over_splits))
 
 
 def _find_documents(results_dir: Path, experiments: Iterable[str]) -> tuple[str, ...]:
@@ -257,10 +193,12 @@ def _find_documents(results_dir: Path, experiments: Iterable[str]) -> tuple[str,
 
 def _summarize_table(
     experiment: Experiment,
+    results_dir: Path,
     records: Sequence[RunRecord],
     remarks: Mapping[str, str],
     tried: tuple[VariationRuns, ...],
     timed: Estimates,
+    splits: tuple[VariationRuns, ...] | None = None,
 ) -> TableSummary:
     done = {record.key: record for record in records if record.status == DONE}
     entries = []
@@ -274,15 +212,22 @@ def _summarize_table(
         ]
         shown, epochs = _select_one_length(row, own)
         belonging += [record for record in own if record.planned_epochs <= epochs]
-        entry = _summarize_row(experiment, row, shown, epochs, remarks.get(row.name, ""))
+        entry = _summarize_row(
+            Grid(experiment.with_epochs(epochs or None), shown, results_dir=results_dir), row
+        )
         if not shown and (known := find_row_estimate(timed, experiment, row)):
             entry = replace(entry, expected=known)
-        also = describe_variations(tried, row, experiment.ddof) if shown else ""
-        said = [f"{text.rstrip('.')}." for text in (entry.remark, also) if text]
-        entries.append(replace(entry, remark=" ".join(said)) if also else entry)
+        entries.append(entry)
+    judged = judge_rows(experiment, entries, tried if splits is None else splits)
+    for place, (entry, verdict) in enumerate(zip(entries, judged, strict=True)):
+        entry = replace(entry, judged=verdict)
+        told = remarks.get(entry.row.name) or _describe_state(entry)
+        also = describe_variations(tried, entry.row, experiment.ddof) if entry.records else ""
+        said = [f"{text.rstrip('.')}." for text in (told, also) if text] if also else [told]
+        entries[place] = replace(entry, remark=" ".join(said))
     failed = {r.key: r for r in records if r.status == FAILED and r.key not in done}
     return TableSummary(
-        grid=Grid(experiment, tuple(belonging)),
+        grid=Grid(experiment, tuple(belonging), results_dir=results_dir),
         entries=tuple(entries),
         num_unmatched=len(done) - len(belonging),
         failures=tuple(failed.values()),
@@ -304,40 +249,29 @@ def _select_one_length(row: Row, records: Sequence[RunRecord]) -> tuple[tuple[Ru
     return tuple(record for record in records if record.planned_epochs == epochs), epochs
 
 
-def _summarize_row(
-    experiment: Experiment, row: Row, shown: Sequence[RunRecord], epochs: int, remark: str
-) -> RowSummary:
-    grid = Grid(experiment.with_epochs(epochs or None), tuple(shown))
+def _summarize_row(grid: Grid, row: Row) -> RowSummary:
+    """Return a row with the runs of a grid, which is cut to their length."""
     line, ours = table.make_line(grid, row), table.compute_row_result(grid, row)
     if ours is None or row.recipe is None:
-        return RowSummary(row, line, remark=remark)
-    records, settings = tuple(grid.get_runs(row)), (grid.count_tried_settings(row), len(row.search))
-    worse_by, judgement = _judge_row(row, ours.mean)
-    incomplete = epochs < row.recipe.epochs or settings[0] < settings[1]
-    if incomplete and (judgement == WORSE or (judgement == AGREES and _is_failure_bound(row))):
-        judgement = UNFINISHED
-    remark = remark or {WORSE: MISSING_REMARK, UNFINISHED: _describe_progress(records[0])}.get(
-        judgement, ""
-    )
+        return RowSummary(row, line)
     return RowSummary(
         row=row,
         line=line,
-        records=records,
-        worse_by=worse_by,
-        judgement=judgement,
-        seeds=(ours.n, row.published.n or experiment.seeds),
+        records=tuple(grid.get_runs(row)),
+        seeds=(ours.n, row.published.n or grid.experiment.seeds),
         epochs=(ours.epochs, row.recipe.epochs),
-        settings=settings,
-        remark=remark,
+        settings=(grid.count_tried_settings(row), len(row.search)),
+        untraced=grid.count_untraced(row),
     )
 
 
-def _is_failure_bound(row: Row) -> bool:
-    """Whether the paper says only how good a model does not get, which any poor run agrees with."""
-    published = row.published
-    if METRICS[row.metric].higher_is_better:
-        return published.mean is None and published.below is not None
-    return published.mean is None and published.above is not None
+def _describe_state(entry: RowSummary) -> str:
+    """Say what there is to say of a row without a remark."""
+    if entry.judgement == WORSE:
+        return MISSING_REMARK
+    unfinished = entry.few_epochs or entry.few_settings
+    told = entry.judgement == UNMEASURED and unfinished
+    return _describe_progress(entry.records[0]) if told else ""
 
 
 def _describe_progress(record: RunRecord) -> str:
@@ -349,38 +283,3 @@ def _describe_progress(record: RunRecord) -> str:
 
 def _format_loss(value: float | None) -> str:
     return metric_format.DASH if value is None else f"{value:.3g}"
-
-
-def _judge_row(row: Row, ours: float) -> tuple[float | None, str]:
-    """Return by how many published deviations our mean is worse, and the judgement.
-
-    Where the published deviation is rounded to 0, a difference that can be seen in the last digit
-    decides; where the paper gives a bound only, that bound; where it gives no deviation, the row's
-    own bound of acceptance. A row that is unlike the published one is not judged.
-    """
-    published, metric = row.published, row.metric
-    sign = -1.0 if METRICS[metric].higher_is_better else 1.0
-    if row.unlike:
-        return None, ""
-    if published.mean is None:
-        beyond = _get_excess_beyond_bound(published, ours)
-        return None, "" if beyond is None else _to_judgement(sign * beyond, 0.0)
-    worse = sign * (ours - published.mean)
-    if published.std:
-        return worse / published.std, _to_judgement(worse / published.std, MAX_AGREEING_DEVIATIONS)
-    if published.std is not None:
-        return None, _to_judgement(worse, _LAST_DIGITS[metric in metric_format.PERCENT_METRICS])
-    if row.accept is not None and not row.accept.holds(ours, published.mean):
-        return None, WORSE if worse > 0 else BETTER
-    return None, ""
-
-
-def _get_excess_beyond_bound(published: Published, ours: float) -> float | None:
-    """Return how far our mean lies on the wrong side of a published bound; ``None`` without one."""
-    if published.below is not None:
-        return max(ours - published.below, 0.0)
-    return None if published.above is None else min(ours - published.above, 0.0)
-
-
-def _to_judgement(worse: float, limit: float) -> str:
-    return WORSE if worse > limit else BETTER if worse < -limit else AGREES

@@ -14,18 +14,11 @@ from tauflow_papers.experiments.spec.experiment import Experiment, Row
 
 from . import table
 from .comparison import tabulate_validation_choices
-from .results_summary import (
-    AGREES,
-    BETTER,
-    UNFINISHED,
-    WORSE,
-    ResultsSummary,
-    RowSummary,
-    TableSummary,
-)
+from .protocol import VERDICTS
+from .results_summary import ResultsSummary, TableSummary
+from .row_summary import RowSummary
 from .summary_table import SummaryTable
 
-JUDGEMENTS = (AGREES, BETTER, WORSE, UNFINISHED)
 _PAPER = re.compile(r"(.*?), (?:arXiv|Tables?|Figures?)\b")
 
 
@@ -67,18 +60,18 @@ def tabulate_papers(found: ResultsSummary) -> SummaryTable:
                 paper,
                 f"{len(own)} of {len(experiments)}",
                 f"{count} of {sum(len(one.rows) for one in experiments)}",
-                *(str(sum(one.count(word) for one in own)) for word in JUDGEMENTS),
+                *(str(sum(one.count(word) for one in own)) for word in VERDICTS),
                 str(len(runs)),
                 format_duration(sum(r.seconds or 0.0 for r in runs)),
             )
         )
     return SummaryTable(
         title="By paper",
-        headers=("paper", "tables", "rows", *JUDGEMENTS, "runs", "training"),
+        headers=("paper", "tables", "rows", *VERDICTS, "runs", "training"),
         rows=rows,
         num_text_columns=1,
         caption="Tables and rows with results, of all that are trained. Rows that are none of the "
-        "four have nothing to be judged by. Runs and time of training are those of the rows shown; "
+        "five have nothing to be judged by. Runs and time of training are those of the rows shown; "
         "runs that tables of two papers have in common count for both.",
     )
 

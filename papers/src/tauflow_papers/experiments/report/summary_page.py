@@ -1,13 +1,16 @@
 """The report on all results: one Markdown file, and one HTML page with plots."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tauflow._internal.sanitize import format_count, format_markdown_table
+from tauflow.runs.report import metric_format
 from tauflow.runs.report.document import collect_environment, render_template, write_report
 from tauflow.runs.results import RunRecord
 from tauflow.runs.time_limits import format_duration
+from tauflow_papers.experiments.run.provenance import UNTRACED_MARK, UNTRACED_NOTE
 from tauflow_papers.experiments.run.result_file import find_divergence
 from tauflow_papers.experiments.run.time_budget import format_estimated_duration
 from tauflow_papers.experiments.run.time_estimate import Estimate
@@ -16,21 +19,15 @@ from . import table
 from .comparison import plot_trade_offs
 from .finished_runs import describe_environment
 from .grid_page import plot_curves_by_part
-from .results_summary import (
-    AGREES,
-    BETTER,
-    REPORT_FILE,
-    WORSE,
-    ResultsSummary,
-    RowSummary,
-    TableSummary,
-)
-from .summary_header import JUDGEMENTS, collect_records, make_summary_tables
+from .protocol import LEVEL, UNMEASURED, VERDICTS
+from .results_summary import REPORT_FILE, ResultsSummary, TableSummary
+from .row_summary import RowSummary
+from .summary_header import collect_records, make_summary_tables
 from .summary_plots import plot_against_published, plot_deviations, plot_tried_settings
 
 PAGE_FILE = "report.html"
 HEADERS = (
-    *("model", "published", "ours", "Δ / σ", "judgement"),
+    *("model", "published", "ours", "Δ (95 %)", "verdict"),
     *("seeds", "epochs", "time per epoch"),
 )
 TEXT_COLUMNS = (0, 4, 8)
@@ -40,15 +37,18 @@ _INCOMPLETE_SEARCH_MARK = " ‡"
 TITLE = "Published tables, reproduced"
 COMPUTED_NOTE = "not trained but computed, see 'tauflow show NAME'"
 LEGEND = (
-    "Ours and published: mean ± standard deviation over seeds. Δ / σ is our mean minus the "
-    "published mean, in published standard deviations; up to 2 is judged as published. Seeds "
-    "and epochs: '3 of 5' means that 3 of the paper's 5 were run. † marks fewer seeds or epochs, ‡ "
-    "the best of fewer settings than the paper searched. With fewer epochs or settings, a row is "
-    "unfinished if it is worse, or if it agrees with a bound (an error of at least ...) that any "
-    "poor run agrees with; with fewer seeds it is judged by those. Rows are not judged if the "
-    "published number has no standard deviation and is no bound, or has another protocol. The time "
-    "per epoch is the median of our runs, followed in brackets by the published time, which is of "
-    "another machine. "
+    "Ours and published: mean ± standard deviation over seeds. Verdicts are those of "
+    "papers/PROTOCOL.md: 'as published' if the 90 % interval of the difference of the means, by "
+    "Welch with both deviations, lies within a margin (a point of accuracy, 5 % of an error); "
+    "'better' or 'worse' if it does not and Welch's test, corrected by Holm for the rows of the "
+    "table, finds a difference at 5 %; 'undecided' if neither; 'not measured' with fewer than "
+    "three seeds (on PhysioNet: splits), or fewer epochs or settings than the paper's. Δ is our "
+    "mean minus the published one, with its 95 % interval, or, where the paper gives no "
+    "deviation, their ratio. Seeds and epochs: '3 of 5' means that 3 of the paper's 5 were run. † "
+    "marks fewer seeds or epochs, ‡ the best of fewer settings than the paper searched. "
+    f"{UNTRACED_NOTE} Rows are not judged if the paper gives no number, or one of another protocol "
+    "or of settings that it leaves open. The time per epoch is the median of our runs, followed in "
+    "brackets by the published time, which is of another machine. "
     f"{table.LOOKS_AHEAD_NOTE}"
 )
 
@@ -74,25 +74,26 @@ def make_tiles(found: ResultsSummary) -> list[tuple[str, str]]:
     measured = sum(len(one.measured) for one in tables)
     rows = sum(len(one.entries) for one in tables)
     rows += sum(len(one.rows) for one in found.unmeasured if one.published)
-    judged = [e for one in tables for e in one.entries if e.judgement in (AGREES, BETTER, WORSE)]
-    silent = measured - sum(one.count(word) for one in tables for word in JUDGEMENTS)
+    judged = [e for one in tables for e in one.entries if e.judgement not in ("", UNMEASURED)]
+    untraced = sum(bool(entry.untraced) for one in tables for entry in one.measured)
+    silent = measured - sum(one.count(word) for one in tables for word in VERDICTS)
     shared = [
         entry.judgement
         for one in tables
         for entry in one.measured
         if any(record.experiment != one.experiment.name for record in entry.records)
     ]
-    twice = ", ".join(f"{shared.count(word)} {word}" for word in JUDGEMENTS if word in shared)
-    several = sum(len(entry.records) >= 3 for entry in judged)
+    twice = ", ".join(f"{shared.count(word)} {word}" for word in VERDICTS if word in shared)
     others = [r for one in found.tables for tried in one.tried for r in tried.records]
     compared = [r for one in found.comparisons for r in one.grid.records]
     return [
         ("tables with results", f"{len(tables)} of {len(tables) + len(found.without)}"),
         ("rows measured", f"{measured} of {rows}"),
-        *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in JUDGEMENTS),
+        *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in VERDICTS),
         ("rows not judged", str(silent)),
         ("rows that share runs with another table", f"{len(shared)}{twice and f' ({twice})'}"),
-        ("rows judged by three seeds or more", f"{several} of {len(judged)}"),
+        ("rows with a verdict", str(len(judged))),
+        (f"rows with runs that cannot be traced, {UNTRACED_MARK}", str(untraced)),
         ("runs", _format_effort(records)),
         ("runs with other settings", _format_effort(others)),
         ("runs of our own comparisons", _format_effort(compared)),
@@ -107,7 +108,7 @@ def _format_effort(records: list[RunRecord]) -> str:
 
 def describe_table(one: TableSummary) -> str:
     """Say in one line how a table stands."""
-    judged = [f"{one.count(word)} {word}" for word in JUDGEMENTS if one.count(word)]
+    judged = [f"{one.count(word)} {word}" for word in VERDICTS if one.count(word)]
     start = f"{len(one.measured)} of {format_count(len(one.entries), 'row')} measured"
     return f"{start}: {', '.join(judged)}" if judged else start
 
@@ -136,7 +137,21 @@ def make_cells(entry: RowSummary) -> tuple[str, ...]:
     if diverged:  # after which epoch is told below the table
         counts[-1] += f", {diverged} diverged"
     judgement = entry.judgement or "–"
-    return (line.model, published, ours, line.difference, judgement, *counts, entry.pace)
+    return (line.model, published, ours, format_interval(entry), judgement, *counts, entry.pace)
+
+
+def format_interval(entry: RowSummary) -> str:
+    """Return the difference from the published mean with its 95 % interval; a dash without one."""
+    known = entry.judged.interval
+    if known is None:
+        return metric_format.DASH
+    numbers = (known.difference, *known.get_limits(1.0 - LEVEL))
+    if known.logarithmic:
+        ratio, low, high = (math.exp(min(one, 700.0)) for one in numbers)
+        return f"× {ratio:.2g} ({low:.2g} to {high:.2g})"
+    scale = metric_format.get_display_scale(entry.row.metric)
+    difference, low, high = (scale * one for one in numbers)
+    return f"{difference:+.2g} ({low:+.2g} to {high:+.2g})"
 
 
 def describe_unmeasured(one: TableSummary) -> list[str]:

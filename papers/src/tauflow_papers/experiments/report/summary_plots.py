@@ -11,15 +11,9 @@ from tauflow.runs.report.metric_format import PERCENT_METRICS, format_metric_nam
 from tauflow.runs.report.plots import ReportPlot
 from tauflow_papers.experiments.run.grid_search import rank_settings
 
-from .results_summary import (
-    AGREES,
-    BETTER,
-    MAX_AGREEING_DEVIATIONS,
-    UNFINISHED,
-    WORSE,
-    RowSummary,
-    TableSummary,
-)
+from .protocol import AGREES, BETTER, LEVEL, UNDECIDED, WORSE
+from .results_summary import TableSummary
+from .row_summary import RowSummary
 from .table import format_row_title
 
 if TYPE_CHECKING:
@@ -30,10 +24,10 @@ _JUDGEMENT_STYLES = {
     AGREES: ("o", BLUE, "as published"),
     BETTER: ("<", GREEN, "better"),
     WORSE: (">", VERMILION, "worse"),
-    UNFINISHED: ("|", SLATE, "unfinished"),
+    UNDECIDED: ("|", SLATE, "undecided"),
 }
 _AXIS_LIMIT = 10.0
-"""Deviations that the axis shows; what lies beyond is drawn at its end, with its value."""
+"""Margins that the axis shows; what lies beyond is drawn at its end, with its value."""
 
 _PAPER = SLATE
 _LINE = 0.24
@@ -57,9 +51,7 @@ def plot_deviations(tables: Sequence[TableSummary]) -> ReportPlot | None:
             for entry in entries:
                 _plot_deviation(axes, entry, len(names))
                 names.append(format_row_title(entry.row))
-        axes.axvspan(
-            -MAX_AGREEING_DEVIATIONS, MAX_AGREEING_DEVIATIONS, color=GREY, alpha=0.2, linewidth=0
-        )
+        axes.axvspan(-1, 1, color=GREY, alpha=0.2, linewidth=0)
         axes.axvline(0, color=INK, linewidth=0.9)
         axes.set_xlim(-_AXIS_LIMIT - 1.5, _AXIS_LIMIT + 1.5)
         axes.set_ylim(len(names) - 0.4, -0.6)
@@ -69,13 +61,12 @@ def plot_deviations(tables: Sequence[TableSummary]) -> ReportPlot | None:
             label.set_fontweight("bold" if position in heads else "normal")
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel("← better      from the published mean to ours, in its σ      worse →")
+        axes.set_xlabel("← better      from the published mean to ours, in margins      worse →")
         add_shared_legend(canvas, [axes])
         uri = to_data_uri(canvas)
     caption = (
-        "The difference of the means in published standard deviations, to the right where ours is "
-        "worse; the band is 2 of them. Hollow: fewer seeds, epochs or settings than published. "
-        "Rows without a published deviation are left out."
+        "The difference of the means with its 95 % interval, in margins of the protocol, to the "
+        "right where ours is worse; the band is the margin. Hollow: fewer seeds than published."
     )
     return ReportPlot("All rows at a glance", caption, uri)
 
@@ -85,7 +76,11 @@ def _plot_deviation(axes: "Axes", entry: RowSummary, height: int) -> None:
     marker, colour, label = _JUDGEMENT_STYLES[entry.judgement]
     place = max(-_AXIS_LIMIT, min(_AXIS_LIMIT, entry.worse_by))
     partial = entry.few_seeds or entry.few_epochs or entry.few_settings
-    axes.plot([0, place], [height, height], color=colour, linewidth=1.0, alpha=0.5)
+    known = entry.judged.interval
+    assert known is not None, "a difference has an interval"
+    half = (known.get_limits(1.0 - LEVEL)[1] - known.difference) / known.margin
+    ends = [max(-_AXIS_LIMIT, min(_AXIS_LIMIT, entry.worse_by + s * half)) for s in (-1, 1)]
+    axes.plot(ends, [height, height], color=colour, linewidth=1.0, alpha=0.5)
     axes.plot(
         place,
         height,

@@ -20,6 +20,7 @@ from tauflow.runs.report.metric_format import (
 )
 from tauflow.runs.time_limits import format_duration
 from tauflow.training.metrics import METRICS
+from tauflow_papers.experiments.run.provenance import UNTRACED_MARK, UNTRACED_NOTE
 from tauflow_papers.experiments.run.reproduce import Grid
 from tauflow_papers.experiments.run.result_file import find_divergence
 from tauflow_papers.experiments.spec.experiment import READY, Published, Row
@@ -201,7 +202,9 @@ def make_line(grid: Grid, row: Row) -> TableLine:
     return TableLine(
         model=format_row_title(row),
         published=theirs,
-        ours=format_mean_std(ours.mean, ours.std, ours.n, row.metric),
+        ours=format_mean_std(ours.mean, ours.std, None, row.metric)
+        + f" {UNTRACED_MARK}" * bool(grid.count_untraced(row))
+        + f" ({ours.n})",
         difference=difference,
         epochs=f"{ours.epochs} / {row.recipe.epochs}"
         + " (fewer)" * few
@@ -324,4 +327,5 @@ def make_caption(grid: Grid) -> str:
         )
         + f" {BEST_EPOCH_NOTE}" * grid.experiment.best_epoch
         + f" {LOOKS_AHEAD_NOTE}" * (not all(map(is_causal, grid.experiment.rows)))
+        + f" {UNTRACED_NOTE}" * any(map(grid.count_untraced, grid.experiment.rows))
     )

@@ -12,6 +12,8 @@ from tauflow._internal.atomic_write import write_atomically
 from tauflow.errors import ArgumentError
 from tauflow.runs.results import RunRecord, describe_machine, get_commit, get_versions
 
+from .result_file import read_records
+
 TRACED_FILE = "traced.txt"
 """In a folder of results: the commits of its runs that are ancestors of main, one a line."""
 UNTRACED_MARK = "§"
@@ -90,21 +92,29 @@ def check_origin(record: RunRecord, results_dir: Path) -> None:
 
 def is_traceable(tree: Path, commit: str | None) -> bool:
     """Whether a commit, as runs have it, is an ancestor of main without further changes."""
-    return bool(commit) and not commit.endswith("-dirty") and is_ancestor_of_main(tree, commit)
+    return (
+        commit is not None and not commit.endswith("-dirty") and is_ancestor_of_main(tree, commit)
+    )
 
 
 def is_ancestor_of_main(tree: Path, commit: str) -> bool:
     """Whether a commit is an ancestor of the repository's branch main, here or at its origin."""
     return any(
-        _ask_git(tree, "merge-base", "--is-ancestor", commit, branch) is not None
+        ask_git(tree, "merge-base", "--is-ancestor", commit, branch) is not None
         for branch in _BRANCHES
     )
+
+
+def list_commits(results_dir: Path) -> set[str | None]:
+    """Return the commits of all runs that a folder of results holds."""
+    files = results_dir.glob("*.jsonl")
+    return {record.commit for file in files for record in read_records(file)[0]}
 
 
 def update_traced(results_dir: Path, commits: Iterable[str | None]) -> None:
     """Write which commits of stored runs can be traced, if this folder is in the repository."""
     tree = _find_repository(results_dir)
-    if tree is None or _ask_git(tree, "rev-parse", "--is-shallow-repository") != "false":
+    if tree is None or ask_git(tree, "rev-parse", "--is-shallow-repository") != "false":
         return
     traced = sorted({one for one in commits if one and is_traceable(tree, one)})
     write_atomically(results_dir / TRACED_FILE, ("\n".join(traced) + "\n").encode())
@@ -115,13 +125,17 @@ def _read_traced(path: Path, _: int) -> frozenset[str]:
     return frozenset(path.read_text(encoding="utf-8").split())
 
 
-def find_untraced(records: Iterable[RunRecord], results_dir: Path) -> list[RunRecord]:
-    """Return the runs that cannot be traced; none in a folder that does not say which can be."""
+def is_untraced(commit: str | None, results_dir: Path) -> bool:
+    """Whether a folder of results says which commits can be traced, and this is none of them."""
     path = results_dir / TRACED_FILE
     if not path.is_file():
-        return []
-    traced = _read_traced(path, path.stat().st_mtime_ns)
-    return [record for record in records if record.commit not in traced]
+        return False
+    return commit not in _read_traced(path, path.stat().st_mtime_ns)
+
+
+def find_untraced(records: Iterable[RunRecord], results_dir: Path) -> list[RunRecord]:
+    """Return the runs that cannot be traced; none in a folder that does not say which can be."""
+    return [record for record in records if is_untraced(record.commit, results_dir)]
 
 
 def _find_repository(folder: Path) -> Path | None:
@@ -129,14 +143,14 @@ def _find_repository(folder: Path) -> Path | None:
     here = folder.resolve()
     while not here.is_dir():
         here = here.parent
-    top = _ask_git(here, "rev-parse", "--show-toplevel")
+    top = ask_git(here, "rev-parse", "--show-toplevel")
     if not top or not (Path(top) / _PROTOCOL).is_file():
         return None
-    ignored = _ask_git(here, "check-ignore", "--quiet", str(folder.resolve())) is not None
+    ignored = ask_git(here, "check-ignore", "--quiet", str(folder.resolve())) is not None
     return None if ignored else Path(top)
 
 
-def _ask_git(tree: Path, *words: str) -> str | None:
+def ask_git(tree: Path, *words: str) -> str | None:
     """Return what git answers; ``None`` if it fails or is not there."""
     try:
         answer = subprocess.run(

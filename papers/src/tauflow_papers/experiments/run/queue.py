@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import SpecificationError, TauflowError
 from tauflow.runs.job import Say, say_nothing
 from tauflow.runs.results import DONE, RunRecord
@@ -18,7 +19,14 @@ from tauflow_papers.experiments.spec.load import load_experiment
 from tauflow_papers.experiments.spec.parse import check_keys, require_keys
 from tauflow_papers.experiments.spec.variation import make_variation
 
-from .provenance import check_can_store, check_origin
+from .provenance import (
+    TRACED_FILE,
+    ask_git,
+    check_can_store,
+    check_origin,
+    list_commits,
+    update_traced,
+)
 from .reproduce import reproduce
 from .result_file import FAILED, append_record, read_records
 from .run_job import Paths
@@ -177,3 +185,23 @@ def collect_results(source: Path, results_dir: Path) -> dict[str, int]:
                 append_record(target, record)
                 added[file.name] = added.get(file.name, 0) + 1
     return added
+
+
+def commit_results(results_dir: Path, added: Mapping[str, int]) -> str:
+    """Commit the files of runs that were added, and which of them can be traced.
+
+    Args:
+        results_dir: a folder of the repository.
+        added: how many runs were added, by file.
+
+    Returns:
+        The subject of the commit, or why there is none.
+    """
+    update_traced(results_dir, list_commits(results_dir))
+    subject = f"Store {format_count(sum(added.values()), 'run')} of the queue"
+    tables = "\n".join(f"{Path(name).stem}: {count}" for name, count in added.items())
+    files = [str((results_dir / name).resolve()) for name in (*added, TRACED_FILE)]
+    for words in (("add", "--", *files), ("commit", "-m", f"{subject}\n\n{tables}", "--", *files)):
+        if ask_git(results_dir, *words) is None:
+            return f"nothing, as git {words[0]} failed; the files are written"
+    return subject

@@ -16,6 +16,7 @@ from .filter_records import (
     read_table_records,
 )
 from .grid_search import check_has_validation, find_best_setting, make_search_jobs
+from .provenance import find_untraced
 from .row_jobs import make_job
 from .run_job import Paths
 from .run_jobs import ExecutionOptions, Outcome, UnfinishedRun, read_finished_runs, run_jobs
@@ -29,11 +30,13 @@ class Grid:
         experiment: the table, cut as it was run.
         records: one finished run per row, setting and seed, of this and of earlier calls.
         outcome: what of this call failed, and what its budget left over.
+        results_dir: where the records are, which says which of them can be traced.
     """
 
     experiment: Experiment
     records: tuple[RunRecord, ...]
     outcome: Outcome = field(default_factory=Outcome)
+    results_dir: Path | None = None
 
     @property
     def epochs(self) -> int | None:
@@ -52,6 +55,10 @@ class Grid:
             best = self.get_best_setting(row)
             found = [r for r in found if best and r.key == self.make_job(row, r.seed, best).key]
         return sorted(found, key=lambda r: r.seed)
+
+    def count_untraced(self, row: Row) -> int:
+        """Return how many runs of a row come from sources that cannot be had again."""
+        return len(find_untraced(self.get_runs(row), self.results_dir)) if self.results_dir else 0
 
     def get_best_setting(self, row: Row) -> Setting | None:
         """Return the best of the settings that a row searches, of those that have been run."""
@@ -145,7 +152,7 @@ def reproduce(
     later, waiting = _make_repetition_jobs(experiment, searching, count, results_dir, outcome)
     later = _drop_repeated(experiment, _sort_by_seed(experiment, later))
     outcome = outcome.combine(run_jobs(later, effort, force_start=not outcome.ran), waiting)
-    return Grid(experiment, _read_matching_records(experiment, results_dir), outcome)
+    return Grid(experiment, _read_matching_records(experiment, results_dir), outcome, results_dir)
 
 
 def _sort_by_seed(experiment: Experiment, jobs: list[Job]) -> list[Job]:
@@ -216,7 +223,8 @@ def collect(
     """
     experiment = experiment.with_epochs(epochs)
     read_finished_runs(Paths(results_dir).results_file(experiment.name), say)
-    return Grid(experiment, _read_matching_records(experiment, results_dir))
+    records = _read_matching_records(experiment, results_dir)
+    return Grid(experiment, records, results_dir=results_dir)
 
 
 def find_other_lengths(grid: Grid, results_dir: Path) -> tuple[int, ...]:

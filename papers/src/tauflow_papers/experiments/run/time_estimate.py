@@ -1,4 +1,7 @@
-"""How long a run of a table's row would take here, told by a few of its batches."""
+"""How long a run of a table's row would take here, told by a few of its batches.
+
+Times are processor seconds of one thread, which other programs lengthen far less than wall time.
+"""
 
 import time
 from dataclasses import dataclass, field, replace
@@ -15,6 +18,7 @@ from tauflow.errors import NonFiniteError
 from tauflow.models import AbstractWholeModel, ForecastModel, SequenceModel
 from tauflow.runs import results
 from tauflow.runs.job import Job, format_utc_now, load_dataset, train_job, with_epochs
+from tauflow.training.callbacks import Callback, Training
 from tauflow.training.evaluation_loop import evaluate_all
 from tauflow.training.recipe import Recipe
 from tauflow_papers.experiments.spec.experiment import Experiment, Row
@@ -45,9 +49,9 @@ class Estimate:
         row: name of the row.
         config_hash: of what was timed: the run with seed 0, or those of all settings searched.
         epochs: of a run.
-        epoch: seconds of an epoch on whole sequences, evaluation included; the mean over the
-            settings that a row searches.
-        seconds: of a run; the same mean.
+        epoch: processor seconds of an epoch on whole sequences, evaluation included; the mean over
+            the settings that a row searches.
+        seconds: processor seconds of a run; the same mean.
         timed: when, UTC.
         machine: where, as runs have it.
     """
@@ -164,8 +168,21 @@ def _time_training(
     recipe = replace(with_epochs(job.recipe, 1), **_TIMING_RECIPE_CHANGES)
     short, part = replace(job, recipe=recipe), replace(data, train=few, valid=None)
     train_job(short, part, progress=False, score_test=False)
-    record, model = train_job(short, part, progress=False, score_test=False)
-    return model, record.seconds or 0.0
+    watch = _Stopwatch()
+    _, model = train_job(short, part, progress=False, score_test=False, callbacks=[watch])
+    return model, watch.seconds
+
+
+class _Stopwatch(Callback):
+    """The processor seconds of the epoch of a training, without what comes before it."""
+
+    seconds = 0.0
+
+    def on_start(self, training: Training) -> None:
+        self.seconds = -time.process_time()
+
+    def on_epoch(self, training: Training) -> None:
+        self.seconds += time.process_time()
 
 
 def _time_evaluation(
@@ -174,6 +191,6 @@ def _time_evaluation(
     """Return the seconds of an evaluation of a part, from some of its sequences."""
     some = _sample_sequences(part, NUM_TIMED_SEQUENCES)
     evaluate_all(model, some, metrics=())  # without gradients other loops may run
-    start = time.perf_counter()
+    start = time.process_time()
     evaluate_all(model, some, metrics=())
-    return (time.perf_counter() - start) * len(part) / len(some)
+    return (time.process_time() - start) * len(part) / len(some)

@@ -49,6 +49,7 @@ class Published:
         mean: the mean over runs, in the metric's own unit (an accuracy is a fraction).
         std: its spread over runs, if given.
         n: number of runs, if stated.
+        chance: score of the best constant answer, where the paper reports networks that fail.
         below: all the paper says is that the number is below this.
         above: all the paper says is that it is at least this.
         figure: where the number is drawn, if it is not printed.
@@ -61,6 +62,7 @@ class Published:
     mean: float | None = None
     std: float | None = None
     n: int | None = None
+    chance: float | None = None
     below: float | None = None
     above: float | None = None
     figure: str | None = None
@@ -184,6 +186,8 @@ class Experiment:
         epochs: to how many every run is cut; ``None`` for the recipes' own.
         split_option: option of the data sets that draws the parts; each run's seed is given there
             too, so that runs of different seeds differ in their parts.
+        judged_over: option of the data sets that draws the parts, where the published numbers are
+            of one split that cannot be rebuilt: rows are judged over runs with different ones.
     """
 
     name: str
@@ -199,6 +203,7 @@ class Experiment:
     best_epoch: bool = False
     epochs: int | None = None
     split_option: str = ""
+    judged_over: str = ""
 
     @property
     def published(self) -> bool:

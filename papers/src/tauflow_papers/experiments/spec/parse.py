@@ -21,7 +21,7 @@ TomlTable = Mapping[str, Any]
 
 _EXPERIMENT_KEYS = (
     *("name", "title", "source", "loss", "metric", "seeds", "ddof", "notes", "command"),
-    *("runs_of", "headlines", "best_epoch", "dataset", "part", "split_option"),
+    *("runs_of", "headlines", "best_epoch", "dataset", "part", "split_option", "judged_over"),
     *("published", "model", "recipe", "recipes", "search", "row"),
 )
 _PART_KEYS = (
@@ -35,13 +35,13 @@ _ROW_KEYS = (
 _AT_KEYS = ("model", "recipe", "search", "accept", "note")
 _NUMBER = (int, float)
 _TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("mean", "std", "minutes_per_epoch", "max", "min", "abs"), _NUMBER),
+    **dict.fromkeys(("mean", "std", "chance", "minutes_per_epoch", "max", "min", "abs"), _NUMBER),
     **dict.fromkeys(("below", "above", "embedding_dropout"), _NUMBER),
     **dict.fromkeys(("n", "hidden_size", "embedding_size", "seeds", "ddof"), (int,)),
     "parameters": (int,),
     "best_epoch": (bool,),
     **dict.fromkeys(("name", "title", "source", "loss", "metric", "dataset", "command"), (str,)),
-    "split_option": (str,),
+    **dict.fromkeys(("split_option", "judged_over"), (str,)),
     **dict.fromkeys(("quoted", "note", "planned", "cell", "head_init", "recipe_from"), (str,)),
     **dict.fromkeys(("untrained", "figure", "pack_code", "like", "unlike"), (str,)),
     **dict.fromkeys(("model", "recipe", "recipes", "published", "accept"), (dict,)),
@@ -116,6 +116,7 @@ def experiment_from_dict(table: TomlTable, where: str) -> Experiment:
         runs_of=tuple(table.get("runs_of", ())),
         headlines=tuple(table.get("headlines", ())),
         split_option=table.get("split_option", ""),
+        judged_over=table.get("judged_over", ""),
         best_epoch=table.get("best_epoch", False),
     )
 
