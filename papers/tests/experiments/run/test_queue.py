@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from tiny_experiment import TINY
@@ -139,7 +140,14 @@ def test_results_of_another_folder_are_added_once(written, tmp_path):
     here = tmp_path / "here"
     assert collect_results(tmp_path / "results", here) == {"tiny.jsonl": 1}
     assert collect_results(tmp_path / "results", here) == {}
-    assert read_records(here / "tiny.jsonl") == read_records(tmp_path / "results" / "tiny.jsonl")
+    (stored,), _ = read_records(here / "tiny.jsonl")
+    (record,), _ = read_records(tmp_path / "results" / "tiny.jsonl")
+    assert replace(stored, history=()) == replace(record, history=())
+    assert [set(epoch) for epoch in stored.history] == 2 * [
+        {"epoch", "train_loss", "valid", "test"}
+    ]
+    for short, whole in zip(stored.history, record.history, strict=True):
+        assert short["test"] == pytest.approx(whole["test"], rel=1e-5)
 
 
 def test_untraceable_results_are_not_collected(written, tmp_path, monkeypatch):

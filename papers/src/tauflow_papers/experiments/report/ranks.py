@@ -78,6 +78,7 @@ class Ranking:
         p_value: of Friedman's test that all models rank alike.
         critical_difference: of mean ranks, above which two models differ by Nemenyi's test.
         incomplete: tasks that are left out, as a model lacks runs there.
+        untraced: runs of the tasks from sources that cannot be had again.
     """
 
     standings: tuple[Standing, ...]
@@ -86,6 +87,7 @@ class Ranking:
     p_value: float
     critical_difference: float
     incomplete: tuple[str, ...]
+    untraced: int = 0
 
 
 def rank_models(one: TableSummary) -> Ranking:
@@ -132,6 +134,7 @@ def rank_models(one: TableSummary) -> Ranking:
         p_value=float(friedmanchisquare(*ranks).pvalue),
         critical_difference=compute_critical_difference(len(titles), len(complete)),
         incomplete=tuple(name for name in tasks if name not in complete),
+        untraced=sum(entry.untraced for found in complete.values() for entry in found),
     )
 
 

@@ -8,6 +8,7 @@ from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.sanitize import format_count
 from tauflow.data.registry import DATASETS
 from tauflow.errors import ArgumentError
+from tauflow_papers.experiments.run.provenance import UNTRACED_NOTE
 
 from .ranks import LEVEL, Ranking, draw_critical_difference, make_rank_table, make_score_table
 from .results_summary import TableSummary
@@ -103,7 +104,7 @@ def describe_ranking(ranking: Ranking) -> str:
     )
     if ranking.incomplete:
         text += f" Tasks with missing runs are left out: {', '.join(ranking.incomplete)}."
-    return text
+    return text + f" {UNTRACED_NOTE} Here: {ranking.untraced} runs." * bool(ranking.untraced)
 
 
 def describe_divergence(ranking: Ranking) -> list[str]:

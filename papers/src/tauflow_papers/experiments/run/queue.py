@@ -28,7 +28,7 @@ from .provenance import (
     update_traced,
 )
 from .reproduce import reproduce
-from .result_file import FAILED, append_record, read_records
+from .result_file import FAILED, append_record, compact_history, read_records
 from .run_job import Paths
 
 _NICENESS = 19
@@ -182,7 +182,7 @@ def collect_results(source: Path, results_dir: Path) -> dict[str, int]:
         for record in fresh:
             if record.status in (DONE, FAILED):
                 check_origin(record, results_dir)
-                append_record(target, record)
+                append_record(target, compact_history(record))
                 added[file.name] = added.get(file.name, 0) + 1
     return added
 

@@ -3,11 +3,14 @@
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from tauflow.errors import DataError
 from tauflow.runs.results import RunRecord
 from tauflow.runs.time_limits import format_duration
+
+_HISTORY_KEYS = ("epoch", "train_loss", "valid", "test", "criterion")
 
 FAILED = "failed"
 STOPPED = "stopped"
@@ -95,6 +98,19 @@ def _is_torn(handle: int) -> bool:
         return False
     os.lseek(handle, size - 1, os.SEEK_SET)
     return os.read(handle, 1) != b"\n"
+
+
+def compact_history(record: RunRecord) -> RunRecord:
+    """Return a record whose history holds what reports show, with six digits; scores stay exact."""
+    history = [
+        {
+            name: float(f"{epoch[name]:.6g}") if isinstance(epoch[name], float) else epoch[name]
+            for name in _HISTORY_KEYS
+            if name in epoch
+        }
+        for epoch in record.history
+    ]
+    return replace(record, history=tuple(history))
 
 
 def read_records(path: Path) -> tuple[list[RunRecord], list[str]]:
