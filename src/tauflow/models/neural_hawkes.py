@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.polynomial import legendre
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -16,9 +17,14 @@ from tauflow.errors import ArgumentError, DataError, DtypeError, ShapeError, Tim
 from tauflow.sequence import RNN
 
 INTEGRALS = ("quadrature", "monte-carlo")
-_NODES = 8
-"""Gauss-Legendre nodes of each panel of time in the distribution of the next event."""
-_PANELS = 64
+_NODES = 7
+"""Gauss-Lobatto nodes of each panel of time."""
+_TOLERANCE = 1e-3
+"""Of the last Legendre coefficients of a panel, in events; its integral is far more precise."""
+_DENSITY_TOLERANCE = 1e-6
+_HALVINGS = 12
+"""How often a panel is halved at most, for intensities with a kink."""
+_PANELS = 256
 _SMALL = -15.0
 """Below it log(softplus(z)) is z to single precision, and softplus may underflow."""
 
@@ -115,13 +121,14 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
                 nothing happened from the last event to the end is information too.
             lengths: number of events of each stream, (B,), 0 allowed; by default T. What follows is
                 padding and is ignored.
-            integral: ``"quadrature"``, Gauss-Legendre between each two events, deterministic; or
-                ``"monte-carlo"``, an unbiased estimate.
-            points: nodes or draws between each two events.
+            integral: ``"quadrature"``, Gauss-Lobatto on panels that follow the decay of the memory
+                and are halved until the integral is precise, deterministic; or ``"monte-carlo"``,
+                an unbiased estimate.
+            points: nodes of a panel, at least 2; or draws between each two events.
             generator: of the draws; by default PyTorch's global one.
 
         Raises:
-            ArgumentError: ``integral`` is neither, ``points`` is below 1, or a generator is given
+            ArgumentError: ``integral`` is neither, ``points`` is too small, or a generator is given
                 for a quadrature.
             DataError: a type is unknown.
             DtypeError: types are no integers, or times no floating-point numbers.
@@ -130,7 +137,7 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
         """
         where = "NeuralHawkes.log_likelihood"
         check_one_of(INTEGRALS, integral=integral)
-        check_at_least(1, points=points)
+        check_at_least(2 if integral == "quadrature" else 1, points=points)
         if integral == "quadrature" and generator is not None:
             raise ArgumentError(
                 f"{where}: a quadrature draws nothing. Leave generator out, or give "
@@ -144,10 +151,15 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
         gaps = gaps.to(states.dtype)
         before = self._log_intensity(states[:, :-1], gaps[:, :-1, None]).squeeze(2)
         chosen = before.gather(-1, types.where(is_event, 0).long().unsqueeze(-1)).squeeze(-1)
-        nodes, weights = self._make_nodes(gaps, integral, points, generator)
-        rates = self._log_intensity(states, gaps.unsqueeze(-1) * nodes).exp().sum(-1)
-        compensator = ((rates @ weights) * gaps).sum(1)
-        found: Tensor = chosen.where(is_event, 0.0).sum(1) - compensator
+        if integral == "quadrature":
+            compensator = self._integrate_intensity(states, gaps, points)
+        else:
+            where = gaps.device if generator is None else generator.device
+            shape = (*gaps.shape, points)
+            drawn = torch.rand(shape, generator=generator, dtype=gaps.dtype, device=where)
+            ages = gaps.unsqueeze(-1) * drawn.to(gaps.device)
+            compensator = self._log_intensity(states, ages).exp().sum(-1).mean(-1) * gaps
+        found: Tensor = chosen.where(is_event, 0.0).sum(1) - compensator.sum(1)
         return found
 
     def intensity(
@@ -196,8 +208,9 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
         """Return the expected time of the next event, and the probability of each type.
 
         The expected time has the least mean squared error, the likeliest type the fewest errors.
-        Both are integrals of the density of the next event, by Gauss-Legendre in stretches that
-        double in length, and the rest in closed form once the intensity has come to rest.
+        Both are integrals of the density of the next event, by Gauss-Lobatto on panels that double
+        in length where the density allows it, and the rest in closed form once the intensity no
+        longer changes.
 
         Args:
             types: type of each event.
@@ -220,9 +233,7 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
 
     def _integrate_density(self, state: Tensor, age: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean delay of the next event from an age of the state on, and its types."""
-        nodes, weights, partial = (
-            torch.as_tensor(values, device=state.device) for values in _legendre(_NODES)
-        )
+        nodes, weights, to_legendre, partial = _lobatto(_NODES, state)
         decay = state.chunk(4, dim=-1)[2]
         rest = self._log_intensity(state, torch.full_like(state[:, :1], torch.inf))[:, 0].exp()
         # no intensity exceeds that of |h| = 1, and none changes faster than the memory decays
@@ -233,15 +244,19 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
         hazard, mean = torch.zeros_like(age), torch.zeros_like(age)
         share = torch.zeros_like(rest)
         for _ in range(_PANELS):
-            delays = begin[:, None] + width[:, None] * nodes
-            rates = self._log_intensity(state, age[:, None] + delays).exp()
+            rates = self._log_intensity(
+                state, age[:, None] + begin[:, None] + width[:, None] * nodes
+            ).exp()
             total = rates.sum(-1)
             survival = torch.exp(-(hazard[:, None] + width[:, None] * (total @ partial.T)))
-            mean = mean + width * (survival @ weights)
-            share = share + width[:, None] * ((rates * survival.unsqueeze(-1)).mT @ weights)
-            hazard = hazard + width * (total @ weights)
-            begin = begin + width
-            width = begin.clone()
+            density = width[:, None] * total * survival
+            is_fine = (density @ to_legendre[-2:].T).abs().sum(-1) <= _DENSITY_TOLERANCE
+            step = width * is_fine  # otherwise the panel is halved, and nothing of it counts
+            mean = mean + step * (survival @ weights)
+            share = share + step[:, None] * ((rates * survival.unsqueeze(-1)).mT @ weights)
+            hazard = hazard + step * (total @ weights)
+            begin = begin + step
+            width = torch.where(is_fine, torch.minimum(2 * width, begin), width / 2)
             is_done = (hazard > 40) | ((age + begin) * decay.amin(-1) > 40)
             if is_done.all():
                 break
@@ -272,16 +287,39 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
         z = (o * torch.tanh(c)) @ self.weight.to(state.dtype).T * torch.exp(-scale)
         return scale + torch.where(z > _SMALL, F.softplus(z.clamp(min=_SMALL)).log(), z)
 
-    def _make_nodes(
-        self, gaps: Tensor, integral: str, points: int, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return nodes in (0, 1) and their weights."""
-        if integral == "quadrature":
-            nodes, weights, _ = (torch.as_tensor(v).to(gaps) for v in _legendre(points))
-            return nodes, weights
-        where = gaps.device if generator is None else generator.device
-        drawn = torch.rand(*gaps.shape, points, generator=generator, dtype=gaps.dtype, device=where)
-        return drawn.to(gaps.device), gaps.new_full((points,), 1 / points)
+    def _integrate_intensity(self, states: Tensor, gaps: Tensor, points: int) -> Tensor:
+        """Return the integral of the total intensity over each gap, (B, T + 1).
+
+        A panel is halved while the last two Legendre coefficients of its integrand are not small,
+        in the middle of log(1 + rate age), with the fastest decay as the rate: so panels are short
+        where the memory decays. Both ends of a panel are nodes: an intensity that is high at an
+        event is seen, and training cannot hide it between nodes.
+        """
+        nodes, weights, to_legendre, _ = _lobatto(points, gaps)
+        last_coefficients = to_legendre[max(1, points - 2) :]
+        state, gap = states.flatten(0, 1), gaps.flatten()
+        row = gap.nonzero()[:, 0]
+        begin, width = torch.zeros_like(gap[row]), torch.ones_like(gap[row])
+        total = torch.zeros_like(gap)
+        for halvings in range(_HALVINGS + 1):
+            length, decay = gap[row, None], state[row].chunk(4, dim=-1)[2].detach()
+            rate = torch.maximum(decay.amax(-1, keepdim=True), 1 / length.detach())
+            span = torch.log1p(rate * length)
+            start = torch.expm1(span * begin[:, None]) / rate
+            size = torch.expm1(span * (begin + width)[:, None]) / rate - start
+            intensity = self._log_intensity(state[row], start + size * nodes).exp().sum(-1)
+            integrand = intensity * size
+            integral = integrand @ weights
+            error = (integrand.detach() @ last_coefficients.T).abs().sum(-1)
+            is_rough = error > _TOLERANCE * (1 + integral.detach())
+            if halvings == _HALVINGS:
+                is_rough = torch.zeros_like(is_rough)
+            total = total.index_add(0, row[~is_rough], integral[~is_rough])
+            row, begin, width = (kept[is_rough] for kept in (row, begin, width / 2))
+            if len(row) == 0:
+                break
+            row, begin, width = row.repeat(2), torch.cat([begin, begin + width]), width.repeat(2)
+        return total.view_as(gaps)
 
     def _check_events(self, where: str, types: Tensor, t: Tensor, lengths: Tensor | None) -> Tensor:
         """Return which entries are events, (B, T), after a look at all of them."""
@@ -328,14 +366,14 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
         return end
 
 
-def _legendre(points: int) -> tuple[Any, Any, Any]:
-    """Return nodes and weights on (0, 1), and the matrix of integrals from 0 to each node."""
-    x, w = np.polynomial.legendre.leggauss(points)
-    nodes, weights = (x + 1) / 2, w / 2
-    powers = np.arange(points)
-    values = np.polynomial.legendre.legvander(x, points - 1)
-    # integral of P_n from -1 to x is (P_{n+1}(x) - P_{n-1}(x)) / (2 n + 1)
-    wider = np.polynomial.legendre.legvander(x, points)
-    below = np.concatenate([-np.ones((points, 1)), wider[:, : points - 1]], axis=1)
-    integrals = (wider[:, 1:] - below) / (2 * powers + 1)
-    return nodes, weights, integrals @ np.linalg.inv(values) / 2
+def _lobatto(points: int, like: Tensor) -> list[Tensor]:
+    """Return Gauss-Lobatto nodes in [0, 1] and weights, (Q,), and two matrices, (Q, Q).
+
+    The first maps values at the nodes to a Legendre series, the second to integrals up to each.
+    """
+    highest = legendre.Legendre.basis(points - 1)
+    x = np.concatenate([[-1.0], np.sort(highest.deriv().roots().real), [1.0]])
+    weights = 1 / (points * (points - 1) * highest(x) ** 2)
+    series = np.linalg.inv(legendre.legvander(x, points - 1))
+    partial = legendre.legvander(x, points) @ legendre.legint(series, lbnd=-1) / 2
+    return [torch.as_tensor(values).to(like) for values in ((x + 1) / 2, weights, series, partial)]

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import cumulative_trapezoid, quad
 
 import tauflow
 from tauflow.errors import (
@@ -60,7 +61,7 @@ class Reference:
             state = (
                 sigmoid(f) * c + sigmoid(i) * z,
                 sigmoid(f_bar) * C_bar + sigmoid(i_bar) * z,
-                np.log1p(np.exp(d)),
+                np.logaddexp(0, d),
                 sigmoid(o),
             )
             self.states.append(state)
@@ -314,4 +315,72 @@ def test_events_that_are_none_are_refused():
     with pytest.raises(UnknownNameError, match="monte-carlo"):
         like(types, t, 6.0, integral="simpson")
     with pytest.raises(ArgumentError, match="points"):
-        like(types, t, 6.0, points=0)
+        like(types, t, 6.0, points=1)
+
+
+def make_fast_model(decay, neurons=N):
+    """Return a model whose memory decays at that rate, and whose intensities follow it steeply."""
+    model = make_model(neurons)
+    with torch.no_grad():
+        model.weight.mul_(10)
+        model.rnn.cell.b[6 * neurons :] = decay * torch.linspace(0.02, 1, neurons)
+    return model
+
+
+@pytest.mark.parametrize("decay", [0.1, 50.0, 1e4])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_the_integral_sees_how_fast_the_memory_decays(decay, dtype):
+    model = make_fast_model(decay)
+    types, t, end = [0, 2, 1, 0], [1.0, 1.02, 1.05, 9.0], 10.0
+    reference = Reference(model, types, t)
+    expected = sum(
+        math.log(reference.intensity(time, events)[kind])
+        for events, (kind, time) in enumerate(zip(types, t, strict=True))
+    )
+    for events, (start, stop) in enumerate(itertools.pairwise([0.0, *t, end])):
+        edges = start + (stop - start) * np.append(0.0, np.geomspace(1e-8, 1, 41))
+        for low, high in itertools.pairwise(edges):
+            rate = lambda time, events=events: reference.intensity(time, events).sum()  # noqa: E731
+            expected -= quad(rate, low, high)[0]
+    t = torch.tensor([t], dtype=dtype)
+    found = model.to(dtype).log_likelihood(torch.tensor([types]), t, end).detach()
+    assert float(found) == pytest.approx(expected, abs=1e-3, rel=1e-6)
+
+
+def test_training_finds_no_gap_between_the_nodes():
+    rng = np.random.default_rng(0)
+    bursts = [np.sort(rng.uniform(0, 50, 3)[:, None] + rng.exponential(0.02, (3, 5)), None)]
+    bursts += [np.sort((rng.uniform(0, 45, 3)[:, None] + [0, 0.01, 0.03, 0.05, 4]), None)]
+    t = torch.tensor(np.stack(bursts), dtype=torch.float32)
+    types = torch.zeros(2, 15, dtype=torch.long)
+    torch.manual_seed(0)
+    model = NeuralHawkes(1, 6)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(40):
+        optimizer.zero_grad()
+        (-model.log_likelihood(types, t, 60.0).sum() / 30).backward()
+        optimizer.step()
+    with torch.no_grad():
+        found = model.log_likelihood(types, t, 60.0)
+        exact = model.double().log_likelihood(types, t.double(), 60.0, points=200)
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-3)
+
+
+def test_the_next_event_after_a_pause_comes_at_once_then():
+    """One neuron inhibits until its memory has decayed; then the rate rises a thousandfold."""
+    model = make_model(1)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[-3e3], [0.0], [0.0]], dtype=F64))
+        model.log_scale.copy_(torch.tensor([5.0, -40.0, -40.0]))
+    state = torch.tensor([[1.0, -1e-1, 1.0, 1.0]], dtype=F64)
+    with torch.no_grad():
+        delay, shares = model._integrate_density(state, torch.zeros(1, dtype=F64))
+
+    def rate(time):
+        z = -3e3 * np.tanh(-0.1 + 1.1 * np.exp(-time)) / np.exp(5)
+        return np.exp(5) * np.logaddexp(0, z)
+
+    grid = np.linspace(0, 3, 600_001)
+    survival = np.exp(-cumulative_trapezoid(rate(grid), grid, initial=0))
+    assert float(delay) == pytest.approx(np.trapezoid(survival, grid), abs=1e-5)
+    torch.testing.assert_close(shares, torch.tensor([[1.0, 0.0, 0.0]], dtype=F64))
