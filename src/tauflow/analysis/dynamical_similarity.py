@@ -14,6 +14,9 @@ from tauflow.errors import ArgumentError
 _TOLERANCE = 1e-6
 """Norm of the Riemannian gradient, of operators of norm 1, below which a search has converged."""
 
+_ROUNDINGS = 4
+"""Roundings of each state, of which a dimension may consist."""
+
 
 @dataclass(frozen=True)
 class DynamicalSimilarity:
@@ -128,7 +131,9 @@ def _fit_operator(name: str, states: Tensor, delays: int, rank: int) -> Tensor:
     windows = states.detach().double().unfold(1, delays, 1)  # (B, length, S, delays)
     rows = windows.reshape(trials * length, width * delays)
     vectors, values, _ = torch.linalg.svd(rows, full_matrices=False)
-    found = int((values > values[0] * 1e-10).sum()) if values[0] > 0 else 0
+    # rounding of the states, in their own precision, adds singular values of about its norm
+    rounding = _ROUNDINGS * torch.finfo(states.dtype).eps * rows.norm()
+    found = int((values > torch.maximum(rounding, 1e-10 * values[0])).sum())
     if found < rank:
         raise ArgumentError(
             f"{where}: rank={rank}, but the rank of the delay embedding of {name} is only "

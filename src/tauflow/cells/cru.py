@@ -180,14 +180,14 @@ class CRUCell(ConstantBufferMixin, AbstractCell):
         mean = (torch.exp(d * dt) * (mean @ E)) @ E.T
         covariances = _predict_covariances(d, dt, covariances, products, noise)
         u, lower, s = covariances.chunk(3, dim=-1)
-        gain, side_gain = u / (u + v), s / (u + v)
+        gain, side_gain, rest = u / (u + v), s / (u + v), v / (u + v)
         residual = y - mean[..., :N]
         corrected = torch.cat(
             [
                 mean + torch.cat([gain * residual, side_gain * residual], dim=-1),
-                (1 - gain) * u,
-                lower - side_gain * s,
-                (1 - gain) * s,
+                rest * u,  # (1 - g) u without its cancellation
+                torch.maximum(lower - side_gain * s, rest * lower),  # as s^2 <= u l
+                rest * s,
             ],
             dim=-1,
         )
@@ -224,6 +224,7 @@ def _predict_covariances(
     is_small = exponent.abs() < _SMALL_EXPONENT
     safe = torch.where(is_small, torch.ones_like(exponent), exponent)
     mean_growth = torch.where(is_small, 1 + exponent / 2, grown / safe)
-    end = (covariances @ products) * (1 + grown) + noise * mean_growth * dt
-    u, lower, twice_s = (end @ products.T).chunk(3, dim=-1)  # both places of s
-    return torch.cat([u, lower, twice_s / 2], dim=-1)
+    # Only the change goes through the eigenbasis: so it rounds relative to itself, 0 over no time
+    change = (covariances @ products) * grown + noise * mean_growth * dt
+    u, lower, twice_s = (change @ products.T).chunk(3, dim=-1)  # both places of s
+    return covariances + torch.cat([u, lower, twice_s / 2], dim=-1)

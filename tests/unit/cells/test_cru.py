@@ -91,3 +91,33 @@ def test_a_step_without_observations_forgets_what_is_known():
         torch.testing.assert_close(halves, h, rtol=1e-7, atol=1e-7)
         late = cell.step(x, h, torch.full((B, 1), 1e6).double(), nothing)
     assert late[:, : 2 * N].abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("precision", [0.0, -9.0, -12.0])
+@pytest.mark.parametrize("longest", [0.0, 1e-3, 1.0])
+def test_single_precision_keeps_precise_observations(precision, longest):
+    torch.manual_seed(0)
+    rnn = tauflow.RNN(CRUCell(D, 6))
+    with torch.no_grad():
+        rnn.cell.S.normal_(0, 0.5)
+        rnn.cell.b_v += precision
+        x, dt = torch.randn(8, 40, D), longest * torch.rand(8, 40)
+        single = rnn(x, dt=dt)[0].double()
+        double = rnn.double()(x.double(), dt=dt.double())[0]
+    mean, variance = single.split([12, 24 - 6], -1)
+    expected_mean, expected = double.split([12, 24 - 6], -1)
+    assert (single[..., 12:24] > 0).all()
+    torch.testing.assert_close(variance[..., :12], expected[..., :12], rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        mean, expected_mean, rtol=1e-4, atol=1e-4 * expected_mean.abs().max()
+    )
+
+
+def test_no_time_changes_no_covariance():
+    torch.manual_seed(0)
+    cell = CRUCell(D, N)
+    with torch.no_grad():
+        cell.S.normal_()
+        h = random_state().float()
+        after = cell.step(torch.zeros(B, D), h, torch.zeros(B, 1), torch.zeros(B, D).bool())
+    assert torch.equal(after[:, 2 * N :], h[:, 2 * N :])
