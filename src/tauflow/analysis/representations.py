@@ -129,10 +129,10 @@ def _centre(where: str, name: str, states: Tensor) -> Tensor:
         )
     # relative to the first state, so that equal states have no variance at all
     away = rows - rows[0]
-    if not away.any():
+    if away.norm() <= torch.finfo(states.dtype).eps * rows.norm():
         raise ArgumentError(
-            f"{where}: all states of {name} are equal, and states that do not vary cannot be "
-            "compared. Give the states for different inputs."
+            f"{where}: all states of {name} are equal up to rounding, and states that do not "
+            "vary cannot be compared. Give the states for different inputs."
         )
     return away - away.mean(dim=0)
 

@@ -235,3 +235,20 @@ def test_too_few_samples_and_wrong_ranks_are_refused():
         dynamical_similarity(runs, runs, rank=2, delays=6)
     with pytest.raises(ShapeError, match=r"\(B, T, S\)"):
         dynamical_similarity(runs[0], runs, rank=2)
+
+
+@pytest.mark.parametrize("width", [40, 200])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rounding_is_no_dimension(width, dtype):
+    states = [random_states(0, 10, 4)]
+    for step in range(60):
+        states.append(0.95 * states[-1] @ random_rotation(1, 4) + random_states(step + 2, 10, 4))
+    a = (torch.stack(states, 1) @ random_states(100, 4, width)).to(dtype)
+    b = (a.float() @ random_rotation(101, width).float()).to(dtype)
+    with pytest.raises(ArgumentError, match=r"embedding of a is only 4\. Lower rank to 4"):
+        dynamical_similarity(a, a, rank=6)
+    angle = dynamical_similarity(a, b, rank=4, starts=5).angle
+    assert angle < 10 * torch.finfo(dtype).eps ** 0.5
+    at_rest = 3 + torch.finfo(torch.float32).eps * torch.randint(-1, 2, (20, 5))
+    with pytest.raises(ArgumentError, match="equal up to rounding"):
+        participation_ratio(at_rest)
