@@ -1,5 +1,6 @@
 """Fixed points of a network under constant input, and their stability."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 from tauflow._internal.checks import check_at_least, check_one_of, check_positive, check_within
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 
 from .flow import System, as_flow
@@ -33,6 +35,8 @@ STABILITIES = ("stable", "marginal", "unstable", "unknown")
 @dataclass(frozen=True)
 class FixedPoints:
     """Fixed points found from a set of starts: P points from n starts.
+
+    Points that one start alone led to are a sign that more starts would find more points.
 
     Args:
         points: the distinct accepted points, those that most starts led to first.
@@ -67,6 +71,16 @@ class FixedPoints:
 
     def __len__(self) -> int:
         return len(self.points)
+
+    def __repr__(self) -> str:
+        kinds = Counter(self.stability)
+        stability = ", ".join(f"{kinds[kind]} {kind}" for kind in STABILITIES if kinds[kind])
+        return (
+            f"FixedPoints({format_count(len(self), 'point')}{': ' * bool(kinds)}{stability}; "
+            f"{int(self.converged.sum())} of {format_count(len(self.starts), 'start')} converged, "
+            f"{int(self.accepted.sum())} accepted, and "
+            f"{format_count(int((self.multiplicity == 1).sum()), 'point')} found by one alone)"
+        )
 
     @property
     def abscissa(self) -> Float[Tensor, " P"]:

@@ -15,7 +15,7 @@ from torch.func import vjp
 from tauflow._internal.checks import check_floating_point, check_positive, check_within, shape_error
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract import call_update_gate
-from tauflow.errors import ArgumentError, ShapeError
+from tauflow.errors import ArgumentError, DtypeError, ShapeError
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.finite_checks import check_missing_inputs
 from tauflow.sequence.inputs import SequenceInputs, prepare_inputs
@@ -70,7 +70,7 @@ class Flow:
 
         Raises:
             ShapeError: the last axis is not the state's, or there is none.
-            DtypeError: they are no floating-point tensor.
+            DtypeError: they are no floating-point tensor, or the velocity does not take this dtype.
         """
         check_floating_point(where, states=h)
         size = self.state_size
@@ -78,7 +78,19 @@ class Flow:
             width = "S" if size is None else size
             advice = "Give states of the system, the last axis along the state."
             raise shape_error(where, "states", h, f"(..., {width})", advice)
-        return h.detach().reshape(-1, h.shape[-1]).to(self.device, self.dtype)
+        states = h.detach().reshape(-1, h.shape[-1]).to(self.device, self.dtype)
+        if size is None and len(states):  # a velocity of the caller's
+            try:
+                self.speed(states[:1])
+            except RuntimeError as error:
+                if "dtype" not in str(error):
+                    raise
+                raise DtypeError(
+                    f"{where}: the velocity does not take states of {self.dtype} ({error}). "
+                    "Convert its network with .to(torch.float64), or give Flow the dtype of the "
+                    "network."
+                ) from error
+        return states
 
     def rescale_time(self, unit: float) -> "Flow":
         """Return the same system with time in another unit.

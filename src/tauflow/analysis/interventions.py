@@ -199,6 +199,7 @@ def perturb(
         ArgumentError: there is no such sample.
         ShapeError: a shape does not fit the network.
     """
+    model = unwrap_forward_module("perturb", model)
     states = visited_states(model, x, dt=dt, observed=observed)
     B, T, S = states.shape
     if not 0 <= at < T:

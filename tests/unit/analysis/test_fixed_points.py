@@ -16,7 +16,7 @@ from tauflow.analysis import (
     visited_states,
 )
 from tauflow.cells import MODELS, GNODECell
-from tauflow.errors import ArgumentError, ShapeError, UnknownNameError
+from tauflow.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
 
 F64 = torch.float64
 
@@ -343,3 +343,29 @@ def test_bad_calls_are_refused():
         find_fixed_points(Flow(torch.sin), torch.zeros(0, 1))
     with pytest.raises(ShapeError, match="expected"):
         find_fixed_points(GNODECell(2, 3), torch.zeros(5, 2))
+
+
+def test_a_summary_says_how_complete_the_search_is():
+    field = Flow(lambda h: h - h**3)
+    found = find_fixed_points(field, torch.linspace(-1.5, 1.5, 30).unsqueeze(1))
+    kinds = "2 stable, 1 unstable" if len(found) == 3 else ""
+    assert kinds
+    alone = int((found.multiplicity == 1).sum())
+    assert repr(found).startswith(f"FixedPoints(3 points: {kinds}; 30 of 30 starts converged, ")
+    assert f"{alone} point" in repr(found)
+    nothing = find_fixed_points(Flow(lambda h: 1 + h**2), torch.randn(4, 1), max_iterations=3)
+    assert repr(nothing).startswith("FixedPoints(0 points; 0 of 4 starts converged")
+
+
+def test_a_field_of_another_dtype_is_named():
+    layer = torch.nn.Linear(3, 3)
+    visited = torch.randn(5, 3)
+    with pytest.raises(DtypeError, match=r"does not take states of torch\.float64 .*give Flow"):
+        find_fixed_points(Flow(layer), visited)
+    found = find_fixed_points(Flow(layer, dtype=torch.float32), visited, accept="none")
+    torch.testing.assert_close(
+        found.points[0],
+        torch.linalg.solve(layer.weight, -layer.bias).detach(),
+        rtol=1e-3,
+        atol=1e-4,
+    )

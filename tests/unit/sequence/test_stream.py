@@ -341,11 +341,22 @@ def test_bad_states_of_some_rows_are_refused(rows, begun):
             _ = stream.state
 
 
+def test_a_state_may_be_an_array_of_numpy():
+    stream = tauflow.LSTM(D, N).stream(2)
+    state = np.random.default_rng(0).normal(size=(2, 2 * N)).astype(np.float32)
+    stream.reset(state)
+    assert np.array_equal(stream.state, state)
+    stream.reset(-state, rows=np.array([True, False]))
+    assert np.array_equal(stream.state, np.stack([-state[0], state[1]]))
+    with pytest.raises(DtypeError, match=r"must be a torch\.float32 tensor, got torch\.float64"):
+        stream.reset(state.astype(np.float64))
+
+
 @pytest.mark.untyped  # annotations alone refuse it where they are checked
 def test_a_state_that_is_no_tensor_is_refused():
     stream = tauflow.LSTM(D, N).stream(2)
-    with pytest.raises(DtypeError, match=r"must be a torch\.float32 tensor, got ndarray"):
-        stream.reset(np.ones((2, 2 * N), np.float32), rows=np.array([True, False]))
+    with pytest.raises(DtypeError, match=r"must be a torch\.float32 tensor, got list"):
+        stream.reset([[0.0]], rows=np.array([True, False]))
 
 
 @pytest.mark.parametrize("name", ["cfc", "stacked", "gru-d"])

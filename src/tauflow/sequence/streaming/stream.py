@@ -182,7 +182,7 @@ class Stream:
         y = y if values.ndim == 2 else y[0]
         return torch.from_numpy(y) if isinstance(x, Tensor) else y
 
-    def reset(self, h: Tensor | None = None, *, rows: Tensor | Array | None = None) -> None:
+    def reset(self, h: Tensor | Array | None = None, *, rows: Tensor | Array | None = None) -> None:
         """Start again, from the state ``h`` (B, S) or from the cells' own initial states.
 
         Args:
@@ -198,7 +198,7 @@ class Stream:
             if h is None:
                 self._has_started = False
             else:
-                self.state = h
+                self.state = self._check_state(h)
             return
         chosen = check_bool_tensor("Stream.reset", rows=torch.as_tensor(rows))
         if tuple(chosen.shape) != (self.batch_size,):
@@ -206,7 +206,7 @@ class Stream:
         if h is None and not self._has_started:
             return
         if h is not None:
-            self._check_state(h)  # all of it, though it is read in the chosen rows only
+            h = self._check_state(h)  # all of it, though it is read in the chosen rows only
         if not bool(chosen.any()):
             return
         with torch.no_grad():
@@ -233,20 +233,22 @@ class Stream:
 
     @state.setter
     def state(self, h: Tensor) -> None:
-        self._check_state(h)
+        h = self._check_state(h)
         sizes = [engine.state.shape[1] for engine in self._engines]
         for engine, part in zip(self._engines, h.detach().split(sizes, dim=1), strict=True):
             engine.state = part.clone()
         self._has_started = True
 
-    def _check_state(self, h: Tensor) -> None:
-        """Raise unless h is a state of all sequences, (B, S), in the dtype of the module."""
+    def _check_state(self, h: Tensor | Array) -> Tensor:
+        """Return h as a tensor; raise unless it is (B, S), in the dtype of the module."""
+        h = torch.from_numpy(h) if isinstance(h, np.ndarray) else h
         expected = (self.batch_size, self.module.state_size)
         if not isinstance(h, Tensor) or str(h.dtype) != f"torch.{self._dtype}":
             kind = h.dtype if isinstance(h, Tensor) else type(h).__name__
             raise DtypeError(f"Stream: the state must be a torch.{self._dtype} tensor, got {kind}.")
         if tuple(h.shape) != expected:
             raise shape_error("Stream", "h", h, str(expected), "Pass on the h of a call.")
+        return h
 
     def _read_parts(self) -> StreamParts:
         read = getattr(self._source, "stream_parts", None)
