@@ -87,7 +87,8 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
                 event or censoring are not used.
             y: durations: time from the first sample of each sequence to the event or to censoring,
                 (B,), in the unit of the times, or as ``timedelta64`` where these are dates; or the
-                name of a column of the table, which is no feature then.
+                name of a column of the table, which is no feature then. Or a structured array of
+                events and durations, in this order, as scikit-survival has it, without ``events``.
             events: whether the event was observed, (B,), 1 or 0; or the name of a column. By
                 default all were.
             sample_weight: how much each sequence counts, (B,).
@@ -180,7 +181,7 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
     # Reading.
 
     def _read_data(self, X: Any, y: Any, kwargs: InputKwargs, *, reset: bool) -> RaggedSequences:
-        durations, events = (None, None) if y is None else y
+        durations, events = (None, None) if y is None else _split_structured(*y)
         given = {"durations": durations} | ({} if events is None else {"events": events})
         rows, found = self._read_with_targets(X, given, kwargs, reset=reset)
         found = [column_or_1d(one, warn=True) for one in found]
@@ -267,6 +268,20 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
             )
         outputs = self._run_network(rows)[places].astype(np.float64)
         return outputs, landmarks - elapsed[places], landmarks
+
+
+def _split_structured(durations: Any, events: Any) -> tuple[Any, Any]:
+    """Return durations and events; both may come as one structured array, (event, time)."""
+    if not isinstance(durations, np.ndarray) or durations.dtype.names is None:
+        return durations, events
+    kinds = [durations.dtype[name].kind for name in durations.dtype.names]
+    if events is not None or len(kinds) != 2 or kinds[0] not in "bui":
+        raise DataError(
+            f"a structured y must have the two fields event (bool) and time, without events=, got "
+            f"{durations.dtype}. Or give y=durations, events=events."
+        )
+    event, time = durations.dtype.names
+    return durations[time], durations[event]
 
 
 def _count_down(rows: RaggedSequences) -> tuple[Floats, NDArray[np.bool_]]:

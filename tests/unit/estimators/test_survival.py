@@ -222,3 +222,18 @@ def test_bad_input_is_named(fitted):
         fitted.predict(X, t=t, at=[1.0, 2.0])
     with pytest.raises(ShapeError, match="times has shape"):
         fitted.predict_survival(X, 1.0, t=t)
+
+
+def test_a_structured_array_of_scikit_survival_is_taken(fitted):
+    X, t, durations, events = patients(30, seed=3)
+    y = np.empty(30, [("cens", "?"), ("time", "<f8")])
+    y["cens"], y["time"] = events, durations
+    assert fitted.score(X, y, t=t) == fitted.score(X, durations, events, t=t)
+    few = {**SMALL, "epochs": 1}
+    first = SequenceSurvival(**few).fit(X, y, t=t).predict(X, t=t)
+    second = SequenceSurvival(**few).fit(X, durations, events, t=t).predict(X, t=t)
+    assert np.array_equal(first, second)
+    with pytest.raises(DataError, match=r"two fields event \(bool\) and time, without events="):
+        fitted.score(X, y, events, t=t)
+    with pytest.raises(DataError, match="two fields event"):
+        fitted.score(X, y[["time", "cens"]], t=t)
