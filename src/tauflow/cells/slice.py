@@ -29,6 +29,9 @@ class SLiCECell(AbstractCell):
     .. math::
         h' = h + s\, dt\, \Big(A_0 + \sum_{i=1}^{D} x_i A_i\Big) h
 
+    Nothing bounds the state: it grows from sample to sample, with large inputs fast. Normalise
+    between layers, as the released code does.
+
     The first sample sets the state, whatever its time step. Blocks of 1 make the field diagonal.
     The state is [h; n], n the number of samples so far, up to 1, (B, N + 1).
 

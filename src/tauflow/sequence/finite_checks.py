@@ -22,7 +22,8 @@ def check_finite_states(
     """Raise if a cell's last states are not finite, and NaN in the data or a gap is why.
 
     Whatever else is not finite (a computed input, a parameter, the state to start from) goes its
-    way, as everywhere in torch, and so does all that Python cannot look at without cost.
+    way, as everywhere in torch, and so does what overflows under autocast, of which gradient
+    scalers take care, and all that Python cannot look at without cost.
 
     Args:
         where: name of the module, for messages.
@@ -33,28 +34,37 @@ def check_finite_states(
 
     Raises:
         NonFiniteError: an input is NaN that no operation with a gradient made; or a sequence with
-            finite inputs ended in NaN or infinity, and has a gap that is longer than
-            :meth:`AbstractCell.max_stable_dt`.
+            finite inputs ended in NaN or infinity.
     """
     if not is_readable(end) or end.numel() == 0 or _is_finite(end):
         return
     check_missing_inputs(where, cell, inputs)
-    limit = cell.max_stable_dt()
-    if limit == math.inf or not all(_is_finite(parameter) for parameter in cell.parameters()):
+    if torch.is_autocast_enabled(end.device.type):
         return
+    if not all(_is_finite(parameter) for parameter in cell.parameters()):
+        return
+    limit = cell.max_stable_dt()
     with torch.no_grad():
         given = inputs.x.isfinite().flatten(1).all(1)
         if start is not None:
             given &= start.isfinite().all(1)
         gaps, steps = inputs.dt.squeeze(-1).max(dim=1)
-        blown = ~end.isfinite().all(1) & given & (gaps > limit)
+        blown = ~end.isfinite().all(1) & given
         if not bool(blown.any()):
             return
-        row = int(blown.nonzero()[0, 0])
-    gap = float(gaps[row])
+        too_long = blown & (gaps > limit)
+        row = int((too_long if bool(too_long.any()) else blown).nonzero()[0, 0])
+    gap, is_stable = float(gaps[row]), not bool(too_long[row])
     row, step = _locate_in_call(inputs, row, int(steps[row]))
+    what = f"{where}: the state of {type(cell).__name__} overflows in sequence {row}"
+    if is_stable:
+        raise NonFiniteError(
+            f"{what}, although inputs and parameters are finite: it grows from sample to sample. "
+            "Scale or normalise the inputs, between layers too, choose a larger unit of time, or "
+            "give shorter sequences."
+        )
     raise NonFiniteError(
-        f"{where}: the state of {type(cell).__name__} overflows in sequence {row}, whose gap of "
+        f"{what}, whose gap of "
         f"{gap:g} at step {step} is longer than its solver's steps can follow: they are stable up "
         f"to a gap of {limit:.3g} (substeps times the solver's limit, over the largest rate). "
         f"Choose a larger unit of time, at least {gap / limit:.3g} times as many substeps, or an "

@@ -83,3 +83,19 @@ def test_large_finite_states_are_no_overflow():
     x, dt = inputs(0.5)
     hx = torch.full((5, 4), 3e38)
     assert tauflow.CTRNN(2, 4)(x, hx, dt=dt)[1].isfinite().all()
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_state_that_grows_without_a_limit_is_named(layers):
+    rnn = tauflow.build("slice", 2, 8, num_layers=layers)
+    torch.manual_seed(0)
+    x, dt = torch.randn(3, 400, 2), torch.rand(3, 400)
+    x[1] *= 1e3
+    with pytest.raises(
+        NonFiniteError, match=r"SLiCECell overflows in sequence 1, although .* grows"
+    ):
+        rnn(x, dt=dt)
+    others = torch.tensor([0, 2])  # of two layers, the second overflows after more steps
+    assert rnn(x[others, :50], dt=dt[others, :50])[0].isfinite().all()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not rnn(x, dt=dt)[0].isfinite().all()
