@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tauflow._internal.optional_deps import require
 from tauflow.data.table.from_frame import table_from_frame
-from tauflow.data.table.sequences import Sequences, group_into_sequences
-from tauflow.data.table.table import Table
+from tauflow.data.table.sequences import Sequences, get_ids, group_into_sequences
+from tauflow.data.table.table import Bools, Table
 from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError, TimeError
 
@@ -54,7 +54,8 @@ class EventStreams(NamedTuple):
 
     def pad(self, values: NDArray[Any]) -> Tensor:
         """Return values of events, (N, T), with zeros at the end of shorter streams."""
-        found = np.zeros((len(self.lengths), int(self.lengths.max())), values.dtype)
+        longest = max(1, int(self.lengths.max()))
+        found = np.zeros((len(self.lengths), longest), values.dtype)
         found[np.arange(found.shape[1]) < self.lengths[:, None]] = values
         return torch.from_numpy(found)
 
@@ -81,16 +82,26 @@ def read_event_streams(
     for role, name in columns.items():
         table.check_name(name, role)
     id, time, kind = columns["id"], columns["time"], columns["type"]
+    is_empty = table.find_missing(time) & table.find_missing(kind)
+    if is_empty.any():
+        table = _fill_empty_rows(table, columns, is_empty)
     table.check_filled(kind, "a type", "Say what happened, or remove the row.", DataError)
     times = read_times(table, time, "seconds", skip_date_check=is_new)
-    sequences = group_into_sequences(table, id, time, times, sort=False)
+    sequences = group_into_sequences(table, id, time, times, sort=False, allow_equal=True)
+    without = sequences.any(is_empty)
+    if without.any() and (start is None or end is None):
+        name = sequences.ids[int(np.argmax(without))]
+        raise TimeError(
+            f"{id} {name!r} has no event. Give start and end (or now): when it was observed."
+        )
     firsts, lasts = sequences.starts, sequences.ends - 1
     first, last = sequences.times[firsts], sequences.times[lasts]
     bound = _Bound(table, sequences, time, times.dated)
     begin, until = bound.read("start", start, first), bound.read("end", end, last)
+    first, last = np.where(without, begin, first), np.where(without, begin, last)
     for message, early, late in (
         ("start is after the first event", begin, first),
-        ("end, or now, is before the last event", last, until),
+        ("end, or now, is before the last event or the start", last, until),
     ):
         wrong = np.flatnonzero(early > late)
         if len(wrong):
@@ -98,7 +109,25 @@ def read_event_streams(
     since = sequences.times - begin[sequences.sequence_index]
     ids = np.asarray(table.get_original(id, sequences.rows[firsts]))
     types = np.asarray(table.columns[kind])[sequences.rows]
-    return EventStreams(ids, types, since, sequences.lengths, until - begin, times.dated)
+    is_event = ~np.repeat(without, sequences.lengths)
+    lengths = np.where(without, 0, sequences.lengths)
+    return EventStreams(ids, types[is_event], since[is_event], lengths, until - begin, times.dated)
+
+
+def _fill_empty_rows(table: Table, columns: Mapping[str, str], is_empty: Bools) -> Table:
+    """Return the table with some event in rows without one, so that their bounds can be read."""
+    if is_empty.all():
+        raise DataError("no row has a time and a type, but at least one stream must have an event.")
+    names, codes = get_ids(table, columns["id"])
+    several = is_empty & (np.bincount(codes)[codes] > 1)
+    if several.any():
+        raise DataError(
+            f"{columns['id']} {names[codes[np.argmax(several)]]!r} has a row without time and "
+            "type, and another row. Such a row says that nothing happened: remove one of them."
+        )
+    rows = np.where(is_empty, np.argmin(is_empty), np.arange(len(table)))
+    filled = {name: table.columns[name][rows] for name in (columns["time"], columns["type"])}
+    return replace(table, columns={**table.columns, **filled})
 
 
 class _Bound(NamedTuple):

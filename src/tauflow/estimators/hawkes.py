@@ -64,7 +64,7 @@ _LOSS = Score(
     lambda prediction, y: -prediction,
     counts=lambda prediction, y: y.flatten(),
 )
-"""Targets are the numbers of events."""
+"""Targets are the mean number of events: that of a batch would weigh streams by their batch."""
 
 
 class _LearnedProcess:
@@ -150,8 +150,9 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
         """Learn the types, the unit of time and the process.
 
         Args:
-            X: the events, one per row; those of a stream in the order of their times, of which two
-                must not be the same.
+            X: the events, one per row; those of a stream in the order of their times. Events at one
+                time are taken in the order of the rows. A row with neither time nor type says that
+                nothing happened in its stream; it takes ``start`` and ``end``.
             y: not used.
             id: column that says which stream an event belongs to.
             time: column of its time.
@@ -170,7 +171,8 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
         Raises:
             ArgumentError: X is no table.
             UnknownNameError: there is no such column.
-            DataError: a row lacks its id or type, or validation data have types of their own.
+            DataError: a row lacks its id or type, no stream has an event, or validation data have
+                types of their own.
             TimeError: times are missing, decrease, or lie before the start or after the end.
         """
         with restore_on_failure(self):
@@ -339,7 +341,8 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
         t = torch.cat([t, end[:, None]], 1).where(rows < lengths[:, None], end[:, None])
         dt = torch.diff(t, prepend=torch.zeros(len(t), 1), dim=1)
         x = nn.functional.pad(types, (0, 1)).unsqueeze(-1).float()
-        return SequenceBatch(x, lengths[:, None].float(), dt, rows <= lengths[:, None])
+        y = torch.full((len(t), 1), len(streams.types) / len(t))
+        return SequenceBatch(x, y, dt, rows <= lengths[:, None])
 
     def _to_tensors(
         self, streams: EventStreams, device: Any = None

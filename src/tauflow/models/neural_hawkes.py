@@ -154,9 +154,9 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
         if integral == "quadrature":
             compensator = self._integrate_intensity(states, gaps, points)
         else:
-            where = gaps.device if generator is None else generator.device
+            device = gaps.device if generator is None else generator.device
             shape = (*gaps.shape, points)
-            drawn = torch.rand(shape, generator=generator, dtype=gaps.dtype, device=where)
+            drawn = torch.rand(shape, generator=generator, dtype=gaps.dtype, device=device)
             ages = gaps.unsqueeze(-1) * drawn.to(gaps.device)
             compensator = self._log_intensity(states, ages).exp().sum(-1).mean(-1) * gaps
         found: Tensor = chosen.where(is_event, 0.0).sum(1) - compensator.sum(1)

@@ -123,5 +123,5 @@ def test_a_displacement_that_does_not_fit_is_refused():
 
 
 def test_a_network_that_is_none_is_refused_by_the_caller():
-    with pytest.raises(ArgumentError, match="^perturb: expected a cell"):
+    with pytest.raises(ArgumentError, match=r"^perturb: expected a cell"):
         perturb(torch.nn.Linear(2, 2), torch.randn(1, 3, 2), torch.ones(2), at=1)

@@ -140,6 +140,12 @@ def test_it_is_cloned_saved_and_validated_like_others(fitted, tmp_path):
     assert (same.predict_proba(new) == held.predict_proba(new)).all()
 
 
+def with_empty(table):
+    """Return the streams, the last of which has no event."""
+    there = table[table["who"] < 7]
+    return pd.concat([there, pd.DataFrame({"who": [7], "at": [np.nan], "what": [None]})])
+
+
 @pytest.mark.parametrize(
     ("change", "said", "error", "message"),
     [
@@ -147,6 +153,20 @@ def test_it_is_cloned_saved_and_validated_like_others(fitted, tmp_path):
         (lambda t: t.drop(columns="what"), {}, UnknownNameError, "what"),
         (lambda t: t.assign(what=[None, *t["what"][1:]]), {}, DataError, "a type"),
         (lambda t: t.assign(at=t["at"][::-1].to_numpy()), {}, TimeError, "backwards|decrease"),
+        (lambda t: with_empty(t), {}, TimeError, "'7' has no event. Give start and end"),
+        (lambda t: with_empty(t), {"start": 0}, TimeError, "'7' has no event"),
+        (
+            lambda t: pd.concat([t, with_empty(t)[-1:]]),
+            {"start": 0, "end": END},
+            DataError,
+            "'7' has a row without time and type, and another",
+        ),
+        (
+            lambda t: t.assign(at=np.nan, what=None),
+            {"start": 0, "end": END},
+            DataError,
+            "at least one stream must have an event",
+        ),
         (lambda t: t, {"start": 15.0}, TimeError, "start is after the first event of who '"),
         (lambda t: t, {"end": 1.0}, TimeError, "before the last event"),
         (lambda t: t, {"end": "tomorrow"}, TimeError, "neither a column nor a time"),
@@ -168,3 +188,53 @@ def test_other_types_are_refused_and_a_failed_fit_changes_nothing(fitted):
     with pytest.raises(TimeError):
         fitted.fit(new, **ROLES, end=-1.0)
     assert fitted.score(new, start=0, end=END) == before
+
+
+def make_poisson(rates, **said):
+    """Return a process of two types of constant rates, in the unit of the times."""
+    ties = pd.DataFrame(
+        {"who": [0, 0, 0, 0, 1], "at": [0.5, 0.5, 3, 3, 1], "what": [0, 1, 0, 1, 1]}
+    )
+    process = SequenceHawkes(**{**SMALL, "epochs": 1}, **said).fit(ties, **ROLES, start=0, end=10)
+    with torch.no_grad():
+        process.module_.double().weight.zero_()
+        rate = torch.tensor(rates, dtype=torch.float64) * process.time_unit_
+        process.module_.log_scale.copy_((rate / np.log(2)).log())
+    return process, ties
+
+
+def test_events_at_one_time_are_taken():
+    rates = np.array([1.4, 0.35])
+    process, ties = make_poisson(rates)
+    expected = (2 * np.log(rates[0]) + 3 * np.log(rates[1]) - 20 * rates.sum()) / 5
+    assert process.score(ties, start=0, end=10) == pytest.approx(expected, rel=1e-6)
+
+
+def test_streams_without_events_count():
+    rates = np.array([1.4, 0.35])
+    process, ties = make_poisson(rates)
+    none = pd.DataFrame({"who": ["x", "y"], "at": [np.nan] * 2, "what": [np.nan] * 2})
+    table = pd.concat([none[:1], ties, none[1:]]).assign(until=lambda t: t["who"].eq("y") * 5 + 10)
+    expected = (2 * np.log(rates[0]) + 3 * np.log(rates[1]) - 45 * rates.sum()) / 5
+    assert process.score(table, start=0, end="until") == pytest.approx(expected, rel=1e-6)
+    frame = process.predict_next(table, start=0, now="until")
+    assert frame["who"].tolist() == ["x", 0, 1, "y"]
+    np.testing.assert_allclose(frame["in"], 1 / rates.sum(), rtol=1e-5)
+
+
+def test_a_rate_is_that_of_all_streams_also_those_without_events():
+    rng, rows = np.random.default_rng(0), []
+    for who in range(300):
+        times = np.sort(rng.uniform(0, 1, rng.poisson(0.5)))
+        rows += [(who, at, "a") for at in times] or [(who, np.nan, None)]
+    table = pd.DataFrame(rows, columns=["who", "at", "what"])
+    moments = pd.Timestamp("2024-05-01") + pd.to_timedelta(table["at"], unit="D")
+    bounds = {"start": pd.Timestamp("2024-05-01"), "end": pd.Timestamp("2024-05-02")}
+    few = {"hidden_size": 2, "epochs": 25, "lr": 0.05, "random_state": 0, "validation_fraction": 0}
+    process = SequenceHawkes(**few).fit(table.assign(at=moments), **ROLES, **bounds)
+    unit = process.time_unit_ / 86_400
+    at = torch.tensor([[0.25, 0.5, 0.9]]) / unit
+    with torch.no_grad():
+        rate = process.module_.intensity(torch.zeros(1, 0).long(), torch.zeros(1, 0), at) / unit
+    expected = table["at"].notna().sum() / 300
+    np.testing.assert_allclose(rate[0, :, 0], expected, atol=0.1)

@@ -138,7 +138,13 @@ class Sequences(RowGroups):
 
 
 def group_into_sequences(
-    table: Table, id: str | None, time: str | None, times: Times | None, *, sort: bool
+    table: Table,
+    id: str | None,
+    time: str | None,
+    times: Times | None,
+    *,
+    sort: bool,
+    allow_equal: bool = False,
 ) -> Sequences:
     """Put the rows of each id together; with times they may be scattered over the table.
 
@@ -148,6 +154,7 @@ def group_into_sequences(
         time: column of the times, for messages.
         times: of the rows; by default they are one step apart.
         sort: whether to sort the rows of an id by time, rather than to expect them sorted.
+        allow_equal: whether rows of an id may have the same time, as events may.
 
     Raises:
         DataError: a row has no id, or there are no times, and an id is in several pieces.
@@ -174,7 +181,7 @@ def group_into_sequences(
     with np.errstate(over="ignore", under="ignore"):  # gaps that are looked for and refused
         if times.dtype is not None:
             _check_precision(table, id, time, found, times.dtype)
-        _check_order(table, id, time, found)
+        _check_order(table, id, time, found, allow_equal)
     return found
 
 
@@ -232,10 +239,12 @@ def _check_precision(
     )
 
 
-def _check_order(table: Table, id: str | None, time: str, sequences: Sequences) -> None:
+def _check_order(
+    table: Table, id: str | None, time: str, sequences: Sequences, allow_equal: bool
+) -> None:
     rows, owners, gaps = sequences.rows, sequences.sequence_index, np.diff(sequences.times)
     same, held = np.diff(owners) == 0, gaps.astype(np.float32)
-    wrong = np.flatnonzero((gaps <= 0) & same)
+    wrong = np.flatnonzero(((gaps < 0) if allow_equal else (gaps <= 0)) & same)
     lost = np.flatnonzero((gaps > 0) & same & ((held == 0) | ~np.isfinite(held)))
     if not wrong.size and not lost.size:
         return
