@@ -13,7 +13,7 @@ from torch import Tensor
 
 import tauflow
 from tauflow.runs.results import describe_machine, get_versions
-from tauflow.sequence import Chunks, SequenceModule
+from tauflow.sequence import Chunks, SequenceModule, run_in_parallel
 
 from .timing import interleaved
 
@@ -53,14 +53,14 @@ def run(arguments: argparse.Namespace) -> None:
         f"# Long sequences, {date.today().isoformat()}",
         "",
         f"Milliseconds of a forward pass and of a training step on {arguments.threads} threads "
-        f"({arguments.device}), one step after the other and with `parallel=Chunks()`; how many "
-        'times as fast that is, and with `parallel="auto"`; largest difference of outputs and of '
+        f"({arguments.device}), one step after the other and by `run_in_parallel`; how many "
+        "times as fast that is; largest difference of outputs and of "
         "gradients, each relative to its largest entry; sweeps forwards and backwards. Trained "
         f"are networks of {arguments.epochs} epochs on the task that is named.",
         "",
-        "| network | B | T | forward | chunks | x | auto x | training | chunks | x | auto x | y "
+        "| network | B | T | forward | chunks | x | training | chunks | x | y "
         "| gradient | warm-up, sweeps |",
-        "| --- " + "| ---: " * 12 + "| --- |",
+        "| --- " + "| ---: " * 10 + "| --- |",
     ]
     facts = ", ".join(
         f"{key} {value}" for key, value in {**describe_machine(), **get_versions()}.items()
@@ -123,14 +123,14 @@ def sequences(stream: Tensor, batch: int, steps: int) -> Tensor:
 def measure(
     module: SequenceModule, x: Tensor, rounds: int, chunks: Chunks = CHUNKS
 ) -> dict[str, Any]:
-    """Time a module step by step, in chunks, and with what ``"auto"`` makes of it.
+    """Time a module step by step, and in chunks.
 
     Returns:
         Milliseconds of ``"forward"`` and ``"training"`` by way, ratios to the loop likewise, the
         largest relative difference of outputs ``"y"`` and of a ``"gradient"``, and ``"how"`` the
         sequence was cut.
     """
-    ways = {"loop": None, "chunks": chunks, "auto": "auto"}
+    ways = {"loop": None, "chunks": chunks}
     for _ in range(3):  # the warm-up finds its length
         results = {way: _training(module, x, ways[way])() for way in ways}
     errors = [
@@ -159,32 +159,34 @@ def line(network: str, x: Tensor, found: dict[str, Any]) -> str:
     for kind in ("forward", "training"):
         times, ratios = found[kind], found[f"{kind} ratio"]
         cells += [f"{times['loop']:.3g}", f"{times['chunks']:.3g}"]
-        cells += [f"{ratios['chunks']:.2f}", f"{ratios['auto']:.2f}"]
+        cells += [f"{ratios['chunks']:.2f}"]
     cells += [f"{found['y']:.1e}", f"{found['gradient']:.1e}", found["how"]]
     return f"| {network} | {x.shape[0]} | {x.shape[1]} | " + " | ".join(cells) + " |"
 
 
-def _forward(
-    module: SequenceModule, x: Tensor, parallel: Chunks | str | None
-) -> Callable[[], object]:
+def _forward(module: SequenceModule, x: Tensor, chunks: Chunks | None) -> Callable[[], object]:
     def job() -> None:
         with torch.no_grad():
-            y, _ = module(x, parallel=parallel)
+            y, _ = _call(module, x, chunks)
             float(y[0, -1, 0])  # waits for the device
 
     return job
 
 
 def _training(
-    module: SequenceModule, x: Tensor, parallel: Chunks | str | None
+    module: SequenceModule, x: Tensor, chunks: Chunks | None
 ) -> Callable[[], tuple[list[Tensor], list[Tensor]]]:
     def job() -> tuple[list[Tensor], list[Tensor]]:
-        y, _ = module(x, parallel=parallel)
+        y, _ = _call(module, x, chunks)
         gradients = torch.autograd.grad(y.square().mean(), list(module.parameters()))
         float(gradients[0].flatten()[0])
         return [y.detach()], list(gradients)
 
     return job
+
+
+def _call(module: SequenceModule, x: Tensor, chunks: Chunks | None) -> tuple[Tensor, Tensor]:
+    return module(x) if chunks is None else run_in_parallel(module, x, chunks=chunks)
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> float:

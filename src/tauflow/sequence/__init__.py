@@ -4,6 +4,7 @@ from .catalog_rnn import CatalogRNN
 from .explain import CallExplanation
 from .modules import SEQUENCE_MODULES, build
 from .parallel.chunks import Chunks, ParallelReport
+from .parallel.multiple_shooting import run_in_parallel
 from .rnn import RNN
 from .sequence_module import SequenceModule
 from .streaming.stream import Stream
@@ -23,6 +24,7 @@ __all__ = [
     "Stream",
     "build",
     "reference_loop",
+    "run_in_parallel",
     "unroll",
     *(module.__name__ for module in SEQUENCE_MODULES),
 ]

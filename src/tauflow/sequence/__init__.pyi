@@ -13,6 +13,7 @@ from .modules import (
     UnmaskedGRUD, WiredCfC, build,
 )
 from .parallel.chunks import Chunks, ParallelReport
+from .parallel.multiple_shooting import run_in_parallel
 from .rnn import RNN
 from .sequence_module import SequenceModule
 from .streaming.stream import Stream
@@ -25,5 +26,5 @@ __all__ = [
     "LinODENet", "LinOSS", "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory", "NeuralCDE",
     "NeuronalLTC", "ODELSTM", "ParallelReport", "PhasedLSTM", "RITS", "RNN", "RNNDecay",
     "RubanovaGRU", "RubanovaODERNN", "S5", "SEQUENCE_MODULES", "SLiCE", "SequenceModule", "Stream",
-    "UnmaskedGRUD", "WiredCfC", "build", "reference_loop", "unroll",
+    "UnmaskedGRUD", "WiredCfC", "build", "reference_loop", "run_in_parallel", "unroll",
 ]

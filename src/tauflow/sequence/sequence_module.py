@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -40,13 +40,14 @@ from .inputs import (
     time_dtype,
 )
 from .legacy_parametrizations import recompute_parameters
-from .parallel.chunks import ChunkHistory, Chunks, ParallelReport, check_parallel
-from .parallel.multiple_shooting import run_in_parallel
+from .parallel.chunks import ChunkHistory, ParallelReport
 from .single_step import run_single_step
 from .states import State, initial_states, resolve_initial_states, split_per_cell, to_torch_state
 from .streaming.stream import Stream
 from .unroll import unroll
 
+RunCall: TypeAlias = Callable[[int, KernelCall], tuple[Tensor, Tensor]]
+"""Returns outputs and last state of a call of a cell, by its index."""
 RunCell: TypeAlias = Callable[[int, SequenceInputs, Tensor | None], tuple[Tensor, Tensor]]
 """Returns outputs and last state of a cell by its index, its inputs, and the state to start from,
 ``None`` for its own."""
@@ -188,7 +189,6 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         lengths: Lengths | None = None,
         observed: PaddedOrPacked | None = None,
         episode_start: PaddedOrPacked | None = None,
-        parallel: Chunks | Literal["auto"] | None = None,
         timespans: None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run the module.
@@ -213,11 +213,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             episode_start: (B, T) bool, for several episodes in a batch: where true, the state is
                 reset to the initial state of the cells before the step, and then evolves over its
                 ``dt``. At a masked step the reset is delayed until the next valid one. Episodes are
-                computed in parallel. Not with ``t`` or ``parallel``.
-            parallel: how to cut long sequences into chunks that run in parallel, for a network that
-                forgets: a :class:`~tauflow.sequence.Chunks`, or ``"auto"`` to do so where it is
-                likely to be faster. Results and gradients equal those of the sequential run within
-                the tolerance of the chunks; :meth:`parallel_report` describes the computation.
+                computed in parallel. Not with ``t``.
             timespans: name of ``dt`` in ``ncps``; raises an error.
 
         Returns:
@@ -235,37 +231,45 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             BackendError: the requested backend cannot serve the call.
         """
         where = f"{type(self).__name__}.forward"
-        usual = episode_start is None and parallel is None and timespans is None
+        usual = episode_start is None and timespans is None
         if usual and not torch.compiler.is_compiling():
             planned = self._call_plans.run(self, x, hx, dt, t, mask, lengths, observed)
             if planned is not None:
                 return planned
         if timespans is not None:
             check_argument_aliases(where, ["timespans"])
-        inputs = prepare_inputs(
+        return self._run_call(
             where,
-            self.input_size,
+            self._unroll,
             x,
+            hx,
             dt=dt,
             t=t,
             mask=mask,
             lengths=lengths,
             observed=observed,
             episode_start=episode_start,
-            has_initial_state=hx is not None,
+        )
+
+    def _run_call(
+        self, where: str, run_cell: RunCall, x: Any, hx: State | None, **given: Any
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """Run a call that no plan serves, given the arguments of :meth:`forward` by name."""
+        inputs = prepare_inputs(
+            where, self.input_size, x, has_initial_state=hx is not None, **given
         )
         check_dtype_and_device(where, self.cell, inputs.x)
         if self.cell.uses_observed:
             inputs = infer_observed(inputs)
-        elif observed is not None:
+        elif given["observed"] is not None:
             raise missing_features_error(where, self.cell)
-        check_parallel(where, parallel, episode_start)
         recompute_parameters(self.cells)
         starts = resolve_initial_states(where, self.each_cell, hx, inputs)
 
         def run(inputs: SequenceInputs, starts: InitialStates) -> tuple[Tensor, list[Tensor]]:
-            run_cell = partial(self._run_cell, where, parallel, inputs)
-            return self._run_layers(run_cell, inputs, starts)
+            return self._run_layers(
+                partial(self._run_cell, where, run_cell, inputs), inputs, starts
+            )
 
         if inputs.episode_start is None:
             y, last = run(inputs, starts)
@@ -276,6 +280,10 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         h = torch.cat(last, dim=-1)
         result = inputs.match_input_format(y, is_per_step=self.return_sequences)
         return result, h if inputs.batched else h[0]
+
+    def _unroll(self, index: int, call: KernelCall) -> tuple[Tensor, Tensor]:
+        """Run a cell by its index, one step after the other."""
+        return unroll(call, self.backend, checkpoint_every=self.checkpoint_every)
 
     def initial_state(self, batch_size: int = 1) -> Tensor:
         """Return the state that sequences start from, (B, S).
@@ -317,7 +325,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         return run_single_step(self, x, h, dt, observed, episode_start)
 
     def parallel_report(self) -> list[ParallelReport]:
-        """Return how the last call with ``parallel=`` ran, cell by cell as in :attr:`cells`."""
+        """Return how the last call of :func:`run_in_parallel` ran, cell by cell as in :attr:`cells`."""
         return [
             memory.report for memory in self._chunk_history.values() if memory.report is not None
         ]
@@ -376,7 +384,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
     def _run_cell(
         self,
         where: str,
-        parallel: Chunks | Literal["auto"] | None,
+        run: RunCall,
         given: SequenceInputs,
         index: int,
         inputs: SequenceInputs,
@@ -391,12 +399,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             continued = some.is_continued[index % self.num_directions]
             start = torch.where(continued.unsqueeze(1), h, start)
         call = KernelCall(cell, x, start, inputs.dt, mask, inputs.observed)
-        run = partial(unroll, backend=self.backend, checkpoint_every=self.checkpoint_every)
-        if parallel is None:
-            y, last = run(call)
-        else:
-            memory = self._chunk_history.setdefault(index, ChunkHistory())
-            y, last = run_in_parallel(call, run, parallel, memory)
+        y, last = run(index, call)
         check_finite_states(where, cell, h, last, given)
         return y, last
 

@@ -13,7 +13,7 @@ from tauflow.analysis import (
     lyapunov_exponents,
     visited_states,
 )
-from tauflow.sequence import Chunks
+from tauflow.sequence import Chunks, run_in_parallel
 
 X = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
 PLACES = {"gru": ("", "W_h"), "ltc": ("", "w"), "cfc": ("heads", "weight"), "lmu": ("", "W_h")}
@@ -103,9 +103,11 @@ def test_steps_that_are_run_once_more_learn_what_is_pruned(name, how):
     for part in cell.modules():
         for weight in [n for n, p in part.named_parameters(recurse=False) if p.ndim == 2]:
             prune.random_unstructured(part, weight, amount=0.4)
-    options = {"parallel": Chunks(length=40, burn_in=20)} if how == "chunks" else {}
+    chunks = Chunks(length=40, burn_in=20)
     expected = torch.autograd.grad(rnn(x, dt=0.5)[0].square().sum(), [*rnn.parameters()])
-    y, _ = rnn(x, dt=0.5, **options)
+    y, _ = (
+        rnn(x, dt=0.5) if how == "checkpoints" else run_in_parallel(rnn, x, dt=0.5, chunks=chunks)
+    )
     with torch.no_grad():
         rnn(x, dt=0.5)
     found = torch.autograd.grad(y.square().sum(), [*rnn.parameters()])

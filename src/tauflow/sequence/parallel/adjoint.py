@@ -73,14 +73,37 @@ class ChunkedInputs:
 def is_convergence_expected(
     residual: float, previous: float | None, limit: float, remaining: int
 ) -> bool:
-    """Whether the seams will agree within the sweeps that are left, as far as one can tell."""
+    """Whether the seams will agree within the sweeps that are left, as far as the largest shows."""
     if remaining < 1 or not math.isfinite(residual):
         return False
     if previous is None:
         return True
     if residual >= previous:
         return False
+    if not residual:
+        return True
     return math.log(limit / residual) / math.log(residual / previous) <= remaining
+
+
+def scale_seams(values: Tensor, limit: float) -> Tensor:
+    """Return how large the values at each seam are, (B, P, S), for differences to be compared with.
+
+    A difference is right within ``limit`` of the largest component of the same seam, for steps mix
+    components and round them alike. That says nothing of components that are much smaller, such as
+    other features that are kept as they came: theirs is also within a larger share of themselves.
+    Where one of these crosses zero, it is as large as it usually is at the other seams, or as the
+    median component of this seam if that is smaller. Beside what is not finite nothing agrees.
+    """
+    sizes = values.abs()
+    usual = torch.minimum(_upper_median(sizes, 1), _upper_median(sizes, 2))
+    component = torch.maximum(sizes, usual) * limit**0.8 / limit
+    scale = torch.minimum(sizes.amax(2, keepdim=True), component)
+    least = torch.finfo(sizes.dtype).tiny
+    return scale.clamp(min=least).where(scale.isfinite(), math.nan)
+
+
+def _upper_median(sizes: Tensor, dim: int) -> Tensor:
+    return sizes.kthvalue(1 + sizes.shape[dim] // 2, dim=dim, keepdim=True).values
 
 
 @dataclass(frozen=True)
@@ -223,8 +246,12 @@ def _solve_adjoint(
     grad_starts, total = chunk_run.gradients(parameters, grad_y, grad_ends)
     change, before, sweeps = grad_starts[:, 1:] - guess, None, 1
     eps = torch.finfo(grad_starts.dtype).eps
-    scale, limit = _adjoint_scale(grad_starts, eps), cut.tolerance * eps
-    while not (size := float((change.abs() / scale).max())) <= limit:  # NaN is not: step by step
+    limit = cut.tolerance * eps
+    largest = grad_starts.abs().amax((1, 2), keepdim=True)
+    # what reaches a seam from a loss far behind it becomes as small as one likes
+    scale = torch.maximum(scale_seams(grad_starts[:, 1:], limit), largest * eps)
+    while not float((change.abs() / scale).max()) <= limit:  # NaN is not: step by step
+        size = float((change.abs() / largest).max())
         if not is_convergence_expected(size, before, limit, cut.max_iterations - sweeps):
             return None
         grad_ends = torch.zeros_like(chunk_run.ends)
@@ -238,16 +265,6 @@ def _solve_adjoint(
         context.memory.report = replace(report, adjoint_iterations=sweeps)
     grad_x, grad_dt, *grad_parameters = total
     return [grad_x, grad_starts[:, 0] if needs_input_grad[1] else None, grad_dt, *grad_parameters]
-
-
-def _adjoint_scale(grad_starts: Tensor, eps: float) -> Tensor:
-    """Return how large the adjoints of each neuron of each sequence become, (B, 1, S).
-
-    What is smaller than the roundings of the largest one counts as those.
-    """
-    sizes = grad_starts.abs()
-    least = max(eps * float(sizes.max()), torch.finfo(sizes.dtype).tiny)
-    return sizes.amax(dim=1, keepdim=True).clamp(min=least)
 
 
 def _add_optional(a: Tensor | None, b: Tensor | None) -> Tensor | None:

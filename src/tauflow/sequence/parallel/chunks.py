@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -23,8 +22,9 @@ class Chunks:
         burn_in: steps that are run before each seam, from the cell's own initial state, to find the
             state there; ``None`` begins with 32, doubles them when they did not suffice, and
             remembers them with the module.
-        tolerance: by how many units in the last place, of the largest that a neuron becomes at the
-            seams of its sequence or of 1 if that is larger, the two sides of a seam may differ.
+        tolerance: by how many units in the last place the two sides of a seam may differ, relative
+            to the largest component of the state there, of the same sequence. Components that are
+            much smaller than that agree to a share of themselves, too: 3e-5 in float32.
         budget: share of the sequence's steps that rounds over all chunks may take in sequence
             before the rest of it is run step by step; two rounds are always tried.
 
@@ -83,8 +83,6 @@ class ParallelReport:
 
 
 INITIAL_BURN_IN = 32
-MAX_PAUSE = 64
-"""Calls for which ``"auto"`` leaves a cell alone that remembered too long, at the most."""
 
 
 @dataclass
@@ -93,24 +91,11 @@ class ChunkHistory:
 
     Args:
         burn_in: steps that sufficed before a seam, or the next number to try.
-        failures: automatic tries in a row that ended sequentially.
-        pause: automatic calls until the next try.
         report: of the last call.
     """
 
     burn_in: int = INITIAL_BURN_IN
-    failures: int = 0
-    pause: int = 0
     report: ParallelReport | None = None
-
-    def failed(self) -> None:
-        """Leave the cell alone for a while, longer each time."""
-        self.failures += 1
-        self.pause = min(2**self.failures, MAX_PAUSE)
-
-    def succeeded(self) -> None:
-        """Go on as now."""
-        self.failures = self.pause = 0
 
 
 @dataclass(frozen=True)
@@ -124,23 +109,9 @@ class ChunkPlan:
     tolerance: float
 
 
-MIN_AUTO_STEPS = 4096
-"""Steps below which ``"auto"`` does not try: the rounds' fixed cost would show."""
-
-
-def plan_chunks(
-    call: KernelCall, requested: Chunks | Literal["auto"], history: ChunkHistory
-) -> ChunkPlan | str:
+def plan_chunks(call: KernelCall, requested: Chunks, history: ChunkHistory) -> ChunkPlan | str:
     """Return how to cut a call, or why it is not to be cut."""
     batch, steps = call.x.shape[:2]
-    if requested == "auto":
-        reason = _find_unprofitable_reason(batch, steps, call.x.device.type)
-        if reason is not None:
-            return reason
-        if history.pause:
-            history.pause -= 1
-            return "the cell remembered too long when it was last tried"
-        requested = Chunks()
     rows = 64 if call.x.device.type == "cpu" else 1024
     length = requested.length or max(64, math.ceil(steps * batch / rows))
     warm_up = min(requested.burn_in or history.burn_in, length)
@@ -149,18 +120,6 @@ def plan_chunks(
         return f"{format_count(steps, 'step')}, fewer than two chunks of {length}"
     sweeps = max(2, int(requested.budget * steps / length))
     return ChunkPlan(count, length, warm_up, sweeps, requested.tolerance)
-
-
-def _find_unprofitable_reason(batch: int, steps: int, device: str) -> str | None:
-    most = 2 if device == "cpu" else 16
-    if steps < MIN_AUTO_STEPS:
-        return f"'auto' cuts sequences of at least {format_count(MIN_AUTO_STEPS, 'step')}"
-    if batch > most:
-        return (
-            f"'auto' cuts batches of at most {format_count(most, 'sequence')} on this device: "
-            "more fill it"
-        )
-    return None
 
 
 def get_rng_states(device: torch.device) -> list[Tensor]:
@@ -176,22 +135,3 @@ def set_rng_states(states: list[Tensor], device: torch.device) -> None:
     torch.set_rng_state(states[0])
     if len(states) > 1:
         torch.cuda.set_rng_state(states[1], device)
-
-
-def check_parallel(where: str, parallel: object, episode_start: object) -> None:
-    """Raise unless ``parallel`` is a way to cut sequences, and they are not cut in episodes.
-
-    Args:
-        where: name of the module, for messages.
-        parallel: as the caller gave it.
-        episode_start: likewise.
-
-    Raises:
-        ArgumentError: it is no such way, or they are.
-    """
-    if not (parallel is None or parallel == "auto" or isinstance(parallel, Chunks)):
-        raise ArgumentError(
-            f"{where}: parallel must be None, 'auto' or a Chunks, got {parallel!r}."
-        )
-    if parallel is not None and episode_start is not None:
-        raise ArgumentError(f"{where}: give parallel or episode_start, not both.")

@@ -9,14 +9,20 @@ network forgets; the adjoint states of the seams obey the same recurrence backwa
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
+from tauflow.errors import ArgumentError
 from tauflow.kernels import KernelCall
 from tauflow.kernels.engine.kernel_spec import is_under_transform
+from tauflow.sequence.base import SequenceModuleBase
+from tauflow.sequence.inputs import Lengths, PaddedOrPacked, TimeSteps
 from tauflow.sequence.legacy_parametrizations import ComputedParameters
+from tauflow.sequence.states import State
 
 from .adjoint import (
     ChunkContext,
@@ -25,6 +31,7 @@ from .adjoint import (
     ChunkRun,
     RunCall,
     is_convergence_expected,
+    scale_seams,
 )
 from .chunks import (
     ChunkHistory,
@@ -36,16 +43,70 @@ from .chunks import (
     set_rng_states,
 )
 
+if TYPE_CHECKING:
+    from tauflow.sequence.sequence_module import SequenceModule
+
 
 def run_in_parallel(
-    call: KernelCall, run: RunCall, requested: Chunks | Literal["auto"], history: ChunkHistory
+    rnn: "SequenceModule",
+    x: Tensor | PackedSequence,
+    hx: State | None = None,
+    *,
+    dt: TimeSteps | None = None,
+    t: PaddedOrPacked | None = None,
+    mask: Tensor | None = None,
+    lengths: Lengths | None = None,
+    observed: PaddedOrPacked | None = None,
+    chunks: Chunks | None = None,
+) -> tuple[Tensor | PackedSequence, Tensor]:
+    """Return what ``rnn(x, hx, dt=dt, ...)`` does, with chunks of its sequences side by side.
+
+    For long sequences of a network that forgets. Results and gradients equal those of the
+    sequential run within the tolerance of the chunks; a network that remembers too long, or a cell
+    that draws random numbers, is run sequentially. ``rnn.parallel_report()`` says how it went.
+
+    Args:
+        rnn: a sequence module.
+        x: as for :meth:`SequenceModule.forward`, and so all others.
+        hx: state.
+        dt: time steps.
+        t: times.
+        mask: valid steps.
+        lengths: valid lengths.
+        observed: measured features.
+        chunks: how to cut the sequences.
+
+    Returns:
+        The outputs and the final state, as the module does.
+
+    Raises:
+        ArgumentError: ``rnn`` is no sequence module, or ``chunks`` are none.
+        ShapeError, DtypeError, TimeError, NonFiniteError: as the module raises.
+    """
+    cut = Chunks() if chunks is None else chunks
+    if not (isinstance(rnn, SequenceModuleBase) and isinstance(cut, Chunks)):
+        raise ArgumentError(
+            "run_in_parallel takes a sequence module, such as tauflow.LTC or the rnn of a "
+            f"SequenceModel, and chunks of the class Chunks, got {type(rnn).__name__} and {cut!r}."
+        )
+
+    def run(index: int, call: KernelCall) -> tuple[Tensor, Tensor]:
+        history = rnn._chunk_history.setdefault(index, ChunkHistory())
+        return _run_chunks(call, partial(rnn._unroll, index), cut, history)
+
+    given = {"dt": dt, "t": t, "mask": mask, "lengths": lengths, "observed": observed}
+    return rnn._run_call("run_in_parallel", run, x, hx, **given)
+
+
+def _run_chunks(
+    call: KernelCall, run: RunCall, requested: Chunks, history: ChunkHistory
 ) -> tuple[Tensor, Tensor]:
     """Return what ``run(call)`` does, to the tolerance, with chunks of its sequences side by side.
 
     Args:
         call: the run.
         run: the sequential way.
-        requested: the cut, or ``"auto"``.
+        requested: the cut.
         history: what is remembered of the cell; its report is written.
     """
     name, steps = type(call.cell).__name__, call.x.shape[1]
@@ -63,7 +124,6 @@ def run_in_parallel(
         set_rng_states(before, call.x.device)
         reason = "the cell draws random numbers, which belong to the steps' order"
         history.report = ParallelReport(name, steps, sequential_from=0, reason=reason)
-        history.failed()
         return run(call)
     return _assemble_run(call, run, cut, found, history)
 
@@ -106,41 +166,33 @@ def _iterate_to_agreement(
     starts, cold = _run_burn_in(call, run, plan, leaves)
     with_tape = torch.is_grad_enabled()
     limit = plan.tolerance * torch.finfo(starts.dtype).eps
-    misfit_before: float | None = None
+    residual_before: float | None = None
     for sweep in range(1, plan.max_iterations + 1):
         starts = starts.detach().requires_grad_(with_tape)
         y, last = run(leaves.call(call, starts))
         ends = last.unflatten(0, (batch, count))
         with torch.no_grad():
             gaps = (ends[:, :-1] - starts[:, 1:]).abs()
-            misfits = (gaps / _state_scale(ends)).amax(dim=(0, 2))  # (P - 1,)
+            misfits = (gaps / scale_seams(ends[:, :-1], limit)).amax(dim=(0, 2))  # (P - 1,)
             good = 1 + int((misfits <= limit).long().cumprod(0).sum())
             apart = float((ends[:, :-1] - cold).abs().max())
-        gap, misfit = float(gaps.max()), float(misfits.max())
+            largest = max(float(ends[:, :-1].abs().max()), torch.finfo(ends.dtype).tiny)
+        gap = float(gaps.max())
         if sweep == 1:
             rate = _contraction_rate(gap, apart, plan.burn_in)
         found = _ShootingResult(ChunkRun(y, ends, starts, leaves), sweep, gap, rate, good)
         if good == count:
-            if sweep == 1:
-                history.succeeded()
             return found
         if sweep == 1:  # longer next time, for a sweep costs a chunk's length
             history.burn_in = min(2 * plan.burn_in, plan.length)
-        if not is_convergence_expected(misfit, misfit_before, limit, plan.max_iterations - sweep):
+        residual = gap / largest
+        if not is_convergence_expected(
+            residual, residual_before, limit, plan.max_iterations - sweep
+        ):
             break
-        misfit_before = misfit
+        residual_before = residual
         starts = torch.cat((starts.detach()[:, :1], ends.detach()[:, :-1]), dim=1)
     return found
-
-
-def _state_scale(final_states: Tensor) -> Tensor:
-    """Return how large each neuron of each sequence becomes at the seams, 1 at least, (B, 1, S).
-
-    A large one, such as a last sample that is kept as it came, says nothing of the others. Beside
-    one that is not finite nothing agrees.
-    """
-    scale = final_states.abs().amax(dim=1, keepdim=True).clamp(min=1.0)
-    return scale.where(scale.isfinite(), math.nan)
 
 
 def _run_burn_in(
@@ -172,8 +224,6 @@ def _assemble_run(
     """Return the whole run: the chunks that are right, and the rest one step after the other."""
     steps, good = call.x.shape[1], result.converged_count
     whole = good == plan.count
-    if not whole:
-        history.failed()
     report = ParallelReport(
         cell=type(call.cell).__name__,
         steps=steps,
