@@ -259,6 +259,8 @@ def _make_plan(
         above = False
         for index in range(first, first + directions):
             cell = records[index].cell
+            if cell.input_size != y.shape[2]:
+                return f"a cell of layer {first // directions} reads features of another number"
             keeps = below or state_learns or any(map(any, learns[index : index + 1]))
             above = above or keeps or output_learns
             state = x.new_zeros(B, cell.state_size).requires_grad_(keeps)
@@ -269,7 +271,8 @@ def _make_plan(
             except TauflowError as error:
                 return str(error)
             cells.append(_plan_cell(row, records[index], keeps=keeps))
-        below, y = above, x.new_zeros(B, T, rnn.output_size)
+        width = directions * (rnn.proj_size or cell.output_size)
+        below, y = above, x.new_zeros(B, T, width)
     return _Plan(
         tuple(cells),
         len(cells) == 1 and not rnn.proj_size,

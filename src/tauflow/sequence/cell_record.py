@@ -11,6 +11,7 @@ from tauflow._internal.module_hooks import HOOKS
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.module_snapshot import find_modification
 from tauflow.errors import TauflowError
+from tauflow.kernels.cpu.binding import NULL_PAGE, check_memory
 from tauflow.kernels.engine.requirements import is_builtin_cell
 
 PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
@@ -86,6 +87,8 @@ class CellRecord(NamedTuple):
                 tensor.dtype is torch.float32 and tensor.is_cpu and tensor.is_contiguous()
             ):
                 return None
+            if tensor.data_ptr() < NULL_PAGE:
+                check_memory(tensor)
             learns.append(tensor.requires_grad)
         return tuple(learns)
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from tauflow._internal.fork_safety import compile_lock, make_fork_safe_lock
-from tauflow.errors import DtypeError
+from tauflow.errors import ArgumentError, DtypeError
 from tauflow.solvers import TABLEAUS
 
 _READABLE_DTYPES = (torch.float32, torch.bool)
@@ -93,7 +93,8 @@ def pack_arguments(values: tuple[Any, ...], kinds: list[Any], words: list[int]) 
             assert value.is_contiguous(), "a loop would read and write beside the entries"
             shape = value.shape
             kinds += (value.dtype, len(shape))
-            words.append(value.data_ptr())
+            address = value.data_ptr()
+            words.append(address if address > NULL_PAGE else check_memory(value))
             words += shape
         elif kind is ConstantArgument:
             kinds.append(value.kinds)
@@ -114,9 +115,30 @@ def pack_arguments(values: tuple[Any, ...], kinds: list[Any], words: list[int]) 
         elif issubclass(kind, tuple):
             kinds += (kind, len(value))
             pack_arguments(value, kinds, words)
+        elif issubclass(kind, Tensor):  # made like one of a class of its own
+            pack_arguments((value.as_subclass(Tensor),), kinds, words)
         else:
             kinds.append(kind)
             words.append(int(np.float64(value).view(np.int64)))
+
+
+NULL_PAGE = 1 << 32
+"""Below it are offsets into memory that was released, and what a program without
+position-independent code allocates."""
+
+
+def check_memory(tensor: Tensor) -> int:
+    """Return where a tensor's entries are.
+
+    Raises:
+        ArgumentError: nowhere, as its memory was released.
+    """
+    if tensor.numel() and not tensor.untyped_storage().nbytes():
+        raise ArgumentError(
+            f"An input or parameter of shape {tuple(tensor.shape)} has no memory: it was released, "
+            "as by tensor.untyped_storage().resize_(0). Load or compute it again first."
+        )
+    return tensor.data_ptr()
 
 
 class ConstantArgument:

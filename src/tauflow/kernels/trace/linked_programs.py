@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tauflow.kernels.cpu.binding import ConstantArgument
+from tauflow.kernels.cpu.binding import NULL_PAGE, ConstantArgument, check_memory
 from tauflow.kernels.engine.workspace import empty
 
 from . import lower
@@ -100,6 +100,9 @@ class LinkedPrograms(NamedTuple):
             for number, tensor in enumerate(captured)
         ]
         addresses = array("q", [tensor.data_ptr() for tensor in tensors])
+        if addresses and min(addresses) < NULL_PAGE:
+            for tensor in tensors:
+                check_memory(tensor)
         fixed = self.places, self.parts, self.constants, self.reads
         return (self.instructions, empty(self.size), *fixed, addresses), tensors
 
