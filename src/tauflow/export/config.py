@@ -16,6 +16,7 @@ from tauflow.cells.registry import CELLS, MODELS
 from tauflow.errors import ArgumentError, ModelFileError, OptionError, UnknownNameError
 from tauflow.models import (
     WHOLE_MODELS,
+    ActorModel,
     BoostedTrees,
     Calibrated,
     Ensemble,
@@ -29,7 +30,7 @@ from tauflow.sequence import RNN, SEQUENCE_MODULES
 from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 _BUILTIN_CLASSES: list[type[nn.Module]] = [*CELLS, *SEQUENCE_MODULES, RNN, SequenceModel]
-_BUILTIN_CLASSES += (BoostedTrees, Calibrated, Ensemble, ForecastModel, ImputedInputs)
+_BUILTIN_CLASSES += (ActorModel, BoostedTrees, Calibrated, Ensemble, ForecastModel, ImputedInputs)
 _BUILTIN_CLASSES += (NeuralHawkes, StaticInputs)
 _BUILTIN_CLASSES += (entry.model for entry in WHOLE_MODELS.values())
 

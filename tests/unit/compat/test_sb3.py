@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import tauflow
 from tauflow.cells import GRUCell
@@ -236,6 +237,21 @@ def test_the_actor_as_onnx_acts_alike(action_space, tmp_path):
         else:
             np.testing.assert_allclose(np.clip(y[0], -0.1, 0.1), action, atol=1e-5)
         observation, *_ = env.step(action)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"net_arch": [8], "activation_fn": nn.ELU}, {"net_arch": []}]
+)
+def test_the_actor_is_saved_and_loaded(options, tmp_path):
+    policy = make_policy(**options)
+    actor = policy.actor_model()
+    tauflow.save(actor, tmp_path / "actor.safetensors")
+    loaded = tauflow.load(tmp_path / "actor.safetensors").eval()
+    x = torch.randn(2, 5, actor.rnn.input_size)
+    torch.testing.assert_close(loaded(x), actor(x), rtol=0, atol=0)
+    y = actor.rnn(x)[0]
+    expected = policy.action_net(policy.mlp_extractor.policy_net(y))
+    torch.testing.assert_close(actor(x)[0], expected)
 
 
 def test_what_does_not_fit_is_refused():

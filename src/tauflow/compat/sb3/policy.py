@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_within
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError
-from tauflow.models import SequenceModel
+from tauflow.models import ActorModel, SequenceModel
 from tauflow.sequence import SequenceModule
 
 if TYPE_CHECKING:
@@ -158,17 +158,22 @@ class RecurrentPolicy(_Base):  # type: ignore[misc]
 
         Raises:
             ArgumentError: observations are changed before the sequence module reads them: images,
-                categories, or a custom extractor of features.
+                categories, or a custom extractor of features; or the policy network has an
+                activation that :class:`~tauflow.models.ActorModel` has not.
         """
         extractor = self.pi_features_extractor
         extractor = extractor.extractor if isinstance(self._dt, str) else extractor
         _check_flat(self._features_space, extractor)
         rnn = copy.deepcopy(self.lstm_actor.rnn)
-        model = SequenceModel(rnn, self.action_net.out_features)
-        layers = [*self.mlp_extractor.policy_net, self.action_net]
-        if self.squash_output:
-            layers.append(nn.Tanh())
-        model.head = copy.deepcopy(nn.Sequential(*layers))  # type: ignore[assignment]
+        hidden = list(self.mlp_extractor.policy_net)
+        model = ActorModel(
+            rnn,
+            self.action_net.out_features,
+            hidden_sizes=[layer.out_features for layer in hidden[::2]],
+            activation=type(hidden[1]).__name__ if hidden else "Tanh",
+            squash=self.squash_output,
+        )
+        model.head.load_state_dict(nn.Sequential(*hidden, self.action_net).state_dict())
         return model.to(self.device).eval()
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
