@@ -19,6 +19,8 @@ SHAPES = ((16, 32, 8, 32), (16, 128, 8, 32), (128, 64, 18, 64), (1, 512, 8, 32))
 class Leaky(AbstractCell):
     """The state relaxes to what input and state ask for; the exact flow to a held target."""
 
+    compiled = True
+
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size)
         self.linear = nn.Linear(input_size + hidden_size, hidden_size)
@@ -31,6 +33,8 @@ class Leaky(AbstractCell):
 
 class Oscillators(AbstractCell):
     """Coupled FitzHugh-Nagumo oscillators, four Euler steps a sample."""
+
+    compiled = True
 
     state_names = ("v", "w")
 
@@ -51,6 +55,8 @@ class Oscillators(AbstractCell):
 
 class Normalised(AbstractCell):
     """An LSTM with normalised layers, which forgets over a gap."""
+
+    compiled = True
 
     state_names = ("h", "c")
 

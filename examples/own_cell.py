@@ -26,6 +26,8 @@ torch.manual_seed(0)
 class TurningCell(AbstractCell):
     """Pairs of neurons that turn and fade between samples, and jump with each sample."""
 
+    compiled = True  # the step only computes, so it may run in compiled loops
+
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size)
         self.rate = nn.Parameter(torch.linspace(-3, 1, hidden_size // 2))  # exp(rate) > 0

@@ -23,7 +23,6 @@ from tauflow.kernels.generated.kernel import (
     unmeasured_reason,
 )
 from tauflow.kernels.phased_lstm import run_phased_generated
-from tauflow.kernels.trace.config_key import make_config_key
 from tauflow.kernels.trace.cuda_graphs import run_cuda_graph
 from tauflow.sequence import reference_loop
 
@@ -218,6 +217,8 @@ def test_a_step_is_recorded_once_for_all_batches(device):
 class Dividing(AbstractCell):
     """Divides by a parameter before a product and a sum, whose tiles are wider than its state."""
 
+    compiled = True
+
     def __init__(self):
         super().__init__(5, 5)
         self.W = nn.Parameter(torch.randn(5, 5))
@@ -228,11 +229,7 @@ class Dividing(AbstractCell):
         return torch.tanh(rate @ self.W.T + x + dt * rate.sum(1, keepdim=True))
 
 
-def test_what_stands_beside_columns_is_left_out(device, monkeypatch):
-    def trust(cell):  # of a user's cell, for which kernels are not generated
-        return make_config_key(cell)._replace(has_user_code=False)
-
-    monkeypatch.setattr(kernel, "make_config_key", trust)
+def test_what_stands_beside_columns_is_left_out(device):
     torch.manual_seed(3)
     x, h, dt = (torch.randn(3, *sides).requires_grad_() for sides in ((4, 5), (5,), (4, 1)))
     call = KernelCall(Dividing(), x, h, dt)

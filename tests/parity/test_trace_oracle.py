@@ -108,6 +108,8 @@ def test_a_trace_is_the_graph_of_make_fx(name, options):
 class Sampled(AbstractCell):
     """One operation on the state, a weight and the gap."""
 
+    compiled = True
+
     def __init__(self, operation):
         super().__init__(1, S)
         self.operation = operation

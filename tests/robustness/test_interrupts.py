@@ -58,6 +58,8 @@ def _pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class PureCell(AbstractCell):
+    compiled = True
+
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size)
         self.lin = nn.Linear(input_size + hidden_size, hidden_size)

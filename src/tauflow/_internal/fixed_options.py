@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from tauflow.errors import ArgumentError
 
@@ -39,8 +40,9 @@ class FixedOptionsMeta(ABCMeta):
 class FixedOptionsModule(nn.Module):
     """A module on which no option can be set, or deleted, once it is built.
 
-    Options are all that is set on it but tensors and modules. Those may be replaced, and so may a
-    method by a function, as PyTorch and libraries around it do: what uses the module looks at that.
+    Options are all that is set on it but tensors and modules. Of the library's own classes parts
+    and methods are fixed, too, and there can be no hooks: kernels compute what the constructor
+    built. Tensors may be replaced, and parametrized.
     """
 
     _options_when_built: tuple[tuple[str, Any], ...]
@@ -48,6 +50,10 @@ class FixedOptionsModule(nn.Module):
     def fix_options(self) -> None:
         """From now on, let no option be set."""
         self.__dict__["_options_when_built"] = list_options(self)
+        if _is_of_library(self):
+            for part in self.modules():
+                if type(part) in _FIXED_CONTAINERS:
+                    part.__class__ = _FIXED_CONTAINERS[type(part)]
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; one that is an option of a built module is an error."""
@@ -62,7 +68,13 @@ class FixedOptionsModule(nn.Module):
         super().__delattr__(name)
 
     def _is_fixed(self, name: str, value: Callable[..., Any] | object = _ABSENT) -> bool:
-        """Whether an attribute is an option, rather than a tensor, a module, a method or new."""
+        """Whether an attribute is an option or part, rather than a tensor or new."""
+        if _is_of_library(self) and name != "parametrizations" and not name.startswith("__"):
+            is_method = isinstance(getattr_static(type(self), name, None), _METHODS)
+            if name in self._modules or isinstance(value, nn.Module):
+                return True
+            if is_method and value is not _ABSENT:
+                return True
         if name.startswith("__") or name in _MODULE_ATTRIBUTES or hasattr(nn.Module, name):
             return False
         if any(name in held for held in (self._parameters, self._buffers, self._modules)):
@@ -80,7 +92,61 @@ class FixedOptionsModule(nn.Module):
             return on_class.fset is None  # that of a parametrized tensor can be set
         return on_class is not _ABSENT or name in self.__dict__.get("options", ())
 
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        """Add a part; to a built module of the library's classes this is an error."""
+        if "_options_when_built" in self.__dict__ and self._is_fixed(name, module):
+            raise self._fixed_error(name)
+        super().add_module(name, module)
+
+    def register_module(self, name: str, module: nn.Module | None) -> None:
+        """Add a part, as :meth:`add_module`."""
+        self.add_module(name, module)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """Add a parameter; of the library's classes pruning and ``spectral_norm`` are an error."""
+        if name.endswith("_orig") and _is_of_library(self):  # theirs, before they add a hook
+            self._parameters[name.removesuffix("_orig")] = param
+            self._check_hooks()
+        super().register_parameter(name, param)
+
+    def register_forward_hook(self, *args: Any, **options: Any) -> Any:
+        """Register a hook; on the library's classes this is an error."""
+        self._check_hooks()
+        return super().register_forward_hook(*args, **options)
+
+    def register_forward_pre_hook(self, *args: Any, **options: Any) -> Any:
+        """Register a hook; on the library's classes this is an error."""
+        self._check_hooks()
+        return super().register_forward_pre_hook(*args, **options)
+
+    def register_full_backward_hook(self, *args: Any, **options: Any) -> Any:
+        """Register a hook; on the library's classes this is an error."""
+        self._check_hooks()
+        return super().register_full_backward_hook(*args, **options)
+
+    def register_full_backward_pre_hook(self, *args: Any, **options: Any) -> Any:
+        """Register a hook; on the library's classes this is an error."""
+        self._check_hooks()
+        return super().register_full_backward_pre_hook(*args, **options)
+
+    def _check_hooks(self) -> None:
+        """Raise if no hook of this module would be called at every step.
+
+        Raises:
+            ArgumentError: it is of the library's own classes, which run in kernels.
+        """
+        if _is_of_library(self):
+            raise ArgumentError(
+                f"{type(self).__name__} takes no hooks: kernels run all steps at once. Register "
+                "hooks on the outer module (the sequence module or model), compute parameters by "
+                "torch.nn.utils.parametrize, or write a subclass whose step does more."
+            )
+
     def _fixed_error(self, name: str) -> ArgumentError:
+        if _is_of_library(self) and (
+            name in self._modules or name not in {**self.__dict__.get("options", {}), **vars(self)}
+        ):
+            return part_error(type(self).__name__, name)
         built_with = self.__dict__.get("options", {}).get(name, _ABSENT)
         built_with = getattr(self, name, None) if built_with is _ABSENT else built_with
         return ArgumentError(
@@ -93,3 +159,66 @@ class FixedOptionsModule(nn.Module):
         return (
             "Build the cell with other options by cell.replace(**options), which keeps its weights."
         )
+
+
+def _is_of_library(module: nn.Module) -> bool:
+    """Whether a module is of a class of this library itself, parametrized or not."""
+    kind: Any = type_before_parametrizations(module)
+    return str(kind.__module__).startswith("tauflow.")
+
+
+def part_error(where: str, name: object) -> ArgumentError:
+    """Build the error about a part or method that is fixed."""
+    return ArgumentError(
+        f"{where}: {name} is fixed when it is built, as all parts and methods are. Build another "
+        "one, by module.replace(**options) with the same parameters; write a subclass with another "
+        "step; or change parameters by torch.nn.utils.parametrize."
+    )
+
+
+class _FixedContainer:
+    """What containers of a built module refuse."""
+
+    _modules: dict[str, Any]
+
+    def _refuse(self, *args: Any, **options: Any) -> Any:
+        raise part_error(self._get_name(), "the list of its parts")
+
+    __delitem__ = __iadd__ = append = extend = insert = pop = clear = update = add_module = _refuse
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, nn.Module):
+            raise part_error(self._get_name(), name)
+        super().__setattr__(name, value)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):  # else one of this class, which takes no parts
+            base: Any = type(self).__mro__[2]
+            return (
+                base(*list(self._modules.values())[key])
+                if base is nn.Sequential
+                else (base(list(self._modules.values())[key]))
+            )
+        return super().__getitem__(key)  # type: ignore[misc]
+
+    def _get_name(self) -> str:
+        return type(self).__name__.removeprefix("Fixed")
+
+
+class FixedModuleList(_FixedContainer, nn.ModuleList):
+    """A list of parts that stays as it is."""
+
+
+class FixedModuleDict(_FixedContainer, nn.ModuleDict):
+    """A dictionary of parts that stays as it is."""
+
+
+class FixedSequential(_FixedContainer, nn.Sequential):
+    """A chain of parts that stays as it is."""
+
+
+_FIXED_CONTAINERS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.ModuleList: FixedModuleList,
+    nn.ModuleDict: FixedModuleDict,
+    nn.Sequential: FixedSequential,
+}

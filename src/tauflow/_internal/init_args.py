@@ -129,6 +129,8 @@ _REPLACEMENTS = {
     "mixed_memory": "use tauflow.MixedMemory(input_size, hidden_size, core='cfc'), or core='ltc'",
     "ode_unfolds": "write substeps=",
     "implicit_param_constraints": "write constraint='softplus-raw' for True, 'relu' for False",
+    "bias": "cells have biases: for none, zero them and call requires_grad_(False) on them",
+    "input": "write x=",
     "device": _MOVE_ADVICE,
     "dtype": _MOVE_ADVICE,
     "inter_neurons": "write inter=",

@@ -19,7 +19,6 @@ from tauflow.errors import ArgumentError, DtypeError, ShapeError
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.finite_checks import check_missing_inputs
 from tauflow.sequence.inputs import SequenceInputs, prepare_inputs
-from tauflow.sequence.legacy_parametrizations import recompute_all_parameters
 from tauflow.training.eval_mode import evaluation_mode
 
 from .network_runs import compute_row_jacobians, run_network
@@ -263,11 +262,7 @@ def visited_states(
 
 def _convert_dtype(module: _Module, dtype: torch.dtype) -> _Module:
     """Return a copy of a module that computes in a dtype, without dropout and gradients."""
-    with torch.no_grad():  # what was computed of pruned parameters can be copied then
-        recompute_all_parameters(module)
-        converted = copy.deepcopy(module).eval().to(dtype).requires_grad_(False)
-        recompute_all_parameters(converted)
-    return converted
+    return copy.deepcopy(module).eval().to(dtype).requires_grad_(False)
 
 
 def _make_network_flow(

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_finite, shape_error
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import ArgumentError
-from tauflow.sequence.legacy_parametrizations import recompute_all_parameters
 
 from .flow import visited_states
 from .unwrap import unwrap_forward_module
@@ -109,10 +108,7 @@ def lesion(
             the model has no sequence module of one direction.
     """
     check_finite(value=value)
-    with torch.no_grad():
-        recompute_all_parameters(model)
-        lesioned = copy.deepcopy(model)
-        recompute_all_parameters(lesioned)
+    lesioned = copy.deepcopy(model)
     module = unwrap_forward_module("lesion", lesioned, takes_cells=False)
     if not 0 <= layer < module.num_layers:
         raise ArgumentError(
@@ -120,7 +116,8 @@ def lesion(
         )
     cell = module.each_cell[layer]
     entries = _find_entries(cell, neurons, parts)
-    module.cells[layer] = _LesionedCell(cell, entries, value).train(cell.training)
+    held = _LesionedCell(cell, entries, value).train(cell.training)
+    module.cells._modules[str(layer)] = held  # of a copy, past what fixes its parts
     return lesioned
 
 

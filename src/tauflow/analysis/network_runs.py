@@ -14,7 +14,6 @@ from tauflow.cells.base import AbstractCell
 from tauflow.errors import ArgumentError
 from tauflow.sequence.finite_checks import check_finite_states
 from tauflow.sequence.inputs import check_dtype_and_device, prepare_inputs
-from tauflow.sequence.legacy_parametrizations import recompute_all_parameters
 
 from .unwrap import iter_layer_steps, resolve_observed, unwrap_forward_module
 
@@ -63,11 +62,7 @@ def compute_row_jacobians(
 
 
 def get_single_cell(where: str, model: nn.Module) -> AbstractCell:
-    """Return the cell of a sequence module of one layer and direction, or the cell given.
-
-    Its parameters are those that a pass of its module would compute of pruned ones.
-    """
-    recompute_all_parameters(model)
+    """Return the cell of a sequence module of one layer and direction, or the cell given."""
     module = unwrap_forward_module(where, model)
     if len(module.cells) > 1:
         raise ArgumentError(
@@ -104,7 +99,6 @@ def run_network(
             :meth:`tauflow.RNN.forward`.
     """
     module = unwrap_forward_module(where, network)
-    recompute_all_parameters(module)
     inputs = prepare_inputs(
         where, module.input_size, x, dt=dt, t=t, observed=observed, has_initial_state=hx is not None
     )

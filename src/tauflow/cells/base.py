@@ -73,9 +73,7 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
 
     Options, which is all that is set on a cell but tensors and modules, are fixed once it is built;
     :meth:`replace` makes a cell of other options with the same parameters. The step of a cell of
-    your own is traced, and then runs in compiled loops, where it can be seen that it only computes:
-    its options are immutable (numbers, strings, tuples, enums, frozen dataclasses), and so is what
-    its functions read of classes, closures and globals. Any other runs step by step.
+    your own runs step by step, or in compiled loops if its class says :attr:`compiled`.
 
     Args:
         input_size: features per time point.
@@ -91,6 +89,12 @@ class AbstractCell(FixedOptionsModule, metaclass=_CellMeta):
     uses_observed: bool = False
     """Whether ``step`` takes a fourth argument ``observed``, the (B, I) mask of measured features;
     ``None``, its default, where nothing is missing and in the layers above the first."""
+    compiled: ClassVar[bool] = False
+    """Whether the step of a cell of your own is traced once and then runs in compiled loops. By
+    ``compiled = True`` you promise that the step has no side effects, that no sequence of a batch
+    depends on another or on their number, that gradients are those of PyTorch's operations, and
+    that attributes, globals and closures that it reads, other than parameters and buffers, stay as
+    they are at the first call."""
     takes_wiring: bool = False
     """Whether the hidden size may be a wiring."""
     uncalled_submodules: ClassVar[tuple[str, ...]] = ()

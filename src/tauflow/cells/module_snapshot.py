@@ -14,7 +14,7 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 
 from tauflow._internal.checks import is_jit_tracing, shape_error
 from tauflow._internal.fixed_options import list_options
-from tauflow._internal.module_hooks import HOOKS, has_global_hooks, has_hooks
+from tauflow._internal.module_hooks import HOOKS, PARAMETRIZATION_HOOKS, has_global_hooks, has_hooks
 from tauflow.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def find_modification(cell: "AbstractCell") -> str | None:
             would broadcast some, which then are another model silently: a bias (N,) become (1,)
             is shared by all neurons, one become (N, 1) differs by sequence where B equals N.
         ArgumentError: a part came in the place of one with other options, or has hooks that nothing
-            calls.
+            calls, such as those of ``torch.nn.utils.prune``.
     """
     parts: tuple[ModuleSnapshot, ...] | None = cell.__dict__.get("_parts_when_built")
     if parts is None:
@@ -81,6 +81,14 @@ def find_modification(cell: "AbstractCell") -> str | None:
         if module is None:
             reason = reason or f"its {_join_path(part.path)} is gone"
             continue
+        if any(
+            isinstance(hook, PARAMETRIZATION_HOOKS) for hook in module._forward_pre_hooks.values()
+        ):
+            raise ArgumentError(
+                f"{type(cell).__name__}: a parameter of its {_join_path(part.path)} is computed by "
+                "a hook, which nothing calls. Make pruning permanent with prune.remove, and use "
+                "torch.nn.utils.parametrizations for weight_norm and spectral_norm."
+            )
         altered = _find_alteration(module, part)
         if altered is not None:
             reason = reason or f"its {_join_path(part.path)} {altered}"

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from tauflow._internal.fixed_options import part_error
 from tauflow._internal.init_args import check_settable
 from tauflow._internal.rebuild import rebuild
 from tauflow.cells.base import AbstractCell
@@ -29,6 +30,8 @@ class SequenceModuleBase(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; of an option of the module or its cell this may be an error."""
         options = self.__dict__.get("options")
+        if name in ("cells", "projections") and options is not None:
+            raise part_error(type(self).__name__, name)
         if options is not None:
             options = {**getattr(self.cells[0], "options", {}), **options}
         check_settable(self, name, options)

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from tauflow._internal.checks import is_readable, is_tracing
 from tauflow.kernels import KernelCall
-from tauflow.kernels.engine.requirements import check_call, is_builtin_cell
-from tauflow.kernels.trace.traced_kernel import has_independent_rows
+from tauflow.kernels.engine.requirements import check_call
 
 _GROUP_COUNT = 4
 """To which the sequences are dealt by length: few, for kernels keep what they make for a number of
@@ -61,9 +60,7 @@ def run_ragged(
         return run(call)
     check_call(call)
     pieces = split_by_length(call.mask)
-    if pieces is None or not (is_builtin_cell(call.cell) or has_independent_rows(call)):
-        return run(call)
-    return run_segments(call, pieces, run)
+    return run(call) if pieces is None else run_segments(call, pieces, run)
 
 
 def split_by_length(mask: Tensor) -> RaggedSegments | None:

@@ -18,6 +18,7 @@ from tauflow._internal.checks import (
     check_within,
     missing_features_error,
 )
+from tauflow._internal.fixed_options import FixedModuleList
 from tauflow._internal.init_args import CaptureInitArgs, check_argument_aliases
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract import call_initial_state
@@ -39,7 +40,6 @@ from .inputs import (
     prepare_inputs,
     time_dtype,
 )
-from .legacy_parametrizations import recompute_parameters
 from .parallel.chunks import ChunkHistory, ParallelReport
 from .single_step import run_single_step
 from .states import State, initial_states, resolve_initial_states, split_per_cell, to_torch_state
@@ -132,6 +132,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         if like is not None:  # what was built here goes where the given cell is, in its dtype
             for part in (*self.cells[1:], *self.projections):
                 part.to(device=like.device, dtype=like.dtype)
+        self.cells.__class__ = self.projections.__class__ = FixedModuleList
 
     @property
     def cell(self) -> AbstractCell:
@@ -263,7 +264,6 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             inputs = infer_observed(inputs)
         elif given["observed"] is not None:
             raise missing_features_error(where, self.cell)
-        recompute_parameters(self.cells)
         starts = resolve_initial_states(where, self.each_cell, hx, inputs)
 
         def run(inputs: SequenceInputs, starts: InitialStates) -> tuple[Tensor, list[Tensor]]:
@@ -325,7 +325,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         return run_single_step(self, x, h, dt, observed, episode_start)
 
     def parallel_report(self) -> list[ParallelReport]:
-        """Return how the last call of :func:`run_in_parallel` ran, cell by cell as in :attr:`cells`."""
+        """Return how the last :func:`run_in_parallel` went, cell by cell as in :attr:`cells`."""
         return [
             memory.report for memory in self._chunk_history.values() if memory.report is not None
         ]

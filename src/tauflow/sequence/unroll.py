@@ -19,9 +19,7 @@ from tauflow.kernels.engine.requirements import (
     is_builtin_cell,
     run_selected_kernel,
 )
-from tauflow.kernels.stacked import run_under_vmap
 
-from .legacy_parametrizations import ComputedParameters
 from .ragged import run_ragged
 
 
@@ -42,9 +40,6 @@ def unroll(
     Raises:
         BackendError: the backend asked for by name cannot serve the call.
     """
-    networks = run_under_vmap(call, backend, partial(unroll, backend=backend))
-    if networks is not None:
-        return networks
     steps = call.x.shape[1]
     if (
         checkpoint_every is None
@@ -57,7 +52,6 @@ def unroll(
             return reference_loop(call)
         return run_ragged(call, partial(run_selected_kernel, kernel))
     h, outputs = call.h, []
-    computed = ComputedParameters(call.cell)
     # split, for the gradient of a slice would be a full-sized tensor for every piece
     pieces = [
         [None] * -(-steps // checkpoint_every) if a is None else a.split(checkpoint_every, dim=1)
@@ -66,7 +60,6 @@ def unroll(
     for x, dt, mask, observed in zip(*pieces, strict=True):
         y, h = checkpoint(
             _run_segment,
-            computed,
             call.cell,
             backend,
             x,
@@ -81,7 +74,6 @@ def unroll(
 
 
 def _run_segment(
-    computed: ComputedParameters,
     cell: AbstractCell,
     backend: str,
     x: Tensor,
@@ -90,7 +82,6 @@ def _run_segment(
     mask: Tensor | None,
     observed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    computed.restore()
     return unroll(KernelCall(cell, x, h, dt, mask, observed), backend)
 
 

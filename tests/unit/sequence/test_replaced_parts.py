@@ -46,50 +46,33 @@ class Halved(nn.Module):
 def subclass(rnn):
     layer = AdaptedLinear(8, 6)
     layer.load_state_dict(rnn.cell.backbone.layers[0].state_dict())
-    rnn.cell.backbone.layers[0] = layer
+    rnn.cell.backbone.layers._modules["0"] = layer
 
 
 def wrap(rnn):
-    rnn.cell.backbone.layers[0] = Adapted(rnn.cell.backbone.layers[0])
+    rnn.cell.backbone.layers._modules["0"] = Adapted(rnn.cell.backbone.layers[0])
 
 
-def longer(rnn):
-    rnn.cell.backbone.layers.append(nn.Tanh())
+def set_class(rnn):
+    rnn.cell.backbone.layers[0].__class__ = AdaptedLinear
+
+
+def set_forward(rnn):
+    part = rnn.cell.backbone.layers[0]
+    own = part.forward
+    part.forward = lambda x: 2 * own(x)
 
 
 def hook(rnn):
-    rnn.cell.heads.register_forward_hook(lambda part, inputs, out: out / 2)
-
-
-def hook_before(rnn):
-    rnn.cell.heads.register_forward_pre_hook(lambda part, inputs: (inputs[0] / 2, inputs[1]))
-
-
-def forward_of_its_own(rnn):
-    part = rnn.cell.heads
-    whole = part.forward
-    part.forward = lambda z, dt: whole(z, dt) / 2
-
-
-def step_of_its_own(rnn):
-    whole = rnn.cell.step
-    rnn.cell.step = lambda x, h, dt: whole(x, h, dt) / 2
+    rnn.cell.backbone.layers[0].register_forward_hook(lambda part, inputs, out: out / 2)
 
 
 def without_bias(rnn):
     rnn.cell.backbone.layers[0].bias = None
 
 
-ALTERATIONS = [
-    subclass,
-    wrap,
-    longer,
-    hook,
-    hook_before,
-    forward_of_its_own,
-    step_of_its_own,
-    without_bias,
-]
+ALTERATIONS = [subclass, wrap, set_class, set_forward, hook, without_bias]
+"""Of layers of PyTorch, or past what refuses it, as quantization does."""
 
 
 def cfc(**options):
@@ -208,43 +191,6 @@ class TestComputedParameters:
             rnn.stream(2).step(X[:, 0])
 
 
-def test_a_projection_that_was_replaced_is_called():
-    rnn, plain = cfc(proj_size=5), cfc(proj_size=5)
-    rnn.projections[0] = Adapted(rnn.projections[0])
-    expected = rnn(X)[0].detach()
-    assert not torch.allclose(expected, plain(X)[0])
-    stream = rnn.stream(2)
-    outputs = torch.stack([stream.step(x) for x in X.unbind(1)], 1)
-    torch.testing.assert_close(outputs, expected)
-
-
-class Doubled(nn.Linear):
-    def forward(self, x):
-        return 2 * super().forward(x)
-
-
-def set_class(rnn):
-    rnn.cell.backbone.layers[0].__class__ = Doubled
-
-
-def set_step(rnn):
-    own = rnn.cell.step
-    rnn.cell.step = lambda *given: 0.5 * own(*given)
-
-
-def set_forward(rnn):
-    part = rnn.cell.backbone.layers[0]
-    own = part.forward
-    part.forward = lambda x: 2 * own(x)
-
-
-def append_part(rnn):
-    rnn.cell.backbone.layers.append(nn.Tanh())
-
-
-ALTERATIONS = [subclass, wrap, set_class, set_step, set_forward, append_part]
-
-
 @pytest.mark.parametrize("alter", ALTERATIONS, ids=lambda f: f.__name__)
 def test_a_stream_notices_another_part(alter):
     rnn = cfc()
@@ -255,15 +201,6 @@ def test_a_stream_notices_another_part(alter):
         stream.step(X[:, 1])
     stream.refresh()
     torch.testing.assert_close(stream.step(X[:, 1]), stepped(rnn, X)[:, 1].detach(), atol=1, rtol=1)
-
-
-def test_a_part_of_another_cell_does_not_fit():
-    rnn, other = cfc(), tauflow.CfC(3, 7, backbone_units=6)
-    rnn.cell.heads = other.cell.heads
-    for backend in ("auto", "reference"):
-        rnn.backend = backend
-        with pytest.raises(ValueError, match=r"heads\.(hidden_size|weight)"):
-            rnn(X)
 
 
 def test_a_users_cell_may_grow():

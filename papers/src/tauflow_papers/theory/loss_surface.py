@@ -18,7 +18,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow._internal.checks import check_at_least, check_one_of, check_within
-from tauflow.sequence.legacy_parametrizations import recompute_all_parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +70,7 @@ def loss_surface(
     span = check_within(1e-12, math.inf, span=span)
     steps = check_at_least(2, points=points)
     check_one_of(("rows", "none"), scale=scale)
-    with torch.no_grad():  # what was computed of pruned parameters can be copied then
-        recompute_all_parameters(model)
-        moved = copy.deepcopy(model)
+    moved = copy.deepcopy(model)
     home = [parameter.detach().clone() for parameter in moved.parameters()]
     generator = torch.Generator().manual_seed(seed)
     first, second = ([_sample_direction(p, scale, generator) for p in home] for _ in range(2))
@@ -93,11 +90,10 @@ def loss_surface(
 
 
 def _apply_constraints(model: nn.Module) -> None:
-    """Bring parameters that were moved back into their range, and compute what depends on them."""
+    """Bring parameters that were moved back into their range."""
     for part in model.modules():
         if callable(project := getattr(part, "project_", None)):
             project()
-    recompute_all_parameters(model)
 
 
 def _sample_direction(parameter: Tensor, scale: str, generator: torch.Generator) -> Tensor:

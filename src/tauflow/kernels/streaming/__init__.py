@@ -270,8 +270,7 @@ def _make_compiled_engine(call: KernelCall, batch_size: int) -> StepEngine | Non
         if callable(look):
             look()
     try:
-        if make_config_key(cell).has_user_code:
-            return None  # what its functions read may change while the stream runs
+        make_config_key(cell)  # which tells of functions of users
         return TracedEngine(cell, batch_size)
     except TracingError:
         return None

@@ -26,11 +26,9 @@ from .capture import (
     capture_step,
     tensor_metadata,
 )
-from .columns import ROWS
 from .config_key import ConfigKey, make_config_key
 from .graph import Graph, Node, ParameterGraph, Slot, absorb_parameter_nodes
 from .program import TracingError
-from .row_independence import has_independent_rows, have_same_operations
 
 _UNKNOWN = "unknown"
 _MAX_TRACES = 256  # of a backend, for all cells and numbers of rows
@@ -47,7 +45,6 @@ class TracedStep(NamedTuple):
         widths: of the parts of what steps read.
         dtypes: of these parts.
         reads: which of them it does read.
-        has_independent_rows: whether it is known that no sequence depends on others.
     """
 
     graph: Graph
@@ -57,7 +54,6 @@ class TracedStep(NamedTuple):
     widths: tuple[int, ...]
     dtypes: tuple[torch.dtype, ...]
     reads: tuple[bool, ...]
-    has_independent_rows: bool
 
     def step(self, h: Tensor, inputs: Tensor, captured: Sequence[Tensor]) -> Tensor:
         """Take the step by torch's operations, as they were recorded.
@@ -129,7 +125,6 @@ class TraceCache:
         config: ConfigKey,
         steps: StepSequence,
         rows: int,
-        whole: TracedStep | None = None,
     ) -> tuple[TracedStep, list[Tensor]]:
         """Return the trace of a step, an earlier one if there is one, and what it met.
 
@@ -137,23 +132,18 @@ class TraceCache:
             call: the run at hand.
             config: of its cell.
             steps: its steps.
-            rows: how many rows the trace has; of what users wrote, which may look at all sequences,
-                as many as the call, unless that is known not to be so.
-            whole: the trace for all rows of the call, which shows that.
+            rows: how many rows the trace has.
 
         Raises:
             TracingError: there can be none.
         """
         cell, learns = call.cell, torch.is_grad_enabled()
-        count = len(call.h) if config.has_user_code else rows
-        if rows != count and not (whole is not None and whole.has_independent_rows):
-            raise TracingError("what users wrote may depend on other sequences")
         shapes = tuple(
             (part.shape[2], part.dtype, learns and part.requires_grad) for part in steps.per_step
         )
         like_state = call.h.dtype, call.h.device, learns and call.h.requires_grad
         settings = learns, steps.hoists, _get_torch_settings(call.x)
-        key = config, rows, count, shapes, like_state, settings
+        key = config, rows, shapes, like_state, settings
         known = self.traces.get(key)
         if known is not None and known.parameter_graph is not None:
             with disable_autocast(call.x):
@@ -162,12 +152,8 @@ class TraceCache:
                 _store_latest(self.traces, key, known)
                 return known, met
         given, (graph, met, prelude) = _capture(call, config, steps, rows)
-        if rows != count:
-            assert whole is not None
-            if not have_same_operations(graph, whole.graph, (rows, count)):
-                raise TracingError("what users wrote depends on the number of sequences")
         if prelude is not None:
-            if not (steps.hoists or config.has_user_code):
+            if not steps.hoists:
                 values = prelude.evaluate(cell, steps.fixed)
                 graph, prelude = absorb_parameter_nodes(graph, prelude, values, self.is_absorbed)
             with disable_autocast(call.x):  # as in every call to come
@@ -181,12 +167,9 @@ class TraceCache:
         with bypass_saved_tensor_hooks(), disable_autocast(call.x):
             made = self.lower(graph, given, met, wants if keeps else None)
         widths, dtypes, _ = zip(*shapes, strict=True) if shapes else ((), (), ())
-        apart = not config.has_user_code or (
-            rows == count and _has_independent_rows(graph, call, config, steps)
-        )
         read = {graph.result, *(slot for node in graph.nodes for slot in node.reads())}
         reads = tuple(Slot(number) in read for number in range(1, len(given)))
-        found = TracedStep(graph, like, prelude, made, widths, dtypes, reads, apart)
+        found = TracedStep(graph, like, prelude, made, widths, dtypes, reads)
         _store_latest(self.traces, key, found)
         return found, met
 
@@ -202,21 +185,7 @@ def _capture(
         watched = ForbidGradientChanges() if config.has_user_code and learns else nullcontext()
         with bypass_saved_tensor_hooks(), _disable_autocast_cache(call.x), watched:
             captured = capture_step(steps.update, call.cell, steps.fixed, *given)
-    if config.has_user_code and make_config_key(call.cell) != config:
-        raise TracingError("it changes the cell")
     return given, captured
-
-
-def _has_independent_rows(
-    graph: Graph, call: KernelCall, config: ConfigKey, steps: StepSequence
-) -> bool:
-    """Whether the step of a user's cell goes row by row; slices are compared with it in turn."""
-    try:
-        given, (few, met, _) = _capture(call, config, steps, ROWS)
-    except Exception:  # a user's step may raise anything where sequences are not as many
-        return False
-    same = have_same_operations(graph, few, (len(call.h), ROWS))
-    return same and has_independent_rows(few, given, met)
 
 
 def _get_torch_settings(like: Tensor) -> Hashable:

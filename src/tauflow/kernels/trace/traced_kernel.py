@@ -53,7 +53,13 @@ from .graph import Axes, Graph, Node, ParameterGraph, Slot
 from .linked_programs import StepPrograms, TraceConfig, link_programs, split_by_slice
 from .ops import RULES
 from .pointwise_ops import POINTWISE_RULES
-from .trace_cache import TraceCache, TracedStep, concat_step_inputs, run_traced_step
+from .trace_cache import (
+    TraceCache,
+    TracedStep,
+    bypass_saved_tensor_hooks,
+    concat_step_inputs,
+    run_traced_step,
+)
 
 _MIN_LONG_STEPS = 8
 """Steps of a sequence from which on torch computes what does not depend on the state for all of
@@ -148,12 +154,6 @@ def is_tracing_profitable(call: KernelCall) -> bool:
     return is_wired and not learns and B * T >= _MIN_WIRED_SAMPLES
 
 
-def has_independent_rows(call: KernelCall) -> bool:
-    """Whether the step of a cell that is traced treats every sequence by itself."""
-    config, _ = _prepare_inputs(call)
-    return len(config.rows) > 1 or all(one.has_independent_rows for one in config.by_rows.values())
-
-
 def run_traced(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run any cell by its own step, recorded.
 
@@ -188,6 +188,9 @@ class PlannedTrace:
         steps = cell.precompute(*given) if splits else Precomputed(given)
         parts = [(part.shape[2], part.dtype, part.requires_grad) for part in steps.per_step]
         key = len(call.h), count_slices(len(call.h)), call.h.requires_grad, long, *parts
+        if key not in self._plans:
+            with bypass_saved_tensor_hooks():  # so that a first call saves what all others save
+                self._add_plan(call, given, long, key)
         plan = self._plans.get(key)
         if plan is not None:
             config, sources = plan
@@ -199,16 +202,21 @@ class PlannedTrace:
                 captured += found
             else:
                 return config, _join_inputs(call, steps, config, captured)
-        whole = precompute_steps(cell, *given, hoists=long)  # of which all is one graph
-        config, captured = _find_traces(call, whole)
+        return _prepare_inputs(call)
+
+    def _add_plan(
+        self, call: KernelCall, given: Sequence[Tensor], long: bool, key: tuple[Any, ...]
+    ) -> None:
+        """Look for the traces of calls like one, whose inputs, if given, are parts of one graph."""
+        whole = precompute_steps(call.cell, *given, hoists=long)
+        config, _ = _find_traces(call, whole)
         apart = [one.parameter_graph is not None for one in config.by_rows.values()]
-        if all(apart) and not make_config_key(cell).has_user_code:
+        if all(apart):
             if len(self._plans) >= _MAX_PLANNED:
                 self._plans.clear()
             sources = [_find_source(call, one, whole.fixed) for one in config.by_rows.values()]
             axes = tuple(order for source in sources for order in source.axes)
             self._plans[key] = config._replace(axes=axes), sources
-        return config, _join_inputs(call, whole, config, captured)
 
 
 class _CapturedTensors(NamedTuple):
@@ -282,12 +290,9 @@ def _find_traces(call: KernelCall, steps: StepSequence) -> tuple[TraceConfig, li
     config = make_config_key(call.cell)
     by_rows: dict[int, TracedStep] = {}
     captured: list[Tensor] = []
-    dealt, whole = _split_rows(call), None
-    if config.has_user_code and len(dealt) > 1:
-        whole, _ = INTERPRETER_TRACES.find(call, config, steps, len(call.h))
-        dealt = dealt if whole.has_independent_rows else (len(call.h),)
+    dealt = _split_rows(call)
     for rows in sorted(set(dealt), reverse=True):
-        by_rows[rows], found = INTERPRETER_TRACES.find(call, config, steps, rows, whole)
+        by_rows[rows], found = INTERPRETER_TRACES.find(call, config, steps, rows)
         captured += found
     return TraceConfig(by_rows, dealt), captured
 

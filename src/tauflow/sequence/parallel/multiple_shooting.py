@@ -21,7 +21,6 @@ from tauflow.kernels import KernelCall
 from tauflow.kernels.engine.kernel_spec import is_under_transform
 from tauflow.sequence.base import SequenceModuleBase
 from tauflow.sequence.inputs import Lengths, PaddedOrPacked, TimeSteps
-from tauflow.sequence.legacy_parametrizations import ComputedParameters
 from tauflow.sequence.states import State
 
 from .adjoint import (
@@ -110,7 +109,6 @@ def _run_chunks(
         history: what is remembered of the cell; its report is written.
     """
     name, steps = type(call.cell).__name__, call.x.shape[1]
-    run = _with_same_parameters(call, run)
     cut = _find_unsupported_reason(call) or plan_chunks(call, requested, history)
     if isinstance(cut, str):
         history.report = ParallelReport(name, steps, sequential_from=0, reason=cut)
@@ -126,17 +124,6 @@ def _run_chunks(
         history.report = ParallelReport(name, steps, sequential_from=0, reason=reason)
         return run(call)
     return _assemble_run(call, run, cut, found, history)
-
-
-def _with_same_parameters(call: KernelCall, run: RunCall) -> RunCall:
-    """Return the way to run, of which every run reads the parameters that this call began with."""
-    computed = ComputedParameters(call.cell)
-
-    def reading(part: KernelCall) -> tuple[Tensor, Tensor]:
-        computed.restore()
-        return run(part)
-
-    return reading
 
 
 def _find_unsupported_reason(call: KernelCall) -> str | None:
