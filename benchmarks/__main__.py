@@ -14,7 +14,6 @@ COMMANDS = (
         "functions",
         "leave-one-out",
         "libraries",
-        "many",
         "peers",
         "plot-models",
         "plot-speed",

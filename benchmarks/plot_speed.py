@@ -212,31 +212,12 @@ def ask_sample() -> Question:
     )
 
 
-def ask_many() -> Question:
-    """How fast are many small networks?"""
-    found = _read_newest("many")
-    panels: dict[str, Rows] = {}
-    for count in ("5", "16"):
-        panels[f"{count} networks"] = {
-            model: {"stacked": times[f"stack of {count}"], "one after the other": times[count]}
-            for model, times in found["milliseconds"].items()
-        }
-    return Question(
-        alt="Time of a training step of 5 and 16 networks: a stack of CfCs takes a half to a "
-        "third of the time of single networks, stacks of other models up to two fifths less",
-        panels=panels,
-        unit="ms",
-        caption="One training step of all networks with Adam: B, T, I, N = 16, 32, 17, 32.",
-        machine=_machine(found, "many"),
-        command="python -m benchmarks many",
-    )
-
-
 def ask_long() -> Question:
     """How fast are long sequences?"""
     path = _newest("long-cpu", "md")
     rows: Rows = {}
-    for network, batch, steps, _, _, _, _, loop, chunks, *_ in _cells(path):
+    for network, batch, steps, *times in _cells(path):
+        loop, chunks = times[-7:-5] if len(times) == 11 else times[-6:-4]  # one way more before
         model = network.removesuffix(", fresh")
         if batch == "1" and model != network and (case := f"{model}, {int(steps):,}") not in rows:
             rows[case] = {"step by step": float(loop), "in chunks": float(chunks)}
@@ -302,7 +283,6 @@ QUESTIONS: dict[str, Callable[[], Question]] = {
     "peers": ask_peers,
     "models": ask_models,
     "sample": ask_sample,
-    "many": ask_many,
     "long": ask_long,
     "gpu": ask_gpu,
     "graphs": ask_graphs,

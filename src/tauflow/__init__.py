@@ -5,7 +5,7 @@ from ._internal import import_path as _import_path  # noqa: F401  # before what 
 # isort: split
 from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, from_torch, load, save
-from tauflow.models import RNNVAE, LatentODE, SequenceModel, stack_modules
+from tauflow.models import RNNVAE, LatentODE, SequenceModel
 from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import RNN, build
 from tauflow.sequence import SEQUENCE_MODULES as _SEQUENCE_MODULES
@@ -38,7 +38,6 @@ __all__ = [
     "load",
     "load_predictor",
     "save",
-    "stack_modules",
     "train",
     *(module.__name__ for module in _SEQUENCE_MODULES),
 ]

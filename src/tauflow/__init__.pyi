@@ -5,7 +5,7 @@
 
 from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, from_torch, load, save
-from tauflow.models import LatentODE, RNNVAE, SequenceModel, stack_modules
+from tauflow.models import LatentODE, RNNVAE, SequenceModel
 from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import (
     BidirectionalRNN, CRU, CTGRU, CTLSTM, CTRNN, CfC, CfS, CoRNN, Elman, EulerGRU, EulerLSTM,
@@ -27,5 +27,5 @@ __all__ = [
     "NCP", "NeuralCDE", "NeuronalLTC", "ODELSTM", "PhasedLSTM", "Predictor", "RITS", "RNN",
     "RNNDecay", "RNNVAE", "RandomSparse", "Recipe", "RubanovaGRU", "RubanovaODERNN", "S5", "SLiCE",
     "SequenceBatch", "SequenceModel", "UnmaskedGRUD", "WiredCfC", "attach_constraints", "build",
-    "from_ncps", "from_torch", "load", "load_predictor", "save", "stack_modules", "train",
+    "from_ncps", "from_torch", "load", "load_predictor", "save", "train",
 ]

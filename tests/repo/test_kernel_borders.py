@@ -32,7 +32,6 @@ def test_functions_outside_triton_take_few_arguments(path):
 
 def test_folders_are_the_families_and_what_they_share():
     assert {folder_of(path) for path in FILES} == SHARED | FAMILIES | {
-        "stacked",
         "streaming",
         "trace",
         "generated",

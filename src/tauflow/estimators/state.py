@@ -1,18 +1,15 @@
 """What an estimator holds: as it was if a fit fails, and what its network was built of."""
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.runs.portfolio import AUTO
-from tauflow.sequence.legacy_parametrizations import recompute_parameters
 
 
 @contextmanager
@@ -30,13 +27,6 @@ def restore_on_failure(estimator: object) -> Iterator[None]:
             delattr(estimator, name)
         vars(estimator).update(before)
         raise
-
-
-def copy_network(module: nn.Module) -> nn.Module:
-    """Return a copy of a network, reparametrised or not, that can be trained without the other."""
-    with torch.no_grad():  # for what was computed with a gradient cannot be copied
-        recompute_parameters(module)
-    return copy.deepcopy(module)
 
 
 def copy_option(value: Any) -> Any:

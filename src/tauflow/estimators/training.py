@@ -1,5 +1,6 @@
 """What there is to learn, the networks of an estimator, and how they are trained."""
 
+import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,14 +15,12 @@ from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, build_model
-from tauflow.models.stack_training import train_stack
 from tauflow.models.wrappers import Ensemble, list_members
 from tauflow.training import Recipe, Score, TrainingResult, train
 from tauflow.training.argument_checks import resolve_device
 from tauflow.training.defaults import DEFAULT_RECIPE, adapt_recipe, disable_validation
 
 from .ragged import RaggedSequences
-from .state import copy_network
 
 AUTO = "auto"
 """Value of parameters that are chosen by the data."""
@@ -214,7 +213,7 @@ def fit_networks(
     seeds = range(seed, seed + check_at_least(1, ensemble=estimator.ensemble))
     task = estimator._make_task(learned)
     if goes_on:
-        networks = [copy_network(one) for one in list_members(estimator.module_)]
+        networks = [copy.deepcopy(one) for one in list_members(estimator.module_)]
     else:
         networks = estimator._initialise(learned, task, seeds)
     own = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
@@ -226,14 +225,11 @@ def fit_networks(
         "device": select_device(estimator.device),
         "progress": bool(estimator.verbose),
     }
-    if goes_on or not _can_stack(estimator, networks):
-        calls = estimator.callbacks or ()
-        results = [
-            train(one, seed=number, recipe=recipe, callbacks=calls, **how, **more)
-            for number, one in zip(seeds, networks, strict=True)
-        ]
-    else:
-        results = train_stack(networks, seeds=seeds, recipe=recipe, **how)
+    calls = estimator.callbacks or ()
+    results = [
+        train(one, seed=number, recipe=recipe, callbacks=calls, **how, **more)
+        for number, one in zip(seeds, networks, strict=True)
+    ]
     refits = [build_refit_recipe(recipe, result.best_epoch) for result in results]
     again = [refit for refit in refits if refit is not None]
     if whole is not None and again:
@@ -242,20 +238,10 @@ def fit_networks(
             task = estimator._make_task(whole)
             networks = estimator._initialise(whole, task, seeds)
             how = {"train": estimator._make_batch(whole), "loss": task.loss, "metric": task.metric}
-            if _can_stack(estimator, networks):
-                train_stack(networks, seeds=seeds, recipe=again, **how)
-            else:
-                for number, one, refit in zip(seeds, networks, again, strict=True):
-                    train(one, seed=number, recipe=refit, **how, **more)
+            for number, one, refit in zip(seeds, networks, again, strict=True):
+                train(one, seed=number, recipe=refit, **how, **more)
     estimator.module_ = networks[0]
     if len(networks) > 1:
         several = Ensemble(networks, task.kind, target_specs=task.target_specs)
         estimator.module_ = several.eval()
     return results[0]
-
-
-def _can_stack(estimator: Any, networks: list[nn.Module]) -> bool:
-    """Whether networks of several seeds may be trained in one stack."""
-    if len(networks) == 1 or estimator.callbacks or estimator.verbose:
-        return False
-    return select_device(estimator.device).type == "cpu"

@@ -1,5 +1,6 @@
 """Models: a sequence module with a head, and architectures that are not a cell."""
 
+from .actor_model import ActorModel
 from .base import AbstractWholeModel
 from .boosted_trees import BoostedTrees
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
@@ -13,8 +14,6 @@ from .neural_hawkes import NeuralHawkes, NextEvent
 from .registry import WHOLE_MODELS, WholeModelEntry, get_model_entry
 from .seft import SeFT
 from .sequence_model import SequenceModel
-from .stack import ModuleStack, stack_modules
-from .stack_training import train_stack
 from .static_inputs import StaticInputs
 from .summary import ModelSummary, summarise_models
 from .t_patch_gnn import TPatchGNN
@@ -27,6 +26,7 @@ __all__ = [
     "RNNVAE",
     "WHOLE_MODELS",
     "AbstractWholeModel",
+    "ActorModel",
     "BoostedTrees",
     "Calibrated",
     "ConvolutionalHead",
@@ -40,7 +40,6 @@ __all__ = [
     "LatentPaths",
     "MTANFull",
     "ModelSummary",
-    "ModuleStack",
     "NeuralHawkes",
     "NextEvent",
     "SeFT",
@@ -53,7 +52,5 @@ __all__ = [
     "WholeModelEntry",
     "get_model_entry",
     "kl_coefficient",
-    "stack_modules",
     "summarise_models",
-    "train_stack",
 ]

@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 
@@ -17,13 +17,11 @@ from tauflow.data.card import TaskData
 from tauflow.data.registry import load_task
 from tauflow.models import AbstractWholeModel, ForecastModel, SequenceModel
 from tauflow.models.spec import ModelSpec, build_model
-from tauflow.models.stack_training import train_together
 from tauflow.training.callbacks import AnyCallback
-from tauflow.training.loop import prepare_training, train
+from tauflow.training.loop import train
 from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import Recipe
 from tauflow.training.result import TrainingResult
-from tauflow.training.training_run import TrainingRun
 
 from . import results
 from .results import DONE, RunRecord
@@ -231,83 +229,6 @@ def train_job(
     if device is not None:
         model.to(data.train.x.device)  # what becomes of it works on the data as they are
     return _make_record(job, started, device, trained, run_dir), model
-
-
-def train_jobs(
-    jobs: Sequence[Job],
-    data: Sequence[TaskData],
-    *,
-    run_dirs: Sequence[Path | None],
-    callbacks: Sequence[Iterable[AnyCallback]],
-    resume: bool = False,
-    progress: bool | None = False,
-    device: str | None = None,
-    score_test: bool = True,
-    only_stacked: bool = False,
-) -> list[Trained | Exception] | None:
-    """Train the models of jobs side by side, if they can be.
-
-    Args:
-        jobs: what to run.
-        data: of each.
-        run_dirs: of each, as for :func:`train_job`.
-        callbacks: told of each how it goes.
-        resume: as for :func:`train_job`.
-        progress: likewise; side by side the bar is that of the first.
-        device: likewise.
-        score_test: likewise.
-        only_stacked: train nothing if they cannot be trained side by side.
-
-    Returns:
-        For each what :func:`train_job` returns, or what it failed with; ``None`` if nothing was
-        trained.
-    """
-    started = format_utc_now()
-    failed: dict[int, Exception] = {}
-    runs: dict[int, TrainingRun] = {}
-    given = zip(jobs, data, run_dirs, callbacks, strict=True)
-    for number, (job, its_data, run_dir, calls) in enumerate(given):
-        try:
-            runs[number] = prepare_training(
-                _build_model(job, its_data),
-                _select_splits(its_data, score_test=score_test),
-                loss=job.loss,
-                metric=job.metric,
-                recipe=job.recipe,
-                seed=job.seed,
-                device=device,
-                run_dir=run_dir,
-                resume=resume,
-                callbacks=calls,
-            )
-        except Exception as error:
-            failed[number] = error
-    together = train_together(
-        list(runs.values()), resume=resume, progress=progress, only_stacked=only_stacked
-    )
-    if together is None:
-        return None
-    results: dict[int, Trained | Exception] = {**failed}
-    for (number, run), trained in zip(runs.items(), together, strict=True):
-        if isinstance(trained, Exception):
-            results[number] = trained
-            continue
-        model = run.trainer.model
-        if device is not None:
-            model.to(data[number].train.x.device)
-        record = _make_record(jobs[number], started, device, trained, run_dirs[number])
-        results[number] = record, cast("TrainedModel", model)
-    return [results[number] for number in range(len(jobs))]
-
-
-def train_all_jobs(jobs: Sequence[Job], data: Sequence[TaskData], **options: Any) -> list[Trained]:
-    """Return what :func:`train_jobs` does; what the first one fails with is raised in the end."""
-    trained = []
-    for found in train_jobs(jobs, data, **options) or ():
-        if isinstance(found, Exception):
-            raise found
-        trained.append(found)
-    return trained
 
 
 def _build_model(job: Job, data: TaskData) -> TrainedModel:

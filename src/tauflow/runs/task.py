@@ -31,7 +31,7 @@ from tauflow.training.recipe import Recipe
 from .baseline_comparison import TestScores, score_test_split
 from .baselines import score_baselines
 from .ensemble_training import CertaintyOptions, get_ensemble_directory, train_members
-from .job import Job, Say, Trained, parse_run_number, say_nothing, train_all_jobs, train_job
+from .job import Job, Say, Trained, parse_run_number, say_nothing, train_job
 from .portfolio import Trial
 from .results import RunRecord
 from .run_data import CsvFile, RunData, add_needed_indicators, load_run_data, load_table_file
@@ -175,12 +175,10 @@ def run_task(
                 [*callbacks, *(log_to(k, folder, name=folder.name, config=one.config) for k in log)]
                 for one, folder in zip(jobs, folders, strict=True)
             ]
-            if callbacks:  # which hear of one network after the other
-                return [
-                    train_job(one, data, run_dir=folder, callbacks=calls, **how)
-                    for one, folder, calls in zip(jobs, folders, told, strict=True)
-                ]
-            return train_all_jobs(jobs, [data] * len(jobs), run_dirs=folders, callbacks=told, **how)
+            return [
+                train_job(one, data, run_dir=folder, callbacks=calls, **how)
+                for one, folder, calls in zip(jobs, folders, told, strict=True)
+            ]
 
         record, trained, notes = train_members(job, data, certainty.ensemble, directory, train_each)
     run = finish_run(record, trained, found, directory, certainty)

@@ -173,11 +173,7 @@ def _run_in_processes(search: TuningJob, trials: int, jobs: int) -> None:
 
     there = search.make_portable()
     shares = [trials // jobs + (k < trials % jobs) for k in range(jobs)]
-    work = (
-        delayed(run_trials)(there, share, k, workers=jobs)
-        for k, share in enumerate(shares)
-        if share
-    )
+    work = (delayed(run_trials)(there, share, k) for k, share in enumerate(shares) if share)
     with worker_processes():
         Parallel(n_jobs=jobs, initializer=exit_with_parent, initargs=(os.getpid(),))(work)
 

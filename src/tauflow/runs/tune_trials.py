@@ -2,28 +2,25 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tauflow.errors import NonFiniteError, TauflowError
+from tauflow.errors import NonFiniteError
 from tauflow.models.spec import ModelSpec
 from tauflow.training.callbacks import Callback, Training
 from tauflow.training.multioutput import is_higher_better
 from tauflow.training.recipe import Recipe
 from tauflow.training.trainer import derive_seed
 
-from .job import Job, train_job, train_jobs
+from .job import Job, train_job
 from .journal import (
     DRAW_ATTRIBUTE,
-    NUM_STARTUP_TRIALS,
     get_error,
     get_next_draw,
     mark_failure,
     open_study,
 )
-from .results import RunRecord
 from .run_data import CsvFile, RunData, load_run_data
 from .search_space import SearchSpace, apply_settings, suggest_settings
 
@@ -85,9 +82,8 @@ def run_trials(
     worker: int,
     run_data: RunData | None = None,
     say: Callable[[str], None] | None = None,
-    workers: int = 1,
 ) -> None:
-    """Run some trials of the study, in this process; the first ones side by side."""
+    """Run some trials of the study, in this process."""
     from optuna.trial import TrialState
 
     if say is None:
@@ -96,79 +92,28 @@ def run_trials(
         torch.set_num_threads(1)
     run_data = run_data or search.read()
     study = search.open_study(run_data.data.card.metric)
-    while trials > 0:
-        asked = []
+    for _ in range(trials):
+        draw = search.prepare_draw(study, worker)
+        trial = study.ask()
         try:
-            for _ in range(min(trials, _count_independent_trials(study, workers))):
-                draw = search.prepare_draw(study, worker)
-                asked.append(study.ask())
-                mark_draw(asked[-1], draw)
-                suggest_settings(asked[-1], search.space)
-            trained = _train_side_by_side(search, run_data, asked)
-            for trial in asked:
-                ended = _run_trial(search, run_data, study, trial, trained.get(trial.number))
-                if say is not None:
-                    say(format_trial(ended))
-        except BaseException:  # what is left of them is repeated
-            for trial in asked:
-                study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+            mark_draw(trial, draw)
+            suggest_settings(trial, search.space)
+            ended = _run_trial(search, run_data, study, trial)
+            if say is not None:
+                say(format_trial(ended))
+        except BaseException:  # what is left of it is repeated
+            study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
             raise
-        trials -= len(asked)
 
 
-def _count_independent_trials(study: Any, workers: int) -> int:
-    """Return how many trials may begin at once as if each knew of those before.
-
-    They are the first ones: their settings are drawn at random, and none of them ends early.
-    """
-    begun = [one for one in study.get_trials(deepcopy=False) if one.state.name in _BEGUN]
-    return max(1, (NUM_STARTUP_TRIALS - len(begun)) // workers)
-
-
-_BEGUN = ("COMPLETE", "RUNNING")
-
-
-def _train_side_by_side(
-    search: TuningJob, run_data: RunData, trials: Sequence[Any]
-) -> dict[int, RunRecord | Exception]:
-    """Train trials with networks of one shape together; return what came of them, by number."""
-    alike: dict[str, list[tuple[Any, Job]]] = {}
-    for trial in trials if len(trials) > 1 else ():
-        with suppress(TauflowError):  # which the trial fails with when its turn comes
-            job = search.make_job(run_data, trial)
-            alike.setdefault(repr(job.model), []).append((trial, job))
-    results: dict[int, RunRecord | Exception] = {}
-    for group in alike.values():
-        found = None
-        if len(group) > 1:
-            found = train_jobs(
-                [job for _, job in group],
-                [run_data.data] * len(group),
-                run_dirs=[None for _ in group],
-                callbacks=[[PruningCallback(trial)] for trial, _ in group],
-                device=search.device,
-                score_test=False,
-                only_stacked=True,
-            )
-        for (trial, _), one in zip(group, found or (), strict=found is not None):
-            results[trial.number] = one if isinstance(one, Exception) else one[0]
-    return results
-
-
-def _run_trial(
-    search: TuningJob,
-    run_data: RunData,
-    study: Any,
-    trial: Any,
-    trained: RunRecord | Exception | None = None,
-) -> Any:
-    """Run a trial of a study, unless it has been trained; return it as it ended."""
+def _run_trial(search: TuningJob, run_data: RunData, study: Any, trial: Any) -> Any:
+    """Run a trial of a study; return it as it ended."""
     # Not study.optimize, which ends in an AssertionError where the journal cannot be written.
     import optuna
     from optuna.trial import TrialState
 
     try:
-        score = _compute_objective(search, run_data, trial, trained)
+        score = _compute_objective(search, run_data, trial)
     except optuna.TrialPruned:
         return study.tell(trial, state=TrialState.PRUNED)
     except NonFiniteError:
@@ -239,22 +184,16 @@ def mark_draw(trial: Any, draw: int) -> int:
     return int(trial.user_attrs[DRAW_ATTRIBUTE])
 
 
-def _compute_objective(
-    search: TuningJob, run_data: RunData, trial: Any, trained: RunRecord | Exception | None
-) -> float:
-    """Train with the settings of a trial, unless that is done; return the validation score."""
+def _compute_objective(search: TuningJob, run_data: RunData, trial: Any) -> float:
+    """Train with the settings of a trial; return the validation score."""
     with mark_failure(trial):
-        if isinstance(trained, Exception):
-            raise trained
-        record = trained
-        if record is None:
-            record, _ = train_job(
-                *(search.make_job(run_data, trial), run_data.data),
-                progress=False,
-                callbacks=[PruningCallback(trial)],
-                device=search.device,
-                score_test=False,
-            )
+        record, _ = train_job(
+            *(search.make_job(run_data, trial), run_data.data),
+            progress=False,
+            callbacks=[PruningCallback(trial)],
+            device=search.device,
+            score_test=False,
+        )
         if record.valid is None or math.isnan(record.valid):
             raise NonFiniteError("no epoch has a validation score that is finite")
         return record.valid

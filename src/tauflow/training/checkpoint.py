@@ -31,8 +31,6 @@ class Checkpoint:
         averaged: the moving average of the weights, if there is one.
         loss: the state dict of the loss, if it is a module.
         stopped: whether a callback asked for no more epochs.
-        stacked_with: names of the run directories of the networks, this one included, that the
-            last epoch was trained with in a stack; empty if it was trained alone.
     """
 
     model: dict[str, Tensor]
@@ -46,7 +44,6 @@ class Checkpoint:
     averaged: dict[str, Tensor] = field(default_factory=dict)
     loss: dict[str, Tensor] = field(default_factory=dict)
     stopped: bool = False
-    stacked_with: list[str] = field(default_factory=list)
 
 
 def check_numbers(checkpoint: Checkpoint) -> None:
@@ -91,7 +88,6 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "best_metric": checkpoint.best_metric,
         "history": checkpoint.history,
         **({"stopped": True} if checkpoint.stopped else {}),
-        **({"stacked_with": checkpoint.stacked_with} if checkpoint.stacked_with else {}),
     }
     write_tensors(path, "checkpoint", tensors, facts)
 
@@ -113,6 +109,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def _build_checkpoint(tensors: Mapping[str, Tensor], metadata: dict[str, Any]) -> Checkpoint:
+    metadata.pop("stacked_with", None)  # of runs before networks were trained alone
     optimizer = {int(index): dict(state) for index, state in metadata.pop("optimizer").items()}
     parts: dict[str, dict[str, Tensor]] = {
         name: {} for name in ("model", "rng", "averaged", "loss")

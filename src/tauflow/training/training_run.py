@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -54,7 +54,6 @@ class TrainingRun:
     ) -> None:
         self.trainer, self.splits, self.measures = trainer, splits, measures
         self.directory, self.callbacks = directory, callbacks
-        self.stacked_with: Sequence[str] = ()  # what the last epoch was trained in a stack with
         self._task, self._choice = task, choice
         self._has_warned = not trainer.ranks.is_main
         self._has_diverged = False
@@ -158,13 +157,8 @@ class TrainingRun:
         )
         return trainer.selection.update_if_better(row, trainer.evaluated_model)
 
-    def save(self, stacked_with: Sequence[str] = ()) -> None:
-        """Put the state after an epoch on disk, if there is a directory.
-
-        Args:
-            stacked_with: names of the directories of what the epoch was trained in a stack with.
-        """
-        self.stacked_with = stacked_with
+    def save(self) -> None:
+        """Put the state after an epoch on disk, if there is a directory."""
         if self.directory is not None:
             save = partial(self.directory.save, self._make_checkpoint())
             self.trainer.ranks.on_rank_zero(save)
@@ -275,7 +269,6 @@ class TrainingRun:
                 f"the checkpoint in {directory.path} does not fit this model: {error}. Restore it "
                 "from a copy, or delete the directory and train again."
             ) from error
-        self.stacked_with = saved.stacked_with
         selection.epoch, selection.value = saved.best_epoch, saved.best_metric
         if saved.best_epoch is not None:
             selection.weights = ranks.on_rank_zero(
@@ -306,7 +299,6 @@ class TrainingRun:
             history=run.history,
             loss={} if run.loss_module is None else run.loss_module.state_dict(),
             stopped=run.should_stop,
-            stacked_with=list(self.stacked_with),
         )
 
 

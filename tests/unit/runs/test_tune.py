@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from tauflow._internal.locks import lock_folder
-from tauflow.cells.registry import MODELS
 from tauflow.data.table.options import TableOptions
 from tauflow.errors import ArgumentError, BusyError, DataError, MissingExtraError, NonFiniteError
 from tauflow.runs import tune as tuning
@@ -104,7 +103,6 @@ def trained(monkeypatch):
         return executed(job, *given, **options)
 
     monkeypatch.setattr(tune_trials, "train_job", execute)
-    monkeypatch.setattr(tune_trials, "train_jobs", lambda *given, **options: None)
     return trained
 
 
@@ -305,23 +303,3 @@ def test_tuples_are_values_to_try(tmp_path, trained):
         found = tuned(tmp_path, trials, vary=vary, hidden_size=2)
     assert len(found.trials) == 4
     assert {job.recipe.betas for job in trained.jobs} <= set(vary["recipe.betas"])
-
-
-@pytest.mark.parametrize("model", ["elman", "cfc"])
-def test_first_trials_of_one_shape_are_trained_side_by_side(tmp_path, monkeypatch, caplog, model):
-    given = {
-        "vary": {"recipe.weight_decay": [0.0, 0.1], "recipe.lr": [1e-3, 1e-2, 1e20]},
-        "recipe": Recipe(epochs=2, batch_size=200),
-        "fixed": [f"model.{name}" for name in MODELS[model].tune],
-        "hidden_size": 4,
-        "trials": 6,
-    }
-    with caplog.at_level(logging.INFO, logger="tauflow"):
-        stacked = tuning.tune("pendulum", model, runs_dir=tmp_path / "stacked", **given)
-    assert "training 5 networks side by side" in caplog.text
-    monkeypatch.setattr(tune_trials, "train_jobs", lambda *given, **options: None)
-    alone = tuning.tune("pendulum", model, runs_dir=tmp_path / "alone", **given)
-    assert [trial[::2] for trial in stacked.trials] == [trial[::2] for trial in alone.trials]
-    for (_, score, _), (_, its, _) in zip(stacked.trials, alone.trials, strict=True):
-        assert score == (None if its is None else pytest.approx(its, rel=1e-4))
-    assert {state for _, _, state in alone.trials} == {"complete", "fail"}

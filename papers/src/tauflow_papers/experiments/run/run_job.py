@@ -11,7 +11,7 @@ from torch import nn
 
 from tauflow._internal.atomic_write import add_path_to_errors
 from tauflow.data.card import TaskData
-from tauflow.runs.job import Job, format_utc_now, make_record_header, train_job, train_jobs
+from tauflow.runs.job import Job, format_utc_now, make_record_header, train_job
 from tauflow.runs.results import RunRecord
 from tauflow.runs.warm_start import warm_start_from_shorter_run
 from tauflow.training.callbacks import AnyCallback
@@ -111,20 +111,20 @@ def _train_group(
         if deadline is not None:
             for job, calls in zip(left, checks, strict=True):
                 calls.append(partial(deadline.check, epochs=job.recipe.epochs, networks=len(left)))
-        trained = train_jobs(
-            left,
-            [data[job.key] for job in left],
-            run_dirs=[job.directory(places.runs) for job in left],
-            callbacks=checks,
-            resume=True,
-            device=device,
-        )
-        for job, one, clock in zip(left, trained or (), clocks, strict=True):
-            found[job.key] = (
-                one
-                if isinstance(one, Exception)
-                else replace(one[0], processor_seconds=clock.seconds)
-            )
+        for job, clock, calls in zip(left, clocks, checks, strict=True):
+            try:
+                record, _ = train_job(
+                    job,
+                    data[job.key],
+                    run_dir=job.directory(places.runs),
+                    resume=True,
+                    progress=False,
+                    callbacks=calls,
+                    device=device,
+                )
+                found[job.key] = replace(record, processor_seconds=clock.seconds)
+            except Exception as error:
+                found[job.key] = error
     except Exception as error:
         return [error for _ in jobs]
     return [found[job.key] for job in jobs]
