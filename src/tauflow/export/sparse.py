@@ -25,13 +25,13 @@ def to_sparse(cell: AbstractCell) -> AbstractCell:
     given may be changed.
     """
     if type(cell) is MixedMemoryCell:
-        cell.core = to_sparse(cell.core)
+        cell._modules["core"] = to_sparse(cell.core)  # of a copy, past what fixes its parts
     if type(cell) is LTCCell and not bool(cell.synapses.all() and cell.synapses_x.all()):
         return cast(AbstractCell, _SparseLTC(cell))
     if type(cell) is WiredCfCCell:
         for index, layer in enumerate(cell.layers):
             if type(layer) is ClosedFormHeads and _has_missing_synapses(layer):
-                cell.layers[index] = _SparseHeads(layer)
+                cell.layers._modules[str(index)] = _SparseHeads(layer)
     return cell
 
 
