@@ -172,9 +172,6 @@ def test_what_kernels_do_not_follow_is_unrolled(compiled_graphs):
     with torch.autocast("cpu", torch.bfloat16):
         assert not compiled_graphs(rnn, x[0])
     assert not compiled_graphs(rnn.double(), x[0].double())
-    rnn.float().cell.heads.register_forward_hook(lambda module, given, result: 2 * result)
-    torch.compiler.reset()
-    assert not compiled_graphs(rnn, x[0])
 
 
 def test_a_backend_asked_for_says_why_it_is_not_compiled():

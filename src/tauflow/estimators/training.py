@@ -16,6 +16,7 @@ from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, build_model
 from tauflow.models.wrappers import Ensemble, list_members
+from tauflow.sequence.legacy_parametrizations import recompute_parameters
 from tauflow.training import Recipe, Score, TrainingResult, train
 from tauflow.training.argument_checks import resolve_device
 from tauflow.training.defaults import DEFAULT_RECIPE, adapt_recipe, disable_validation
@@ -213,6 +214,8 @@ def fit_networks(
     seeds = range(seed, seed + check_at_least(1, ensemble=estimator.ensemble))
     task = estimator._make_task(learned)
     if goes_on:
+        with torch.no_grad():  # for what was computed with a gradient cannot be copied
+            recompute_parameters(estimator.module_)
         networks = [copy.deepcopy(one) for one in list_members(estimator.module_)]
     else:
         networks = estimator._initialise(learned, task, seeds)

@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrize, prune
+from torch.nn.utils import parametrize
 
 import tauflow
 from tauflow.cells.registry import MODELS
@@ -161,32 +161,17 @@ def change_weight_data(rnn):
 
 
 def add_hook(rnn):
-    rnn.cell.heads.register_forward_hook(lambda module, given, after: 0.5 * after)
-
-
-def replace_part(rnn):
-    rnn.cell.backbone = nn.Sequential(nn.Linear(D + N, 128), nn.ReLU())
-
-
-def replace_cell(rnn):
-    rnn.cells[0] = tauflow.CfC(D, N).cell
-
-
-def change_method(rnn):
-    rnn.cell.step = lambda x, h, dt: h + dt
+    layer = rnn.cell.backbone.layers[0]
+    layer.register_forward_hook(lambda module, given, after: 0.5 * after)
 
 
 CHANGES = {
     "weight": replace_weight,
     "data": change_weight_data,
     "hook": add_hook,
-    "part": replace_part,
-    "cell": replace_cell,
-    "method": change_method,
     "parametrization": lambda rnn: parametrize.register_parametrization(
         rnn.cell.heads, "weight", Doubled()
     ),
-    "pruning": lambda rnn: prune.random_unstructured(rnn.cell.heads, "weight", 0.5),
     "in place": lambda rnn: rnn.cell.heads.weight.data.mul_(2.0),
     "frozen": lambda rnn: rnn.cell.heads.weight.requires_grad_(False),
     "precision": lambda rnn: rnn.double(),

@@ -16,6 +16,7 @@ from tauflow._internal.checks import (
 from tauflow.cells.contract import call_initial_state
 from tauflow.errors import ArgumentError, DtypeError, NonFiniteError, StreamError, TimeError
 from tauflow.kernels import StepEngine, make_step_engine
+from tauflow.sequence.legacy_parametrizations import recompute_parameters
 
 from .parameter_watch import ParameterWatch
 from .parts import Array, StreamedModel, StreamParts, check_parts, pack_linear
@@ -99,6 +100,7 @@ class Stream:
                 f"a stream works on NumPy arrays, which have no {own}. Convert the module with "
                 ".to(torch.float32); float16 and float64 are served too."
             )
+        recompute_parameters(every)
         engines = [
             make_step_engine(cell, self.batch_size, module.backend) for cell in module.each_cell
         ]
