@@ -227,7 +227,7 @@ def _choose_saved(
         writers.setdefault(one.out, []).append(one)
     last = {one.out: number for number, one in enumerate(forward)}
     needed = {*reads}
-    saved, made_again = [], set()
+    saved, made_again = list[int](), set[int]()
     for region in sorted(by_step, key=lambda region: -last[region]):
         if region not in needed or region == result:
             continue
