@@ -5,7 +5,8 @@ from .base import AbstractWholeModel
 from .boosted_trees import BoostedTrees
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .embedding import TokenEmbedding
-from .forecast import ForecastHead, ForecastModel
+from .forecast import ForecastModel
+from .forecast_head import ForecastHead
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
 from .mtan import MTAN

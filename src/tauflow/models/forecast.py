@@ -1,6 +1,5 @@
 """Forecasts of any variable at any time, by one step of a cell from its last state."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,10 +16,10 @@ from tauflow.errors import ArgumentError, DataError
 from tauflow.sequence import SequenceModule
 from tauflow.training.elementwise import PredictionLoss
 
+from .forecast_head import ForecastHead
+from .simple_forecasts import forecast_simply, measure_window
 from .spread import QUANTILE_LEVELS, build_spread_head
 
-_HARMONICS = 4
-"""Sines and cosines of the lead time; the longest wave takes two horizons."""
 _FARTHEST = 8.0
 """Values further from 0 look the same to the hidden layer, which never saw such in training."""
 
@@ -46,85 +45,6 @@ class _AnsweredQueries(NamedTuple):
         """Return values of queries, (Q, ...), at their steps, (B, T, ...), and zeros elsewhere."""
         scattered = values.new_zeros(*size, *values.shape[1:])
         return scattered.index_put((self.sequence, self.step), values)
-
-
-class ForecastHead(nn.Module):
-    r"""Readout of a forecast: a mixture of simple forecasts :math:`s_k` and an answer of its own.
-
-    .. math::
-        y = \sum_k w_k s_k + (1 - \sum_k w_k) \, a
-
-    The weights, a softmax for each target, and a follow from a hidden layer on the cell's output at
-    the time asked for, the last value of every feature, whether it has one, how old that is, the
-    lead time, the simple forecasts, and what else is given. Of one simple forecast, the last value
-    of the target, the weight is the sigmoid of one number.
-
-    Args:
-        input_size: width of the cell's output.
-        features: F.
-        targets: features to forecast, by number.
-        horizon: longest lead time.
-        width: of the hidden layer.
-        dropout: on the hidden layer.
-        simple: K, number of simple forecasts of each target.
-        extra: E, number of further inputs.
-    """
-
-    def __init__(
-        self,
-        input_size: int,
-        features: int,
-        targets: Sequence[int],
-        *,
-        horizon: float,
-        width: int,
-        dropout: float,
-        simple: int = 1,
-        extra: int = 0,
-    ) -> None:
-        super().__init__()
-        self.targets, self.horizon, self.simple = tuple(targets), horizon, simple
-        outputs = len(self.targets)
-        also = 2 + 2 * _HARMONICS + extra + (outputs * simple if simple > 1 else 0)
-        self.hidden = nn.Linear(input_size + 3 * features + also, width)
-        self.dropout = nn.Dropout(dropout)
-        self.readout = nn.Linear(width, (2 if simple == 1 else simple + 2) * outputs)
-
-    def forward(
-        self,
-        h: Tensor,
-        last: Tensor,
-        has_last: Tensor,
-        age: Tensor,
-        lead_time: Tensor,
-        simple: Tensor | None = None,
-        extra: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the hidden layer, (Q, W), and forecasts, (Q, O).
-
-        Args:
-            h: output of the cell at the time asked for, (Q, N).
-            last: last value of each feature, (Q, F), 0 if it has none.
-            has_last: whether it has one, (Q, F).
-            age: time since then, (Q, F).
-            lead_time: time since the last sample, (Q, 1).
-            simple: simple forecasts, (Q, O, K), if there are more than the last value.
-            extra: further inputs, (Q, E).
-        """
-        phase = lead_time * (math.pi / self.horizon)
-        waves = phase * torch.arange(1, _HARMONICS + 1, device=h.device, dtype=h.dtype)
-        read = [h, last, has_last.to(h.dtype), age.log1p(), lead_time / self.horizon]
-        read += [lead_time.log1p(), waves.sin(), waves.cos()]
-        read += [] if simple is None else [simple.flatten(1)]
-        read += [] if extra is None else [extra]
-        features = self.dropout(self.hidden(torch.cat(read, -1)).relu())
-        if simple is None:
-            answer, gate = self.readout(features).chunk(2, -1)
-            gate = gate.sigmoid()
-            return features, gate * last[:, list(self.targets)] + (1 - gate) * answer
-        found = self.readout(features).view(*simple.shape[:2], -1)
-        answer, weights = found[..., :1], found[..., 1:].softmax(-1)
-        return features, (weights * torch.cat([simple, answer], -1)).sum(-1)
 
 
 class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
@@ -361,20 +281,8 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         self, x: Tensor, dt: Tensor | None, mask: Tensor | None, observed: Tensor | None
     ) -> tuple[_AnsweredQueries, Tensor]:
         """Return the queries with their answers, and the state after the last sample."""
-        width = self.features + self.phases
-        if x.ndim != 3 or x.shape[-1] != width + 1:
-            raise shape_error(
-                "ForecastModel",
-                "x",
-                x,
-                f"(B, T, {width + 1})",
-                "The last input says which rows are queries.",
-            )
-        valid = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        is_query = (x[..., -1] > 0) & valid
-        is_sample = valid & ~is_query
-        if bool((is_sample[:, 1:] & is_query.cumsum(1)[:, :-1].bool()).any()):
-            raise DataError("ForecastModel: a sample follows a query. Put queries at the end.")
+        is_sample, is_query = self._find_queries(x, mask)
+        valid = is_sample | is_query
         count, phases = self.features, x[..., self.features : -1]
         measured = (
             is_sample.unsqueeze(-1)
@@ -394,7 +302,7 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         sampled = measured[..., chosen] & is_sample.unsqueeze(-1)
         level, unit = values.new_zeros(len(x), len(chosen)), values.new_ones(len(x), len(chosen))
         if self.periods is not None:
-            level, unit = _measure_window(values[..., chosen], sampled)
+            level, unit = measure_window(values[..., chosen], sampled)
             values = values.clone()
             centred = (values[..., chosen] - level[:, None]) / unit[:, None]
             values[..., chosen] = centred.masked_fill(~measured[..., chosen], 0.0)
@@ -414,59 +322,42 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
         age = age.masked_fill(known | ~has_last, 0.0)
         own = phases[b, j]
         if self.rnn.uses_observed:
-            inputs, there = torch.cat([values[b, j], own], -1), _pad_true(known, self.phases)
-            output, _ = self.rnn.step(inputs, h[b], lead_time, observed=there)
+            read, there = values[b, j], {"observed": _pad_true(known, self.phases)}
         else:
-            inputs = torch.cat([last, known.to(last.dtype), own], -1)
-            output, _ = self.rnn.step(inputs, h[b], lead_time)
+            read, there = torch.cat([last, known.to(last.dtype)], -1), {}
+        output, _ = self.rnn.step(torch.cat([read, own], -1), h[b], lead_time, **there)
         simple, extra = None, own
         if self.periods is not None:
-            samples = values[..., chosen].masked_fill(~sampled, 0.0), sampled
             first = torch.where(place[b][:, chosen] < 0, 0.0, last[:, chosen])
-            simple = self._forecast_simply(first, *samples, clock, clock[b, end[b]], lead_time, b)
+            samples = values[..., chosen].masked_fill(~sampled, 0.0)[b], sampled[b]
+            since = (clock[b] - clock[b, end[b]][:, None]).to(x.dtype)
+            times: dict[str, Any] = {"periods": self.periods, "gap": self.gap}
+            simple = forecast_simply(first, *samples, since, lead_time, **times)
             extra = torch.cat([own, F.softsign(level[b]), unit[b].log()], -1)
             last = last.clamp(-_FARTHEST, _FARTHEST)
         features, prediction = self.head(
             output, last, has_last | known, age, lead_time, simple, extra
         )
-        to = scale[chosen]
-        found = (prediction * unit[b] + level[b]) * to
-        return _AnsweredQueries(b, j, features, found, unit[b] * to), h
+        found, to = (prediction * unit[b] + level[b]) * scale[chosen], unit[b] * scale[chosen]
+        return _AnsweredQueries(b, j, features, found, to), h
 
-    def _forecast_simply(
-        self,
-        last: Tensor,
-        values: Tensor,
-        sampled: Tensor,
-        clock: Tensor,
-        origin: Tensor,
-        lead_time: Tensor,
-        b: Tensor,
-    ) -> Tensor:
-        """Return the simple forecasts of queries, (Q, O, K).
-
-        Args:
-            last: last value of each target, (Q, O).
-            values: of the targets at the samples, (B, T, O), 0 where there is none.
-            sampled: whether there is one, (B, T, O).
-            clock: time of each row, (B, T).
-            origin: time of the last sample, (Q,).
-            lead_time: (Q, 1).
-            b: which sequence each query belongs to, (Q,).
-        """
-        found = [last, (values.sum(1) / sampled.sum(1).clamp(min=1))[b]]
-        since = (clock[b] - origin[:, None]).to(last.dtype)  # of samples, at most 0
-        for period in self.periods or ():
-            # The small share keeps queries a whole number of periods ahead on the grid.
-            lag = (lead_time / period - 1e-4).ceil().clamp(min=1) * period
-            distance = since - lead_time + lag
-            phase = (since - lead_time) / period
-            for one in (distance, (phase - phase.round()) * period):
-                weights = -2 * (one / (self.gap / 2)).square().unsqueeze(-1)
-                lowest = torch.finfo(weights.dtype).min
-                weights = weights.masked_fill(~sampled[b], lowest).softmax(1)
-                found.append((weights * values[b]).sum(1))
-        return torch.stack(found, -1)
+    def _find_queries(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return which rows are samples and which are queries, (B, T) each."""
+        width = self.features + self.phases
+        if x.ndim != 3 or x.shape[-1] != width + 1:
+            raise shape_error(
+                "ForecastModel",
+                "x",
+                x,
+                f"(B, T, {width + 1})",
+                "The last input says which rows are queries.",
+            )
+        valid = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+        is_query = (x[..., -1] > 0) & valid
+        is_sample = valid & ~is_query
+        if bool((is_sample[:, 1:] & is_query.cumsum(1)[:, :-1].bool()).any()):
+            raise DataError("ForecastModel: a sample follows a query. Put queries at the end.")
+        return is_sample, is_query
 
     def _update_scale(self, values: Tensor, measured: Tensor) -> Tensor:
         """Return the root mean square of each feature in training, (F,); 1 of none and of zeros."""
@@ -506,15 +397,3 @@ class ForecastModel(nn.Module, metaclass=CaptureInitArgs):
 def _pad_true(observed: Tensor, count: int) -> Tensor:
     """Return a mask with so many inputs more, which are there."""
     return F.pad(observed, (0, count), value=True) if count else observed
-
-
-def _measure_window(values: Tensor, sampled: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and deviation of the samples of windows, (B, O) each.
-
-    Both are drawn towards 0 and 1, as if there were one more sample: a window of one sample keeps
-    half of its level as an input.
-    """
-    count = sampled.sum(1) + 1
-    level = (values * sampled).sum(1) / count
-    square = ((values - level[:, None]).square() * sampled).sum(1) + 1
-    return level, (square / count).sqrt()
