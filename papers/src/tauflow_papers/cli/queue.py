@@ -49,6 +49,10 @@ def queue(
             print_line(f"{name}: {count} runs added")
         if added:
             print_line(f"Committed: {commit_results(results, added)}")
+            print_line(
+                "Make the pages again: tauflow report --results papers/results; tauflow claims "
+                "--page docs/claims.md"
+            )
         else:
             print_line("No new runs.")
         return
