@@ -251,7 +251,7 @@ def test_changes_name_the_claims_whose_verdict_is_another(tmp_path):
     write_study(tmp_path, slow=3, fast=1)
     stored = StoredResults(tmp_path, tmp_path)
     before = make_page({"ltc": [judge_claim(example(), stored)]})
-    assert "0 of 1 claims" in make_changes({"ltc": [judge_claim(example(), stored)]}, before)
+    assert "0 of 1 claim." in make_changes({"ltc": [judge_claim(example(), stored)]}, before)
     write_study(tmp_path, slow=30, fast=1)
     now = {"ltc": [judge_claim(example(), StoredResults(tmp_path, tmp_path))]}
     assert "| ltc | ten times as fast | holds in part | holds |" in make_changes(now, before)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tauflow._internal.sanitize import format_markdown_table
+from tauflow._internal.sanitize import format_count, format_markdown_table
 from tauflow_papers.experiments.run.provenance import UNTRACED_MARK, UNTRACED_NOTE
 
 from .claim import PAPERS, UNMEASURED, VERDICTS, JudgedClaim
@@ -98,7 +98,7 @@ def make_changes(judged: Mapping[str, Sequence[JudgedClaim]], before: str) -> st
     head = (
         "# Claims whose verdict changed\n\nTo the rules of [the protocol](../PROTOCOL.md). Written "
         f"by `tauflow claims --changes PAGE`, PAGE the one before. {len(rows)} of "
-        f"{sum(map(len, judged.values()))} claims.\n\n"
+        f"{format_count(sum(map(len, judged.values())), 'claim')}.\n\n"
     )
     columns = ("paper", "claim", "before", "now", "why")
     return head + "\n".join(format_markdown_table(columns, rows, ())) + "\n"

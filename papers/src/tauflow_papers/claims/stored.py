@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import SpecificationError
 from tauflow.runs.results import DONE
 from tauflow_papers.experiments import load_experiment
@@ -154,7 +155,7 @@ class StoredResults:
         entry = self._find_row(table, row)
         if entry.few_settings:
             done, wanted = entry.settings
-            self.incomplete[f"{table}, {row}"] = f"{done} of {wanted} settings"
+            self.incomplete[f"{table}, {row}"] = f"{done} of {format_count(wanted, 'setting')}"
         records = self._read_table(table).grid.records
         return min(r.valid for r in records if r.row == row and r.valid is not None)
 
@@ -213,7 +214,9 @@ class StoredResults:
         record = self._read_json(self.results_dir / STUDIES_FOLDER / f"{name}.json")
         self.untraced |= self._is_untraced(record)
         if (seeds := record.get("networks")) is not None and seeds < MIN_SEEDS:
-            self.incomplete[f"study {name}"] = f"{seeds} of {MIN_SEEDS} trained networks of a kind"
+            self.incomplete[f"study {name}"] = (
+                f"{seeds} of {format_count(MIN_SEEDS, 'trained network')} of a kind"
+            )
         value = _follow(record["numbers"], path)
         return math.inf if value is None else value
 

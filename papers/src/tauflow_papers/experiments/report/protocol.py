@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
+from tauflow._internal.sanitize import format_count
 from tauflow.training.metrics import METRICS
 
 AGREES, BETTER, WORSE = "as published", "better", "worse"
@@ -138,9 +139,9 @@ def find_missing(seeds: int, *, epochs: bool, settings: bool, splits: int | None
     """
     lacking = []
     if splits is not None and splits < MIN_SEEDS:
-        lacking.append(f"{splits} of {MIN_SEEDS} splits")
+        lacking.append(f"{splits} of {format_count(MIN_SEEDS, 'split')}")
     elif splits is None and seeds < MIN_SEEDS:
-        lacking.append(f"{seeds} of {MIN_SEEDS} seeds")
+        lacking.append(f"{seeds} of {format_count(MIN_SEEDS, 'seed')}")
     lacking += ["fewer epochs"] * (not epochs) + ["fewer settings"] * (not settings)
     return ", ".join(lacking)
 

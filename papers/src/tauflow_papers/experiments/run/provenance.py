@@ -18,8 +18,9 @@ TRACED_FILE = "traced.txt"
 """In a folder of results: the commits of its runs that are ancestors of main, one a line."""
 UNTRACED_MARK = "§"
 UNTRACED_NOTE = (
-    f"{UNTRACED_MARK} marks runs whose commit is not part of the main branch, had uncommitted "
-    "changes or is not known."
+    UNTRACED_MARK
+    + " marks runs whose commit is not part of the main branch, had uncommitted changes or is not "
+    "known."
 )
 _PROTOCOL = Path("papers/PROTOCOL.md")
 _BRANCHES = ("main", "origin/main")
