@@ -79,9 +79,10 @@ def run(arguments: argparse.Namespace) -> None:
         def command(*words: str) -> None:
             app([*words], standalone_mode=False)
 
+        roles = ["--id", "patient", "--time", "hours", "--target", "died"]
         said = ["--epochs", "2", "--hidden-size", "4", "--runs", str(runs)]
         calls: dict[str, Callable[[], None]] = {
-            "run": lambda: command("run", str(folder / "small.csv"), *said),
+            "run": lambda: command("run", str(folder / "small.csv"), *roles, *said),
             "predict": lambda: command(
                 *("predict", str(next(runs.rglob("predictor.safetensors")).parent)),
                 *("--csv", str(folder / "small.csv"), "--out", str(folder / "answers.csv")),

@@ -31,18 +31,17 @@ def read_feature_table(
 
     Args:
         path: the file.
-        options: fields of :class:`tauflow.data.table.options.TableOptions`.
+        options: fields of :class:`tauflow.tabular.options.TableOptions`.
         more: columns that are features in any case.
 
     Raises:
         ArgumentError: no column of ids is named, or a column has two roles.
         TauflowError: the file cannot be read so, or a feature has text among its numbers.
     """
-    from tauflow.data.table.doubtful_cells import is_mostly_numbers
-    from tauflow.data.table.files import read_table, to_frame
-    from tauflow.data.table.options import TableOptions
-    from tauflow.data.table.sequences import format_names, group_into_sequences, make_row_notes
-    from tauflow.data.table.times import read_times
+    from tauflow.tabular.files import read_table, to_pandas
+    from tauflow.tabular.options import TableOptions
+    from tauflow.tabular.sequences import format_names, group_into_sequences, make_row_notes
+    from tauflow.tabular.times import read_times
 
     said = TableOptions(**options)
     if said.id is None:
@@ -65,11 +64,11 @@ def read_feature_table(
     numbers = [
         name
         for name in rest
-        if is_mostly_numbers(sheet, name) and not sheet.find_missing(name).all()
+        if sheet.is_mostly_numbers(name) and not sheet.find_missing(name).all()
     ]
     features = list(dict.fromkeys([*(said.features or numbers), *more]))
     for name in features:
-        if is_mostly_numbers(sheet, name):
+        if sheet.is_mostly_numbers(name):
             sheet.numbers(name)
     notes = list(make_row_notes(sheet, found, said))
     unused = [name for name in rest if name not in features]
@@ -77,4 +76,4 @@ def read_feature_table(
         notes.append(f"Left out, as they hold no numbers: {format_names(unused, 12)}.")
     for note in notes:
         typer.echo(note, err=True)
-    return to_frame(sheet, found.rows), features
+    return to_pandas(sheet, found.rows), features

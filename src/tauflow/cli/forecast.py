@@ -123,10 +123,10 @@ def forecast(
 
 def _keep_run(forecaster: Any, table: Path, runs_dir: Path) -> Path:
     """Write a forecaster into the folder of its run, which is returned, and say where it is."""
-    from tauflow.data.table.files import get_table_name
     from tauflow.estimators.files import ESTIMATOR_FILE
     from tauflow.runs.run_data import to_file_name
     from tauflow.runs.task import choose_run_directory
+    from tauflow.tabular.files import get_table_name
 
     row = f"{to_file_name(forecaster.model)}-forecast-seed{forecaster.random_state}"
     base = runs_dir / to_file_name(get_table_name(table)) / row
@@ -163,8 +163,8 @@ def read_queries(at: str, options: Mapping[str, Any]) -> "str | list[float] | Da
         at: see :data:`AtOption`.
         options: of the table of the rows, and how a file of ids and times is read too.
     """
-    from tauflow.data.table.files import read_frame
-    from tauflow.data.table.options import TableOptions
+    from tauflow.tabular.files import read_frame
+    from tauflow.tabular.options import TableOptions
 
     if Path(at).suffix.lower() in (".csv", ".gz", ".parquet"):
         used = {name: options[name] for name in ("id", "time", *READING_OPTIONS) if name in options}
@@ -193,10 +193,10 @@ def forecast_from_file(
         ModelFileError: it is no such file.
         ArgumentError: the forecaster was not fitted to a table with ids and times.
     """
-    from tauflow.data.table.files import read_frame
-    from tauflow.data.table.options import TableOptions
     from tauflow.errors import ArgumentError
     from tauflow.estimators import SequenceForecaster
+    from tauflow.tabular.files import read_frame
+    from tauflow.tabular.options import TableOptions
 
     forecaster = SequenceForecaster.load(path)
     said = {name: getattr(forecaster.schema_, name) for name in ("id", "time", *READING_OPTIONS)}

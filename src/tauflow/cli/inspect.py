@@ -14,7 +14,7 @@ from tauflow._internal.sanitize import format_count, format_span
 from .table_options import add_table_options, format_cli_options, resolve_none_roles
 
 if TYPE_CHECKING:
-    from tauflow.data.table.roles import RoleGuess
+    from tauflow.tabular.describe import Description
 
 _BAR_WIDTH = 40
 
@@ -25,71 +25,91 @@ def inspect(
     *,
     table_options: dict[str, Any],
 ) -> None:
-    """Show the columns of a table, their likely roles, gaps, and a command to train on it.
+    """Show the columns of a table, what they seem to be, time steps, and a command to train on it.
 
-    Options that are given are kept, and the rest is guessed: --id none says that there is no id;
-    --time, --long and --target take none as well.
+    Options that are given are kept, and for the rest a suggestion is printed: --id none says that
+    there is no id; --time, --long and --target take none as well.
     """
-    from tauflow.data.table.roles import guess_roles
-    from tauflow.data.table.table_profile import compute_value_shares, find_problem
+    from tauflow.errors import TauflowError
+    from tauflow.tabular.column_profile import share_of_values
+    from tauflow.tabular.describe import describe_table
+    from tauflow.tabular.leaks import LEAK_NOTE
+    from tauflow.tabular.schema import Schema
 
     from .output import print_line, print_table
 
-    guess = guess_roles(file, resolve_none_roles(file, table_options)[0])
-    problem, leaks = find_problem(file, guess)
+    found = describe_table(file, resolve_none_roles(file, table_options)[0])
+    problem, notes = found.problem, [*found.hints]
+    if problem is None:
+        try:
+            read = Schema(**found.options).load(file).card.notes
+            notes += [note for note in read if note.startswith(LEAK_NOTE)]
+        except TauflowError as error:
+            problem = str(error)
     rows = []
-    for one in guess.profiles:
-        shares = compute_value_shares(guess.table, one.name)
-        told = ", ".join(f"{text} {100 * share:.3g} %" for text, share in shares)
-        missing = f"{100 * one.missing:.3g} %" if one.missing else ""
-        rows.append((one.name, guess.roles[one.name].name, one.holds, missing, told))
+    for one in found.columns:
+        shares = share_of_values(one.profile, found.frame)
+        told = ", ".join(f"{text} {100 * part:.3g} %" for text, part in shares)
+        missing = f"{100 * one.profile.missing:.3g} %" if one.profile.missing else ""
+        rows.append((one.name, one.role.name, one.profile.holds, missing, told))
     print_table(
-        ("column", "role (guessed)", "holds", "missing", "shares of its values"),
+        ("column", "role (suggested)", "holds", "missing", "shares of its values"),
         rows,
-        title=f"{file}: {format_count(len(guess.table), 'row')}",
+        title=f"{file}: {format_count(len(found.frame), 'row')}",
         numbers=(3,),
     )
-    for reason in guess.schema.reasons:
+    for reason in Schema(**found.options, guesses=found.roles).reasons:
         print_line(reason)
-    if guess.sequences is not None:
-        _print_sequences(guess)
-    for note in leaks:
+    if found.sequences is not None:
+        _print_sequences(found)
+    for note in notes:
         print_line(note)
     if problem is None:
-        print_line("Suggested command (change any role that was guessed wrong):")
-        options = format_cli_options(guess.option_values)
+        print_line("Suggested command (change any role that is wrong):")
+        options = format_cli_options(found.options)
         print_line(f"  {shlex.join(['tauflow', 'run', str(file), *options])}")
     else:
         print_line(f"It cannot be read so: {problem}")
-        print_line(
-            "Name what was guessed wrong, for example: tauflow inspect FILE --id ID --time TIME"
-        )
+        print_line("Say what columns are, for example: tauflow inspect FILE --id ID --time TIME")
 
 
-def _print_sequences(guess: "RoleGuess") -> None:
-    """Print how many sequences there are, their gaps, and what becomes of the rows."""
-    from tauflow.data.table.table_profile import measure_sequences
-
+def _print_sequences(found: "Description") -> None:
+    """Print how many sequences there are, their time steps, and what becomes of the rows."""
     from .output import print_line
 
-    lengths, dt, unit = measure_sequences(guess)
-    what = "time" if guess.option_values.get("long") else "row"
-    least, middle, most = np.quantile(lengths, (0, 0.5, 1))
-    count = len(lengths)
+    assert found.sequences is not None
+    sequences, times = found.sequences, found.times
+    what = "time" if found.options.get("long") else "row"
+    least, middle, most = np.quantile(sequences.lengths, (0, 0.5, 1))
     spread = format_count(int(most), what)
     if least != most:
         spread = f"{least:,.0f} to {spread}"
     median = "" if least == most else f" (median {middle:,.0f})"
-    print_line(f"{format_count(count, 'sequence')} of {spread}{median}.")
-    for note in guess.notes():
+    print_line(f"{format_count(len(sequences), 'sequence')} of {spread}{median}.")
+    for note in found.notes:
         print_line(note)
-    if dt.size:
-        median = format_span(float(np.median(dt)), unit)
-        print_line(f"Gaps between {what}s, median {median}:")
-        for text, share in _compute_histogram(dt):
+    gaps, unit = np.delete(sequences.dt(), sequences.starts), "rows"
+    if times is not None:
+        gaps, unit = _choose_unit(gaps, times.unit) if times.dated else (gaps, times.unit)
+    if gaps.size:
+        median = format_span(float(np.median(gaps)), unit)
+        print_line(f"Time steps between {what}s, median {median}:")
+        for text, share in _compute_histogram(gaps):
             print_line(
                 f"  {text:>24} {'█' * round(_BAR_WIDTH * share):<{_BAR_WIDTH}} {100 * share:.3g} %"
             )
+
+
+def _choose_unit(gaps: NDArray[np.float64], unit: str) -> tuple[NDArray[np.float64], str]:
+    """Return time steps in the longest unit that their median is not below, and that unit."""
+    from tauflow.tabular.times import UNITS
+
+    spans = {name: float(span / UNITS[unit]) for name, span in UNITS.items()}
+    fitting = [
+        name for name, span in spans.items() if gaps.size and np.median(gaps) >= 0.999 * span
+    ]
+    longest = max(fitting, key=spans.__getitem__, default="milliseconds")
+    return gaps / spans[longest], longest
 
 
 def _compute_histogram(gaps: NDArray[np.float64], bins: int = 8) -> list[tuple[str, float]]:

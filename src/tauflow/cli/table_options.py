@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 
-from tauflow._internal.sanitize import format_count
-from tauflow.data.table.options import (
+from tauflow.errors import ArgumentError
+from tauflow.tabular.options import (
     AUTO,
     BY_ID,
     BY_TIME,
@@ -24,11 +24,9 @@ from tauflow.data.table.options import (
     TableOptions,
     parse_option_docs,
 )
-from tauflow.data.table.times import UNITS
-from tauflow.errors import ArgumentError, DataError
+from tauflow.tabular.times import UNITS
 
 if TYPE_CHECKING:
-    from tauflow.data.table.keys import KeyColumns
     from tauflow.runs.run_data import CsvFile
 
 _PANEL = "A table of your own"
@@ -41,11 +39,6 @@ _CHOICES = {
 """What the text of an option may be; of times that are numbers, a unit is any name."""
 _OPTIONAL_ROLES = ("id", "time", "long", "target")
 """Roles of which ``none`` says that no column has them, unless one is called so."""
-_NON_ROLE_OPTIONS = READ_OPTIONS | {"window", "stride", "horizon", "season", "time_unit", "scale"}
-_NON_ROLE_OPTIONS |= {"split", "split_seed", "split_by"}
-"""Options that say nothing of what columns are."""
-_MAX_MERGED_SHARE = 0.01
-"""Share of the rows that may be merged without being asked for."""
 
 
 def add_table_options(
@@ -194,7 +187,7 @@ def resolve_source(
         ArgumentError: both or neither are given, or options do not belong to what is.
     """
     from tauflow.data import DATASETS
-    from tauflow.data.table.files import is_table_file
+    from tauflow.tabular.files import is_table_file
 
     if (task is None) == (csv is None):
         got = "neither" if task is None else f"both {task!r} and --csv {csv}"
@@ -214,45 +207,50 @@ def resolve_source(
 
 
 def _resolve_roles(path: Path, table_options: dict[str, Any]) -> "CsvFile":
-    """Return a file with the roles of its columns: those given, or else all of them guessed.
+    """Return a file with the roles of its columns.
 
     Raises:
-        ArgumentError: roles are given, but an id or a long table seems to be forgotten; or none
-            are, and with the guessed ones more than 1 % of the rows would be merged.
-        DataError: none are given, and the file cannot be read with the guessed ones.
+        ArgumentError: nothing says which column is the id, or the time.
     """
-    from tauflow.data.table.roles import guess_keys, guess_roles
     from tauflow.runs.run_data import CsvFile
 
     given, absent = resolve_none_roles(path, table_options)
+    if path.is_file() and not {"id", "time"} & given.keys():
+        raise ArgumentError(_explain_roles(path, given))
     options = {name: value for name, value in given.items() if value is not None}
-    if not path.is_file() or {"id", "long"} <= given.keys():
-        return CsvFile(path, TableOptions(**options), absent=absent)
-    if not _NON_ROLE_OPTIONS.issuperset(table_options):
-        _check_omitted_roles(path, given, guess_keys(path, given))
-        return CsvFile(path, TableOptions(**options), absent=absent)
-    guess = guess_roles(path, given)
-    words = shlex.join(format_cli_options(guess.option_values))
-    if guess.problem is not None:
-        raise DataError(
-            f"no column was given a role, and guessed ones do not fit: {guess.problem} "
-            f"'tauflow inspect {path}' shows the columns."
-        )
-    assert guess.merged_table is not None
-    if guess.merged_table.merged_count > _MAX_MERGED_SHARE * len(guess.table):
-        raise ArgumentError(
-            f"no column was given a role, and with the guessed ones many rows are merged: "
-            f"{' '.join(guess.notes())} Give the roles if this is right: {words}"
-        )
-    notes = (f"Roles of the columns were guessed. The same in full: {words}", *guess.schema.reasons)
-    return CsvFile(path, guess.schema, notes=notes, absent=absent)
+    return CsvFile(path, TableOptions(**options), absent=absent)
+
+
+def _explain_roles(path: Path, given: dict[str, Any]) -> str:
+    """Return what the columns of a file seem to be, and what to say of them."""
+    from tauflow.tabular.describe import describe_table
+
+    found = describe_table(path, given)
+    rows = [(one.name, one.profile.holds, one.role.name) for one in found.columns]
+    widths = [max(len(row[place]) for row in rows) for place in range(2)]
+    lines = [
+        f"  {name:<{widths[0]}}  {holds:<{widths[1]}}  {role}".rstrip()
+        for name, holds, role in rows
+    ]
+    words = shlex.join(format_cli_options(found.options))
+    end = f"The columns look like this: {words}"
+    if found.problem is not None:
+        end = f"They cannot be read as they seem to be: {found.problem}"
+    return "\n".join(
+        [
+            f"nothing says which column of {path} is the id or the time of a row (--id, --time; "
+            "none if there is none). It holds:",
+            *lines,
+            end,
+        ]
+    )
 
 
 def resolve_none_roles(
     path: Path, table_options: dict[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return what was given of a table, with ``None`` for roles that no column has; and these."""
-    from tauflow.data.table.files import read_table
+    from tauflow.tabular.files import read_table
 
     texts = {role: table_options.get(role) for role in _OPTIONAL_ROLES}
     none = [role for role, text in texts.items() if text in ("none", ("none",))]
@@ -262,23 +260,6 @@ def resolve_none_roles(
         }
         none = none if "none" not in read_table(path, TableOptions(**reading)).columns else []
     return {**table_options, **dict.fromkeys(none)}, tuple(none)
-
-
-def _check_omitted_roles(path: Path, table_options: dict[str, Any], keys: "KeyColumns") -> None:
-    """Raise :class:`ArgumentError` if a table seems to have ids, or be long, as nobody said."""
-    if "id" not in table_options and keys.id is not None:
-        raise ArgumentError(
-            f"{path} looks like {format_count(keys.count, 'sequence')} by {keys.id!r} "
-            f"({keys.reasons[keys.id]}). "
-            f"Give {shlex.join(['--id', keys.id])}, or --id none for one sequence."
-        )
-    if "long" not in table_options and keys.long is not None:
-        variable, value = keys.long
-        raise ArgumentError(
-            f"{path} looks like a long table, with a single value, {value!r}, per row "
-            f"({variable!r}: {keys.reasons[variable]}). Give "
-            f"{shlex.join(format_cli_options({'long': keys.long}))}, or --long none."
-        )
 
 
 def format_cli_options(table_options: Mapping[str, Any]) -> list[str]:

@@ -1,12 +1,26 @@
 """Data: data sets by name, their loaders and files, and tables of your own."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .card import DatasetCard, TaskData
 from .memory_mapped import open_task, write_task
 from .registry import DATASETS, fetch_dataset, is_available, load_task, register
-from .table.options import TableOptions
-from .table.read import from_table, read_csv
-from .table.schema import Schema
-from .table.transform import transform_table
+
+if TYPE_CHECKING:
+    from tauflow.tabular.options import TableOptions
+    from tauflow.tabular.read import from_table, read_csv
+    from tauflow.tabular.schema import Schema
+    from tauflow.tabular.transform import transform_table
+
+_TABULAR = {
+    "Schema": "schema",
+    "TableOptions": "options",
+    "from_table": "read",
+    "read_csv": "read",
+    "transform_table": "transform",
+}
+"""Names of the package of tables, which is above this one."""
 
 __all__ = [
     "DATASETS",
@@ -24,3 +38,10 @@ __all__ = [
     "transform_table",
     "write_task",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of the package of tables when it is first used."""
+    if name not in _TABULAR:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"tauflow.tabular.{_TABULAR[name]}"), name)

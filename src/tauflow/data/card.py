@@ -20,7 +20,7 @@ from tauflow.errors import ArgumentError
 from .loaders import make_data_loader
 
 if TYPE_CHECKING:
-    from .table.schema import Schema
+    from tauflow.tabular.schema import Schema
 
 TASKS = ("regress", "classify", "binary", MULTIOUTPUT)
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
-from tauflow.data.table.table import check_no_datetimes, is_missing
-from tauflow.data.table.time_formats import to_dates
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
+from tauflow.tabular.cell_values import check_no_datetimes, is_missing
+from tauflow.tabular.times import to_dates
 
 from .ragged import Floats, Indices, RaggedSequences
 

@@ -16,10 +16,10 @@ from torch import nn
 from tauflow._internal.checks import check_one_of
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
-from tauflow.data.table.inputs import list_static_inputs
 from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
+from tauflow.tabular.inputs import list_static_inputs
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
 

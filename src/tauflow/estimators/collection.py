@@ -10,9 +10,9 @@ from sklearn.utils.validation import validate_data
 
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
-from tauflow.data.table.options import CATEGORY_NAME_FORMAT
-from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError, DataError
+from tauflow.tabular.options import CATEGORY_NAME_FORMAT
+from tauflow.tabular.schema import Schema
 
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .ragged import RaggedSequences

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow._internal.optional_deps import require
-from tauflow.data.table.from_frame import table_from_frame
-from tauflow.data.table.sequences import Sequences, get_ids, group_into_sequences
-from tauflow.data.table.table import Bools, Table
-from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError, TimeError
+from tauflow.tabular.cell_values import Bools
+from tauflow.tabular.frame import Frame
+from tauflow.tabular.from_frame import read_frame
+from tauflow.tabular.sequences import Sequences, get_ids, group_into_sequences
+from tauflow.tabular.times import read_times
 
 from .ragged import Floats, Indices
 from .reading import is_table
@@ -78,7 +79,7 @@ def read_event_streams(
             f"X must be a table with a row for each event, got a {type(X).__name__}. Give a data "
             "frame with the columns of ids, times and types."
         )
-    table = replace(table_from_frame(X), is_training_data=False)
+    table = replace(read_frame(X), is_training_data=False)
     for role, name in columns.items():
         table.check_name(name, role)
     id, time, kind = columns["id"], columns["time"], columns["type"]
@@ -114,7 +115,7 @@ def read_event_streams(
     return EventStreams(ids, types[is_event], since[is_event], lengths, until - begin, times.dated)
 
 
-def _fill_empty_rows(table: Table, columns: Mapping[str, str], is_empty: Bools) -> Table:
+def _fill_empty_rows(table: Frame, columns: Mapping[str, str], is_empty: Bools) -> Frame:
     """Return the table with some event in rows without one, so that their bounds can be read."""
     if is_empty.all():
         raise DataError("no row has a time and a type, but at least one stream must have an event.")
@@ -133,7 +134,7 @@ def _fill_empty_rows(table: Table, columns: Mapping[str, str], is_empty: Bools) 
 class _Bound(NamedTuple):
     """Reads the begin and the end of observations, on the clock of the sequences."""
 
-    table: Table
+    table: Frame
     sequences: Sequences
     time: str
     dated: bool
@@ -144,10 +145,10 @@ class _Bound(NamedTuple):
             return default
         table, sequences = self.table, self.sequences
         if isinstance(given, str) and given in table.columns:
-            both = np.asarray(table.columns[given])
+            both = table.get_original(given, np.arange(len(table)))
         else:
             both = np.repeat(np.asarray(given), len(sequences.rows))
-        own = np.asarray(table.columns[self.time])
+        own = table.get_original(self.time, np.arange(len(table)))
         try:
             if self.dated:
                 moments = require("pandas", extra="tables").to_datetime

@@ -20,7 +20,6 @@ from tauflow._internal.init_args import to_python_number
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.data.scaler import StandardScaler
-from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError, ModelFileError
 from tauflow.evaluation.conformal import Conformal
 from tauflow.export.files import (
@@ -31,6 +30,7 @@ from tauflow.export.files import (
     use_reference_backend,
 )
 from tauflow.runs.portfolio import Trial
+from tauflow.tabular.schema import Schema
 from tauflow.training import Recipe
 
 from .preparation import Preparation

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
-from tauflow.data.table.from_frame import table_from_frame
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
+from tauflow.tabular.from_frame import read_frame
 
 from .arrays import to_seconds
 from .ragged import Floats, Indices, RaggedSequences, concat_ranges
@@ -221,7 +221,7 @@ def read_query_table(
         ArgumentError: there are other columns.
         TimeError: times are dates and the others numbers, or the reverse.
     """
-    table = table_from_frame(at)
+    table = read_frame(at)
     for role, name in {"id": id, "time": time}.items():
         table.check_name(name, role)
     others = [name for name in table.columns if name not in (id, time)]

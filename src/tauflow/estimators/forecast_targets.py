@@ -10,10 +10,10 @@ from sklearn.metrics import r2_score
 
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
-from tauflow.data.table.options import CATEGORY_NAME_FORMAT
-from tauflow.data.table.schema import Schema
-from tauflow.data.table.times import parse_duration
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
+from tauflow.tabular.options import CATEGORY_NAME_FORMAT
+from tauflow.tabular.schema import Schema
+from tauflow.tabular.times import parse_duration
 
 from .arrays import to_array, to_seconds
 from .ragged import Floats, Indices, RaggedSequences

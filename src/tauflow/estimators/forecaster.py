@@ -13,8 +13,8 @@ from tauflow._internal.sanitize import format_count
 from tauflow.analysis.residuals import ForecastRows, score_rows
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
-from tauflow.data.table.options import FUTURE_NAME_FORMAT, LEAD_TIME_INPUT
 from tauflow.errors import ArgumentError, DataError
+from tauflow.tabular.options import FUTURE_NAME_FORMAT, LEAD_TIME_INPUT
 from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
 
 from .base import AbstractSequenceEstimator

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_positive
 from tauflow._internal.optional_deps import require
 from tauflow.batch import SequenceBatch
-from tauflow.data.table.sequences import format_names
 from tauflow.errors import ArgumentError, DataError, TimeError
 from tauflow.models.neural_hawkes import NeuralHawkes
+from tauflow.tabular.sequences import format_names
 from tauflow.training import Recipe, Score, train
 from tauflow.training.callbacks import AnyCallback
 from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE

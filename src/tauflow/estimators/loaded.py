@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tauflow._internal.checks import find_type_mismatch
-from tauflow.data.table.schema import Schema
 from tauflow.runs.portfolio import Trial
+from tauflow.tabular.schema import Schema
 from tauflow.training.evaluation_loop import predict
 
 from .ragged import RaggedSequences

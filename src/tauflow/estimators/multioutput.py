@@ -25,8 +25,9 @@ from tauflow._internal.targets import (
 )
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
-from tauflow.data.table.table import MAX_INTEGER_CLASSES, check_no_datetimes
 from tauflow.errors import ArgumentError, DataError, ShapeError
+from tauflow.tabular.cell_values import check_no_datetimes
+from tauflow.tabular.target_kinds import MAX_INTEGER_CLASSES
 from tauflow.training.multioutput import make_multioutput_loss
 
 from .arrays import find_missing, to_array

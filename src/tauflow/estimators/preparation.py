@@ -13,12 +13,12 @@ from tauflow._internal.checks import check_one_of, check_positive
 from tauflow.batch import SequenceBatch
 from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
 from tauflow.data.scaler import StandardScaler
-from tauflow.data.table.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
-from tauflow.data.table.schema import Schema
-from tauflow.data.table.schema_fields import LINEAR, NO_TIMES
-from tauflow.data.table.sequences import format_names
-from tauflow.data.table.transform import list_indicator_features
 from tauflow.errors import ArgumentError, TimeError
+from tauflow.tabular.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
+from tauflow.tabular.schema import Schema
+from tauflow.tabular.schema_fields import LINEAR, NO_TIMES
+from tauflow.tabular.sequences import format_names
+from tauflow.tabular.transform import list_indicator_features
 
 from .gaps import interpolate
 from .ragged import RaggedSequences

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.data.table.sequences import RowGroups
+from tauflow.tabular.sequences import RowGroups
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -9,15 +9,16 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from tauflow._internal.sanitize import format_count
-from tauflow.data.table.from_frame import table_from_frame
-from tauflow.data.table.inputs import MAX_CATEGORIES, build_inputs, find_categories
-from tauflow.data.table.options import DUPLICATES
-from tauflow.data.table.pivot import pivot_long
-from tauflow.data.table.schema import Schema
-from tauflow.data.table.sequences import SINGLE_SEQUENCE_ID, get_ids, group_into_sequences
-from tauflow.data.table.table import Table, check_no_datetimes
-from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
+from tauflow.tabular.cell_values import check_no_datetimes
+from tauflow.tabular.frame import Frame
+from tauflow.tabular.from_frame import read_frame
+from tauflow.tabular.inputs import MAX_CATEGORIES, build_inputs, find_categories
+from tauflow.tabular.options import DUPLICATES
+from tauflow.tabular.reshape import reshape
+from tauflow.tabular.schema import Schema
+from tauflow.tabular.sequences import SINGLE_SEQUENCE_ID, get_ids, group_into_sequences
+from tauflow.tabular.times import read_times
 
 from .arrays import LAYOUTS, add_times, check_no_lengths, check_not_empty, is_list, read_arrays
 from .input_kwargs import ARRAY_KWARGS, TABLE_KWARGS
@@ -62,7 +63,7 @@ def read_rows(
     arrays = {name: said.get(name) for name in ARRAY_KWARGS}
     if is_table(X):
         X, columns, arrays = _read_index(X, columns, arrays, is_series=is_series_2d)
-    if "id" in columns or "time" in columns:
+    if "id" in columns or ("time" in columns and "static" not in columns):
         _check_kind(X, arrays, columns.get("id"))
         names = get_fitted_names(estimator, reset=reset)
         if names is not None and "static" in columns:
@@ -70,7 +71,7 @@ def read_rows(
         # Columns may be named differently from the training.
         rows, schema = _read_table(X, replace(schema, **columns), targets, allow_missing)
     elif columns:
-        name, value = next(iter(columns.items()))
+        name, value = list(columns.items())[-1]
         raise ArgumentError(f"{name}={value!r} is for a table with ids; give id= too, or time=.")
     else:
         lengths = arrays.pop("lengths")
@@ -113,7 +114,7 @@ def _read_index(
     Levels that are named as id or time become columns. Dates and durations are the times where
     nothing else is named. Of one step for each of several sequences it names these.
     """
-    index = getattr(X, "index", None)
+    index: Any = getattr(X, "index", None)
     if not hasattr(index, "nlevels"):
         return X, columns, arrays
     id, time = columns.get("id"), columns.get("time")
@@ -219,7 +220,7 @@ def drop_columns(X: Any, names: Sequence[str]) -> tuple[Any, tuple[NDArray[Any],
     """Return a data frame without some columns, and the cells of these."""
     if not names:
         return X, ()
-    table = table_from_frame(X)
+    table = read_frame(X)
     cells = tuple(np.asarray(table.columns[table.check_name(one, "target")]) for one in names)
     kept = [name for name in _list_columns(X) if name not in names]
     return X.select(kept) if hasattr(X, "select") else X[kept], cells  # pandas has no select
@@ -234,13 +235,13 @@ def _read_table(
     those of the table. Dates count in seconds; without times rows are one step apart.
     """
     id, time, features = schema.id, schema.time, schema.features
-    table = replace(table_from_frame(X), is_training_data=False)
+    table = replace(read_frame(X), is_training_data=False)
     for role, column in {"id": id, "time": time}.items():
         if column is not None:
             table.check_name(column, role)
     owners = get_ids(table, id)[1]
     used = None if features is None else (*features, *targets)
-    sheet = pivot_long(table, replace(schema, features=used), schema.variables or None)
+    sheet = reshape(table, replace(schema, features=used), schema.variables or None)
     for name in targets:
         sheet.check_name(name, "target")
     if features is None:
@@ -279,7 +280,7 @@ def _read_table(
     return rows, replace(schema, variables=sheet.variables)
 
 
-def _read_values(table: Table, schema: Schema, features: Sequence[str]) -> tuple[Floats, Schema]:
+def _read_values(table: Frame, schema: Schema, features: Sequence[str]) -> tuple[Floats, Schema]:
     """Return the values of features, (R, I), and the schema with these and their categories."""
     known = None if schema.features is None else schema.categories
     inputs = build_inputs(table, tuple(features), known)
@@ -326,7 +327,7 @@ def _read_frames(
             raise ArgumentError(
                 f"X[{number}] is a {type(frame).__name__}, and X[0] a data frame. Give one kind."
             )
-        sheet = replace(table_from_frame(frame), where=f"X[{number}]", is_training_data=False)
+        sheet = replace(read_frame(frame), where=f"X[{number}]", is_training_data=False)
         if fitted is None and set(sheet.columns) != set(names):
             raise DataError(
                 f"X[{number}] has the columns {', '.join(sheet.columns)}, and X[0] has "
@@ -345,7 +346,7 @@ def _read_frames(
     return RaggedSequences(values, np.array(lengths)), parts[0][1]
 
 
-def _find_shared_categories(tables: Sequence[Table], column: str) -> tuple[str, ...]:
+def _find_shared_categories(tables: Sequence[Frame], column: str) -> tuple[str, ...]:
     """Return the categories of a column in several tables; none if it holds numbers in one."""
     found = [find_categories(one, column) for one in tables if not one.find_missing(column).all()]
     texts = sorted({text for texts in found for text in texts}) if all(found) else []

@@ -11,8 +11,8 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_array
 
 from tauflow.data.scaler import StandardScaler
-from tauflow.data.table.table import check_no_datetimes
 from tauflow.errors import ShapeError
+from tauflow.tabular.cell_values import check_no_datetimes
 
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs

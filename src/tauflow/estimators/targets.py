@@ -10,9 +10,9 @@ from sklearn.utils.validation import check_array
 
 from tauflow._internal.checks import check_within
 from tauflow._internal.sanitize import format_count
-from tauflow.data.table.sequences import format_names
-from tauflow.data.table.table import check_no_datetimes
 from tauflow.errors import ArgumentError, DataError, ShapeError
+from tauflow.tabular.cell_values import check_no_datetimes
+from tauflow.tabular.sequences import format_names
 from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
 
 from .arrays import find_missing, to_array

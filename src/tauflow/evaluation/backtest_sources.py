@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
-from tauflow.data.table.files import read_table, to_frame
-from tauflow.data.table.schema import Schema
-from tauflow.data.table.sequences import get_ids
-from tauflow.data.table.time_formats import to_dates
-from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError
+from tauflow.tabular.files import read_table, to_pandas
+from tauflow.tabular.schema import Schema
+from tauflow.tabular.sequences import get_ids
+from tauflow.tabular.times import read_times, to_dates
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -210,7 +209,7 @@ def _read_series(data: Any, schema: Schema, targets: Sequence[str]) -> dict[str,
             if name is not None:
                 sheet.check_name(name, role)
     names, codes = get_ids(sheet, schema.id)
-    frame = to_frame(sheet)
+    frame = to_pandas(sheet)
     shown = np.arange(len(sheet))
     times: NDArray[Any] = shown
     if schema.time is not None:

@@ -12,8 +12,8 @@ from torch import Tensor
 from tauflow._internal.checks import check_positive
 from tauflow._internal.sanitize import format_count
 from tauflow.data.card import DatasetCard
-from tauflow.data.table.schema import Schema
 from tauflow.errors import ArgumentError
+from tauflow.tabular.schema import Schema
 
 
 class _HasCard(Protocol):

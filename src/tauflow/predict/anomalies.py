@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from tauflow.analysis.residuals import SCORE_COLUMNS, ForecastRows, score_rows
-from tauflow.data.table.options import LEAD_TIME_INPUT
-from tauflow.data.table.prediction_columns import check_distinct_columns
-from tauflow.data.table.transform import NewTable
 from tauflow.errors import ArgumentError
+from tauflow.tabular.options import LEAD_TIME_INPUT
+from tauflow.tabular.prediction_columns import check_distinct_columns
+from tauflow.tabular.transform import NewTable
 
 from .answers import get_keys
 

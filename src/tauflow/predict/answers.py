@@ -13,18 +13,18 @@ from tauflow._internal.optional_deps import require
 from tauflow._internal.targets import MULTIOUTPUT, split_outputs
 from tauflow.batch import SequenceBatch, promote_to_float32
 from tauflow.data.card import DatasetCard
-from tauflow.data.table.options import FUTURE_NAME_FORMAT
-from tauflow.data.table.prediction_columns import check_distinct_columns, list_key_columns
-from tauflow.data.table.schema import Schema
-from tauflow.data.table.table import Floats, Indices
-from tauflow.data.table.times import UNITS
-from tauflow.data.table.transform import NewTable
 from tauflow.errors import ArgumentError
 from tauflow.evaluation.certainty import Certainty
 from tauflow.evaluation.conformal import check_level
 from tauflow.evaluation.outputs import compute_probabilities, predict_quantiles, predict_spread
 from tauflow.evaluation.thresholds import Threshold
 from tauflow.evaluation.tidy import make_tidy_frame
+from tauflow.tabular.cell_values import Floats, Indices
+from tauflow.tabular.options import FUTURE_NAME_FORMAT
+from tauflow.tabular.prediction_columns import check_distinct_columns, list_key_columns
+from tauflow.tabular.schema import Schema
+from tauflow.tabular.times import UNITS
+from tauflow.tabular.transform import NewTable
 
 from .units import (
     DIGITS,

@@ -18,13 +18,13 @@ from tauflow.analysis.permutation import permutation_importance
 from tauflow.analysis.plots_attribution import plot_attributions
 from tauflow.batch import SequenceBatch
 from tauflow.data.imputation import impute_with_indicators
-from tauflow.data.table.options import CATEGORY_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
-from tauflow.data.table.prediction_columns import check_distinct_columns
-from tauflow.data.table.schema import Schema
-from tauflow.data.table.transform import NewTable
 from tauflow.errors import ArgumentError
 from tauflow.evaluation.outputs import compute_probabilities
 from tauflow.plotting.palette import report_style
+from tauflow.tabular.options import CATEGORY_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
+from tauflow.tabular.prediction_columns import check_distinct_columns
+from tauflow.tabular.schema import Schema
+from tauflow.tabular.transform import NewTable
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
 from tauflow.training.multioutput import list_metrics

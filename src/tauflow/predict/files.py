@@ -17,9 +17,6 @@ from tauflow._internal.targets import MULTIOUTPUT
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, card_from_dict, card_to_dict
-from tauflow.data.table.options import DEFAULT_SPLIT
-from tauflow.data.table.schema import Schema
-from tauflow.data.table.sequences import format_names
 from tauflow.errors import DataNotFoundError, ModelFileError
 from tauflow.evaluation.certainty import Certainty
 from tauflow.export.files import (
@@ -30,6 +27,9 @@ from tauflow.export.files import (
     get_file_config,
     use_reference_backend,
 )
+from tauflow.tabular.options import DEFAULT_SPLIT
+from tauflow.tabular.schema import Schema
+from tauflow.tabular.sequences import format_names
 
 from .units import get_classes
 

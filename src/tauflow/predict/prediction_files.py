@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tauflow._internal.atomic_write import atomic_writer
 from tauflow._internal.optional_deps import require
-from tauflow.data.table.files import PARQUET_SUFFIXES
 from tauflow.errors import ArgumentError
 from tauflow.export.output_paths import check_file_place
+from tauflow.tabular.files import PARQUET_SUFFIXES
 
 if TYPE_CHECKING:
     from pandas import DataFrame

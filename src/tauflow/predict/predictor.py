@@ -14,11 +14,11 @@ from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.cells.base import first_parameter
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.table.schema import Schema
-from tauflow.data.table.transform import BATCH_SIZE, NewTable, read_new_table
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.evaluation.certainty import Certainty, check_certainty_options, fit_certainty
 from tauflow.evaluation.thresholds import Rule
+from tauflow.tabular.schema import Schema
+from tauflow.tabular.transform import BATCH_SIZE, NewTable, read_new_table
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict as predict_batch
 from tauflow.training.resolve_metric import AnyScore

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
-from tauflow.data.table.options import BOOLEAN_LABELS, FLOAT_LABELS, INTEGER_LABELS
-from tauflow.data.table.schema import Schema
-from tauflow.data.table.table import Floats
 from tauflow.evaluation.tidy import make_tidy_frame
+from tauflow.tabular.cell_values import Floats
+from tauflow.tabular.options import BOOLEAN_LABELS, FLOAT_LABELS, INTEGER_LABELS
+from tauflow.tabular.schema import Schema
 
 if TYPE_CHECKING:
     from pandas import DataFrame

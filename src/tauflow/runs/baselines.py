@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tauflow._internal.targets import MULTIOUTPUT
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.table.options import INDICATOR_NAME_FORMAT
+from tauflow.tabular.options import INDICATOR_NAME_FORMAT
 from tauflow.training.class_weights import count_classes
 from tauflow.training.elementwise import Score, select_entries
 from tauflow.training.evaluation_loop import evaluate

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tauflow._internal.atomic_write import write_atomically
-from tauflow.data.table.options import TableOptions
 from tauflow.models.spec import ModelSpec
+from tauflow.tabular.options import TableOptions
 from tauflow.training.defaults import DEFAULT_RECIPE
 from tauflow.training.recipe import Recipe
 

@@ -15,13 +15,13 @@ from tauflow._internal.json_io import parse_json
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
-from tauflow.data.table.options import INDICATOR_NAME_FORMAT
 from tauflow.errors import ArgumentError, MissingExtraError, NonFiniteError
 from tauflow.evaluation.calibration import TEMPERATURE, calibrate
 from tauflow.evaluation.outputs import predict_split
 from tauflow.models import Ensemble, ImputedInputs
 from tauflow.models.spec import ModelSpec
 from tauflow.models.wrappers import average_predictions
+from tauflow.tabular.options import INDICATOR_NAME_FORMAT
 from tauflow.training.elementwise import get_valid_targets
 from tauflow.training.evaluation_loop import evaluate
 from tauflow.training.multioutput import list_metrics

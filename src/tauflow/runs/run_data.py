@@ -9,12 +9,12 @@ from typing import Any
 from tauflow.data.card import TaskData
 from tauflow.data.memory_mapped import METADATA_FILE, open_task
 from tauflow.data.store import compute_sha256
-from tauflow.data.table.load import add_missing_indicators
-from tauflow.data.table.options import TableOptions
-from tauflow.data.table.schema import as_schema
 from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
+from tauflow.tabular.load import add_missing_indicators
+from tauflow.tabular.options import TableOptions
+from tauflow.tabular.schema import as_schema
 from tauflow.training.defaults import select_epoch_by_loss
 from tauflow.training.metric_choice import choose_metrics
 from tauflow.training.recipe import Recipe

@@ -50,7 +50,9 @@ def test_decimals_may_have_commas(call, tmp_path):
 
 def test_dates_tell_their_unit_and_one_series_is_cut_into_windows(call, tmp_path):
     times = pandas.date_range("2024-05-31", periods=400, freq="15min")
-    frame = pandas.DataFrame({"timestamp": times, "power": range(400), "note": [None] * 400})
+    frame = pandas.DataFrame(
+        {"timestamp": times, "power": [k * 7 % 50 for k in range(400)], "note": [None] * 400}
+    )
     frame.to_csv(tmp_path / "power.csv", index=False)
     output = call("inspect", "power.csv").output
     assert "median 15 minutes" in output
@@ -82,12 +84,14 @@ def test_the_command_sorts_and_leaves_out_columns_without_values(call, tmp_path,
 
 
 def test_rows_of_one_time_are_noticed_and_what_is_wrong_is_said(call, tmp_path):
-    frame = pandas.DataFrame({"id": np.repeat(range(9), 4), "time": [0, 0, 1, 2] * 9})
-    frame["a"] = range(36)
+    frame = pandas.DataFrame(
+        {"id": np.repeat(range(9), 4), "time": [0, 0, 1, 2, *[0, 1, 2, 3] * 8]}
+    )
+    frame["a"] = np.arange(36) * 7 % 36
     frame.to_csv(tmp_path / "t.csv", index=False)
     output = call("inspect", "t.csv").output
     assert suggested(output)[-2:] == ["--duplicates", "mean"]
-    assert "Merged: 9 of 36 rows, with the same id and time as an earlier one" in output
+    assert "Merged: 1 of 36 rows, with the same id and time as an earlier one" in output
     frame.assign(time=[None, 0, 1, 2] * 9).to_csv(tmp_path / "t.csv", index=False)
     output = call("inspect", "t.csv", "--time", "time").output
     assert "It cannot be read so: t.csv, row 2, column 'time' is empty" in output

@@ -94,7 +94,7 @@ def test_a_run_is_known_by_content_and_columns(call, visits):
     [
         (
             ["visits.csv", *SAID[4:]],
-            "80 sequences by 'patient' (80 different values; 'hours' runs forward",
+            "name the column that tells them apart: id (--id)",
         ),
         ([*SAID, "--long", "a"], "long must name two columns"),
         ([*SAID, "--target=a,died", "--task=regression"], "row 2, column 'died' holds"),

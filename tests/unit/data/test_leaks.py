@@ -7,7 +7,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import roc_auc_score
 
 from tauflow.data import from_table
-from tauflow.data.table.leaks import compute_auroc, compute_r2
+from tauflow.tabular.leaks import compute_auroc, compute_r2
 
 IDS, ROWS = 120, 5
 RNG = np.random.default_rng(0)

@@ -23,7 +23,7 @@ SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a", "b
         (changed("a", 0, 10**400), "row 2, column 'a' holds '1000000.*expected a finite"),
         (changed("a", 0, "1_0"), "row 2, column 'a' holds '1_0', expected a finite"),
         (changed("a", 5, "TRUE"), "row 7, column 'a' holds 'TRUE', expected a finite"),
-        (changed("a", 2, "1.8e308"), "row 4, column 'a' holds '1.8e308', expected a finite"),
+        (changed("a", 2, "1.8e308"), "row 4, column 'a' holds 'inf', expected a finite"),
         (
             changed("a", 2, 1.7e308),
             r"row 4, column 'a' holds '1.7e\+308', .* up to 3.4e\+38, the la",
@@ -130,7 +130,7 @@ def test_dates_of_frames_are_no_numbers(resolution):
     frame["a"] = (frame["a"] - frame["a"].min()) / np.timedelta64(1, "h")
     assert from_table(frame, **SAID).schema.inputs == ("a", "b")
     frame["a"] = pandas.to_datetime(frame["a"], unit="h").dt.tz_localize("Europe/Berlin")
-    with pytest.raises(DataError, match=r"column 'a' holds '1970-01-01.*expected a finite"):
+    with pytest.raises(DataError, match=r"column 'a' holds dates \(datetime64.*expected numbers"):
         from_table(frame, **SAID)
 
 
@@ -203,7 +203,7 @@ def test_an_empty_table():
         (b"id,a\n\n1,2\n1,2,3\n", r"row 4 has 3 cells, but there are 2 columns \(id, a\)"),
         (b"id;a\n1;2\n", "its cells seem to be separated by ';'"),
         (b"id,\n1,2\n", "row 1: column 2 has no name"),
-        (b",id,a\n0,1,2\n", r"column 1 has no name.*to_csv\(\.\.\., index=False\)"),
+        (b",id,a\n0,1,2\n", r"column 1 has no name.*index_label='time'.*index=False"),
         (b"# by hand\n1,2\n", r"row 2 has 2 cells, but there is 1 column.*Remove titles"),
         (b"id  a\n 1  2\n", "seem to be separated by spaces"),
         (b"id,a\n1,x\n1,\xffb\n", r"UTF-8: line 3 holds the byte 0xff; in Latin-1 it is '1,\xffb'"),

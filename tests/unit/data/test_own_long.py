@@ -7,9 +7,9 @@ import torch
 from own_tables import NAN, by_id, changed, unpadded, visits, write
 
 from tauflow.data import from_table, read_csv, transform_table
-from tauflow.data.table.options import BOOLEAN_LABELS, INTEGER_LABELS, TEXT_LABELS
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 from tauflow.predict import Predictor
+from tauflow.tabular.options import BOOLEAN_LABELS, INTEGER_LABELS, TEXT_LABELS
 
 SAID = {"id": "patient", "time": "hours", "target": "died"}
 LONG = {**SAID, "long": ("what", "value")}

@@ -3,9 +3,9 @@ import pytest
 from own_tables import visits
 
 from tauflow.data import from_table
-from tauflow.data.table.options import normalise_fractions
-from tauflow.data.table.split import find_cuts, split_ids
 from tauflow.errors import DataError
+from tauflow.tabular.options import normalise_fractions
+from tauflow.tabular.split import find_cuts, split_ids
 
 IDS = [f"id {number}" for number in range(40)]
 

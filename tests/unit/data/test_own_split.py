@@ -6,8 +6,8 @@ import torch
 from own_tables import NAN, changed, visits
 
 from tauflow.data import from_table, transform_table
-from tauflow.data.table.load import add_missing_indicators
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
+from tauflow.tabular.load import add_missing_indicators
 
 SAID = {"id": "patient", "time": "hours", "features": ["a", "b"]}
 WARDS = [f"w{row // 9}" for row in range(36)]  # four groups of three ids each

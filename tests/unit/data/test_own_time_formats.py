@@ -8,8 +8,8 @@ import pytest
 from own_tables import by_id, visits, write
 
 from tauflow.data import from_table, read_csv, transform_table
-from tauflow.data.table.time_formats import infer_time_formats
 from tauflow.errors import TimeError
+from tauflow.tabular.time_formats import infer_time_formats
 
 SAID = {"id": "patient", "time": "hours", "target": "died", "time_unit": "hours"}
 

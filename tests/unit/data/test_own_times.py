@@ -7,8 +7,8 @@ import torch
 from own_tables import by_id, changed, visits, write
 
 from tauflow.data import from_table, read_csv, transform_table
-from tauflow.data.table.times import UNITS
 from tauflow.errors import TimeError, UnknownNameError
+from tauflow.tabular.times import UNITS
 
 STAMPS = ["2024-02-28T12:00:00", "2024-02-29T00:00:00", "2024-03-01T06:30:00"]
 SECONDS = [0.0, 43_200.0, 153_000.0]

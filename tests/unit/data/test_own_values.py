@@ -11,9 +11,9 @@ from own_tables import NAN, by_id, unpadded, visits, write
 
 import tauflow
 from tauflow.data import from_table, read_csv, transform_table
-from tauflow.data.table.options import INTEGER_LABELS, TEXT_LABELS
 from tauflow.errors import ArgumentError, DataError, TimeError
 from tauflow.predict import Predictor
+from tauflow.tabular.options import INTEGER_LABELS, TEXT_LABELS
 
 COLUMNS = {"id": "patient", "time": "hours"}
 # Ids of one, two and three rows, scattered over the table; a value, a target and a label missing.

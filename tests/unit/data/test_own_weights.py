@@ -24,7 +24,7 @@ def test_the_training_part_has_the_weight_of_each_id():
     plain = from_table(visits(), **{**SAID, "weight": None}).train.tensors()
     assert all(torch.equal(value, getattr(data.train, name)) for name, value in plain.items())
     guessed = Schema.guess(visits(w=WEIGHTS), weight="w").fit(visits(w=WEIGHTS))
-    assert guessed.inputs == ("a", "b")
+    assert guessed.inputs == ("b",)  # as a numbers the rows
 
 
 def test_every_window_has_the_weight_of_its_id():

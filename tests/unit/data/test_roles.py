@@ -1,4 +1,4 @@
-"""Guessed roles against tables that were made with known ones."""
+"""Suggested roles against tables that were made with known ones."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,9 +7,10 @@ import numpy as np
 import pandas
 import pytest
 
-from tauflow.data.table.load import load_table
-from tauflow.data.table.roles import guess_roles
 from tauflow.errors import UnknownNameError
+from tauflow.tabular.describe import describe_table
+from tauflow.tabular.load import load_table
+from tauflow.tabular.schema import Schema
 
 HOURS = pandas.date_range("2024-01-01", periods=200, freq="h")
 
@@ -231,7 +232,7 @@ KNOWN = {
 
 
 def roles_of(table: Any, **given: Any) -> tuple[Any, ...]:
-    said = guess_roles(table, given).option_values
+    said = describe_table(table, given).options
     return tuple(said.get(role) for role in ("id", "time", "long", "target"))
 
 
@@ -240,7 +241,7 @@ def test_roles_are_those_that_the_table_was_made_with(name):
     known = KNOWN[name]
     target = None if known.target is None else (known.target,)
     assert roles_of(known.frame) == (known.id, known.time, known.long, target)
-    load_table(known.frame, guess_roles(known.frame, {}).schema)  # it can be read so
+    load_table(known.frame, Schema(**describe_table(known.frame, {}).options))  # it can be read so
 
 
 @pytest.mark.parametrize("name", ["long, with units", "zero-padded", "elapsed", "date of birth"])
@@ -256,7 +257,7 @@ def test_contents_decide_and_not_names(name, names):
     known = KNOWN[name]
     new = {one: f"c{place}" for place, one in enumerate(known.frame)} if names == "changed" else {}
     frame = known.frame.rename(columns=new)
-    found = guess_roles(frame, {}).option_values
+    found = describe_table(frame, {}).options
     assert found["id"] == new.get(known.id, known.id)
     if known.time in ("day", "time"):  # rises in the order of the rows, or holds dates
         assert found["time"] == new.get(known.time, known.time)
@@ -269,7 +270,7 @@ def test_what_is_given_is_kept():
     assert roles_of(frame, target="crp")[3] == "crp"
     assert roles_of(frame, target=None, long=None)[2:] == (None, None)
     with pytest.raises(UnknownNameError, match=r"no column 'patt' \(id\). Did you mean 'pat'"):
-        guess_roles(frame, {"id": "patt"})
+        describe_table(frame, {"id": "patt"})
 
 
 def test_other_columns():
@@ -281,7 +282,7 @@ def test_other_columns():
         row=np.arange(300),
     ).drop(columns="day")
     frame["year"], frame["day"] = frame["date"].dt.year, frame["date"].dt.day
-    guess = guess_roles(frame, {})
+    guess = describe_table(frame, {})
     roles = {name: role.name for name, role in guess.roles.items()}
     left = dict.fromkeys(("born", "note", "empty", "row"), "left out")
     assert roles == {
@@ -289,16 +290,16 @@ def test_other_columns():
         **{"year": "known", "day": "known", **left},
     }
     assert "300 different texts" in guess.roles["note"].reason
-    assert set(guess.option_values["features"]) == {"sex", "crp", "year", "day"}
-    assert guess.option_values["static"] == ("sex",)
-    assert guess.option_values["known"] == ("year", "day")
+    assert set(guess.options["features"]) == {"sex", "crp", "year", "day"}
+    assert guess.options["static"] == ("sex",)
+    assert guess.options["known"] == ("year", "day")
     # With a target nothing is known ahead: the values of a row are all that counts.
-    assert "known" not in guess_roles(frame, {"target": "crp"}).option_values
+    assert "known" not in describe_table(frame, {"target": "crp"}).options
 
 
 def test_a_value_that_comes_late_is_not_static():
     frame = patients(outcome_day=np.tile([np.nan] * 5 + [1.0], 50))
-    assert guess_roles(frame, {}).option_values["static"] == ("sex",)
+    assert describe_table(frame, {}).options["static"] == ("sex",)
 
 
 def test_constants_are_no_targets():
@@ -307,31 +308,30 @@ def test_constants_are_no_targets():
 
 
 def test_counts_of_rows():
-    frame = pandas.concat([patients(), patients()[:40]])
-    guess = guess_roles(shuffled(frame), {})
-    assert guess.merged_table.merged_count == 40
+    frame = pandas.concat([patients(), patients()[:10]])
+    guess = describe_table(shuffled(frame), {})
+    assert "Merged: 10 of 310 rows" in guess.notes[0]
     once = shuffled(frame).drop_duplicates(["pat", "day"])
     assert guess.sequences.unsorted == (once.groupby("pat")["day"].diff() < 0).sum()
-    assert guess.option_values["duplicates"] == "mean"
-    assert guess.option_values["sort"] is True
+    assert guess.options["duplicates"] == "mean"
+    assert guess.options["sort"] is True
 
 
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (long()[["stay", "parameter", "value"]], "look like those of a long table"),
         (numbered("id", 6, when=["long ago", "now", "soon", "a", "b", "c"] * 30), "'when' holds"),
         (
             series(date=HOURS.strftime("%Y-%m-%d"), clock=HOURS.strftime("%H:%M")).drop(
                 columns="timestamp"
             ),
-            "Join date and time of day",
+            "spread over the columns",
         ),
     ],
 )
 def test_times_that_cannot_be_read_are_named(frame, message):
-    assert message in guess_roles(frame, {}).problem
-    assert guess_roles(frame, {"time": None, "long": None}).problem is None
+    assert message in describe_table(frame, {}).problem
+    assert describe_table(frame, {"time": None, "long": None}).problem is None
 
 
 def calendar(freq, rows, *units, start="2023-05-01", **columns):
@@ -354,12 +354,11 @@ SPREAD = {
 @pytest.mark.parametrize("name", SPREAD)
 def test_times_that_are_spread_over_columns_are_named(name):
     frame, times = SPREAD[name]
-    guess = guess_roles(frame, {})
-    assert guess.option_values.keys().isdisjoint({"id", "time"})
-    parts = [repr(one) for one in frame.columns[1:]]
-    assert f"spread over the columns {', '.join(parts[:-1])} and {parts[-1]}. Join" in guess.problem
-    again = guess_roles(frame.assign(time=times), {})
-    assert (again.problem, again.option_values["time"]) == (None, "time")
+    guess = describe_table(frame, {})
+    parts = ", ".join(repr(one) for one in frame.columns[1:])
+    assert f"spread over the columns {parts}. Join" in guess.problem
+    again = describe_table(frame.assign(time=times), {})
+    assert (again.problem, again.options["time"]) == (None, "time")
 
 
 @pytest.mark.parametrize(
@@ -376,10 +375,10 @@ def test_times_that_are_spread_over_columns_are_named(name):
     ids=["stations", "names of months", "date and hour"],
 )
 def test_spread_times_of_other_kinds_are_named(frame):
-    guess = guess_roles(frame, {})
+    guess = describe_table(frame, {})
     assert "the time is spread over the columns" in guess.problem
-    assert guess.option_values.get("id") in (None, "station")
-    assert guess_roles(frame, {"id": None, "time": None}).problem is None
+    assert guess.options.get("id") in (None, "station")
+    assert describe_table(frame, {"id": None, "time": None}).problem is None
 
 
 def test_parts_of_a_date_beside_the_time_are_not_a_spread_time():
@@ -389,30 +388,118 @@ def test_parts_of_a_date_beside_the_time_are_not_a_spread_time():
         sites(month=np.tile(HOURS.month, 3), hour=np.tile(HOURS.hour, 3)),
         patients("id", hour=RNG.integers(0, 24, 300)),
     ):
-        assert guess_roles(frame, {}).problem is None
-        assert guess_roles(frame, {}).option_values["time"] in ("day", "time")
+        assert describe_table(frame, {}).problem is None
+        assert describe_table(frame, {}).options["time"] in ("day", "time")
 
 
 def test_missing_markers_and_formats_are_found():
     frame = series(power=["-" if k % 9 == 0 else f"{k}.5" for k in range(200)])
     frame["timestamp"] = HOURS.strftime("%d.%m.%Y %H:%M")
-    guess = guess_roles(frame, {})
-    assert guess.option_values["na_values"] == ("-",)
-    assert guess.option_values["time_format"] == "%d.%m.%Y %H:%M"
+    guess = describe_table(frame, {})
+    assert guess.options["na_values"] == ("-",)
+    assert guess.options["time_format"] == "%d.%m.%Y %H:%M"
     assert guess.roles["power"].name == "feature"
 
 
 @pytest.mark.parametrize(("freq", "season"), [("h", "24h"), ("D", "7 days"), ("5min", None)])
 def test_a_season_is_for_series_with_even_gaps_of_an_hour_or_a_day(freq, season):
     times = pandas.date_range("2020", periods=3000, freq=freq)
-    guess = guess_roles(pandas.DataFrame({"at": times, "load": walk(3000)}), {})
-    assert guess.option_values.get("season") == season
-    load_table(guess_frame := pandas.DataFrame({"at": times, "load": walk(3000)}), guess.schema)
+    guess = describe_table(pandas.DataFrame({"at": times, "load": walk(3000)}), {})
+    assert guess.options.get("season") == season
+    load_table(
+        guess_frame := pandas.DataFrame({"at": times, "load": walk(3000)}), Schema(**guess.options)
+    )
     holes = guess_frame.drop(index=range(50, 2950, 20))
-    assert "season" not in guess_roles(holes, {}).option_values
+    assert "season" not in describe_table(holes, {}).options
 
 
 def test_few_long_sequences_are_cut_by_time():
-    said = guess_roles(sites(), {}).option_values
+    said = describe_table(sites(), {}).options
     assert (said["split_by"], said["window"]) == ("time", 100)
-    assert "split_by" not in guess_roles(patients(), {}).option_values
+    assert "split_by" not in describe_table(patients(), {}).options
+
+
+@pytest.mark.parametrize(
+    ("written", "form"),
+    [
+        ("%d-%b-%y", "%d-%b-%y"),
+        ("%d.%m.%y %H:%M", "%d.%m.%y %H:%M"),
+        ("%m/%d/%Y %I:%M %p", "%m/%d/%Y %I:%M %p"),
+    ],
+)
+def test_forms_of_local_dates_are_found(written, form):
+    times = pandas.date_range("2024-03-05 01:00", periods=200, freq="25h")
+    said = describe_table(pandas.DataFrame({"when": times.strftime(written), "a": walk(200)}), {})
+    assert (said.problem, said.options["time_format"]) == (None, form)
+
+
+@pytest.mark.parametrize("clock", ["%H:%M", "%H:%M:%S", "%I:%M %p"])
+def test_a_date_and_a_time_of_day_are_to_be_joined(clock):
+    times = pandas.date_range("2024-03-05 01:00", periods=200, freq="13h")
+    frame = pandas.DataFrame(
+        {
+            "date": times.strftime("%Y-%m-%d"),
+            "time": times.strftime(clock),
+            "kind": np.where(np.arange(200) % 3, "a", "b"),
+            "price": walk(200),
+        }
+    )
+    problem = describe_table(frame, {}).problem
+    assert "spread over the columns 'date', 'time'" in problem
+    joined = pandas.to_datetime(frame["date"].astype(str) + " " + frame["time"].astype(str))
+    assert "frame['date'].astype(str) + ' ' + frame['time'].astype(str)" in problem
+    assert (joined == times).all()
+
+
+def test_what_is_called_id_is_the_id_in_any_order():
+    frame = patients("id").sort_values("crp", ignore_index=True)
+    said = describe_table(frame, {})
+    assert (said.options["id"], said.options["time"]) == ("id", "day")
+    assert any("not next to each other" in hint for hint in said.hints)
+
+
+def test_one_row_for_each_id_is_no_sequence():
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {"person": rng.permutation(1000) + 5000, "date": HOURS[rng.integers(0, 200, 1000)]}
+    ).assign(weight=rng.normal(size=1000))
+    assert "one row per id is no sequence" in describe_table(frame, {}).problem
+
+
+def test_a_long_table_needs_no_id():
+    months = pandas.date_range("2000", periods=120, freq="MS")
+    frame = pandas.DataFrame({"date": months, "cpi": walk(120), "jobs": 1e6 + walk(120)})
+    frame = frame.melt("date").assign(unit=np.repeat(["percent", "people"], 120))
+    said = describe_table(frame, {})
+    assert said.options["long"] == ("variable", "value")
+    assert "id" not in said.options
+    assert load_table(frame, Schema(**said.options)).schema.inputs[:2] == ("cpi", "jobs")
+
+
+def test_row_numbers_and_other_numbers_of_the_id_are_left_out():
+    frame = patients(record=np.repeat(np.arange(50) * 37 + 90210, 6))
+    frame.insert(0, "sno.", np.arange(1, 301))
+    roles = describe_table(frame, {}).roles
+    assert {name for name, role in roles.items() if role.name == "left out"} == {"sno.", "record"}
+
+
+def test_codes_that_may_mean_missing_are_pointed_out():
+    height = np.where(np.arange(300) % 11, 170.0 + np.arange(300) % 9, -1)
+    hints = describe_table(patients(height=height, crp=np.arange(300) % 7 + 20), {}).hints
+    assert hints == ["-1 in 'height' may mean that a value is missing: --missing=-1 says so."]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_ordered_categories_keep_their_order(library):
+    order, grades = ["low", "mid", "high"], np.array(["mid", "high", "low"])[ids(60, 3) % 3]
+    table = {"id": ids(60, 3), "t": np.tile(range(3), 60), "a": walk(180)}
+    if library == "pandas":
+        grade = pandas.Categorical(grades, order, ordered=True)
+        frame = pandas.DataFrame(table).assign(grade=grade)
+    else:
+        polars = pytest.importorskip("polars")
+        frame = polars.DataFrame(table).with_columns(
+            grade=polars.Series(grades.tolist(), dtype=polars.Enum(order))
+        )
+    data = load_table(frame, Schema(id="id", time="t", target="grade"))
+    assert data.schema.outputs == tuple(order)

@@ -171,7 +171,6 @@ def test_it_stays_known_in_a_file_and_where_steps_are_single(tmp_path):
     ("given", "error", "match"),
     [
         ([np.ones(3 + i % 2) for i in range(24)], ShapeError, r"x\[:, None\]"),
-        ([pd.Series(np.ones(3 + i % 2)) for i in range(24)], ShapeError, r"x\[:, None\]"),
         ({"a": np.ones(24), "b": np.ones(24)}, ArgumentError, "X is a mapping"),
         ({i: np.ones((3, 2)) for i in range(24)}, ArgumentError, r"list\(X.values\(\)\)"),
         (

@@ -172,10 +172,10 @@ def test_a_batch_of_no_sequences_has_empty_answers(task, per_step):
 
 def test_large_tables_go_through_in_pieces(loaded, table, monkeypatch):
     whole = loaded["regression"].predict(table)
-    monkeypatch.setattr("tauflow.data.table.transform.BATCH_SIZE", 7)
+    monkeypatch.setattr("tauflow.tabular.transform.BATCH_SIZE", 7)
     read = loaded["regression"].read_table(table)
     assert read.plan_batches() == [(0, 7), (7, 14), (14, 20)]
-    monkeypatch.setattr("tauflow.data.table.transform._MAX_ELEMENTS", 1)
+    monkeypatch.setattr("tauflow.tabular.transform._MAX_ELEMENTS", 1)
     pieces = loaded["regression"].predict(table)
     assert pieces["level"].tolist() == pytest.approx(whole["level"].tolist(), rel=1e-5)
 

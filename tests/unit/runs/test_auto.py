@@ -12,7 +12,6 @@ import torch
 
 import tauflow
 from tauflow.data import TableOptions, from_table
-from tauflow.data.table.load import add_missing_indicators
 from tauflow.errors import ArgumentError
 from tauflow.models import Ensemble, SequenceModel
 from tauflow.models.wrappers import average_predictions
@@ -30,6 +29,7 @@ from tauflow.runs.portfolio import (
 from tauflow.runs.portfolio_search import PortfolioSearch, adapt_inputs
 from tauflow.runs.report.page import write_run_report
 from tauflow.runs.run_data import CsvFile
+from tauflow.tabular.load import add_missing_indicators
 from tauflow.training.evaluation_loop import predict
 from tauflow.training.metrics import METRICS
 

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from tauflow.cli.shared_options import read_config_table
-from tauflow.data.table.options import TableOptions
 from tauflow.models.spec import ModelSpec
 from tauflow.runs.best_config import to_toml, write_best_config
 from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, load_run_data
 from tauflow.runs.toml_files import read_toml
+from tauflow.tabular.options import TableOptions
 from tauflow.training import Recipe
 
 VALUES = {

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from tauflow._internal.locks import lock_folder
-from tauflow.data.table.options import TableOptions
 from tauflow.errors import ArgumentError, BusyError, DataError, MissingExtraError, NonFiniteError
 from tauflow.runs import tune as tuning
 from tauflow.runs import tune_trials
 from tauflow.runs.task import CsvFile
 from tauflow.runs.toml_files import read_toml
+from tauflow.tabular.options import TableOptions
 from tauflow.training import Recipe
 
 optuna = pytest.importorskip("optuna")

@@ -7,12 +7,12 @@ from typing import Any
 
 from tauflow._internal.sanitize import format_count
 from tauflow.analysis.memory_length import memory_length
-from tauflow.data.table.schema import Schema
 from tauflow.runs.portfolio import get_title
 from tauflow.runs.results import RunRecord
 from tauflow.runs.task import TaskRun
 from tauflow.runs.time_limits import format_duration
 from tauflow.sequence import SequenceModule
+from tauflow.tabular.schema import Schema
 from tauflow.training.multioutput import is_higher_better
 
 from . import score_table

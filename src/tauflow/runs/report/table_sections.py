@@ -10,8 +10,6 @@ from torch import Tensor
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.targets import ORDINAL, TargetSpec
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.table.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
-from tauflow.data.table.schema import Schema
 from tauflow.evaluation.thresholds import Threshold
 from tauflow.export.files import PREDICTOR
 from tauflow.runs.baselines import (
@@ -20,6 +18,8 @@ from tauflow.runs.baselines import (
     make_seasonal_naive,
 )
 from tauflow.runs.task import TaskRun
+from tauflow.tabular.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
+from tauflow.tabular.schema import Schema
 
 from .document import Pairs
 from .sample_predictions import SamplePredictions, predict_samples

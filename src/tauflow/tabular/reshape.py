@@ -10,27 +10,26 @@ from numpy.typing import NDArray
 from tauflow._internal.targets import MULTIOUTPUT, VALUE
 from tauflow.errors import ArgumentError, DataError
 
-from .categorical import Categorical, Column, equal_rows
+from .cell_values import MAX_SHOWN_LENGTH, Indices, factorize, find_missing, to_numbers
+from .frame import Frame
 from .option_names import LEARNED_ROLES, list_role_columns
 from .options import CLASSIFICATION, DUPLICATES, TableOptions
 from .sequences import format_names, get_ids
-from .table import DECIMAL_COMMA, MAX_SHOWN_LENGTH, Indices, Table, parse_boolean, parse_number
 from .target_kinds import infer_target_kinds, infer_task
-from .time_formats import parse_times
-from .times import read_times
+from .times import parse_times, read_times
 
 
-def pivot_long(
-    table: Table,
+def reshape(
+    frame: Frame,
     options: TableOptions,
     variables: Sequence[str] | None = None,
     *,
     is_strict: bool = True,
-) -> Table:
-    """Return the table with decimal points, dates, and one row for each time of each id.
+) -> Frame:
+    """Return the table with dates, and one row for each time of each id.
 
     Args:
-        table: the table as it is.
+        frame: the table as it is.
         options: what the user says of it.
         variables: of a long table those that an earlier one had: each is a column.
         is_strict: whether others than these are refused, rather than columns too.
@@ -40,97 +39,66 @@ def pivot_long(
         DataError: a cell does not hold what it should, or two rows give one value.
         TimeError: a time is not in the format that was given.
     """
-    if options.decimal == ",":
-        table = _replace_decimal_commas(table, options)
     if options.time_format is not None and options.time is not None:
-        table = parse_times(table, table.check_name(options.time, "time"), options.time_format)
+        frame = parse_times(frame, frame.check_name(options.time, "time"), options.time_format)
     if options.long is not None:
-        table = _pivot_variables(table, options, variables, is_strict=is_strict)
+        frame = _pivot_variables(frame, options, variables, is_strict=is_strict)
     elif options.duplicates != DUPLICATES[0]:
-        table = _merge_rows(
-            table, options, _list_label_columns(table, options) if table.is_training_data else ()
+        frame = _merge_rows(
+            frame, options, _list_label_columns(frame, options) if frame.is_training_data else ()
         )
     for column in options.static or ():
-        table = _broadcast_static(table, table.check_name(column, "static"), options)
-    return table
+        frame = _broadcast_static(frame, frame.check_name(column, "static"), options)
+    return frame
 
 
-def _replace_decimal_commas(table: Table, options: TableOptions) -> Table:
-    """Return the table with points where numbers have decimal commas."""
-    names = {options.id, options.group, *(options.long or ())[:1]}
-    if options.time_format is not None:
-        names.add(options.time)
-    columns = dict(table.columns)
-    otherwise = "leave decimal out" if table.is_training_data else "pass decimal='.' (--decimal)"
-    for name, cells in table.columns.items():
-        if name in names or not isinstance(cells, Categorical):
-            continue
-        cells = cells.remove_unused_categories()
-        for code, cell in enumerate(cells.categories):
-            if isinstance(cell, str) and "." in cell and parse_number(cell) is not None:
-                raise DataError(
-                    f"{table.describe_value(int(np.argmax(cells.codes == code)), name)}, a number "
-                    "with a point, and decimals were said to have commas. Remove points between "
-                    f"thousands, or {otherwise}."
-                )
-        columns[name] = cells.map_values(
-            lambda cell: (
-                cell.replace(",", ".")
-                if isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell)
-                else cell
-            )
-        )
-    return replace(table, columns=columns)
-
-
-def _group_by_time(table: Table, options: TableOptions) -> tuple[Indices, Indices]:
+def _group_by_time(frame: Frame, options: TableOptions) -> tuple[Indices, Indices]:
     """Return the first row of each time of each id, (G,), and which of these each row has, (R,).
 
     They are in the order of the ids, and of the times of each.
     """
-    codes = _get_id_codes(table, options)
+    codes = _get_id_codes(frame, options)
     assert options.time is not None
-    time = table.check_name(options.time, "time")
-    times = read_times(table, time, None, skip_date_check=True).values
+    time = frame.check_name(options.time, "time")
+    times = read_times(frame, time, None, skip_date_check=True).values
     order = np.lexsort((times, codes))  # stable: the first row of the table stays the first
     new = np.append(True, (np.diff(codes[order]) != 0) | (np.diff(times[order]) != 0))
-    whose = np.empty(len(table), np.int64)
+    whose = np.empty(len(frame), np.int64)
     whose[order] = np.cumsum(new) - 1
     return order[new], whose
 
 
-def _get_id_codes(table: Table, options: TableOptions) -> Indices:
+def _get_id_codes(frame: Frame, options: TableOptions) -> Indices:
     """Return which id each row has, (R,)."""
-    return get_ids(table, options.id and table.check_name(options.id, "id"))[1]
+    return get_ids(frame, options.id and frame.check_name(options.id, "id"))[1]
 
 
 def _pivot_variables(
-    table: Table, options: TableOptions, fitted_variables: Sequence[str] | None, *, is_strict: bool
-) -> Table:
+    frame: Frame, options: TableOptions, fitted_variables: Sequence[str] | None, *, is_strict: bool
+) -> Frame:
     """Return a table of one variable per row with one column for each variable."""
     assert options.long is not None
-    name, value = (table.check_name(column, "long") for column in options.long)
-    firsts, whose = _group_by_time(table, options)
-    table.check_filled(name, "a variable", "Say what was measured, or remove the row.", DataError)
-    texts = table.texts(name)
-    found, codes = texts.categories, texts.codes
-    others = [column for column in list_used_columns(table, options) if column not in (name, value)]
+    name, value = (frame.check_name(column, "long") for column in options.long)
+    firsts, whose = _group_by_time(frame, options)
+    frame.check_filled(name, "a variable", "Say what was measured, or remove the row.", DataError)
+    found, codes = frame.texts(name)
+    others = [column for column in list_used_columns(frame, options) if column not in (name, value)]
     both = next((one for one in found if one in others), None)
     if both is not None:
         raise ArgumentError(
-            f"{table.where}: {both!r} is a variable, and a column too. Rename one of them."
+            f"{frame.where}: {both!r} is a variable, and a column too. Rename one of them."
         )
     new = next(
         (one for one in found if fitted_variables is not None and one not in fitted_variables), None
     )
     if new is not None and is_strict:
         raise DataError(
-            f"{table.describe_cell(int(np.argmax(codes == found.index(new))), name)} holds the "
+            f"{frame.describe_cell(int(np.argmax(codes == found.index(new))), name)} holds the "
             f"variable {new!r}, which the table of the training had not. Correct it, or remove its "
             f"rows. Known are: {format_names(list(fitted_variables or ()), 12)}."
         )
-    there = ~table.find_missing(value)
-    kept = _RowMerger(table, whose, firsts, options)
+    there = ~frame.find_missing(value)
+    kept = _RowMerger(frame, whose, firsts, options)
     columns = {one: kept.reduce_column(one, strict=False) for one in others}
     for code, one in enumerate(found):
         rows = np.flatnonzero(there & (codes == code))
@@ -138,15 +106,15 @@ def _pivot_variables(
         kept.merged_count += len(rows) - len(np.unique(whose[rows]))
     for one in fitted_variables or ():
         columns.setdefault(one, np.full(len(firsts), np.nan))
-    return replace(kept.make_table(columns), variables=tuple(fitted_variables or found))
+    return replace(kept.make_frame(columns), variables=tuple(fitted_variables or found))
 
 
-def list_used_columns(table: Table, options: TableOptions) -> list[str]:
+def list_used_columns(frame: Frame, options: TableOptions) -> list[str]:
     """Return the columns that something is made of: all, unless the features are named."""
     if options.features is None:
-        return list(table.columns)
-    used = list_named_columns(options, is_training_data=table.is_training_data)
-    return [column for column in table.columns if column in used]
+        return list(frame.columns)
+    used = list_named_columns(options, is_training_data=frame.is_training_data)
+    return [column for column in frame.columns if column in used]
 
 
 def list_named_columns(options: TableOptions, *, is_training_data: bool) -> set[str]:
@@ -158,41 +126,41 @@ def list_named_columns(options: TableOptions, *, is_training_data: bool) -> set[
     return {one for one in said if isinstance(one, str)}  # others are refused where they are read
 
 
-def _list_label_columns(table: Table, options: TableOptions) -> list[str]:
+def _list_label_columns(frame: Frame, options: TableOptions) -> list[str]:
     """Return the columns of which no two values have a mean: groups, parts, and classes."""
     given = {"group": options.group, "part": options.split_column}
-    names = [table.check_name(column, role) for role, column in given.items() if column]
+    names = [frame.check_name(column, role) for role, column in given.items() if column]
     if options.targets and not options.is_forecast and options.duplicates == "mean":
         for column in options.targets:
-            table.check_name(column, "target")
-        task = infer_task(table, options)[0]
+            frame.check_name(column, "target")
+        task = infer_task(frame, options)[0]
         names += options.targets if task == CLASSIFICATION else ()
         if task == MULTIOUTPUT:
-            kinds = infer_target_kinds(table, options)
+            kinds = infer_target_kinds(frame, options)
             names += [name for name, kind in kinds.items() if kind != VALUE]
     return names
 
 
-def _merge_rows(table: Table, options: TableOptions, names: Collection[str]) -> Table:
+def _merge_rows(frame: Frame, options: TableOptions, names: Collection[str]) -> Frame:
     """Return the table with one row for each time of each id, in the order of the table.
 
     Args:
-        table: the table.
+        frame: the table.
         options: what the user says of it.
         names: columns that hold the same in all rows of one time.
 
     Raises:
         DataError: one of these does not.
     """
-    firsts, whose = _group_by_time(table, options)
-    if len(firsts) == len(table):
-        return table
+    firsts, whose = _group_by_time(frame, options)
+    if len(firsts) == len(frame):
+        return frame
     order = np.argsort(firsts)
     place = np.empty(len(firsts), np.int64)
     place[order] = np.arange(len(firsts))
-    kept = _RowMerger(table, place[whose], firsts[order], options, len(table) - len(firsts))
-    return kept.make_table(
-        {one: kept.reduce_column(one, strict=one not in names) for one in table.columns}
+    kept = _RowMerger(frame, place[whose], firsts[order], options, len(frame) - len(firsts))
+    return kept.make_frame(
+        {one: kept.reduce_column(one, strict=one not in names) for one in frame.columns}
     )
 
 
@@ -201,39 +169,38 @@ class _RowMerger:
     """Makes columns of fewer rows.
 
     Args:
-        table: the table.
+        frame: the table.
         target_rows: which new row each row of it belongs to, (R,).
         first_rows: the first row of each new one, (G,).
         options: what becomes of several values in one cell.
         merged_count: how many values or rows were merged into others.
     """
 
-    table: Table
+    frame: Frame
     target_rows: Indices
     first_rows: Indices
     options: TableOptions
     merged_count: int = 0
 
-    def make_table(self, columns: dict[str, Column]) -> Table:
+    def make_frame(self, columns: dict[str, NDArray[Any]]) -> Frame:
         """Return the table of new columns; messages name the first of the rows."""
         return replace(
-            self.table,
+            self.frame,
             columns=columns,
-            row_numbers=self.table.row_numbers[self.first_rows],
-            original_text=None,
+            row_numbers=self.frame.row_numbers[self.first_rows],
             merged_count=self.merged_count,
         )
 
-    def reduce_column(self, column: str, *, strict: bool) -> Column:
+    def reduce_column(self, column: str, *, strict: bool) -> NDArray[Any]:
         """Return a column that stands in every row; ``strict`` says that all its values count."""
-        values = self.table.columns[column]
+        values = self.frame.columns[column]
         if column in (self.options.id, self.options.time):
             return values[self.first_rows]
-        first, odd = _find_first_values(self.table, column, self.target_rows, len(self.first_rows))
+        first, odd = _find_first_values(self.frame, column, self.target_rows, len(self.first_rows))
         if not odd.size:
             return _take_rows(values, first)
         if strict:
-            return self.reduce_rows(column, np.flatnonzero(~self.table.find_missing(column)), None)
+            return self.reduce_rows(column, np.flatnonzero(~find_missing(values)), None)
         advice = "Correct one of them"
         if column in self.options.targets and self.options.long is None:
             advice = (
@@ -242,7 +209,7 @@ class _RowMerger:
             )
         raise self._duplicate_error(int(odd[0]), column, f"column {column!r}", advice)
 
-    def reduce_rows(self, column: str, rows: Indices, what: str | None) -> Column:
+    def reduce_rows(self, column: str, rows: Indices, what: str | None) -> NDArray[Any]:
         """Return the values of some rows, one for each new row.
 
         Args:
@@ -257,12 +224,12 @@ class _RowMerger:
             if several.size:
                 again = several[whose[several] == whose[several[0]]][1]
                 option = "duplicates='mean' or 'last' (--duplicates)"
-                advice = f"Remove one{self.table.format_option_advice(option)}"
+                advice = f"Remove one{self.frame.format_option_advice(option)}"
                 raise self._duplicate_error(int(rows[again]), column, what, advice)
         if numbers is None or self.options.duplicates == "last":  # text: in any case
             last = np.full(size, -1)
             last[whose] = rows
-            return _take_rows(self.table.columns[column], last)
+            return _take_rows(self.frame.columns[column], last)
         found = np.full(size, np.nan)
         found[whose] = numbers
         if self.options.duplicates == "mean":
@@ -273,71 +240,69 @@ class _RowMerger:
         return found
 
     def _to_numbers(self, column: str, rows: Indices) -> NDArray[Any] | None:
-        values = self.table.columns[column]
-        if column in self.table.categorical:  # whose codes have no mean
+        values = self.frame.columns[column][rows]
+        if column in self.frame.categorical:  # whose codes have no mean
             return None
-        if isinstance(values, Categorical):
-            found = values[rows].remove_unused_categories()
-            numbers = found.map_categories(parse_boolean)
-            if None in numbers or self.options.duplicates != DUPLICATES[1]:
-                numbers = found.map_categories(parse_number)
-            return None if None in numbers else np.array(numbers, np.float64)[found.codes]
-        return values[rows].astype(np.float64) if values.dtype.kind in "biuf" else None
+        if values.dtype.kind == "O":
+            numbers, wrong = to_numbers(values)
+            return None if wrong.any() else numbers
+        return values.astype(np.float64) if values.dtype.kind in "biuf" else None
 
     def _duplicate_error(self, row: int, column: str, what: str, advice: str) -> DataError:
         first, id, whose = int(self.first_rows[self.target_rows[row]]), self.options.id, ""
         if id is not None:
-            whose = f" of {id} {str(self.table.columns[id][row])[:MAX_SHOWN_LENGTH]!r}"
+            whose = f" of {id} {str(self.frame.columns[id][row])[:MAX_SHOWN_LENGTH]!r}"
         return DataError(
-            f"{self.table.describe_cell(row, column)} is another value of {what} at the time of "
-            f"{self.table.describe_row(first)}{whose}. {advice}."
+            f"{self.frame.describe_cell(row, column)} is another value of {what} at the time of "
+            f"{self.frame.describe_row(first)}{whose}. {advice}."
         )
 
 
-def _broadcast_static(table: Table, column: str, options: TableOptions) -> Table:
+def _broadcast_static(frame: Frame, column: str, options: TableOptions) -> Frame:
     """Return the table with the one value that each id has of a column in all its rows.
 
     Raises:
         DataError: an id has two.
     """
-    table.check_no_containers(column)
-    codes = _get_id_codes(table, options)
-    values = table.columns[column]
-    first, odd = _find_first_values(table, column, codes, int(codes.max()) + 1)
+    frame.check_no_containers(column)
+    codes = _get_id_codes(frame, options)
+    values = frame.columns[column]
+    first, odd = _find_first_values(frame, column, codes, int(codes.max()) + 1)
     if odd.size:
         row, before = int(odd[0]), int(first[codes[odd[0]]])
         one, other = (
-            table.format_value(place, column)[:MAX_SHOWN_LENGTH] for place in (row, before)
+            frame.format_value(place, column)[:MAX_SHOWN_LENGTH] for place in (row, before)
         )
         kinds = [""] * 2
         if one == other:  # such as the number 32 and the text '32'
             kinds = [f" ({type(values[place]).__name__})" for place in (row, before)]
         raise DataError(
-            f"{table.describe_cell(row, column)} holds {one!r}{kinds[0]}, but "
-            f"{table.describe_row(before)} of the same id holds {other!r}{kinds[1]}, and the "
+            f"{frame.describe_cell(row, column)} holds {one!r}{kinds[0]}, but "
+            f"{frame.describe_row(before)} of the same id holds {other!r}{kinds[1]}, and the "
             "column was said to be static. Correct it, or name it as a feature only."
         )
-    return replace(table, columns={**table.columns, column: _take_rows(values, first[codes])})
+    return replace(frame, columns={**frame.columns, column: _take_rows(values, first[codes])})
 
 
 def _find_first_values(
-    table: Table, column: str, groups: Indices, count: int
+    frame: Frame, column: str, groups: Indices, count: int
 ) -> tuple[Indices, Indices]:
     """Return the first row with a value of each group, -1 for none, and rows with another value."""
-    rows = np.flatnonzero(~table.find_missing(column))
+    values = frame.columns[column]
+    rows = np.flatnonzero(~find_missing(values))
     first = np.full(count, -1)
     first[groups[rows[::-1]]] = rows[::-1]
-    return first, rows[~equal_rows(table.columns[column], rows, first[groups[rows]])]
+    codes = factorize(values)[0] if values.dtype.kind == "O" else values
+    return first, rows[codes[rows] != codes[first[groups[rows]]]]
 
 
-def _take_rows(values: Column, places: Indices) -> Column:
+def _take_rows(values: NDArray[Any], places: Indices) -> NDArray[Any]:
     """Return the values at places, of which those below 0 have none."""
     taken = values[np.maximum(places, 0)]
-    if isinstance(taken, Categorical):
-        return taken.set_value(None, places < 0)
-    if (places < 0).any():
-        if taken.dtype.kind in "biu":
-            taken = taken.astype(np.float64)
-        is_time = taken.dtype.kind in "mM"
-        taken[places < 0] = np.array("NaT", taken.dtype) if is_time else np.nan
+    if not (places < 0).any():
+        return taken
+    if taken.dtype.kind in "biu":
+        taken = taken.astype(np.float64)
+    nothing = {"m": np.timedelta64("NaT"), "M": np.datetime64("NaT"), "O": None}
+    taken[places < 0] = nothing.get(taken.dtype.kind, np.nan)
     return taken

@@ -13,7 +13,15 @@ from tauflow._internal.sanitize import format_count
 from tauflow.data.scaler import find_nan
 from tauflow.errors import ArgumentError, DataError
 
-from .categorical import Categorical
+from .cell_values import (
+    MAX_EXACT_INTEGER,
+    UNREAD_NUMBER,
+    Floats,
+    Indices,
+    parse_boolean,
+    parse_number,
+)
+from .frame import Frame
 from .from_frame import check_unique, find_repeated
 from .option_names import LEARNED_ROLES, list_role_columns
 from .options import (
@@ -25,16 +33,7 @@ from .options import (
 )
 from .schema_fields import SchemaFields
 from .sequences import Sequences, format_names
-from .table import (
-    MAX_EXACT_INTEGER,
-    UNREAD_NUMBER,
-    Floats,
-    Indices,
-    Table,
-    parse_boolean,
-    parse_number,
-)
-from .time_formats import is_date
+from .times import parses_as_date
 
 MAX_CATEGORIES = 50
 """More different texts than these are no categories, but names or remarks."""
@@ -103,7 +102,7 @@ class InputColumns:
         )
 
 
-def _get_column_roles(table: Table, options: TableOptions) -> dict[str, str]:
+def _get_column_roles(table: Frame, options: TableOptions) -> dict[str, str]:
     """Return the role of each column that has one, and is no feature for that."""
     used: dict[str, str] = {}
     for role, names in list_role_columns(vars(options)).items():
@@ -116,7 +115,7 @@ def _get_column_roles(table: Table, options: TableOptions) -> dict[str, str]:
     return used
 
 
-def select_feature_columns(table: Table, options: TableOptions) -> tuple[str, ...]:
+def select_feature_columns(table: Frame, options: TableOptions) -> tuple[str, ...]:
     """Return the columns of the inputs; what next-step prediction predicts comes first.
 
     Raises:
@@ -150,7 +149,7 @@ def select_feature_columns(table: Table, options: TableOptions) -> tuple[str, ..
 
 
 def _order_features(
-    table: Table, options: TableOptions, names: Sequence[str], used: Collection[str]
+    table: Frame, options: TableOptions, names: Sequence[str], used: Collection[str]
 ) -> tuple[str, ...]:
     """Return the features in order: those known ahead come late, what an id has once comes last.
 
@@ -189,7 +188,7 @@ def _order_features(
 
 
 def build_inputs(
-    table: Table,
+    table: Frame,
     features: Sequence[str],
     fitted_categories: Categories | None = None,
     unseen: Categories = (),
@@ -227,15 +226,15 @@ def build_inputs(
     return InputColumns(tuple(names), tuple(columns), fitted_categories)
 
 
-def _to_exact_numbers(table: Table, column: str) -> NDArray[Any]:
+def _to_exact_numbers(table: Frame, column: str) -> NDArray[Any]:
     """Return a column as numbers: integers as they are where doubles do not hold them."""
     numbers, values = table.numbers(column), table.columns[column]
-    if isinstance(values, Categorical) or values.dtype.kind not in "iu":
+    if values.dtype.kind not in "iu":
         return numbers
     return values if (np.abs(numbers) > MAX_EXACT_INTEGER).any() else numbers
 
 
-def find_categories(table: Table, column: str) -> tuple[str, ...]:
+def find_categories(table: Frame, column: str) -> tuple[str, ...]:
     """Return the different texts of a column, sorted; none if one of them is a number or a date.
 
     A number among texts is a mistake, and is said to be one where the column is read as numbers. So
@@ -247,10 +246,9 @@ def find_categories(table: Table, column: str) -> tuple[str, ...]:
     """
     values, missing = table.columns[column], table.find_missing(column)
     if column in table.categorical:
-        cells = table.texts(column)[~missing].remove_unused_categories().categories
-    elif isinstance(values, Categorical):
-        found = values.remove_unused_categories().categories
-        cells = [cell for cell in found if not table.is_missing(cell)]
+        cells = table.texts(column)[0]
+    elif values.dtype.kind == "O":
+        cells = table.list_cells(column)
         if not all(isinstance(cell, str) and not _is_number_or_date(cell) for cell in cells):
             return ()
         if all(map(UNREAD_NUMBER.fullmatch, cells)):
@@ -272,11 +270,11 @@ def _is_number_or_date(text: str) -> bool:
     numbers = (parse_number(text), parse_number(text.replace(",", ".")))
     if any(number is not None and math.isfinite(number) for number in numbers):  # INF is a name
         return True
-    return parse_boolean(text) is not None or is_date(text)
+    return parse_boolean(text) is not None or parses_as_date(text)
 
 
 def _encode_categories(
-    table: Table, column: str, categories: Sequence[str], unseen: Sequence[str]
+    table: Frame, column: str, categories: Sequence[str], unseen: Sequence[str]
 ) -> np.ndarray:
     """Return which category each row holds, (R,), -1 for none; and for one of those unseen."""
     missing = table.find_missing(column)
@@ -287,8 +285,8 @@ def _encode_categories(
         whole = text.removesuffix(".0") if _INTEGER_AS_FLOAT.fullmatch(text) else text
         return places.get(text, places.get(whole, -1))
 
-    found = table.texts(column).map_rows(place, np.int64)
-    found[missing] = -1
+    texts, codes = table.texts(column)
+    found = np.array([*map(place, texts), -1])[codes]
     odd = np.flatnonzero((found < 0) & ~missing)
     if odd.size:
         raise DataError(

@@ -1,20 +1,38 @@
 """Times of a table: numbers as they are, dates and durations in a unit."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.optional_deps import require
 from tauflow._internal.registry import suggest_name
 from tauflow._internal.time_precision import to_torch_float_dtype
 from tauflow.errors import TimeError, UnknownNameError
 
-from .categorical import Categorical, Column, to_object_array
-from .table import MAX_EXACT_INTEGER, Floats, Table, parse_exact_number, parse_number
-from .time_formats import get_format_advice, has_offset, infer_bare_format, to_dates
+from .cell_values import (
+    MAX_EXACT_INTEGER,
+    Floats,
+    factorize,
+    parse_exact_number,
+    parse_number,
+    to_object_array,
+)
+from .frame import Frame
+from .time_formats import (
+    ELAPSED,
+    format_cell,
+    get_format_advice,
+    infer_bare_format,
+    is_date,
+    parse_elapsed,
+    parse_format,
+)
 
 DEFAULT_UNIT = "hours"
 UNITS = {
@@ -37,7 +55,11 @@ _EXPECTED = (
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _DATE = re.compile(r"\d{1,4}[^\w,]+\w+[^\w,]+\d{1,4}\b.*")
 """What is written like a date, in whatever form."""
+_OFFSET = re.compile(r".*[T ]\d.*(?:[Zz]|[+-]\d\d(?::?\d\d)*)")
+_LEAP_SECOND = re.compile(r".*:\d\d:60\b.*")
 _MAX_INT64 = np.iinfo(np.int64).max
+_DIGITS = {"Y": 4, "j": 3, **dict.fromkeys("ymdHMS", 2)}
+"""How many digits a field of a date has."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +117,38 @@ def parse_duration(name: str, text: str) -> np.timedelta64:
     return np.timedelta64(round(float(found[1]) * unit), "us")
 
 
+def to_dates(cells: Sequence[Any]) -> NDArray[Any]:
+    """Return objects as dates in UTC, or durations, as pandas reads them; NaT for others.
+
+    Args:
+        cells: dates and durations of Python, NumPy and pandas, periods, which begin then, and text
+            that begins with the year, as in ISO 8601.
+    """
+    pandas = require("pandas", extra="tables")
+    durations = (timedelta, np.timedelta64)
+    if any(isinstance(cell, durations) for cell in cells):
+        spans = [cell if isinstance(cell, durations) else None for cell in cells]
+        array: NDArray[Any] = pandas.to_timedelta(pandas.Series(spans, dtype=object)).to_numpy()
+        return array
+    dates = [
+        getattr(cell, "start_time", None)  # of a period; other dates have none
+        or (None if isinstance(cell, str) and not is_date(cell) else cell)
+        for cell in cells
+    ]
+    plain = [None if isinstance(cell, int | float) else cell for cell in dates]
+    series = pandas.Series(plain, dtype=object)
+    found = pandas.to_datetime(series, format="ISO8601", errors="coerce", utc=True)
+    array = found.dt.tz_localize(None).to_numpy()
+    return array
+
+
+def parses_as_date(text: str) -> bool:
+    """Whether a text is a date as times may be."""
+    return is_date(text) and not np.isnat(to_dates([text])[0])
+
+
 def read_times(
-    table: Table, column: str, unit: str | None, *, skip_date_check: bool = False
+    frame: Frame, column: str, unit: str | None, *, skip_date_check: bool = False
 ) -> Times:
     """Return the times of a column.
 
@@ -105,7 +157,7 @@ def read_times(
     which are counted from the smallest; for them the unit is a name only, by default the column's.
 
     Args:
-        table: the table.
+        frame: the table.
         column: of the times: numbers, or dates (ISO 8601, ``datetime64``), or durations
             (``timedelta64``). Dates with an offset from UTC are brought to UTC. Dates without
             hyphens, as in 20240531, are refused: nothing tells them from numbers.
@@ -117,41 +169,42 @@ def read_times(
         TimeError: a row has no time, what it has is none, or it may be a date and a number alike.
         UnknownNameError: dates cannot be converted to that unit.
     """
-    table.check_filled(column, _EXPECTED, "Fill the time in, or remove the row.", TimeError)
-    values = table.columns[column]
-    if isinstance(values, Categorical) and parse_number(values[0]) is None:
-        values = _read_dates(table, column, values)
-    if not isinstance(values, Categorical) and values.dtype.kind in "mM":
+    frame.check_filled(column, _EXPECTED, "Fill the time in, or remove the row.", TimeError)
+    values = frame.columns[column]
+    if values.dtype.kind == "O" and parse_number(values[0]) is None:
+        values = _read_dates(frame, column, values)
+    if values.dtype.kind in "mM":
         name = resolve_unit(unit or DEFAULT_UNIT)
         if int(values.max().astype(np.int64)) - int(values.min().astype(np.int64)) > _MAX_INT64:
             values = values.astype(f"{values.dtype.kind}8[us]")  # nanoseconds would wrap around
         # Counted from the earliest in the dates' own precision: no digit of a gap is lost.
         since: Floats = (values - values.min()) / UNITS[name]
         return Times(since, name, True)
-    numbers = _read_numbers(table, column, values)
+    numbers = _read_numbers(frame, column, values)
     form = None if skip_date_check else infer_bare_format(numbers[:1].tolist())
     if form is not None:
         form = infer_bare_format(dict.fromkeys(numbers.tolist()))
     if form is not None:  # a month's end would make a gap of 70 days of one
         text = str(int(numbers[0]))
         dates = f"Write dates with hyphens: pandas.to_datetime(..., format={form!r})"
-        if table.is_training_data:
+        if frame.is_training_data:
             dates = f"If they are dates, pass time_format={form!r} (--time-format {form})"
         raise TimeError(
-            f"{table.describe_cell(0, column)} holds {text}, and like it every value of the column "
+            f"{frame.describe_cell(0, column)} holds {text}, and like it every value of the column "
             f"may be a number, or a date without hyphens; expected {_EXPECTED}. {dates}; if they "
             f"are numbers, subtract {text} from all of them, which changes no gap."
         )
     exact = values.dtype.kind in "biu" and np.abs(numbers).max() <= MAX_EXACT_INTEGER
-    dtype = None if exact else _get_float_dtype(values)
-    return Times(numbers, unit or _infer_unit(column), False, dtype)
+    return Times(
+        numbers, unit or _infer_unit(column), False, None if exact else _get_float_dtype(values)
+    )
 
 
-def _get_float_dtype(values: Column) -> torch.dtype | None:
+def _get_float_dtype(values: NDArray[Any]) -> torch.dtype | None:
     """Return the type in which the numbers of a column came, or are read."""
-    if not isinstance(values, Categorical):
+    if values.dtype.kind != "O":
         return to_torch_float_dtype(values.dtype) or torch.float64
-    kinds = {value.dtype for value in values.categories if isinstance(value, np.floating)}
+    kinds = {cell.dtype for cell in factorize(values)[1] if isinstance(cell, np.floating)}
     return to_torch_float_dtype(min(kinds, key=lambda kind: kind.itemsize, default=np.dtype(float)))
 
 
@@ -164,57 +217,111 @@ def _infer_unit(column: str) -> str:
     return f"unit of {column!r}"
 
 
-def _read_numbers(table: Table, column: str, cells: Column) -> Floats:
-    values: NDArray[Any]
-    if isinstance(cells, Categorical):
-        cells = cells.remove_unused_categories()
-        exact = cells.map_categories(parse_exact_number)
+def _read_numbers(frame: Frame, column: str, values: NDArray[Any]) -> Floats:
+    if values.dtype.kind == "O":
+        codes, cells = factorize(values)
+        exact = [parse_exact_number(cell) for cell in cells]
         if None in exact:
-            row = int(np.argmax(cells.codes == exact.index(None)))
-            raise _time_error(table, column, row, "a number, as in the first row")
+            row = int(np.argmax(codes == exact.index(None)))
+            raise _time_error(frame, column, row, "a number, as in the first row")
         whole = all(isinstance(number, int) for number in exact)
-        values = to_object_array(exact)[cells.codes]
+        values = to_object_array(exact)[codes]
     else:
-        values = cells
         exactly = values.dtype.kind in "biu"
         whole = exactly or bool(np.isfinite(values).all() and (values == np.floor(values)).all())
     least = int(values.min()) if whole else 0
     if whole and max(abs(least), abs(int(values.max()))) > MAX_EXACT_INTEGER:
-        if values.dtype.kind == "i" and int(values.max()) - least <= np.iinfo(np.int64).max:
+        if values.dtype.kind == "i" and int(values.max()) - least <= _MAX_INT64:
             return (values.astype(np.int64) - least).astype(np.float64)
         spans = [int(number) - least for number in values.tolist()]
         if max(spans) > int(np.finfo(np.float64).max):
             why = "a number whose distance from the others double precision can hold"
-            raise _time_error(table, column, spans.index(max(spans)), why)
+            raise _time_error(frame, column, spans.index(max(spans)), why)
         values = np.array([float(span) for span in spans])
     found = values.astype(np.float64, copy=False)
     if not np.isfinite(found).all():
-        raise _time_error(table, column, int(np.argmax(~np.isfinite(found))), "a finite number")
+        raise _time_error(frame, column, int(np.argmax(~np.isfinite(found))), "a finite number")
     return found
 
 
-def _read_dates(table: Table, column: str, cells: Categorical) -> NDArray[Any]:
+def _read_dates(frame: Frame, column: str, values: NDArray[Any]) -> NDArray[Any]:
     """Return dates or durations of objects, and refuse the first row that holds none."""
-    cells = cells.remove_unused_categories()
-    found = to_dates(cells.categories)
+    codes, cells = factorize(values)
+    found = to_dates(cells)
     wrong, expected = np.isnat(found), _EXPECTED
     if not wrong.any():
-        zoned = np.array(cells.map_categories(has_offset))
+        zoned = np.array([_has_offset(cell) for cell in cells])
         wrong = zoned != zoned[0]
         expected = "an offset from UTC in either every date of the column or none"
     if wrong.any():
-        row = int(np.argmax(wrong[cells.codes]))
-        raise _time_error(table, column, row, expected)
-    dates: NDArray[Any] = found[cells.codes]
+        raise _time_error(frame, column, int(np.argmax(wrong[codes])), expected)
+    dates: NDArray[Any] = found[codes]
     return dates
 
 
-def _time_error(table: Table, column: str, row: int, expected: str) -> TimeError:
-    form = get_format_advice(table, column) if table.is_training_data else ""
-    advice = form or table.get_decimal_advice(row, column) or "Correct it, or remove the row."
-    if table.is_training_data and not form and _DATE.fullmatch(table.format_value(row, column)):
+def _has_offset(cell: Any) -> bool:
+    """Whether a date, perhaps text, says how far it is from UTC."""
+    if isinstance(cell, str):
+        return _OFFSET.fullmatch(cell) is not None
+    return getattr(cell, "tzinfo", None) is not None
+
+
+def _time_error(frame: Frame, column: str, row: int, expected: str) -> TimeError:
+    values = frame.columns[column]
+    form = ""
+    if frame.is_training_data:
+        form = get_format_advice(factorize(values)[1])
+    advice = form or frame.get_decimal_advice(row, column) or "Correct it, or remove the row."
+    text = frame.format_value(row, column)
+    if _LEAP_SECOND.fullmatch(text):
+        advice = "Leap seconds are not supported: write the first second of the next minute."
+    elif frame.is_training_data and not form and _DATE.fullmatch(text):
         advice += (
             " For dates in another form say which, as pandas.to_datetime does: "
             "time_format='%d.%m.%Y' (--time-format)."
         )
-    return TimeError(f"{table.describe_value(row, column)}, expected {expected}. {advice}")
+    return TimeError(f"{frame.describe_value(row, column)}, expected {expected}. {advice}")
+
+
+def parse_times(frame: Frame, column: str, time_format: str) -> Frame:
+    """Return the table with dates, or elapsed times, where times are written in a format.
+
+    Args:
+        frame: the table.
+        column: of the times.
+        time_format: as ``pandas.to_datetime`` takes it, or ``"elapsed"``.
+
+    Raises:
+        TimeError: a cell is not written so.
+    """
+    values = frame.columns[column]
+    if values.dtype.kind == "m" or (values.dtype.kind == "M" and time_format != ELAPSED):
+        return frame
+    codes, cells = factorize(values)
+    are_numbers = [isinstance(cell, int | float) for cell in cells]
+    texts = list(map(format_cell, cells))
+    expected = f"a date in the form {time_format!r} (time_format)"
+    if time_format == ELAPSED:
+        found = parse_elapsed(texts)
+        expected = (
+            "an elapsed time in hours and minutes such as 24:37, with seconds 24:37:05.5, or with "
+            "days 1 day 00:37 (time_format)"
+        )
+    else:
+        found = parse_format(texts, time_format)
+        # Numbers have lost zeros in front, and dates with fewer digits may be read in two ways.
+        digits = sum(_DIGITS.get(one, 0) for one in re.findall("%(.)", time_format))
+        short = [not (t.isdecimal() and len(t) == digits) for t in texts]
+        found[np.logical_and(short, are_numbers)] = np.array("NaT", found.dtype)
+        if any(are_numbers):
+            expected += f", in numbers with all of its digits ({digits}), or as text"
+    wrong = np.append(np.isnat(found), False)[codes]
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise TimeError(
+            f"{frame.describe_value(row, column)}, expected {expected}. Correct it, or the form."
+        )
+    is_zoned = "%z" in time_format.replace("%%", "").lower()
+    zones = {**frame.time_zones, column: "UTC"} if is_zoned else frame.time_zones
+    dates = np.append(found, np.array("NaT", found.dtype))[codes]
+    return replace(frame, columns={**frame.columns, column: dates}, time_zones=zones)

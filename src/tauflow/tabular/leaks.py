@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .cell_values import Bools, Floats
 from .schema_fields import SchemaFields
 from .sequences import Sequences, format_names
-from .table import Bools, Floats
 from .target import Target
 
 MIN_AUROC, MIN_R2 = 0.995, 0.999

@@ -13,8 +13,9 @@ from tauflow._internal.sanitize import format_count
 from tauflow._internal.time_precision import find_precision_loss, is_precise_enough
 from tauflow.errors import DataError, TimeError
 
+from .cell_values import Bools, Floats, Indices
+from .frame import Frame
 from .options import TableOptions
-from .table import Bools, Floats, Indices, Table
 from .times import Times
 
 SINGLE_SEQUENCE_ID = "all rows"
@@ -138,7 +139,7 @@ class Sequences(RowGroups):
 
 
 def group_into_sequences(
-    table: Table,
+    table: Frame,
     id: str | None,
     time: str | None,
     times: Times | None,
@@ -185,7 +186,7 @@ def group_into_sequences(
     return found
 
 
-def get_ids(table: Table, id: str | None) -> tuple[list[str], Indices]:
+def get_ids(table: Frame, id: str | None) -> tuple[list[str], Indices]:
     """Return the ids in the order in which they first occur, and which one each row has, (R,).
 
     Raises:
@@ -196,11 +197,10 @@ def get_ids(table: Table, id: str | None) -> tuple[list[str], Indices]:
     table.check_filled(
         id, "an id", "Say to which sequence the row belongs, or remove it.", DataError
     )
-    found = table.texts(id)
-    return found.categories, found.codes
+    return table.texts(id)
 
 
-def _check_contiguous(table: Table, id: str | None, names: Sequence[str], codes: Indices) -> None:
+def _check_contiguous(table: Frame, id: str | None, names: Sequence[str], codes: Indices) -> None:
     """Refuse rows of an id that others lie between: without times nothing says they belong so."""
     back = np.flatnonzero((np.diff(codes) != 0) & (codes[1:] <= np.maximum.accumulate(codes)[:-1]))
     if back.size:
@@ -216,7 +216,7 @@ def _check_contiguous(table: Table, id: str | None, names: Sequence[str], codes:
 
 
 def _check_precision(
-    table: Table, id: str | None, time: str, sequences: Sequences, dtype: torch.dtype
+    table: Frame, id: str | None, time: str, sequences: Sequences, dtype: torch.dtype
 ) -> None:
     """Refuse times whose type has rounded the gaps away, before it looks like equal times."""
     owners, gaps = sequences.sequence_index, np.diff(sequences.times)
@@ -240,7 +240,7 @@ def _check_precision(
 
 
 def _check_order(
-    table: Table, id: str | None, time: str, sequences: Sequences, allow_equal: bool
+    table: Frame, id: str | None, time: str, sequences: Sequences, allow_equal: bool
 ) -> None:
     rows, owners, gaps = sequences.rows, sequences.sequence_index, np.diff(sequences.times)
     same, held = np.diff(owners) == 0, gaps.astype(np.float32)
@@ -283,7 +283,7 @@ def _format_id(id: str | None, name: str) -> str:
     return "the table" if id is None else f"{id} {name!r}"
 
 
-def make_row_notes(table: Table, sequences: Sequences, options: TableOptions) -> tuple[str, ...]:
+def make_row_notes(table: Frame, sequences: Sequences, options: TableOptions) -> tuple[str, ...]:
     """Return notes on how cells were read, and how many rows were merged and out of order.
 
     Args:

@@ -11,9 +11,10 @@ from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError
 
+from .cell_values import Indices
+from .frame import Frame
 from .options import BY_TIME, SPLITS, TableOptions, normalise_fractions
 from .sequences import Sequences, concat_sequences, format_names
-from .table import Indices, Table
 from .target import Target
 
 _SPLIT_NAMES = {"train": "training", "valid": "validation", "test": "test"}
@@ -78,7 +79,7 @@ def make_splits(
 
 
 def get_explicit_splits(
-    table: Table, options: TableOptions, sequences: Sequences
+    table: Frame, options: TableOptions, sequences: Sequences
 ) -> dict[str, str]:
     """Return the part that every id is in, as the user says.
 
@@ -142,7 +143,7 @@ def _split_explicitly(
 
 
 def get_groups(
-    table: Table, column: str, sequences: Sequences, what: str = "group"
+    table: Frame, column: str, sequences: Sequences, what: str = "group"
 ) -> dict[str, str]:
     """Return the group of every id.
 
@@ -157,22 +158,22 @@ def get_groups(
     """
     advice = "Say what the id of the row belongs to, or remove the row."
     table.check_filled(column, f"a {what}", advice, DataError)
-    names = table.texts(column)
-    codes = names.codes
+    names, codes = table.texts(column)
     firsts, owners = sequences.rows[sequences.starts], sequences.sequence_index
     others = np.flatnonzero(codes[sequences.rows] != codes[firsts][owners])
     if others.size:
         row, owner = int(sequences.rows[others[0]]), int(owners[others[0]])
         raise DataError(
-            f"{table.describe_cell(row, column)} holds {names[row]!r}, but "
+            f"{table.describe_cell(row, column)} holds {names[codes[row]]!r}, but "
             f"{table.describe_row(int(firsts[owner]))} of the same id, {sequences.ids[owner]!r}, "
-            f"holds {names[firsts[owner]]!r}: an id in two {what}s cannot be in one part with "
-            f"both. Correct the {what}, or make the id tell more, such as patient and day for day."
+            f"holds {names[codes[firsts[owner]]]!r}: an id in two {what}s cannot be in one part "
+            f"with both. Correct the {what}, or make the id tell more, such as patient and day for "
+            "day."
         )
-    return {name: names[row] for name, row in zip(sequences.ids, firsts, strict=True)}
+    return {name: names[codes[row]] for name, row in zip(sequences.ids, firsts, strict=True)}
 
 
-def read_weights(table: Table, column: str, sequences: Sequences) -> dict[str, float]:
+def read_weights(table: Frame, column: str, sequences: Sequences) -> dict[str, float]:
     """Return the weight of every id.
 
     Raises:

@@ -14,7 +14,6 @@ from tauflow.errors import DataError, DataNotFoundError
 from .load import load_table
 from .option_names import check_option_names
 from .options import TableOptions
-from .roles import guess_roles
 from .schema_fields import SchemaFields
 from .transform import transform
 
@@ -78,11 +77,14 @@ class Schema(SchemaFields):
             TauflowError: the file is no table, or has no such column.
             DataError: the table cannot be read so.
         """
+        from .describe import describe_table  # which reads by schemas
+
         check_option_names(options)
-        found = guess_roles(table, options)
+        found = describe_table(table, options)
         if found.problem is not None:
-            raise DataError(f"the guessed roles do not fit: {found.problem}")
-        return cls(**{one.name: getattr(found.schema, one.name) for one in fields(found.schema)})
+            raise DataError(f"the roles that columns seem to have do not fit: {found.problem}")
+        holds = {one.name: one.profile.holds for one in found.columns}
+        return cls(**found.options, dtypes=holds, guesses=found.roles)
 
     def replace(self, **options: Any) -> "Schema":
         """Return the schema with other options, not fitted; what else was said or guessed stays.

@@ -15,14 +15,15 @@ from tauflow.data.card import TaskData
 from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
 from tauflow.errors import ArgumentError, DataError, TimeError
 
+from .cell_values import Bools, Floats, Indices
 from .files import read_table
+from .frame import Frame
 from .inputs import InputColumns, add_future_inputs, build_inputs, compute_lead_times
 from .options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
 from .scaling import make_targets, scale_inputs, warn_constant_inputs
 from .schema_fields import SchemaFields
 from .sequences import Sequences, group_into_sequences
 from .split import TableSplits
-from .table import Bools, Floats, Indices, Table
 from .target import Target, build_target
 from .task import append_input
 from .times import Times, read_times
@@ -54,7 +55,7 @@ class NewTable:
         target: what was to be predicted, where that is read.
     """
 
-    table: Table
+    table: Frame
     sequences: Sequences
     schema: SchemaFields
     columns: tuple[NDArray[Any], ...]
@@ -251,7 +252,7 @@ def read_new_table(
     )
 
 
-def _select_rows_to_predict_from(table: Table, schema: SchemaFields, whole: Sequences) -> Sequences:
+def _select_rows_to_predict_from(table: Frame, schema: SchemaFields, whole: Sequences) -> Sequences:
     """Return the rows that answers follow from: not those known ahead; the last window of each."""
     sequences = whole
     if schema.known:
@@ -263,7 +264,7 @@ def _select_rows_to_predict_from(table: Table, schema: SchemaFields, whole: Sequ
 
 
 def _read_target(
-    table: Table, schema: SchemaFields, inputs: InputColumns, sequences: Sequences
+    table: Frame, schema: SchemaFields, inputs: InputColumns, sequences: Sequences
 ) -> Target:
     """Return what was to be predicted, of a forecast over a horizon from windows."""
     for name in schema.targets:
@@ -276,7 +277,7 @@ def _read_target(
 
 
 def _drop_rows_to_predict(
-    table: Table, schema: SchemaFields, sequences: Sequences, steps: int
+    table: Frame, schema: SchemaFields, sequences: Sequences, steps: int
 ) -> Sequences:
     """Return the sequences without their last rows, which are those to predict.
 
@@ -313,7 +314,7 @@ def _drop_rows_to_predict(
     return sequences.crop(np.zeros_like(sequences.lengths), sequences.lengths - steps)
 
 
-def _read_times(table: Table, column: str, schema: SchemaFields) -> Times:
+def _read_times(table: Frame, column: str, schema: SchemaFields) -> Times:
     table.check_name(column, "time")
     times = read_times(table, column, schema.unit, skip_date_check=not schema.dated)
     if times.dated != schema.dated:
@@ -347,7 +348,7 @@ def list_indicator_features(schema: SchemaFields, count: int) -> tuple[int, ...]
 
 
 def _find_indicator_features(
-    schema: SchemaFields, observed: Bools, table: Table, rows: Indices
+    schema: SchemaFields, observed: Bools, table: Frame, rows: Indices
 ) -> tuple[int, ...]:
     """Return which inputs of some rows of a table, (R, I), have one that says if they are there."""
     flagged = list_indicator_features(schema, observed.shape[1])

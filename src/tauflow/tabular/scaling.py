@@ -12,11 +12,11 @@ from tauflow._internal.targets import VALUE
 from tauflow.data.scaler import StandardScaler, find_nan, subtract_exactly
 from tauflow.errors import DataError
 
+from .cell_values import Bools
 from .inputs import InputColumns
 from .options import TableOptions
 from .sequences import Sequences, format_names
 from .split import TableSplits
-from .table import Bools
 from .target import Target
 
 _BLOCK_SIZE = 1 << 18  # numbers that are scaled together

@@ -1,4 +1,4 @@
-"""``run`` and ``tune`` without roles, or with one that seems to be forgotten."""
+"""``run`` and ``tune`` without roles print what the columns seem to be."""
 
 import html
 import re
@@ -9,6 +9,7 @@ import pandas
 import pytest
 
 from tauflow.cli.table_options import format_cli_options, resolve_source
+from tauflow.errors import ArgumentError
 
 SMALL = ("--epochs", 1, "--model", "gru", "--hidden-size", 2)
 
@@ -35,41 +36,38 @@ def file(tmp_path, monkeypatch):
     return written
 
 
-def test_without_roles_they_are_guessed_and_told(call, file, tmp_path):
+@pytest.mark.parametrize("command", ["run", "tune"])
+def test_without_roles_columns_and_options_are_printed(call, file, command):
     file(visits(sex=np.repeat([0, 1], 75), died=np.repeat([0, 1, 0], 50)))
-    output = call("run", "t.csv", *SMALL).output
-    assert "The same in full: --id ptnum --time days --target died --static sex" in output
-    assert "Id: 'ptnum' (30 different values; 'days' runs forward within each)." in output
-    assert "Static: 'sex' (one value per id)." in output
-    words = ("--id", "ptnum", "--time", "days", "--target", "died", "--static", "sex")
-    told = call("run", "t.csv", *words, *SMALL).output
-    assert "guessed" not in told
-    first, second = (re.search(r"^Run: +(\S+)", one, re.M)[1] for one in (output, told))
-    assert second == f"{first}-2"  # the same run
-    assert "Roles of the columns were guessed" in (tmp_path / first / "report.html").read_text()
+    error = call(command, "t.csv", *SMALL[2:4], code=1).stderr
+    assert "nothing says which column of t.csv is the id or the time" in error
+    assert re.search(r"^ *ptnum +whole numbers, 30 different +id$", error, re.M)
+    words = shlex.split(error.rpartition("The columns look like this:")[2])
+    assert words == ["--id", "ptnum", "--time", "days", "--target", "died", "--static", "sex"]
+    assert "30 ids" in call("run", "t.csv", *words, *SMALL).output
 
 
-def test_roles_are_guessed_with_options_that_name_no_column(file):
+def test_options_that_name_no_column_are_not_enough(file):
     file(visits())
-    source = resolve_source("t.csv", None, {"window": 3, "split_seed": 4})
-    assert (source.table.id, source.table.window, source.table.split_seed) == ("ptnum", 3, 4)
+    for said in ({}, {"window": 3, "split_seed": 4}, {"target": ("fev",)}):
+        with pytest.raises(ArgumentError, match=r"--id, --time; none if there is none"):
+            resolve_source("t.csv", None, said)
+    assert resolve_source("t.csv", None, {"id": "ptnum"}).table.id == "ptnum"
 
 
-def test_many_merged_rows_are_asked_for_by_name(call, file):
+def test_many_merged_rows_have_no_command(call, file):
     file(visits(days=np.tile([0, 0, 10, 20, 50], 30)))
     error = call("run", "t.csv", *SMALL, code=1).stderr
-    assert "30 of 150 rows, with the same id and time as an earlier one" in error
-    words = shlex.split(error.rpartition("if this is right: ")[2])
-    assert words == ["--id", "ptnum", "--time", "days", "--duplicates", "mean"]
+    assert "30 rows of 150 have the time of another one of their id" in error
+    words = ["--id", "ptnum", "--time", "days", "--duplicates", "mean"]
     assert "30 of 150 rows" in call("run", "t.csv", *words, *SMALL).output
 
 
-@pytest.mark.parametrize("command", ["run", "tune"])
-def test_a_forgotten_id_is_an_error(call, file, command):
+def test_a_forgotten_id_is_an_error(call, file):
     file(visits(days=np.arange(150), visit=np.tile(range(5), 30)))
-    error = call(command, "t.csv", "--time", "visit", code=1).stderr
-    assert "looks like 30 sequences by 'ptnum'" in error
-    assert "Give --id ptnum, or --id none for one sequence." in error
+    error = call("run", "t.csv", "--time", "visit", *SMALL, code=1).stderr
+    assert "time runs backwards" in error
+    assert "name the column that tells them apart: id (--id)" in error
 
 
 def test_id_none_is_one_sequence(call, file):
@@ -81,29 +79,14 @@ def test_id_none_is_one_sequence(call, file):
     assert resolve_source("t.csv", None, {"time": "days", "id": "none"}).table.id == "none"
 
 
-def test_a_forgotten_long_form_is_an_error(call, file):
-    frame = visits(other=1.0).melt(["ptnum", "days"], var_name="what", value_name="value")
-    file(frame)
-    error = call("run", "t.csv", "--id", "ptnum", "--time", "days", code=1).stderr
-    assert "looks like a long table, with a single value, 'value', per row" in error
-    assert "Give --long what,value, or --long none." in error
-    said = {"id": "ptnum", "time": "days", "duplicates": "last"}
-    assert resolve_source("t.csv", None, {**said, "long": ("none",)}).table.long is None
-    assert resolve_source("t.csv", None, {**said, "long": ("what", "value")}).table.long is not None
-
-
-def test_what_cannot_be_read_names_the_columns(call, file):
+def test_what_cannot_be_read_is_said(call, file):
     file(visits(days="later"))
     error = call("run", "t.csv", code=1).stderr
-    assert "no column was given a role, and guessed ones do not fit" in error
-    assert "'days' is named like a time, and cannot be read as one" in error
-    assert "column 'days' holds 'later'" in error
+    assert "They cannot be read as they seem to be: column 'days' is named like a time" in error
     dates = pandas.to_datetime(visits()["days"], unit="D")
     mixed = dates.dt.strftime("%Y-%m-%d").where(dates.index > 0, dates.dt.strftime("%d.%m.%Y"))
-    zoned = dates.astype(str).where(dates.index != 5, dates.astype(str) + " 00:00+01:00")
-    for days, row in ((mixed, 2), (zoned, 7)):
-        file(visits(days=days))
-        assert f"t.csv, row {row}, column 'days' holds" in call("run", "t.csv", code=1).stderr
+    file(visits(days=mixed))
+    assert "t.csv, row 2, column 'days' holds" in call("run", "t.csv", code=1).stderr
 
 
 def test_options_are_written_as_a_command_line_reads_them():
@@ -151,7 +134,8 @@ def test_a_feature_that_predicts_the_target_alone_is_named_everywhere(call, file
     )
     warning = "'died' on the training split (AUROC of at least 0.995): 'days_to_death' (1)."
     assert warning in " ".join(call("inspect", file(frame)).output.split())
-    output = call("run", "t.csv", *SMALL).output
+    words = ("--id", "ptnum", "--time", "days", "--target", "died")
+    output = call("run", "t.csv", *words, *SMALL).output
     assert warning in " ".join(output.split())
     report = tmp_path / re.search(r"^Run: +(\S+)", output, re.M)[1] / "report.html"
     assert warning in html.unescape(report.read_text())

@@ -13,13 +13,13 @@ from tauflow.data.card import TaskData
 from tauflow.data.imputation import IMPUTE_STRATEGIES, impute_with_indicators
 from tauflow.errors import ArgumentError
 
+from .cell_values import LIKELY_MISSING
 from .file_content import resolve_file
 from .files import get_table_name, read_table
 from .from_frame import check_unique
 from .options import INDICATOR_NAME_FORMAT
 from .schema_fields import SchemaFields
 from .sequences import format_names
-from .table import LIKELY_MISSING
 from .task import build_task
 
 MISSING_OPTIONS = ("observed", "inputs")

@@ -5,7 +5,6 @@ import io
 import re
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,19 @@ from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError
 
-from .categorical import Categorical, Column
-from .file_content import InMemoryFile, read_content
-from .from_frame import MANY_COLUMNS, check_unique
-from .table import (
-    MAX_EXACT_INTEGER,
+from .cell_values import (
     MAX_SHOWN_LENGTH,
     MISSING_TEXTS,
     Indices,
-    Table,
+    is_missing_text,
+    map_cells,
 )
+from .file_content import InMemoryFile, read_content
+from .frame import Frame
+from .from_frame import check_unique
 
 _NAMED_DELIMITERS = {"\\t": "\t", "tab": "\t"}
 _UTF8_BOM = b"\xef\xbb\xbf"
-_CHUNK_ROWS = 1 << 16
 
 
 def read_csv_table(
@@ -38,12 +36,11 @@ def read_csv_table(
     names: Collection[str | None] = (),
     decimal: str = ".",
     na_values: Collection[str] = (),
-) -> Table:
+) -> Frame:
     """Read a CSV file in UTF-8 whose first row names the columns.
 
     Rows are counted as in a spreadsheet: the row of names is row 1, and empty rows count. pandas
-    decides what a column holds; one whose numbers may have more digits than double precision is
-    text.
+    decides what a column holds.
 
     Args:
         path: of the file, or the content of an open one.
@@ -69,13 +66,7 @@ def read_csv_table(
     header = file.read_header()
     text = {place for place, one in enumerate(header) if one in names or delimiter == decimal}
     columns, numbers = file.read_columns(decimal, text, [*MISSING_TEXTS, *na_values])
-
-    def read_original(number: int, column: str) -> str:
-        original = _CsvReader(path, delimiter, read_content(path))
-        return next(islice(original.parse_rows(), number - 1, None))[header.index(column)]
-
-    by_name = dict(zip(header, columns, strict=True))
-    return Table(str(path), by_name, numbers, original_text=read_original, untyped=True)
+    return Frame(str(path), dict(zip(header, columns, strict=True)), numbers, is_file=True)
 
 
 class _CsvReader:
@@ -143,24 +134,14 @@ class _CsvReader:
                 "hold samples."
             )
         if len(header) == 1:
-            signs = (sign for sign in ";\t|," if sign != self.delimiter and sign in header[0])
-            if other := next(signs, None):
-                raise DataError(
-                    f"{self.path} has the single column {header[0][:MAX_SHOWN_LENGTH]!r}: its "
-                    f"cells seem to be separated by {other!r}. Pass delimiter={other!r} "
-                    f"(--delimiter {other!r})."
-                )
-            words, below = header[0].split(), next(filled, (0, [""]))[1][0].split()
-            if len(words) == len(below) > 1:
-                raise DataError(
-                    f"{self.path} has the single column {header[0][:MAX_SHOWN_LENGTH]!r}: its "
-                    "cells seem to be separated by spaces. Pass pandas.read_csv(..., sep=r'\\s+') "
-                    "to from_table, or separate them by commas."
-                )
+            self._check_delimiter(header[0], next(filled, (0, [""]))[1][0])
         if "" in header:
             advice = "Give it one, or remove it; if the row is a title, remove the row."
             if "" not in header[1:]:  # as pandas writes the index of a frame
-                advice = "Give it one, or remove it: in pandas, to_csv(..., index=False)."
+                advice = (
+                    "Give it one, or remove it: in pandas, to_csv(..., index_label='time') if the "
+                    "index holds times or ids, and index=False if it numbers the rows."
+                )
             raise DataError(
                 f"{self.path}, row {self.header_row}: column {header.index('') + 1} has no name. "
                 f"{advice}"
@@ -169,9 +150,24 @@ class _CsvReader:
         self.header = header
         return header
 
+    def _check_delimiter(self, name: str, below: str) -> None:
+        """Raise :class:`DataError` if a single column seems to be several."""
+        other = next((sign for sign in ";\t|," if sign != self.delimiter and sign in name), None)
+        words = name.split()
+        if other is None and not len(words) == len(below.split()) > 1:
+            return
+        signs, advice = repr(other), f"Pass delimiter={other!r} (--delimiter {other!r})."
+        if other is None:
+            signs = "spaces"
+            advice = "Pass pandas.read_csv(..., sep=r'\\s+') to from_table, or write commas."
+        raise DataError(
+            f"{self.path} has the single column {name[:MAX_SHOWN_LENGTH]!r}: its cells seem to be "
+            f"separated by {signs}. {advice}"
+        )
+
     def read_columns(
         self, decimal: str, text: set[int], na_values: Sequence[str]
-    ) -> tuple[list[Column], Indices]:
+    ) -> tuple[list[NDArray[Any]], Indices]:
         """Return columns and the number of each row.
 
         pandas fills short rows up and cuts long ones off, so that rows that may not be plain are
@@ -180,68 +176,42 @@ class _CsvReader:
         Raises:
             DataError: see :meth:`check_rows`; or pandas cannot read the file.
         """
-        if len(self.header) > MANY_COLUMNS:
-            return self._read_wide(decimal, text, na_values)
         pandas = require("pandas", extra="tables")
         skipped: list[int] = []
         numbers = np.arange(self._count_plain_rows()) + self.header_row + 1
         if not len(numbers):
             numbers, skipped = self.check_rows()
-        rows = len(numbers)
-        options: dict[str, Any] = {"decimal": decimal, "na_values": na_values}
+        older = tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pandas.errors.ParserWarning)
-                found = self._parse(pandas, rows, skipped, text, **options)
-                again = {place for place, one in found.items() if one is None}
-                if again:
-                    found |= self._parse(
-                        pandas, rows, skipped, again, usecols=sorted(again), **options
-                    )
+                frame = pandas.read_csv(
+                    io.BytesIO(self.content),
+                    sep=self.delimiter,
+                    header=None,
+                    names=range(len(self.header)),
+                    skiprows=[*range(self.header_row), *skipped],
+                    skip_blank_lines=False,
+                    index_col=False,
+                    dtype=dict.fromkeys(text, object),
+                    keep_default_na=False,
+                    na_values=na_values,
+                    decimal=decimal,
+                    low_memory=False,
+                    **({"float_precision": "round_trip"} if older else {}),  # the default of 3.1
+                )
+            if len(frame) != len(numbers):
+                raise ValueError(f"{len(frame)} of {format_count(len(numbers), 'row')}")
         except (ValueError, OverflowError, pandas.errors.ParserWarning) as error:
             self.check_rows()
             raise DataError(
                 f"{self.path} cannot be read as CSV ({error}). Write it again."
             ) from error
-        return [column for _, column in sorted(found.items()) if column is not None], numbers
-
-    def _parse(
-        self,
-        pandas: Any,
-        rows: int,
-        skipped: Sequence[int],
-        text: Collection[int],
-        *,
-        usecols: Sequence[int] | None = None,
-        **options: Any,
-    ) -> dict[int, Column | None]:
-        """Return columns, by default all; see :meth:`_ColumnBuilder.build`.
-
-        In chunks, as pandas needs several times the memory of what it returns.
-        """
-        older = tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1)
-        wanted = range(len(self.header)) if usecols is None else usecols
-        columns = {place: _ColumnBuilder(rows) for place in wanted}
-        with pandas.read_csv(
-            io.BytesIO(self.content),
-            sep=self.delimiter,
-            header=None,
-            names=range(len(self.header)),
-            usecols=usecols,
-            skiprows=[*range(self.header_row), *skipped],
-            skip_blank_lines=False,
-            index_col=False,
-            dtype=dict.fromkeys(text, object),
-            keep_default_na=False,
-            chunksize=_CHUNK_ROWS,
-            low_memory=False,
-            **({"float_precision": "round_trip"} if older else {}),  # the default of 3.1
-            **options,
-        ) as chunks:
-            for chunk in chunks:
-                for place, series in chunk.items():
-                    columns[place].append(pandas, series)
-        return {place: column.build() for place, column in columns.items()}
+        columns = []
+        for _, series in frame.items():
+            values = series.to_numpy()
+            columns.append(values if values.dtype.kind in "iufb" else map_cells(values, _tidy))
+        return columns, numbers
 
     def _count_plain_rows(self) -> int:
         """Return the number of rows if each line is one, with as many cells as expected; else 0."""
@@ -270,25 +240,15 @@ class _CsvReader:
         """Return the number of each row, and which records hold nothing, counted from 0.
 
         Raises:
-            DataError: see :meth:`iter_checked_rows`.
-        """
-        rows = [(number, bool(row)) for number, row in self.iter_checked_rows()]
-        empty = [number - 1 for number, is_filled in rows if not is_filled]
-        return np.array([number for number, is_filled in rows if is_filled]), empty
-
-    def iter_checked_rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number and the cells of each row below the names, none of an empty one.
-
-        Raises:
             DataError: there are no rows, one of them has another number of cells, or a quotation
                 mark that is none seems to have swallowed rows.
         """
-        header, is_empty = self.header, True
+        header, filled, empty = self.header, list[int](), list[int]()
         for number, row in enumerate(self.parse_rows(), start=1):
             if number <= self.header_row:
                 continue
             if not any(row):
-                yield number, []
+                empty.append(number - 1)
                 continue
             if len(row) != len(header):
                 names = header if len(header) < 12 else [*header[:3], "...", header[-1]]
@@ -300,10 +260,10 @@ class _CsvReader:
                     "rows."
                 )
             self._check_quotes(number, row)
-            is_empty = False
-            yield number, row
-        if is_empty:
+            filled.append(number)
+        if not filled:
             raise DataError(f"{self.path} holds no rows below the row of column names. Add some.")
+        return np.array(filled), empty
 
     def _check_quotes(self, number: int, row: Sequence[str]) -> None:
         """Raise an error if a row of several lines would be as many rows without its quotations.
@@ -320,89 +280,9 @@ class _CsvReader:
                 f"{lines[0].strip()[:MAX_SHOWN_LENGTH]!r}"
             )
 
-    def _read_wide(
-        self, decimal: str, text: set[int], na_values: Sequence[str]
-    ) -> tuple[list[Column], Indices]:
-        """Return columns and numbers of rows; of 100,000 columns ten times faster than pandas."""
-        numbers, rows = zip(*((n, row) for n, row in self.iter_checked_rows() if row), strict=True)
-        columns: list[Column] = []
-        for place, cells in enumerate(zip(*rows, strict=True)):
-            known = [None if cell in na_values else cell for cell in cells]
-            is_text = place in text or decimal != "."
-            typed = None if is_text else _parse_numbers(known)
-            columns.append(Categorical.from_values(known) if typed is None else typed)
-        return columns, np.array(numbers)
 
-
-class _ColumnBuilder:
-    """A column that comes in chunks.
-
-    They are copied into one array at once: memory of many small ones would not go back to the
-    system.
-
-    Args:
-        rows: of the whole column.
-    """
-
-    def __init__(self, rows: int) -> None:
-        self.rows, self.count = rows, 0
-        self.numbers: NDArray[Any] | None = None
-        self.codes: Indices | None = None
-        self.places: dict[Any, int] = {}
-
-    def append(self, pandas: Any, series: Any) -> None:
-        """Take the next chunk."""
-        part = slice(self.count, self.count + len(series))
-        self.count = part.stop
-        if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iuf":
-            dtype = series.dtype
-            if self.numbers is None:
-                self.numbers = np.empty(self.rows, dtype)
-            self.numbers = self.numbers.astype(np.result_type(self.numbers, dtype), copy=False)
-            self.numbers[part] = series
-            return
-        if self.codes is None:
-            self.codes = np.full(self.rows, -1)
-        codes, cells = pandas.factorize(series)
-        texts = [one.strip() if isinstance(one, str) else one for one in cells]
-        places = [self.places.setdefault(one, len(self.places)) for one in texts]
-        self.codes[part] = np.array([*places, -1])[codes]
-
-    def build(self) -> Column | None:
-        """Return the column, with ``None`` for missing text.
-
-        There is none if cells may not be what is written: of several kinds, or of too many digits.
-
-        Raises:
-            ValueError: chunks are missing.
-        """
-        if self.count != self.rows:
-            raise ValueError(f"{self.count} of {format_count(self.rows, 'row')} could be read")
-        if self.codes is None:
-            assert self.numbers is not None
-            whole = self.numbers.dtype.kind != "f"
-            exact = whole or not (np.abs(self.numbers) >= MAX_EXACT_INTEGER).any()
-            return self.numbers if exact else None
-        absent = self.codes < 0
-        if self.numbers is not None and not np.isnan(self.numbers[absent]).all():
-            return None
-        if not all(isinstance(one, str) for one in self.places):
-            return None
-        return Categorical(list(self.places), self.codes).set_value(None, absent)
-
-
-def _parse_numbers(cells: Sequence[str | None]) -> NDArray[Any] | None:
-    """Return cells as numbers, NaN for ``None``, if double precision holds all their digits."""
-    text = "".join(cell for cell in cells if cell is not None)
-    if "_" in text or not text.isascii():  # which Python reads as parts of numbers
-        return None
-    try:
-        if None not in cells and not any(sign in text for sign in ".eE"):
-            return np.array(cells, np.int64)
-    except (OverflowError, ValueError):
-        pass
-    try:
-        numbers = np.array(["nan" if one is None else one for one in cells], np.float64)
-    except ValueError:
-        return None
-    return None if (np.abs(numbers) >= MAX_EXACT_INTEGER).any() else numbers
+def _tidy(cell: Any) -> Any:
+    """Return text without spaces at its ends, ``None`` of what is missing."""
+    if not isinstance(cell, str):
+        return cell  # a boolean beside missing values
+    return None if is_missing_text(cell := cell.strip()) else cell

@@ -17,6 +17,8 @@ from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError
 
+from .cell_values import Bools, Floats
+from .frame import Frame
 from .inputs import (
     InputColumns,
     add_future_inputs,
@@ -31,13 +33,12 @@ from .scaling import fit_input_scaler, fit_target_scaler, make_targets, scale_in
 from .schema_fields import SchemaFields
 from .sequences import Sequences, format_names, group_into_sequences, make_row_notes
 from .split import TableSplits, get_explicit_splits, get_groups, make_splits, read_weights
-from .table import Bools, Floats, Table
 from .target import Target, build_target
 from .times import UNITS, Times, read_times, resolve_unit
 from .windows import window_splits
 
 
-def build_task(table: Table, options: SchemaFields, *, name: str, source: str) -> TaskData:
+def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -> TaskData:
     """Turn a table into the three parts of a task.
 
     Args:
@@ -118,7 +119,7 @@ def _decide(options: SchemaFields, **chosen: Any) -> Any:
 
 
 def _prepare_splits(
-    table: Table, options: TableOptions
+    table: Frame, options: TableOptions
 ) -> tuple[InputColumns, TableSplits, Times | None, tuple[str, ...], tuple[str, ...], Categories]:
     """Return the inputs of every row, which rows are in which part, and the times.
 

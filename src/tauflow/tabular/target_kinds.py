@@ -10,8 +10,16 @@ from tauflow._internal.sanitize import format_count
 from tauflow._internal.targets import CLASS, MULTIOUTPUT, ORDINAL, VALUE, TargetSpec
 from tauflow.errors import ArgumentError, DataError
 
-from .categorical import Categorical, factorize, find_unique_values
-from .doubtful_cells import check_unparsed_numbers
+from .cell_values import (
+    Bools,
+    Floats,
+    Indices,
+    check_no_datetimes,
+    factorize,
+    parse_boolean,
+    parse_exact_number,
+)
+from .frame import Frame
 from .options import (
     BOOLEAN_LABELS,
     CLASSIFICATION,
@@ -23,22 +31,14 @@ from .options import (
 )
 from .schema_fields import SchemaFields
 from .sequences import format_names
-from .table import (
-    MAX_INTEGER_CLASSES,
-    Bools,
-    Floats,
-    Indices,
-    Table,
-    check_no_datetimes,
-    parse_boolean,
-    parse_exact_number,
-)
 
+MAX_INTEGER_CLASSES = 20
+"""Whole numbers with at most so many values are classes, unless the task is given."""
 _ZERO_PADDED = re.compile(r"[+-]?0\d+")
 _KINDS = {VALUE: "a value", CLASS: "a class", ORDINAL: "a class with an order"}
 
 
-def infer_task(table: Table, options: TableOptions) -> tuple[str, str]:
+def infer_task(table: Frame, options: TableOptions) -> tuple[str, str]:
     """Return what task the targets are of, which are no forecast's, and why.
 
     Several targets that are all values are those of a regression.
@@ -57,7 +57,7 @@ def infer_task(table: Table, options: TableOptions) -> tuple[str, str]:
     return MULTIOUTPUT, ", ".join(f"{name!r} is {_KINDS[kind]}" for name, kind in kinds.items())
 
 
-def infer_target_kinds(table: Table, options: TableOptions) -> dict[str, str]:
+def infer_target_kinds(table: Frame, options: TableOptions) -> dict[str, str]:
     """Return what each target is, of :data:`tauflow._internal.targets.TARGET_KINDS`."""
     fitted = get_fitted_specs(options)
     if fitted:
@@ -82,7 +82,7 @@ def get_fitted_specs(options: TableOptions) -> tuple[TargetSpec, ...]:
 
 
 def encode_targets(
-    table: Table, options: TableOptions
+    table: Frame, options: TableOptions
 ) -> tuple[Floats, Bools, tuple[TargetSpec, ...]]:
     """Return values and places of classes of each target, (R, S), which are known, and what it is.
 
@@ -122,7 +122,7 @@ def encode_targets(
     return np.stack(values, axis=1), np.stack(known, axis=1), tuple(specs)
 
 
-def _infer_single_task(table: Table, options: TableOptions) -> tuple[str, str]:
+def _infer_single_task(table: Frame, options: TableOptions) -> tuple[str, str]:
     """Return what task a single target is of, and why."""
     names, task = options.targets, options.task
     if task is not None:
@@ -131,7 +131,7 @@ def _infer_single_task(table: Table, options: TableOptions) -> tuple[str, str]:
     if names[0] in table.categorical:
         return CLASSIFICATION, f"{names[0]!r} is categorical: {format_count(count, 'text')}"
     if kind == TEXT_LABELS:
-        check_unparsed_numbers(table, names[0])
+        table.check_unparsed_numbers(names[0])
     few = kind == INTEGER_LABELS and count <= MAX_INTEGER_CLASSES
     why = f"{names[0]!r} holds {kind}"
     if kind != BOOLEAN_LABELS:
@@ -139,7 +139,7 @@ def _infer_single_task(table: Table, options: TableOptions) -> tuple[str, str]:
     return CLASSIFICATION if few or kind in (TEXT_LABELS, BOOLEAN_LABELS) else REGRESSION, why
 
 
-def infer_kind(table: Table, column: str) -> tuple[str, int]:
+def infer_kind(table: Frame, column: str) -> tuple[str, int]:
     """Return what a column holds, and how many different values.
 
     Text that reads as numbers or booleans is text, but for that of a file of nothing else. Even
@@ -151,12 +151,12 @@ def infer_kind(table: Table, column: str) -> tuple[str, int]:
     """
     check_no_datetimes(f"{table.where}, column {column!r}", table.columns[column].dtype)
     table.check_no_containers(column)
-    different = set(find_unique_values(table.columns[column][~table.find_missing(column)]))
+    different = set(table.list_cells(column))
     if not different:
         raise DataError(
             f"{table.where}: column {column!r} is empty in every row. Fill it in, or leave it out."
         )
-    if not table.untyped and any(isinstance(value, str) for value in different):
+    if not table.is_file and any(isinstance(value, str) for value in different):
         return TEXT_LABELS, len({str(value) for value in different})
     truths = {parse_boolean(value) for value in different}
     if None not in truths:
@@ -171,7 +171,7 @@ def infer_kind(table: Table, column: str) -> tuple[str, int]:
 
 
 def encode_classes(
-    table: Table, column: str, rows: Indices, kind: str, classes: tuple[str, ...] = ()
+    table: Frame, column: str, rows: Indices, kind: str, classes: tuple[str, ...] = ()
 ) -> tuple[Indices, tuple[str, ...], str]:
     """Return the class of every row, (R,), 0 where there is none; the names of classes; their kind.
 
@@ -185,15 +185,14 @@ def encode_classes(
     Raises:
         DataError: there is one class only, or one that is not known.
     """
-    key = parse_boolean if kind == BOOLEAN_LABELS else parse_exact_number
-    cells = table.texts(column) if kind == TEXT_LABELS else table.columns[column]
-    chosen = cells[rows]
-    different: list[Any]
-    if isinstance(chosen, Categorical):
-        different, codes = chosen.factorize_by(str if kind == TEXT_LABELS else key)
-    else:
-        codes, numbers = factorize(chosen)
-        different = [key(number) for number in numbers.tolist()]
+    key: Any = parse_boolean if kind == BOOLEAN_LABELS else parse_exact_number
+    if kind == TEXT_LABELS:
+        table.texts(column)  # which refuses what cannot be printed
+        key = str
+    codes, cells = factorize(table.columns[column][rows])
+    places: dict[Any, int] = {}
+    codes = np.array([places.setdefault(key(cell), len(places)) for cell in cells])[codes]
+    different: list[Any] = list(places)
     is_bool = kind == BOOLEAN_LABELS and None not in different
     names = list(map(str, map(bool, different) if is_bool else different))
     if classes:
@@ -209,9 +208,11 @@ def encode_classes(
             f"{table.where}: column {column!r} holds {table.format_value(int(rows[0]), column)!r} "
             "in every row: there is only one class, and nothing to learn. Name another target."
         )
+    elif order := table.categorical.get(column):  # a categorical dtype says it
+        classes = tuple(name for name in order if name in names)
     else:
         classes = tuple(names[place] for place in np.argsort(np.array(different, object)))
-    places = {name: place for place, name in enumerate(classes)}
+    numbers = {name: number for number, name in enumerate(classes)}
     found = np.zeros(len(table), np.int64)
-    found[rows] = np.array([places[name] for name in names], np.int64)[codes]
+    found[rows] = np.array([numbers[name] for name in names], np.int64)[codes]
     return found, classes, kind

@@ -8,11 +8,11 @@ import numpy as np
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import DataError
 
+from .cell_values import Bools, Indices
 from .inputs import InputColumns
 from .options import FUTURE_NAME_FORMAT, TableOptions
 from .sequences import Sequences, concat_sequences
 from .split import TableSplits
-from .table import Bools, Indices
 
 _FEW_STEPS = 200
 

@@ -10,6 +10,8 @@ from tauflow._internal.sanitize import format_count
 from tauflow._internal.targets import MULTIOUTPUT, TargetSpec
 from tauflow.errors import ArgumentError, DataError
 
+from .cell_values import Bools, Floats, Indices
+from .frame import Frame
 from .inputs import InputColumns, format_uneven_note, is_unevenly_sampled
 from .options import (
     NEXT_STEP,
@@ -19,12 +21,6 @@ from .options import (
 )
 from .schema_fields import SchemaFields
 from .sequences import Sequences, format_names
-from .table import (
-    Bools,
-    Floats,
-    Indices,
-    Table,
-)
 from .target_kinds import encode_classes, encode_targets, infer_kind, infer_task
 
 
@@ -33,7 +29,7 @@ class Target:
     """Targets by row, whether there is one per row or one per id.
 
     Args:
-        task: of :data:`tauflow.data.table.options.TABLE_TASKS`.
+        task: of :data:`tauflow.tabular.options.TABLE_TASKS`.
         sequences: the rows to predict from; none is without a target.
         whole: the same sequences with all their rows.
         y: (R, O) floating point, or (R,) of integers that stand for classes; 0 where not known.
@@ -95,7 +91,7 @@ class Target:
 
 
 def build_target(
-    table: Table,
+    table: Frame,
     options: TableOptions,
     inputs: InputColumns,
     sequences: Sequences,
@@ -103,7 +99,7 @@ def build_target(
     """Return what is to be predicted.
 
     Without a target it is next-step prediction. Text, booleans, and whole numbers with at most
-    :data:`~tauflow.data.table.table.MAX_INTEGER_CLASSES` values are classes; other numbers are
+    :data:`~tauflow.tabular.target_kinds.MAX_INTEGER_CLASSES` values are classes; other numbers are
     values of a regression. Of several targets, each is one or the other.
 
     Args:
@@ -184,7 +180,7 @@ def _spread_over_ids(
 
 
 def _is_per_step(
-    table: Table,
+    table: Frame,
     column: str,
     y: NDArray[Any],
     is_known: Bools,

@@ -1,0 +1,1 @@
+"""Tables: read by pandas, made sequences, scaled, split and padded."""

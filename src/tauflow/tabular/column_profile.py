@@ -1,0 +1,292 @@
+"""What the columns of a table hold, before anything is said of them."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow.errors import TauflowError
+
+from .cell_values import (
+    BOOLEAN_TEXTS,
+    LIKELY_MISSING,
+    Bools,
+    Floats,
+    Indices,
+    factorize,
+    parse_number,
+)
+from .files import find_placeholder
+from .frame import Frame
+from .time_formats import ELAPSED, infer_time_formats
+from .times import parse_times, parses_as_date, read_times
+
+EMPTY, DATES, DURATIONS, CLOCK, BOOLEANS = (
+    "nothing",
+    "dates",
+    "durations",
+    "times of day",
+    "booleans",
+)
+INTEGERS, FLOATS, TEXT = "whole numbers", "numbers", "text"
+_HOURS_OF_DAY = 24.0
+_HALF_DAY = re.compile(r"(?i:\d{1,2}(:\d\d){0,2} ?[ap]m)")
+_CODES = (-1.0, -9.0, 99.0, 999.0, 9999.0)
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnProfile:
+    """What a column holds.
+
+    Args:
+        name: of the column.
+        kind: ``"nothing"``, ``"dates"``, ``"durations"``, ``"times of day"``, ``"booleans"``,
+            ``"whole numbers"``, ``"numbers"`` or ``"text"``.
+        codes: which of its different values each row holds, (R,), -1 where missing.
+        count: number of different values.
+        values: numbers that order the rows, (R,), NaN where missing; ``None`` if there is no order.
+        formats: in which it may be read as times, ``()`` if it needs none.
+    """
+
+    name: str
+    kind: str
+    codes: Indices
+    count: int
+    values: Floats | None = None
+    formats: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> str:
+        """Words for what the column holds."""
+        if self.kind in (EMPTY, DATES, DURATIONS, CLOCK, BOOLEANS):
+            return self.kind
+        return f"{self.kind}, {self.count} different"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it holds numbers."""
+        return self.kind in (INTEGERS, FLOATS)
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it holds dates or durations."""
+        return self.kind in (DATES, DURATIONS)
+
+    @cached_property
+    def missing(self) -> float:
+        """Share of the rows without a value."""
+        return share(self.codes < 0)
+
+    @cached_property
+    def is_contiguous(self) -> bool:
+        """Whether all rows of one value follow each other."""
+        return int((np.diff(self.codes) != 0).sum()) + 1 == self.count
+
+    @cached_property
+    def rising(self) -> float:
+        """Share of the rows whose value is above that of the row before."""
+        return 0.0 if self.values is None else share(np.diff(self.values) > 0)
+
+    @cached_property
+    def falling(self) -> float:
+        """Share of the rows whose value is below that of the row before."""
+        return 1.0 if self.values is None else share(np.diff(self.values) < 0)
+
+    @cached_property
+    def is_row_number(self) -> bool:
+        """Whether the values are 1, 2, 3, ... or the like in the order of the rows."""
+        if self.kind != INTEGERS or self.values is None or len(self.values) < 3:
+            return False
+        return share(np.diff(self.values) == 1) > 0.99 and self.count == len(self.values)
+
+    def is_constant_in(self, group: Indices) -> bool:
+        """Whether all rows of a group that have a value have the same; group is (R,)."""
+        there = np.flatnonzero(self.codes >= 0)
+        first = np.full(int(group.max()) + 1, -1)
+        first[group[there[::-1]]] = self.codes[there[::-1]]
+        return bool((self.codes[there] == first[group[there]]).all())
+
+
+def share(condition: Bools) -> float:
+    """Return the share of the places where something holds, 0 of none."""
+    return float(condition.mean()) if condition.size else 0.0
+
+
+def combine_codes(*several: Indices) -> Indices:
+    """Return codes of rows that are alike in all of some columns."""
+    whole = np.zeros(len(several[0]), np.int64)
+    for codes in several:
+        whole = np.unique(whole * (int(codes.max()) + 2) + codes + 1, return_inverse=True)[1]
+    return whole
+
+
+def unique_share(*several: Indices) -> float:
+    """Return how many rows differ in some columns, as a share of all."""
+    return (int(combine_codes(*several).max()) + 1) / len(several[0])
+
+
+def profile_column(frame: Frame, name: str, time_format: str | None = None) -> ColumnProfile:
+    """Return what a column holds.
+
+    Args:
+        frame: the table.
+        name: of the column.
+        time_format: in which the column holds times, if that is known.
+    """
+    values = frame.columns[name]
+    codes, cells = factorize(values)
+    found = ColumnProfile(name, TEXT, codes, len(cells))
+    if not cells:
+        return replace(found, kind=EMPTY)
+    times = _read_as_times(values, codes, cells, time_format)
+    if times is not None:
+        return replace(found, **times)
+    if values.dtype.kind == "O":
+        if set(map(str, cells)) <= set(BOOLEAN_TEXTS):
+            return replace(found, kind=BOOLEANS)
+        numbers = [parse_number(cell) for cell in cells]
+        if None in numbers:
+            is_clock = all(_HALF_DAY.fullmatch(str(cell)) for cell in cells)
+            return replace(found, kind=CLOCK) if is_clock else found
+        values = np.append(np.array(numbers, np.float64), math.nan)[codes]
+    elif values.dtype.kind == "b":
+        return replace(found, kind=BOOLEANS)
+    values = values.astype(np.float64)
+    there = values[codes >= 0]
+    kind = INTEGERS if bool((there == np.floor(there)).all()) else FLOATS
+    return replace(found, kind=kind, values=values)
+
+
+def _read_as_times(
+    values: NDArray[Any], codes: Indices, cells: Sequence[Any], form: str | None
+) -> dict[str, Any] | None:
+    """Return kind, values and formats of a column of times; ``None`` of others.
+
+    Of several formats those come first with which most times are later than those of the row
+    before, and of these those with fewer different time steps; of equal ones all stay.
+    """
+    forms: tuple[str | None, ...] = (form,)
+    if form is None and values.dtype.kind in "Oiu":
+        first = str(cells[0])
+        forms = infer_time_formats(cells) if infer_time_formats(cells[:1]) else (None,)
+        if forms == () or (forms == (None,) and not parses_as_date(first)):
+            return None
+    elif form is None and values.dtype.kind not in "mM":
+        return None
+    kind, fits = DATES, list[tuple[tuple[float, int], str | None, Floats]]()
+    for one in forms:
+        few = Frame("", {"t": _take_first_rows(values, codes, len(cells))}, np.arange(len(cells)))
+        try:
+            read = few if one is None else parse_times(few, "t", one)
+            times = read_times(read, "t", None)
+        except TauflowError:
+            continue
+        if not times.dated:
+            continue
+        kind = DURATIONS if read.columns["t"].dtype.kind == "m" else DATES
+        rows = np.append(times.values, math.nan)[codes]
+        steps = np.diff(rows[codes >= 0])
+        fits.append(((-share(steps > 0), len(np.unique(steps))), one, rows))
+    if not fits:
+        return None
+    best = min(rank for rank, _, _ in fits)
+    chosen = [(one, rows) for rank, one, rows in fits if rank == best]
+    _, found = chosen[0]
+    if forms == (ELAPSED,) and kind == DURATIONS and np.nanmax(found) - np.nanmin(found) < 24:
+        first_hour = [str(cell).partition(":")[0] for cell in cells]
+        within = all(hour.isdecimal() and int(hour) < _HOURS_OF_DAY for hour in first_hour)
+        if within and share(np.diff(found) < 0) > 0:  # turns back, as no elapsed time does
+            kind = CLOCK
+    formats = tuple(one for one, _ in chosen if one is not None)
+    return {"kind": kind, "values": found, "formats": formats}
+
+
+def _take_first_rows(values: NDArray[Any], codes: Indices, count: int) -> NDArray[Any]:
+    """Return the entry of each code, as it first occurs, (count,)."""
+    rows = np.empty(count, np.int64)
+    there = np.flatnonzero(codes >= 0)
+    rows[codes[there[::-1]]] = there[::-1]
+    return values[rows]
+
+
+def find_missing_markers(frame: Frame) -> tuple[str, ...]:
+    """Return the texts that seem to mean a missing value, for ``na_values``, sorted.
+
+    They are words such as ``nil`` or ``-`` in columns whose other cells are all numbers, more
+    different ones than there are such words.
+    """
+    found: set[str] = set()
+    for name, values in frame.columns.items():
+        if values.dtype.kind != "O":
+            continue
+        cells = frame.list_cells(name)
+        words = {c for c in cells if isinstance(c, str) and c.lower() in LIKELY_MISSING}
+        others = [cell for cell in cells if not (isinstance(cell, str) and cell in words)]
+        if len(others) > len(words) and None not in map(parse_number, others):
+            found |= words
+    return tuple(sorted(found))
+
+
+def describe_codes(profiles: Sequence[ColumnProfile]) -> list[str]:
+    """Return hints on numbers that may mean "missing", far outside the rest or alone below 0."""
+    found: dict[float, list[str]] = {}
+    for one in profiles:
+        if not one.is_number or one.values is None or one.count < 3:
+            continue
+        values = one.values[one.codes >= 0]
+        code = find_placeholder(values)
+        for other in _CODES:
+            rest = values[values != other]
+            alone = other < 0 and rest.size < values.size and rest.min() >= 0
+            spread = float(np.ptp(rest)) if rest.size else 0.0
+            beyond = other > 0 and rest.size < values.size and rest.max() < other / 3 and spread > 0
+            if code is None and (alone or beyond):
+                code = other
+        if code is not None:
+            found.setdefault(code, []).append(one.name)
+    return [
+        f"{code:.0f} in {', '.join(map(repr, names))} may mean that a value is missing: "
+        f"--missing={code:.0f} says so."
+        for code, names in found.items()
+    ]
+
+
+def is_static(one: ColumnProfile, owners: Indices, firsts: Bools) -> bool:
+    """Whether each id has one value of a column, from its first row on."""
+    there = one.codes >= 0
+    known = np.zeros((2, int(owners.max()) + 1), np.bool_)
+    known[0, owners[there]] = True
+    known[1, owners[there & firsts]] = True
+    return bool((known[0] == known[1]).all()) and one.is_constant_in(owners)
+
+
+def share_of_values(one: ColumnProfile, frame: Frame, most: int = 10) -> list[tuple[str, float]]:
+    """Return the few values of a column, the most frequent first, each with its share; or none."""
+    if not 1 <= one.count <= most:
+        return []
+    texts, codes = frame.texts(one.name)
+    counts = np.bincount(codes[codes >= 0])
+    order = sorted(range(len(texts)), key=lambda n: (-counts[n], texts[n]))
+    return [(texts[n], float(counts[n] / counts.sum())) for n in order]
+
+
+def join_advice(names: Sequence[str]) -> str:
+    """Return how to join columns that hold parts of a time."""
+    parts = [name.lower() for name in names]
+    if set(parts) <= {"year", "month", "day", "hour", "minute", "second"}:
+        renamed = "" if parts == list(names) else ".rename(columns=str.lower)"
+        return f"frame['when'] = pandas.to_datetime(frame[{list(names)!r}]{renamed})"
+    text = " + ' ' + ".join(f"frame[{name!r}].astype(str)" for name in names)
+    return f"frame['when'] = pandas.to_datetime({text})"
+
+
+def is_whole_day(one: ColumnProfile) -> bool:
+    """Whether dates have no time of day."""
+    assert one.values is not None
+    since = one.values[one.codes >= 0]
+    return bool(np.allclose(since % _HOURS_OF_DAY, 0.0))
