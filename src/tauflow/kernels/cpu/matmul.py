@@ -159,44 +159,17 @@ def matmul_transposed(left, step, right, out):
         right: (K, N).
         out: (M, N).
     """
-    terms, columns = right.shape
-    if out.shape[0] < _MIN_PACKED_ROWS or columns < _MIN_PACKED_COLUMNS:
-        apart = right.strides[0] // 4
-        _add_transposed(left.ctypes.data, step, right.ctypes.data, apart, out, 0, columns, terms)
-        return
-    width = _VECTORS * _LANES
-    panel = np.empty((_TERMS, width), f4)
-    for first in range(0, terms, _TERMS):
-        count = min(_TERMS, terms - first)
-        own = left.ctypes.data + 4 * first * step
-        for j in range(0, columns, width):
-            here = min(width, columns - j)
-            for k in range(count):
-                row, packed = right[first + k], panel[k]
-                for i in range(here):
-                    packed[i] = row[j + i]
-            _add_transposed(own, step, panel.ctypes.data, width, out, j, here, count)
-
-
-_MIN_PACKED_ROWS, _MIN_PACKED_COLUMNS = 96, 128
-"""Sizes of products from which on columns of the right side are copied side by side: else they
-share a few places of the first-level cache, and every tile reads them from the second."""
-
-
-@inline
-def _add_transposed(left, step, right, right_rows, out, first, columns, terms):
-    """Add a product to some columns, by addresses."""
     _call_product(
-        left,
+        left.ctypes.data,
         1,
         step,
         out.shape[0],
-        right,
-        right_rows,
-        out.ctypes.data + 4 * first,
+        right.ctypes.data,
+        right.strides[0] // 4,
+        out.ctypes.data,
         out.strides[0] // 4,
-        columns,
-        terms,
+        right.shape[1],
+        right.shape[0],
     )
 
 

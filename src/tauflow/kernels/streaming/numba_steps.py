@@ -47,7 +47,7 @@ def run_program(block):
         return BAD_INPUT
     copy(x, floats[own[10] : own[10] + size * D])
     copy(gaps, floats[own[11] : own[11] + size])
-    run_instructions(instructions, 0, instructions.shape[0], floats)
+    run_instructions(instructions, 0, floats)
     copy(floats[own[12] : own[12] + size * M], y)
     return 0 if _is_finite(y) else BAD_OUTPUT
 

@@ -3,7 +3,6 @@
 # mypy: ignore-errors
 
 import math
-from typing import Any, NamedTuple
 
 import numpy as np
 from numba import carray
@@ -16,7 +15,6 @@ from tauflow.kernels.cpu.values import to_pointer
 from . import program as c
 
 _ZERO, _ONE = f4(0.0), f4(1.0)
-_ALL = 1 << 60  # entries of an array that ends nowhere
 
 
 def _make_row_loop(name, entry):
@@ -144,7 +142,7 @@ def _special_function(code, a, out):  # noqa: C901 - as above
 
 
 @inline
-def _reduce(row, floats):  # noqa: C901 - as below
+def _reduce(row, floats):
     """Sum, or take the largest, over terms with a step between them."""
     code, n = row[c.CODE], row[c.INNER]
     terms, step = row[c.TERMS], row[c.TERM_STRIDE]
@@ -153,9 +151,8 @@ def _reduce(row, floats):  # noqa: C901 - as below
         out = floats[start : start + n]
         at = row[c.A] + r * row[c.A + 1]
         if code == c.SUM_ROWS:
-            if row[c.ADDS] == 0:
-                for j in range(n):
-                    out[j] = _ZERO
+            for j in range(n):
+                out[j] = _ZERO
             for k in range(terms):
                 a = floats[at + k * step : at + k * step + n]
                 for j in range(n):
@@ -170,8 +167,7 @@ def _reduce(row, floats):  # noqa: C901 - as below
             for j in range(n):
                 first = at + j * row[c.A + 2]
                 a = floats[first : first + (terms - 1) * step + 1]
-                total = _reduce_terms(code, a, terms, step)
-                out[j] = total if row[c.ADDS] == 0 else out[j] + total
+                out[j] = _reduce_terms(code, a, terms, step)
 
 
 @inline(math=FAST_SUMS)
@@ -211,8 +207,7 @@ def _copy(row, floats):
 def _multiply(row, floats):
     """Write A B + C, or A^T B + C."""
     rows, n, terms, step = row[c.OUTER], row[c.INNER], row[c.TERMS], row[c.A + 1]
-    apart = row[c.B + 1]
-    weights = floats[row[c.B] : row[c.B] + terms * apart].reshape((terms, apart))[:, :n]
+    weights = floats[row[c.B] : row[c.B] + terms * n].reshape((terms, n))
     if row[c.OUT] != row[c.C]:
         for r in range(rows):
             start = row[c.OUT] + r * n
@@ -250,9 +245,9 @@ def _elementwise(row, floats):
 
 
 @inline
-def run_instructions(instructions, first, last, floats):
-    """Follow instructions once."""
-    for i in range(first, last):
+def run_instructions(instructions, first, floats):
+    """Follow the instructions of a tape once."""
+    for i in range(first, instructions.shape[0]):
         row = instructions[i]
         if row[c.CODE] == c.PRODUCT:
             _multiply(row, floats)
@@ -267,133 +262,44 @@ def run_instructions(instructions, first, last, floats):
 
 
 @inline
-def _load_inputs(parts, memory, steps, t, low, size, floats):
+def _load_inputs(parts, steps, t, low, size, floats):
     """Put what steps read of time t where the instructions read it."""
     column = 0
     for p in range(parts.shape[0]):
         at, width = parts[p, 0], parts[p, 1]
-        if at >= 0:
-            at += memory
-            for b in range(size):
-                own = steps[low + b, t, column : column + width]
-                copy(own, floats[at + b * width : at + (b + 1) * width])
+        for b in range(size):
+            own = steps[low + b, t, column : column + width]
+            copy(own, floats[at + b * width : at + (b + 1) * width])
         column += width
 
 
-class _Slice(NamedTuple):
-    """What a slice works with.
+@inline
+def _begin_slice(interpreter, index):
+    """Return what a slice works with: instructions, memory, parts, and the places of its state.
 
-    Args:
-        instructions: its own copy.
-        floats: all memory, from the first of its arrays on.
-        own: columns of the slice.
-        parts: of what steps read.
-        moves: of operands.
-        memory: where its memory begins.
-        origins: where the states, what is saved and what gradients keep begin.
+    The memory then holds constants and parameters.
     """
-
-    instructions: Any
-    floats: Any
-    own: Any
-    parts: Any
-    moves: Any
-    memory: Any
-    origins: Any
-
-
-@inline
-def _begin_slice(interpreter, index, low, states, saved, length, segment, is_continued):
-    """Return what a slice works with; its memory then holds constants and parameters.
-
-    Args:
-        interpreter: see ``LinkedPrograms`` of the traced kernel.
-        index: of the slice.
-        low: its first sequence.
-        states: of all steps, or empty.
-        saved: of all steps, or empty.
-        length: steps.
-        segment: steps of which gradients keep something at once.
-        is_continued: whether its memory is what an earlier call left.
-    """
-    instructions, memory, slices, parts, constants, reads, moves, addresses = interpreter
-    own = slices[index]
-    places = np.int64(memory.ctypes.data), np.int64(states.ctypes.data), np.int64(saved.ctypes.data)
-    base = places[0]
-    if states.size > 0:
-        base = min(base, places[1])
-    if saved.size > 0:
-        base = min(base, places[2])
-    floats = carray(to_pointer(base), _ALL, f4)
-    whole = (places[0] - base) // 4
-    at = whole + own[c.MEMORY]
-    origins = (
-        (places[1] - base) // 4 + low * states.shape[1],
-        (places[2] - base) // 4 + length * own[c.SAVED_BEFORE],
-        whole + own[c.SCRATCH] + segment * own[c.SCRATCH_BEFORE],
-    )
-    rows = np.empty((own[c.END] - own[c.BEGIN], c.COLUMNS), np.int64)
-    for i in range(rows.shape[0]):
-        row = instructions[own[c.BEGIN] + i]
-        for j in range(c.COLUMNS):
-            rows[i, j] = row[j]
-        rows[i, c.OUT] += at
-        rows[i, c.A] += at
-        rows[i, c.B] += at
-        rows[i, c.C] += at
-    if not is_continued:
-        begin, end = own[c.CONSTANTS], own[c.CONSTANTS_END]
-        copy(constants[begin:end], floats[at : at + end - begin])
-        for i in range(own[c.READS], own[c.READS_END]):
-            _read_parameter(reads[i], addresses, floats, at)
-        run_instructions(rows, 0, own[c.ONCE_END], floats)
-    return _Slice(rows, floats, own, parts[index], moves, at, origins)
+    tapes, memory, places, parts, constants, reads, addresses = interpreter
+    own = places[index]
+    floats = memory[own[2] : own[3]]
+    copy(constants[own[6] : own[7]], floats[: own[7] - own[6]])
+    for i in range(own[8], own[9]):
+        _read_parameter(reads[i], addresses, floats)
+    return tapes[own[0] : own[1]], floats, parts[index], own[4], own[5]
 
 
 @inline
-def _place_operands(work, first, last, t, local, length, segment):
-    """Let operands that lie elsewhere at every step be those of a step.
-
-    Args:
-        work: of the slice.
-        first, last: of the moves.
-        t: the step.
-        local: the same within its segment.
-        length: steps.
-        segment: steps of a segment.
-    """
-    for i in range(first, last):
-        move = work.moves[i]
-        if move[2] == c.STATES:
-            start = work.origins[0] + t * move[4]
-        elif move[2] == c.SAVED:
-            start = work.origins[1] + length * move[3] + t * move[4]
-        else:
-            start = work.origins[2] + segment * move[3] + local * move[4]
-        work.instructions[move[0], move[1]] = start + move[5]
-
-
-@inline
-def _advance_operands(work, direction):
-    """Let them be those of the next step, or of the one before."""
-    for i in range(work.own[c.MOVES], work.own[c.STEP_MOVES_END]):
-        move = work.moves[i]
-        work.instructions[move[0], move[1]] += direction * move[4]
-
-
-@inline
-def _read_parameter(read, addresses, floats, memory):
+def _read_parameter(read, addresses, floats):
     """Copy entries of a parameter, one after the other, to where instructions read them.
 
     Args:
-        read: number of the parameter, offset from its address, where the entries stand in the
-            memory, and how far apart rows of the last axis do, then their shape and their strides.
+        read: number of the parameter, offset from its address, and where the entries stand in the
+            memory, then their shape and their strides.
         addresses: of all parameters.
-        floats: all memory.
-        memory: where that of the slice begins.
+        floats: the memory.
     """
-    axes = (read.shape[0] - 4) // 2
-    shape, strides = read[4 : 4 + axes], read[4 + axes :]
+    axes = (read.shape[0] - 3) // 2
+    shape, strides = read[3 : 3 + axes], read[3 + axes :]
     rows, span = 1, 1
     for axis in range(axes):
         rows *= shape[axis] if axis < axes - 1 else 1
@@ -407,129 +313,77 @@ def _read_parameter(read, addresses, floats, memory):
         for axis in range(axes - 2, -1, -1):
             at += left % shape[axis] * strides[axis]
             left //= shape[axis]
-        start = memory + read[2] + row * read[3]
+        start = read[2] + row * n
         for j in range(n):
             floats[start + j] = values[at + j * step]
 
 
 @kernel
-def interpret_forward(
-    index, low, high, interpreter, first, length, steps, valid, start, states, saved, y, last
-):  # fmt: skip
+def interpret_forward(index, low, high, interpreter, steps, valid, start, states, y, last):
     """Take the steps of a slice of a batch.
 
     Args:
         index: of the slice.
         low, high: its sequences.
         interpreter: see ``LinkedPrograms`` of the traced kernel.
-        first: of the steps.
-        length: how many.
         steps: what steps read, (B, T, F).
         valid: (B, T) bool, or empty.
         start: (B, S), the states before.
-        states: (B, (length + 1) S), receives for each slice the states before every step and after
-            the last, time first; or empty.
-        saved: receives what is saved of each slice, or empty.
-        y: (B, length, S), receives the states after every step; or (B, 0, S).
+        states: (T + 1, B, S), receives the states before every step and after the last; or empty.
+        y: (B, T, S), receives the states after every step.
         last: (B, S), receives the last states.
     """
-    work = _begin_slice(interpreter, index, low, states, saved, length, 0, False)
-    rows, floats, own = work.instructions, work.floats, work.own
-    size, S = high - low, start.shape[1]
-    h_at, after_at, step = work.memory + own[c.STATE], work.memory + own[c.RESULT], 0
-    if own[c.IS_STREAMED] != 0:
-        step = size * S
-        h_at = work.origins[0]
-        after_at = h_at + step
+    tape, floats, parts, h_at, _ = _begin_slice(interpreter, index)
+    size, S, keeps = high - low, y.shape[2], states.shape[0] > 0
     for b in range(size):
         copy(start[low + b], floats[h_at + b * S : h_at + (b + 1) * S])
-    if step == 0 and states.shape[1] > 0:
-        copy(
-            floats[h_at : h_at + size * S],
-            floats[work.origins[0] : work.origins[0] + size * S],
-        )
-    _place_operands(work, own[c.MOVES], own[c.STEP_MOVES_END], 0, 0, length, 0)
-    for t in range(first, first + length):
-        _load_inputs(work.parts, work.memory, steps, t, low, size, floats)
-        run_instructions(rows, own[c.ONCE_END], own[c.STEP_END], floats)
-        _finish_step(floats, h_at, after_at, valid, y, low, high, t)
-        if step == 0:
-            copy(floats[after_at : after_at + size * S], floats[h_at : h_at + size * S])
-            if states.shape[1] > 0:
-                at = work.origins[0] + (t - first + 1) * size * S
-                copy(floats[h_at : h_at + size * S], floats[at : at + size * S])
-        else:
-            h_at += step
-            after_at += step
-            _advance_operands(work, 1)
-    for b in range(size):
-        copy(floats[h_at + b * S : h_at + (b + 1) * S], last[low + b])
-
-
-@inline
-def _finish_step(floats, h_at, after_at, valid, y, low, high, t):
-    """Keep the states before a step where there is none, and write those after it."""
-    S = y.shape[2]
-    for b in range(low, high):
-        at = (b - low) * S
-        after = floats[after_at + at : after_at + at + S]
-        if valid.shape[1] > 0 and not valid[b, t]:
-            copy(floats[h_at + at : h_at + at + S], after)
-        if y.shape[1] > 0:
-            copy(after, y[b, t])
+        copy(start[low + b], last[low + b])
+        if keeps:
+            copy(start[low + b], states[0, low + b])
+    for t in range(steps.shape[1]):
+        _load_inputs(parts, steps, t, low, size, floats)
+        run_instructions(tape, 0, floats)
+        for b in range(size):
+            own = floats[h_at + b * S : h_at + (b + 1) * S]
+            if valid.shape[1] > 0 and not valid[low + b, t]:
+                copy(last[low + b], own)
+            copy(own, y[low + b, t])
+            copy(own, last[low + b])
+            if keeps:
+                copy(own, states[t + 1, low + b])
 
 
 @kernel
-def interpret_backward(
-    index, low, high, interpreter, first, length, segment, is_continued, steps, valid, states,
-    saved, gradients
-):  # fmt: skip
+def interpret_backward(index, low, high, interpreter, steps, valid, states, gradients):
     """Go back through the steps of a slice; gradients of parameters are left in its memory.
 
     Args:
-        index, low, high, interpreter, first, length, steps, valid: as for the forward pass.
-        segment: steps whose products are made at once.
-        is_continued: whether later steps were gone through with the same memory.
-        states, saved: what the forward pass wrote.
+        index, low, high, interpreter, steps, valid: as for the forward pass.
+        states: (T + 1, B, S).
         gradients: gradients of the states (B, T, S), or (B, 0, S); of the last state (B, S), to be
             overwritten by that of the first; and of ``steps``, written, or (B, 0, F).
     """
-    work = _begin_slice(interpreter, index, low, states, saved, length, segment, is_continued)
-    rows, floats, own = work.instructions, work.floats, work.own
+    tape, floats, parts, h_at, pull_at = _begin_slice(interpreter, index)
     to_y, carry, to_steps = gradients
     size, S = high - low, carry.shape[1]
-    pull_at, grad_at = work.memory + own[c.STATE], work.memory + own[c.RESULT]
-    segments = (length + segment - 1) // segment
-    for back in range(segments):
-        begin = (segments - 1 - back) * segment
-        count = min(segment, length - begin)
-        _place_operands(
-            work, own[c.MOVES], own[c.STEP_MOVES_END], begin + count - 1, count - 1, length, segment
-        )
-        for number in range(count):
-            t = first + begin + count - 1 - number
-            _load_inputs(work.parts, work.memory, steps, t, low, size, floats)
-            for b in range(size):
-                own_pull = floats[pull_at + b * S : pull_at + (b + 1) * S]
-                _add_output_gradient(carry[low + b], to_y, low + b, t)
-                counts = valid.shape[1] == 0 or valid[low + b, t]
-                for j in range(S):
-                    own_pull[j] = carry[low + b, j] if counts else _ZERO
-            run_instructions(rows, own[c.ONCE_END], own[c.STEP_END], floats)
-            for b in range(size):
-                counts = valid.shape[1] == 0 or valid[low + b, t]
-                for j in range(S):  # other sequences may read a state that is kept
-                    kept = _ZERO if counts else carry[low + b, j]
-                    carry[low + b, j] = kept + floats[grad_at + b * S + j]
-            if to_steps.shape[1] > 0:
-                _store_input_gradients(work.parts, work.memory, to_steps, t, low, size, floats)
-            _advance_operands(work, -1)
-        _place_operands(work, own[c.STEP_MOVES_END], own[c.MOVES_END], begin, 0, length, segment)
-        for i in range(own[c.STEP_END], own[c.SEGMENT_END]):
-            terms = interpreter[0][own[c.BEGIN] + i, c.TERMS]
-            rows[i, c.TERMS] = terms * count
-        run_instructions(rows, own[c.STEP_END], own[c.SEGMENT_END], floats)
-    run_instructions(rows, own[c.SEGMENT_END], own[c.END] - own[c.BEGIN], floats)
+    for back in range(steps.shape[1]):
+        t = steps.shape[1] - 1 - back
+        _load_inputs(parts, steps, t, low, size, floats)
+        for b in range(size):
+            own = floats[pull_at + b * S : pull_at + (b + 1) * S]
+            copy(states[t, low + b], floats[h_at + b * S : h_at + (b + 1) * S])
+            _add_output_gradient(carry[low + b], to_y, low + b, t)
+            counts = valid.shape[1] == 0 or valid[low + b, t]
+            for j in range(S):
+                own[j] = carry[low + b, j] if counts else _ZERO
+        run_instructions(tape, 0, floats)
+        for b in range(size):
+            counts = valid.shape[1] == 0 or valid[low + b, t]
+            for j in range(S):  # other sequences may read a state that is kept
+                kept = _ZERO if counts else carry[low + b, j]
+                carry[low + b, j] = kept + floats[pull_at + b * S + j]
+        if to_steps.shape[1] > 0:
+            _store_input_gradients(parts, to_steps, t, low, size, floats)
 
 
 @inline
@@ -541,7 +395,7 @@ def _add_output_gradient(carry, grad_y, b, t):
 
 
 @inline
-def _store_input_gradients(parts, memory, grad_steps, t, low, size, floats):
+def _store_input_gradients(parts, grad_steps, t, low, size, floats):
     """Keep the gradients of what a step read."""
     column = 0
     for p in range(parts.shape[0]):
@@ -549,5 +403,5 @@ def _store_input_gradients(parts, memory, grad_steps, t, low, size, floats):
         for b in range(size):
             own = grad_steps[low + b, t, column : column + width]
             for j in range(width):
-                own[j] = floats[memory + at + b * width + j] if at >= 0 else _ZERO
+                own[j] = floats[at + b * width + j] if at >= 0 else _ZERO
         column += width

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,11 +12,17 @@ from tauflow.kernels.cpu.binding import NULL_PAGE, ConstantArgument, check_memor
 from tauflow.kernels.engine.workspace import empty
 
 from . import lower
-from . import program as c
 from .graph import Axes
 from .trace_cache import TracedStep
 
 _PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
+
+
+class StepPrograms(NamedTuple):
+    """What the machine runs: the step, and the backward pass, if gradients were wanted."""
+
+    forward: lower.StepProgram
+    backward: lower.StepProgram | None
 
 
 class TraceConfig(NamedTuple):
@@ -60,41 +66,30 @@ class LinkedPrograms(NamedTuple):
     Args:
         instructions: of all slices, (K, COLUMNS).
         size: of the memory of all slices.
-        scratch: entries of a step of what gradients keep for a few steps, of all slices.
-        saved: entries that are saved of a step, of all slices.
-        slices: what is known of each slice, (slices, SLICE_COLUMNS).
-        parts: for each slice of each part of what steps read where it is, or -1, its width, and
-            where its gradient is, or -1; (slices, P, 3).
+        places: for each slice where its instructions begin and end, and its memory; where in its
+            memory the state is, and the gradient of the next state; where its constants begin and
+            end, and its reads of parameters; (slices, 10).
+        parts: for each slice of each part of what steps read where it is, its width, and where its
+            gradient is, or -1; (slices, P, 3).
         constants: what the memories begin with.
         reads: what is read of parameters, a row each; see ``_read_parameter`` of the loops.
-        moves: of operands, a row each; see :class:`~tauflow.kernels.trace.schedule.Program`.
         odd: numbers of parameters that are no plain float32 tensors.
         sums: for each parameter shape, strides and place of its gradient from every slice.
-        traces: which these programs are of, so that nothing else can be taken for them.
+        recordings: which these programs are of, so that nothing else can be taken for them.
     """
 
     instructions: ConstantArgument
     size: int
-    scratch: int
-    saved: int
-    slices: ConstantArgument
+    places: ConstantArgument
     parts: ConstantArgument
     constants: ConstantArgument
     reads: ConstantArgument
-    moves: ConstantArgument
     odd: tuple[int, ...]
     sums: tuple[tuple[tuple[Any, Any, int], ...], ...]
-    traces: tuple[TracedStep, ...]
+    recordings: tuple[TracedStep, ...]
 
-    def fetch(
-        self, captured: Sequence[Tensor], segment: int = 0
-    ) -> tuple[tuple[Any, ...], list[Tensor]]:
-        """Return what the loops take, memory included, and the tensors whose addresses it holds.
-
-        Args:
-            captured: what the steps captured.
-            segment: steps of which gradients keep something at once.
-        """
+    def fetch(self, captured: Sequence[Tensor]) -> tuple[tuple[Any, ...], list[Tensor]]:
+        """Return what the loops take, memory included, and the tensors whose addresses it holds."""
         tensors = [
             _to_plain_tensor(tensor)
             if number in self.odd
@@ -108,9 +103,8 @@ class LinkedPrograms(NamedTuple):
         if addresses and min(addresses) < NULL_PAGE:
             for tensor in tensors:
                 check_memory(tensor)
-        memory = empty(self.size + segment * self.scratch)
-        fixed = self.slices, self.parts, self.constants, self.reads, self.moves
-        return (self.instructions, memory, *fixed, addresses), tensors
+        fixed = self.places, self.parts, self.constants, self.reads
+        return (self.instructions, empty(self.size), *fixed, addresses), tensors
 
     def add_gradients(self, memory: Tensor) -> list[Tensor | None]:
         """Return the gradients of the parameters, added up over the slices."""
@@ -130,17 +124,14 @@ def _to_plain_tensor(tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.shape, strides).copy_(tensor)
 
 
-ProgramKind = Literal["forward", "saving", "backward"]
-
-
-def link_programs(config: TraceConfig, kind: ProgramKind) -> LinkedPrograms:
+def link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
     """Return the programs of all slices, linked once for all calls alike."""
-    key = (config.rows, config.axes, kind, *map(id, config.by_rows.values()))
+    key = (config.rows, config.axes, is_backward, *map(id, config.by_rows.values()))
     linked = _linked.get(key)
     if linked is None:
         if len(_linked) >= _MAX_LINKED:
             _linked.clear()
-        linked = _linked[key] = _link_programs(config, kind)
+        linked = _linked[key] = _link_programs(config, is_backward=is_backward)
     return linked
 
 
@@ -148,64 +139,50 @@ _MAX_LINKED = 256
 _linked: dict[tuple[Any, ...], LinkedPrograms] = {}
 
 
-def _link_programs(config: TraceConfig, kind: ProgramKind) -> LinkedPrograms:
+def _link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
     captured = [like for one in config.by_rows.values() for like in one.captured_metadata]
     sums: list[list[tuple[Any, Any, int]]] = [[] for _ in captured]
-    instructions, constants, moves = [], [], []
+    instructions, constants = [], []
     reads: list[lower.ParameterRead] = []
-    slices, parts = [], []
-    ends = [0] * 7  # of instructions, memory, constants, reads, moves, saved and scratch
+    places, parts = [], []
+    ends = [0, 0, 0, 0]  # of instructions, memory, constants and reads
     for rows, _, first in split_by_slice(config, captured):
-        trace = config.by_rows[rows]
-        step: lower.StepProgram = getattr(trace.lowered, kind)
-        program = step.program
+        recording = config.by_rows[rows]
+        program = recording.lowered.backward if is_backward else recording.lowered.forward
+        assert program is not None
         sizes = (
-            *(len(program.instructions), program.size, len(program.floats)),
-            *(len(step.parameter_reads), len(program.moves), step.saved, program.scratch),
+            *(len(program.instructions), program.size),
+            *(len(program.floats), len(program.parameter_reads)),
         )
         begins, ends = ends, [a + n for a, n in zip(ends, sizes, strict=True)]
-        own = np.zeros(c.SLICE_COLUMNS, np.int64)
-        own[[c.BEGIN, c.END, c.MEMORY]] = begins[0], ends[0], begins[1]
-        own[[c.ONCE_END, c.STEP_END, c.SEGMENT_END]] = program.ends[:3]
-        own[[c.STATE, c.RESULT]] = step.state, step.result
-        own[[c.CONSTANTS, c.CONSTANTS_END]] = begins[2], ends[2]
-        own[[c.READS, c.READS_END]] = begins[3], ends[3]
-        own[[c.MOVES, c.MOVES_END]] = begins[4], ends[4]
-        own[c.STEP_MOVES_END] = begins[4] + program.step_moves
-        own[[c.SAVED_BEFORE, c.SCRATCH_BEFORE]] = begins[5:]
-        own[c.IS_STREAMED] = kind == "saving"
-        slices.append(own)
-        grads = step.grad_inputs if kind == "backward" else [-1] * len(trace.widths)
-        parts.append([*zip(step.inputs, trace.widths, grads, strict=True)])
+        state = program.arguments[0], program.grad_output
+        spans = [(begins[i], ends[i]) for i in range(4)]
+        places.append([*spans[0], *spans[1], *state, *spans[2], *spans[3]])
+        grads = program.grad_inputs if is_backward else [-1] * len(recording.widths)
+        parts.append([*zip(program.arguments[1:], recording.widths, grads, strict=True)])
         instructions.append(program.instructions)
         constants.append(program.floats)
-        moves.append(program.moves)
-        reads += [one._replace(number=first + one.number) for one in step.parameter_reads]
-        for total in step.gradient_sums:
+        reads += [one._replace(number=first + one.number) for one in program.parameter_reads]
+        for total in program.gradient_sums:
             number = first + total.number
             axes = config.axes[number] if config.axes else None
             order = range(len(total.shape)) if axes is None else map(axes.index, sorted(axes))
             layout = [(total.shape[axis], total.strides[axis]) for axis in order]
             shape, strides = zip(*layout, strict=True) if layout else ((), ())
             sums[number].append((shape, strides, begins[1] + total.start))
-    for own in slices:
-        own[c.SCRATCH] = ends[1]
     axes = max((len(read.shape) for read in reads), default=1) or 1
-    table = np.zeros((len(reads), 4 + 2 * axes), np.int64)
+    table = np.zeros((len(reads), 3 + 2 * axes), np.int64)
     for row, read in zip(table, reads, strict=True):
         missing = axes - len(read.shape)
-        row[:4] = read.number, read.offset, read.start, read.row
-        row[4:] = [*[1] * missing, *read.shape, *[0] * missing, *read.strides]
+        row[:3] = read.number, read.offset, read.start
+        row[3:] = [*[1] * missing, *read.shape, *[0] * missing, *read.strides]
     return LinkedPrograms(
         ConstantArgument(np.concatenate(instructions)),
         ends[1],
-        ends[6],
-        ends[5],
-        ConstantArgument(np.array(slices)),
+        ConstantArgument(np.array(places, np.int64)),
         ConstantArgument(np.array(parts, np.int64).reshape(len(parts), -1, 3)),
         ConstantArgument(np.concatenate(constants)),
         ConstantArgument(table),
-        ConstantArgument(np.concatenate(moves)),
         tuple(number for number, like in enumerate(captured) if _is_odd(*like)),
         tuple(map(tuple, sums)),
         tuple(config.by_rows.values()),

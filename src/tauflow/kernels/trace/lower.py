@@ -1,6 +1,5 @@
-"""A step and its gradient as instructions for the interpreter."""
+"""A step on a tape, forward or back, for the machine that runs it."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -10,16 +9,7 @@ from torch import Tensor
 
 from .graph import Graph
 from .lowering_mode import LoweringMode
-from .program import Array, ProgramBuilder, Register
-from .schedule import (
-    Phases,
-    Program,
-    Schedule,
-    Step,
-    assemble,
-    schedule_forward,
-    schedule_training,
-)
+from .program import Array, Register
 
 
 class SingleStepProgram(NamedTuple):
@@ -54,21 +44,18 @@ def lower_step(
     Raises:
         TracingError: there is no instruction for something that the step does.
     """
-    lowering = LoweringMode()
-    builder, places = lowering.builder, [lowering.register_input(one) for one in step_inputs]
-    with lowering:
+    recorder = LoweringMode()
+    tape, places = recorder.builder, [recorder.register_input(tensor) for tensor in step_inputs]
+    with recorder:
         emitted, after = step(*step_inputs)
-    out = builder.new(emitted.shape)
-    builder.copy(out, lowering.get_register(emitted))
-    _write_value(lowering, lowering.get_register(after), places[0])
-    phases = Phases([], builder.instructions, [], [])
-    kept = [place.buffer for place in (*places, out)]
-    program = assemble(builder, Schedule(phases, {}, set()), kept)
-    floats = np.zeros(program.size, np.float32)
-    floats[: len(program.floats)] = program.floats
-    inputs = [program.starts[place.buffer] for place in places]
-    start = program.starts[out.buffer]
-    return SingleStepProgram(program.instructions, floats, inputs, start, emitted.shape[1])
+    out = tape.new(emitted.shape)
+    tape.copy(out, recorder.get_register(emitted))
+    _write_value(recorder, recorder.get_register(after), places[0])
+    rows, kept, starts, size = tape.assemble([place.buffer for place in (*places, out)])
+    floats = np.zeros(size, np.float32)
+    floats[: len(kept)] = kept
+    inputs = [starts[place.buffer] for place in places]
+    return SingleStepProgram(rows, floats, inputs, starts[out.buffer], emitted.shape[1])
 
 
 def _write_value(lowering: LoweringMode, value: Register, target: Register) -> None:
@@ -80,22 +67,20 @@ def _write_value(lowering: LoweringMode, value: Register, target: Register) -> N
 
 
 class ParameterRead(NamedTuple):
-    """Entries of a tensor that instructions read, and where.
+    """Entries of a tensor that the tape reads, and where.
 
     Args:
-        number: of the tensor among those that the step captured.
+        number: of the tensor among those that the step met.
         shape: of the entries.
         strides: of the entries in the tensor's memory.
         offset: from the tensor's first entry.
-        row: from row to row of the last axis in the memory of the program.
-        start: where they stand there.
+        start: where they stand in the tape's memory, one after the other.
     """
 
     number: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
-    row: int
     start: int
 
 
@@ -103,10 +88,10 @@ class GradientSum(NamedTuple):
     """A gradient that the steps add up.
 
     Args:
-        number: of the tensor among those that the step captured.
+        number: of the tensor among those that the step met.
         shape: of the gradient.
         strides: of its entries.
-        start: where it stands in the memory of the program.
+        start: where it stands in the tape's memory.
     """
 
     number: int
@@ -116,43 +101,34 @@ class GradientSum(NamedTuple):
 
 
 class StepProgram(NamedTuple):
-    """A step or its gradient as instructions, its parameters read before the first one.
+    """A step forward or back as instructions, its parameters fetched before the first one.
 
     Args:
-        program: the instructions.
-        inputs: where each of what steps read begins; -1 if no instruction reads it.
-        state: where the state begins, and the gradient of the next one in a gradient.
-        result: where the next state begins, or the gradient of the state.
-        grad_inputs: of a gradient, where the gradients of what steps read begin; -1 where none is
-            wanted.
-        parameter_reads: what is read of parameters.
-        gradient_sums: the gradients of what the step captured.
-        saved: entries that are saved of a step.
+        instructions: (K, COLUMNS).
+        floats: the beginning of the memory, with the constants in it.
+        size: of the memory.
+        arguments: where each of what the step is given begins; forward, the next state is left in
+            the place of the state.
+        grad_output: back, where the gradient of the next state begins, in whose place that of the
+            state is left.
+        grad_inputs: back, where the gradients of what the step is given, but for the state, begin;
+            -1 where none is wanted.
+        parameter_reads: what is fetched.
+        gradient_sums: back, the gradients of what the step met.
     """
 
-    program: Program
-    inputs: list[int]
-    state: int
-    result: int
+    instructions: Array
+    floats: Array
+    size: int
+    arguments: list[int]
+    grad_output: int
     grad_inputs: list[int]
     parameter_reads: list[ParameterRead]
     gradient_sums: list[GradientSum]
-    saved: int
-
-
-class StepPrograms(NamedTuple):
-    """A step that saves nothing, the same that saves values for its gradient, and the gradient.
-
-    The last two are ``None`` where no gradient is wanted.
-    """
-
-    forward: StepProgram
-    saving: StepProgram | None
-    backward: StepProgram | None
 
 
 class Trace(NamedTuple):
-    """A step, or its gradient, as a builder has it.
+    """A step, or its gradient, on the tape of a recorder.
 
     Args:
         given: places of what the step is given, the state first; a trace forward leaves the next
@@ -160,8 +136,7 @@ class Trace(NamedTuple):
         pull: backward, where the gradient of the next state is given, and that of the state left.
         pulled: backward, places of the gradients of what the step is given, but for the state;
             ``None`` where none is wanted.
-        totals: backward, for each gradient of what the step captured, which tensor it is and its
-            place.
+        totals: backward, for each gradient of what the step met, which tensor it is and its place.
     """
 
     given: list[Register]
@@ -172,67 +147,32 @@ class Trace(NamedTuple):
 
 @torch.no_grad()
 def trace_forward(
-    lowering: LoweringMode, graph: Graph, given: Sequence[Tensor], captured: Sequence[Tensor]
+    recorder: LoweringMode, graph: Graph, given: Sequence[Tensor], met: Sequence[Tensor]
 ) -> Trace:
-    """Lower a step; the next state is left in the place of the state."""
-    places, leaves = _register_leaves(lowering, given, captured, needs_input_grad=())
-    with lowering:
+    """Record a step; see :func:`lower_forward`."""
+    places, leaves = _register_leaves(recorder, given, met, needs_input_grad=())
+    with recorder:
         after = graph.run(*leaves)
-    _write_value(lowering, lowering.get_register(after), places[0])
+    _write_value(recorder, recorder.get_register(after), places[0])
     return Trace(places, None, [], [])
 
 
+@torch.enable_grad()
 def trace_back(
-    lowering: LoweringMode,
+    recorder: LoweringMode,
     graph: Graph,
     given: Sequence[Tensor],
-    captured: Sequence[Tensor],
+    met: Sequence[Tensor],
     wanted: Sequence[bool],
 ) -> Trace:
-    """Lower a step and its gradient; see :func:`lower_training`."""
-    places, _, (pull, state, pulled), totals, _ = _trace_gradient(
-        lowering, graph, given, captured, wanted, keeps_result=False
-    )
-    lowering.builder.copy(pull, state)
-    return Trace(places, pull, pulled, totals)
-
-
-class _PulledPlaces(NamedTuple):
-    """Places of the gradients of the next state, of the state, and of what steps read."""
-
-    pull: Register
-    state: Register
-    inputs: list[Register | None]
-
-
-@torch.enable_grad()
-def _trace_gradient(
-    lowering: LoweringMode,
-    graph: Graph,
-    given: Sequence[Tensor],
-    captured: Sequence[Tensor],
-    wanted: Sequence[bool],
-    *,
-    keeps_result: bool = True,
-) -> tuple[list[Register], Register, _PulledPlaces, list[tuple[int, Register]], int]:
-    """Lower a step and its gradient.
-
-    Returns:
-        The places of what is given, of the next state and of the gradients, those of what the step
-        captured, and how many instructions are the step's own.
-    """
-    wanted, builder = [True, *wanted[1:]], lowering.builder
-    places, (own, others) = _register_leaves(lowering, given, captured, wanted)
+    """Record a step and its gradient; see :func:`lower_backward`."""
+    wanted = [True, *wanted[1:]]
+    places, (own, others) = _register_leaves(recorder, given, met, wanted)
     pull = torch.ones_like(own[0])
-    pull_at = lowering.register_input(pull)
+    pull_at = recorder.register_input(pull)
     leaves = [*own, *others]
-    with lowering:
+    with recorder:
         after = graph.run(own, others)
-    result = lowering.get_register(after)
-    if keeps_result:
-        result = _to_result(builder, result, places[0].shape)
-    forward = len(builder.instructions)
-    with lowering:
         if after.requires_grad:
             chosen = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
             gradients = iter(torch.autograd.grad(after, chosen, pull, allow_unused=True))
@@ -244,26 +184,19 @@ def _trace_gradient(
         if not want:
             pulled.append(None)
             continue
-        value = builder.constant(0.0) if gradient is None else lowering.get_register(gradient)
-        pulled.append(to := builder.new(leaf.shape))
-        builder.copy(to, value)
+        value = (
+            recorder.builder.constant(0.0) if gradient is None else recorder.get_register(gradient)
+        )
+        pulled.append(to := recorder.builder.new(leaf.shape))
+        recorder.builder.copy(to, value)
     # behind those copies: a product that adds to a total is written nowhere else
-    totals = _accumulate_gradients(lowering, of_leaves[len(own) :])
+    totals = _accumulate_gradients(recorder, of_leaves[len(own) :])
     state, *rest = pulled
     assert state is not None
-    return places, result, _PulledPlaces(pull_at, state, rest), totals, forward
+    recorder.builder.copy(pull_at, state)
+    return Trace(places, pull_at, rest, totals)
 
 
-def _to_result(builder: ProgramBuilder, value: Register, shape: Sequence[int]) -> Register:
-    """Return a region that holds the next state and nothing else, written by instructions."""
-    written = any(one.out == value.buffer for one in builder.instructions)
-    if written and value.is_contiguous() and builder.sizes[value.buffer] == math.prod(shape):
-        return value
-    builder.copy(result := builder.new(shape), value)
-    return result
-
-
-@torch.no_grad()
 def lower_forward(
     graph: Graph, inputs: Sequence[Tensor], captured: Sequence[Tensor]
 ) -> StepProgram:
@@ -272,69 +205,35 @@ def lower_forward(
     Args:
         graph: of the step.
         inputs: tensors like those that it is given, the state first.
-        captured: tensors like those that it captured.
+        captured: tensors like those that it meets.
 
     Raises:
         TracingError: there is no instruction for something that the step does.
     """
-    lowering = LoweringMode()
-    places, leaves = _register_leaves(lowering, inputs, captured, needs_input_grad=())
-    with lowering:
-        after = graph.run(*leaves)
-    builder = lowering.builder
-    result = _to_result(builder, lowering.get_register(after), places[0].shape)
-    schedule = schedule_forward(builder, builder.instructions, {result.buffer})
-    return _assemble(builder, schedule, places, (places[0], result))
+    recorder = LoweringMode()
+    return _assemble(recorder, trace_forward(recorder, graph, inputs, captured))
 
 
-def lower_training(
+def lower_backward(
     graph: Graph,
     inputs: Sequence[Tensor],
     captured: Sequence[Tensor],
     needs_input_grad: Sequence[bool],
-) -> StepPrograms:
-    """Return a step, the same that saves values, and its gradient as instructions.
+) -> StepProgram:
+    """Return a step and the backward pass through it as instructions.
 
     Args:
         graph: of the step.
         inputs: tensors like those that it is given, the state first.
-        captured: tensors like those that it captured.
+        captured: tensors like those that it meets.
         needs_input_grad: of which of both, in a row, gradients are wanted; that of the state always
             is.
 
     Raises:
         TracingError: there is no instruction for something that it does.
     """
-    lowering = LoweringMode()
-    builder = lowering.builder
-    places, result, pulled, totals, forward = _trace_gradient(
-        lowering, graph, inputs, captured, needs_input_grad
-    )
-    state, ends = places[0], (places[0], result)
-    own = builder.instructions[:forward]
-    outputs = [place.buffer for place in (pulled.state, *pulled.inputs) if place is not None]
-    regions = [place.buffer for _, place in totals]
-    plan = schedule_training(
-        Step(builder, forward, state.buffer, result.buffer, pulled.pull.buffer, outputs, regions)
-    )
-    plain = schedule_forward(builder, own, {result.buffer})
-    sums = [
-        (number, place._replace(buffer=region))
-        for (number, place), region in zip(totals, plan.totals, strict=True)
-    ]
-    return StepPrograms(
-        _assemble(builder, plain, places, ends),
-        _assemble(builder, plan.forward, places, ends, saved=plan.saved),
-        _assemble(
-            builder,
-            plan.backward,
-            places,
-            (pulled.pull, pulled.state),
-            grad_inputs=pulled.inputs,
-            sums=sums,
-            saved=plan.saved,
-        ),
-    )
+    recorder = LoweringMode()
+    return _assemble(recorder, trace_back(recorder, graph, inputs, captured, needs_input_grad))
 
 
 def _register_leaves(
@@ -380,47 +279,19 @@ def _accumulate_gradients(
     return [(number, builder.accumulate(part)) for number, part in parts.items()]
 
 
-def _assemble(
-    builder: ProgramBuilder,
-    schedule: Schedule,
-    places: Sequence[Register],
-    ends: tuple[Register, Register],
-    *,
-    grad_inputs: Sequence[Register | None] = (),
-    sums: Sequence[tuple[int, Register]] = (),
-    saved: int = 0,
-) -> StepProgram:
-    """Return the instructions of a step or of its gradient.
-
-    Args:
-        builder: of the instructions.
-        schedule: when they run.
-        places: of what the step is given, the state first.
-        ends: places of what is carried from step to step, before and after.
-        grad_inputs: places of the gradients of what steps read.
-        sums: gradients of what the step captured, and which it is.
-        saved: entries that are saved of a step.
-    """
-    used = {region for phase in schedule.phases for one in phase for region in one.regions}
-    inputs = [place.buffer if place.buffer in used else None for place in places[1:]]
-    kept = [*(one.buffer for one in ends), *(one for one in inputs if one is not None)]
-    kept += [place.buffer for place in grad_inputs if place is not None]
-    kept += [place.buffer for _, place in sums]
-    program = assemble(builder, schedule, kept)
-    starts = program.starts
+def _assemble(lowering: LoweringMode, trace: Trace) -> StepProgram:
+    tape, (registers, grad_output, grad_inputs, totals) = lowering.builder, trace
+    kept = [*registers, *(one for one in (grad_output, *grad_inputs) if one is not None)]
+    kept += [place for _, place in totals]
+    regions = [place.buffer for place in kept] + [fetch.buffer for fetch in tape.fetches]
+    rows, floats, starts, size = tape.assemble(regions)
     return StepProgram(
-        program,
-        [-1 if region is None else starts[region] for region in inputs],
-        *(starts[place.buffer] for place in ends),
+        rows,
+        floats,
+        size,
+        [starts[place.buffer] for place in registers],
+        -1 if grad_output is None else starts[grad_output.buffer],
         [-1 if place is None else starts[place.buffer] for place in grad_inputs],
-        [
-            ParameterRead(*fetch[:5], starts[fetch.buffer])
-            for fetch in builder.fetches
-            if fetch.buffer in used
-        ],
-        [
-            GradientSum(n, one.shape, one.strides, starts[one.buffer] + one.offset)
-            for n, one in sums
-        ],
-        saved,
+        [ParameterRead(*fetch[:4], starts[fetch.buffer]) for fetch in tape.fetches],
+        [GradientSum(n, one.shape, one.strides, starts[one.buffer]) for n, one in totals],
     )

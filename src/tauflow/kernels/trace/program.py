@@ -17,35 +17,18 @@ Array = NDArray[Any]
 (SUM_ROWS, SUM_EACH, MAX_EACH, PRODUCT) = range(30, 34)
 
 CODE, OUTER, INNER, TERMS, TERM_STRIDE, OUT, A, B, C, REPEATS = 0, 1, 2, 3, 4, 5, 9, 13, 17, 21
-"""Columns of instructions. From ``OUT``, ``A``, ``B`` and ``C`` on stand where an operand begins,
-and its steps from row to row, for copies from entry to entry, and from one repetition to the next.
-The term stride of a product says that ``A`` is stored transposed."""
-ADDS = 18
-"""Column of a sum over terms that says that it is added to what was there."""
+"""Columns of a tape. From ``OUT``, ``A``, ``B`` and ``C`` on stand where an operand begins, and its
+steps from row to row, for copies from entry to entry, and from one repetition to the next. The term
+stride of a product says that ``A`` is stored transposed."""
 COLUMNS = 22
 
-(BEGIN, END, ONCE_END, STEP_END, SEGMENT_END, MEMORY, STATE, RESULT) = range(8)
-(CONSTANTS, CONSTANTS_END, READS, READS_END, MOVES, STEP_MOVES_END, MOVES_END) = range(8, 15)
-(SAVED_BEFORE, SCRATCH, SCRATCH_BEFORE, IS_STREAMED) = range(15, 19)
-"""Columns of what an interpreter knows of a slice of a batch: where its instructions begin and end,
-and their phases, in order; its memory, and in it what is carried from step to step, before and
-after; its constants, reads of parameters, and moves of operands; how many entries a step saves in
-slices before, and where the scratch memory of all slices begins, with that of those before; and
-whether what is carried is among the states of all steps."""
-SLICE_COLUMNS = 19
-
-STATES, SAVED, SCRATCHED = range(3)
-"""Arrays with a place for every step: of the states before each step and after the last; of what
-the forward pass saves; and of what the gradient itself keeps for a few steps."""
-
-ALIGNMENT = 16  # floats in the widest vector
-_CACHE_FLOATS = 256  # apart, rows share a few places of the first-level cache
+_ALIGNMENT = 16  # floats in the widest vector
 _MAX_UNROLLED = 64  # instructions that one operation may take
 _MAX_FLOATS = 1 << 24  # floats
 
 
 class TracingError(Exception):
-    """A step does something that has no instruction; the cell runs by itself."""
+    """A step does something that the machine cannot; the cell runs by itself."""
 
 
 class Register(NamedTuple):
@@ -80,15 +63,13 @@ class Fetch(NamedTuple):
         shape: of the entries.
         strides: of the entries in the tensor's memory.
         offset: from the tensor's first entry.
-        row: from row to row of the last axis in the region; within one they are side by side.
-        buffer: that receives them.
+        buffer: that receives them one after the other.
     """
 
     number: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
-    row: int
     buffer: int
 
 
@@ -127,33 +108,11 @@ def _is_dense(register: Register) -> bool:
     return True
 
 
-class Instruction(NamedTuple):
-    """An instruction whose operands have no addresses yet.
-
-    Args:
-        numbers: its columns; operands begin at their offsets within regions.
-        regions: of memory, of what is written and of what is read.
-    """
-
-    numbers: list[int]
-    regions: list[int]
-
-    @property
-    def out(self) -> int:
-        """The region that is written."""
-        return self.regions[0]
-
-    @property
-    def reads(self) -> list[int]:
-        """The regions that are read."""
-        return self.regions[1:]
-
-
 class ProgramBuilder:
     """Instructions, and the regions of memory that they read and write."""
 
     def __init__(self) -> None:
-        self.instructions: list[Instruction] = []
+        self.instructions: list[tuple[list[int], list[int]]] = []  # numbers; regions of operands
         self.sizes: list[int] = []
         self.constants: dict[int, Array] = {}
         self.fetches: list[Fetch] = []
@@ -264,7 +223,7 @@ class ProgramBuilder:
         if bias is None:
             bias = self.constant(np.zeros(n))
         bias = bias.expand((rows, n))
-        b = self._to_factor(b)
+        b = self.make_contiguous(b)
         across, down = a.strides
         transposed = False
         if (across == 1 or rows == 1) and down >= rows and terms > 1 and down != 1:
@@ -275,7 +234,7 @@ class ProgramBuilder:
         step = down if transposed else across if rows > 1 else terms
         bias = bias if bias.strides[1] == 1 or n == 1 else self.make_contiguous(bias)
         numbers = [PRODUCT, rows, n, terms, int(transposed), 0, n, 1, 0]
-        numbers += [a.offset, step, 1, 0, b.offset, b.strides[0] if terms > 1 else n, 1, 0]
+        numbers += [a.offset, step, 1, 0, b.offset, 0, 1, 0]
         numbers += [bias.offset, bias.strides[0], 1, 0]
         self._add(numbers, [out.buffer, a.buffer, b.buffer, bias.buffer])
         return out
@@ -292,30 +251,39 @@ class ProgramBuilder:
         key = "fetched", number, register.offset, shape, register.strides
         if key not in self._known:
             self._known[key] = made = self.new(shape)
-            row = shape[-1] if shape else 1
             self.fetches.append(
-                Fetch(number, shape, register.strides, register.offset, row, made.buffer)
+                Fetch(number, shape, register.strides, register.offset, made.buffer)
             )
         return self._known[key].expand(register.shape)
 
-    def _to_factor(self, b: Register) -> Register:
-        """Return a matrix by rows, which do not share a few places of a cache."""
-        b = self.make_contiguous(b)
-        fetch = next((one for one in self.fetches if one.buffer == b.buffer), None)
-        if fetch is None or b.shape != fetch.shape or b.shape[1] % _CACHE_FLOATS:
-            return b
-        key = "padded", b.buffer
-        if key not in self._known:
-            rows, columns = b.shape
-            row = columns + ALIGNMENT
-            made = Register(self.new_buffer(rows * row), 0, b.shape, (row, 1))
-            self.fetches.append(fetch._replace(row=row, buffer=made.buffer))
-            self._known[key] = made
-        return self._known[key]
-
     def accumulate(self, part: Register) -> Register:
-        """Return a part of a gradient, which is added up over steps elsewhere."""
-        return part if _is_dense(part) else self.make_contiguous(part)
+        """Return where a part is added to what the steps before left there."""
+        part = part if _is_dense(part) else self.make_contiguous(part)
+        size = math.prod(part.shape)
+        total = Register(self.new_buffer(size), 0, part.shape, part.strides)
+        found = self._find_product(part) if size == self.sizes[part.buffer] else None
+        if found is None:
+            flat = Register(total.buffer, 0, (size,), (1,))
+            self.write(ADD, flat, flat, flat._replace(buffer=part.buffer, offset=part.offset))
+        else:
+            numbers, regions = self.instructions[found]
+            numbers[C : C + 4] = numbers[OUT : OUT + 4]
+            regions[0] = regions[3] = total.buffer
+        return total
+
+    def _find_product(self, part: Register) -> int | None:
+        """Return which product without a bias wrote a part, if nothing else reads it."""
+        found = None
+        for i, (numbers, (out, *read)) in enumerate(self.instructions):
+            if part.buffer in read:
+                return None
+            if out == part.buffer:
+                if found is not None or numbers[CODE] != PRODUCT:
+                    return None
+                if np.any(self.constants.get(read[-1], np.ones(1))):
+                    return None
+                found = i
+        return found
 
     def copy(self, out: Register, register: Register) -> None:
         """Add a copy, of whatever steps."""
@@ -324,4 +292,49 @@ class ProgramBuilder:
     def _add(self, numbers: list[int], regions: list[int], repeats: int = 1) -> None:
         numbers += [0] * (COLUMNS - len(numbers))
         numbers[REPEATS] = repeats
-        self.instructions.append(Instruction(numbers, regions))
+        self.instructions.append((numbers, regions))
+
+    def assemble(self, fixed_buffers: Sequence[int]) -> tuple[Array, Array, list[int], int]:
+        """Return instructions with addresses, the memory, where regions begin, and its size.
+
+        The memory given is that of constants and of what is kept. Behind it, up to its size, is
+        what instructions write before they read it.
+
+        Args:
+            fixed_buffers: regions that hold numbers from step to step, or that others read and
+                write.
+        """
+        fixed = {*fixed_buffers, *(self.constants.keys() & self._last_uses().keys())}
+        starts, size, end = self._allocate_buffers(fixed)
+        floats = np.zeros(size, np.float32)
+        for region in self.constants.keys() & fixed:
+            values = self.constants[region]
+            floats[starts[region] : starts[region] + values.size] = values
+        rows = np.zeros((len(self.instructions), COLUMNS), np.int64)
+        for row, (numbers, used) in zip(rows, self.instructions, strict=True):
+            row[:] = numbers
+            for column, region in zip((OUT, A, B, C), used, strict=False):
+                row[column] += starts[region]
+        return rows, floats, starts, end
+
+    def _last_uses(self) -> dict[int, int]:
+        return {region: i for i, (_, used) in enumerate(self.instructions) for region in used}
+
+    def _allocate_buffers(self, fixed: set[int]) -> tuple[list[int], int, int]:
+        """Return where regions begin, and where the fixed and all end; others give way to later."""
+        room = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in self.sizes]
+        starts, end, last = dict[int, int](), 0, self._last_uses()
+        free: dict[int, list[int]] = {}
+        for region in sorted(fixed):
+            starts[region], end = end, end + room[region]
+        size = end
+        for i, (_, used) in enumerate(self.instructions):
+            for region in used:
+                if region not in starts and free.get(room[region]):
+                    starts[region] = free[room[region]].pop()
+                elif region not in starts:
+                    starts[region], end = end, end + room[region]
+            for region in set(used) - fixed:
+                if last[region] == i:
+                    free.setdefault(room[region], []).append(starts[region])
+        return [starts.get(region, 0) for region in range(len(room))], size, end + max(room)

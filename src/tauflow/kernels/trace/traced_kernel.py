@@ -1,6 +1,6 @@
-"""Whole sequences of any cell: its own step, traced once, in a compiled loop.
+"""Whole sequences of any cell: its own step, recorded once, in a compiled loop.
 
-What a traced step does to the state becomes a program of instructions for as many rows as a thread
+What a traced step does to the state becomes a tape of instructions for as many rows as a thread
 has, and so does the backward pass that autograd takes through it.
 """
 
@@ -50,8 +50,7 @@ from . import lower
 from .capture import tensor_metadata
 from .config_key import make_config_key
 from .graph import Axes, Graph, Node, ParameterGraph, Slot
-from .linked_programs import TraceConfig, link_programs, split_by_slice
-from .lower import StepPrograms
+from .linked_programs import StepPrograms, TraceConfig, link_programs, split_by_slice
 from .ops import RULES
 from .pointwise_ops import POINTWISE_RULES
 from .trace_cache import (
@@ -92,9 +91,12 @@ def _lower_step(
     captured: Sequence[Tensor],
     needs_input_grad: Sequence[bool] | None,
 ) -> StepPrograms:
-    if needs_input_grad is None:
-        return StepPrograms(lower.lower_forward(graph, inputs, captured), None, None)
-    return lower.lower_training(graph, inputs, captured, needs_input_grad)
+    back = (
+        None
+        if needs_input_grad is None
+        else lower.lower_backward(graph, inputs, captured, needs_input_grad)
+    )
+    return StepPrograms(lower.lower_forward(graph, inputs, captured), back)
 
 
 def _is_absorbed(node: Node, values: Mapping[Slot, Tensor]) -> bool:
@@ -112,7 +114,7 @@ def _is_absorbed(node: Node, values: Mapping[Slot, Tensor]) -> bool:
 
 
 INTERPRETER_TRACES = TraceCache(_lower_step, _is_absorbed)
-"""The traces of these loops."""
+"""The recordings of these loops."""
 
 
 def traced_unsupported_reason(call: KernelCall) -> str | None:
@@ -130,9 +132,9 @@ def traced_unsupported_reason(call: KernelCall) -> str | None:
 def is_tracing_profitable(call: KernelCall) -> bool:
     """Whether a traced step is faster than the other ways that there are for a call.
 
-    Loops written for a cell make fewer passes over what a step writes.
-    Torch's own take tens of microseconds for a step, its LSTM excepted, and are as fast where
-    products are nearly all.
+    Loops written for a cell keep more of what their backward pass needs, and are faster at it.
+    Torch's own take tens of microseconds for a step, its LSTM excepted. But they keep all products,
+    which a recorded backward pass makes again: a fifth of the time where products are nearly all.
     """
     if is_tracing():  # before any look at sizes, which compilers would guard
         return False
@@ -312,32 +314,27 @@ def _join_inputs(
 
 @cache
 def _load_kernels() -> Any:
-    """Import the compiled interpreter, which takes seconds where it has to be compiled."""
+    """Import the compiled machine, which takes seconds where it has to be compiled."""
     loops = import_kernels("trace.interpreter")
     log_compilation("traced-step", loops.interpret_forward, loops.interpret_backward)
     return loops
 
 
 class TracedKernel(SequenceKernel):
-    """Traced steps.
+    """Traced steps. The tape is the states before every step and after the last."""
 
-    Saved are the states before every step and after the last, and values of every step that take
-    longer to make again than to read, if they take no more than :data:`MAX_SAVED_BYTES`. Else the
-    backward pass makes them again, of as many steps at a time as fit. Its results are the same.
-    """
-
-    name = "traced/numba"
+    name = "recorded/numba"
 
     @staticmethod
     def update(
         config: TraceConfig, h: Tensor, inputs: Tensor, no_gaps: Tensor, *captured: Tensor
     ) -> Tensor:
-        """Take the steps of all slices by torch's operations, as they were traced."""
+        """Take the steps of all slices by torch's operations, as they were recorded."""
         after, first = [], 0
         for rows, own, _ in split_by_slice(config, config.permute(captured)):
-            trace = config.by_rows[rows]
+            recording = config.by_rows[rows]
             own_rows = slice(first, first + rows)
-            after.append(trace.step(h[own_rows], inputs[own_rows], own))
+            after.append(recording.step(h[own_rows], inputs[own_rows], own))
             first += rows
         return torch.cat(after)
 
@@ -346,13 +343,8 @@ class TracedKernel(SequenceKernel):
     ) -> Outputs:
         """Return memory for what :meth:`forward` writes."""
         h, (B, T, _) = inputs[STATE], inputs[X].shape
-        y, last = h.new_empty(B, T, h.shape[1]), h.new_empty(h.shape)
-        if not needs_input_grad:
-            return Outputs(y, last)
-        states = empty(B, (T + 1) * h.shape[1])
-        steps = T if _count_saved_steps(config, T) == T else 0
-        saved = empty(steps * link_programs(config, "saving").saved)
-        return Outputs(y, last, (states, saved))
+        states = empty(T + 1 if needs_input_grad else 0, B, h.shape[1])
+        return Outputs(h.new_empty(B, T, h.shape[1]), h.new_empty(h.shape), (states,))
 
     def forward(
         self,
@@ -363,41 +355,18 @@ class TracedKernel(SequenceKernel):
         needs_input_grad: NeedsInputGrad,
     ) -> None:
         """Run all steps."""
-        steps, h, *_ = inputs
-        states, saved = out.saved_tensors or (_NO_VALUES, _NO_VALUES.view(0))
-        self._run_forward(
-            config, mask, inputs, (0, steps.shape[1]), (h, states, saved, out.y, out.last)
-        )
-
-    @staticmethod
-    def _run_forward(
-        config: TraceConfig,
-        mask: Tensor | None,
-        inputs: Inputs,
-        span: tuple[int, int],
-        tensors: tuple[Tensor, ...],
-    ) -> None:
-        """Run some steps.
-
-        Args:
-            config, mask, inputs: as for :meth:`forward`.
-            span: the first of them, and how many.
-            tensors: as the loop takes them, from the states before on.
-        """
-        steps, h, _, *captured = inputs
-        is_saving = tensors[2].numel() > 0
-        linked = link_programs(config, "saving" if is_saving else "forward")
-        interpreter, _kept = linked.fetch(captured)
-        start, *rest = tensors
+        steps, h, _, *met = inputs
+        interpreter, _kept = link_programs(config, is_backward=False).fetch(met)
         parallel_for(
             _load_kernels().interpret_forward,
             len(h),
             interpreter,
-            *span,
             input_array(steps),
             input_array_or_empty(mask, 2, torch.bool),
-            input_array(start),
-            *rest,
+            input_array(h),
+            out.saved_tensors[0],
+            out.y,
+            out.last,
             slices=len(config.rows),
         )
 
@@ -411,71 +380,25 @@ class TracedKernel(SequenceKernel):
         needs_input_grad: NeedsInputGrad,
     ) -> Gradients:
         """Return the gradients of the inputs."""
-        steps, h, _, *captured = inputs
-        (B, T, F), S = steps.shape, h.shape[1]
-        states, saved = map(input_array, saved_tensors)
+        steps, h, _, *met = inputs
+        B, T, F = steps.shape
         carry = initial_grad_state(grad_outputs.last, h)
         to_steps = steps.new_empty(B, T if needs_input_grad[X] else 0, F)
-        to_y = h.new_empty(B, 0, S) if grad_outputs.y is None else grad_outputs.y
-        linked, segment = link_programs(config, "backward"), _count_segment_steps(config)
-        interpreter, _kept = linked.fetch(captured, min(segment, T))
-        size = _count_saved_steps(config, T)
-        for first in reversed(range(0, T, size)):
-            length = min(size, T - first)
-            own_states, own_saved = states, saved
-            if length < T:
-                own_states = empty(B, (length + 1) * S)
-                own_saved = empty(length * linked.saved)
-                start = _read_states(config, states, first, S)
-                outputs = own_states, own_saved, h.new_empty(B, 0, S), torch.empty_like(start)
-                self._run_forward(config, mask, inputs, (first, length), (start, *outputs))
-            parallel_for(
-                _load_kernels().interpret_backward,
-                B,
-                interpreter,
-                first,
-                length,
-                min(segment, T),
-                first + length < T,
-                input_array(steps),
-                input_array_or_empty(mask, 2, torch.bool),
-                own_states,
-                own_saved,
-                (input_array(to_y), carry, to_steps),
-                slices=len(config.rows),
-            )
-        gradients = linked.add_gradients(interpreter[1])
-        return [to_steps if needs_input_grad[X] else None, carry, None, *gradients]
-
-
-MAX_SAVED_BYTES = 1 << 29
-"""Bytes of values that a forward pass saves for its backward pass beside the states, at most."""
-
-_NO_VALUES = torch.empty(0, 0)
-_MIN_PRODUCT_ROWS = 256  # from which on products of gradients are as fast as they get
-
-
-def _count_segment_steps(config: TraceConfig) -> int:
-    """Return of how many steps the products that gradients of parameters consist of are made."""
-    return -(-_MIN_PRODUCT_ROWS // max(config.rows))
-
-
-def _count_saved_steps(config: TraceConfig, steps: int) -> int:
-    """Return of how many steps values are saved at a time, by shapes alone."""
-    step_bytes = 4 * link_programs(config, "saving").saved
-    if steps * step_bytes <= MAX_SAVED_BYTES:
-        return steps
-    segment = _count_segment_steps(config)
-    return min(max(MAX_SAVED_BYTES // step_bytes // segment, 1) * segment, steps)
-
-
-def _read_states(config: TraceConfig, states: Tensor, t: int, size: int) -> Tensor:
-    """Return the states before a step, (B, S), from those of all steps, slice by slice."""
-    parts = [
-        part.view(-1, rows, size)[t]
-        for part, rows in zip(states.split(config.rows), config.rows, strict=True)
-    ]
-    return torch.cat(parts)
+        to_y = h.new_empty(B, 0, h.shape[1]) if grad_outputs.y is None else grad_outputs.y
+        linked = link_programs(config, is_backward=True)
+        interpreter, _kept = linked.fetch(met)
+        parallel_for(
+            _load_kernels().interpret_backward,
+            B,
+            interpreter,
+            input_array(steps),
+            input_array_or_empty(mask, 2, torch.bool),
+            input_array(saved_tensors[0]),
+            (input_array(to_y), carry, to_steps),
+            slices=len(config.rows),
+        )
+        of_met = linked.add_gradients(interpreter[1])
+        return [to_steps if needs_input_grad[X] else None, carry, None, *of_met]
 
 
 TRACED_KERNEL = TracedKernel()
