@@ -28,7 +28,8 @@ def forecast_naively(
         columns = np.arange(values.shape[1])
         rise = (last - values[first, columns]) / np.maximum(final - first, 1)
         found["persistence"].append(np.broadcast_to(last, (horizon, len(last))))
-        found["drift"].append(last + steps * rise)
+        missed = len(values) - 1 - final  # rows after the last known value
+        found["drift"].append(last + (steps + missed) * rise)
         if season is not None:
             places = len(values) - season + (steps[:, 0] - 1) % season
             enough = places >= 0

@@ -54,8 +54,9 @@ def add_missing_indicators(data: TaskData) -> TaskData:
     """Return the data for models that do not take ``observed``: missing values are inputs.
 
     The last value of the sequence stands for a missing one, and a further input, 1 or 0, of each
-    feature that has a missing value says where it was measured. ``observed`` is left out of the
-    batches. Without a missing value the data are as they were.
+    feature that has a missing value in the training split says where it was measured: of others it
+    would be 1 in all of training. ``observed`` is left out of the batches. Without a missing value
+    the data are as they were.
 
     Raises:
         ArgumentError: the data are not a user's own table.
@@ -67,9 +68,9 @@ def add_missing_indicators(data: TaskData) -> TaskData:
     if data.train.observed is None:
         return data
     parts = [part for part in (data.train, data.valid, data.test) if part is not None]
-    flagged = (
-        torch.stack([_find_missing_features(part) for part in parts]).any(dim=0).nonzero().flatten()
-    )
+    missing = torch.stack([_find_missing_features(part) for part in parts])  # training first
+    flagged = missing[0].nonzero().flatten()
+    silent = (missing.any(dim=0) & ~missing[0]).nonzero().flatten()
     schema, card = data.schema, data.card
     names = [schema.inputs[place] for place in flagged.tolist()]
     count = len(names)
@@ -83,14 +84,24 @@ def add_missing_indicators(data: TaskData) -> TaskData:
         fill=IMPUTE_STRATEGIES[0],
         observed=False,
     )
-    note = f"{count} more input{'s say' if count > 1 else ' says'} what was measured of: "
+    told = (
+        f"{count} more input{'s say' if count > 1 else ' says'} what was measured of: "
+        f"{format_names(names, 12)}. "
+        if count
+        else ""
+    )
+    if len(silent):
+        told += (
+            "No input says what was measured of features that lack values in the validation or "
+            f"test split alone: {format_names([inputs[n] for n in silent.tolist()], 12)}. "
+        )
     card = replace(
         card,
         input_size=card.input_size + count,
         notes=(
             *card.notes,
-            f"{note}{format_names(names, 12)}. A missing value is filled in by the last "
-            "one of its sequence, and by the mean before the first.",
+            f"{told}A missing value is filled in by the last one of its sequence, and by the mean "
+            "before the first.",
         ),
     )
     changed = partial(impute_with_indicators, flagged=flagged.tolist())

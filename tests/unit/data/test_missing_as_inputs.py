@@ -123,3 +123,17 @@ def test_what_stands_for_a_missing_value(fill, row):
     assert found.x[0, :, 0].tolist() == row
     assert found.x[0, :, 1].tolist() == there[0].float().tolist()
     assert x[0, 2, 0] == 0  # the batch that came in is as it was
+
+
+def test_no_input_is_constant_in_training_for_values_that_other_parts_lack():
+    table = visits()
+    ids = table["who"].unique()
+    parts = {"train": ids[:-6].tolist(), "valid": ids[-6:-3].tolist(), "test": ids[-3:].tolist()}
+    table.loc[table["who"].isin(parts["test"]) & (table["day"] > table["day"].min()), "a"] = np.nan
+    said = {**SAID, "features": ["a", "b"], "split": parts, "missing": "inputs"}
+    data = from_table(table, **said)
+    assert data.schema.inputs == ("a", "b", "b measured")
+    assert any(
+        "lack values in the validation or test split alone: a." in n for n in data.card.notes
+    )
+    assert torch.isfinite(data.test.x).all()
