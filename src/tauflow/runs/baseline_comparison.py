@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from tauflow._internal.sanitize import format_count
-from tauflow.data.card import TaskData
+from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import MissingExtraError
 from tauflow.evaluation.outputs import predict_split
+from tauflow.training.elementwise import Score
 from tauflow.training.metric_choice import (
     SINGLE_CLASS_METRICS,
     get_positive_class,
@@ -18,7 +19,13 @@ from tauflow.training.metric_choice import (
 from tauflow.training.multioutput import is_higher_better, list_metrics
 
 from .baselines import make_baseline_models
-from .bootstrap import Clusters, Interval, compute_score_interval, make_clusters
+from .bootstrap import (
+    Clusters,
+    Interval,
+    compute_score_interval,
+    explain_no_interval,
+    make_clusters,
+)
 from .summary_baselines import MAX_OUTPUTS, fit_summary_baselines, get_summary_baseline_names
 
 
@@ -124,9 +131,23 @@ def score_test_split(
         tuple(table.score_predictions(*one) for one in others),
         table.unit,
         table.positive,
-        how,
+        " ".join([how, *_describe_metrics(table.metrics, data.card, resampled)]),
         tuple(notes),
     )
+
+
+def _describe_metrics(
+    metrics: Mapping[str, Score], card: DatasetCard, clusters: Clusters | None
+) -> list[str]:
+    """Say which metrics have no interval, and what an RMSE of several values is."""
+    told = []
+    if clusters is not None:
+        why = {name: explain_no_interval(score) for name, score in metrics.items()}
+        told += [f"No interval of {name}: {reason}." for name, reason in why.items() if reason]
+    if card.target_size > 1 and "rmse" in metrics and not card.target_specs:
+        each = "steps" if card.target_size == card.horizon else "values"
+        told.append(f"RMSE: the mean over the {card.target_size} {each} of the RMSE of each.")
+    return told
 
 
 def _describe_intervals(clusters: Clusters) -> str:

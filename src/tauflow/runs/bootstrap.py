@@ -82,6 +82,15 @@ def sample_cluster_counts(count: int, resamples: int = RESAMPLES) -> NDArray[np.
     return draw.multinomial(count, np.full(count, 1 / count), size=resamples)
 
 
+def explain_no_interval(score: Score) -> str:
+    """Return why resampling makes no interval of a score; nothing if it does."""
+    if score.name.removeprefix("binary_").partition(" of ")[0] == "ece":
+        return "resamples are worse calibrated than the data themselves, by chance"
+    if score.whole is not None and not score.supports_weights:
+        return "a score of all entries that takes no weights"
+    return ""
+
+
 def compute_score_interval(
     score: Score,
     prediction: Tensor,
@@ -101,8 +110,8 @@ def compute_score_interval(
         clusters: what to resample; by default there is no interval.
 
     Returns:
-        The score; and its interval, ``None`` where there are no clusters, or the score is one of
-        all entries that takes no weights.
+        The score; and its interval, ``None`` where there are no clusters, or see
+        :func:`explain_no_interval`.
     """
     entries, _ = score.select(prediction, batch)
     if score.whole is None:
@@ -110,7 +119,7 @@ def compute_score_interval(
         value = float(values.sum() / float(score.divisor(entries, None)))
     else:
         value = float(score.whole(entries.prediction, entries.y))
-    if clusters is None or not (score.whole is None or score.supports_weights):
+    if clusters is None or explain_no_interval(score):
         return value, None
     codes = entries.expand(clusters.codes).numpy()
     if score.whole is None:

@@ -13,6 +13,7 @@ from tauflow.runs import bootstrap
 from tauflow.runs.bootstrap import (
     Clusters,
     compute_score_interval,
+    explain_no_interval,
     make_clusters,
     sample_cluster_counts,
 )
@@ -55,7 +56,7 @@ def test_they_equal_a_loop_over_resampled_ids(name, per_step, monkeypatch):
     assert found == pytest.approx(np.quantile(looped, [0.025, 0.975]).tolist(), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", sorted(METRICS.builtin_names))
+@pytest.mark.parametrize("name", sorted({*METRICS.builtin_names} - {"ece", "binary_ece"}))
 def test_every_metric_has_one_around_its_value(name):
     prediction, batch, codes = example(name, per_step=True)
     value, (low, high) = compute_score_interval(
@@ -187,3 +188,18 @@ def test_windows_of_one_series_are_resampled_in_blocks():
     assert (
         make_clusters(few) == "the test split has 1 id and 7 windows, which are too few to resample"
     )
+
+
+def test_a_calibration_error_has_none_as_resamples_are_worse_calibrated():
+    """Of probabilities that are right, resampled errors lie above the error on nearly all data."""
+    draw = torch.Generator().manual_seed(0)
+    logit = torch.randn(400, 1, generator=draw)
+    y = (torch.rand(400, generator=draw) < logit[:, 0].sigmoid()).float()
+    counts = torch.from_numpy(sample_cluster_counts(400, 100))
+    ece = METRICS["binary_ece"]
+    resampled = ece.whole(logit, y, counts)
+    assert float((resampled > ece.whole(logit, y)).double().mean()) > 0.8
+    batch = SequenceBatch(torch.zeros(400, 1, 1), y)
+    clusters = Clusters(torch.arange(400), 400, "")
+    assert compute_score_interval(ece, logit, batch, clusters)[1] is None
+    assert "worse calibrated" in explain_no_interval(ece)
