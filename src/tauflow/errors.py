@@ -33,6 +33,10 @@ class TimeUnitWarning(UserWarning):
     """Gaps are counted in a unit that is far from the time constants of the model."""
 
 
+class ShiftWarning(UserWarning):
+    """A table to predict is unlike the one that the model was trained on, as in other units."""
+
+
 class WiringError(TauflowError, ValueError):
     """A wiring cannot be built with these sizes."""
 

@@ -1,6 +1,8 @@
 """Options and output of the commands that read rows and write answers about them."""
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,6 +66,20 @@ def check_picture_file(plot: Path | None) -> None:
 
     if plot is not None and check_file_place(plot).suffix.lower() not in _PICTURES:
         raise ArgumentError(f"--plot {plot} must end in {', '.join(_PICTURES)}.")
+
+
+@contextmanager
+def refuse_shift(is_strict: bool) -> Iterator[None]:
+    """Raise :class:`DataError` for a warning that rows are unlike those of the training."""
+    from tauflow.errors import DataError, ShiftWarning
+
+    with warnings.catch_warnings():
+        if is_strict:
+            warnings.simplefilter("error", ShiftWarning)
+        try:
+            yield
+        except ShiftWarning as warning:
+            raise DataError(f"{warning} Or leave out --strict-shift.") from warning
 
 
 def write_answers(frames: Iterable["DataFrame"], out: Path, singular: str, more: str = "") -> None:

@@ -12,6 +12,7 @@ from .new_rows import (
     OutOption,
     RowsOption,
     check_output_file,
+    refuse_shift,
     write_answers,
 )
 
@@ -51,6 +52,14 @@ def predict(
     ] = None,
     delimiter: DelimiterOption = None,
     decimal: DecimalOption = None,
+    strict_shift: Annotated[
+        bool,
+        typer.Option(
+            "--strict-shift",
+            help="Fail, rather than warn, where the rows are unlike those of the training, as in "
+            "other units.",
+        ),
+    ] = False,
 ) -> None:
     """Predict with what 'tauflow run --csv' trained: ids and times in front, then the answers."""
     from rich.console import Console
@@ -69,11 +78,14 @@ def predict(
                 "--at gives tidy forecasts of values; leave out --proba, --wide and --lead-time."
             )
         level, reading = parse_percentage(interval), {"delimiter": delimiter, "decimal": decimal}
-        frame = forecast_from_file(run, csv, at, interval=level, spread=spread, **reading)
+        with refuse_shift(strict_shift):
+            frame = forecast_from_file(run, csv, at, interval=level, spread=spread, **reading)
         write_answers([frame], out, "answer")
         return
     predictor = load_predictor(run)
-    read = predictor.read_table(csv, lead_time=lead_time, delimiter=delimiter, decimal=decimal)
+    with refuse_shift(strict_shift):
+        read = predictor.read_table(csv, lead_time=lead_time, delimiter=delimiter, decimal=decimal)
+        read.compare_with_training()
     form = {"interval": parse_percentage(interval), "spread": spread}
     form["tidy"] = predictor.card.horizon > 0 if tidy is None else tidy
     frames = predictor.iter_predictions(read, proba=proba, **form)

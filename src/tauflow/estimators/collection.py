@@ -15,6 +15,7 @@ from tauflow.tabular.options import CATEGORY_NAME_FORMAT
 from tauflow.tabular.schema import Schema
 
 from .input_kwargs import InputKwargs, with_input_kwargs
+from .preparation import compare_with_training
 from .ragged import RaggedSequences
 from .reading import get_fitted_names, read_rows, remember
 from .targets import align_to_sequences
@@ -120,6 +121,9 @@ def read_collection(
         rows = _select_columns(rows, X, estimator.schema_)
     if reset:
         remember(estimator, X._schema, one_step=False)
+    else:
+        targets = getattr(estimator, "target_features_", ())
+        compare_with_training(estimator.schema_, rows, targets)
     return rows
 
 

@@ -91,6 +91,20 @@ def plan_training(
     return Queries(owner[later], clock[later], origin, base, later)
 
 
+def find_longest_lead_time(rows: RaggedSequences, queries: Queries, longest: float) -> float:
+    """Return how far ahead forecasts are learned: the longest lead time of training.
+
+    It is at most one median time step more, so that ``longest`` itself can be asked for where
+    times are irregular.
+    """
+    whole = rows.with_times()
+    lead_time = queries.time - whole.clock[queries.origin]
+    assert whole.dt is not None
+    gaps = np.delete(whole.dt, whole.starts)
+    gaps = gaps[gaps > 0]
+    return float(min(longest, lead_time.max() + (np.median(gaps) if len(gaps) else 0.0)))
+
+
 def plan_forecast(
     rows: RaggedSequences, given: Indices, longest: float, sequence: Indices, lead_time: Floats
 ) -> Queries:
@@ -110,8 +124,8 @@ def plan_forecast(
     if (lead_time > longest * (1 + _SPACING)).any():
         raise TimeError(
             f"at asks for {lead_time.max():g} after the last sample, and the forecaster was "
-            f"trained for up to max_lead_time={longest:g}. Ask for earlier times, or fit it with a "
-            "longer one."
+            f"trained for up to {longest:g}. Ask for earlier times, or fit it with a longer "
+            "max_lead_time and sequences that are as long."
         )
     clock, owner = rows.clock, rows.sequence_index
     last = find_last_samples(rows, given)[sequence]

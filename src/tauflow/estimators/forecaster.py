@@ -1,5 +1,6 @@
 """What comes next in a sequence."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,12 +14,12 @@ from tauflow._internal.sanitize import format_count
 from tauflow.analysis.residuals import ForecastRows, score_rows
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
-from tauflow.errors import ArgumentError, DataError
+from tauflow.errors import ArgumentError, DataError, ShiftWarning
 from tauflow.tabular.options import FUTURE_NAME_FORMAT, LEAD_TIME_INPUT
 from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
 
 from .base import AbstractSequenceEstimator
-from .forecast_queries import check_any_query
+from .forecast_queries import check_any_query, find_longest_lead_time
 from .forecast_targets import (
     add_lead_times,
     compute_typical_dt,
@@ -212,7 +213,9 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
         Raises:
             DataError: a feature has fewer than 20 values to calibrate by.
         """
-        rows = self._read_new(X, kwargs)
+        with warnings.catch_warnings():  # values far outside the range are what is looked for
+            warnings.simplefilter("ignore", ShiftWarning)
+            rows = self._read_new(X, kwargs)
         found = calibration = self._forecast_each_row(rows)
         if calibrate_on is not None:
             said = unpack_validation(calibrate_on, ("X",))
@@ -240,7 +243,10 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
         if reset:
             self._resolve_features(dated=rows.dated)
         if self._longest is not None:
-            check_any_query(self._plan_training(rows, self._longest), self._longest)
+            queries = self._plan_training(rows, self._longest)
+            check_any_query(queries, self._longest)
+            if reset:  # no later time has a target to learn from
+                self.max_lead_time_ = find_longest_lead_time(rows, queries, self._longest)
         elif not self._has_targets(rows):
             raise DataError(
                 "nothing to learn: no sample follows another one (a sequence of one sample has no "
@@ -327,6 +333,15 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
             task = replace(task, query_horizon=self._longest / unit)
         rows = self._add_lead_times(rows, self.horizon)
         networks = super()._initialise(rows, task, seeds)
+        if self._longest is None:
+            after = take_future_samples(rows, self.horizon)[..., self.target_features_]
+            steps = int((~np.isnan(after)).any(axis=(0, 2)).sum())
+            if steps < self.horizon:
+                raise DataError(
+                    f"horizon={self.horizon}, and the sequences to train on have values at most "
+                    f"{format_count(steps, 'sample')} ahead, so that nothing can be learned of "
+                    f"later ones. Set horizon={steps}, or give longer sequences."
+                )
         if self._target_scaler.is_empty.any():
             name = self._target_names[int(np.argmax(self._target_scaler.is_empty))]
             raise DataError(

@@ -1,8 +1,10 @@
 """Estimators of values whose answers come with intervals."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -15,6 +17,7 @@ from tauflow.models.spread import SPREADS
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .loaded import check_all_finite
+from .preparation import find_outside
 from .ragged import RaggedSequences
 from .state import restore_on_failure
 
@@ -120,7 +123,15 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator, _LearnedScores):
         quantiles: NDArray[Any] | None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the ends of intervals around outputs of the network, (N, O)."""
-        return conformal.interval(outputs, level, quantiles)
+        return conformal.interval(outputs, level, quantiles, self._find_outside(rows, outputs))
+
+    def _find_outside(self, rows: RaggedSequences, outputs: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return whether inputs lie outside the range of the training, (N, O)."""
+        targets: Sequence[int] = getattr(self, "target_features_", ())
+        outside = find_outside(self.schema_, rows, targets)
+        if not len(targets):
+            return np.broadcast_to(outside[rows.ends], outputs.shape)
+        return np.tile(outside, outputs.shape[1] // len(targets))
 
     def _answer(
         self, rows: RaggedSequences, interval: float | None, return_std: bool

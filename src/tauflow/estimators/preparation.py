@@ -1,6 +1,7 @@
 """Schemas that are fitted to rows of sequences, and batches of rows by them."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from tauflow.tabular.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, L
 from tauflow.tabular.schema import Schema
 from tauflow.tabular.schema_fields import LINEAR, NO_TIMES
 from tauflow.tabular.sequences import format_names
+from tauflow.tabular.shift import compute_excess, summarise, summarise_gaps, warn_shift
 from tauflow.tabular.transform import list_indicator_features
 
 from .gaps import interpolate
@@ -61,6 +63,12 @@ def fit_schema(
     texts = slice(len(schema.list_number_columns()), None)  # 1 and 0 stay, unless all are the same
     mean[texts] = np.where(found.is_constant[texts], found.mean[texts], 0.0)
     scale[texts] = np.where(found.is_constant[texts], 0.0, 1.0)
+    names, owner = schema.list_number_columns(), rows.sequence_index
+    schema = replace(
+        schema,
+        summary=summarise(names, rows.values.T, owner),
+        gap_summary=summarise_gaps(get_gaps(rows)),
+    )
     return Preparation(
         features=StandardScaler(mean, scale),
         impute=LINEAR if fills_gaps else impute,
@@ -143,6 +151,48 @@ def warn_ignored_values(schema: Schema, rows: RaggedSequences) -> None:
             UserWarning,
             stacklevel=4,
         )
+
+
+def compare_with_training(schema: Schema, rows: RaggedSequences, targets: Sequence[int]) -> None:
+    """Warn of rows that are unlike those of the training; see :func:`warn_shift`."""
+    names = schema.list_number_columns()
+    warn_shift(
+        schema.summary,
+        schema.gap_summary,
+        dict(zip(names, rows.values.T, strict=False)),
+        rows.sequence_index,
+        get_gaps(rows),
+        targets=[names[place] for place in targets],
+        ids=rows.ids,
+        stacklevel=5,
+    )
+
+
+def find_outside(
+    schema: Schema, rows: RaggedSequences, targets: Sequence[int]
+) -> NDArray[np.bool_]:
+    """Return after which rows inputs were outside the range of the training, (R, O) or (R, 1).
+
+    That is where a target was, or any other feature by more than one standard deviation.
+
+    Args:
+        schema: fitted to the training.
+        rows: what the network reads.
+        targets: features, one for each output; none where outputs are no features.
+    """
+    excess = compute_excess(schema.summary, schema.list_number_columns(), rows.values)
+    outside = (excess > 1).any(axis=1, keepdims=True)
+    if len(targets):
+        outside = outside | (excess[:, list(targets)] > 0)
+    count = np.cumsum(outside, axis=0)
+    before = (count - outside)[rows.starts]
+    found: NDArray[np.bool_] = count > before[rows.sequence_index]
+    return found
+
+
+def get_gaps(rows: RaggedSequences) -> NDArray[np.float64] | None:
+    """Return the time steps within sequences; ``None`` without times."""
+    return None if rows.dt is None else np.delete(rows.dt, rows.starts)
 
 
 def _format_features(schema: Schema, which: NDArray[np.bool_]) -> str:

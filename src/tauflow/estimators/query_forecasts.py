@@ -269,7 +269,8 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, _LearnedColumns):
         own = np.searchsorted(self.lead_time_edges_, compute_lead_time(rows))
         learned = None if quantiles is None else np.tile(quantiles, (1, count, 1))
         place = np.arange(len(outputs))
-        ends = conformal.interval(np.tile(outputs, count), level, learned)
+        outside = np.tile(self._find_outside(rows, outputs), count)
+        ends = conformal.interval(np.tile(outputs, count), level, learned, outside)
         low, high = (one.reshape(len(outputs), count, -1)[place, own] for one in ends)
         return low, high
 

@@ -22,6 +22,7 @@ from tauflow.tabular.times import read_times
 
 from .arrays import LAYOUTS, add_times, check_no_lengths, check_not_empty, is_list, read_arrays
 from .input_kwargs import ARRAY_KWARGS, TABLE_KWARGS
+from .preparation import compare_with_training
 from .ragged import Floats, RaggedSequences, SourceTable
 from .targets import reduce_to_ids
 
@@ -90,6 +91,8 @@ def read_rows(
         rows = add_times(rows, **arrays)
     if reset:
         remember(estimator, schema, one_step=rows.steps == 1)
+    else:
+        compare_with_training(schema, rows, getattr(estimator, "target_features_", ()))
     return rows
 
 

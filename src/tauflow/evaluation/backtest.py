@@ -1,5 +1,6 @@
 """Back-test: compare forecasts from several past origins with simple forecasts."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
-from tauflow.errors import ArgumentError, DataError
+from tauflow.errors import ArgumentError, DataError, ShiftWarning
 
 from .backtest_baselines import fit_boosting, forecast_boosting, forecast_naively
 from .backtest_sources import BacktestSource, EstimatorSource, PredictorSource
@@ -31,7 +32,7 @@ class BacktestResult:
         frame: one row for each model, id, origin, step and target: ``model``, ``id``, ``origin``
             (the time of the last row that was known), ``time``, ``step``, ``target``, ``truth``,
             ``prediction``, ``low`` and ``high`` (NaN without an interval), and ``scale``, the mean
-            absolute error of the naive forecast on the rows before the first origin.
+            absolute error of the naive forecast on the rows of the id before its first origin.
         interval: the share of the targets that intervals were to hold; ``None`` without.
     """
 
@@ -172,7 +173,10 @@ def backtest(
             "SequenceForecaster, or refit=False."
         )
     cuts = _find_cuts(source, origins, step, by)
-    scales = _compute_scales(source, cuts[0], season or 1)
+    first: dict[int, int] = {}
+    for cut in reversed(cuts):
+        first |= cut
+    scales = _compute_scales(source, first, season or 1)
     options = _Options(horizon, window, refit, interval, season, lags if boosting else 0, crps)
     if id_folds is None:
         parts = _forecast_cuts(source, cuts, scales, options)
@@ -229,8 +233,10 @@ def _forecast_cuts(
         if options.refit:
             source = source.fit_again([rows for _, rows in known])
         histories = [rows for _, rows in known]
-        named = {name_of_model: source.forecast(histories, future, options.interval)}
-        deciles = _forecast_deciles(source, histories, future) if options.crps else None
+        with warnings.catch_warnings():  # scores show it; a warning per origin says no more
+            warnings.simplefilter("ignore", ShiftWarning)
+            named = {name_of_model: source.forecast(histories, future, options.interval)}
+            deciles = _forecast_deciles(source, histories, future) if options.crps else None
         values = [source.values[rows] for rows in histories]
         for name, one in forecast_naively(values, horizon, options.season).items():
             named[name] = (one,)
@@ -310,8 +316,8 @@ def _compute_scales(
 ) -> dict[int, Floats]:
     """Return the error of the naive forecast of each series before its first origin, (O,)."""
     scales = {}
-    for number, rows in enumerate(source.rows):
-        values = source.values[rows[: first.get(number, len(rows))]]
+    for number, end in first.items():
+        values = source.values[source.rows[number][:end]]
         errors = np.abs(values[season:] - values[:-season])
         known = ~np.isnan(errors)
         total = np.where(known, errors, 0.0).sum(0)

@@ -35,11 +35,15 @@ class Conformal:
             between count as the next larger one.
         counts: how many there were of each output.
         levels: of the learned quantiles; ``()`` of absolute errors, the one base then.
+        widest: of learned quantiles, the largest distance of the calibration data, for each base
+            interval and output. Outside the range of the training the quantiles say nothing, and
+            an interval is at least twice as wide; ``()`` in old files.
     """
 
     scores: tuple[tuple[tuple[float, ...], ...], ...]
     counts: tuple[int, ...]
     levels: tuple[float, ...] = ()
+    widest: tuple[tuple[float, ...], ...] = ()
 
     @classmethod
     def fit(
@@ -57,9 +61,12 @@ class Conformal:
             quantiles: learned ones, (N, O, Q).
             levels: of these, (Q,), increasing and symmetric about a half.
         """
+        widest: tuple[tuple[float, ...], ...] = ()
         if quantiles is None:
             bases = [np.abs(y - prediction)]
         else:
+            widths = (quantiles[..., -1 - n] - quantiles[..., n] for n in range(len(levels) // 2))
+            widest = tuple(tuple(width.max(0, initial=0.0).tolist()) for width in widths)
             bases = [
                 np.maximum(quantiles[..., n] - y, y - quantiles[..., -1 - n])
                 for n in range(len(levels) // 2)
@@ -70,7 +77,7 @@ class Conformal:
             for base in bases
         )
         counts = tuple(known.tolist())
-        return cls(scores, counts, () if quantiles is None else tuple(map(float, levels)))
+        return cls(scores, counts, () if quantiles is None else tuple(map(float, levels)), widest)
 
     def check(self, outputs: int, levels: Sequence[float] | None = None) -> None:
         """Raise :class:`ValueError` unless the scores are those of a model with so many outputs.
@@ -94,16 +101,24 @@ class Conformal:
             list(c) != sorted(c) for c in columns
         ):
             raise ValueError("the scores are not sorted finite numbers")
+        if self.widest and [len(base) for base in self.widest] != bases * [outputs]:
+            raise ValueError("the numbers of scores and of widths disagree")
 
     def interval(
-        self, prediction: Floats, level: float, quantiles: Floats | None = None
+        self,
+        prediction: Floats,
+        level: float,
+        quantiles: Floats | None = None,
+        outside: NDArray[np.bool_] | None = None,
     ) -> tuple[Floats, Floats]:
-        """Return the ends of intervals, each of the shape of ``prediction``, (..., O).
+        """Return the ends of intervals around predictions, each of their shape, (..., O).
 
         Args:
             prediction: (..., O).
             level: the share of targets to hold, above 0 and below 1, such as 0.9.
             quantiles: learned ones, (..., O, Q), if scores are of those.
+            outside: whether inputs lie outside the range of the training, (..., O); by default
+                none does.
 
         Raises:
             ArgumentError: the level is no share, or there are too few scores for it.
@@ -121,7 +136,11 @@ class Conformal:
         margin = np.array([self._find_margin(base, n, level) for n in range(len(self.counts))])
         low, high = quantiles[..., base] - margin, quantiles[..., -1 - base] + margin
         middle = (low + high) / 2  # a negative margin wider than the interval leaves its middle
-        return np.minimum(low, middle), np.maximum(high, middle)
+        low, high = np.minimum(low, middle), np.maximum(high, middle)
+        if outside is not None and self.widest:
+            half = np.where(outside, np.maximum(np.array(self.widest[base]) + margin, 0.0), 0.0)
+            low, high = np.minimum(low, prediction - half), np.maximum(high, prediction + half)
+        return np.minimum(low, prediction), np.maximum(high, prediction)
 
     def _find_margin(self, base: int, output: int, level: float) -> float:
         """Return the score at rank ceil((n + 1) level) of n."""

@@ -23,6 +23,7 @@ from tauflow.tabular.cell_values import Floats, Indices
 from tauflow.tabular.options import FUTURE_NAME_FORMAT
 from tauflow.tabular.prediction_columns import check_distinct_columns, list_key_columns
 from tauflow.tabular.schema import Schema
+from tauflow.tabular.shift import compute_excess
 from tauflow.tabular.times import UNITS
 from tauflow.tabular.transform import NewTable
 
@@ -162,6 +163,7 @@ def compute_extras(
     form: AnswerForm,
     task: str,
     certainty: Certainty,
+    schema: Schema | None,
 ) -> list[tuple[str, Tensor]]:
     """Return what goes with predictions, (..., O), on the CPU: tensors in their shape and scale.
 
@@ -173,11 +175,28 @@ def compute_extras(
         assert conformal is not None  # as the form was checked
         if conformal.levels:
             quantiles = predict_quantiles(model, batch).cpu().double().numpy()
-        ends = conformal.interval(prediction.double().numpy(), form.interval, quantiles)
+        outside = None if schema is None else _find_outside(schema, batch, prediction)
+        ends = conformal.interval(prediction.double().numpy(), form.interval, quantiles, outside)
         extras += zip((LOW, HIGH), map(torch.from_numpy, ends), strict=True)
     if form.spread:
         extras.append((SPREAD, predict_spread(model, batch, task).cpu()))
     return extras
+
+
+def _find_outside(schema: Schema, batch: SequenceBatch, prediction: Tensor) -> NDArray[np.bool_]:
+    """Return whether inputs lie outside the range of the training, in the shape of predictions.
+
+    That is where a feature to forecast does, or any other one by more than one standard deviation.
+    """
+    x = schema.unscale_inputs(batch.x).cpu().double().numpy()
+    excess = compute_excess(schema.summary, schema.inputs, x)
+    outside = (excess > 1).any(axis=-1, keepdims=True)
+    if schema.ahead is not None:  # targets are the first inputs
+        count = len(schema.outputs) // (schema.horizon or 1)
+        outside = np.tile(outside | (excess[..., :count] > 0), schema.horizon or 1)
+    outside = np.logical_or.accumulate(outside, axis=1)
+    outside = outside if prediction.ndim == 3 else outside[:, -1]
+    return np.broadcast_to(outside, prediction.shape)
 
 
 def make_prediction_frame(

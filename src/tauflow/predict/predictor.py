@@ -280,6 +280,7 @@ class Predictor:
         from .explanation import Explainer
 
         read = self.read_table(data, lead_time=lead_time, delimiter=delimiter, decimal=decimal)
+        read.compare_with_training()
         return Explainer(self, read, method, output, max_steps).select_ids(ids).explain()
 
     def score_anomalies(
@@ -374,6 +375,7 @@ class Predictor:
             return torch.cat([answer.stack() for answer in answers])
         pandas = require("pandas", extra="tables")
         read = self.read_table(data, lead_time=lead_time, delimiter=delimiter, decimal=decimal)
+        read.compare_with_training()
         return pandas.concat(self.iter_predictions(read, **vars(form)), ignore_index=True)
 
     @property
@@ -391,10 +393,11 @@ class Predictor:
             outputs = predict_batch(self.model, batch).cpu()
             if self.schema is not None:
                 self._check_shape(outputs, batch)
-            extras = compute_extras(self.model, batch, outputs, form, task, self.certainty)
+            how = (form, task, self.certainty, self.schema)
+            extras = compute_extras(self.model, batch, outputs, *how)
         if task != "regress":
-            how = (form, task, self.certainty.threshold, self.schema)
-            return make_class_answer(outputs, extras, *how)
+            threshold = self.certainty.threshold
+            return make_class_answer(outputs, extras, form, task, threshold, self.schema)
         if self.schema is None:
             return Answer(outputs, extras)
         unscale, scale = self.schema.unscale, self.schema.y_scale

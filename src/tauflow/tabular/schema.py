@@ -61,6 +61,10 @@ class Schema(SchemaFields):
         fill: where inputs say what was measured, what stands for a missing value: the ``"last"``
             one of the sequence, or the ``"mean"``, as it was before there was a choice.
         observed: whether batches say by ``observed`` which features are missing.
+        summary: of each feature that is a number, what it was like in the training split: sequences
+            there, share of them with a value, least and largest value, standard deviation, and five
+            quantiles; later tables are compared with it.
+        gap_summary: quantiles of the time steps there.
     """
 
     @classmethod

@@ -26,6 +26,7 @@ from .options import (
     TableOptions,
 )
 from .sequences import format_names
+from .shift import Summary, read_summary
 from .times import UNITS
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class SchemaFields(TableOptions):
     groups: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     fill: str = field(default=IMPUTE_STRATEGIES[1], kw_only=True)
     observed: bool = field(default=False, kw_only=True)
+    summary: Summary = field(default_factory=dict, kw_only=True)
+    gap_summary: tuple[float, ...] = field(default=(), kw_only=True)
 
     def get_options(self) -> dict[str, Any]:
         """Return the fields of :class:`TableOptions`; those that a fit decided are left out."""
@@ -261,6 +264,7 @@ class SchemaFields(TableOptions):
             raise TypeError(wrong)
         schema = cls(**said)
         check_learned(schema)
+        read_summary(schema.summary)
         return schema
 
 

@@ -32,6 +32,7 @@ from .prediction_columns import check_prediction_columns
 from .scaling import fit_input_scaler, fit_target_scaler, make_targets, scale_inputs
 from .schema_fields import SchemaFields
 from .sequences import Sequences, format_names, group_into_sequences, make_row_notes
+from .shift import summarise, summarise_gaps
 from .split import TableSplits, get_explicit_splits, get_groups, make_splits, read_weights
 from .target import Target, build_target
 from .times import UNITS, Times, read_times, resolve_unit
@@ -51,6 +52,7 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
         ArgumentError, UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
     """
     inputs, split, times, features, empty, unseen = _prepare_splits(table, options)
+    options = _summarise_training(options, inputs, split, times)
     variables, dtypes = table.variables, table.describe_dtypes()
     del table  # of which large tables need the room
     target, parts, otherwise = split.target, split.sequences, options.resplit_advice
@@ -72,11 +74,9 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
     median = compute_median_dt(split.training_sequences)
     gap = median if times is not None and options.time_unit == AUTO else 1.0
     ahead = median if target.horizon else ahead
-    seen_or_none, gap_or_none = None if seen.all() else observed, None if times is None else gap
+    shared = None if seen.all() else observed, y_scaling, None if times is None else gap
     batches = {
-        part: _make_batch(target, one, x, seen_or_none, y_scaling, gap_or_none)
-        for part, one in parts.items()
-        if len(one)
+        part: _make_batch(target, one, x, *shared) for part, one in parts.items() if len(one)
     }
     x_mean, x_scale = x_scaling.to_tensors()
     y_mean, y_scale = (None, None) if y_scaling is None else y_scaling.to_tensors()
@@ -110,6 +110,20 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
     if split.weights:
         batches["train"] = split.add_weights(batches["train"])
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], schema=schema)
+
+
+def _summarise_training(
+    options: SchemaFields, inputs: InputColumns, split: TableSplits, times: Times | None
+) -> SchemaFields:
+    """Return the options with what the features are like in the training split."""
+    trained, count = split.training_sequences, inputs.number_count - inputs.future_count
+    owner = np.unique(trained.ids, return_inverse=True)[1][trained.sequence_index]
+    columns = (column[trained.rows] for column in inputs.columns[:count])
+    return replace(
+        options,
+        summary=summarise(inputs.names, columns, owner),
+        gap_summary=() if times is None else summarise_gaps(trained.dt()),
+    )
 
 
 def _decide(options: SchemaFields, **chosen: Any) -> Any:

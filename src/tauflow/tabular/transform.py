@@ -23,6 +23,7 @@ from .options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
 from .scaling import make_targets, scale_inputs, warn_constant_inputs
 from .schema_fields import SchemaFields
 from .sequences import Sequences, group_into_sequences
+from .shift import warn_shift
 from .split import TableSplits
 from .target import Target, build_target
 from .task import append_input
@@ -79,6 +80,21 @@ class NewTable:
                 cuts.append(place)
                 longest = length
         return list(pairwise([*cuts, len(self.sequences)]))
+
+    def compare_with_training(self) -> None:
+        """Warn of a table that is unlike that of the training; see :func:`warn_shift`."""
+        schema, sequences = self.schema, self.sequences
+        columns = [column[sequences.rows] for column in self.columns]
+        warn_shift(
+            schema.summary,
+            schema.gap_summary,
+            dict(zip(schema.inputs, columns, strict=False)),
+            sequences.sequence_index,
+            None if self.gap is None else sequences.dt(),
+            targets=() if schema.ahead is None else schema.inputs,
+            ids=sequences.ids,
+            stacklevel=4,
+        )
 
     def batch(self, first: int = 0, last: int | None = None) -> SequenceBatch:
         """Return sequences ``first`` to ``last``, padded; no target is known if none was read."""

@@ -273,7 +273,7 @@ def test_wrong_arguments_are_refused(fitted):
     last = table.groupby("id")["t"].max()
     cases = [
         (TimeError, "above 0", {"at": [0.0]}),
-        (TimeError, "trained for up to max_lead_time=6", {"at": [7.0]}),
+        (TimeError, "trained for up to 6", {"at": [7.0]}),
         (TimeError, "durations, and the times of the data are numbers", {"at": "1h"}),
         (TimeError, "expected a span of time such as '24h'", {"at": "soon"}),
         (ArgumentError, "is asked when", {}),

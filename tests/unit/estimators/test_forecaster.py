@@ -169,3 +169,17 @@ def test_targets_may_be_one_or_several_or_a_mask(targets):
     found = SequenceForecaster(**SMALL, targets=targets).fit(named).predict(named)
     assert found.shape == (1, 1)
     assert found[0, 0] == pytest.approx(50, abs=5)
+
+
+def test_steps_without_a_target_in_training_are_refused():
+    series = np.sin(np.arange(80.0))[:, None]
+    small = {"model": "gru", "hidden_size": 4, "epochs": 1, "random_state": 0}
+    with pytest.raises(DataError, match=r"horizon=100, .* at most \d+ samples ahead"):
+        SequenceForecaster(**small, horizon=100).fit(series)
+    with pytest.raises(DataError, match=r"horizon=6, .* at most 3 samples ahead.* Set horizon=3"):
+        SequenceForecaster(**small, horizon=6).fit([series[:4], series[20:24], series[40:44]])
+    SequenceForecaster(**small, horizon=3).fit([series[:4], series[20:24], series[40:44]])
+    forecaster = SequenceForecaster(**small, max_lead_time=500.0).fit(series)
+    assert forecaster.predict(series, at=[70.0]).shape == (1, 1)
+    with pytest.raises(TimeError, match=r"asks for 400 .* trained for up to 72"):
+        forecaster.predict(series, at=[400.0])

@@ -11,6 +11,7 @@ from tauflow.data import from_table, read_csv
 from tauflow.errors import ArgumentError, DataError, TauflowError, UnknownNameError
 from tauflow.estimators import SequenceForecaster, SequenceRegressor
 from tauflow.evaluation import backtest
+from tauflow.evaluation.backtest_baselines import forecast_naively
 
 SMALL = {"model": "gru", "hidden_size": 4, "epochs": 2, "lr": 0.02, "random_state": 0}
 RNG = np.random.default_rng(0)
@@ -279,3 +280,26 @@ def test_bad_input_is_refused(fitted, patients):
         backtest(SequenceForecaster(**SMALL), DAY)
     with pytest.raises(ArgumentError, match="one series"):
         backtest(fitted, DAY[:, 0])
+
+
+def test_drift_goes_on_from_the_last_value_at_its_own_row():
+    """A line stays on itself where the last rows lack a value."""
+    line = 3.0 + 0.5 * np.arange(13)[:, None]
+    history = line[:10].copy()
+    history[[0, 7, 8, 9]] = np.nan
+    found = forecast_naively([history, line[:10]], 3, None)["drift"]
+    np.testing.assert_allclose(found, np.stack([line[10:], line[10:]]))
+
+
+def test_the_scale_of_an_id_ends_before_its_own_first_origin():
+    hours = np.arange(40.0)
+    steady = pandas.DataFrame({"who": "x", "when": hours, "a": np.sin(hours)})
+    late = pandas.DataFrame({"who": "y", "when": hours[24:], "a": 2.0 ** np.arange(16)})
+    both = pandas.concat([steady, late], ignore_index=True)
+    forecaster = SequenceForecaster(**SMALL, horizon=2).fit(both, id="who", time="when")
+    frame = backtest(forecaster, both, origins=5, step=4, boosting=False).frame
+    frame = frame[frame["id"] == "y"]
+    first = int(frame["origin"].min())
+    known = late.loc[late["when"] <= first, "a"].to_numpy()
+    assert len(known) < len(late) - 2
+    assert frame["scale"].unique() == pytest.approx([np.abs(np.diff(known)).mean()])

@@ -1,4 +1,5 @@
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -7,9 +8,11 @@ import torch
 from scipy.stats import binom, norm
 from sklearn.metrics import mean_pinball_loss
 
-from tauflow import CfC, Recipe, SequenceModel, train
+from tauflow import GRU, CfC, Predictor, Recipe, SequenceModel, load_predictor, train
 from tauflow.batch import SequenceBatch
-from tauflow.errors import ArgumentError, OptionError
+from tauflow.data import from_table
+from tauflow.errors import ArgumentError, OptionError, ShiftWarning
+from tauflow.estimators import SequenceForecaster
 from tauflow.evaluation import Conformal
 from tauflow.evaluation.conformal import fit_conformal
 from tauflow.models.spread import QUANTILE_LEVELS
@@ -157,3 +160,53 @@ def test_no_spread_without_a_head():
     card = DatasetCard("a", "a", "classify", 2, 2, "", (1, 0, 0), "", "", "", "mse", "mse")
     with pytest.raises(OptionError, match="spread='quantile' is of targets that are values"):
         build_model(ModelSpec("cfc", 4, spread="quantile"), card)
+
+
+@pytest.mark.parametrize("intervals", ["quantile", "gaussian", "conformal"])
+@pytest.mark.parametrize("more", [{"horizon": 2}, {"max_lead_time": 2.0}])
+def test_intervals_of_forecasts_hold_their_width_outside_the_range_of_the_training(intervals, more):
+    """Two variables: only the interval of the one that is outside is widened."""
+    rng = np.random.default_rng(0)
+    phase = rng.uniform(0, 6, (40, 1, 1)) + np.arange(20)[:, None] / 3 + np.array([0, 1])
+    X = 120 + 30 * np.sin(phase) + rng.normal(0, 3, phase.shape)
+    forecaster = SequenceForecaster(
+        model="cfc", hidden_size=8, epochs=6, lr=0.01, intervals=intervals, random_state=0, **more
+    ).fit(X)
+    asked = {} if "horizon" in more else {"at": [0.5, 2.0]}
+    point, low, high = forecaster.predict(X, interval=0.8, **asked)
+    inside = (high - low).max(axis=0)
+    assert ((low <= point) & (point <= high)).all()
+    history = X[:1, :4].copy()
+    for value in (190.0, 250.0, 1000.0, -400.0):
+        history[..., 0] = value
+        with pytest.warns(ShiftWarning, match=r"'0'.* standard deviations .*in 1 sequence: 0"):
+            point, low, high = forecaster.predict(history, interval=0.8, **asked)
+        assert ((low <= point) & (point <= high)).all()
+        assert ((high - low)[0, :, 0] >= inside[:, 0] * (1 - 1e-6)).all()
+
+
+@pytest.mark.parametrize("spread", ["quantile", "gaussian"])
+def test_intervals_of_a_predictor_hold_their_width_outside_the_range(spread, tmp_path):
+    rng = np.random.default_rng(0)
+    a = 50 + 10 * np.sin(np.arange(600) / 5) + rng.normal(size=600)
+    data = from_table(
+        {"a": a}, features=["a"], task="next-step", window=12, horizon=3, split_by="time"
+    )
+    model = SequenceModel(GRU(1, 8, return_sequences=False), 3, spread=spread)
+    train(model, train=data, recipe=Recipe(epochs=3, lr=0.01), progress=False)
+    predictor = Predictor.from_data(model, data, intervals=True)
+    predictor.save(tmp_path / "p.safetensors")
+    predictor = load_predictor(tmp_path / "p.safetensors")
+    widths = {}
+    for value in (50.0, 100.0, 1000.0):
+        far = (
+            pytest.warns(ShiftWarning, match="standard deviations") if value > 50 else nullcontext()
+        )
+        with far:
+            found = predictor.predict({"a": np.full(12, value)}, interval=0.8)
+        steps = range(1, 4)
+        assert all((found[f"a +{n} low"] <= found[f"a +{n}"]).all() for n in steps)
+        assert all((found[f"a +{n}"] <= found[f"a +{n} high"]).all() for n in steps)
+        widths[value] = min((found[f"a +{n} high"] - found[f"a +{n} low"]).item() for n in steps)
+    assert widths[100.0] >= widths[50.0]
+    assert widths[1000.0] >= widths[50.0]

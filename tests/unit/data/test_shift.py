@@ -1,0 +1,105 @@
+"""Warnings of tables that are unlike those of the training."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from tauflow.tabular.shift import summarise, summarise_gaps, warn_shift
+from tauflow.errors import ShiftWarning
+
+
+def draw(seed, count):
+    """Return features of ids, owners of rows, and time steps, with tails and missing values."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 8, count)
+    owner = np.repeat(np.arange(count), lengths)
+    size = len(owner)
+
+    def vary(deviation):
+        return rng.normal(0, deviation, count)[owner] + rng.normal(0, deviation, size)
+
+    features = {
+        "temperature": 37 + vary(0.5),
+        "creatinine": np.exp(vary(0.4)),
+        "glucose": 130 * np.exp(vary(0.25)),
+        "lactate": np.where(rng.random(size) < 0.5, 2 * np.exp(vary(0.3)), np.nan),
+        "change": vary(1.0),
+        "tails": rng.standard_cauchy(count)[owner],
+        "alarms": rng.poisson(0.3, size) * 1.0,
+        "female": (rng.random(count) < 0.5)[owner] * 1.0,
+        "rare": np.where((rng.random(count) < 0.15)[owner], rng.normal(0, 1, size), np.nan),
+    }
+    return features, owner, rng.exponential(1.0, size)
+
+
+def compare(old, new, **more):
+    """Return the warnings of one table after the training on another."""
+    features, owner, gaps = old
+    summary = summarise(list(features), list(features.values()), owner)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        warn_shift(summary, summarise_gaps(gaps), *new, **more)
+    assert all(one.category is ShiftWarning for one in told)
+    return [str(one.message) for one in told]
+
+
+@pytest.mark.parametrize(("trained", "asked"), [(100, 100), (40, 10), (100, 1), (12, 5), (2, 40)])
+def test_tables_of_the_same_distribution_are_let_pass(trained, asked):
+    splits = range(40)
+    told = [m for s in splits for m in compare(draw(s, trained), draw(1000 + s, asked))]
+    assert len(told) <= 0.02 * len(splits), told
+
+
+@pytest.mark.slow
+def test_fewer_than_two_in_a_hundred_splits_warn():
+    for trained, asked in [(100, 100), (40, 10), (100, 1), (12, 5), (2, 40)]:
+        told = [m for s in range(200) for m in compare(draw(s, trained), draw(1000 + s, asked))]
+        assert len(told) < 4, told
+
+
+def test_other_units_and_empty_columns_are_named_in_one_warning():
+    features, owner, gaps = draw(1, 200)
+    features["temperature"] = 1.8 * features["temperature"] + 32
+    features["creatinine"] = 88.4 * features["creatinine"]
+    features["glucose"] = features["glucose"] / 18.02
+    features["lactate"] = np.full(len(owner), np.nan)
+    features["change"] = 1000 * features["change"]
+    (told,) = compare(draw(0, 200), (features, owner, 60 * gaps))
+    for part in (
+        r"'temperature': median 98.",
+        "(likely 1.8 x + 32)",
+        "(likely x 88.4)",
+        "(likely / 18.02)",
+        "'lactate': no value, was in ",
+        "'change': median",
+        "(likely x 1000)",
+        "time steps: median",
+        "(likely x 60)",
+    ):
+        assert part in told
+    assert "tails" not in told
+
+
+def test_one_row_far_outside_is_told():
+    features, owner, gaps = draw(1, 1)
+    features = {name: values[:1] for name, values in features.items()}
+    features["temperature"] = np.array([98.6])
+    (told,) = compare(draw(0, 100), (features, owner[:1], gaps[:1]))
+    assert "'temperature': median 98.6" in told
+
+
+def test_last_values_to_forecast_name_their_sequences():
+    old = draw(0, 100)
+    features, owner, gaps = draw(1, 4)
+    high, deviation = old[0]["change"].max(), old[0]["change"].std()
+    features["change"] = np.where(owner == 2, high + 3 * deviation, features["change"])
+    (told,) = compare(old, (features, owner, gaps), targets=["change"], ids=["a", "b", "c", "d"])
+    assert "by up to 3 standard deviations" in told
+    assert "in 1 sequence: c" in told
+
+
+def test_nothing_is_compared_with_old_files():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_shift({}, (), *draw(0, 10))
