@@ -70,6 +70,7 @@ def tune(
 ) -> None:
     """Search the settings of a model for the best validation score; repeat it to continue."""
     from tauflow.errors import ArgumentError
+    from tauflow.runs.journal import NUM_STARTUP_TRIALS
     from tauflow.runs.portfolio import AUTO
     from tauflow.runs.report.study_report import format_value, write_study_report
     from tauflow.runs.tune import BEST_CONFIG_FILE
@@ -124,6 +125,12 @@ def tune(
         caption=(
             f"{format_count(len(states), 'trial')}: {states.count('complete')} completed, "
             f"{states.count('pruned')} pruned, {states.count('fail')} diverged."
+            + (
+                ""
+                if found.importance
+                else f" Importance takes more than {NUM_STARTUP_TRIALS} completed trials, with "
+                "different scores."
+            )
         ),
         numbers=(1, 2),
     )

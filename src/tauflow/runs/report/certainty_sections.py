@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 from tauflow.evaluation.outputs import compute_probabilities
 from tauflow.evaluation.thresholds import score_decisions
@@ -18,6 +19,7 @@ from .table_sections import Listing
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 """Levels of the intervals whose coverage is shown."""
+_FEW_IDS = 30  # of which an interval that rows are pooled for is too narrow
 _MAX_RESAMPLED = 50_000_000  # counts of entries in all
 
 
@@ -121,5 +123,11 @@ def _list_coverage(run: TaskRun) -> list[Listing]:
         f"Share of the test targets that lie in their intervals: {how} by the errors on the "
         f"validation split. Mean widths in units of {unit}."
     )
+    ids = set(schema.ids["valid"])
+    if len(ids) < min(_FEW_IDS, *conformal.counts) and ids.isdisjoint(schema.ids["train"]):
+        caption += (
+            f" They are calibrated on rows of {format_count(len(ids), 'id')}: where ids differ, "
+            "intervals hold fewer targets of new ids than was asked for."
+        )
     headers = ("interval", "targets inside", "95 % interval", "mean width")
     return [Listing("Intervals", headers, rows, caption)]
