@@ -20,6 +20,7 @@ from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
 from tauflow.tabular.inputs import list_static_inputs
+from tauflow.tabular.shift import ignore_shift
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
 
@@ -109,7 +110,7 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
             Itself. ``result_`` is what :func:`tauflow.train` returned, of two trainings for the
             first, and of an ensemble for its first network; ``module_`` is the network.
         """
-        with restore_on_failure(self):  # what was learned before is not changed in place
+        with restore_on_failure(self), ignore_shift():  # what was learned before stays as it was
             check_parameters(self, self._reads_ahead)
             self._fit(X, y, sample_weight, validation, kwargs)
         return self

@@ -1,6 +1,5 @@
 """What comes next in a sequence."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,8 +13,9 @@ from tauflow._internal.sanitize import format_count
 from tauflow.analysis.residuals import ForecastRows, score_rows
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
-from tauflow.errors import ArgumentError, DataError, ShiftWarning
+from tauflow.errors import ArgumentError, DataError
 from tauflow.tabular.options import FUTURE_NAME_FORMAT, LEAD_TIME_INPUT
+from tauflow.tabular.shift import ignore_shift
 from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
 
 from .base import AbstractSequenceEstimator
@@ -213,8 +213,7 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
         Raises:
             DataError: a feature has fewer than 20 values to calibrate by.
         """
-        with warnings.catch_warnings():  # values far outside the range are what is looked for
-            warnings.simplefilter("ignore", ShiftWarning)
+        with ignore_shift():  # values far outside the range are what is looked for
             rows = self._read_new(X, kwargs)
         found = calibration = self._forecast_each_row(rows)
         if calibrate_on is not None:

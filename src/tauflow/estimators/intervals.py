@@ -13,6 +13,7 @@ from tauflow.errors import ArgumentError
 from tauflow.evaluation.conformal import Conformal, fit_conformal
 from tauflow.evaluation.outputs import predict_quantiles, predict_spread
 from tauflow.models.spread import SPREADS
+from tauflow.tabular.shift import ignore_shift
 
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
@@ -75,7 +76,7 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator, _LearnedScores):
         if self._requires_y and y is None:
             raise ArgumentError("recalibrate needs y, the targets of X.")
         data = {"X": X, "y": y, **kwargs} if self._requires_y else {"X": X, **kwargs}
-        with restore_on_failure(self):
+        with restore_on_failure(self), ignore_shift():
             self._calibrate(self._read_validation(data))
         return self
 

@@ -1,6 +1,5 @@
 """Back-test: compare forecasts from several past origins with simple forecasts."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,8 @@ from numpy.typing import NDArray
 from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
-from tauflow.errors import ArgumentError, DataError, ShiftWarning
+from tauflow.errors import ArgumentError, DataError
+from tauflow.tabular.shift import ignore_shift
 
 from .backtest_baselines import fit_boosting, forecast_boosting, forecast_naively
 from .backtest_sources import BacktestSource, EstimatorSource, PredictorSource
@@ -233,8 +233,7 @@ def _forecast_cuts(
         if options.refit:
             source = source.fit_again([rows for _, rows in known])
         histories = [rows for _, rows in known]
-        with warnings.catch_warnings():  # scores show it; a warning per origin says no more
-            warnings.simplefilter("ignore", ShiftWarning)
+        with ignore_shift():  # scores show it; a warning per origin says no more
             named = {name_of_model: source.forecast(histories, future, options.interval)}
             deciles = _forecast_deciles(source, histories, future) if options.crps else None
         values = [source.values[rows] for rows in histories]

@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
-from tauflow.tabular.shift import summarise, summarise_gaps, warn_shift
 from tauflow.errors import ShiftWarning
+from tauflow.tabular.shift import summarise, summarise_gaps, warn_shift
 
 
 def draw(seed, count):

@@ -79,6 +79,7 @@ def test_regression_is_in_the_units_of_its_targets(y):
     np.testing.assert_allclose(found, 50 * expected - 7, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::tauflow.errors.ShiftWarning")
 def test_the_unit_of_time_is_the_median_gap_and_is_kept():
     X, t, y, _ = sequences()
     gaps = np.concatenate([np.diff(one) for one in t])

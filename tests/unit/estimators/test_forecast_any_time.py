@@ -203,6 +203,7 @@ def test_intervals_hold_their_share_at_every_lead_time(intervals):
     assert wide > 1.6  # sqrt(5 / 0.6) of a random walk
 
 
+@pytest.mark.filterwarnings("ignore::tauflow.errors.ShiftWarning")
 def test_intervals_follow_data_that_change_once_they_are_calibrated_again():
     forecaster = SequenceForecaster(**SMALL, epochs=2, max_lead_time=6.0, intervals="conformal")
     forecaster.fit(walks(60, 0), id="id", time="t", validation=walks(60, 1))
@@ -215,6 +216,7 @@ def test_intervals_follow_data_that_change_once_they_are_calibrated_again():
         assert (before == after).all()
 
 
+@pytest.mark.filterwarnings("ignore::tauflow.errors.ShiftWarning")
 def test_coverage_since_a_time_counts_no_value_before():
     forecaster = SequenceForecaster(**SMALL, epochs=1, max_lead_time=6.0, intervals="conformal")
     forecaster.fit(walks(20, 0), id="id", time="t", validation=walks(20, 1))
@@ -304,6 +306,7 @@ def test_wrong_arguments_are_refused(fitted):
         SequenceForecaster(**SMALL, max_lead_time=1e-9).fit(table, id="id", time="t")
 
 
+@pytest.mark.filterwarnings("ignore::tauflow.errors.ShiftWarning")
 def test_the_coverage_of_a_target_without_values_is_not_zero():
     forecaster = SequenceForecaster(**SMALL, epochs=1, max_lead_time=6.0, intervals="conformal")
     table = walks(20, 0).assign(z=lambda t: t["y"] ** 2)

@@ -124,6 +124,7 @@ def test_every_form_of_x_comes_back_in_its_own(fitted):
     np.testing.assert_allclose(np.concatenate(several), expected, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::tauflow.errors.ShiftWarning")
 def test_tables_are_filled_cell_by_cell():
     X, t = waves(25)
     table = pandas.DataFrame(np.concatenate(X), columns=["a", "b"])

@@ -127,6 +127,7 @@ def test_a_target_may_be_a_variable():
     np.testing.assert_array_equal(fitted.predict(table), expected.predict(table))
 
 
+@pytest.mark.filterwarnings("ignore::tauflow.errors.ShiftWarning")
 def test_variables_at_predict():
     table, y, _ = long_table()
     fitted = SequenceClassifier(**SMALL, model="gru-d").fit(table, y, **COLUMNS)
