@@ -72,6 +72,13 @@ robustness: export OMP_NUM_THREADS := 1
 robustness: install
 	$(PYTEST) --full tests/robustness tests/unit/export/test_every_cell.py
 
+# What compiles and runs C for Cortex-M cores; without it those tests are skipped. On Debian.
+.PHONY: cortex-m
+cortex-m:
+	apt-get update
+	apt-get install -y --no-install-recommends gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
+	OMP_NUM_THREADS=1 $(PYTEST) tests/unit/export/test_cortex_m.py
+
 # The library alone: its wheel, in an environment without tauflow-papers, passes its own tests.
 LIBRARY := .venv-library
 library: export OMP_NUM_THREADS := 1

@@ -14,6 +14,7 @@ COMMANDS = (
         "functions",
         "leave-one-out",
         "libraries",
+        "microcontroller",
         "peers",
         "plot-models",
         "plot-speed",

@@ -4,7 +4,7 @@ A trained LTC on a microcontroller
 
 A liquid network of sixteen neurons learns to predict a pendulum. One step of it is exported as C99
 code that allocates no memory and needs only ``math.h``. If there is a C compiler, the program is
-compiled, run on a recording and compared with Python. Needs the extra ``c``.
+compiled, run on a recording and compared with Python.
 """
 
 import shutil

@@ -8,7 +8,6 @@ from sources import ROOT
 
 PAGE = ROOT / "docs" / "licences.md"
 STATED = {  # where the metadata holds none, or the whole text: what the licence file says
-    "emx-onnx-cgen": "Apache-2.0",
     "tomli": "MIT",
 }
 NOT_FOR_USERS = ("dev", "docs", "lint", "test")

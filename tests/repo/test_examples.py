@@ -32,7 +32,7 @@ TINY = {  # constants at the top of each script, and the numbers that are put in
     "perceptual_decision": {"EPOCHS": 1, "TRIALS": 32, "NEURONS": 8, "REPEATS": 4},
     "power_forecast": {"EPOCHS": 1, "HOURS": 1500},
 }
-NEEDS = {"microcontroller": "emx_onnx_cgen", "power_forecast": "pandas"}
+NEEDS = {"power_forecast": "pandas"}
 OF_ESTIMATORS = ("drug_levels", "fatty_liver", "glucose_forecast", "liver_survival")
 NEEDS |= dict.fromkeys(OF_ESTIMATORS, "sklearn")
 

@@ -13,7 +13,6 @@ _OPTIONAL_PACKAGES = {
     "sklearn": ("scikit-learn",),
     "ode": ("torchode",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
-    "c": ("emx-onnx-cgen",),
     "cluster": ("distributed",),
     "tune": ("optuna",),
     "parquet": ("pyarrow",),

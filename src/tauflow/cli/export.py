@@ -10,7 +10,11 @@ if TYPE_CHECKING:
     from tauflow.export import IOSchema
 
 FORMATS = ("onnx", "onnx-step", "program", "program-step", "c")
-_FORMAT_OPTIONS = {"names": ("onnx", "onnx-step"), "mask": ("onnx", "program"), "name": ("c",)}
+_FORMAT_OPTIONS: dict[str, tuple[str, ...]] = {
+    "names": ("onnx", "onnx-step"),
+    "mask": ("onnx", "program"),
+}
+_FORMAT_OPTIONS |= dict.fromkeys(("name", "dtype", "calibrate"), ("c",))
 """Options that not every form takes."""
 
 
@@ -40,8 +44,16 @@ def export(
         float | None,
         typer.Option(
             min=0.0,
-            help="Largest difference from the model; by default 1e-5, for c where needed more.",
+            help="Largest difference from the model; by default 1e-5, for c where needed more; of "
+            "integers a share of the outputs' range, by default 0.02.",
         ),
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option(help="C: float32, or integers for cores without floats, int16 or int8.")
+    ] = "float32",
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(help="C of integers: a table such as that of the training, for their ranges."),
     ] = None,
 ) -> None:
     """Export a model, and say how far what was written is from it."""
@@ -56,6 +68,7 @@ def export(
     _check_format_options(ctx, check_one_of(FORMATS, to=to))
     labels = IOSchema()
     loaded: Any = None
+    trained: Any = None
     if model.is_dir() or read_kind(model) == KIND:
         trained = load_predictor(model)
         labels, loaded = IOSchema.from_data(trained), trained.model
@@ -71,8 +84,48 @@ def export(
     elif kind == "program":
         written = to_program(loaded, out, mode=form, mask=mask, **common)
     else:
-        written = to_c(loaded, out, name=name, **common)
+        common["calibration"] = _read_calibration(trained, calibrate, labels, scaled=scaled)
+        written = to_c(loaded, out, name=name, dtype=dtype, **common)
     print_line(f"{written.path} and {written.metadata_path.name}: {written.parity}")
+    if written.hint:
+        print_line(written.hint)
+
+
+def _read_calibration(
+    trained: Any, path: Path | None, labels: "IOSchema", *, scaled: bool
+) -> tuple[list[Any], list[Any]] | None:
+    """Return the sequences of a table as the model reads them, or in its units if ``scaled``.
+
+    Raises:
+        ArgumentError: the model is none of a table.
+    """
+    from tauflow.errors import ArgumentError
+
+    if path is None:
+        return None
+    if trained is None:
+        raise ArgumentError(
+            f"--calibrate {path}: a model's file does not say which columns its inputs are. Export "
+            "the run's folder, or call tauflow.export.to_c with calibration=(x, dt)."
+        )
+    table = trained.read_table(path)
+    x, dt = [], []
+    for first, last in table.plan_batches():
+        batch = table.batch(first, last)
+        lengths = [batch.x.shape[1]] * len(batch.x)
+        if batch.mask is not None:
+            lengths = batch.mask.sum(1).tolist()
+        for row, length in enumerate(lengths):
+            values = batch.x[row, :length].double()
+            if batch.observed is not None and getattr(trained.model, "uses_observed", False):
+                values = values.masked_fill(~batch.observed[row, :length], float("nan"))
+            if scaled:
+                mean, scale = (values.new_tensor(v) for v in (labels.x_mean, labels.x_scale))
+                values = values * scale + mean
+            x.append(values)
+            gaps = values.new_ones(length) if batch.dt is None else batch.dt[row, :length].double()
+            dt.append(gaps)
+    return x, dt
 
 
 def _check_format_options(ctx: typer.Context, to: str) -> None:

@@ -1,9 +1,8 @@
-"""Export one step of a model as plain C code, generated from its ONNX graph."""
+"""Export one step of a model as plain C code."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,24 +11,29 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.atomic_write import atomic_write_many
-from tauflow._internal.optional_deps import require
+from tauflow._internal.checks import check_one_of
 from tauflow.errors import ArgumentError, ExportError
 from tauflow.version import VERSION
 
 from . import c_templates as templates
 from .c_check import SAMPLE_COUNT, check_compiled_parity, find_compiler
+from .c_code.evaluate import evaluate
+from .c_code.float_code import write_float_step
+from .c_code.graph_passes import Item, simplify
+from .c_code.lane_builder import build_step_graph
+from .c_code.step_graph import StepGraph
 from .export_checks import Model
 from .exportable_model import ExportableModel
-from .io_schema import IOSchema, resolve_names
+from .integer_calibration import Calibration
+from .integer_files import DTYPES, write_integer_c
+from .io_schema import IOSchema, resolve_names, sanitize_comment
 from .metadata import check_metadata_path, make_metadata, read_metadata
-from .onnx_files import OPSET, ExportResult, get_axes, make_exported
-from .onnx_graph import make_onnx_runner, require_all, to_onnx_graph
+from .onnx_files import ExportResult, make_exported
 from .output_paths import check_folder_place, create_folder
-from .parity import TOLERANCES, check_parity, run_model, sample_inputs
+from .parity import TOLERANCES, RunExported, check_parity, run_model, sample_inputs
 from .torch_program import trace
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
-_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9 .,:;()\[\]=+_-]")
 _RESERVED_NAME = re.compile(
     "auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|"
     "inline|int|long|register|restrict|return|short|signed|sizeof|static|struct|switch|typedef|"
@@ -37,6 +41,9 @@ _RESERVED_NAME = re.compile(
 )
 """Words of C, and targets of the ``Makefile``."""
 _ROUNDING_FACTOR, _MAX_TOLERANCE = 2.0, 1e-3
+_CALLS_STACK = 96
+"""Bytes of stack that a step takes beside its arrays, with the functions of ``math.h``."""
+_LARGE = 16_000  # bytes of constants
 
 
 def to_c(
@@ -49,6 +56,8 @@ def to_c(
     schema: IOSchema | None = None,
     scaled: bool = False,
     tolerance: float | None = None,
+    dtype: str = "float32",
+    calibration: Calibration | None = None,
 ) -> ExportResult:
     """Write one step of a model as C99 code that needs only ``math.h`` and no allocation.
 
@@ -56,11 +65,12 @@ def to_c(
     what each argument is), ``main.c``, which reads samples as CSV and prints outputs, a
     ``Makefile`` (``make`` and ``make test``), ``test_vector.csv`` with what the model says to 1,000
     irregular samples, and ``NAME.json``. Cells with a wiring evaluate the synapses that exist and
-    no others; the sub-steps of a solver are unrolled.
+    no others; the sub-steps of a solver are a loop. ``NAME.h`` and ``NAME.json`` say how many bytes
+    of flash the constants take, and of stack a step.
 
     Where a C compiler is found (``$CC``, with its options, or else cc, gcc or clang), the code is
-    compiled and run on the test vector before the folder is written; else the graph it comes from
-    is run by ONNX Runtime. The files are replaced together.
+    compiled and run on the test vector before the folder is written; else only the graph it comes
+    from is run, by NumPy. The files are replaced together.
 
     Args:
         model: a model in one direction, in single precision.
@@ -71,19 +81,23 @@ def to_c(
         schema: units, names and scales.
         scaled: whether the code takes and gives numbers in the units before scaling, NaN where one
             is missing; ``schema`` then has the scales.
-        tolerance: largest difference from the model; by default 1e-5. Roundings add up in a network
-            that does not forget: where single precision takes the model itself further from
-            double precision, twice as far, up to 1e-3.
+        dtype: ``"float32"``, or integers for microcontrollers without a float unit: ``"int16"``, or
+            ``"int8"``, which are weights of 8 bits with a scale a row, and numbers of 16 bits.
+        calibration: for integers, samples that say how large numbers become: inputs (B, T, I) and
+            gaps (B, T), or lists of (T, I) and (T,); a third entry, targets, adds the metric before
+            and after. In the units before scaling if ``scaled``.
+        tolerance: largest difference from the model; of integers as a share of the range of the
+            outputs on the calibration data, by default 0.02; else by default 1e-5. Roundings add
+            up in a network that does not forget: where single precision takes the model itself
+            further from double precision, twice as far, up to 1e-3.
 
     Raises:
-        MissingExtraError: emx-onnx-cgen, onnx or another library of the extra ``c`` is missing.
         ExportError: the model cannot be such code, and why, or differs more, or ``NAME.json`` is
             there and describes something else, or another of the files is and tauflow wrote none of
             the folder, or ``$CC`` is no compiler that is here; nothing is written.
         ArgumentError: an argument makes no sense for this model.
         DataNotFoundError: the folder cannot be made.
     """
-    require_all("c")
     compiler = find_compiler()
     folder = Path(folder)
     check_folder_place(folder)
@@ -95,6 +109,22 @@ def to_c(
     check_metadata_path(folder / f"{name}.json", f"{name}.c", form="c", name=name)
     _check_no_foreign_files(folder, name)
     schema = schema or IOSchema()
+    if check_one_of(DTYPES, dtype=dtype) != "float32":
+        if fixed_dt is not None:
+            raise ArgumentError("integers take the gap of each sample: leave fixed_dt out.")
+        return write_integer_c(
+            model,
+            folder,
+            name=name,
+            dtype=dtype,
+            calibration=calibration,
+            observed=observed,
+            schema=schema,
+            scaled=scaled,
+            tolerance=tolerance,
+        )
+    if calibration is not None:
+        raise ArgumentError("calibration is for dtype='int16' and 'int8'. Leave it out.")
     options: dict[str, Any] = {
         "observed": observed,
         "fixed_dt": fixed_dt,
@@ -107,16 +137,19 @@ def to_c(
             f"C code is in single precision, the model in {step.like.dtype}. Convert "
             "it with .float()."
         )
-    graph = to_onnx_graph(trace(step), opset=OPSET, names={}, axes=get_axes(step), extra="c")
-    parity = check_parity(
-        step, make_onnx_runner(graph, {}, extra="c"), sizes=(1, 40), tolerance=tolerance
-    )
+    graph = build_step_graph(trace(step))
+    items = simplify(graph, fold_offsets=False)
+    parity = check_parity(step, make_runner(graph, items), sizes=(1, 40), tolerance=tolerance)
     facts = {**make_metadata(step, schema, scaled=scaled), "form": "c", "name": name}
     inputs, y = _sample_outputs(step)
     rounding = _measure_rounding(step, inputs, y)
     if tolerance is None:
         tolerance = max(TOLERANCES[y.dtype], min(_ROUNDING_FACTOR * rounding, _MAX_TOLERANCE))
-    files = make_c_sources(step, graph, facts, name=name, schema=schema, tolerance=tolerance)
+    constants, body, flash, work = write_float_step(graph, items, name)
+    facts["bytes"] = {"constants": int(flash), "stack": int(work) + _CALLS_STACK}
+    facts["hint"] = hint = describe_size(step, flash)
+    code = (constants, body)
+    files = make_c_sources(step, code, facts, name=name, schema=schema, tolerance=tolerance)
     files["test_vector.csv"] = _format_test_vector(inputs, y)
     if compiler is not None:
         parity = check_compiled_parity(
@@ -126,7 +159,33 @@ def to_c(
     files[f"{name}.json"] = json.dumps(facts, indent=2) + "\n"
     with create_folder(folder):
         atomic_write_many({folder / file: text.encode() for file, text in files.items()})
-    return ExportResult(folder / f"{name}.c", folder / f"{name}.json", parity)
+    return ExportResult(folder / f"{name}.c", folder / f"{name}.json", parity, hint)
+
+
+def make_runner(graph: StepGraph, items: Sequence[Item]) -> RunExported:
+    """Return what computes one step of a graph as the model's own step does."""
+
+    def run(inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        arrays = {name: v.double().numpy().reshape(len(v), -1) for name, v in inputs.items()}
+        found = evaluate(items, graph.outputs, arrays)
+        dtype = inputs["h_in"].dtype
+        y, h = (torch.from_numpy(found[name]).to(dtype) for name in ("y", "h_out"))
+        return y, h
+
+    return run
+
+
+def describe_size(step: ExportableModel, flash: int) -> str:
+    """Return what could make a large network of few neurons smaller, or nothing."""
+    backbone = getattr(step.cells[0], "backbone", None)
+    units = getattr(step.cells[0], "backbone_units", 0) if backbone is not None else 0
+    size = step.cells[0].state_size
+    if units < 2 * size or flash < _LARGE:
+        return ""
+    return (
+        f"The backbone of {units} units makes {flash:,} bytes of constants of a network of {size} "
+        f"neurons; backbone_units={max(8, size)} makes about {flash * max(8, size) // units:,}."
+    )
 
 
 def _check_no_foreign_files(folder: Path, name: str) -> None:
@@ -143,14 +202,14 @@ def _check_no_foreign_files(folder: Path, name: str) -> None:
 
 def make_c_sources(
     step: ExportableModel,
-    graph: Any,
+    code: tuple[str, str],
     facts: Mapping[str, Any],
     *,
     name: str,
     schema: IOSchema,
     tolerance: float,
 ) -> dict[str, str]:
-    """Return the files of a step's graph, by name."""
+    """Return the files of a step's code, its constants and its body, by name."""
     inputs, outputs, size = step.input_size, step.output_size, step.sequence_module.state_size
     x_type = "float" if step.embedding is None else "int64_t"
     arguments = [f"const {x_type} x[1][{inputs}]"]
@@ -187,45 +246,19 @@ def make_c_sources(
         "call": ", ".join([*(casts.get(c, c) for c in call), state, "y", "h[1 - now]"]),
         "reading": reading,
         "tolerance": repr(float(tolerance)),
+        "flash": facts["bytes"]["constants"],
+        "stack": facts["bytes"]["stack"],
+        "constants": code[0],
+        "body": code[1],
+        "unused": "" if "dt[0]" in code[1] or step.fixed_dt is not None else "    (void)dt;\n",
     }
+    start = _generate_start(facts["state"], fields)
     return {
-        f"{name}.c": generate_c(graph, name) + _generate_start(facts["state"], fields),
+        f"{name}.c": templates.SOURCE.substitute(fields) + start,
         f"{name}.h": templates.HEADER.substitute(fields),
         "main.c": templates.MAIN.substitute(fields),
         "Makefile": templates.MAKEFILE.substitute(fields),
     }
-
-
-def generate_c(graph: Any, name: str) -> str:
-    """Return the C of a graph of one step, as ``NAME_step``.
-
-    Raises:
-        ExportError: the compiler has no C for one of its operators.
-    """
-    errors = require("emx_onnx_cgen.errors", extra="c")
-    _rename_nodes(graph)
-    _narrow_indices(graph)
-    try:
-        source: str = _make_compiler(f"{name}_step").compile(graph)
-    except (errors.CompilerError, ValueError) as error:
-        raise ExportError(f"the model's graph cannot be C: {error}") from error
-    # Not every cell reads the gaps, which compilers warn of.
-    source = re.sub(rf"(void {name}_step\([^)]*\bdt\[1\])", r"\1 EMX_UNUSED", source)
-    # Weights are global there; with the name before theirs two models can be in one program.
-    return re.sub(rf"\b(?!{name}_step\b)weight(\d+)_", rf"{name}_weight\1_", source)
-
-
-@lru_cache(maxsize=2)
-def _make_compiler(function: str) -> Any:
-    """Return what writes a function of C; a second one would parse all its templates again."""
-    compiling = require("emx_onnx_cgen.compiler", extra="c")
-    options = compiling.CompilerOptions(
-        model_name=function,
-        large_temp_threshold_bytes=0,  # nothing is allocated
-        large_weight_threshold=0,  # nor read from a file
-        restrict_arrays=False,
-    )
-    return compiling.Compiler(options)
 
 
 def _sample_outputs(step: ExportableModel) -> tuple[dict[str, Tensor], Tensor]:
@@ -257,11 +290,6 @@ def _format_test_vector(inputs: dict[str, Tensor], y: Tensor) -> str:
     columns += [inputs["observed"][0]] if "observed" in inputs else []
     rows = torch.cat([*(c.double() for c in columns), y[0].double()], dim=1)
     return "".join(",".join(f"{v:.9g}" for v in row) + "\n" for row in rows.tolist())
-
-
-def sanitize_comment(text: str) -> str:
-    """Return a text as it may stand in a comment of C: signs that could end one are left out."""
-    return _UNSAFE_CHARACTERS.sub("?", text)[:80]
 
 
 def _generate_start(state: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]) -> str:
@@ -322,31 +350,3 @@ def _describe_arguments(step: ExportableModel, schema: IOSchema) -> list[str]:
             )
             start += width
     return lines
-
-
-def _rename_nodes(graph: Any) -> None:
-    """Give values and nodes names of our own: a module's could be anything."""
-    fixed_names = {value.name for value in (*graph.graph.input, *graph.graph.output)} | {""}
-    short: dict[str, str] = {}
-
-    def name(old: str) -> str:
-        return old if old in fixed_names else short.setdefault(old, f"v{len(short)}")
-
-    for tensor in graph.graph.initializer:
-        tensor.name = name(tensor.name)
-    for index, node in enumerate(graph.graph.node):
-        node.name = f"n{index}"
-        node.input[:] = [name(old) for old in node.input]
-        node.output[:] = [name(old) for old in node.output]
-    for value in graph.graph.value_info:
-        value.name = name(value.name)
-
-
-def _narrow_indices(graph: Any) -> None:
-    """Store lists of synapses as 32-bit numbers, in half the room."""
-    onnx = require("onnx", extra="c")
-    found = {tensor.name: tensor for tensor in graph.graph.initializer}
-    users = [n for n in graph.graph.node if n.op_type in ("Gather", "ScatterElements")]
-    for name in {node.input[1] for node in users} & found.keys():
-        values: Any = onnx.numpy_helper.to_array(found[name])
-        found[name].CopyFrom(onnx.numpy_helper.from_array(values.astype("int32"), name))

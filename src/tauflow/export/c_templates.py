@@ -18,6 +18,9 @@ $notes
 #define ${NAME}_INPUTS $inputs
 #define ${NAME}_OUTPUTS $outputs
 #define ${NAME}_STATE $state
+/* Bytes of flash for the constants, and about as many of stack for a step on Cortex-M. */
+#define ${NAME}_FLASH $flash
+#define ${NAME}_STACK $stack
 
 /* The state before the first sample x. */
 void ${name}_start(const $x_type x[1][$inputs], float h[1][$state]);
@@ -29,6 +32,18 @@ void ${name}_start(const $x_type x[1][$inputs], float h[1][$state]);
 void ${name}_step($arguments);
 
 #endif
+""")
+
+SOURCE = Template("""\
+#include "$name.h"
+
+#include <math.h>
+
+$constants
+
+void ${name}_step($arguments) {
+$body
+$unused}
 """)
 
 START = Template("""
@@ -115,7 +130,7 @@ $reading        if (samples == 0) ${name}_start((const $x_type(*)[INPUTS])x, h[0
         samples++;
         for (i = 0; i < OUTPUTS; i++) {
             double size = fabs(columns[COLUMNS + i]);
-            double apart = fabs(y[0][i] - columns[COLUMNS + i]) / (size > 1.0 ? size : 1.0);
+            double apart = fabs((double)y[0][i] - columns[COLUMNS + i]) / (size > 1.0 ? size : 1.0);
             if (!check) printf("%.9g%c", (double)y[0][i], i + 1 < OUTPUTS ? ',' : '\\n');
             else if (!(apart <= worst)) worst = apart;
         }

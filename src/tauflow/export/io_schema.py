@@ -1,6 +1,7 @@
 """Schema of a model's inputs and outputs: units, names and scales."""
 
 import math
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +28,7 @@ class _HasCard(Protocol):
 
 
 _SCALES = ("x_mean", "x_scale", "y_mean", "y_scale")
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9 .,:;()\[\]=+_-]")
 _ROUNDING = 1e-3  # numbers that are further apart, in units of the scale, lose digits that count
 CONSTANT_SCALE = 1e30
 """Scale of an input that was constant in training, of which nothing but 0 is to reach the model."""
@@ -157,3 +159,8 @@ class IOSchema:
 def resolve_names(kind: str, names: Sequence[str], count: int) -> list[str]:
     """Return names, or ``x0``, ``x1``, ... where there are none."""
     return list(names) or [f"{kind}{index}" for index in range(count)]
+
+
+def sanitize_comment(text: str) -> str:
+    """Return a text as it may stand in a comment of C: signs that could end one are left out."""
+    return _UNSAFE_CHARACTERS.sub("?", text)[:80]

@@ -35,11 +35,13 @@ class ExportResult:
         path: the model.
         metadata_path: the JSON file beside it, or inside a folder.
         parity: how far it is from the model in Python.
+        hint: what would make it smaller, of C; often nothing.
     """
 
     path: Path
     metadata_path: Path
     parity: Parity
+    hint: str = ""
 
 
 def to_onnx(
@@ -89,7 +91,7 @@ def to_onnx(
         ArgumentError: an argument makes no sense for this model.
         DataNotFoundError: the folder does not exist.
     """
-    require_all("onnx")
+    require_all()
     path = check_output_path(path)
     renamed = PRESETS[check_one_of(PRESETS, names=names)]
     check_at_least(18, opset=opset)

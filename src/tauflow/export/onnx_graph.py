@@ -20,10 +20,10 @@ _ANSI_CODES = re.compile(r"\x1b\[[0-9;]*m")
 _NOISY_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir")
 
 
-def require_all(extra: str) -> None:
-    """Raise ``MissingExtraError`` unless all libraries of an extra are installed."""
-    for module in ("onnx", "onnxscript", "onnxruntime", *(("emx_onnx_cgen",) * (extra == "c"))):
-        require(module, extra=extra)
+def require_all() -> None:
+    """Raise ``MissingExtraError`` unless all libraries of the extra ``onnx`` are installed."""
+    for module in ("onnx", "onnxscript", "onnxruntime"):
+        require(module, extra="onnx")
 
 
 def to_onnx_graph(
@@ -32,7 +32,6 @@ def to_onnx_graph(
     opset: int,
     names: Mapping[str, str],
     axes: Mapping[str, Sequence[str | int]],
-    extra: str = "onnx",
 ) -> Any:
     """Return a program as an ``onnx.ModelProto``.
 
@@ -41,13 +40,12 @@ def to_onnx_graph(
         opset: version of the operators.
         names: other names of inputs and outputs; the rest keep theirs.
         axes: names and sizes of the axes of each.
-        extra: of tauflow, for the message about a library that is not there.
 
     Raises:
         MissingExtraError: onnx is not installed.
         ExportError: the exporter has no operator for something, or the graph is not valid.
     """
-    onnx = require("onnx", extra=extra)
+    onnx = require("onnx", extra="onnx")
     inputs = [str(name) for name in traced.graph_signature.user_inputs]
     outputs = ["y", "h_out"]
     with _silence_exporters():
@@ -109,9 +107,9 @@ def _innermost_message(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def make_onnx_runner(model: Any, names: Mapping[str, str], *, extra: str = "onnx") -> "OnnxRunner":
+def make_onnx_runner(model: Any, names: Mapping[str, str]) -> "OnnxRunner":
     """Return an ``onnx.ModelProto`` as something that runs, with one thread."""
-    runtime = require("onnxruntime", extra=extra)
+    runtime = require("onnxruntime", extra="onnx")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3

@@ -1,0 +1,309 @@
+"""Integers of a step as C, and as NumPy computes them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tauflow.errors import ExportError
+
+from .c_text import Constants, Printer, find_pattern, show_place
+from .fixed_ops import (
+    C_TEXTS,
+    EXP_TABLE,
+    HELPERS,
+    INT17,
+    NEEDS,
+    NUMPY,
+    TANH_TABLE,
+    Op,
+    clamp,
+    run_table,
+    scale_gap,
+    shift_round,
+)
+from .fixed_values import FixedLoop, FixedPasses
+from .step_graph import Array
+
+Body = Sequence[FixedLoop | FixedPasses]
+_DOT = """\
+/* The row of weights w, n of them, times z, and a bias; 16 bits of it, as often as m / 2^15 says */
+static int32_t dot_@B@(const int@B@_t *w, const int16_t *z, int n, int32_t sum) {
+    const int16_t *end = z + n;
+@DSP@    for (; end - z >= 8; w += 8, z += 8)
+        sum += (int32_t)w[0] * z[0] + (int32_t)w[1] * z[1] + (int32_t)w[2] * z[2] +
+               (int32_t)w[3] * z[3] + (int32_t)w[4] * z[4] + (int32_t)w[5] * z[5] +
+               (int32_t)w[6] * z[6] + (int32_t)w[7] * z[7];
+    while (z < end) sum += (int32_t)*w++ * *z++;
+    return sum;
+}
+"""
+_RESCALE = """\
+static int32_t rescale(int32_t sum, int s, int32_t m) {
+    return (clamp(shift_round(sum, s), 65535) * m + 16384) >> 15;
+}
+"""
+_DSP_HEAD = """\
+#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
+#include <arm_acle.h>
+#include <string.h>
+#define USE_DSP 1
+static uint32_t word(const void *at) { uint32_t v; memcpy(&v, at, 4); return v; }
+#endif
+"""
+_DSP = {
+    16: """\
+#ifdef USE_DSP
+    for (; end - z >= 4; w += 4, z += 4) {
+        sum = __smlad((int16x2_t)word(w), (int16x2_t)word(z), sum);
+        sum = __smlad((int16x2_t)word(w + 2), (int16x2_t)word(z + 2), sum);
+    }
+#endif
+""",
+    8: """\
+#ifdef USE_DSP
+    for (; end - z >= 4; w += 4, z += 4) {
+        uint32_t a = word(w), v = word(z), u = word(z + 2);
+        int16x2_t even = (int16x2_t)((v & 0xffffu) | (u << 16));
+        int16x2_t odd = (int16x2_t)((u & 0xffff0000u) | (v >> 16));
+        sum = __smlad(__sxtb16((int8x4_t)a), even, sum);
+        sum = __smlad(__sxtb16((int8x4_t)((a >> 8) | (a << 24))), odd, sum);
+    }
+#endif
+""",
+}
+"""Two products an instruction, equal bit for bit, as sums cannot overflow."""
+
+
+def walk_fixed(body: Body) -> list[FixedLoop]:
+    """Return all loops in order."""
+    loops = []
+    for item in body:
+        loops += [item] if isinstance(item, FixedLoop) else walk_fixed(item.body)
+    return loops
+
+
+# --- C ------------------------------------------------------------------------------------------
+
+
+def write_fixed_step(
+    body: Body, sizes: Mapping[str, int], types: Mapping[str, str], prefix: str, weight_bits: int
+) -> tuple[str, str, str, int]:
+    """Return helper functions, constants and the body of a step, and the bytes of the constants.
+
+    Args:
+        body: the loops.
+        sizes: lanes of the arrays of the step itself.
+        types: C types of these.
+        prefix: of names of constants.
+        weight_bits: 8 or 16.
+    """
+    writer = _Writer(Constants(prefix), weight_bits)
+    writer.write(body)
+    lines = [f"    {types[name]} {name}[{size}];" for name, size in sizes.items()]
+    text = "\n".join(writer.out.lines)
+    used = [v for v in ("i", "r", "c") if f"({v} = " in text or f"= {v} = " in text]
+    lines += [f"    int {', '.join(used)};"] if used else []
+    names = {op.name for loop in walk_fixed(body) for op in loop.ops}
+    helpers = _write_helpers(names, weight_bits)
+    size = writer.constants.size + (514 if names & {"tanh", "sigmoid"} else 0)
+    size += 358 if "exp" in names else 0
+    return helpers, "\n".join(writer.constants.lines), "\n".join([*lines, text]), size
+
+
+def _write_helpers(names: set[str], bits: int) -> str:
+    needed = {helper for name in names for helper in NEEDS.get(name, ())}
+    parts = []
+    if "dot" in names:
+        needed |= {"shift_round", "clamp"}
+        parts.append(_DSP_HEAD)
+    for name, c_type, table in (("tanh", "int16_t", TANH_TABLE), ("exp", "uint16_t", EXP_TABLE)):
+        if f"{name}_q" in needed:
+            constants = Constants("")
+            constants.add(c_type, table)
+            parts.append(constants.lines[0].replace("_0[", f"{name}_table[") + "\n")
+    parts += [text for name, text in HELPERS.items() if name in needed]
+    if "dot" in names:
+        parts += [_DOT.replace("@B@", str(bits)).replace("@DSP@", _DSP[bits]), _RESCALE]
+    return "\n".join(parts)
+
+
+class _Writer:
+    def __init__(self, constants: Constants, weight_bits: int) -> None:
+        self.constants, self.bits, self.out = constants, weight_bits, Printer()
+        self.width = 0
+        self.tables: dict[str, str] = {}
+
+    def write(self, body: Body, depth: int = 0) -> None:
+        for item in body:
+            if isinstance(item, FixedPasses):
+                name = "nmk"[depth]
+                self.out.put(f"for (int {name} = 0; {name} < {item.times}; {name}++) {{")
+                self.write(item.body, depth + 1)
+                self.out.put("}")
+                continue
+            self.width = _find_width(item)
+            braces = self.out.open_loop(item.count, self.width)
+            for op in item.ops:
+                self._write_op(op, item.count)
+            self.out.close(braces)
+
+    def _write_op(self, op: Op, count: int) -> None:
+        args = [self.tables.get(arg, arg) for arg in op.args]
+        if op.name == "const":
+            self.tables[op.to] = f"{self._table(op.values[0])}[i]"
+        elif op.name == "load":
+            flag = " != 0" if op.array == "observed" else ""
+            self.out.put(f"const int32_t {op.to} = {self._place(op)}{flag};")
+        elif op.name == "store":
+            self.out.put(f"{self._place(op)} = {self._cast(op)}{args[0]};")
+        elif op.name == "accumulate":
+            self.out.put(f"{self._place(op)} += {args[0]};")
+        elif op.name == "raise":
+            place = self._place(op)
+            self.out.put(f"if ({args[0]} > {place}) {place} = {args[0]};")
+        elif op.name == "scale_gap":
+            m, e = op.numbers
+            self.out.put(f"int32_t {op.to}_m = {args[0]}_m;")
+            self.out.put(f"const int {op.to}_e = scale_gap(&{op.to}_m, {args[0]}_e, {m}, {e});")
+        elif op.name == "dot":
+            self._write_dot(op, count)
+        else:
+            numbers = {f"n{k}": n for k, n in enumerate(op.numbers)}
+            table = self._table(op.values[0], "int16_t") if op.values else ""
+            text = C_TEXTS[op.name].format(*args, **numbers, array=table)
+            self.out.put(f"const int32_t {op.to} = {text};")
+
+    def _cast(self, op: Op) -> str:
+        return "" if op.array == "sums" else f"({self._type(op.array)})"
+
+    def _type(self, array: str) -> str:
+        return {"h_out": "STATE_TYPE", "wide": "int32_t"}.get(array, "int16_t")
+
+    def _write_dot(self, op: Op, count: int) -> None:
+        assert op.index is not None
+        w, b, m, s = op.values
+        columns = w.shape[1]
+        weights = self.constants.add(f"int{self.bits}_t", w)
+        row = f"{weights} + {columns} * i" if count > 1 else weights
+        bias, factor, shift = (
+            self._entry(v, t) for v, t in ((b, ""), (m, "uint16_t"), (s, "uint8_t"))
+        )
+        array = _array_name(op.array)
+        start = f"{array} + {int(op.index[0])}" if op.index[0] else array
+        text = f"rescale(dot_{self.bits}({row}, {start}, {columns}, {bias}), {shift}, {factor})"
+        self.out.put(f"const int32_t {op.to} = {text};")
+
+    def _entry(self, values: Array, c_type: str) -> str:
+        if (values == values[0]).all():
+            return str(int(values[0]))
+        return f"{self._table(values, c_type)}[i]"
+
+    def _table(self, values: Array, c_type: str = "") -> str:
+        top = int(np.abs(values).max())
+        c_type = c_type or ("int16_t" if top <= 32767 else "int32_t")
+        return self.constants.add(c_type, values)
+
+    def _place(self, op: Op) -> str:
+        assert op.index is not None
+        place = show_place(op.index, self.constants, width=self.width)
+        return f"{_array_name(op.array)}[{place}]"
+
+
+def _array_name(array: str) -> str:
+    return "h" if array in ("h_in", "h_out") else array
+
+
+def _find_width(loop: FixedLoop) -> int:
+    for op in loop.ops:
+        if op.index is not None and op.name != "dot":
+            pattern = find_pattern(op.index)
+            if pattern and pattern[3]:
+                return pattern[3]
+    return 0
+
+
+# --- NumPy --------------------------------------------------------------------------------------
+
+
+class FixedModel:
+    """The integers of a step as NumPy computes them, for many sequences at once.
+
+    Args:
+        body: the loops.
+        sizes: lanes of the arrays of the step itself.
+        outputs: how many numbers it returns.
+        state_limit: the largest magnitude of each number of the state.
+    """
+
+    def __init__(
+        self, body: Body, sizes: Mapping[str, int], outputs: int, state_limit: Array
+    ) -> None:
+        self.body, self.sizes, self.outputs = body, sizes, outputs
+        self.state_limit = state_limit
+        self.clamped = 0
+        self.clamps = 0
+
+    def step(self, x: Array, dt_m: Array, dt_e: Array, h: Array, observed: Array) -> Array:
+        """Return y (B, O), and write the state after the sample into h (B, S)."""
+        np.clip(h, -self.state_limit, self.state_limit, out=h)
+        count = len(x)
+        arrays = {name: np.zeros((count, size), np.int64) for name, size in self.sizes.items()}
+        arrays |= {"x": x, "h_in": h, "h_out": h, "observed": observed}
+        arrays["y"] = np.zeros((count, self.outputs), np.int64)
+        values: dict[str, Array] = {"dt_m": dt_m[:, None], "dt_e": dt_e[:, None]}
+        self._run(self.body, arrays, values)
+        return arrays["y"]
+
+    def _run(self, body: Body, arrays: dict[str, Array], values: dict[str, Array]) -> None:
+        for item in body:
+            if isinstance(item, FixedPasses):
+                for _ in range(item.times):
+                    self._run(item.body, arrays, values)
+                continue
+            for op in item.ops:
+                self._run_op(op, arrays, values)
+
+    def _run_op(self, op: Op, arrays: dict[str, Array], values: dict[str, Array]) -> None:
+        def value(name: str) -> Array:
+            return values[name] if name in values else np.array([[int(name)]])
+
+        if op.name == "const":
+            values[op.to] = op.values[0][None]
+            return
+        if op.name == "load":
+            values[op.to] = arrays[op.array][:, op.index]
+            return
+        if op.name in ("store", "accumulate", "raise"):
+            array, v = arrays[op.array], value(op.args[0])
+            if op.name == "store":
+                array[:, op.index] = v
+            else:
+                gather: Any = np.add if op.name == "accumulate" else np.maximum
+                v = np.broadcast_to(v, (len(array), len(op.index)))  # type: ignore[arg-type]
+                gather.at(array, (slice(None), op.index), v)
+                _check_range(array)
+            return
+        if op.name == "scale_gap":
+            m, e = (value(f"{op.args[0]}_{part}") for part in "me")
+            values[f"{op.to}_m"], values[f"{op.to}_e"] = scale_gap(m, e, *op.numbers)
+            return
+        if op.name == "dot":
+            w, b, m, s = op.values
+            total = arrays[op.array][:, op.index] @ w.T + b
+            _check_range(total)
+            result = (clamp(shift_round(total, s), INT17) * m + 16384) >> 15
+        elif op.name == "table":
+            result = run_table(op.values[0], value(op.args[0]), *op.numbers)
+        else:
+            result = NUMPY[op.name](*map(value, op.args), *op.numbers)
+        if op.name == "clamp":
+            self.clamped += int((np.abs(result) == op.numbers[0]).sum())
+            self.clamps += result.size
+        _check_range(result)
+        values[op.to] = result
+
+
+def _check_range(values: Array) -> None:
+    if values.size and not -(2**31) <= values.min() <= values.max() < 2**31:
+        raise ExportError("an integer of 32 bits overflows: please report it with the model.")

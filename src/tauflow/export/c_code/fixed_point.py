@@ -1,0 +1,442 @@
+"""Lower the nodes of a step to operations on integers."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tauflow.errors import ExportError
+
+from .evaluate import FUNCTIONS
+from .fixed_ops import INT16, INT17, INT31, SIGMOID_Q, TANH_Q
+from .fixed_values import (
+    MAX_Q,
+    OVERFLOW,
+    Emitter,
+    FixedLoop,
+    FixedPasses,
+    Formats,
+    Value,
+    fit_q,
+    quantise_rows,
+)
+from .loops import Layout, Loop, Passes, Statement
+from .step_graph import Array, Node, Ref
+
+_TABLES = (
+    *("expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "erf", "softplus"),
+    *("gelu", "gelu_tanh", "pow"),
+)
+_LONGER = 1024.0
+_POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal", "pow")
+
+
+def lower(layout: Layout, formats: Formats) -> list[FixedLoop | FixedPasses]:
+    """Return the operations of all loops.
+
+    Raises:
+        ExportError: an operation has no integers.
+    """
+    return _Lowering(layout, formats).run(layout.body)
+
+
+class _Lowering(Emitter):
+    def __init__(self, layout: Layout, formats: Formats) -> None:
+        self.layout, self.formats = layout, formats
+        super().__init__()
+        self.local: dict[int, Value] = {}
+        self.scalars: dict[int, Value] = {}
+        self.soft: dict[int, str] = {}
+        self.stored: dict[int, tuple[int, int]] = {}  # format and bound
+        self.rules: dict[str, Callable[[Node], Value]] = {
+            **{"linear": self._linear, "add": self._add, "sub": self._add, "mul": self._mul},
+            **{"div": self._div, "neg": self._neg, "abs": self._abs, "relu": self._relu},
+            **{"sign": self._sign, "floor": self._floor, "round": self._round},
+            **{"where": self._where, "copy": self._copy_lane, "relax": self._relax},
+        }
+
+    def run(self, body: Sequence[Loop | Passes]) -> list[FixedLoop | FixedPasses]:
+        done: list[FixedLoop | FixedPasses] = []
+        for item in body:
+            if isinstance(item, Loop):
+                self.loop = FixedLoop(item.count)
+                self.local = dict(self.scalars)
+                for statement in item.statements:
+                    self._lower_statement(statement)
+                done.append(self.loop)
+                continue
+            for carry, _ in item.carries:
+                self._store_format(carry)
+                done.append(self._copy(carry, carry.args[0].node))
+            inner = self.run(item.body)
+            inner += [
+                self._copy(carry, node)
+                for carry, node in item.carries
+                if id(carry) not in item.shared
+            ]
+            done.append(FixedPasses(item.times, inner))
+        return [item for item in done if isinstance(item, FixedPasses) or item.ops]
+
+    def _copy(self, carry: Node, source: Node) -> FixedLoop:
+        self.loop, self.local = FixedLoop(carry.count), {}
+        ref = Ref(source, np.arange(source.count))
+        slot = self.layout.slots[id(carry)]
+        if source.op == "input" and slot.array == "h_out" and slot.offset == source.offset:
+            return self.loop
+        self._store(carry, self._read(ref))
+        return self.loop
+
+    def _lower_statement(self, s: Statement) -> None:
+        node = s.node
+        if s.place == -2:
+            assert s.ref is not None
+            self._write_output(s)
+        elif s.place >= 0:
+            assert s.ref is not None
+            self._gather(node, s)
+        elif node.op in ("sum", "max"):
+            self._begin(node)
+        elif id(node) in self.formats.soft:
+            self._scale_soft(node)
+        else:
+            rule = self.rules.get(node.op, self._other)
+            value = rule(node)
+            self.local[id(node)] = value
+            if node.count == 1:
+                self.scalars[id(node)] = value
+            if id(node) in self.layout.slots:
+                self._store_format(node)
+                self._store(node, value)
+
+    # --- memory -------------------------------------------------------------------------------
+
+    def _store_format(self, node: Node) -> None:
+        slot = self.layout.slots[id(node)]
+        q = fit_q(self.formats.most(node))
+        is_wide = id(node) in self.formats.wide
+        if slot.array == "h_out":
+            lanes = self.formats.state_q[slot.offset : slot.offset + node.count]
+            q = int(lanes.min())
+        elif is_wide:
+            q += 15
+        self.stored[id(node)] = (q, INT31 if is_wide else INT16)
+
+    def _store(self, node: Node, value: Value) -> None:
+        q, bound = self.stored[id(node)]
+        value = self.to_q(value, q, bound)
+        slot = self.layout.slots[id(node)]
+        self.put(
+            "store", (value.name,), array=slot.array, index=slot.offset + np.arange(node.count)
+        )
+
+    def _write_output(self, s: Statement) -> None:
+        assert s.ref is not None
+        name, offset = s.output
+        value = self._read(s.ref)
+        if name == "y":
+            value = self.to_q(value, self.formats.x_q, INT16)
+        else:
+            lanes = self.formats.state_q[offset : offset + len(s.ref.index)]
+            is_wide = id(s.ref.node) in self.formats.wide
+            value = self.to_q(value, int(lanes.min()), INT31 if is_wide else INT16)
+        index = offset + np.arange(len(s.ref.index))
+        self.put("store", (value.name,), array=name, index=index)
+
+    def _begin(self, node: Node) -> None:
+        assert node.value is not None
+        if node.op == "max":
+            q = fit_q(self.formats.most(node))
+            self.stored[id(node)] = (q, INT31)
+            start = np.full(node.count, -INT31)
+        else:
+            counts = np.zeros(node.count)
+            for targets in node.tables:
+                np.add.at(counts, targets, 1)
+            share = INT31 / max(1.0, counts.max())
+            most = max(self._magnitude(ref) for ref in node.args)
+            q = min(fit_q(most, int(share)), fit_q(np.abs(node.value).max(), INT31 - 1))
+            self.stored[id(node)] = (q, OVERFLOW)
+            start = np.rint(node.value * 2.0**q)
+        slot = self.layout.slots[id(node)]
+        value = self.constant(start)
+        self.put("store", (value,), array=slot.array, index=slot.offset + np.arange(node.count))
+
+    def _magnitude(self, ref: Ref) -> float:
+        if ref.node.op == "const":
+            return float(np.abs(ref.constants).max())
+        return self.formats.most(ref.node)
+
+    def _gather(self, node: Node, s: Statement) -> None:
+        assert s.ref is not None
+        q, _ = self.stored[id(node)]
+        targets = node.tables[s.place]
+        if node.op == "sum":
+            counts = np.zeros(node.count)
+            for table in node.tables:
+                np.add.at(counts, table, 1)
+            limit = int(INT31 / max(1.0, counts.max()))
+        else:
+            limit = INT16
+        value = self.to_q(self._read(s.ref), q, limit)
+        slot = self.layout.slots[id(node)]
+        kind = "accumulate" if node.op == "sum" else "raise"
+        self.put(kind, (value.name,), array=slot.array, index=slot.offset + targets)
+
+    def _read(self, ref: Ref) -> Value:
+        """Return what the lane reads."""
+        node = ref.node
+        if id(node) in self.local and (ref.is_identity or node.count == 1):
+            return self.local[id(node)]
+        if node.op == "const":
+            top = float(np.abs(ref.constants).max())
+            return self.fixed_constant(ref.constants, fit_q(top))
+        if id(node) in self.formats.soft or node.name == "dt":
+            return self._to_fixed(node)
+        array, index, q, bound = self.place_of(ref)
+        name = self.put("load", array=array, index=index)
+        return Value(name, q, bound, self.formats.most(node))
+
+    def place_of(self, ref: Ref) -> tuple[str, Array, int, int]:
+        """Return the array and places of what a reference reads, its format and its bound."""
+        node = ref.node
+        if node.op == "input":
+            index = node.offset + ref.index
+            if node.name == "x":
+                return "x", index, self.formats.x_q, INT16 + 1
+            if node.name == "observed":
+                return "observed", index, 0, 1
+            q = self.formats.state_q[index]
+            if (q != q[0]).any():
+                raise ExportError("parts of the state with different formats are read as one.")
+            bound = INT31 if id(node) in self.formats.wide else INT16 + 1
+            return "h_in", index, int(q[0]), bound
+        slot = self.layout.slots[id(node)]
+        q_stored, bound = self.stored[id(node)]
+        return slot.array, slot.offset + ref.index, q_stored, bound
+
+    # --- the gap --------------------------------------------------------------------------------
+
+    def _soft_name(self, node: Node) -> str:
+        return "dt" if node.name == "dt" else self.soft[id(node)]
+
+    def _is_soft(self, ref: Ref) -> bool:
+        return id(ref.node) in self.formats.soft or ref.node.name == "dt"
+
+    def _scale_soft(self, node: Node) -> None:
+        first, second = node.args
+        if not self._is_soft(first):
+            first, second = second, first
+        factor = float(second.constants[0])
+        factor = 1 / factor if node.op == "div" else factor
+        exponent = int(np.floor(np.log2(factor))) - 14
+        mantissa = round(factor * 2.0**-exponent)
+        if mantissa > INT16:
+            mantissa, exponent = mantissa >> 1, exponent + 1
+        source = self._soft_name(first.node)
+        self.soft[id(node)] = self.put("scale_gap", (source,), (mantissa, exponent))
+
+    def _to_fixed(self, node: Node) -> Value:
+        most = self.formats.most(node)
+        q = fit_q(most, INT31)
+        name = self._soft_name(node)
+        text = self.put("fixed", (f"{name}_m", f"{name}_e"), (-q, INT31))
+        return Value(text, q, INT31, most)
+
+    def _times(self, node: Node, lane: Ref, gap: Ref) -> Value:
+        most = self.formats.most(node)  # and beyond that, for gaps longer than the calibrated ones
+        most = max(most, min(self.formats.needs.get(id(node), np.inf), _LONGER * most))
+        q = fit_q(most, INT31)
+        if lane.node.op == "const":
+            a = self.fixed_constant(lane.constants, fit_q(float(np.abs(lane.constants).max())))
+        else:
+            a = self.fit(self._read(lane), INT17)
+        name = self._soft_name(gap.node)
+        text = self.put("times", (a.name, f"{name}_m", f"{name}_e"), (a.q - q, INT31))
+        return Value(text, q, INT31, most)
+
+    # --- operations -----------------------------------------------------------------------------
+
+    def _linear(self, node: Node) -> Value:
+        assert node.value is not None
+        q = fit_q(self.formats.most(node))
+        total: Value | None = None
+        bias = node.value
+        if not node.args:
+            return self.fixed_constant(bias, q)
+        for ref, matrix in zip(node.args, node.tables, strict=True):
+            array, index, in_q, bound = self.place_of(ref)
+            assert bound <= INT16 + 1
+            tables, q = quantise_rows(matrix, bias, in_q, q, is_int8=self.formats.is_int8)
+            name = self.put("dot", array=array, index=index, values=tables)
+            part = Value(name, q, INT17, self.formats.most(node))
+            total = part if total is None else self._sum(total, part)
+            bias = np.zeros_like(bias)
+        assert total is not None
+        return Value(total.name, total.q, total.bound, self.formats.most(node))
+
+    def _sum(self, a: Value, b: Value, op: str = "add") -> Value:
+        a, b = self.align(a, b)
+        name = self.put(op, (a.name, b.name))
+        return Value(name, a.q, a.bound + b.bound, a.most + b.most)
+
+    def _add(self, node: Node) -> Value:
+        a, b = self._operands(node)
+        total = self._sum(a, b, node.op)
+        return Value(total.name, total.q, total.bound, self.formats.most(node))
+
+    def _operands(self, node: Node) -> tuple[Value, Value]:
+        """Return two operands; a constant in the format of the other one, if it fits there."""
+        first, second = node.args[-2:]
+        values: list[Value | None] = [
+            None if ref.node.op == "const" else self._read(ref) for ref in (first, second)
+        ]
+        for k, ref in enumerate((first, second)):
+            if values[k] is None:
+                other = values[1 - k]
+                top = max(float(np.abs(ref.constants).max()), 2.0**-MAX_Q)
+                q = fit_q(top, INT31 >> 1)
+                is_same = bool((ref.constants == ref.constants[0]).all())
+                q = min(q, MAX_Q if other is None else max(other.q, 0 if is_same else -24))
+                values[k] = self.fixed_constant(ref.constants, q if is_same else min(q, fit_q(top)))
+        a, b = values
+        assert a is not None
+        assert b is not None
+        return a, b
+
+    def _mul(self, node: Node) -> Value:
+        first, second = node.args
+        if self._is_soft(second) or self._is_soft(first):
+            lane, gap = (first, second) if self._is_soft(second) else (second, first)
+            return self._times(node, lane, gap)
+        if second.node.op == "const":
+            first, second = second, first
+        if first.node.op == "const":
+            return self._scale(node, first.constants, self._read(second))
+        return self._product(node, self._read(first), self._read(second))
+
+    def _product(self, node: Node, a: Value, b: Value) -> Value:
+        while a.bound * b.bound > OVERFLOW:
+            if max(a.bound, b.bound) > INT17:
+                a, b = (self.fit(v, INT17) if v.bound > INT17 else v for v in (a, b))
+            elif a.bound >= b.bound:
+                a = self.fit(a, INT16)
+            else:
+                b = self.fit(b, INT16)
+        name = self.put("mul", (a.name, b.name))
+        return Value(name, a.q + b.q, a.bound * b.bound, self.formats.most(node))
+
+    def _scale(self, node: Node, factors: Array, v: Value) -> Value:
+        most, top = self.formats.most(node), float(np.abs(factors).max())
+        if top == 0:
+            return Value("0", 0, 0, most)
+        power = np.log2(top)
+        if (factors == factors[0]).all() and power == int(power):
+            name = v.name if factors[0] > 0 else self.put("neg", (v.name,))
+            return Value(name, v.q - int(power), v.bound, most)
+        return self._product(node, self.fixed_constant(factors, fit_q(top)), v)
+
+    def _div(self, node: Node) -> Value:
+        first, second = node.args
+        if second.node.op == "const":
+            return self._scale(node, 1 / second.constants, self._read(first))
+        a, b = self._read(first), self._read(second)
+        most = self.formats.most(node)
+        q = fit_q(most)
+        name = self.put("divide", (a.name, b.name), (q - a.q + b.q, INT16))
+        return Value(name, q, INT16, most)
+
+    def _relax(self, node: Node) -> Value:
+        v, drive, decay, rate = (self._read(ref) for ref in node.args[:4])
+        most = self.formats.most(node)
+        q, bound = self.stored.get(id(node)) or (fit_q(most) + 15, INT31)
+        if id(node) in self.layout.slots:
+            self._store_format(node)
+            q, bound = self.stored[id(node)]
+        v = self.to_q(v, q, bound)
+        target = self.put("divide", (drive.name, decay.name), (q - 15 - drive.q + decay.q, INT16))
+        gap = self._soft_name(node.args[4].node)
+        args = (v.name, target, rate.name, f"{gap}_m", f"{gap}_e")
+        name = self.put("relax", args, (rate.q, bound))
+        return Value(name, q, bound, most)
+
+    def _copy_lane(self, node: Node) -> Value:
+        return self.to_q(self._read(node.args[0]), fit_q(self.formats.most(node)), INT16)
+
+    def _neg(self, node: Node) -> Value:
+        v = self._read(node.args[0])
+        return Value(self.put("neg", (v.name,)), v.q, v.bound, v.most)
+
+    def _abs(self, node: Node) -> Value:
+        v = self._read(node.args[0])
+        return Value(self.put("abs", (v.name,)), v.q, v.bound, v.most)
+
+    def _relu(self, node: Node) -> Value:
+        v = self._read(node.args[0])
+        name = self.put("maximum", (v.name, "0"))
+        return Value(name, v.q, v.bound, self.formats.most(node))
+
+    def _sign(self, node: Node) -> Value:
+        v = self._read(node.args[0])
+        return Value(self.put("sign", (v.name,)), 0, 1, 1.0)
+
+    def _floor(self, node: Node) -> Value:
+        v = self._read(node.args[0])
+        if v.q <= 0:
+            return v
+        name = self.put("floor", (v.name,), (v.q,))
+        return Value(name, 0, (v.bound >> v.q) + 1, v.most + 1)
+
+    def _round(self, node: Node) -> Value:
+        v = self._read(node.args[0])
+        return self.shift(v, v.q) if v.q > 0 else v
+
+    def _where(self, node: Node) -> Value:
+        condition = self._read(node.args[0])
+        a, b = self.align(*self._operands(node))
+        name = self.put("where", (condition.name, a.name, b.name))
+        return Value(name, a.q, max(a.bound, b.bound), self.formats.most(node))
+
+    def _other(self, node: Node) -> Value:
+        if node.op in ("tanh", "sigmoid"):
+            q = TANH_Q if node.op == "tanh" else SIGMOID_Q
+            v = self.to_q(self._read(node.args[0]), q, INT16)
+            return Value(self.put(node.op, (v.name,)), 15, INT16, 1.0)
+        if node.op == "exp":
+            v = self.to_q(self._read(node.args[0]), 16, 2**20 - 1)
+            most = self.formats.most(node)
+            q = fit_q(most)
+            return Value(self.put("exp", (v.name,), (q, INT16)), q, INT16, most)
+        if node.op in ("maximum", "minimum", "lt", "le", "eq"):
+            a, b = self.align(*self._operands(node))
+            name = self.put(node.op, (a.name, b.name))
+            if node.op in ("maximum", "minimum"):
+                return Value(name, a.q, max(a.bound, b.bound), self.formats.most(node))
+            return Value(name, 0, 1, 1.0)
+        if node.op in _TABLES:
+            return self._table(node)
+        raise ExportError(
+            f"the step has the operation {node.op}, which has no integers here. Export it as "
+            "float32 (dtype='float32')."
+        )
+
+    def _table(self, node: Node) -> Value:
+        v = self._read(node.args[0])
+        source = node.args[0].node
+        low, high = self.formats.low[id(source)], self.formats.high[id(source)]
+        span = max(high - low, 1e-3)
+        low, high = low - (0 if node.op in _POSITIVE else span / 8), high + span / 8
+        q = fit_q(max(abs(low), abs(high)))
+        v = self.to_q(v, q, INT16)
+        first = int(np.floor(low * 2.0**q))
+        shift = max(0, int(np.ceil(np.log2(max((high * 2.0**q - first) / 256, 1)))))
+        at = (first + (np.arange(257) << shift)) * 2.0**-q
+        with np.errstate(all="ignore"):
+            y = at**node.number if node.op == "pow" else FUNCTIONS[node.op](at)
+        if not np.isfinite(y).all():
+            raise ExportError(
+                f"the step has the operation {node.op} of numbers from {low:.3g} to {high:.3g} in "
+                "the calibration data, where it is not finite. Export it as float32."
+            )
+        out_q = fit_q(float(np.abs(y).max()))
+        table = np.rint(y * 2.0**out_q).astype(np.int64)
+        name = self.put("table", (v.name,), (-first, shift), values=(table,))
+        return Value(name, out_q, INT16, self.formats.most(node))

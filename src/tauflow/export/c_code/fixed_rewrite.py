@@ -1,0 +1,248 @@
+"""What a step's graph becomes before its numbers are integers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+
+import numpy as np
+
+from .graph_passes import Item, Repeat
+from .step_graph import Array, Node, Ref, StepGraph
+
+
+def identity(node: Node) -> Ref:
+    """Return all lanes of a node."""
+    return Ref(node, np.arange(node.count))
+
+
+def scale_lanes(
+    graph: StepGraph, x_factor: Array, x_offset: Array, y_factor: Array, y_offset: Array
+) -> None:
+    """Let the graph read and return other numbers: ``x x_factor + x_offset``, alike for y.
+
+    Products take in what is multiplied and added here, where they read or make these.
+    """
+    new: dict[int, Node] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        node.args = tuple(Ref(new.get(id(r.node), r.node), r.index) for r in node.args)
+        nodes.append(node)
+        if node.op == "input" and node.name == "x":
+            lanes = slice(node.offset, node.offset + node.count)
+            new[id(node)] = _scale(nodes, identity(node), x_factor[lanes], x_offset[lanes])
+    place, outputs = 0, []
+    for ref in graph.outputs["y"]:
+        source = Ref(new.get(id(ref.node), ref.node), ref.index)
+        lanes = slice(place, place + len(ref.index))
+        place += len(ref.index)
+        outputs.append(identity(_scale(nodes, source, y_factor[lanes], y_offset[lanes])))
+    graph.outputs["y"] = outputs
+    graph.outputs["h_out"] = [
+        Ref(new.get(id(r.node), r.node), r.index) for r in graph.outputs["h_out"]
+    ]
+    graph.nodes = nodes
+
+
+def _scale(nodes: list[Node], ref: Ref, factor: Array, offset: Array) -> Node:
+    count = len(ref.index)
+    last = Node("const", count, value=factor)
+    nodes += [last, Node("mul", count, (ref, identity(last)))]
+    if offset.any():
+        constant = Node("const", count, value=offset)
+        nodes += [constant, Node("add", count, (identity(nodes[-1]), identity(constant)))]
+    return nodes[-1]
+
+
+def find_soft(items: Sequence[Item]) -> set[int]:
+    """Return the ids of numbers that are the gap times constants, which keep an exponent."""
+    soft: set[int] = set()
+
+    def is_soft(ref: Ref) -> bool:
+        return id(ref.node) in soft or (ref.node.op == "input" and ref.node.name == "dt")
+
+    def is_constant(ref: Ref) -> bool:
+        return ref.node.op == "const" and bool((ref.constants > 0).all())
+
+    for node in walk_items(items):
+        if node.count != 1 or node.op not in ("mul", "div"):
+            continue
+        first, second = node.args
+        if (is_soft(first) and is_constant(second)) or (
+            node.op == "mul" and is_constant(first) and is_soft(second)
+        ):
+            soft.add(id(node))
+    return soft
+
+
+def walk_items(items: Sequence[Item]) -> list[Node]:
+    """Return all nodes in order."""
+    nodes = []
+    for item in items:
+        nodes += walk_items(item.nodes) if isinstance(item, Repeat) else [item]
+    return nodes
+
+
+def replace_nodes(items: list[Item], rule: Callable[[Node], list[Node]]) -> list[Item]:
+    """Return items with what a rule puts in the place of each node; its last node stays itself."""
+    new: list[Item] = []
+    for item in items:
+        if isinstance(item, Repeat):
+            item.nodes = walk_items(replace_nodes(list(item.nodes), rule))
+            new.append(item)
+        else:
+            new += rule(item)
+    return new
+
+
+def split_gap_columns(soft: set[int]) -> Callable[[Node], list[Node]]:
+    """Return the rule that takes the gap out of products: a column times the gap is added."""
+
+    def rule(node: Node) -> list[Node]:
+        if node.op != "linear":
+            return [node]
+        is_gap = [
+            (r.node.op == "input" and r.node.name == "dt") or id(r.node) in soft for r in node.args
+        ]
+        if not any(is_gap):
+            return [node]
+        new: list[Node] = []
+        parts = list(zip(node.args, node.tables, is_gap, strict=True))
+        total = Node(
+            "linear",
+            node.count,
+            tuple(ref for ref, _, gap in parts if not gap),
+            value=node.value,
+            tables=tuple(table for _, table, gap in parts if not gap),
+        )
+        new.append(total)
+        for ref, table, gap in parts:
+            if gap:
+                column = Node("const", node.count, value=table[:, 0])
+                lanes = Ref(ref.node, np.zeros(node.count, int))
+                product = Node("mul", node.count, (identity(column), lanes))
+                new.append(product)
+                total = Node("add", node.count, (identity(total), identity(product)))
+                new.append(total)
+        node.op, node.args, node.tables, node.value = "add", new[-1].args, (), None
+        return [*new[:-1], node]
+
+    return rule
+
+
+def find_relaxations(soft: set[int]) -> Callable[[Node], list[Node]]:
+    """Return the rule for (C v + d D) / (C + d G), the semi-implicit step: v, D, G, G / C and d."""
+
+    def is_gap(ref: Ref) -> bool:
+        return id(ref.node) in soft or (ref.node.op == "input" and ref.node.name == "dt")
+
+    def split_gap(ref: Ref, lanes: int) -> tuple[Ref, Ref] | None:
+        """Return d and the other factor."""
+        node = ref.node
+        if node.op != "mul" or not ref.is_identity or node.count != lanes:
+            return None
+        first, second = node.args
+        return (first, second) if is_gap(first) else (second, first) if is_gap(second) else None
+
+    def rule(node: Node) -> list[Node]:
+        if node.op != "div" or any(r.node.op != "add" or not r.is_identity for r in node.args):
+            return [node]
+        top, bottom = (r.node.args for r in node.args)
+        for a, b in product((0, 1), repeat=2):
+            drive, decay = split_gap(top[a], node.count), split_gap(bottom[b], node.count)
+            if drive is None or decay is None or drive[0].node is not decay[0].node:
+                continue
+            capacity = bottom[1 - b]
+            if capacity.node.op != "const" or not (capacity.constants > 0).all():
+                continue
+            v = _divide_out(top[1 - a], capacity, node.count)
+            if v is not None:
+                return _relax(node, v, drive, decay, capacity)
+        return [node]
+
+    return rule
+
+
+def _relax(
+    node: Node, v: Ref, drive: tuple[Ref, Ref], decay: tuple[Ref, Ref], capacity: Ref
+) -> list[Node]:
+    inverse = Node("const", node.count, value=1 / capacity.constants)
+    rate = Node("mul", node.count, (decay[1], identity(inverse)))
+    is_one = bool((capacity.constants == 1).all())
+    node.op = "relax"
+    node.args = (v, drive[1], decay[1], decay[1] if is_one else identity(rate), drive[0])
+    return [node] if is_one else [rate, node]
+
+
+def _divide_out(held: Ref, capacity: Ref, count: int) -> Ref | None:
+    """Return v of C v."""
+    if (capacity.constants == 1).all() and held.node.op != "const":
+        product = held.node
+        if product.op != "mul" or not any(r.node.op == "const" for r in product.args):
+            return held
+    if held.node.op != "mul" or not held.is_identity or held.node.count != count:
+        return None
+    for first, second in (held.node.args, held.node.args[::-1]):
+        if first.node.op == "const" and np.array_equal(first.constants, capacity.constants):
+            return second
+    return None
+
+
+def add_copies(
+    items: list[Item], needs_copy: Callable[[Ref], bool], gathers: Callable[[Node, Ref], bool]
+) -> list[Item]:
+    """Copy to 16 bits what products read, and what is read more often than it has lanes."""
+    known: dict[tuple[int, bytes], Node] = {}
+
+    def rule(node: Node) -> list[Node]:
+        new: list[Node] = []
+        args = list(node.args)
+        for place, ref in enumerate(args):
+            if node.op == "linear" and needs_copy(ref):
+                source, index = ref, np.arange(len(ref.index))
+            elif node.op != "linear" and gathers(node, ref):
+                source, index = identity(ref.node), ref.index
+            else:
+                continue
+            key = (id(source.node), source.index.tobytes())
+            if key not in known:
+                known[key] = Node("copy", len(source.index), (source,))
+                new.append(known[key])
+            args[place] = Ref(known[key], index)
+        node.args = tuple(args)
+        return [*new, node]
+
+    def run(part: list[Item]) -> list[Item]:
+        done: list[Item] = []
+        for item in part:
+            if isinstance(item, Repeat):
+                outer = dict(known)
+                item.nodes = walk_items(run(list(item.nodes)))
+                known.clear()
+                known.update(outer)
+                done.append(item)
+            else:
+                done += rule(item)
+        return done
+
+    return run(items)
+
+
+def drop_unused_items(items: list[Item], outputs: Mapping[str, list[Ref]]) -> list[Item]:
+    """Leave out nodes that nothing reads any longer."""
+    used = {id(ref.node) for refs in outputs.values() for ref in refs}
+    for item in items:
+        if isinstance(item, Repeat):
+            used |= {id(node) for _, node in item.carries}
+
+    def keep(part: list[Item]) -> list[Item]:
+        kept: list[Item] = []
+        for item in reversed(part):
+            if isinstance(item, Repeat):
+                item.nodes = walk_items(keep(list(item.nodes)))
+                used.update(id(ref.node) for carry, _ in item.carries for ref in carry.args)
+                kept.append(item)
+            elif id(item) in used:
+                used.update(id(ref.node) for ref in item.args)
+                kept.append(item)
+        return kept[::-1]
+
+    return keep(items)

@@ -1,0 +1,337 @@
+"""One step of a model in integers: from its graph and calibration data to loops of operations."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from tauflow.errors import ExportError
+
+from .evaluate import evaluate
+from .fixed_code import Body, FixedModel, walk_fixed
+from .fixed_point import lower
+from .fixed_rewrite import (
+    add_copies,
+    drop_unused_items,
+    find_relaxations,
+    find_soft,
+    replace_nodes,
+    scale_lanes,
+    split_gap_columns,
+    walk_items,
+)
+from .fixed_values import MAX_Q, Formats, fit_q
+from .graph_passes import Item, Repeat, simplify
+from .loops import make_layout
+from .step_graph import Array, Node, Ref, StepGraph
+
+Q15 = 15
+_ACTIVATION_RANGE = {"tanh": 8.0, "sigmoid": 16.0, "exp": 16.0}
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Samples to calibrate with.
+
+    Args:
+        x: inputs, (T, I) each.
+        dt: gaps, (T,) each.
+        observed: which were measured, (T, I) each, or none.
+        h: states before the first sample, (B, S).
+    """
+
+    x: Sequence[Array]
+    dt: Sequence[Array]
+    observed: Sequence[Array]
+    h: Array
+
+    def steps(self) -> Iterator[tuple[Array, dict[str, Array]]]:
+        """Return, for one sample after another, which sequences have it, and the samples."""
+        lengths = np.array([len(dt) for dt in self.dt])
+        for step in range(int(lengths.max())):
+            rows = np.flatnonzero(lengths > step)
+            places = [int(row) for row in rows]
+            inputs = {
+                "x": np.stack([self.x[row][step] for row in places]).astype(np.float64),
+                "dt": np.array([[self.dt[row][step]] for row in places], np.float64),
+            }
+            if self.observed:
+                inputs["observed"] = np.stack([self.observed[r][step] for r in places]) * 1.0
+            yield rows, inputs
+
+
+@dataclass(frozen=True)
+class IOFormats:
+    """What integers of a sample mean: x = (int / 2^x_q) + x_zero / 2^x_q, y = int / 2^y_q.
+
+    Args:
+        x_q: (I,).
+        x_zero: (I,), integers.
+        y_q: (O,).
+    """
+
+    x_q: Array
+    x_zero: Array
+    y_q: Array
+
+    def pack(self, x: Array) -> Array:
+        """Return the integers of inputs, (..., I)."""
+        integers: Array = np.rint(x * 2.0**self.x_q) - self.x_zero
+        return np.clip(integers, -32768, 32767).astype(np.int64)
+
+    def unpack(self, y: Array) -> Array:
+        """Return the numbers of outputs, (..., O)."""
+        numbers: Array = y * 2.0**-self.y_q
+        return numbers
+
+
+@dataclass(frozen=True)
+class IntegerStep:
+    """A step in integers.
+
+    Args:
+        body: its loops.
+        sizes: lanes of its arrays, by name.
+        io: what integers of samples mean.
+        state_q: format of the state, (S,).
+        state_bits: of a number of the state.
+        state_limit: the largest magnitude of each, (S,).
+        items: the same step in double precision.
+        outputs: of that.
+    """
+
+    body: Body
+    sizes: Mapping[str, int]
+    io: IOFormats
+    state_q: Array
+    state_bits: int
+    state_limit: Array
+    items: list[Item]
+    outputs: dict[str, list[Ref]]
+
+    def model(self) -> FixedModel:
+        """Return the step as NumPy computes it."""
+        return FixedModel(self.body, self.sizes, len(self.io.y_q), self.state_limit)
+
+    @property
+    def has_relaxation(self) -> bool:
+        """Whether it has the semi-implicit step of an LTC."""
+        return any(op.name == "relax" for loop in walk_fixed(self.body) for op in loop.ops)
+
+    def largest_sum(self) -> float:
+        """Return how much of 32 bits the sums of products may take, by their weights."""
+        dots = [op.values for loop in walk_fixed(self.body) for op in loop.ops if op.name == "dot"]
+        worst = [(np.abs(w).sum(1) * 32768 + np.abs(b)).max() / 2**31 for w, b, _, _ in dots]
+        return float(max(worst, default=0.0))
+
+
+def pack_gap(dt: Array) -> tuple[Array, Array]:
+    """Return mantissas below 2^15 and exponents of gaps."""
+    exponent = np.frexp(dt)[1].astype(np.int64) - 15
+    mantissa = np.rint(dt * 2.0**-exponent).astype(np.int64)
+    is_large = mantissa > 32767
+    mantissa, exponent = np.where(is_large, mantissa >> 1, mantissa), exponent + is_large
+    return mantissa, np.where(mantissa == 0, 0, exponent)
+
+
+def compile_fixed_step(
+    graph: StepGraph,
+    sequences: Sequences,
+    *,
+    scales: Sequence[Array],
+    wide_lanes: Array,
+    parts: Sequence[int],
+    is_int8: bool,
+) -> IntegerStep:
+    """Return a step in integers.
+
+    Args:
+        graph: of the model in double precision; changed.
+        sequences: calibration data, in the units before scaling.
+        scales: mean and scale of inputs, then of outputs, or nothing.
+        wide_lanes: which numbers of the state are a flow's, (S,).
+        parts: where each part of the state begins, whose numbers have one format.
+        is_int8: whether weights have 8 bits.
+
+    Raises:
+        ExportError: the step has no integers, and why.
+    """
+    count = sequences.x[0].shape[1]
+    mean, scale = scales[:2] if scales else (np.zeros(count), np.ones(count))
+    x = np.concatenate(list(sequences.x))
+    low, high = x.min(0), x.max(0)
+    middle, half = (low + high) / 2, np.maximum((high - low) / 2, 1e-6 * np.abs(high) + 1e-12)
+    is_far = np.abs(middle) > 4 * half
+    span = np.where(is_far, half, np.maximum(np.abs(low), np.abs(high)))
+    x_q = np.array([fit_q(1.1 * v) for v in span])
+    zero = np.where(is_far, np.rint(middle * 2.0**x_q), 0.0)
+    x_factor = 2.0 ** (Q15 - x_q) / scale
+    x_offset = (zero * 2.0**-x_q - mean) / scale
+    y_low, y_high = _find_output_range(graph, sequences, mean, scale)
+    y_mean, y_scale = scales[2:] if len(scales) > 2 else (0 * y_low, 1 + 0 * y_low)
+    y_top = np.maximum(np.abs(y_low * y_scale + y_mean), np.abs(y_high * y_scale + y_mean))
+    y_q = np.array([fit_q(1.25 * v) for v in y_top])
+    scale_lanes(
+        graph, x_factor, x_offset, y_scale * 2.0 ** (y_q - Q15), y_mean * 2.0 ** (y_q - Q15)
+    )
+    items = simplify(graph, fold_offsets=True)
+    items, soft = _rewrite(items, graph)
+    wide = _find_wide(items, wide_lanes)
+    state_bits = 32 if wide_lanes.any() else 16
+
+    def needs_copy(ref: Ref) -> bool:
+        node = ref.node
+        is_wide = id(node) in wide or node.op in ("sum", "max") or node.name == "observed"
+        is_state = node.name == "h_in" and state_bits == 32
+        is_run = len(ref.index) == 1 or bool((np.diff(ref.index) == 1).all())
+        return is_wide or is_state or not is_run
+
+    def gathers(node: Node, ref: Ref) -> bool:
+        return id(ref.node) in wide and len(ref.index) > ref.node.count > 1 and node.op != "copy"
+
+    items = add_copies(items, needs_copy, gathers)
+    ranges = _Ranges()
+    io = IOFormats(x_q, zero, y_q)
+    states = run_float(items, graph.outputs, sequences, io, ranges)[1]
+    state_q = _choose_state_formats(states, wide_lanes, parts)
+    formats = Formats(ranges.low, ranges.high, state_q, wide, soft, Q15, {}, is_int8, state_bits)
+    formats.needs = _find_needs(items, graph.outputs, formats)
+
+    def array_of(node: Node) -> str:
+        return "sums" if node.op in ("sum", "max") else "wide" if id(node) in wide else "narrow"
+
+    layout = make_layout(items, graph.outputs, homes={"h_out": "h_in"}, arrays=array_of)
+    body = lower(layout, formats)
+    limit = np.where(wide_lanes, 2**30, 32768)
+    outputs = graph.outputs
+    return IntegerStep(body, layout.sizes, io, state_q, state_bits, limit, items, outputs)
+
+
+def _rewrite(items: list[Item], graph: StepGraph) -> tuple[list[Item], set[int]]:
+    items = replace_nodes(items, split_gap_columns(find_soft(items)))
+    items = replace_nodes(items, find_relaxations(find_soft(items)))
+    items = drop_unused_items(items, graph.outputs)
+    return items, find_soft(items)
+
+
+def _find_output_range(
+    graph: StepGraph, sequences: Sequences, mean: Array, scale: Array
+) -> tuple[Array, Array]:
+    """Return the smallest and the largest of each output of the model itself."""
+    nodes: list[Item] = [n for n in graph.nodes if n.op not in ("input", "const")]
+    h, found = sequences.h.copy(), []
+    for rows, inputs in sequences.steps():
+        inputs["x"] = (inputs["x"] - mean) / scale
+        out = evaluate(nodes, graph.outputs, {**inputs, "h_in": h[rows]})
+        h[rows] = out["h_out"]
+        found.append(out["y"])
+    y = np.concatenate(found)
+    if not np.isfinite(y).all():
+        raise ExportError("the model's outputs on the calibration data are not finite.")
+    return y.min(0), y.max(0)
+
+
+class _Ranges:
+    """Smallest and largest number of each node."""
+
+    def __init__(self) -> None:
+        self.low: dict[int, float] = defaultdict(lambda: np.inf)
+        self.high: dict[int, float] = defaultdict(lambda: -np.inf)
+
+    def __call__(self, node: Node, lanes: Array) -> None:
+        self.low[id(node)] = min(self.low[id(node)], float(lanes.min()))
+        self.high[id(node)] = max(self.high[id(node)], float(lanes.max()))
+
+
+def run_float(
+    items: list[Item],
+    outputs: Mapping[str, list[Ref]],
+    sequences: Sequences,
+    io: IOFormats,
+    see: _Ranges | None = None,
+) -> tuple[list[Array], Array]:
+    """Return the outputs of each step in double precision, and the states that occurred, (N, S)."""
+    h = sequences.h.copy()
+    found, states = [], [h.copy()]
+    leaves = {id(r.node): r.node for node in walk_items(items) for r in node.args}
+    for rows, inputs in sequences.steps():
+        x = (inputs["x"] * 2.0**io.x_q - io.x_zero) / 2.0**Q15
+        given = {**inputs, "x": x, "h_in": h[rows]}
+        out = evaluate(items, outputs, given, see)
+        if see is not None:
+            for node in leaves.values():
+                if node.op == "input":
+                    see(node, given[node.name][:, node.offset : node.offset + node.count])
+        h[rows] = out["h_out"]
+        states.append(out["h_out"])
+        found.append(io.unpack(out["y"] * 2.0**Q15))
+    every = np.concatenate(states)
+    if not np.isfinite(every).all():
+        raise ExportError("the model's state on the calibration data is not finite.")
+    return found, every
+
+
+def _choose_state_formats(states: Array, wide_lanes: Array, parts: Sequence[int]) -> Array:
+    top = np.abs(states).max(0)
+    q = np.zeros(len(top), int)
+    bounds = [*parts, len(top)]
+    for start, stop in pairwise(bounds):
+        most = float(top[start:stop].max())
+        q[start:stop] = fit_q(1.0 if 0.8 < most <= 1.0 else 1.25 * most)
+    formats: Array = q + 15 * wide_lanes
+    return formats
+
+
+def _find_wide(items: list[Item], wide_lanes: Array) -> set[int]:
+    """Return the ids of nodes that are a flow's state and what is added to it."""
+    wide: set[int] = set()
+
+    def is_wide(ref: Ref) -> bool:
+        if ref.node.name == "h_in":
+            lanes = ref.node.offset + np.arange(ref.node.count)
+            if wide_lanes[lanes].all():
+                wide.add(id(ref.node))
+        return id(ref.node) in wide
+
+    for item in items:
+        if isinstance(item, Repeat):
+            for carry, node in item.carries:
+                if is_wide(carry.args[0]):
+                    wide |= {id(carry), id(node)}
+        for node in walk_items([item]):
+            reads = [is_wide(ref) for ref in node.args]
+            if node.op in ("relax", "add", "sub") and any(reads[:2]):
+                wide.add(id(node))
+    return wide
+
+
+def _find_needs(
+    items: list[Item], outputs: Mapping[str, list[Ref]], formats: Formats
+) -> dict[int, float]:
+    """Return beyond which magnitude a number saturates whatever reads it."""
+    needs: dict[int, float] = {}
+    free = [ref.node for refs in outputs.values() for ref in refs]
+    for item in items:
+        if isinstance(item, Repeat):
+            for carry, node in item.carries:
+                free += [node, *(ref.node for ref in carry.args)]
+    needs.update((id(node), np.inf) for node in free)
+    for node in reversed(walk_items(items)):
+        own = needs.get(id(node), np.inf)
+        for place, ref in enumerate(node.args):
+            size = _need_of_operand(node, place, own, formats)
+            needs[id(ref.node)] = max(needs.get(id(ref.node), 0.0), size)
+    return {key: max(size, 2.0**-MAX_Q) for key, size in needs.items() if np.isfinite(size)}
+
+
+def _need_of_operand(node: Node, place: int, own: float, formats: Formats) -> float:
+    if node.op in ("neg", "relu"):
+        return own
+    if node.op not in ("add", "sub") or not np.isfinite(own):
+        return _ACTIVATION_RANGE.get(node.op, np.inf)
+    other = node.args[1 - place].node
+    if other.value is not None and other.op == "const":
+        return own + float(np.abs(other.value).max())
+    return own + formats.most(other)

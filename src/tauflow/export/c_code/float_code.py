@@ -1,0 +1,247 @@
+"""A step in single precision as C."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from .c_text import Constants, Printer, find_pattern, loop_width, show_place
+from .graph_passes import Item
+from .loops import Layout, Loop, Passes, Statement, make_layout
+from .step_graph import Array, Node, Ref, StepGraph
+
+_CALLS = [
+    "tanh",
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "sqrt",
+    "sin",
+    "cos",
+    "floor",
+    "erf",
+]  # of math.h, with an f behind
+_TEXTS = {
+    "add": "{} + {}",
+    "sub": "{} - {}",
+    "mul": "{} * {}",
+    "div": "{} / {}",
+    "neg": "-{}",
+    "abs": "fabsf({})",
+    "round": "rintf({})",
+    "rsqrt": "1.0f / sqrtf({})",
+    "reciprocal": "1.0f / {}",
+    "relu": "{0} > 0.0f ? {0} : 0.0f",
+    "maximum": "{0} > {1} ? {0} : {1}",
+    "minimum": "{0} < {1} ? {0} : {1}",
+    "lt": "{} < {} ? 1.0f : 0.0f",
+    "le": "{} <= {} ? 1.0f : 0.0f",
+    "eq": "{} == {} ? 1.0f : 0.0f",
+    "where": "{} != 0.0f ? {} : {}",
+    "isnan": "isnan({}) ? 1.0f : 0.0f",
+    "sign": "(float)(({0} > 0.0f) - ({0} < 0.0f))",
+    "single": "(float){}",
+    "sigmoid": "1.0f / (1.0f + expf(-{}))",
+    "softplus": "{0} > 20.0f ? {0} : log1pf(expf({0}))",
+    "gelu": "0.5f * {0} * (1.0f + erff({0} * 0.707106781f))",
+    "gelu_tanh": "0.5f * {0} * (1.0f + tanhf(0.797884561f * ({0} + 0.044715f * {0} * {0} * {0})))",
+}
+_TEXTS |= {name: f"{name}f({{}})" for name in _CALLS}
+
+
+def write_float_step(
+    graph: StepGraph, items: Sequence[Item], name: str
+) -> tuple[str, str, int, int]:
+    """Return the constants and the body of a step, and the bytes of both's arrays.
+
+    The body reads ``x[0]``, ``dt[0]``, ``observed[0]`` and ``h_in[0]``, and writes ``y[0]`` and
+    ``h_out[0]``.
+    """
+    homes = {"h_out": "", "y": ""}
+    layout = make_layout(
+        items, graph.outputs, homes=homes, arrays=lambda node: ("work", "long")[node.is_double]
+    )
+    writer = _Writer(layout, Constants(f"{name}_c"))
+    writer.write_body(layout.body)
+    size, doubles = layout.sizes.get("work", 0), layout.sizes.get("long", 0)
+    names = {"x", "dt", "h_in"} - {node.name for node in graph.nodes if node.op == "input"}
+    head = [f"    float work[{size}];"] if size else []
+    head += [f"    double work_double[{doubles}];"] if doubles else []
+    used = [v for v in "ijrc" if any(f"{v} = 0" in line for line in writer.out.lines)]
+    head += [f"    int {', '.join(used)};"] if used else []
+    head += [f"    (void){unused};" for unused in sorted(names) if unused != "dt"]
+    body = "\n".join([*head, *writer.out.lines])
+    constants = writer.constants
+    return "\n".join(constants.lines), body, constants.size, 4 * size + 8 * doubles
+
+
+def show_float(value: float) -> str:
+    """Return a number as C in single precision."""
+    if np.isinf(value):
+        return "-INFINITY" if value < 0 else "INFINITY"
+    text = f"{value + 0.0:.9g}"
+    return f"{text}f" if set(text) & set(".en") else f"{text}.0f"
+
+
+class _Writer:
+    def __init__(self, layout: Layout, constants: Constants) -> None:
+        self.layout, self.constants, self.out = layout, constants, Printer()
+        self.scalars: dict[int, str] = {}
+        self.width = 0
+
+    def write_body(self, body: Sequence[Loop | Passes], depth: int = 0) -> None:
+        for item in body:
+            if isinstance(item, Loop):
+                self._write_loop(item)
+                continue
+            for carry, _ in item.carries:
+                self._copy(carry, carry.args[0].node)
+            pass_name = "nmk"[depth]
+            self.out.put(f"for (int {pass_name} = 0; {pass_name} < {item.times}; {pass_name}++) {{")
+            self.write_body(item.body, depth + 1)
+            for carry, node in item.carries:
+                if id(carry) not in item.shared:
+                    self._copy(carry, node)
+            self.out.put("}")
+
+    def _copy(self, carry: Node, source: Node) -> None:
+        self.width = 0
+        ref = Ref(source, np.arange(source.count))
+        to = self._element(Ref(carry, ref.index), {})
+        value = self._read(ref, {})
+        if to != value:
+            braces = self.out.open_loop(carry.count, 0)
+            self.out.put(f"{to} = {value};")
+            self.out.close(braces)
+
+    def _write_loop(self, loop: Loop) -> None:
+        self.width = loop_width(loop)
+        local: dict[int, str] = dict(self.scalars)
+        braces = self.out.open_loop(loop.count, self.width)
+        for statement in loop.statements:
+            self._write_statement(statement, local, loop.count)
+        self.out.close(braces)
+
+    def _write_statement(self, s: Statement, local: dict[int, str], count: int) -> None:
+        node = s.node
+        if s.place == -2:
+            assert s.ref is not None
+            name, offset = s.output
+            self.out.put(f"{name}[0][{_lane(offset, count)}] = {self._read(s.ref, local)};")
+        elif s.place >= 0:
+            assert s.ref is not None
+            target = self._element(Ref(node, node.tables[s.place]), local)
+            value = self._read(s.ref, local)
+            if node.is_double and not s.ref.node.is_double:
+                value = f"(double){value}"
+            if node.op == "sum":
+                self.out.put(f"{target} += {value};")
+            else:
+                self.out.put(f"if ({value} > {target}) {target} = {value};")
+        elif node.op in ("sum", "max"):
+            assert node.value is not None
+            index = np.arange(node.count)
+            start = self._constant(node.value)
+            start = f"(double){start}" if node.is_double else start
+            self.out.put(f"{self._element(Ref(node, index), local)} = {start};")
+        else:
+            name = f"v{len(self.out.lines)}"
+            value = self._compute(node, local, name)
+            if value:
+                kind = "double" if node.is_double else "float"
+                self.out.put(f"const {kind} {name} = {value};")
+            local[id(node)] = name
+            if count == 1:
+                self.scalars[id(node)] = name
+            if id(node) in self.layout.slots:
+                self.out.put(f"{self._element(Ref(node, np.arange(node.count)), local)} = {name};")
+
+    def _compute(self, node: Node, local: dict[int, str], name: str) -> str:
+        """Return a node's value as an expression; of a product nothing, once it is written."""
+        if node.op == "linear":
+            self._write_product(node, name)
+            return ""
+        if node.op == "lookup":
+            table = self.constants.add("float", node.tables[0], show_float)
+            token = self._read_at(node.args[0], "0")
+            return f"{table}[{token} * {node.count} + i]"
+        values = [self._read(ref, local) for ref in node.args]
+        if node.is_double:
+            return self._compute_double(node, values)
+        if node.op == "pow":
+            return f"powf({values[0]}, {show_float(node.number)})"
+        return _TEXTS[node.op].format(*values)
+
+    def _compute_double(self, node: Node, values: list[str]) -> str:
+        for place, ref in enumerate(node.args):
+            if not ref.node.is_double:
+                values[place] = f"(double){values[place]}"
+        if node.op == "double":
+            return values[0]
+        text = re.sub(r"(\w)f\(", r"\1(", _TEXTS[node.op])
+        return re.sub(r"(\d)f\b", r"\1", text).format(*values)
+
+    def _write_product(self, node: Node, name: str) -> None:
+        assert node.value is not None
+        self.out.put(f"float {name} = {self._constant(node.value)};")
+        for ref, table in zip(node.args, node.tables, strict=True):
+            columns = table.shape[1]
+            weights = self.constants.add("float", table, show_float)
+            value = self._read_at(ref, "j")
+            at = f"{columns} * i + j" if node.count > 1 else "j"
+            self.out.put(f"for (j = 0; j < {columns}; j++) {name} += {weights}[{at}] * {value};")
+
+    # --- operands -----------------------------------------------------------------------------
+
+    def _constant(self, values: Array) -> str:
+        """Return the value of lane i."""
+        values = np.asarray(values, np.float32)
+        if (values == values[0]).all():
+            return show_float(float(values[0]))
+        return f"{self.constants.add('float', values, show_float)}[i]"
+
+    def _read(self, ref: Ref, local: dict[int, str]) -> str:
+        if id(ref.node) in local and (ref.is_identity or ref.node.count == 1):
+            return local[id(ref.node)]
+        if ref.node.op == "const":
+            return self._read_constant(ref)
+        return self._element(ref, local)
+
+    def _read_constant(self, ref: Ref) -> str:
+        values = ref.constants
+        pattern = find_pattern(ref.index)
+        is_column = pattern is not None and pattern[3] == self.width != 0
+        assert ref.node.value is not None
+        if (values == values[0]).all() or not is_column:
+            return self._constant(values)
+        table = self.constants.add("float", ref.node.value, show_float)
+        return f"{table}[{show_place(ref.index, self.constants, width=self.width)}]"
+
+    def _element(self, ref: Ref, local: dict[int, str]) -> str:
+        """Return the element of an array that lane i of a reference is."""
+        del local
+        return self._read_at(ref, "i")
+
+    def _read_at(self, ref: Ref, variable: str) -> str:
+        node = ref.node
+        if node.op == "const":
+            return f"{self.constants.add('float', ref.constants, show_float)}[{variable}]"
+        array, offset = f"{node.name}[0]", node.offset
+        if node.op != "input":
+            slot = self.layout.slots[id(node)]
+            array, offset = f"{slot.array}[0]", slot.offset
+            array = {"work": "work", "long": "work_double"}.get(slot.array, array)
+        index, width = ref.index, self.width if variable == "i" else 0
+        place = show_place(index, self.constants, variable=variable, width=width, offset=offset)
+        if node.name == "dt":
+            return "dt[0]"
+        if node.name == "observed":
+            return f"(observed[0][{place}] ? 1.0f : 0.0f)"
+        return f"{array}[{place}]"
+
+
+def _lane(offset: int, count: int) -> str:
+    if count == 1:
+        return str(offset)
+    return f"{offset} + i" if offset else "i"

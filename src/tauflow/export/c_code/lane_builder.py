@@ -1,0 +1,302 @@
+"""Build the graph of a step from its traced program."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+
+from tauflow.errors import ExportError
+
+from .lane_rules import RULES, Lanes, UnknownOperation
+from .step_graph import Array, Node, Ref, StepGraph
+
+
+def build_step_graph(program: ExportedProgram) -> StepGraph:
+    """Return the graph of a traced step with one sequence.
+
+    Raises:
+        ExportError: an operation has no C.
+    """
+    try:
+        return Builder(program).build()
+    except UnknownOperation:
+        pass
+    try:  # of smaller operations
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of torch itself
+            program = program.run_decompositions()
+        return Builder(program).build()
+    except UnknownOperation as error:
+        raise ExportError(
+            f"the step has an operation that there is no C for: {error}. Export the body alone "
+            "(model.rnn) if it is one of the head."
+        ) from error
+
+
+_MOVES = [
+    "unsqueeze",
+    "squeeze",
+    "view",
+    "reshape",
+    "expand",
+    "permute",
+    "transpose",
+    "t",
+    "slice",
+    "select",
+    "split_with_sizes",
+    "split",
+    "chunk",
+    "unbind",
+    "cat",
+    "stack",
+    "flatten",
+    "unflatten",
+    "clone",
+    "alias",
+    "detach",
+    "index_select",
+    "to",
+    "_to_copy",
+    "contiguous",
+    "dropout",
+    "repeat",
+    "flip",
+    "roll",
+    "narrow",
+    "lift_fresh_copy",
+    "_unsafe_view",
+]
+_FILLS = ["zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"]
+_UNARY = [
+    "tanh",
+    "sigmoid",
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "floor",
+    "round",
+    "sign",
+    "abs",
+    "neg",
+    "relu",
+    "erf",
+    "isnan",
+    "reciprocal",
+]
+_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "maximum"}
+_BINARY |= {"minimum": "minimum", "lt": "lt", "le": "le", "eq": "eq", "__and__": "minimum"}
+_BINARY |= {"logical_and": "minimum", "bitwise_and": "minimum", "__or__": "maximum"}
+_BINARY |= {"logical_or": "maximum", "bitwise_or": "maximum"}
+_SWAPPED = {"gt": "lt", "ge": "le"}
+_MAX_RUNS = 16
+
+
+class Builder:
+    """Makes nodes, each once; a tensor of the program is :class:`Lanes`."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+        self.nodes: list[Node] = []
+        self.starts: list[int] = []
+        self.size = 0
+        self.dtype = torch.float32
+        self.known: dict[Any, int] = {}
+
+    def build(self) -> StepGraph:
+        """Return the graph."""
+        signature = self.program.graph_signature
+        names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        names |= signature.inputs_to_lifted_tensor_constants
+        tensors = {**self.program.state_dict, **self.program.constants}
+        values: dict[fx.Node, Any] = {}
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder" and node.name in names:
+                values[node] = tensors[names[node.name]].detach()
+            elif node.op == "placeholder":
+                self.dtype = node.meta["val"].dtype
+                values[node] = self._add_input(node.name, tuple(node.meta["val"].shape))
+            elif node.op == "output":
+                outputs = fx.map_arg(node.args[0], values.__getitem__)
+                runs = [self.split_runs(self.to_ids(value).ravel()) for value in outputs]
+                return StepGraph(self.nodes, dict(zip(("y", "h_out"), runs, strict=True)))
+            else:
+                args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+                with torch.no_grad():
+                    values[node] = self._call(node.target, args, kwargs)
+        raise AssertionError("a program without outputs")
+
+    def _call(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if not any(isinstance(leaf, Lanes) for leaf in _leaves((args, kwargs))):
+            return target(*args, **kwargs)
+        name = getattr(target, "_opname", target.__name__)
+        if name == "_assert_tensor_metadata":
+            return None
+        if name == "getitem":
+            return args[0][args[1]]
+        if name in _MOVES:
+            return self._move(target, args, kwargs)
+        if name in _FILLS:
+            like = torch.empty(args[0].ids.shape)
+            kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "device", "layout")}
+            return target(like, *args[1:], **kwargs)
+        if name in _UNARY:
+            return self.compute(name, args[0])
+        if name in _BINARY or name in _SWAPPED:
+            first, second = args[:2] if name in _BINARY else args[1::-1]
+            if (alpha := kwargs.get("alpha", args[2] if len(args) > 2 else 1)) != 1:
+                second = self.compute("mul", second, float(alpha))
+            return self.compute(_BINARY.get(name) or _SWAPPED[name], first, second)
+        rule: Callable[..., Any] | None = getattr(RULES, name.strip("_"), None)
+        if rule is None:
+            raise UnknownOperation(str(target))
+        return rule(self, *args, **kwargs)
+
+    def _move(self, target: Any, args: Any, kwargs: Any) -> Any:
+        def ids_of(value: Any) -> Any:
+            if isinstance(value, list | tuple):
+                return [ids_of(each) for each in value]
+            return torch.from_numpy(self.to_ids(value).copy())
+
+        def to_lanes(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return Lanes(value.numpy())
+            return [to_lanes(each) for each in value]
+
+        if target._opname in ("to", "_to_copy"):
+            kinds = [v for v in (*args[1:], *kwargs.values()) if isinstance(v, torch.dtype)]
+            return self._cast(args[0], kinds[0]) if kinds else args[0]
+        if target._opname in ("clone", "contiguous", "dropout"):
+            return args[0]
+        return to_lanes(target(ids_of(args[0]), *args[1:], **kwargs))
+
+    def _cast(self, x: Lanes, dtype: torch.dtype) -> Lanes:
+        """Return lanes in another precision, of a step in single precision."""
+        is_double = any(self.nodes[at].is_double for at in np.unique(self._refs(x.ids)[0]))
+        if self.dtype is torch.float32 and is_double != (dtype is torch.float64):
+            return self.compute("single" if is_double else "double", x)
+        return x
+
+    # --- nodes --------------------------------------------------------------------------------
+
+    def add(self, node: Node, key: Any = None) -> Array:
+        """Return the numbers of a node's lanes; of an equal one that is there already."""
+        if key is None:
+            key = (node.op, node.number, *((id(a.node), a.index.tobytes()) for a in node.args))
+            key = (*key, *(t.tobytes() for t in node.tables), node.count)
+            key = (*key, b"" if node.value is None else node.value.tobytes())
+        if key not in self.known:
+            self.known[key] = self.size
+            self.starts.append(self.size)
+            self.nodes.append(node)
+            self.size += node.count
+        return self.known[key] + np.arange(node.count)
+
+    def _add_input(self, name: str, shape: tuple[int, ...]) -> Lanes:
+        count = int(np.prod(shape))
+        return Lanes(self.add(Node("input", count, name=name), name).reshape(shape))
+
+    def to_ids(self, value: Any) -> Array:
+        """Return the numbers of the lanes of a tensor or number."""
+        if isinstance(value, Lanes):
+            return value.ids
+        values = np.asarray(value.double().cpu() if isinstance(value, Tensor) else float(value))
+        return self.add(Node("const", values.size, value=values.ravel())).reshape(values.shape)
+
+    def _refs(self, ids: Array) -> tuple[Array, Array]:
+        """Return the position of each lane's node, and its place there."""
+        at = np.searchsorted(self.starts, ids, side="right") - 1
+        return at, ids - np.asarray(self.starts)[at]
+
+    def split_runs(self, ids: Array) -> list[Ref]:
+        """Return lanes as runs of lanes of one node."""
+        at, index = self._refs(ids)
+        bounds = [0, *(np.flatnonzero(np.diff(at)) + 1), len(ids)]
+        return [Ref(self.nodes[at[a]], index[a:b]) for a, b in pairwise(bounds) if b > a]
+
+    def compute(self, op: str, *operands: Any, number: float = 0.0) -> Lanes:
+        """Return an operation lane by lane; one node for each run of lanes of the same nodes."""
+        arrays = np.broadcast_arrays(*(self.to_ids(value) for value in operands))
+        shape = arrays[0].shape
+        if len(arrays) == 2 and (same := self._simplify(op, *arrays)) is not None:
+            return Lanes(same)
+        flat = [array.ravel() for array in arrays]
+        nodes = [self._refs(ids)[0] for ids in flat]
+        changes = np.flatnonzero(np.any([np.diff(at) != 0 for at in nodes], axis=0)) + 1
+        if len(changes) >= _MAX_RUNS:  # lanes of several nodes in turn: put in order first
+            flat = [self._pack(ids) for ids in flat]
+            changes = changes[:0]
+        bounds = [0, *changes, flat[0].size]
+        parts = []
+        for start, stop in pairwise(bounds):
+            args = tuple(self.split_runs(ids[start:stop])[0] for ids in flat)
+            is_double = op == "double" or (op != "single" and any(a.node.is_double for a in args))
+            new = Node(op, stop - start, args, number=number, is_double=is_double)
+            parts.append(self.add(new))
+        return Lanes(np.concatenate(parts).reshape(shape))
+
+    def _pack(self, ids: Array) -> Array:
+        at, index = self._refs(ids)
+        if (at == at[0]).all():
+            return ids
+        places = [np.flatnonzero(at == node) for node in np.unique(at)]
+        args = tuple(Ref(self.nodes[at[p[0]]], index[p]) for p in places)
+        start = np.zeros(len(ids))
+        return self.add(Node("sum", len(ids), args, value=start, tables=tuple(places)))
+
+    def _simplify(self, op: str, a: Array, b: Array) -> Array | None:
+        """Return the operand that an operation leaves as it is, if there is one."""
+        neutral = {"add": 0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}.get(op)
+        if neutral is None:
+            return None
+        if self._is_constant(b, neutral):
+            return a
+        return b if op in ("add", "mul") and self._is_constant(a, neutral) else None
+
+    def _is_constant(self, ids: Array, value: float) -> bool:
+        at, index = self._refs(ids.ravel())
+        node = self.nodes[at[0]]
+        if node.value is None or node.op != "const" or not (at == at[0]).all():
+            return False
+        return bool((node.value[index] == value).all())
+
+    def reduce(self, op: str, ids: Array, targets: Array, start: Array) -> Array:
+        """Return lanes that are gathered by target; ``start`` has one entry for each."""
+        runs, place, args, tables = self.split_runs(ids), 0, [], []
+        for run in runs:
+            part = targets[place : place + len(run.index)]
+            place += len(run.index)
+            args.append(run)
+            tables.append(part)
+        new = Node(op, len(start), tuple(args), value=start, tables=tuple(tables))
+        new.is_double = any(ref.node.is_double for ref in args)
+        return self.add(new)
+
+    def linear_rows(self, ids: Array, matrix: Array, bias: Array) -> Array:
+        """Return ``matrix @ lanes + bias``."""
+        args, tables, place = [], [], 0
+        for run in self.split_runs(ids):
+            part = matrix[:, place : place + len(run.index)]
+            place += len(run.index)
+            if run.node.op == "const":
+                bias = bias + part @ run.constants
+                continue
+            args.append(run)
+            tables.append(np.ascontiguousarray(part))
+        return self.add(Node("linear", len(bias), tuple(args), value=bias, tables=tuple(tables)))
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return [leaf for each in value for leaf in _leaves(each)]
+    return _leaves(list(value.values())) if isinstance(value, Mapping) else [value]

@@ -1,0 +1,201 @@
+"""Calibration data of integer C, and how far the integers are from the model on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from tauflow.errors import ArgumentError, ShapeError
+
+from .c_code.fixed_step import IntegerStep, Sequences, pack_gap, run_float
+from .c_code.step_graph import Array
+from .exportable_model import ExportableModel
+
+Calibration = tuple[Any, ...]
+"""x and dt, and y if the metric before and after is wanted: (B, T, ...), or lists of (T, ...)."""
+GAPS = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)
+_GAP_STEPS, _GAP_SEQUENCES = 40, 8
+
+
+@dataclass(frozen=True)
+class IntegerChecks:
+    """What was found before integer C is written.
+
+    Args:
+        error: largest difference from the model on the calibration data, as a share of the range
+            of the outputs there.
+        error_rms: its root mean square.
+        error_by_gap: the largest one where every gap is about so long, by gap.
+        longest_gap: of the calibration data.
+        saturated_x: share of the calibration samples' numbers that their integers do not hold.
+        saturated_h: share of the state's numbers that are the largest or smallest integer.
+        largest_sum: how much of 32 bits a sum of products may take, whatever the inputs.
+        metric: name of the metric, or nothing.
+        metric_float: of the model.
+        metric_integer: of the integers.
+    """
+
+    error: float
+    error_rms: float
+    error_by_gap: dict[str, float]
+    longest_gap: float
+    saturated_x: float
+    saturated_h: float
+    largest_sum: float
+    metric: str = ""
+    metric_float: float = float("nan")
+    metric_integer: float = float("nan")
+
+
+def read_calibration(
+    calibration: Calibration | None, step: ExportableModel, h: Array
+) -> tuple[Sequences, list[Array]]:
+    """Return calibration data as sequences, and the targets of each if there are any.
+
+    Raises:
+        ArgumentError: there are none, or they hold NaN, or every gap is 0.
+        ShapeError: they have another shape.
+    """
+    if calibration is None or len(calibration) not in (2, 3):
+        raise ArgumentError(
+            "integers need samples whose range they can hold. Pass calibration=(x, dt), inputs "
+            "(B, T, I) and gaps (B, T) such as those of training; on the command line --calibrate."
+        )
+    x, dt = (_to_list(v, name) for v, name in zip(calibration, ("x", "dt"), strict=False))
+    if x and x[0].ndim == 1:  # one sequence
+        x, dt = [np.stack(x)], [np.stack([np.asarray(v) for v in dt])]
+    dt = [v[:, 0] if v.ndim == 2 and v.shape[1] == 1 else v for v in dt]
+    count = step.input_size
+    if not x or len(x) != len(dt) or any(len(v) == 0 for v in x):
+        raise ArgumentError(
+            f"calibration holds {len(x)} sequences of inputs and {len(dt)} of gaps. Give as many "
+            "of each, and at least one sample."
+        )
+    for inputs, gaps in zip(x, dt, strict=True):
+        if inputs.ndim != 2 or inputs.shape[1] != count or gaps.shape != inputs.shape[:1]:
+            raise ShapeError(
+                f"calibration has x of shape {inputs.shape} and dt of shape {gaps.shape} of a "
+                f"sequence, expected (T, {count}) and (T,)."
+            )
+    every, gaps = np.concatenate(x), np.concatenate(dt)
+    if np.isinf(every).any() or (np.isnan(every).any() and not step.observed):
+        raise ArgumentError(
+            "calibration holds inputs that are NaN or infinite. Leave those samples out, or put 0 "
+            "(the mean) where one is missing, as in training."
+        )
+    if not (np.isfinite(gaps).all() and (gaps >= 0).all()):
+        raise ArgumentError("gaps of calibration must be finite and not negative.")
+    if not gaps.any():
+        raise ArgumentError(
+            "every gap of calibration is 0, so that nothing says how large they are. Pass the gaps "
+            "of training."
+        )
+    observed = [np.isfinite(v) for v in x] if step.observed else []
+    x = [np.nan_to_num(v) for v in x]
+    starts = np.repeat(h[None], len(x), axis=0)
+    targets = _to_list(calibration[2], "y") if len(calibration) == 3 else []
+    return Sequences(x, dt, observed, starts), targets
+
+
+def _to_list(values: Any, name: str) -> list[Array]:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
+    try:
+        return [
+            np.asarray(v.detach().cpu() if isinstance(v, torch.Tensor) else v, np.float64)
+            for v in values
+        ]
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"calibration: {name} must hold numbers, one array for each sequence: {error}"
+        ) from error
+
+
+def run_integer(step: IntegerStep, sequences: Sequences) -> tuple[list[Array], float]:
+    """Return the outputs of each step as numbers, and how much of the state is saturated."""
+    model, saturated, total = step.model(), 0, 0
+    h = np.rint(sequences.h * 2.0**step.state_q).astype(np.int64)
+    found = []
+    for rows, inputs in sequences.steps():
+        state = h[rows]
+        observed = inputs.get("observed", np.zeros((len(rows), 1))).astype(np.int64)
+        x = step.io.pack(inputs["x"])
+        y = model.step(x, *pack_gap(inputs["dt"][:, 0]), state, observed)
+        h[rows] = state
+        saturated += int((np.abs(state) >= step.state_limit - 1).sum())
+        total += state.size
+        found.append(step.io.unpack(y))
+    return found, saturated / max(total, 1)
+
+
+def check_integers(
+    step: IntegerStep, sequences: Sequences, targets: Sequence[Array], *, kind: str
+) -> IntegerChecks:
+    """Compare integers with the model in double precision.
+
+    Args:
+        step: the integers.
+        sequences: the calibration data.
+        targets: of each sequence, or none.
+        kind: what the outputs are, ``"logits"`` or something else.
+    """
+    exact, _ = run_float(step.items, step.outputs, sequences, step.io)
+    found, saturated_h = run_integer(step, sequences)
+    y, integers = np.concatenate(exact), np.concatenate(found)
+    span = float(np.ptp(y, axis=0).max()) or 1.0
+    differences = (integers - y) / span
+    by_gap = {}
+    x = [v[:_GAP_STEPS] for v in sequences.x[:_GAP_SEQUENCES]]
+    observed = [v[:_GAP_STEPS] for v in sequences.observed[:_GAP_SEQUENCES]]
+    rng = np.random.default_rng(0)
+    for gap in GAPS:
+        dt = [gap * np.exp(rng.uniform(-0.3, 0.3, len(v))) for v in x]
+        other = replace(sequences, x=x, dt=dt, observed=observed, h=sequences.h[: len(x)])
+        y_gap = np.concatenate(run_float(step.items, step.outputs, other, step.io)[0])
+        i_gap = np.concatenate(run_integer(step, other)[0])
+        by_gap[f"{gap:g}"] = float(np.abs(i_gap - y_gap).max() / span)
+    integers_x = step.io.pack(np.concatenate(list(sequences.x)))
+    metric = _compute_metrics(exact, found, sequences, targets, kind) if targets else {}
+    return IntegerChecks(
+        error=float(np.abs(differences).max()),
+        error_rms=float(np.sqrt((differences**2).mean())),
+        error_by_gap=by_gap,
+        longest_gap=float(max(v.max() for v in sequences.dt)),
+        saturated_x=float(((integers_x <= -32768) | (integers_x >= 32767)).mean()),
+        saturated_h=saturated_h,
+        largest_sum=step.largest_sum(),
+        **metric,
+    )
+
+
+def _compute_metrics(
+    exact: Sequence[Array],
+    found: Sequence[Array],
+    sequences: Sequences,
+    targets: Sequence[Array],
+    kind: str,
+) -> dict[str, Any]:
+    """Return the metric of the model and of its integers: accuracy, or the mean squared error."""
+    rows = [rows for rows, _ in sequences.steps()]
+    name = "accuracy" if kind == "logits" else "mse"
+    values = []
+    for outputs in (exact, found):
+        scores = []
+        for index, target in enumerate(targets):
+            y = np.stack(
+                [
+                    o[np.flatnonzero(r == index)[0]]
+                    for o, r in zip(outputs, rows, strict=True)
+                    if index in r
+                ]
+            )
+            y = y if target.ndim and len(target) == len(y) and target.ndim == y.ndim else y[-1]
+            if name == "accuracy":
+                label = y.argmax(-1) if y.shape[-1] > 1 else (y[..., 0] > 0) * 1
+                scores.append(np.ravel(label == np.reshape(target, np.shape(label))))
+            else:
+                scores.append(np.ravel((y - np.reshape(target, np.shape(y))) ** 2))
+        values.append(float(np.concatenate(scores).mean()))
+    return {"metric": name, "metric_float": values[0], "metric_integer": values[1]}

@@ -1,0 +1,353 @@
+"""Export one step of a model as C in integers."""
+
+import copy
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tauflow._internal.atomic_write import atomic_write_many
+from tauflow.errors import ExportError
+from tauflow.version import VERSION
+
+from . import c_templates, integer_templates
+from .c_check import check_compiled_parity, find_compiler
+from .c_code.fixed_code import write_fixed_step
+from .c_code.fixed_step import IntegerStep, Sequences, compile_fixed_step, pack_gap
+from .c_code.graph_passes import drop_unused
+from .c_code.lane_builder import build_step_graph
+from .c_code.step_graph import Array
+from .export_checks import Model
+from .exportable_model import ExportableModel
+from .integer_calibration import (
+    Calibration,
+    IntegerChecks,
+    check_integers,
+    read_calibration,
+    run_integer,
+)
+from .io_schema import IOSchema, resolve_names, sanitize_comment
+from .metadata import make_metadata
+from .onnx_files import ExportResult, make_exported
+from .output_paths import create_folder
+from .parity import Parity
+from .torch_program import trace
+
+DTYPES = ("float32", "int16", "int8")
+TOLERANCE = 0.02
+"""Largest share of the outputs' range that integers may be from the model."""
+_REGISTERS = 112
+_VECTOR = 500
+_TYPES = {"sums": "int32_t", "wide": "int32_t", "narrow": "int16_t"}
+
+
+def write_integer_c(
+    model: Model,
+    folder: Path,
+    *,
+    name: str,
+    dtype: str,
+    calibration: Calibration | None,
+    observed: bool | None,
+    schema: IOSchema,
+    scaled: bool,
+    tolerance: float | None,
+) -> ExportResult:
+    """Write a step in integers; see :func:`tauflow.export.to_c`, which checks the names first."""
+    double = copy.deepcopy(model).double()
+    step = make_exported(
+        "step", double, schema=schema, scaled=False, observed=observed, is_sparse=True, dynamic=""
+    )
+    if step.embedding is not None:
+        raise ExportError("a model with a vocabulary has no integer C. Export it as float32.")
+    facts = {**make_metadata(step, schema, scaled=scaled), "form": "c", "name": name}
+    start = _read_start(facts["state"])
+    if scaled and not len(schema.x_mean):
+        make_exported("step", double, schema=schema, scaled=True)  # which says what is missing
+    scales = [v.numpy() for v in schema.scaling()] if scaled else []
+    sequences, targets = read_calibration(calibration, step, start)
+    _warn_of_constants(sequences, schema)
+    integers = compile_integers(step, sequences, scales, is_int8=dtype == "int8")
+    checks = check_integers(integers, sequences, targets, kind=schema.y)
+    limit = TOLERANCE if tolerance is None else tolerance
+    _judge(checks, limit, dtype)
+    files = _make_files(step, integers, checks, facts, schema, sequences, start, name, dtype)
+    compiler = find_compiler()
+    if compiler is not None:
+        check_compiled_parity(files, name, compiler, tolerance=0.0, rounding=0.0)
+    facts["dtype"], facts["integers"] = dtype, _describe(integers, checks)
+    files[f"{name}.json"] = json.dumps(facts, indent=2) + "\n"
+    with create_folder(folder):
+        atomic_write_many({folder / file: text.encode() for file, text in files.items()})
+    parity = Parity(checks.error, limit, len(sequences.x), max(map(len, sequences.x)))
+    return ExportResult(folder / f"{name}.c", folder / f"{name}.json", parity)
+
+
+def compile_integers(
+    step: ExportableModel, sequences: Sequences, scales: list[Array], *, is_int8: bool
+) -> IntegerStep:
+    """Return a step in double precision as integers."""
+    graph = build_step_graph(trace(step))
+    drop_unused(graph)
+    parts, wide, place = [], [], 0
+    for cell in step.cells:
+        for width in cell.state_parts.values():
+            parts.append(place)
+            place += width
+        wide += [cell.is_flow] * cell.state_size
+    integers = compile_fixed_step(
+        graph,
+        sequences,
+        scales=scales,
+        wide_lanes=np.array(wide),
+        parts=parts,
+        is_int8=is_int8,
+    )
+    if is_int8 and integers.has_relaxation:
+        raise ExportError(
+            "the synapses of an LTC have no rows that could share a scale, so that 8 bits do not "
+            "hold them. Export it with dtype='int16'."
+        )
+    return integers
+
+
+def _read_start(state: list[Mapping[str, Any]]) -> Array:
+    value: list[float] = []
+    for cell in state:
+        initial = cell["initial"]
+        if initial is None or "per_input" in initial:
+            raise ExportError(
+                f"the state of layer {cell['layer']} starts as a function of the first sample, for "
+                "which there is no integer C. Export it as float32, or build it with a constant "
+                "first state."
+            )
+        value += initial["value"]
+    return np.array(value)
+
+
+def _warn_of_constants(sequences: Sequences, schema: IOSchema) -> None:
+    x = np.concatenate(list(sequences.x))
+    names = resolve_names("x", schema.inputs, x.shape[1])
+    constant = [name for name, span in zip(names, np.ptp(x, axis=0), strict=True) if span == 0]
+    if constant:
+        warnings.warn(
+            f"calibration: {', '.join(constant)} never changes, so that other numbers of it may "
+            "saturate. Calibrate with samples in which every input varies.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _judge(checks: IntegerChecks, limit: float, dtype: str) -> None:
+    """Raise if integers are too far from the model, and warn of gaps where they would be.
+
+    Raises:
+        ExportError: the error on the calibration data is larger than the limit.
+    """
+    if not checks.error <= limit:
+        advice = "int16" if dtype == "int8" else "float32"
+        raise ExportError(
+            f"{dtype} is up to {100 * checks.error:.2g} % of the outputs' range from the model on "
+            f"the calibration data, more than {100 * limit:.2g} %. Export it as {advice}, scale "
+            "inputs of very different sizes, or allow more with tolerance (--tolerance)."
+        )
+    far = {
+        gap: error
+        for gap, error in checks.error_by_gap.items()
+        if float(gap) > checks.longest_gap and error > limit
+    }
+    if far:
+        gap, error = max(far.items(), key=lambda item: item[1])
+        warnings.warn(
+            f"gaps beyond those of the calibration data, up to {checks.longest_gap:.3g}, are less "
+            f"exact: {100 * error:.2g} % of the outputs' range at gaps of about {gap}. Calibrate "
+            "with such gaps, or limit them before the step.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _describe(integers: IntegerStep, checks: IntegerChecks) -> dict[str, Any]:
+    return {
+        "x_q": integers.io.x_q.tolist(),
+        "x_zero": integers.io.x_zero.tolist(),
+        "y_q": integers.io.y_q.tolist(),
+        "state_q": integers.state_q.tolist(),
+        "state_bits": integers.state_bits,
+        "checks": asdict(checks),
+    }
+
+
+def _make_files(
+    step: ExportableModel,
+    integers: IntegerStep,
+    checks: IntegerChecks,
+    facts: dict[str, Any],
+    schema: IOSchema,
+    sequences: Sequences,
+    start: Array,
+    name: str,
+    dtype: str,
+) -> dict[str, str]:
+    bits = 8 if dtype == "int8" else 16
+    helpers, constants, body, flash = write_fixed_step(
+        integers.body, integers.sizes, _TYPES, f"{name}_c", bits
+    )
+    state_type = f"int{integers.state_bits}_t"
+    body = body.replace("STATE_TYPE", f"{name}_state_t")
+    if integers.state_bits == 32:
+        if "static int32_t clamp(" not in helpers:
+            raise AssertionError("a state of 32 bits without clamp")
+        limits = integers.state_limit
+        bounds = [0, *(np.flatnonzero(np.diff(limits)) + 1), len(limits)]
+        for a, b in zip(bounds[-2::-1], bounds[:0:-1], strict=True):
+            clamp = f"h[i] = clamp(h[i], {limits[a]});"
+            body = _insert(body, f"    for (i = {a}; i < {b}; i++) {clamp}")
+    if "dt_m" in body:
+        gap = "    const int32_t dt_m = dt.mantissa < 0 ? 0 : dt.mantissa;\n"
+        body = _insert(body, gap + "    const int dt_e = dt.exponent;")
+    else:
+        body = _insert(body, "    (void)dt;")
+    body += "" if "x[" in body or "(x" in body or " x," in body else "\n    (void)x;"
+    work = sum({"int16_t": 2}.get(_TYPES[k], 4) * size for k, size in integers.sizes.items())
+    facts["bytes"] = {"constants": int(flash), "stack": int(work) + _REGISTERS}
+    inputs, outputs = step.input_size, step.output_size
+    arguments = [f"const int16_t x[{inputs}]", f"{name}_gap_t dt"]
+    arguments += [f"const uint8_t observed[{inputs}]"] if step.observed else []
+    arguments += [f"{name}_state_t h[{len(start)}]", f"int16_t y[{outputs}]"]
+    fields = {
+        "name": name,
+        "NAME": name.upper(),
+        "NAME_FILE": name,
+        "dtype": dtype,
+        "version": VERSION,
+        "cell": facts["cell"],
+        "inputs": inputs,
+        "outputs": outputs,
+        "state": len(start),
+        "state_type": state_type,
+        "flash": int(flash),
+        "stack": int(work) + _REGISTERS,
+        "helpers": helpers,
+        "constants": constants,
+        "body": body,
+        "arguments": (",\n" + " " * (len(name) + 11)).join(arguments),
+        "start": ", ".join(str(int(v)) for v in np.rint(start * 2.0**integers.state_q)),
+        **_describe_samples(step, integers, schema),
+        **_describe_checks(checks, sequences),
+    }
+    vector = _make_vector(integers, sequences, start, observed=step.observed)
+    return {
+        f"{name}.c": integer_templates.SOURCE.substitute(fields),
+        f"{name}.h": integer_templates.HEADER.substitute(fields),
+        "main.c": integer_templates.MAIN.substitute(fields),
+        "Makefile": c_templates.MAKEFILE.substitute(fields),
+        "README.md": integer_templates.README.substitute(fields),
+        "test_vector.csv": vector,
+    }
+
+
+def _insert(body: str, line: str) -> str:
+    """Put a line behind the declarations of a body."""
+    lines = body.split("\n")
+    count = 0
+    while lines[count].startswith("    int") and lines[count].endswith(";"):
+        count += 1
+    return "\n".join([*lines[:count], line, *lines[count:]])
+
+
+def _describe_samples(
+    step: ExportableModel, integers: IntegerStep, schema: IOSchema
+) -> dict[str, Any]:
+    io, observed = integers.io, step.observed
+    x_names = [sanitize_comment(v) for v in resolve_names("x", schema.inputs, step.input_size)]
+    y_names = [sanitize_comment(v) for v in resolve_names("y", schema.outputs, step.output_size)]
+    unit = sanitize_comment(schema.time_unit) or "that of the cell's time constants"
+    zeros = [f" - {int(z)}" if z > 0 else f" + {-int(z)}" if z else "" for z in io.x_zero]
+    x_lines = [
+        f"x[{i}] = {name} * 2^{q}{zero}, rounded and saturated"
+        for i, (name, q, zero) in enumerate(zip(x_names, io.x_q, zeros, strict=True))
+    ]
+    y_lines = [
+        f"{name} = y[{i}] / 2^{q}" for i, (name, q) in enumerate(zip(y_names, io.y_q, strict=True))
+    ]
+    notes = [*x_lines, *y_lines, f"dt: time since the sample before; unit: {unit}"]
+    columns = [*x_names, "dt", *(f"{v} observed" for v in x_names if observed)]
+
+    def floats(values: Array) -> str:
+        return ", ".join(f"{v:.9e}f" for v in values)
+
+    reading = (
+        f"        for (i = 0; i < {step.input_size}; i++)\n"
+        "            observed[i] = columns[observed_at + i] != 0.0;\n"
+    )
+    return {
+        "notes": "\n".join(f" * {line}" for line in notes),
+        "columns": ", ".join(columns),
+        "x_scale": floats(2.0**io.x_q),
+        "x_zero": floats(io.x_zero),
+        "y_scale": floats(2.0**-io.y_q),
+        "x_words": "<br>".join(f"`{line}`" for line in x_lines),
+        "y_words": "<br>".join(f"`{line}`" for line in y_lines),
+        "observed_count": step.input_size if observed else 0,
+        "observed_words": " which were observed," if observed else "",
+        "observed_array": f"        uint8_t observed[{step.input_size}];\n" if observed else "",
+        "observed_reading": reading if observed else "",
+        "observed_call": " observed," if observed else "",
+    }
+
+
+def _describe_checks(checks: IntegerChecks, sequences: Sequences) -> dict[str, Any]:
+    metric = ""
+    if checks.metric:
+        metric = f" {checks.metric}: {checks.metric_float:.6g} of the model, "
+        metric += f"{checks.metric_integer:.6g} of the integers."
+    rows = [f"| gaps of about {gap} | {100 * e:.3g} % |" for gap, e in checks.error_by_gap.items()]
+    return {
+        "samples": f"{sum(map(len, sequences.x)):,}",
+        "longest": f"{checks.longest_gap:.3g}",
+        "error": f"{100 * checks.error:.3g}",
+        "rms": f"{100 * checks.error_rms:.3g}",
+        "by_gap": "\n".join(rows),
+        "saturated_x": f"{100 * checks.saturated_x:.2g}",
+        "saturated_h": f"{100 * checks.saturated_h:.2g}",
+        "metric": metric,
+    }
+
+
+def _make_vector(
+    integers: IntegerStep, sequences: Sequences, start: Array, *, observed: bool
+) -> str:
+    """Return integers as CSV: samples of the calibration data, any integers, and what follows."""
+    rng = np.random.default_rng(0)
+    count = min(_VECTOR, len(sequences.x[0]))
+    inputs = sequences.x[0].shape[1]
+    x = np.concatenate(
+        [
+            integers.io.pack(sequences.x[0][:count]),
+            rng.choice([-32768, 32767, 0], (50, inputs)),
+            rng.integers(-32768, 32768, (_VECTOR, inputs)),
+        ]
+    )
+    m, e = pack_gap(sequences.dt[0][:count])
+    rest = len(x) - count
+    mantissas = np.concatenate([m, rng.choice([0, 1, 16384, 20000, 32767], rest)])
+    exponents = np.concatenate([e, rng.integers(-40, 20, rest)])
+    seen = np.ones((len(x), inputs), np.int64)
+    if observed:
+        seen[count:] = rng.integers(0, 2, (rest, inputs))
+    model = integers.model()
+    h = np.rint(start[None] * 2.0**integers.state_q).astype(np.int64)
+    lines = []
+    for k in range(len(x)):
+        y = model.step(x[k : k + 1], mantissas[k : k + 1], exponents[k : k + 1], h, seen[k : k + 1])
+        numbers = [*x[k], mantissas[k], exponents[k], *(seen[k] if observed else ()), *y[0]]
+        lines.append(",".join(str(int(v)) for v in numbers) + "\n")
+    return "".join(lines)
+
+
+__all__ = ["DTYPES", "compile_integers", "run_integer", "write_integer_c"]

@@ -1,0 +1,260 @@
+"""C in integers: equal to NumPy bit for bit, near the model, and refused where it is not."""
+
+import json
+import shutil
+import subprocess
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import tauflow
+from tauflow.errors import ArgumentError, ExportError, ShapeError
+from tauflow.export import IOSchema, to_c
+from tauflow.export.exportable_model import ExportedStep
+from tauflow.export.integer_calibration import check_integers, read_calibration
+from tauflow.export.integer_files import compile_integers
+from tauflow.export.parity import get_initial_state
+
+CC = shutil.which("cc")
+needs_cc = pytest.mark.skipif(CC is None, reason="no C compiler")
+STRICT = (
+    *("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wmissing-prototypes", "-Wdouble-promotion"),
+    *("-Werror", "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all"),
+)
+ARBITRARY = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include "model.h"
+static uint32_t state = 1u;
+static uint32_t draw(void) { /* xorshift */
+    state ^= state << 13; state ^= state >> 17; state ^= state << 5;
+    return state;
+}
+int main(int argc, char **argv) {
+    static model_state_t h[MODEL_STATE];
+    int16_t x[MODEL_INPUTS], y[MODEL_OUTPUTS];
+    long n, count = argc > 1 ? atol(argv[1]) : 1000;
+    uint32_t sum = 0u;
+    int i;
+    for (n = 0; n < count; n++) {
+        model_gap_t gap = model_gap(draw() >> (draw() % 32u), draw() >> (draw() % 32u));
+        if (n % 7 == 0) { gap.mantissa = (int16_t)draw(); gap.exponent = (int16_t)draw(); }
+        if (n % 97 == 0) model_start(h);
+        if (n % 31 == 0) for (i = 0; i < MODEL_STATE; i++) h[i] = (model_state_t)draw();
+        for (i = 0; i < MODEL_INPUTS; i++)
+            x[i] = (int16_t)(n % 3 ? draw() : draw() % 2u ? 32767u : 32768u);
+        model_step(x, gap, h, y);
+        for (i = 0; i < MODEL_OUTPUTS; i++) sum = sum * 31u + (uint16_t)y[i];
+    }
+    printf("%08lx\n", (unsigned long)sum);
+    return 0;
+}
+"""
+
+
+def ncp():
+    wiring = tauflow.NCP(
+        6, 4, 2, sensory_fanout=3, inter_fanout=3, recurrent_command_synapses=4, motor_fanin=3
+    )
+    return tauflow.LTC(3, wiring)
+
+
+NETWORKS = {
+    "cfc": lambda: tauflow.CfC(3, 8, backbone_units=12),
+    "cfc-pure": lambda: tauflow.CfC(3, 8, mode="pure"),
+    "cfc-no-gate": lambda: tauflow.CfC(3, 8, mode="no_gate", backbone_units=12),
+    "cfc-memory": lambda: tauflow.CfC(3, 8, backbone_units=12, mixed_memory=True),
+    "cfc-layers": lambda: tauflow.CfC(3, 8, backbone_units=12, num_layers=2),
+    "wired-cfc": lambda: tauflow.WiredCfC(3, tauflow.AutoNCP(12, 2)),
+    "gru": lambda: tauflow.GRU(3, 8, append_dt=True),
+    "lstm": lambda: tauflow.LSTM(3, 8),
+    "ltc": lambda: ncp(),
+    "ltc-dense": lambda: tauflow.LTC(3, 5),
+}
+PAPERS = ("ode-lstm", "ct-rnn", "gnode", "gru-d", "phased-lstm")
+
+
+def samples(seed=0, sequences=6, steps=30, inputs=3, longest=5.0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((sequences, steps, inputs))
+    return x, np.exp(rng.uniform(np.log(0.1), np.log(longest), (sequences, steps)))
+
+
+def build(name):
+    torch.manual_seed(0)
+    body = NETWORKS[name]() if name in NETWORKS else tauflow.build(name, 3, 8)
+    return tauflow.SequenceModel(body, 2).eval()
+
+
+def check(model, calibration, *, is_int8=False):
+    step = ExportedStep(model.double(), is_sparse=True, dynamic="")
+    start = get_initial_state(step, {"x": torch.zeros(1, 1, 3, dtype=torch.float64)})[0].numpy()
+    sequences, _ = read_calibration(calibration, step, start)
+    integers = compile_integers(step, sequences, [], is_int8=is_int8)
+    return check_integers(integers, sequences, [], kind="")
+
+
+@pytest.mark.parametrize("name", ["cfc", "ltc", *(set(NETWORKS) - {"cfc", "ltc"})])
+def test_int16_is_near_the_model(name):
+    checks = check(build(name), samples())
+    assert checks.error < 0.004
+    assert checks.error_rms < 0.001
+    assert checks.error_by_gap["0.001"] < 0.01
+    assert checks.error_by_gap["1"] < 0.004
+    assert checks.largest_sum <= 1
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_cells_of_the_papers(name):
+    assert check(build(name), samples(longest=2.0)).error < 0.02
+
+
+@pytest.mark.parametrize("name", ["cfc", "gru", "lstm"])
+def test_int8_weights_are_near_too(name):
+    assert check(build(name), samples(), is_int8=True).error < 0.015
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Return a function that exports a network once."""
+    done = {}
+
+    def export(name, dtype="int16"):
+        if (name, dtype) not in done:
+            folder = tmp_path_factory.mktemp("c") / "c"
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                done[name, dtype] = to_c(build(name), folder, dtype=dtype, calibration=samples())
+        return done[name, dtype].path.parent
+
+    return export
+
+
+def compile_c(folder, *sources):
+    program = folder / f"{sources[0]}-built"
+    command = [CC, *STRICT, *sources, "model.c", "-o", program, "-lm"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+@needs_cc
+@pytest.mark.parametrize(("name", "dtype"), [("cfc", "int8"), ("gru", "int16"), ("ltc", "int16")])
+def test_c_equals_numpy_bit_for_bit_and_has_no_undefined_behaviour(name, dtype, written):
+    folder = written(name, dtype)
+    vector = (folder / "test_vector.csv").read_text()
+    program = compile_c(folder, "main.c")
+    ran = subprocess.run([program, "--check"], input=vector, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "samples, largest difference 0\n" in ran.stdout
+    wrong = vector.rpartition(",")[0] + ",30000\n"
+    ran = subprocess.run([program, "--check"], input=wrong, capture_output=True, text=True)
+    assert ran.returncode == 1
+    (folder / "arbitrary.c").write_text(ARBITRARY)
+    ran = subprocess.run(
+        [compile_c(folder, "arbitrary.c"), "20000"], capture_output=True, text=True
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@needs_cc
+def test_the_program_reads_and_prints_numbers(written):
+    folder, model = written("gru"), build("gru")
+    x, dt = samples(seed=5, sequences=1)
+    lines = [",".join(map(str, [*row, gap])) for row, gap in zip(x[0], dt[0], strict=True)]
+    program = compile_c(folder, "main.c")
+    ran = subprocess.run([program], input="\n".join(lines), capture_output=True, text=True)
+    found = np.array([line.split(",") for line in ran.stdout.splitlines()], float)
+    model.rnn.return_sequences = True
+    y, _ = model(torch.tensor(x).float(), dt=torch.tensor(dt).float())
+    assert np.abs(found - y[0].detach().numpy()).max() < 0.01
+    ran = subprocess.run([program], input="1,2\n", capture_output=True, text=True)
+    assert "line 1: expected 4 numbers" in ran.stderr
+
+
+def test_what_is_written_says_how_far_it_is(written):
+    folder = written("cfc")
+    facts = json.loads((folder / "model.json").read_text())
+    checks = facts["integers"]["checks"]
+    assert facts["dtype"] == "int16"
+    assert 0 < checks["error_rms"] < checks["error"] < 0.004
+    assert set(checks["error_by_gap"]) >= {"0.001", "1", "1000"}
+    assert facts["bytes"]["stack"] < 400
+    readme = (folder / "README.md").read_text()
+    assert f"{100 * checks['error']:.3g} %" in readme
+    source = (folder / "model.c").read_text()
+    assert "float" not in source
+    assert "64" not in source.replace("16384", "")
+
+
+def test_scales_of_a_table_are_folded_in_and_far_means_too(tmp_path):
+    model = build("gru")
+    mean, scale = np.array([5e5, -3.0, 0.0]), np.array([2.0, 0.5, 100.0])
+    schema = IOSchema(
+        x_mean=mean.tolist(), x_scale=scale.tolist(), y_mean=[20.0, 0.0], y_scale=[7.0, 0.01]
+    )
+    x, dt = samples()
+    raw = x * scale + mean
+    found = to_c(
+        model, tmp_path / "c", dtype="int16", calibration=(raw, dt), schema=schema, scaled=True
+    )
+    assert found.parity.max_difference < 0.005
+    assert "x[0] = x0 * 2^" in (tmp_path / "c" / "model.h").read_text()
+
+
+def test_the_metric_before_and_after(tmp_path):
+    x, dt = samples()
+    model = build("gru")
+    with torch.no_grad():
+        y = model(torch.tensor(x).float(), dt=torch.tensor(dt).float())[0].numpy() + 0.5
+    to_c(model, tmp_path / "c", dtype="int8", calibration=(x, dt, y))
+    checks = json.loads((tmp_path / "c" / "model.json").read_text())["integers"]["checks"]
+    assert checks["metric"] == "mse"
+    assert checks["metric_float"] == pytest.approx(0.25, rel=1e-4)
+    assert checks["metric_integer"] == pytest.approx(0.25, rel=0.05)
+
+
+def test_bad_calibration_is_refused_with_the_reason(tmp_path):
+    x, dt = samples()
+    missing = np.where(x > 2, np.nan, x)
+    for calibration, words in (
+        (None, r"calibration=\(x, dt\)"),
+        ((missing, dt), "NaN or infinite"),
+        ((x, 0 * dt), "every gap of calibration is 0"),
+        ((x, -dt), "finite and not negative"),
+        ((x[:0], dt[:0]), "at least one sample"),
+        ((x, [["a"]]), "must hold numbers"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            to_c(build("gru"), tmp_path / "c", dtype="int16", calibration=calibration)
+    with pytest.raises(ShapeError, match=r"expected \(T, 3\)"):
+        to_c(build("gru"), tmp_path / "c", dtype="int16", calibration=(x[..., :2], dt))
+    assert not (tmp_path / "c").exists()
+
+
+def test_what_integers_cannot_do_is_refused_with_the_reason(tmp_path):
+    calibration = samples()
+    for name, options, words in (
+        ("ltc", {"dtype": "int8"}, "synapses of an LTC"),
+        ("cfc", {"dtype": "int8", "tolerance": 1e-5}, "of the outputs' range.*as int16"),
+        ("neural-cde", {"dtype": "int16"}, "first sample"),
+    ):
+        with pytest.raises(ExportError, match=words):
+            to_c(build(name), tmp_path / "c", calibration=calibration, **options)
+    with pytest.raises(ArgumentError, match="fixed_dt"):
+        to_c(build("gru"), tmp_path / "c", dtype="int16", calibration=calibration, fixed_dt=1.0)
+    with pytest.raises(ArgumentError, match="calibration is for"):
+        to_c(build("gru"), tmp_path / "c", calibration=calibration)
+    assert not (tmp_path / "c").exists()
+
+
+def test_constant_inputs_and_gaps_beyond_the_calibrated_ones_are_warned_of(tmp_path):
+    x, dt = samples()
+    x[..., 1] = 0.5
+    with pytest.warns(UserWarning, match="x1 never changes"):
+        to_c(build("gru"), tmp_path / "a", dtype="int16", calibration=(x, dt))
+    model = build("cfc")
+    with pytest.warns(UserWarning, match="gaps beyond those of the calibration data"):
+        to_c(model, tmp_path / "b", dtype="int8", calibration=samples(longest=0.2), tolerance=0.004)
