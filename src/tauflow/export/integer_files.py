@@ -28,7 +28,6 @@ from .integer_calibration import (
     IntegerChecks,
     check_integers,
     read_calibration,
-    run_integer,
 )
 from .io_schema import IOSchema, resolve_names, sanitize_comment
 from .metadata import make_metadata
@@ -72,7 +71,8 @@ def write_integer_c(
     sequences, targets = read_calibration(calibration, step, start)
     _warn_of_constants(sequences, schema)
     integers = compile_integers(step, sequences, scales, is_int8=dtype == "int8")
-    checks = check_integers(integers, sequences, targets, kind=schema.y)
+    longest = min(0.5 * cell.max_stable_dt() for cell in step.cells)
+    checks = check_integers(integers, sequences, targets, kind=schema.y, longest=longest)
     limit = TOLERANCE if tolerance is None else tolerance
     _judge(checks, limit, dtype)
     files = _make_files(step, integers, checks, facts, schema, sequences, start, name, dtype)
@@ -255,7 +255,7 @@ def _insert(body: str, line: str) -> str:
     """Put a line behind the declarations of a body."""
     lines = body.split("\n")
     count = 0
-    while lines[count].startswith("    int") and lines[count].endswith(";"):
+    while lines[count].startswith("    int") and "=" not in lines[count]:
         count += 1
     return "\n".join([*lines[:count], line, *lines[count:]])
 
@@ -348,6 +348,3 @@ def _make_vector(
         numbers = [*x[k], mantissas[k], exponents[k], *(seen[k] if observed else ()), *y[0]]
         lines.append(",".join(str(int(v)) for v in numbers) + "\n")
     return "".join(lines)
-
-
-__all__ = ["DTYPES", "compile_integers", "run_integer", "write_integer_c"]

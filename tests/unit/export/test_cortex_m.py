@@ -1,4 +1,4 @@
-"""C of a step on Cortex-M cores under QEMU: equal to the host's, in so many bytes and instructions."""
+"""C of a step on Cortex-M cores under QEMU: equal to that of the host, bytes and instructions."""
 
 import sys
 from pathlib import Path

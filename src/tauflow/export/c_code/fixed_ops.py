@@ -111,7 +111,7 @@ static int32_t table_q(const int16_t *table, int32_t v, int shift) {
 static int32_t times(int32_t a, int32_t m, int shift, int32_t most) {
     int32_t v = a * m;
     if (shift >= 0) return clamp(shift_round(v, shift > 31 ? 31 : shift), most);
-    shift = shift < -31 ? 31 : -shift;
+    shift = shift < -30 ? 30 : -shift;
     if (v > most >> shift) return most;
     if (v < -(most >> shift)) return -most;
     return v * ((int32_t)1 << shift);
@@ -240,7 +240,7 @@ def _table(table: Array, v: Array, shift: int) -> Array:
 def _times(a: Array, m: Array, shift: Array, most: int) -> Array:
     v = a * m
     right = clamp(shift_round(v, np.clip(shift, 0, 31)), most)
-    left = np.clip(-shift, 0, 31)
+    left = np.clip(-shift, 0, 30)
     limit = most >> left
     scaled = np.where(v > limit, most, np.where(v < -limit, -most, v << left))
     return np.where(shift >= 0, right, scaled)

@@ -67,7 +67,9 @@ class _Lowering(Emitter):
             for carry, _ in item.carries:
                 self._store_format(carry)
                 done.append(self._copy(carry, carry.args[0].node))
+            outer = dict(self.scalars)  # those inside are in memory if something outside reads them
             inner = self.run(item.body)
+            self.scalars = outer
             inner += [
                 self._copy(carry, node)
                 for carry, node in item.carries

@@ -186,22 +186,17 @@ def _divide_out(held: Ref, capacity: Ref, count: int) -> Ref | None:
     return None
 
 
-def add_copies(
-    items: list[Item], needs_copy: Callable[[Ref], bool], gathers: Callable[[Node, Ref], bool]
-) -> list[Item]:
-    """Copy to 16 bits what products read, and what is read more often than it has lanes."""
+def add_copies(items: list[Item], needs_copy: Callable[[Ref], bool]) -> list[Item]:
+    """Copy to 16 bits, in a row, what products read."""
     known: dict[tuple[int, bytes], Node] = {}
 
     def rule(node: Node) -> list[Node]:
         new: list[Node] = []
         args = list(node.args)
-        for place, ref in enumerate(args):
-            if node.op == "linear" and needs_copy(ref):
-                source, index = ref, np.arange(len(ref.index))
-            elif node.op != "linear" and gathers(node, ref):
-                source, index = identity(ref.node), ref.index
-            else:
+        for place, source in enumerate(args):
+            if node.op != "linear" or not needs_copy(source):
                 continue
+            index = np.arange(len(source.index))
             key = (id(source.node), source.index.tobytes())
             if key not in known:
                 known[key] = Node("copy", len(source.index), (source,))

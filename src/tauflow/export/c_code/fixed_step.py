@@ -188,10 +188,7 @@ def compile_fixed_step(
         is_run = len(ref.index) == 1 or bool((np.diff(ref.index) == 1).all())
         return is_wide or is_state or not is_run
 
-    def gathers(node: Node, ref: Ref) -> bool:
-        return id(ref.node) in wide and len(ref.index) > ref.node.count > 1 and node.op != "copy"
-
-    items = add_copies(items, needs_copy, gathers)
+    items = add_copies(items, needs_copy)
     ranges = _Ranges()
     io = IOFormats(x_q, zero, y_q)
     states = run_float(items, graph.outputs, sequences, io, ranges)[1]

@@ -99,7 +99,9 @@ class _Writer:
                 self._copy(carry, carry.args[0].node)
             pass_name = "nmk"[depth]
             self.out.put(f"for (int {pass_name} = 0; {pass_name} < {item.times}; {pass_name}++) {{")
+            outer = dict(self.scalars)  # those inside are in memory if something outside reads them
             self.write_body(item.body, depth + 1)
+            self.scalars = outer
             for carry, node in item.carries:
                 if id(carry) not in item.shared:
                     self._copy(carry, node)
