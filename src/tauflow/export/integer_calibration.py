@@ -29,7 +29,8 @@ class IntegerChecks:
             of the outputs there.
         error_rms: its root mean square.
         error_by_gap: the largest one where every gap is about so long, by gap.
-        longest_gap: of the calibration data.
+        shortest_gap: of the calibration data.
+        longest_gap: of it.
         saturated_x: share of the calibration samples' numbers that their integers do not hold.
         saturated_h: share of the state's numbers that are the largest or smallest integer.
         largest_sum: how much of 32 bits a sum of products may take, whatever the inputs.
@@ -41,6 +42,7 @@ class IntegerChecks:
     error: float
     error_rms: float
     error_by_gap: dict[str, float]
+    shortest_gap: float
     longest_gap: float
     saturated_x: float
     saturated_h: float
@@ -169,6 +171,7 @@ def check_integers(
         error=float(np.abs(differences).max()),
         error_rms=float(np.sqrt((differences**2).mean())),
         error_by_gap=by_gap,
+        shortest_gap=float(min(v.min() for v in sequences.dt)),
         longest_gap=float(max(v.max() for v in sequences.dt)),
         saturated_x=float(((integers_x <= -32768) | (integers_x >= 32767)).mean()),
         saturated_h=saturated_h,

@@ -91,6 +91,12 @@ def compile_integers(
     step: ExportableModel, sequences: Sequences, scales: list[Array], *, is_int8: bool
 ) -> IntegerStep:
     """Return a step in double precision as integers."""
+    for cell in step.cells:
+        if "t" in cell.state_parts:
+            raise ExportError(
+                f"{type(cell).__name__} counts the time since the first sample, which outgrows any "
+                "integer. Export it as float32."
+            )
     graph = build_step_graph(trace(step))
     drop_unused(graph)
     parts, wide, place = [], [], 0
@@ -158,14 +164,14 @@ def _judge(checks: IntegerChecks, limit: float, dtype: str) -> None:
     far = {
         gap: error
         for gap, error in checks.error_by_gap.items()
-        if float(gap) > checks.longest_gap and error > limit
+        if not checks.shortest_gap <= float(gap) <= checks.longest_gap and error > limit
     }
     if far:
         gap, error = max(far.items(), key=lambda item: item[1])
         warnings.warn(
-            f"gaps beyond those of the calibration data, up to {checks.longest_gap:.3g}, are less "
-            f"exact: {100 * error:.2g} % of the outputs' range at gaps of about {gap}. Calibrate "
-            "with such gaps, or limit them before the step.",
+            f"gaps beyond those of the calibration data, {checks.shortest_gap:.3g} to "
+            f"{checks.longest_gap:.3g}, are less exact: {100 * error:.2g} % of the outputs' range "
+            f"at gaps of about {gap}. Calibrate with such gaps, or limit them before the step.",
             UserWarning,
             stacklevel=4,
         )

@@ -65,7 +65,7 @@ NETWORKS = {
     "cfc": lambda: tauflow.CfC(3, 8, backbone_units=12),
     "cfc-pure": lambda: tauflow.CfC(3, 8, mode="pure"),
     "cfc-no-gate": lambda: tauflow.CfC(3, 8, mode="no_gate", backbone_units=12),
-    "cfc-memory": lambda: tauflow.CfC(3, 8, backbone_units=12, mixed_memory=True),
+    "cfc-memory": lambda: tauflow.MixedMemory(3, 8, core="cfc"),
     "cfc-layers": lambda: tauflow.CfC(3, 8, backbone_units=12, num_layers=2),
     "wired-cfc": lambda: tauflow.WiredCfC(3, tauflow.AutoNCP(12, 2)),
     "gru": lambda: tauflow.GRU(3, 8, append_dt=True),
@@ -73,7 +73,7 @@ NETWORKS = {
     "ltc": lambda: ncp(),
     "ltc-dense": lambda: tauflow.LTC(3, 5),
 }
-PAPERS = ("ode-lstm", "ct-rnn", "gnode", "gru-d", "phased-lstm")
+PAPERS = ("ode-lstm", "ct-rnn", "gru-d")
 
 
 def samples(seed=0, sequences=6, steps=30, inputs=3, longest=5.0):
@@ -242,6 +242,7 @@ def test_what_integers_cannot_do_is_refused_with_the_reason(tmp_path):
         ("ltc", {"dtype": "int8"}, "synapses of an LTC"),
         ("cfc", {"dtype": "int8", "tolerance": 1e-5}, "of the outputs' range.*as int16"),
         ("neural-cde", {"dtype": "int16"}, "first sample"),
+        ("phased-lstm", {"dtype": "int16"}, "counts the time"),
     ):
         with pytest.raises(ExportError, match=words):
             to_c(build(name), tmp_path / "c", calibration=calibration, **options)
