@@ -101,13 +101,7 @@ def to_c(
     compiler = find_compiler()
     folder = Path(folder)
     check_folder_place(folder)
-    if not _NAME.fullmatch(name) or _RESERVED_NAME.fullmatch(name):
-        raise ArgumentError(
-            f"name must be an identifier of C with at most 40 letters, digits and underscores, got "
-            f"{name!r}."
-        )
-    check_metadata_path(folder / f"{name}.json", f"{name}.c", form="c", name=name)
-    _check_no_foreign_files(folder, name)
+    _check_target(folder, name, dtype)
     schema = schema or IOSchema()
     if check_one_of(DTYPES, dtype=dtype) != "float32":
         if fixed_dt is not None:
@@ -188,11 +182,18 @@ def describe_size(step: ExportableModel, flash: int) -> str:
     )
 
 
-def _check_no_foreign_files(folder: Path, name: str) -> None:
-    """Raise if files would be written over that are no earlier export."""
+def _check_target(folder: Path, name: str, dtype: str) -> None:
+    """Raise if a name is none of C, or files would be written over that are no earlier export."""
+    if not _NAME.fullmatch(name) or _RESERVED_NAME.fullmatch(name):
+        raise ArgumentError(
+            f"name must be an identifier of C with at most 40 letters, digits and underscores, got "
+            f"{name!r}."
+        )
+    check_metadata_path(folder / f"{name}.json", f"{name}.c", form="c", name=name)
     if any((read_metadata(path) or {}).get("form") == "c" for path in folder.glob("*.json")):
         return
-    for file in ("Makefile", "main.c", "test_vector.csv", f"{name}.c", f"{name}.h"):
+    files = ["Makefile", "main.c", "test_vector.csv", f"{name}.c", f"{name}.h"]
+    for file in [*files, *(["README.md"] if dtype != "float32" else [])]:
         if (folder / file).exists():
             raise ExportError(
                 f"cannot write into {folder}: there is a {file}, and no description by tauflow "

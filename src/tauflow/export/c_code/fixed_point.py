@@ -6,7 +6,6 @@ import numpy as np
 
 from tauflow.errors import ExportError
 
-from .evaluate import FUNCTIONS
 from .fixed_ops import INT16, INT17, INT31, SIGMOID_Q, TANH_Q
 from .fixed_values import (
     MAX_Q,
@@ -17,6 +16,7 @@ from .fixed_values import (
     Formats,
     Value,
     fit_q,
+    make_table,
     quantise_rows,
 )
 from .loops import Layout, Loop, Passes, Statement
@@ -27,7 +27,6 @@ _TABLES = (
     *("gelu", "gelu_tanh", "pow"),
 )
 _LONGER = 1024.0
-_POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal", "pow")
 
 
 def lower(layout: Layout, formats: Formats) -> list[FixedLoop | FixedPasses]:
@@ -424,21 +423,7 @@ class _Lowering(Emitter):
         v = self._read(node.args[0])
         source = node.args[0].node
         low, high = self.formats.low[id(source)], self.formats.high[id(source)]
-        span = max(high - low, 1e-3)
-        low, high = low - (0 if node.op in _POSITIVE else span / 8), high + span / 8
-        q = fit_q(max(abs(low), abs(high)))
-        v = self.to_q(v, q, INT16)
-        first = int(np.floor(low * 2.0**q))
-        shift = max(0, int(np.ceil(np.log2(max((high * 2.0**q - first) / 256, 1)))))
-        at = (first + (np.arange(257) << shift)) * 2.0**-q
-        with np.errstate(all="ignore"):
-            y = at**node.number if node.op == "pow" else FUNCTIONS[node.op](at)
-        if not np.isfinite(y).all():
-            raise ExportError(
-                f"the step has the operation {node.op} of numbers from {low:.3g} to {high:.3g} in "
-                "the calibration data, where it is not finite. Export it as float32."
-            )
-        out_q = fit_q(float(np.abs(y).max()))
-        table = np.rint(y * 2.0**out_q).astype(np.int64)
+        table, in_q, out_q, first, shift = make_table(node.op, low, high, node.number)
+        v = self.to_q(v, in_q, INT16)
         name = self.put("table", (v.name,), (-first, shift), values=(table,))
         return Value(name, out_q, INT16, self.formats.most(node))

@@ -7,11 +7,13 @@ import numpy as np
 
 from tauflow.errors import ExportError
 
+from .evaluate import FUNCTIONS
 from .fixed_ops import INT16, INT17, Op
 from .step_graph import Array, Node
 
 MAX_Q = 24
 OVERFLOW = 2**31 - 1
+_POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal", "pow")
 
 
 @dataclass(frozen=True)
@@ -186,3 +188,32 @@ def quantise_rows(
     s = np.clip(np.ceil(-np.log2(factor)).astype(np.int64) - 1, 0, 31)
     m = np.minimum(np.rint(factor * 2.0 ** (s + 15)), INT16).astype(np.int64)
     return (w, b, m, s), out_q
+
+
+def make_table(op: str, low: float, high: float, number: float) -> tuple[Array, int, int, int, int]:
+    """Return 257 entries of a function, both formats, the first place, and the bits between two.
+
+    Args:
+        op: the function.
+        low: smallest number that it reads in the calibration data.
+        high: the largest.
+        number: exponent of a power.
+
+    Raises:
+        ExportError: it is not finite there.
+    """
+    span = max(high - low, 1e-3)
+    low, high = low - (0 if op in _POSITIVE else span / 8), high + span / 8
+    in_q = fit_q(max(abs(low), abs(high)))
+    first = int(np.floor(low * 2.0**in_q))
+    shift = max(0, int(np.ceil(np.log2(max((high * 2.0**in_q - first) / 256, 1)))))
+    at = (first + (np.arange(257) << shift)) * 2.0**-in_q
+    with np.errstate(all="ignore"):
+        y = at**number if op == "pow" else FUNCTIONS[op](at)
+    if not np.isfinite(y).all():
+        raise ExportError(
+            f"the step has the operation {op} of numbers from {low:.3g} to {high:.3g} in the "
+            "calibration data, where it is not finite. Export it as float32."
+        )
+    out_q = fit_q(float(np.abs(y).max()))
+    return np.rint(y * 2.0**out_q).astype(np.int64), in_q, out_q, first, shift
