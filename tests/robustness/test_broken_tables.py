@@ -157,7 +157,7 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_refused(packed, tmp_path):
     assert path.stat().st_size < 300_000
     found = survives(lambda: read_csv(path, id="id", target="a"), packed, memory=160 * MIB)
     assert isinstance(found, DataError)
-    assert "unpacks to more than" in str(found)
+    assert "unpacked takes more than" in str(found)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from .shared_options import (
 )
 from .table_options import add_table_options
 
+_NO_IMPORTANCE = " Importance takes more completed trials, with different scores."
+
 
 @add_table_options
 def tune(
@@ -70,7 +72,6 @@ def tune(
 ) -> None:
     """Search the settings of a model for the best validation score; repeat it to continue."""
     from tauflow.errors import ArgumentError
-    from tauflow.runs.journal import NUM_STARTUP_TRIALS
     from tauflow.runs.portfolio import AUTO
     from tauflow.runs.report.study_report import format_value, write_study_report
     from tauflow.runs.tune import BEST_CONFIG_FILE
@@ -125,12 +126,7 @@ def tune(
         caption=(
             f"{format_count(len(states), 'trial')}: {states.count('complete')} completed, "
             f"{states.count('pruned')} pruned, {states.count('fail')} diverged."
-            + (
-                ""
-                if found.importance
-                else f" Importance takes more than {NUM_STARTUP_TRIALS} completed trials, with "
-                "different scores."
-            )
+            + ("" if found.importance else _NO_IMPORTANCE)
         ),
         numbers=(1, 2),
     )

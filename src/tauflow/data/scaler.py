@@ -51,7 +51,7 @@ class StandardScaler:
         A mean is a finite number, or NaN where the deviation is 0, which is never negative.
         """
         if self.mean.shape != (columns,) or self.scale.shape != (columns,):
-            raise ValueError(f"means and scales are not those of {columns} columns")
+            raise ValueError(f"the number of means and scales is not {columns}")
         known = np.isfinite(self.mean) | (self.is_empty & self.is_constant)
         if not (known & np.isfinite(self.scale) & (self.scale >= 0)).all():
             raise ValueError("means and scales are not finite numbers, or a scale is below 0")

@@ -284,7 +284,9 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
             len(self.schema_.inputs) - rows.values.shape[1],
         )
         if self._typical is not None and not 0 < horizon <= lead_times:
-            raise ValueError(f"there are not the {horizon} inputs that say what is forecast")
+            raise ValueError(
+                f"expected an input for each of the next rows, of which there are {horizon}"
+            )
         return self._add_lead_times(rows, horizon)
 
     def _split_validation(

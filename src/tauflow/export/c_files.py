@@ -177,8 +177,8 @@ def describe_size(step: ExportableModel, flash: int) -> str:
     if units < 2 * size or flash < _LARGE:
         return ""
     return (
-        f"The backbone of {units} units makes {flash:,} bytes of constants of a network of {size} "
-        f"neurons; backbone_units={max(8, size)} makes about {flash * max(8, size) // units:,}."
+        f"A backbone of width {units} makes {flash:,} B of constants of a network of width {size}; "
+        f"backbone_units={max(8, size)} makes about {flash * max(8, size) // units:,}."
     )
 
 

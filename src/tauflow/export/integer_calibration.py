@@ -73,8 +73,8 @@ def read_calibration(
     count = step.input_size
     if not x or len(x) != len(dt) or any(len(v) == 0 for v in x):
         raise ArgumentError(
-            f"calibration holds {len(x)} sequences of inputs and {len(dt)} of gaps. Give as many "
-            "of each, and at least one sample."
+            f"the lengths of inputs and gaps of the calibration are {len(x)} and {len(dt)}. Give "
+            "as many sequences of each, and at least one sample."
         )
     for inputs, gaps in zip(x, dt, strict=True):
         if inputs.ndim != 2 or inputs.shape[1] != count or gaps.shape != inputs.shape[:1]:

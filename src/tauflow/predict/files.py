@@ -143,7 +143,9 @@ def _try(predictor: "Predictor") -> None:
 def _check_agreement(card: DatasetCard, schema: Schema) -> None:
     """Raise :class:`ValueError` if what a file says of a table is not what was learned from one."""
     if len(schema.inputs) != card.input_size:
-        raise ValueError(f"{len(schema.inputs)} inputs, and the model has {card.input_size}")
+        raise ValueError(
+            f"the number of inputs is {len(schema.inputs)}, and that of the model {card.input_size}"
+        )
     if schema.target_specs != card.target_specs:
         raise ValueError("the targets of the table and of the model differ")
     if schema.is_class == (card.task in ("regress", MULTIOUTPUT)):

@@ -107,7 +107,7 @@ def check_unpacked(path: Path | InMemoryFile, size: int) -> None:
     packed = path.stat().st_size if isinstance(path, Path) else len(path.content)
     if size > max(MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO * packed):
         raise DataError(
-            f"{path} unpacks to more than {MAX_UNPACKED_BYTES >> 20} MiB and "
+            f"{path} unpacked takes more than {MAX_UNPACKED_BYTES >> 20} MiB and "
             f"{MAX_UNPACKED_RATIO} times its size. If it is the right file, unpack it (gunzip) and "
             "give what is in it, or read it with pandas and pass the frame to from_table."
         )

@@ -263,7 +263,7 @@ class Frame:
         others = "other cells of the target are" if plain.any() else "nearly all cells seem to be"
         raise DataError(
             f"{self.describe_value(row, column)}, which is no number as it is written, and "
-            f"{others} numbers. {advice} If they are classes, say so: task='classification' "
+            f"{others} numeric. {advice} If they are classes, say so: task='classification' "
             "(--task)."
         )
 
