@@ -18,6 +18,7 @@ from .fixed_values import (
     fit_q,
     make_table,
     quantise_rows,
+    split_factor,
 )
 from .loops import Layout, Loop, Passes, Statement
 from .step_graph import Array, Node, Ref
@@ -38,6 +39,11 @@ def lower(layout: Layout, formats: Formats) -> list[FixedLoop | FixedPasses]:
     return _Lowering(layout, formats).run(layout.body)
 
 
+def _find_share(node: Node) -> int:
+    """Return how large each operand of a sum may be so that the sum does not overflow."""
+    return INT31 // max(1, *(int(v) for v in np.bincount(np.concatenate(node.tables))))
+
+
 class _Lowering(Emitter):
     def __init__(self, layout: Layout, formats: Formats) -> None:
         self.layout, self.formats = layout, formats
@@ -48,7 +54,12 @@ class _Lowering(Emitter):
         self.stored: dict[int, tuple[int, int]] = {}  # format and bound
         self.rules: dict[str, Callable[[Node], Value]] = {
             **{"linear": self._linear, "add": self._add, "sub": self._add, "mul": self._mul},
-            **{"div": self._div, "neg": self._neg, "abs": self._abs, "relu": self._relu},
+            **{
+                "div": self._div,
+                "neg": self._of_one_size,
+                "abs": self._of_one_size,
+                "relu": self._relu,
+            },
             **{"sign": self._sign, "floor": self._floor, "round": self._round},
             **{"where": self._where, "copy": self._copy_lane, "relax": self._relax},
         }
@@ -89,10 +100,8 @@ class _Lowering(Emitter):
     def _lower_statement(self, s: Statement) -> None:
         node = s.node
         if s.place == -2:
-            assert s.ref is not None
             self._write_output(s)
         elif s.place >= 0:
-            assert s.ref is not None
             self._gather(node, s)
         elif node.op in ("sum", "max"):
             self._begin(node)
@@ -149,12 +158,9 @@ class _Lowering(Emitter):
             self.stored[id(node)] = (q, INT31)
             start = np.full(node.count, -INT31)
         else:
-            counts = np.zeros(node.count)
-            for targets in node.tables:
-                np.add.at(counts, targets, 1)
-            share = INT31 / max(1.0, counts.max())
+            share = _find_share(node)
             most = max(self._magnitude(ref) for ref in node.args)
-            q = min(fit_q(most, int(share)), fit_q(np.abs(node.value).max(), INT31 - 1))
+            q = min(fit_q(most, share), fit_q(np.abs(node.value).max(), INT31 - 1))
             self.stored[id(node)] = (q, OVERFLOW)
             start = np.rint(node.value * 2.0**q)
         slot = self.layout.slots[id(node)]
@@ -170,13 +176,7 @@ class _Lowering(Emitter):
         assert s.ref is not None
         q, _ = self.stored[id(node)]
         targets = node.tables[s.place]
-        if node.op == "sum":
-            counts = np.zeros(node.count)
-            for table in node.tables:
-                np.add.at(counts, table, 1)
-            limit = int(INT31 / max(1.0, counts.max()))
-        else:
-            limit = INT16
+        limit = _find_share(node) if node.op == "sum" else INT16
         value = self.to_q(self._read(s.ref), q, limit)
         slot = self.layout.slots[id(node)]
         kind = "accumulate" if node.op == "sum" else "raise"
@@ -223,15 +223,10 @@ class _Lowering(Emitter):
         return id(ref.node) in self.formats.soft or ref.node.name == "dt"
 
     def _scale_soft(self, node: Node) -> None:
-        first, second = node.args
-        if not self._is_soft(first):
-            first, second = second, first
+        is_first = self._is_soft(node.args[0])
+        first, second = node.args if is_first else node.args[::-1]
         factor = float(second.constants[0])
-        factor = 1 / factor if node.op == "div" else factor
-        exponent = int(np.floor(np.log2(factor))) - 14
-        mantissa = round(factor * 2.0**-exponent)
-        if mantissa > INT16:
-            mantissa, exponent = mantissa >> 1, exponent + 1
+        mantissa, exponent = split_factor(1 / factor if node.op == "div" else factor)
         source = self._soft_name(first.node)
         self.soft[id(node)] = self.put("scale_gap", (source,), (mantissa, exponent))
 
@@ -362,13 +357,9 @@ class _Lowering(Emitter):
     def _copy_lane(self, node: Node) -> Value:
         return self.to_q(self._read(node.args[0]), fit_q(self.formats.most(node)), INT16)
 
-    def _neg(self, node: Node) -> Value:
+    def _of_one_size(self, node: Node) -> Value:
         v = self._read(node.args[0])
-        return Value(self.put("neg", (v.name,)), v.q, v.bound, v.most)
-
-    def _abs(self, node: Node) -> Value:
-        v = self._read(node.args[0])
-        return Value(self.put("abs", (v.name,)), v.q, v.bound, v.most)
+        return Value(self.put(node.op, (v.name,)), v.q, v.bound, v.most)
 
     def _relu(self, node: Node) -> Value:
         v = self._read(node.args[0])

@@ -217,3 +217,10 @@ def make_table(op: str, low: float, high: float, number: float) -> tuple[Array, 
         )
     out_q = fit_q(float(np.abs(y).max()))
     return np.rint(y * 2.0**out_q).astype(np.int64), in_q, out_q, first, shift
+
+
+def split_factor(factor: float) -> tuple[int, int]:
+    """Return a positive number as a mantissa of 15 bits and an exponent."""
+    exponent = int(np.floor(np.log2(factor))) - 14
+    mantissa = round(factor * 2.0**-exponent)
+    return (mantissa >> 1, exponent + 1) if mantissa > INT16 else (mantissa, exponent)
