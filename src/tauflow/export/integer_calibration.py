@@ -10,7 +10,7 @@ import torch
 
 from tauflow.errors import ArgumentError, ShapeError
 
-from .c_code.fixed_step import IntegerStep, Sequences, pack_gap, run_float
+from .c_code.fixed_step import CalibrationSequences, IntegerStep, pack_gap, run_float
 from .c_code.step_graph import Array
 from .exportable_model import ExportableModel
 
@@ -54,7 +54,7 @@ class IntegerChecks:
 
 def read_calibration(
     calibration: Calibration | None, step: ExportableModel, h: Array
-) -> tuple[Sequences, list[Array]]:
+) -> tuple[CalibrationSequences, list[Array]]:
     """Return calibration data as sequences, and the targets of each if there are any.
 
     Raises:
@@ -99,7 +99,7 @@ def read_calibration(
     x = [np.nan_to_num(v) for v in x]
     starts = np.repeat(h[None], len(x), axis=0)
     targets = _to_list(calibration[2], "y") if len(calibration) == 3 else []
-    return Sequences(x, dt, observed, starts), targets
+    return CalibrationSequences(x, dt, observed, starts), targets
 
 
 def _to_list(values: Any, name: str) -> list[Array]:
@@ -116,7 +116,7 @@ def _to_list(values: Any, name: str) -> list[Array]:
         ) from error
 
 
-def run_integer(step: IntegerStep, sequences: Sequences) -> tuple[list[Array], float]:
+def run_integer(step: IntegerStep, sequences: CalibrationSequences) -> tuple[list[Array], float]:
     """Return the outputs of each step as numbers, and how much of the state is saturated."""
     model, saturated, total = step.model(), 0, 0
     h = np.rint(sequences.h * 2.0**step.state_q).astype(np.int64)
@@ -135,7 +135,7 @@ def run_integer(step: IntegerStep, sequences: Sequences) -> tuple[list[Array], f
 
 def check_integers(
     step: IntegerStep,
-    sequences: Sequences,
+    sequences: CalibrationSequences,
     targets: Sequence[Array],
     *,
     kind: str,
@@ -183,7 +183,7 @@ def check_integers(
 def _compute_metrics(
     exact: Sequence[Array],
     found: Sequence[Array],
-    sequences: Sequences,
+    sequences: CalibrationSequences,
     targets: Sequence[Array],
     kind: str,
 ) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tauflow.version import VERSION
 from . import c_templates, integer_templates
 from .c_check import check_compiled_parity, find_compiler
 from .c_code.fixed_code import write_fixed_step
-from .c_code.fixed_step import IntegerStep, Sequences, compile_fixed_step, pack_gap
+from .c_code.fixed_step import CalibrationSequences, IntegerStep, compile_fixed_step, pack_gap
 from .c_code.graph_passes import drop_unused
 from .c_code.lane_builder import build_step_graph
 from .c_code.step_graph import Array
@@ -88,7 +88,7 @@ def write_integer_c(
 
 
 def compile_integers(
-    step: ExportableModel, sequences: Sequences, scales: list[Array], *, is_int8: bool
+    step: ExportableModel, sequences: CalibrationSequences, scales: list[Array], *, is_int8: bool
 ) -> IntegerStep:
     """Return a step in double precision as integers."""
     for cell in step.cells:
@@ -135,7 +135,7 @@ def _read_start(state: list[Mapping[str, Any]]) -> Array:
     return np.array(value)
 
 
-def _warn_of_constants(sequences: Sequences, schema: IOSchema) -> None:
+def _warn_of_constants(sequences: CalibrationSequences, schema: IOSchema) -> None:
     x = np.concatenate(list(sequences.x))
     names = resolve_names("x", schema.inputs, x.shape[1])
     constant = [name for name, span in zip(names, np.ptp(x, axis=0), strict=True) if span == 0]
@@ -194,7 +194,7 @@ def _make_files(
     checks: IntegerChecks,
     facts: dict[str, Any],
     schema: IOSchema,
-    sequences: Sequences,
+    sequences: CalibrationSequences,
     start: Array,
     name: str,
     dtype: str,
@@ -307,7 +307,7 @@ def _describe_samples(
     }
 
 
-def _describe_checks(checks: IntegerChecks, sequences: Sequences) -> dict[str, Any]:
+def _describe_checks(checks: IntegerChecks, sequences: CalibrationSequences) -> dict[str, Any]:
     metric = ""
     if checks.metric:
         metric = f" {checks.metric}: {checks.metric_float:.6g} of the model, "
@@ -326,7 +326,7 @@ def _describe_checks(checks: IntegerChecks, sequences: Sequences) -> dict[str, A
 
 
 def _make_vector(
-    integers: IntegerStep, sequences: Sequences, start: Array, *, observed: bool
+    integers: IntegerStep, sequences: CalibrationSequences, start: Array, *, observed: bool
 ) -> str:
     """Return integers as CSV: samples of the calibration data, any integers, and what follows."""
     rng = np.random.default_rng(0)

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from .loops import Layout, Loop, Passes, Slot
-from .step_graph import Array, Node, Ref
+from .loops import ArraySlot, Layout, Loop, Passes
+from .step_graph import Array, Ref, StepNode
 
 _WIDTH = 100
 
@@ -141,7 +141,7 @@ class Printer:
             self.put("}")
 
 
-def slot_of(layout: Layout, ref: Ref) -> Slot:
+def slot_of(layout: Layout, ref: Ref) -> ArraySlot:
     """Return where a node is that outlives its loop."""
     return layout.slots[id(ref.node)]
 
@@ -151,7 +151,7 @@ Lanes = dict[int, str]
 """Locals of a loop, by their node's id."""
 
 
-def is_local(ref: Ref, lanes: Lanes, node: Node, place: int) -> bool:
+def is_local(ref: Ref, lanes: Lanes, node: StepNode, place: int) -> bool:
     """Whether a statement's operand is a local of the same pass of the loop."""
     whole = node.is_reduction and place == -1
     return id(ref.node) in lanes and ref.is_identity and not whole

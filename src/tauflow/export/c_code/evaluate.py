@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from .graph_passes import Item, Repeat
-from .step_graph import Array, Node, Ref
+from .step_graph import Array, Ref, StepNode
 
 Values = dict[int, Array]
 """Lanes of each node, (B, count), by the node's id."""
-See = Callable[[Node, Array], None]
+See = Callable[[StepNode, Array], None]
 
 
 def _sigmoid(x: Array) -> Array:
@@ -118,7 +118,7 @@ def _read(ref: Ref, values: Values, inputs: Mapping[str, Array], size: int) -> A
     return values[id(node)][:, ref.index]
 
 
-def _compute(node: Node, args: list[Array], size: int) -> Array:
+def _compute(node: StepNode, args: list[Array], size: int) -> Array:
     if node.op == "linear":
         total = np.broadcast_to(node.value, (size, node.count))  # type: ignore[arg-type]
         for arg, table in zip(args, node.tables, strict=True):

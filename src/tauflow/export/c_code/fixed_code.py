@@ -98,7 +98,7 @@ def write_fixed_step(
         prefix: of names of constants.
         weight_bits: 8 or 16.
     """
-    writer = _Writer(Constants(prefix), weight_bits)
+    writer = _FixedWriter(Constants(prefix), weight_bits)
     writer.write(body)
     lines = [f"    {types[name]} {name}[{size}];" for name, size in sizes.items()]
     text = "\n".join(writer.out.lines)
@@ -128,7 +128,7 @@ def _write_helpers(names: set[str], bits: int) -> str:
     return "\n".join(parts)
 
 
-class _Writer:
+class _FixedWriter:
     def __init__(self, constants: Constants, weight_bits: int) -> None:
         self.constants, self.bits, self.out = constants, weight_bits, Printer()
         self.width = 0

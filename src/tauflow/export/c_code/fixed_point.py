@@ -13,15 +13,15 @@ from .fixed_values import (
     Emitter,
     FixedLoop,
     FixedPasses,
+    FixedValue,
     Formats,
-    Value,
     fit_q,
     make_table,
     quantise_rows,
     split_factor,
 )
 from .loops import Layout, Loop, Passes, Statement
-from .step_graph import Array, Node, Ref
+from .step_graph import Array, Ref, StepNode
 
 _TABLES = (
     *("expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "erf", "softplus"),
@@ -39,7 +39,7 @@ def lower(layout: Layout, formats: Formats) -> list[FixedLoop | FixedPasses]:
     return _Lowering(layout, formats).run(layout.body)
 
 
-def _find_share(node: Node) -> int:
+def _find_share(node: StepNode) -> int:
     """Return how large each operand of a sum may be so that the sum does not overflow."""
     return INT31 // max(1, *(int(v) for v in np.bincount(np.concatenate(node.tables))))
 
@@ -48,11 +48,11 @@ class _Lowering(Emitter):
     def __init__(self, layout: Layout, formats: Formats) -> None:
         self.layout, self.formats = layout, formats
         super().__init__()
-        self.local: dict[int, Value] = {}
-        self.scalars: dict[int, Value] = {}
+        self.local: dict[int, FixedValue] = {}
+        self.scalars: dict[int, FixedValue] = {}
         self.soft: dict[int, str] = {}
         self.stored: dict[int, tuple[int, int]] = {}  # format and bound
-        self.rules: dict[str, Callable[[Node], Value]] = {
+        self.rules: dict[str, Callable[[StepNode], FixedValue]] = {
             **{"linear": self._linear, "add": self._add, "sub": self._add, "mul": self._mul},
             **{
                 "div": self._div,
@@ -88,7 +88,7 @@ class _Lowering(Emitter):
             done.append(FixedPasses(item.times, inner))
         return [item for item in done if isinstance(item, FixedPasses) or item.ops]
 
-    def _copy(self, carry: Node, source: Node) -> FixedLoop:
+    def _copy(self, carry: StepNode, source: StepNode) -> FixedLoop:
         self.loop, self.local = FixedLoop(carry.count), {}
         ref = Ref(source, np.arange(source.count))
         slot = self.layout.slots[id(carry)]
@@ -119,7 +119,7 @@ class _Lowering(Emitter):
 
     # --- memory -------------------------------------------------------------------------------
 
-    def _store_format(self, node: Node) -> None:
+    def _store_format(self, node: StepNode) -> None:
         slot = self.layout.slots[id(node)]
         q = fit_q(self.formats.most(node))
         is_wide = id(node) in self.formats.wide
@@ -130,7 +130,7 @@ class _Lowering(Emitter):
             q += 15
         self.stored[id(node)] = (q, INT31 if is_wide else INT16)
 
-    def _store(self, node: Node, value: Value) -> None:
+    def _store(self, node: StepNode, value: FixedValue) -> None:
         q, bound = self.stored[id(node)]
         value = self.to_q(value, q, bound)
         slot = self.layout.slots[id(node)]
@@ -151,7 +151,7 @@ class _Lowering(Emitter):
         index = offset + np.arange(len(s.ref.index))
         self.put("store", (value.name,), array=name, index=index)
 
-    def _begin(self, node: Node) -> None:
+    def _begin(self, node: StepNode) -> None:
         assert node.value is not None
         if node.op == "max":
             q = fit_q(self.formats.most(node))
@@ -172,7 +172,7 @@ class _Lowering(Emitter):
             return float(np.abs(ref.constants).max())
         return self.formats.most(ref.node)
 
-    def _gather(self, node: Node, s: Statement) -> None:
+    def _gather(self, node: StepNode, s: Statement) -> None:
         assert s.ref is not None
         q, _ = self.stored[id(node)]
         targets = node.tables[s.place]
@@ -182,7 +182,7 @@ class _Lowering(Emitter):
         kind = "accumulate" if node.op == "sum" else "raise"
         self.put(kind, (value.name,), array=slot.array, index=slot.offset + targets)
 
-    def _read(self, ref: Ref) -> Value:
+    def _read(self, ref: Ref) -> FixedValue:
         """Return what the lane reads."""
         node = ref.node
         if id(node) in self.local and (ref.is_identity or node.count == 1):
@@ -194,7 +194,7 @@ class _Lowering(Emitter):
             return self._to_fixed(node)
         array, index, q, bound = self.place_of(ref)
         name = self.put("load", array=array, index=index)
-        return Value(name, q, bound, self.formats.most(node))
+        return FixedValue(name, q, bound, self.formats.most(node))
 
     def place_of(self, ref: Ref) -> tuple[str, Array, int, int]:
         """Return the array and places of what a reference reads, its format and its bound."""
@@ -216,13 +216,13 @@ class _Lowering(Emitter):
 
     # --- the gap --------------------------------------------------------------------------------
 
-    def _soft_name(self, node: Node) -> str:
+    def _soft_name(self, node: StepNode) -> str:
         return "dt" if node.name == "dt" else self.soft[id(node)]
 
     def _is_soft(self, ref: Ref) -> bool:
         return id(ref.node) in self.formats.soft or ref.node.name == "dt"
 
-    def _scale_soft(self, node: Node) -> None:
+    def _scale_soft(self, node: StepNode) -> None:
         is_first = self._is_soft(node.args[0])
         first, second = node.args if is_first else node.args[::-1]
         factor = float(second.constants[0])
@@ -230,14 +230,14 @@ class _Lowering(Emitter):
         source = self._soft_name(first.node)
         self.soft[id(node)] = self.put("scale_gap", (source,), (mantissa, exponent))
 
-    def _to_fixed(self, node: Node) -> Value:
+    def _to_fixed(self, node: StepNode) -> FixedValue:
         most = self.formats.most(node)
         q = fit_q(most, INT31)
         name = self._soft_name(node)
         text = self.put("fixed", (f"{name}_m", f"{name}_e"), (-q, INT31))
-        return Value(text, q, INT31, most)
+        return FixedValue(text, q, INT31, most)
 
-    def _times(self, node: Node, lane: Ref, gap: Ref) -> Value:
+    def _times(self, node: StepNode, lane: Ref, gap: Ref) -> FixedValue:
         most = self.formats.most(node)  # and beyond that, for gaps longer than the calibrated ones
         most = max(most, min(self.formats.needs.get(id(node), np.inf), _LONGER * most))
         q = fit_q(most, INT31)
@@ -247,14 +247,14 @@ class _Lowering(Emitter):
             a = self.fit(self._read(lane), INT17)
         name = self._soft_name(gap.node)
         text = self.put("times", (a.name, f"{name}_m", f"{name}_e"), (a.q - q, INT31))
-        return Value(text, q, INT31, most)
+        return FixedValue(text, q, INT31, most)
 
     # --- operations -----------------------------------------------------------------------------
 
-    def _linear(self, node: Node) -> Value:
+    def _linear(self, node: StepNode) -> FixedValue:
         assert node.value is not None
         q = fit_q(self.formats.most(node))
-        total: Value | None = None
+        total: FixedValue | None = None
         bias = node.value
         if not node.args:
             return self.fixed_constant(bias, q)
@@ -263,26 +263,26 @@ class _Lowering(Emitter):
             assert bound <= INT16 + 1
             tables, q = quantise_rows(matrix, bias, in_q, q, is_int8=self.formats.is_int8)
             name = self.put("dot", array=array, index=index, values=tables)
-            part = Value(name, q, INT17, self.formats.most(node))
+            part = FixedValue(name, q, INT17, self.formats.most(node))
             total = part if total is None else self._sum(total, part)
             bias = np.zeros_like(bias)
         assert total is not None
-        return Value(total.name, total.q, total.bound, self.formats.most(node))
+        return FixedValue(total.name, total.q, total.bound, self.formats.most(node))
 
-    def _sum(self, a: Value, b: Value, op: str = "add") -> Value:
+    def _sum(self, a: FixedValue, b: FixedValue, op: str = "add") -> FixedValue:
         a, b = self.align(a, b)
         name = self.put(op, (a.name, b.name))
-        return Value(name, a.q, a.bound + b.bound, a.most + b.most)
+        return FixedValue(name, a.q, a.bound + b.bound, a.most + b.most)
 
-    def _add(self, node: Node) -> Value:
+    def _add(self, node: StepNode) -> FixedValue:
         a, b = self._operands(node)
         total = self._sum(a, b, node.op)
-        return Value(total.name, total.q, total.bound, self.formats.most(node))
+        return FixedValue(total.name, total.q, total.bound, self.formats.most(node))
 
-    def _operands(self, node: Node) -> tuple[Value, Value]:
+    def _operands(self, node: StepNode) -> tuple[FixedValue, FixedValue]:
         """Return two operands; a constant in the format of the other one, if it fits there."""
         first, second = node.args[-2:]
-        values: list[Value | None] = [
+        values: list[FixedValue | None] = [
             None if ref.node.op == "const" else self._read(ref) for ref in (first, second)
         ]
         for k, ref in enumerate((first, second)):
@@ -298,7 +298,7 @@ class _Lowering(Emitter):
         assert b is not None
         return a, b
 
-    def _mul(self, node: Node) -> Value:
+    def _mul(self, node: StepNode) -> FixedValue:
         first, second = node.args
         if self._is_soft(second) or self._is_soft(first):
             lane, gap = (first, second) if self._is_soft(second) else (second, first)
@@ -309,7 +309,7 @@ class _Lowering(Emitter):
             return self._scale(node, first.constants, self._read(second))
         return self._product(node, self._read(first), self._read(second))
 
-    def _product(self, node: Node, a: Value, b: Value) -> Value:
+    def _product(self, node: StepNode, a: FixedValue, b: FixedValue) -> FixedValue:
         while a.bound * b.bound > OVERFLOW:
             if max(a.bound, b.bound) > INT17:
                 a, b = (self.fit(v, INT17) if v.bound > INT17 else v for v in (a, b))
@@ -318,19 +318,19 @@ class _Lowering(Emitter):
             else:
                 b = self.fit(b, INT16)
         name = self.put("mul", (a.name, b.name))
-        return Value(name, a.q + b.q, a.bound * b.bound, self.formats.most(node))
+        return FixedValue(name, a.q + b.q, a.bound * b.bound, self.formats.most(node))
 
-    def _scale(self, node: Node, factors: Array, v: Value) -> Value:
+    def _scale(self, node: StepNode, factors: Array, v: FixedValue) -> FixedValue:
         most, top = self.formats.most(node), float(np.abs(factors).max())
         if top == 0:
-            return Value("0", 0, 0, most)
+            return FixedValue("0", 0, 0, most)
         power = np.log2(top)
         if (factors == factors[0]).all() and power == int(power):
             name = v.name if factors[0] > 0 else self.put("neg", (v.name,))
-            return Value(name, v.q - int(power), v.bound, most)
+            return FixedValue(name, v.q - int(power), v.bound, most)
         return self._product(node, self.fixed_constant(factors, fit_q(top)), v)
 
-    def _div(self, node: Node) -> Value:
+    def _div(self, node: StepNode) -> FixedValue:
         first, second = node.args
         if second.node.op == "const":
             return self._scale(node, 1 / second.constants, self._read(first))
@@ -338,9 +338,9 @@ class _Lowering(Emitter):
         most = self.formats.most(node)
         q = fit_q(most)
         name = self.put("divide", (a.name, b.name), (q - a.q + b.q, INT16))
-        return Value(name, q, INT16, most)
+        return FixedValue(name, q, INT16, most)
 
-    def _relax(self, node: Node) -> Value:
+    def _relax(self, node: StepNode) -> FixedValue:
         v, drive, decay, rate = (self._read(ref) for ref in node.args[:4])
         most = self.formats.most(node)
         q, bound = self.stored.get(id(node)) or (fit_q(most) + 15, INT31)
@@ -352,57 +352,57 @@ class _Lowering(Emitter):
         gap = self._soft_name(node.args[4].node)
         args = (v.name, target, rate.name, f"{gap}_m", f"{gap}_e")
         name = self.put("relax", args, (rate.q, bound))
-        return Value(name, q, bound, most)
+        return FixedValue(name, q, bound, most)
 
-    def _copy_lane(self, node: Node) -> Value:
+    def _copy_lane(self, node: StepNode) -> FixedValue:
         return self.to_q(self._read(node.args[0]), fit_q(self.formats.most(node)), INT16)
 
-    def _of_one_size(self, node: Node) -> Value:
+    def _of_one_size(self, node: StepNode) -> FixedValue:
         v = self._read(node.args[0])
-        return Value(self.put(node.op, (v.name,)), v.q, v.bound, v.most)
+        return FixedValue(self.put(node.op, (v.name,)), v.q, v.bound, v.most)
 
-    def _relu(self, node: Node) -> Value:
+    def _relu(self, node: StepNode) -> FixedValue:
         v = self._read(node.args[0])
         name = self.put("maximum", (v.name, "0"))
-        return Value(name, v.q, v.bound, self.formats.most(node))
+        return FixedValue(name, v.q, v.bound, self.formats.most(node))
 
-    def _sign(self, node: Node) -> Value:
+    def _sign(self, node: StepNode) -> FixedValue:
         v = self._read(node.args[0])
-        return Value(self.put("sign", (v.name,)), 0, 1, 1.0)
+        return FixedValue(self.put("sign", (v.name,)), 0, 1, 1.0)
 
-    def _floor(self, node: Node) -> Value:
+    def _floor(self, node: StepNode) -> FixedValue:
         v = self._read(node.args[0])
         if v.q <= 0:
             return v
         name = self.put("floor", (v.name,), (v.q,))
-        return Value(name, 0, (v.bound >> v.q) + 1, v.most + 1)
+        return FixedValue(name, 0, (v.bound >> v.q) + 1, v.most + 1)
 
-    def _round(self, node: Node) -> Value:
+    def _round(self, node: StepNode) -> FixedValue:
         v = self._read(node.args[0])
         return self.shift(v, v.q) if v.q > 0 else v
 
-    def _where(self, node: Node) -> Value:
+    def _where(self, node: StepNode) -> FixedValue:
         condition = self._read(node.args[0])
         a, b = self.align(*self._operands(node))
         name = self.put("where", (condition.name, a.name, b.name))
-        return Value(name, a.q, max(a.bound, b.bound), self.formats.most(node))
+        return FixedValue(name, a.q, max(a.bound, b.bound), self.formats.most(node))
 
-    def _other(self, node: Node) -> Value:
+    def _other(self, node: StepNode) -> FixedValue:
         if node.op in ("tanh", "sigmoid"):
             q = TANH_Q if node.op == "tanh" else SIGMOID_Q
             v = self.to_q(self._read(node.args[0]), q, INT16)
-            return Value(self.put(node.op, (v.name,)), 15, INT16, 1.0)
+            return FixedValue(self.put(node.op, (v.name,)), 15, INT16, 1.0)
         if node.op == "exp":
             v = self.to_q(self._read(node.args[0]), 16, 2**20 - 1)
             most = self.formats.most(node)
             q = fit_q(most)
-            return Value(self.put("exp", (v.name,), (q, INT16)), q, INT16, most)
+            return FixedValue(self.put("exp", (v.name,), (q, INT16)), q, INT16, most)
         if node.op in ("maximum", "minimum", "lt", "le", "eq"):
             a, b = self.align(*self._operands(node))
             name = self.put(node.op, (a.name, b.name))
             if node.op in ("maximum", "minimum"):
-                return Value(name, a.q, max(a.bound, b.bound), self.formats.most(node))
-            return Value(name, 0, 1, 1.0)
+                return FixedValue(name, a.q, max(a.bound, b.bound), self.formats.most(node))
+            return FixedValue(name, 0, 1, 1.0)
         if node.op in _TABLES:
             return self._table(node)
         raise ExportError(
@@ -410,11 +410,11 @@ class _Lowering(Emitter):
             "float32 (dtype='float32')."
         )
 
-    def _table(self, node: Node) -> Value:
+    def _table(self, node: StepNode) -> FixedValue:
         v = self._read(node.args[0])
         source = node.args[0].node
         low, high = self.formats.low[id(source)], self.formats.high[id(source)]
         table, in_q, out_q, first, shift = make_table(node.op, low, high, node.number)
         v = self.to_q(v, in_q, INT16)
         name = self.put("table", (v.name,), (-first, shift), values=(table,))
-        return Value(name, out_q, INT16, self.formats.most(node))
+        return FixedValue(name, out_q, INT16, self.formats.most(node))

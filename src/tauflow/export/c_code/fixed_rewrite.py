@@ -6,10 +6,10 @@ from itertools import product
 import numpy as np
 
 from .graph_passes import Item, Repeat
-from .step_graph import Array, Node, Ref, StepGraph
+from .step_graph import Array, Ref, StepGraph, StepNode
 
 
-def identity(node: Node) -> Ref:
+def identity(node: StepNode) -> Ref:
     """Return all lanes of a node."""
     return Ref(node, np.arange(node.count))
 
@@ -21,8 +21,8 @@ def scale_lanes(
 
     Products take in what is multiplied and added here, where they read or make these.
     """
-    new: dict[int, Node] = {}
-    nodes: list[Node] = []
+    new: dict[int, StepNode] = {}
+    nodes: list[StepNode] = []
     for node in graph.nodes:
         node.args = tuple(Ref(new.get(id(r.node), r.node), r.index) for r in node.args)
         nodes.append(node)
@@ -42,13 +42,13 @@ def scale_lanes(
     graph.nodes = nodes
 
 
-def _scale(nodes: list[Node], ref: Ref, factor: Array, offset: Array) -> Node:
+def _scale(nodes: list[StepNode], ref: Ref, factor: Array, offset: Array) -> StepNode:
     count = len(ref.index)
-    last = Node("const", count, value=factor)
-    nodes += [last, Node("mul", count, (ref, identity(last)))]
+    last = StepNode("const", count, value=factor)
+    nodes += [last, StepNode("mul", count, (ref, identity(last)))]
     if offset.any():
-        constant = Node("const", count, value=offset)
-        nodes += [constant, Node("add", count, (identity(nodes[-1]), identity(constant)))]
+        constant = StepNode("const", count, value=offset)
+        nodes += [constant, StepNode("add", count, (identity(nodes[-1]), identity(constant)))]
     return nodes[-1]
 
 
@@ -73,7 +73,7 @@ def find_soft(items: Sequence[Item]) -> set[int]:
     return soft
 
 
-def walk_items(items: Sequence[Item]) -> list[Node]:
+def walk_items(items: Sequence[Item]) -> list[StepNode]:
     """Return all nodes in order."""
     nodes = []
     for item in items:
@@ -81,7 +81,7 @@ def walk_items(items: Sequence[Item]) -> list[Node]:
     return nodes
 
 
-def replace_nodes(items: list[Item], rule: Callable[[Node], list[Node]]) -> list[Item]:
+def replace_nodes(items: list[Item], rule: Callable[[StepNode], list[StepNode]]) -> list[Item]:
     """Return items with what a rule puts in the place of each node; its last node stays itself."""
     new: list[Item] = []
     for item in items:
@@ -93,10 +93,10 @@ def replace_nodes(items: list[Item], rule: Callable[[Node], list[Node]]) -> list
     return new
 
 
-def split_gap_columns(soft: set[int]) -> Callable[[Node], list[Node]]:
+def split_gap_columns(soft: set[int]) -> Callable[[StepNode], list[StepNode]]:
     """Return the rule that takes the gap out of products: a column times the gap is added."""
 
-    def rule(node: Node) -> list[Node]:
+    def rule(node: StepNode) -> list[StepNode]:
         if node.op != "linear":
             return [node]
         is_gap = [
@@ -104,9 +104,9 @@ def split_gap_columns(soft: set[int]) -> Callable[[Node], list[Node]]:
         ]
         if not any(is_gap):
             return [node]
-        new: list[Node] = []
+        new: list[StepNode] = []
         parts = list(zip(node.args, node.tables, is_gap, strict=True))
-        total = Node(
+        total = StepNode(
             "linear",
             node.count,
             tuple(ref for ref, _, gap in parts if not gap),
@@ -116,11 +116,11 @@ def split_gap_columns(soft: set[int]) -> Callable[[Node], list[Node]]:
         new.append(total)
         for ref, table, gap in parts:
             if gap:
-                column = Node("const", node.count, value=table[:, 0])
+                column = StepNode("const", node.count, value=table[:, 0])
                 lanes = Ref(ref.node, np.zeros(node.count, int))
-                product = Node("mul", node.count, (identity(column), lanes))
+                product = StepNode("mul", node.count, (identity(column), lanes))
                 new.append(product)
-                total = Node("add", node.count, (identity(total), identity(product)))
+                total = StepNode("add", node.count, (identity(total), identity(product)))
                 new.append(total)
         node.op, node.args, node.tables, node.value = "add", new[-1].args, (), None
         return [*new[:-1], node]
@@ -128,7 +128,7 @@ def split_gap_columns(soft: set[int]) -> Callable[[Node], list[Node]]:
     return rule
 
 
-def find_relaxations(soft: set[int]) -> Callable[[Node], list[Node]]:
+def find_relaxations(soft: set[int]) -> Callable[[StepNode], list[StepNode]]:
     """Return the rule for (C v + d D) / (C + d G), the semi-implicit step: v, D, G, G / C and d."""
 
     def is_gap(ref: Ref) -> bool:
@@ -142,7 +142,7 @@ def find_relaxations(soft: set[int]) -> Callable[[Node], list[Node]]:
         first, second = node.args
         return (first, second) if is_gap(first) else (second, first) if is_gap(second) else None
 
-    def rule(node: Node) -> list[Node]:
+    def rule(node: StepNode) -> list[StepNode]:
         if node.op != "div" or any(r.node.op != "add" or not r.is_identity for r in node.args):
             return [node]
         top, bottom = (r.node.args for r in node.args)
@@ -162,10 +162,10 @@ def find_relaxations(soft: set[int]) -> Callable[[Node], list[Node]]:
 
 
 def _relax(
-    node: Node, v: Ref, drive: tuple[Ref, Ref], decay: tuple[Ref, Ref], capacity: Ref
-) -> list[Node]:
-    inverse = Node("const", node.count, value=1 / capacity.constants)
-    rate = Node("mul", node.count, (decay[1], identity(inverse)))
+    node: StepNode, v: Ref, drive: tuple[Ref, Ref], decay: tuple[Ref, Ref], capacity: Ref
+) -> list[StepNode]:
+    inverse = StepNode("const", node.count, value=1 / capacity.constants)
+    rate = StepNode("mul", node.count, (decay[1], identity(inverse)))
     is_one = bool((capacity.constants == 1).all())
     node.op = "relax"
     node.args = (v, drive[1], decay[1], decay[1] if is_one else identity(rate), drive[0])
@@ -188,10 +188,10 @@ def _divide_out(held: Ref, capacity: Ref, count: int) -> Ref | None:
 
 def add_copies(items: list[Item], needs_copy: Callable[[Ref], bool]) -> list[Item]:
     """Copy to 16 bits, in a row, what products read."""
-    known: dict[tuple[int, bytes], Node] = {}
+    known: dict[tuple[int, bytes], StepNode] = {}
 
-    def rule(node: Node) -> list[Node]:
-        new: list[Node] = []
+    def rule(node: StepNode) -> list[StepNode]:
+        new: list[StepNode] = []
         args = list(node.args)
         for place, source in enumerate(args):
             if node.op != "linear" or not needs_copy(source):
@@ -199,7 +199,7 @@ def add_copies(items: list[Item], needs_copy: Callable[[Ref], bool]) -> list[Ite
             index = np.arange(len(source.index))
             key = (id(source.node), source.index.tobytes())
             if key not in known:
-                known[key] = Node("copy", len(source.index), (source,))
+                known[key] = StepNode("copy", len(source.index), (source,))
                 new.append(known[key])
             args[place] = Ref(known[key], index)
         node.args = tuple(args)

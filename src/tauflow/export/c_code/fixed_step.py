@@ -25,14 +25,14 @@ from .fixed_rewrite import (
 from .fixed_values import MAX_Q, Formats, fit_q
 from .graph_passes import Item, Repeat, simplify
 from .loops import make_layout
-from .step_graph import Array, Node, Ref, StepGraph
+from .step_graph import Array, Ref, StepGraph, StepNode
 
 Q15 = 15
 _ACTIVATION_RANGE = {"tanh": 8.0, "sigmoid": 16.0, "exp": 16.0}
 
 
 @dataclass(frozen=True)
-class Sequences:
+class CalibrationSequences:
     """Samples to calibrate with.
 
     Args:
@@ -138,7 +138,7 @@ def pack_gap(dt: Array) -> tuple[Array, Array]:
 
 def compile_fixed_step(
     graph: StepGraph,
-    sequences: Sequences,
+    sequences: CalibrationSequences,
     *,
     scales: Sequence[Array],
     wide_lanes: Array,
@@ -196,7 +196,7 @@ def compile_fixed_step(
     formats = Formats(ranges.low, ranges.high, state_q, wide, soft, Q15, {}, is_int8, state_bits)
     formats.needs = _find_needs(items, graph.outputs, formats)
 
-    def array_of(node: Node) -> str:
+    def array_of(node: StepNode) -> str:
         return "sums" if node.op in ("sum", "max") else "wide" if id(node) in wide else "narrow"
 
     layout = make_layout(items, graph.outputs, homes={"h_out": "h_in"}, arrays=array_of)
@@ -214,7 +214,7 @@ def _rewrite(items: list[Item], graph: StepGraph) -> tuple[list[Item], set[int]]
 
 
 def _find_output_range(
-    graph: StepGraph, sequences: Sequences, mean: Array, scale: Array
+    graph: StepGraph, sequences: CalibrationSequences, mean: Array, scale: Array
 ) -> tuple[Array, Array]:
     """Return the smallest and the largest of each output of the model itself."""
     nodes: list[Item] = [n for n in graph.nodes if n.op not in ("input", "const")]
@@ -237,7 +237,7 @@ class _Ranges:
         self.low: dict[int, float] = defaultdict(lambda: np.inf)
         self.high: dict[int, float] = defaultdict(lambda: -np.inf)
 
-    def __call__(self, node: Node, lanes: Array) -> None:
+    def __call__(self, node: StepNode, lanes: Array) -> None:
         self.low[id(node)] = min(self.low[id(node)], float(lanes.min()))
         self.high[id(node)] = max(self.high[id(node)], float(lanes.max()))
 
@@ -245,7 +245,7 @@ class _Ranges:
 def run_float(
     items: list[Item],
     outputs: Mapping[str, list[Ref]],
-    sequences: Sequences,
+    sequences: CalibrationSequences,
     io: IOFormats,
     see: _Ranges | None = None,
 ) -> tuple[list[Array], Array]:
@@ -323,7 +323,7 @@ def _find_needs(
     return {key: max(size, 2.0**-MAX_Q) for key, size in needs.items() if np.isfinite(size)}
 
 
-def _need_of_operand(node: Node, place: int, own: float, formats: Formats) -> float:
+def _need_of_operand(node: StepNode, place: int, own: float, formats: Formats) -> float:
     if node.op in ("neg", "relu"):
         return own
     if node.op not in ("add", "sub") or not np.isfinite(own):

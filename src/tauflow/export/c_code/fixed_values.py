@@ -9,7 +9,7 @@ from tauflow.errors import ExportError
 
 from .evaluate import FUNCTIONS
 from .fixed_ops import INT16, INT17, Op
-from .step_graph import Array, Node
+from .step_graph import Array, StepNode
 
 MAX_Q = 24
 OVERFLOW = 2**31 - 1
@@ -17,7 +17,7 @@ _POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal", "pow")
 
 
 @dataclass(frozen=True)
-class Value:
+class FixedValue:
     """An integer of a loop's pass: the number times 2^q, never above ``bound`` in magnitude."""
 
     name: str
@@ -69,7 +69,7 @@ class Formats:
     is_int8: bool
     state_bits: int
 
-    def most(self, node: Node) -> float:
+    def most(self, node: StepNode) -> float:
         """Return how large a node's numbers are, with a margin."""
         top = max(abs(self.low[id(node)]), abs(self.high[id(node)]))
         top = min(1.25 * top, self.needs.get(id(node), np.inf))
@@ -113,51 +113,53 @@ class Emitter:
             return str(int(values[0]))
         return self.put("const", values=(values,))
 
-    def fixed_constant(self, values: Array, q: int) -> Value:
+    def fixed_constant(self, values: Array, q: int) -> FixedValue:
         """Return constants in a format."""
         integers = np.rint(values * 2.0**q)
         bound = int(np.abs(integers).max())
-        return Value(self.constant(integers), q, bound, float(np.abs(values).max()))
+        return FixedValue(self.constant(integers), q, bound, float(np.abs(values).max()))
 
-    def shift(self, v: Value, s: int) -> Value:
+    def shift(self, v: FixedValue, s: int) -> FixedValue:
         """Return a value with s bits less behind the point, or -s more."""
         if s == 0:
             return v
         if s < 0:
-            return Value(self.put("shl", (v.name,), (1 << -s,)), v.q - s, v.bound << -s, v.most)
+            return FixedValue(
+                self.put("shl", (v.name,), (1 << -s,)), v.q - s, v.bound << -s, v.most
+            )
         if s > 31:
-            return Value("0", v.q - s, 0, v.most)
+            return FixedValue("0", v.q - s, 0, v.most)
         half = 1 << (s - 1)
         fits = v.bound + half <= OVERFLOW
         name = self.put("half", (v.name,), (s, half)) if fits else self.put("shr", (v.name,), (s,))
-        return Value(name, v.q - s, (v.bound >> s) + 1, v.most)
+        return FixedValue(name, v.q - s, (v.bound >> s) + 1, v.most)
 
-    def limit(self, v: Value, bound: int) -> Value:
+    def limit(self, v: FixedValue, bound: int) -> FixedValue:
         """Return a value that is no larger than a bound."""
         if v.bound <= bound:
             return v
-        return Value(self.put("clamp", (v.name,), (bound,)), v.q, bound, v.most)
+        return FixedValue(self.put("clamp", (v.name,), (bound,)), v.q, bound, v.most)
 
-    def to_q(self, v: Value, q: int, bound: int) -> Value:
+    def to_q(self, v: FixedValue, q: int, bound: int) -> FixedValue:
         """Return a value in a format, no larger than a bound."""
         s = v.q - q
         if s < 0:
             v = self.limit(v, max(bound >> min(-s, 31), 0))
             if v.bound == 0:
-                return Value("0", q, 0, v.most)
+                return FixedValue("0", q, 0, v.most)
         return self.limit(self.shift(v, s), bound)
 
-    def fit(self, v: Value, bound: int) -> Value:
+    def fit(self, v: FixedValue, bound: int) -> FixedValue:
         """Return a value no larger than a bound, with as many bits as it then can have."""
         if v.bound <= bound:
             return v
         return self.to_q(v, min(v.q, fit_q(v.most, bound)), bound)
 
-    def align(self, a: Value, b: Value) -> tuple[Value, Value]:
+    def align(self, a: FixedValue, b: FixedValue) -> tuple[FixedValue, FixedValue]:
         """Return two values in one format, whose sum does not overflow."""
         q = max(a.q, b.q)
 
-        def size(v: Value) -> int:
+        def size(v: FixedValue) -> int:
             return v.bound << (q - v.q) if q >= v.q else (v.bound >> (v.q - q)) + 1
 
         while size(a) + size(b) > OVERFLOW:

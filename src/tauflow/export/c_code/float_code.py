@@ -8,7 +8,7 @@ import numpy as np
 from .c_text import Constants, Printer, find_pattern, loop_width, show_place
 from .graph_passes import Item
 from .loops import Layout, Loop, Passes, Statement, make_layout
-from .step_graph import Array, Node, Ref, StepGraph
+from .step_graph import Array, Ref, StepGraph, StepNode
 
 _CALLS = [
     "tanh",
@@ -62,7 +62,7 @@ def write_float_step(
     layout = make_layout(
         items, graph.outputs, homes=homes, arrays=lambda node: ("work", "long")[node.is_double]
     )
-    writer = _Writer(layout, Constants(f"{name}_c"))
+    writer = _FloatWriter(layout, Constants(f"{name}_c"))
     writer.write_body(layout.body)
     size, doubles = layout.sizes.get("work", 0), layout.sizes.get("long", 0)
     names = {"x", "dt", "h_in"} - {node.name for node in graph.nodes if node.op == "input"}
@@ -84,7 +84,7 @@ def show_float(value: float) -> str:
     return f"{text}f" if set(text) & set(".en") else f"{text}.0f"
 
 
-class _Writer:
+class _FloatWriter:
     def __init__(self, layout: Layout, constants: Constants) -> None:
         self.layout, self.constants, self.out = layout, constants, Printer()
         self.scalars: dict[int, str] = {}
@@ -107,7 +107,7 @@ class _Writer:
                     self._copy(carry, node)
             self.out.put("}")
 
-    def _copy(self, carry: Node, source: Node) -> None:
+    def _copy(self, carry: StepNode, source: StepNode) -> None:
         self.width = 0
         ref = Ref(source, np.arange(source.count))
         to = self._element(Ref(carry, ref.index), {})
@@ -159,7 +159,7 @@ class _Writer:
             if id(node) in self.layout.slots:
                 self.out.put(f"{self._element(Ref(node, np.arange(node.count)), local)} = {name};")
 
-    def _compute(self, node: Node, local: dict[int, str], name: str) -> str:
+    def _compute(self, node: StepNode, local: dict[int, str], name: str) -> str:
         """Return a node's value as an expression; of a product nothing, once it is written."""
         if node.op == "linear":
             self._write_product(node, name)
@@ -175,7 +175,7 @@ class _Writer:
             return f"powf({values[0]}, {show_float(node.number)})"
         return _TEXTS[node.op].format(*values)
 
-    def _compute_double(self, node: Node, values: list[str]) -> str:
+    def _compute_double(self, node: StepNode, values: list[str]) -> str:
         for place, ref in enumerate(node.args):
             if not ref.node.is_double:
                 values[place] = f"(double){values[place]}"
@@ -184,7 +184,7 @@ class _Writer:
         text = re.sub(r"(\w)f\(", r"\1(", _TEXTS[node.op])
         return re.sub(r"(\d)f\b", r"\1", text).format(*values)
 
-    def _write_product(self, node: Node, name: str) -> None:
+    def _write_product(self, node: StepNode, name: str) -> None:
         assert node.value is not None
         self.out.put(f"float {name} = {self._constant(node.value)};")
         for ref, table in zip(node.args, node.tables, strict=True):

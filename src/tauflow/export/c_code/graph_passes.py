@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .step_graph import Array, Node, Ref, StepGraph
+from .step_graph import Array, Ref, StepGraph, StepNode
 
 _MAX_PIECES = 8
 
@@ -25,11 +25,11 @@ class Repeat:
     """
 
     times: int
-    nodes: list[Node]
-    carries: list[tuple[Node, Node]]
+    nodes: list[StepNode]
+    carries: list[tuple[StepNode, StepNode]]
 
 
-Item = Node | Repeat
+Item = StepNode | Repeat
 
 
 def simplify(graph: StepGraph, *, fold_offsets: bool) -> list[Item]:
@@ -56,9 +56,9 @@ def drop_unused(graph: StepGraph) -> None:
     graph.nodes = [node for node in graph.nodes if id(node) in used]
 
 
-def _readers(graph: StepGraph) -> dict[int, list[tuple[Node | None, int, Ref]]]:
+def _readers(graph: StepGraph) -> dict[int, list[tuple[StepNode | None, int, Ref]]]:
     """Return who reads a node, by its id: the reader (``None`` for outputs), its place, what."""
-    readers: dict[int, list[tuple[Node | None, int, Ref]]] = defaultdict(list)
+    readers: dict[int, list[tuple[StepNode | None, int, Ref]]] = defaultdict(list)
     for node in graph.nodes:
         for place, ref in enumerate(node.args):
             readers[id(ref.node)].append((node, place, ref))
@@ -73,12 +73,12 @@ def _split_by_reader(graph: StepGraph) -> None:
 
     So the four heads of a matrix product are four products, each in the loop of what reads it.
     """
-    pieces: dict[int, list[tuple[int, Node]]] = {}
+    pieces: dict[int, list[tuple[int, StepNode]]] = {}
     runs = _Runs()
     for refs in graph.outputs.values():
         for ref in refs:
             runs.note(ref, is_whole=True)
-    new: list[Node] = []
+    new: list[StepNode] = []
     for node in reversed(graph.nodes):
         parts = [node]
         if len(bounds := runs.find_bounds(node)) > 2:
@@ -109,7 +109,7 @@ class _Runs:
         if is_whole:
             self.whole[id(ref.node)].append(span)
 
-    def find_bounds(self, node: Node) -> list[int]:
+    def find_bounds(self, node: StepNode) -> list[int]:
         """Return where a node can be cut, with its ends."""
         bounds = sorted(self.bounds[id(node)] | {0, node.count})
         if node.op in ("sum", "max", "lookup", "const") or len(bounds) > _MAX_PIECES + 1:
@@ -118,7 +118,7 @@ class _Runs:
         return [0, node.count] if is_cut else bounds
 
 
-def _read_pieces(node: Node, pieces: dict[int, list[tuple[int, Node]]]) -> None:
+def _read_pieces(node: StepNode, pieces: dict[int, list[tuple[int, StepNode]]]) -> None:
     """Let a node read the pieces of nodes that were cut."""
     refs, tables = [], []
     for place, ref in enumerate(node.args):
@@ -131,20 +131,20 @@ def _read_pieces(node: Node, pieces: dict[int, list[tuple[int, Node]]]) -> None:
     node.tables = tuple(tables) if tables else node.tables
 
 
-def _cut(node: Node, lanes: Array) -> Node:
+def _cut(node: StepNode, lanes: Array) -> StepNode:
     """Return some lanes of a node as one of their own."""
     if node.op == "linear":
         assert node.value is not None
         tables = tuple(table[lanes] for table in node.tables)
-        return Node("linear", len(lanes), node.args, value=node.value[lanes], tables=tables)
+        return StepNode("linear", len(lanes), node.args, value=node.value[lanes], tables=tables)
     args = tuple(ref.take(lanes) for ref in node.args)
     offset = node.offset + int(lanes[0])
-    part = Node(node.op, len(lanes), args, node.name, offset, number=node.number)
+    part = StepNode(node.op, len(lanes), args, node.name, offset, number=node.number)
     part.is_double = node.is_double
     return part
 
 
-def _resolve(ref: Ref, pieces: dict[int, list[tuple[int, Node]]]) -> list[tuple[Array, Ref]]:
+def _resolve(ref: Ref, pieces: dict[int, list[tuple[int, StepNode]]]) -> list[tuple[Array, Ref]]:
     """Return lanes of the reader, and what they read now."""
     parts = pieces.get(id(ref.node))
     if parts is None:
@@ -167,7 +167,7 @@ def _fold_factors(graph: StepGraph, *, fold_offsets: bool) -> bool:
     return has_changed
 
 
-def _constant_operand(node: Node) -> tuple[Ref, Ref] | None:
+def _constant_operand(node: StepNode) -> tuple[Ref, Ref] | None:
     """Return the operand that is no constant and the one that is, of two."""
     if len(node.args) != 2 or node.is_reduction:
         return None
@@ -177,7 +177,7 @@ def _constant_operand(node: Node) -> tuple[Ref, Ref] | None:
     return (b, a) if a.node.op == "const" and b.node.op != "const" else None
 
 
-def _fold_operands(node: Node, *, fold_offsets: bool) -> bool:
+def _fold_operands(node: StepNode, *, fold_offsets: bool) -> bool:
     """Take what a product reads before constants are multiplied with it, or added."""
     assert node.value is not None
     args, tables, value = list(node.args), list(node.tables), node.value
@@ -205,7 +205,7 @@ def _fold_operands(node: Node, *, fold_offsets: bool) -> bool:
     return True
 
 
-def _fold_into_product(node: Node, readers: dict[int, list[Any]]) -> bool:
+def _fold_into_product(node: StepNode, readers: dict[int, list[Any]]) -> bool:
     """Make a product and the constant that only then is multiplied or added one product.
 
     The sum of two products is one of both operands.
@@ -246,7 +246,7 @@ def _fold_into_product(node: Node, readers: dict[int, list[Any]]) -> bool:
     return True
 
 
-def _become_product(node: Node, args: Any, tables: Any, value: Array) -> None:
+def _become_product(node: StepNode, args: Any, tables: Any, value: Array) -> None:
     node.op, node.args, node.tables, node.value = "linear", args, tables, value
 
 
@@ -272,7 +272,7 @@ def _find_repeats(graph: StepGraph) -> list[Item]:
     return [*items, *nodes[start:]]
 
 
-def _hash_nodes(nodes: list[Node]) -> Array:
+def _hash_nodes(nodes: list[StepNode]) -> Array:
     seen: dict[Any, int] = {}
     keys = []
     for node in nodes:
@@ -302,11 +302,11 @@ def _longest_repeat(keys: Array, start: int) -> tuple[int, int, int] | None:
 
 
 def _make_repeat(
-    graph: StepGraph, nodes: list[Node], begin: int, period: int, times: int
+    graph: StepGraph, nodes: list[StepNode], begin: int, period: int, times: int
 ) -> Repeat | None:
     """Return a loop, of which the rest of the graph reads the last pass; ``None`` if it cannot."""
     place = {id(node): i for i, node in enumerate(nodes[begin : begin + period * times])}
-    carried: dict[int, Node] = {}
+    carried: dict[int, StepNode] = {}
     for offset in range(period):
         passes = [nodes[begin + k * period + offset].args for k in range(times)]
         for refs in zip(*passes, strict=True):
@@ -341,21 +341,21 @@ def _outer_refs(graph: StepGraph, inside: set[int]) -> list[Ref]:
 
 def _roll(
     graph: StepGraph,
-    nodes: list[Node],
+    nodes: list[StepNode],
     begin: int,
     period: int,
     times: int,
-    carried: dict[int, Node],
+    carried: dict[int, StepNode],
 ) -> Repeat:
     body = nodes[begin : begin + period]
     final = nodes[begin + (times - 1) * period : begin + times * period]
     moved = {id(old): new for old, new in zip(final, body, strict=True)}
     second = nodes[begin + period : begin + 2 * period]
     before = {id(node): k for k, node in enumerate(body)}
-    carries: dict[int, Node] = {}
+    carries: dict[int, StepNode] = {}
     for key, source in carried.items():
         ref = Ref(source, np.arange(source.count))
-        carries[key] = Node("carry", source.count, (ref,))
+        carries[key] = StepNode("carry", source.count, (ref,))
     for node, later in zip(body, second, strict=True):
         node.args = tuple(
             Ref(carries[before[id(next_ref.node)]], ref.index)

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from tauflow.errors import ExportError
 
 from .lane_rules import RULES, Lanes, UnknownOperation
-from .step_graph import Array, Node, Ref, StepGraph
+from .step_graph import Array, Ref, StepGraph, StepNode
 
 
 def build_step_graph(program: ExportedProgram) -> StepGraph:
@@ -23,14 +23,14 @@ def build_step_graph(program: ExportedProgram) -> StepGraph:
         ExportError: an operation has no C.
     """
     try:
-        return Builder(program).build()
+        return GraphBuilder(program).build()
     except UnknownOperation:
         pass
     try:  # of smaller operations
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of torch itself
             program = program.run_decompositions()
-        return Builder(program).build()
+        return GraphBuilder(program).build()
     except UnknownOperation as error:
         raise ExportError(
             f"the step has an operation that there is no C for: {error}. Export the body alone "
@@ -102,12 +102,12 @@ _SWAPPED = {"gt": "lt", "ge": "le"}
 _MAX_RUNS = 16
 
 
-class Builder:
+class GraphBuilder:
     """Makes nodes, each once; a tensor of the program is :class:`Lanes`."""
 
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
-        self.nodes: list[Node] = []
+        self.nodes: list[StepNode] = []
         self.starts: list[int] = []
         self.size = 0
         self.dtype = torch.float32
@@ -189,7 +189,7 @@ class Builder:
 
     # --- nodes --------------------------------------------------------------------------------
 
-    def add(self, node: Node, key: Any = None) -> Array:
+    def add(self, node: StepNode, key: Any = None) -> Array:
         """Return the numbers of a node's lanes; of an equal one that is there already."""
         if key is None:
             key = (node.op, node.number, *((id(a.node), a.index.tobytes()) for a in node.args))
@@ -204,14 +204,14 @@ class Builder:
 
     def _add_input(self, name: str, shape: tuple[int, ...]) -> Lanes:
         count = int(np.prod(shape))
-        return Lanes(self.add(Node("input", count, name=name), name).reshape(shape))
+        return Lanes(self.add(StepNode("input", count, name=name), name).reshape(shape))
 
     def to_ids(self, value: Any) -> Array:
         """Return the numbers of the lanes of a tensor or number."""
         if isinstance(value, Lanes):
             return value.ids
         values = np.asarray(value.double().cpu() if isinstance(value, Tensor) else float(value))
-        return self.add(Node("const", values.size, value=values.ravel())).reshape(values.shape)
+        return self.add(StepNode("const", values.size, value=values.ravel())).reshape(values.shape)
 
     def _refs(self, ids: Array) -> tuple[Array, Array]:
         """Return the position of each lane's node, and its place there."""
@@ -241,7 +241,7 @@ class Builder:
         for start, stop in pairwise(bounds):
             args = tuple(self.split_runs(ids[start:stop])[0] for ids in flat)
             is_double = op == "double" or (op != "single" and any(a.node.is_double for a in args))
-            new = Node(op, stop - start, args, number=number, is_double=is_double)
+            new = StepNode(op, stop - start, args, number=number, is_double=is_double)
             parts.append(self.add(new))
         return Lanes(np.concatenate(parts).reshape(shape))
 
@@ -252,7 +252,7 @@ class Builder:
         places = [np.flatnonzero(at == node) for node in np.unique(at)]
         args = tuple(Ref(self.nodes[at[p[0]]], index[p]) for p in places)
         start = np.zeros(len(ids))
-        return self.add(Node("sum", len(ids), args, value=start, tables=tuple(places)))
+        return self.add(StepNode("sum", len(ids), args, value=start, tables=tuple(places)))
 
     def _simplify(self, op: str, a: Array, b: Array) -> Array | None:
         """Return the operand that an operation leaves as it is, if there is one."""
@@ -278,7 +278,7 @@ class Builder:
             place += len(run.index)
             args.append(run)
             tables.append(part)
-        new = Node(op, len(start), tuple(args), value=start, tables=tuple(tables))
+        new = StepNode(op, len(start), tuple(args), value=start, tables=tuple(tables))
         new.is_double = any(ref.node.is_double for ref in args)
         return self.add(new)
 
@@ -293,7 +293,9 @@ class Builder:
                 continue
             args.append(run)
             tables.append(np.ascontiguousarray(part))
-        return self.add(Node("linear", len(bias), tuple(args), value=bias, tables=tuple(tables)))
+        return self.add(
+            StepNode("linear", len(bias), tuple(args), value=bias, tables=tuple(tables))
+        )
 
 
 def _leaves(value: Any) -> list[Any]:

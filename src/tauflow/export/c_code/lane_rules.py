@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .step_graph import Array, Node, Ref
+from .step_graph import Array, Ref, StepNode
 
 
 class UnknownOperation(Exception):
@@ -189,7 +189,7 @@ class _Rules:
         for run in b.split_runs(ids.ravel()):
             for lane in run.index:
                 arg = (Ref(run.node, np.array([lane])),)
-                parts.append(b.add(Node("lookup", rows.shape[1], arg, tables=(rows,))))
+                parts.append(b.add(StepNode("lookup", rows.shape[1], arg, tables=(rows,))))
         return Lanes(np.stack(parts).reshape(*ids.shape, rows.shape[1]))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .graph_passes import Item, Repeat
-from .step_graph import Node, Ref
+from .step_graph import Ref, StepNode
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Statement:
         output: name of the output, and the first lane there.
     """
 
-    node: Node
+    node: StepNode
     place: int = -1
     ref: Ref | None = None
     output: tuple[str, int] = ("", 0)
@@ -55,12 +55,12 @@ class Passes:
 
     times: int
     body: list["Loop | Passes"]
-    carries: list[tuple[Node, Node]]
+    carries: list[tuple[StepNode, StepNode]]
     shared: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
-class Slot:
+class ArraySlot:
     """Where a node's lanes are: an array, and the first of them there."""
 
     array: str
@@ -72,7 +72,7 @@ class Layout:
     """Loops in order, where each node that outlives its loop is, and the size of each array."""
 
     body: list[Loop | Passes]
-    slots: dict[int, Slot]
+    slots: dict[int, ArraySlot]
     sizes: dict[str, int]
 
 
@@ -81,7 +81,7 @@ def make_layout(
     outputs: Mapping[str, list[Ref]],
     *,
     homes: Mapping[str, str],
-    arrays: Callable[[Node], str],
+    arrays: Callable[[StepNode], str],
 ) -> Layout:
     """Plan the loops of a step.
 
@@ -93,7 +93,7 @@ def make_layout(
         arrays: says which array a node that outlives its loop is in.
     """
     body = _schedule(items)
-    slots: dict[int, Slot] = {}
+    slots: dict[int, ArraySlot] = {}
     _place_outputs(body, slots, outputs, homes)
     _share_carries(body, slots)
     return Layout(body, slots, _allocate(body, slots, arrays))
@@ -105,7 +105,7 @@ def make_layout(
 def _schedule(items: Sequence[Item]) -> list[Loop | Passes]:
     """Put nodes into as few loops as their order allows."""
     schedule = _Schedule()
-    sums = [item for item in items if isinstance(item, Node) and item.op in ("sum", "max")]
+    sums = [item for item in items if isinstance(item, StepNode) and item.op in ("sum", "max")]
     for node in sums:  # first, so that their operands are added where they are computed
         schedule.add(schedule.place(node.count, 0), Statement(node))
     begun = len(schedule.body)
@@ -155,7 +155,7 @@ class _Schedule:
         for node in item.nodes:
             self.ready[id(node)] = (len(self.body) - 1, True)
 
-    def gather(self, node: Node, begun: int) -> None:
+    def gather(self, node: StepNode, begun: int) -> None:
         """Add each operand of a sum to its target where it is computed."""
         index = begun - 1
         for k, ref in enumerate(node.args):
@@ -165,7 +165,7 @@ class _Schedule:
             self.add(index, Statement(node, k, ref))
         self.ready[id(node)] = (index, True)
 
-    def compute(self, node: Node) -> None:
+    def compute(self, node: StepNode) -> None:
         """Add a node to the last loop that can hold it."""
         whole = node.is_reduction
         lowest = max([0, *(self.earliest(r, node.count, is_whole=whole) for r in node.args)])
@@ -188,7 +188,7 @@ def walk(body: Sequence[Loop | Passes]) -> Iterator[Loop]:
 
 def _place_outputs(
     body: list[Loop | Passes],
-    slots: dict[int, Slot],
+    slots: dict[int, ArraySlot],
     outputs: Mapping[str, list[Ref]],
     homes: Mapping[str, str],
 ) -> None:
@@ -204,7 +204,7 @@ def _place_outputs(
             is_free = loop is not None and ref.is_identity
             is_free = is_free and not (twin and _reads_input(body, node, twin, place))
             if is_free and name in homes and id(node) not in slots:
-                slots[id(node)] = Slot(name, place)
+                slots[id(node)] = ArraySlot(name, place)
             else:
                 copy = Statement(node, -2, ref, (name, place))
                 is_here = is_free and node.op not in ("sum", "max") and id(loop) not in inner
@@ -216,7 +216,7 @@ def _place_outputs(
     body += copies
 
 
-def _reads_input(body: Sequence[Loop | Passes], node: Node, name: str, place: int) -> bool:
+def _reads_input(body: Sequence[Loop | Passes], node: StepNode, name: str, place: int) -> bool:
     """Whether lanes of an input are read once a node is written over them."""
     is_written = False
     for item in body:
@@ -248,7 +248,7 @@ def _is_whole(statement: Statement) -> bool:
     return statement.node.is_reduction and statement.place == -1
 
 
-def _share_carries(body: Sequence[Loop | Passes], slots: dict[int, Slot]) -> None:
+def _share_carries(body: Sequence[Loop | Passes], slots: dict[int, ArraySlot]) -> None:
     """Write what is carried to the next pass where it is read, if nothing reads it after that."""
     for item in body:
         if isinstance(item, Passes):
@@ -260,7 +260,7 @@ def _share_carries(body: Sequence[Loop | Passes], slots: dict[int, Slot]) -> Non
                         slots[id(carry)] = slots[id(node)]
 
 
-def _reads_carry(body: Sequence[Loop | Passes], carry: Node, node: Node) -> bool:
+def _reads_carry(body: Sequence[Loop | Passes], carry: StepNode, node: StepNode) -> bool:
     """Whether the value of the pass before is read once that of this one is written."""
     if node.op in ("sum", "max"):
         return True
@@ -278,7 +278,7 @@ def _reads_carry(body: Sequence[Loop | Passes], carry: Node, node: Node) -> bool
 
 @dataclass
 class _Life:
-    node: Node
+    node: StepNode
     start: int
     stop: int
     twins: list[int] = field(default_factory=list)
@@ -287,7 +287,7 @@ class _Life:
 
 
 def _allocate(
-    body: Sequence[Loop | Passes], slots: dict[int, Slot], arrays: Callable[[Node], str]
+    body: Sequence[Loop | Passes], slots: dict[int, ArraySlot], arrays: Callable[[StepNode], str]
 ) -> dict[str, int]:
     """Give every node that outlives its loop lanes of an array; return the sizes of the arrays."""
     lives: dict[int, _Life] = {}
@@ -311,7 +311,7 @@ def _allocate(
         taken.setdefault(array, []).append((life.start, life.stop, place, count))
         sizes[array] = max(sizes.get(array, 0), int(place + count))
         for twin in (id(life.node), *life.twins):
-            slots[twin] = Slot(array, place)
+            slots[twin] = ArraySlot(array, place)
     return sizes
 
 
@@ -362,7 +362,7 @@ def _find_lives_of_passes(item: Passes, lives: dict[int, _Life], begin: int) -> 
     return at + 1
 
 
-def _read(lives: dict[int, _Life], node: Node, at: int) -> None:
+def _read(lives: dict[int, _Life], node: StepNode, at: int) -> None:
     if id(node) in lives:
         life = lives[id(node)]
         life.stop = max(life.stop, at)

@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(eq=False)
-class Node:
+class StepNode:
     """One operation on ``count`` lanes.
 
     Args:
@@ -51,7 +51,7 @@ class Node:
 class Ref:
     """Lanes of a node, one for each lane of what reads them."""
 
-    node: Node
+    node: StepNode
     index: Array
 
     @property
@@ -76,5 +76,5 @@ class Ref:
 class StepGraph:
     """The nodes of one step in order, and its outputs by name, as runs of lanes of one node."""
 
-    nodes: list[Node]
+    nodes: list[StepNode]
     outputs: dict[str, list[Ref]]
