@@ -44,12 +44,68 @@ def scale_lanes(
 
 def _scale(nodes: list[StepNode], ref: Ref, factor: Array, offset: Array) -> StepNode:
     count = len(ref.index)
+    if (factor == 1).all() and not offset.any() and ref.is_identity:
+        return ref.node
     last = StepNode("const", count, value=factor)
     nodes += [last, StepNode("mul", count, (ref, identity(last)))]
     if offset.any():
         constant = StepNode("const", count, value=offset)
         nodes += [constant, StepNode("add", count, (identity(nodes[-1]), identity(constant)))]
     return nodes[-1]
+
+
+def fold_affine(graph: StepGraph) -> None:
+    """Make constants that are multiplied and added one after the other one of each.
+
+    So a synapse, which reads a scaled input, needs no array of scaled inputs.
+    """
+    constants: dict[bytes, StepNode] = {}
+    forms: dict[int, tuple[Ref, Array, Array]] = {}
+    nodes: list[StepNode] = []
+
+    def constant(values: Array) -> Ref:
+        key = values.tobytes()
+        if key not in constants:
+            constants[key] = StepNode("const", len(values), value=values)
+            nodes.append(constants[key])
+        return identity(constants[key])
+
+    for node in graph.nodes:
+        form = None if node.is_double else _affine_form(node)
+        if form is not None and id(form[0].node) in forms:
+            source, factor, offset = forms[id(form[0].node)]
+            lanes = form[0].index
+            factor, offset = factor[lanes] * form[1], offset[lanes] * form[1] + form[2]
+            form = source.take(lanes), factor, offset
+            if offset.any():
+                product = StepNode("mul", node.count, (form[0], constant(factor)))
+                nodes.append(product)
+                node.op, node.args = "add", (identity(product), constant(offset))
+            else:
+                node.op, node.args = "mul", (form[0], constant(factor))
+        if form is not None:
+            forms[id(node)] = form
+        nodes.append(node)
+    graph.nodes = nodes
+
+
+def _affine_form(node: StepNode) -> tuple[Ref, Array, Array] | None:
+    """Return what an operation with a constant reads, and its factor and offset."""
+    if node.op not in ("mul", "div", "add", "sub") or len(node.args) != 2:
+        return None
+    first, second = node.args
+    is_swapped = first.node.op == "const"
+    source, other = (second, first) if is_swapped else (first, second)
+    if other.node.op != "const" or source.node.op in ("const", "linear"):
+        return None
+    if source.node.name == "dt" or (node.op == "div" and is_swapped):
+        return None
+    values, one = other.constants, np.ones(node.count)
+    if node.op in ("mul", "div"):
+        return source, values if node.op == "mul" else 1 / values, 0 * one
+    if node.op == "add":
+        return source, one, values
+    return (source, -one, values) if is_swapped else (source, one, -values)
 
 
 def find_soft(items: Sequence[Item]) -> set[int]:

@@ -17,6 +17,7 @@ from .fixed_rewrite import (
     drop_unused_items,
     find_relaxations,
     find_soft,
+    fold_affine,
     replace_nodes,
     scale_lanes,
     split_gap_columns,
@@ -176,6 +177,7 @@ def compile_fixed_step(
     scale_lanes(
         graph, x_factor, x_offset, y_scale * 2.0 ** (y_q - Q15), y_mean * 2.0 ** (y_q - Q15)
     )
+    fold_affine(graph)
     items = simplify(graph, fold_offsets=True)
     items, soft = _rewrite(items, graph)
     wide = _find_wide(items, wide_lanes)
