@@ -19,8 +19,6 @@ from .shared_options import (
 )
 from .table_options import add_table_options
 
-_NO_IMPORTANCE = " Importance takes more completed trials, with different scores."
-
 
 @add_table_options
 def tune(
@@ -123,12 +121,19 @@ def tune(
             for share in [f"{found.importance[name]:.0%}" if name in found.importance else "–"]
         ],
         title=f"Best validation {found.metric}: {found.score:.4g}",
-        caption=(
-            f"{format_count(len(states), 'trial')}: {states.count('complete')} completed, "
-            f"{states.count('pruned')} pruned, {states.count('fail')} diverged."
-            + ("" if found.importance else _NO_IMPORTANCE)
-        ),
+        caption=_describe_trials(states, has_importance=bool(found.importance)),
         numbers=(1, 2),
     )
     print_line(f"Report: {write_study_report(found).resolve()}")
     print_line(f"Train with them: tauflow run --config {found.directory / BEST_CONFIG_FILE}")
+
+
+def _describe_trials(states: list[str], *, has_importance: bool) -> str:
+    """Return the caption of the best settings."""
+    text = (
+        f"{format_count(len(states), 'trial')}: {states.count('complete')} completed, "
+        f"{states.count('pruned')} pruned, {states.count('fail')} diverged."
+    )
+    if has_importance:
+        return text
+    return f"{text} Importance takes more completed trials, with different scores."

@@ -94,7 +94,7 @@ def compile_integers(
     for cell in step.cells:
         if "t" in cell.state_parts:
             raise ExportError(
-                f"{type(cell).__name__} counts the time since the first sample, which outgrows any "
+                f"{type(cell).__name__} has a clock since the first sample, which outgrows any "
                 "integer. Export it as float32."
             )
     graph = build_step_graph(trace(step))
