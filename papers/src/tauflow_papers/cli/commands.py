@@ -196,7 +196,7 @@ def report(
     update_traced(folder, list_commits(folder))
     found = summarize_results(folder, tables or ())
     print_survey(found)
-    # What comes with the package is only read; its report is written where results of one's own go.
+    # What comes with the package is only read; its report is written to the folder of results.
     target = RESULTS if results is None and folder != RESULTS else folder
     print_reports(write_results_summary(found, target))
     if changes is not None:

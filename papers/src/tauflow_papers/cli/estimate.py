@@ -29,7 +29,7 @@ def estimate(
 
     from .options import split_row_names
 
-    torch.set_num_threads(1)  # what is told is processor time
+    torch.set_num_threads(1)  # processor time is measured
     experiment = load_experiment(table)
     if experiment.command is not None:
         print_line(f"{experiment.name} is not trained. Its numbers come from: {experiment.command}")
