@@ -2,15 +2,12 @@
 
 import threading
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
 from kernel_variants import ROWS, example, name_of, takes_masks
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.nn.utils import spectral_norm, weight_norm
-from torch.nn.utils.prune import l1_unstructured
 
 import tauflow
 from tauflow.cells import MODELS
@@ -316,27 +313,6 @@ def test_weights_may_be_plain_tensors(name, first):
 
 def state_and_gaps(rnn, x):
     return rnn.initial_state(len(x)), torch.ones_like(x[..., :1])
-
-
-@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
-@pytest.mark.parametrize("how", [weight_norm, spectral_norm, partial(l1_unstructured, amount=0.5)])
-def test_a_phased_lstm_learns_with_weights_that_hooks_compute(how):
-    """What they compute is a plain tensor, another one in every call."""
-    torch.manual_seed(0)
-    rnn, x = tauflow.PhasedLSTM(3, 6), torch.randn(2, 12, 3)
-    how(rnn.cell, "W_h")
-    rnn.eval()  # in which a spectral norm takes no step of its own
-    optimizer = torch.optim.SGD(rnn.parameters(), lr=0.05)
-    for _ in range(3):
-        found = []
-        for rnn.backend in ("numba", "reference"):
-            optimizer.zero_grad()
-            y, _ = rnn(x)
-            y.square().sum().backward()
-            found.append([y.detach(), *(p.grad.clone() for p in rnn.parameters())])
-        for own, plain in zip(*found, strict=True):
-            torch.testing.assert_close(own, plain, rtol=1e-4, atol=1e-5)
-        optimizer.step()
 
 
 OF_EVERY_KIND = ["lstm", "gru-d", "ltc", "lrc", "cfc", "ct-rnn", "phased-lstm", "ct-gru", "gnode"]

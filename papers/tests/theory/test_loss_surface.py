@@ -1,7 +1,6 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import prune
 
 import tauflow
 from tauflow.errors import ArgumentError, UnknownNameError
@@ -74,19 +73,6 @@ def test_parameters_stay_in_their_range():
     surface = loss_surface(rnn, loss, points=3)
     assert surface.loss.isfinite().all()
     assert min(lowest) >= 0
-
-
-def test_a_pruned_network_is_moved_by_what_is_trained_of_it():
-    torch.manual_seed(0)
-    rnn = tauflow.GRU(2, 4)
-    prune.l1_unstructured(rnn.cell, "W_h", 0.5)
-    rnn(torch.ones(1, 5, 2))[0].sum().backward()
-
-    def loss(moved):
-        assert int((moved.cell.W_h == 0).sum()) == 24
-        return moved.cell.W_h.square().sum()
-
-    assert loss_surface(rnn, loss, points=3).relief > 0
 
 
 def test_one_point_would_not_be_the_model():

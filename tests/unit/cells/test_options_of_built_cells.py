@@ -58,7 +58,7 @@ def test_nothing_that_is_set_on_a_cell_or_its_parts_can_be_set_again(name):
         if not isinstance(part, FixedOptionsModule):
             continue
         for option in {**part.__dict__.get("options", {}), **dict(part._options_when_built)}:
-            with pytest.raises(ArgumentError, match=rf"{option} is fixed when it is built, with "):
+            with pytest.raises(ArgumentError, match=rf"{option} is fixed when it is built"):
                 setattr(part, option, 1.5)
             if option in vars(part):
                 with pytest.raises(ArgumentError, match=rf"{option} is fixed when it is built"):

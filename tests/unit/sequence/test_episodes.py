@@ -201,7 +201,6 @@ def test_an_overflow_is_told_by_the_callers_places():
             ArgumentError,
             "with episode_start, give dt .* instead of t",
         ),
-        ({"parallel": "auto"}, ArgumentError, "give parallel or episode_start, not both"),
     ],
 )
 def test_resets_that_do_not_fit_are_refused(arguments, error, match):
