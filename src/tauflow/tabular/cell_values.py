@@ -38,10 +38,10 @@ UNREAD_NUMBER = re.compile(
 )
 """Text such as 12 %, $5 and those above: numbers alone, with signs that are not read."""
 QUANTITY = re.compile(
-    rf"(?:{UNREAD_NUMBER.pattern})(?!\s*(?:st|nd|rd|th)$)\s*"
+    rf"(?!\d+[A-Za-z]$)(?:{UNREAD_NUMBER.pattern})(?!\s*(?:st|nd|rd|th)$)\s*"
     r"(?:[A-Za-z\u00b5\u03bc\u00b0%][A-Za-z\u00b5\u03bc\u00b0%0-9/^\u00b2\u00b3 ]*|/\s*\d+)?"
 )
-"""Numbers with a unit, or as a fraction."""
+"""Numbers with a unit, or as a fraction; not 1a and 2b, which are labels."""
 MIN_NUMBER_SHARE = 0.9
 """With at least this part of its cells being numbers, a column is meant to hold numbers."""
 

@@ -139,7 +139,7 @@ def test_numbers_with_signs_are_no_texts(form):
     signed = visits(a=[form.format(abs(number)) for number in visits()["a"]])
     with pytest.raises(DataError, match=r"column 'a' holds .*Write the number alone"):
         from_table(signed, **SAID)
-    with pytest.raises(DataError, match=r"seem to be numbers. Write the number alone"):
+    with pytest.raises(DataError, match=r"seem to be numeric. Write the number alone"):
         from_table(signed, **{**SAID, "target": "a", "features": ["b"]})
 
 
