@@ -173,6 +173,8 @@ def _describe_feature(
     total, values, owner = len(np.unique(owner)), values[known], owner[known]
     if told := _describe_absence(facts, len(np.unique(owner)), total):
         return told
+    if facts.low == facts.high:  # constants are ignored, with a warning of their own
+        return None
     is_log = facts.low >= 0 and facts.high > 0 and bool((values >= 0).all())
     counted = values > 0 if is_log else slice(None)
     values, owner = values[counted], owner[counted]

@@ -221,7 +221,7 @@ def test_classes_of_rows_without_a_validation_part():
 
 def test_missing_values_and_targets_of_cut_ids():
     table = recording(12, ("r", "s"))
-    table["a"][20] = NAN
+    table["a"][[2, 20]] = NAN
     table["y"][[1, 10, 11]] = NAN  # of r, nothing is left for the test
     table["y"][17:20] = NAN
     data = read(table, target="y", split_by="time", split=(2, 1, 1))

@@ -10,7 +10,7 @@ from own_tables import NAN, visits
 
 import tauflow
 from tauflow.data import from_table, transform_table
-from tauflow.errors import ArgumentError, DataError, UnknownNameError
+from tauflow.errors import ArgumentError, DataError, ShiftWarning, UnknownNameError
 from tauflow.predict import Predictor
 from tauflow.runs.baselines import score_baselines
 from tauflow.training import METRICS
@@ -133,13 +133,15 @@ def test_each_forecast_of_a_horizon_says_its_time():
     table = series()
     data = from_table(table, time="t", window=12, horizon=3)
     model = tauflow.SequenceModel(tauflow.Elman(1, 2, return_sequences=False), 3)
-    found = Predictor.from_data(model, data).predict(table)
+    with pytest.warns(ShiftWarning, match="'a': last value outside the range of the training"):
+        found = Predictor.from_data(model, data).predict(table)
     assert list(found) == ["t", "t +1", "t +2", "t +3", "a +1", "a +2", "a +3"]
     assert found.iloc[0, :4].tolist() == [398.0, 400.0, 402.0, 404.0]
     dates = [f"2024-05-{1 + row // 24:02d}T{row % 24:02d}:00:00" for row in range(200)]
     data = from_table({**table, "t": dates}, time="t", window=12, horizon=2)
     model = tauflow.SequenceModel(tauflow.Elman(1, 2, return_sequences=False), 2)
-    found = Predictor.from_data(model, data).predict({**table, "t": dates})
+    with pytest.warns(ShiftWarning, match="'a': last value outside"):
+        found = Predictor.from_data(model, data).predict({**table, "t": dates})
     assert found.iloc[0, :3].tolist() == [
         "2024-05-09T07:00:00",
         "2024-05-09T08:00:00",
