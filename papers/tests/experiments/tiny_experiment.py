@@ -60,6 +60,7 @@ def tiny(**changes) -> Experiment:
 
 def without_times(record) -> dict:
     """All of a record that two runs of the same job must agree in, exactly."""
-    kept = {**asdict(record), "started": "", "seconds": 0.0, "seconds_per_epoch": 0.0}
+    timed = dict.fromkeys(("seconds", "seconds_per_epoch", "processor_seconds"), 0.0)
+    kept = {**asdict(record), "started": "", "command": "", **timed}
     kept["history"] = [{**row, "seconds": 0.0} for row in record.history]
     return kept

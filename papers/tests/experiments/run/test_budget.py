@@ -25,12 +25,13 @@ def longer(epochs):
 
 def test_every_call_gets_an_epoch_further_and_ends_as_one_without_a_budget(places, tmp_path):
     seen = []
-    for _ in range(6):
+    for _ in range(12):
         grid = reproduce(longer(3), budget=AN_INSTANT, **places)
         seen.append(tuple(run.done for run in grid.outcome.unfinished))
         assert grid.failures == ()
-    # The seeds of a row are trained side by side.
-    assert seen == [(1, 1, 0, 0), (2, 2, 0, 0), (0, 0), (1, 1), (2, 2), ()]
+    # One run after the other, of three epochs each.
+    rest = [(0,) * others for others in (3, 2, 1, 0)]
+    assert seen == [end for zeros in rest for end in ((1, *zeros), (2, *zeros), zeros)]
     other = {**places, "results_dir": tmp_path / "r2", "runs_dir": tmp_path / "runs2"}
     at_once = reproduce(longer(3), **other)
     assert [without_times(r) for r in grid.records] == [without_times(r) for r in at_once.records]
@@ -53,16 +54,13 @@ def test_a_search_that_is_cut_off_chooses_nothing_yet(places, tmp_path):
     rows[0]["search"] = {"recipe": {"lr": [1e-6, 0.03]}}
     experiment = tiny(row=rows)
     seen = []
-    for _ in range(7):
+    for _ in range(10):
         grid = reproduce(experiment, budget=AN_INSTANT, **places)
-        seen.append([run.name.removesuffix(", seed 1") for run in grid.outcome.unfinished])
+        seen.append([run.name for run in grid.outcome.unfinished])
     search = ["gru (lr 1e-06), seed 0", "gru (lr 0.03), seed 0"]
-    elman = ["elman, seed 0", "elman"]
-    waiting = "gru (the best setting)"
-    assert seen[0] == [*search, *elman, waiting]
-    assert seen[1] == [*elman, "gru"]  # it is known now which setting the second seed needs
-    for _ in range(4):
-        grid = reproduce(experiment, budget=AN_INSTANT, **places)
+    elman = ["elman, seed 0", "elman, seed 1"]
+    assert seen[0] == [*search, *elman, "gru (the best setting), seed 1"]
+    assert seen[3] == [*elman, "gru, seed 1"]  # it is known now which setting it needs
     assert grid.outcome == Outcome()
     other = {**places, "results_dir": tmp_path / "r2", "runs_dir": tmp_path / "runs2"}
     at_once = reproduce(experiment, **other)

@@ -147,7 +147,8 @@ def _find_repository(folder: Path) -> Path | None:
     top = ask_git(here, "rev-parse", "--show-toplevel")
     if not top or not (Path(top) / _PROTOCOL).is_file():
         return None
-    ignored = ask_git(here, "check-ignore", "--quiet", str(folder.resolve())) is not None
+    # With the slash, git knows a folder that does not exist yet.
+    ignored = ask_git(here, "check-ignore", "--quiet", f"{folder.resolve()}/") is not None
     return None if ignored else Path(top)
 
 
