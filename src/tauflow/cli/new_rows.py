@@ -70,7 +70,7 @@ def check_picture_file(plot: Path | None) -> None:
 
 @contextmanager
 def refuse_shift(is_strict: bool) -> Iterator[None]:
-    """Raise :class:`DataError` for a warning that rows are unlike those of the training."""
+    """Raise an error for a warning that rows are unlike those of the training."""
     from tauflow.errors import DataError, ShiftWarning
 
     with warnings.catch_warnings():

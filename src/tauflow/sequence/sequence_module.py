@@ -325,7 +325,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         return run_single_step(self, x, h, dt, observed, episode_start)
 
     def parallel_report(self) -> list[ParallelReport]:
-        """Return how the last :func:`run_in_parallel` went, cell by cell as in :attr:`cells`."""
+        """Return how the last run in parallel chunks went, cell by cell as in :attr:`cells`."""
         return [
             memory.report for memory in self._chunk_history.values() if memory.report is not None
         ]

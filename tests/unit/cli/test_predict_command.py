@@ -105,9 +105,9 @@ def test_intervals_spreads_and_tidy_rows(call, tmp_path):
     rows += [(p, hour, p % 5 + hour, p % 5 + 0.1 * hour) for p in range(60) for hour in (0, 1, 3)]
     with (tmp_path / "visits.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
-    words = ["--csv", "visits.csv", "--id", "patient", "--time", "hours", "--target", "dose"]
+    table = ["--csv", "visits.csv", "--id", "patient", "--time", "hours", "--target", "dose"]
     small = ["--model", "gru", "--hidden-size", 2, "--epochs", 1, "--ensemble", 2]
-    printed = call("run", *words, *small, "--intervals", "gaussian").output
+    printed = call("run", *table, *small, "--intervals", "gaussian").output
     run = re.search(r"^Run: +(.*)$", printed, re.MULTILINE)[1]
     assert "seeds 0 to 1" in printed
     (tmp_path / "new.csv").write_text("patient,hours,a\nx,0,1\nx,2,3\n")
@@ -119,7 +119,7 @@ def test_intervals_spreads_and_tidy_rows(call, tmp_path):
     assert header == "patient,hours,target,quantile,value"
     assert [line.split(",")[3] for line in answers] == ["0.1", "", "0.9"] * 2
     assert "Give 90 for 90 %" in call(*words, "--interval", 0.9, code=1).output
-    assert "is no rule" in call("run", *words[2:], "--threshold", "best", code=1).output
+    assert "is no rule" in call("run", *table, "--threshold", "best", code=1).output
     assert "tauflow" not in call("show", run).output.splitlines()[0]
 
 

@@ -193,7 +193,7 @@ Y = [0, 1, 0, 1]
         ({"lengths": [1, 2, 3]}, ArgumentError, "lengths must be 4 whole numbers"),
         ({"lengths": [1, 2, 3, 4]}, ArgumentError, "between 1 and T = 3, and that of sequence 3"),
         ({"id": "who"}, ArgumentError, "id='who' names a column of a table, and X is a ndarray"),
-        ({"time": "at"}, ArgumentError, "give id= too"),
+        ({"time": "at"}, ArgumentError, "time names a column of a table, and X is a ndarray"),
         ({"y": "target"}, ArgumentError, "y='target' names a column, and X is no table"),
         ({"y": [0, 1]}, ShapeError, "y has 2 entries, and X has 4 sequences"),
         ({"y": [1, 1, 1, 1]}, DataError, "one class only, 1"),

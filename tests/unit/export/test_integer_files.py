@@ -243,7 +243,7 @@ def test_what_integers_cannot_do_is_refused_with_the_reason(tmp_path):
         ("ltc", {"dtype": "int8"}, "synapses of an LTC"),
         ("cfc", {"dtype": "int8", "tolerance": 1e-5}, "of the outputs' range.*as int16"),
         ("neural-cde", {"dtype": "int16"}, "of the outputs' range.*as float32"),
-        ("phased-lstm", {"dtype": "int16"}, "counts the time"),
+        ("phased-lstm", {"dtype": "int16"}, "a clock since"),
     ):
         with pytest.raises(ExportError, match=words):
             to_c(build(name), tmp_path / "c", calibration=calibration, **options)

@@ -66,7 +66,7 @@ def run_in_parallel(
 
     Args:
         rnn: a sequence module.
-        x: as for :meth:`SequenceModule.forward`, and so all others.
+        x: as for the call of the module, and so all others.
         hx: state.
         dt: time steps.
         t: times.
