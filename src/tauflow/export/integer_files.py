@@ -182,6 +182,7 @@ def _describe(integers: IntegerStep, checks: IntegerChecks) -> dict[str, Any]:
         "x_q": integers.io.x_q.tolist(),
         "x_zero": integers.io.x_zero.tolist(),
         "y_q": integers.io.y_q.tolist(),
+        "y_zero": integers.io.y_zero.tolist(),
         "state_q": integers.state_q.tolist(),
         "state_bits": integers.state_bits,
         "checks": asdict(checks),
@@ -279,7 +280,10 @@ def _describe_samples(
         for i, (name, q, zero) in enumerate(zip(x_names, io.x_q, zeros, strict=True))
     ]
     y_lines = [
-        f"{name} = y[{i}] / 2^{q}" for i, (name, q) in enumerate(zip(y_names, io.y_q, strict=True))
+        f"{name} = (y[{i}] {'-' if zero < 0 else '+'} {int(abs(zero))}) / 2^{q}"
+        if zero
+        else f"{name} = y[{i}] / 2^{q}"
+        for i, (name, q, zero) in enumerate(zip(y_names, io.y_q, io.y_zero, strict=True))
     ]
     notes = [*x_lines, *y_lines, f"dt: time since the sample before; unit: {unit}"]
     columns = [*x_names, "dt", *(f"{v} observed" for v in x_names if observed)]
@@ -297,6 +301,7 @@ def _describe_samples(
         "x_scale": floats(2.0**io.x_q),
         "x_zero": floats(io.x_zero),
         "y_scale": floats(2.0**-io.y_q),
+        "y_zero": floats(io.y_zero),
         "x_words": "<br>".join(f"`{line}`" for line in x_lines),
         "y_words": "<br>".join(f"`{line}`" for line in y_lines),
         "observed_count": step.input_size if observed else 0,

@@ -44,6 +44,7 @@ void ${name}_step($arguments);
 static const float ${name}_x_scale[$inputs] = {$x_scale};
 static const float ${name}_x_zero[$inputs] = {$x_zero};
 static const float ${name}_y_scale[$outputs] = {$y_scale};
+static const float ${name}_y_zero[$outputs] = {$y_zero};
 
 static inline void ${name}_pack(const float value[$inputs], int16_t x[$inputs]) {
     int i;
@@ -55,7 +56,8 @@ static inline void ${name}_pack(const float value[$inputs], int16_t x[$inputs]) 
 
 static inline void ${name}_unpack(const int16_t y[$outputs], float value[$outputs]) {
     int i;
-    for (i = 0; i < $outputs; i++) value[i] = (float)y[i] * ${name}_y_scale[i];
+    for (i = 0; i < $outputs; i++)
+        value[i] = ((float)y[i] + ${name}_y_zero[i]) * ${name}_y_scale[i];
 }
 
 static inline ${name}_gap_t ${name}_float_gap(float dt) {

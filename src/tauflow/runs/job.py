@@ -46,12 +46,14 @@ class DatasetSpec:
         dataset: name in the data catalog; empty for what is not trained.
         options: options of its loader.
         split_option: that of them which draws the parts by the seed of a run; empty if none does.
+        source: where a table or a stored folder lies, which decides no result.
     """
 
     name: str
     dataset: str
     options: Mapping[str, Any] = field(default_factory=dict)
     split_option: str = ""
+    source: str | None = None
 
     @property
     def source_options(self) -> dict[str, Any]:
@@ -277,6 +279,7 @@ def make_record_header(job: Job, started: str, device: str | None = None) -> dic
         "config_hash": job.hash,
         "metric": job.metric,
         "started": started,
+        "source": job.part.source,
         "commit": results.get_commit(),
         "versions": results.get_versions(),
         "machine": results.describe_machine(device),

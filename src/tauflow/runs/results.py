@@ -48,6 +48,7 @@ class RunRecord:
         processor_seconds: processor time of training, which other programs do not lengthen.
         history: one entry per epoch.
         started: UTC time, ISO 8601.
+        source: where the table or the stored folder lies that it was trained on.
         commit: revision of the source tree, if there is one.
         command: command line that made the run.
         versions: of tauflow, torch, numpy and Python.
@@ -74,6 +75,7 @@ class RunRecord:
     seconds_per_epoch: float | None = None
     processor_seconds: float | None = None
     history: tuple[Mapping[str, Any], ...] = ()
+    source: str | None = None
     commit: str | None = None
     command: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -6,20 +6,22 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.memory_mapped import METADATA_FILE, open_task
 from tauflow.data.store import compute_sha256
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, DataNotFoundError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
 from tauflow.tabular.load import add_missing_indicators
 from tauflow.tabular.options import TableOptions
-from tauflow.tabular.schema import as_schema
+from tauflow.tabular.schema import Schema, as_schema
 from tauflow.training.defaults import select_epoch_by_loss
 from tauflow.training.metric_choice import choose_metrics
 from tauflow.training.recipe import Recipe
 
 from .job import DatasetSpec, Job, Say, load_dataset, say_nothing
+from .results import RunRecord
 
 
 @dataclass(frozen=True)
@@ -136,22 +138,44 @@ def _load(
 def _load_folder(folder: Path) -> RunData:
     data = open_task(folder)
     # That one file holds the digests of all others.
-    digest = compute_sha256(folder / METADATA_FILE)
-    return RunData(data, DatasetSpec("", to_file_name(data.card.name), {"sha256": digest}), data)
+    identity = {"sha256": compute_sha256(folder / METADATA_FILE)}
+    name, source = to_file_name(data.card.name), str(folder.resolve())
+    return RunData(data, DatasetSpec("", name, identity, source=source), data)
 
 
 def _load_csv(file: CsvFile, spec: ModelSpec) -> RunData:
     plain = load_table_file(file)
     data = add_needed_indicators(plain, spec)
-    return RunData(
-        data, DatasetSpec("", to_file_name(plain.card.name), _make_data_identity(file)), plain
-    )
+    name, source = to_file_name(plain.card.name), str(file.path.resolve())
+    return RunData(data, DatasetSpec("", name, _make_data_identity(file), source=source), plain)
 
 
 def load_table_file(file: CsvFile) -> TaskData:
     """Read a table from its file."""
     data = as_schema(file.table).load(file.path)
     return replace(data, card=replace(data.card, notes=(*file.notes, *data.card.notes)))
+
+
+def reload_training_split(record: RunRecord, schema: Schema | None) -> SequenceBatch:
+    """Read the training split of a finished run once more.
+
+    Args:
+        record: of the run.
+        schema: of its table, if it was one.
+
+    Raises:
+        DataNotFoundError: its table or folder is no longer there, or holds something else.
+    """
+    options = record.config["dataset_options"]
+    if record.source is None and schema is None:
+        return load_dataset(DatasetSpec("", record.config["dataset"], options)).train
+    source = Path(record.source or record.config["dataset"])
+    file = source / METADATA_FILE if schema is None else source
+    if not file.is_file() or compute_sha256(file) != options["sha256"]:
+        raise DataNotFoundError(f"the data that the run was trained on are not in {source} now.")
+    if schema is None:
+        return open_task(source).train
+    return schema.load(source, missing="observed" if schema.observed else "inputs").train
 
 
 def add_needed_indicators(data: TaskData, spec: ModelSpec) -> TaskData:

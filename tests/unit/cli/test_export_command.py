@@ -121,3 +121,67 @@ def test_without_a_mask_a_program_takes_none(call, saved, tmp_path):
     call("export", saved, "--to", "program", "--out", tmp_path / "m.pt2", "--no-mask")
     exported = torch.export.load(tmp_path / "m.pt2")
     assert set(exported.graph_signature.user_inputs) == {"x", "dt", "h_in"}
+
+
+def write_machines(path, ids=6, rows=12):
+    lines = ["machine,t,u,force"]
+    for number in range(ids):
+        for k in range(rows):
+            u = 5 + ((7 * k + 3 * number) % 11) / 11
+            lines.append(f"m{number},{0.5 * k + 0.2 * (k % 2)},{u},{100 + 10 * u - number}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run_of_a_table(tmp_path_factory):
+    pytest.importorskip("pandas")
+    from tauflow.runs.run_data import CsvFile
+    from tauflow.runs.task import run_task
+    from tauflow.tabular.options import TableOptions
+    from tauflow.training import Recipe
+
+    folder = tmp_path_factory.mktemp("run")
+    table = write_machines(folder / "train.csv")
+    options = TableOptions(id="machine", time="t", target=("force",))
+    run = run_task(
+        CsvFile(table, options), "gru", hidden_size=4, recipe=Recipe(epochs=1), runs_dir=folder
+    )
+    return run, table
+
+
+def test_integers_are_calibrated_by_a_table_or_by_the_training_split(
+    call, run_of_a_table, tmp_path
+):
+    run, _ = run_of_a_table
+    words = ("export", run.directory, "--to", "c", "--dtype", "int16", "--scaled", "--out")
+    said = call(*words, tmp_path / "own")
+    assert f"over {len(run.data.train)} irregular sequences" in said.output
+    facts = json.loads((tmp_path / "own" / "model.json").read_text())["integers"]
+    assert facts["x_zero"][0] / 2 ** facts["x_q"][0] == pytest.approx(5.5, abs=0.1)  # raw u
+    assert facts["checks"]["metric"] == "mse"
+    batch = run.data.train
+    with torch.no_grad():
+        y = run.predictor.model(batch.x, dt=batch.dt)[0]
+    scale = float(run.data.schema.y_scale)
+    mse = float(((y - batch.y) ** 2).mean()) * scale**2
+    assert facts["checks"]["metric_float"] == pytest.approx(mse, rel=1e-4)
+    assert facts["checks"]["metric_integer"] == pytest.approx(mse, rel=0.01)
+    other = write_machines(tmp_path / "other.csv", ids=3)
+    assert "over 3 irregular" in call(*words, tmp_path / "told", "--calibrate", other).output
+
+
+def test_integers_ask_for_a_table_where_the_run_has_none(call, run_of_a_table, saved, tmp_path):
+    run, table = run_of_a_table
+    words = ("--to", "c", "--dtype", "int8", "--out", tmp_path / "c")
+    said = call("export", saved, *words, code=1)
+    assert "is no run's folder" in said.output
+    assert "--calibrate" in said.output
+    text = table.read_text()
+    try:
+        table.write_text(text.replace("m1", "m9"))
+        said = call("export", run.directory, *words, code=1)
+    finally:
+        table.write_text(text)
+    assert "the data that the run was trained on are not in" in said.output
+    assert not (tmp_path / "c").exists()

@@ -65,17 +65,19 @@ class CalibrationSequences:
 
 @dataclass(frozen=True)
 class IOFormats:
-    """What integers of a sample mean: x = (int / 2^x_q) + x_zero / 2^x_q, y = int / 2^y_q.
+    """What integers of a sample mean: x = (int + x_zero) / 2^x_q, y alike.
 
     Args:
         x_q: (I,).
         x_zero: (I,), integers.
         y_q: (O,).
+        y_zero: (O,), integers.
     """
 
     x_q: Array
     x_zero: Array
     y_q: Array
+    y_zero: Array
 
     def pack(self, x: Array) -> Array:
         """Return the integers of inputs, (..., I)."""
@@ -84,7 +86,7 @@ class IOFormats:
 
     def unpack(self, y: Array) -> Array:
         """Return the numbers of outputs, (..., O)."""
-        numbers: Array = y * 2.0**-self.y_q
+        numbers: Array = (y + self.y_zero) * 2.0**-self.y_q
         return numbers
 
 
@@ -162,21 +164,15 @@ def compile_fixed_step(
     count = sequences.x[0].shape[1]
     mean, scale = scales[:2] if scales else (np.zeros(count), np.ones(count))
     x = np.concatenate(list(sequences.x))
-    low, high = x.min(0), x.max(0)
-    middle, half = (low + high) / 2, np.maximum((high - low) / 2, 1e-6 * np.abs(high) + 1e-12)
-    is_far = np.abs(middle) > 4 * half
-    span = np.where(is_far, half, np.maximum(np.abs(low), np.abs(high)))
-    x_q = np.array([fit_q(1.1 * v) for v in span])
-    zero = np.where(is_far, np.rint(middle * 2.0**x_q), 0.0)
+    x_q, x_zero = _choose_io_formats(x.min(0), x.max(0), margin=1.1)
     x_factor = 2.0 ** (Q15 - x_q) / scale
-    x_offset = (zero * 2.0**-x_q - mean) / scale
+    x_offset = (x_zero * 2.0**-x_q - mean) / scale
     y_low, y_high = _find_output_range(graph, sequences, mean, scale)
     y_mean, y_scale = scales[2:] if len(scales) > 2 else (0 * y_low, 1 + 0 * y_low)
-    y_top = np.maximum(np.abs(y_low * y_scale + y_mean), np.abs(y_high * y_scale + y_mean))
-    y_q = np.array([fit_q(1.25 * v) for v in y_top])
-    scale_lanes(
-        graph, x_factor, x_offset, y_scale * 2.0 ** (y_q - Q15), y_mean * 2.0 ** (y_q - Q15)
-    )
+    y_q, y_zero = _choose_io_formats(y_low * y_scale + y_mean, y_high * y_scale + y_mean, 1.25)
+    y_factor = y_scale * 2.0 ** (y_q - Q15)
+    y_offset = (y_mean * 2.0**y_q - y_zero) * 2.0**-Q15
+    scale_lanes(graph, x_factor, x_offset, y_factor, y_offset)
     fold_affine(graph)
     items = simplify(graph, fold_offsets=True)
     items, soft = _rewrite(items, graph)
@@ -192,7 +188,7 @@ def compile_fixed_step(
 
     items = add_copies(items, needs_copy)
     ranges = _Ranges()
-    io = IOFormats(x_q, zero, y_q)
+    io = IOFormats(x_q, x_zero, y_q, y_zero)
     states = run_float(items, graph.outputs, sequences, io, ranges)[1]
     state_q = _choose_state_formats(states, wide_lanes, parts)
     formats = Formats(ranges.low, ranges.high, state_q, wide, soft, Q15, {}, is_int8, state_bits)
@@ -206,6 +202,15 @@ def compile_fixed_step(
     limit = np.where(wide_lanes, 2**30, 32768)
     outputs = graph.outputs
     return IntegerStep(body, layout.sizes, io, state_q, state_bits, limit, items, outputs)
+
+
+def _choose_io_formats(low: Array, high: Array, margin: float) -> tuple[Array, Array]:
+    """Return the formats of inputs or outputs, and the zeros of those whose range is far from 0."""
+    middle, half = (low + high) / 2, np.maximum((high - low) / 2, 1e-6 * np.abs(high) + 1e-12)
+    is_far = np.abs(middle) > 4 * half
+    span = np.where(is_far, half, np.maximum(np.abs(low), np.abs(high)))
+    q = np.array([fit_q(margin * v) for v in span])
+    return q, np.where(is_far, np.rint(middle * 2.0**q), 0.0)
 
 
 def _rewrite(items: list[Item], graph: StepGraph) -> tuple[list[Item], set[int]]:
