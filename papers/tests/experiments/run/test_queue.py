@@ -119,7 +119,7 @@ def test_a_killed_queue_goes_on_from_its_checkpoint(written, tmp_path):
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     first = subprocess.Popen(command, start_new_session=True, **quiet)
     deadline = time.monotonic() + 300
-    while not list(tmp_path.glob("runs/tiny/*/last.safetensors")):
+    while not any(log.stat().st_size for log in tmp_path.glob("runs/tiny/*/log.jsonl")):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     first.send_signal(signal.SIGKILL)
