@@ -12,6 +12,7 @@ COMMANDS = (
     *(
         "fixed",
         "functions",
+        "integers",
         "leave-one-out",
         "libraries",
         "microcontroller",

@@ -40,7 +40,7 @@ DTYPES = ("float32", "int16", "int8")
 TOLERANCE = 0.02
 """Largest share of the outputs' range that integers may be from the model."""
 _REGISTERS = 112
-_VECTOR = 500
+_VECTOR = 250
 _TYPES = {"sums": "int32_t", "wide": "int32_t", "narrow": "int16_t"}
 
 

@@ -4,7 +4,9 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +15,14 @@ import torch
 import tauflow
 from tauflow.errors import ArgumentError, ExportError, ShapeError
 from tauflow.export import IOSchema, to_c
+from tauflow.export.c_code.fixed_step import run_float
 from tauflow.export.exportable_model import ExportedStep
-from tauflow.export.integer_calibration import check_integers, read_calibration
+from tauflow.export.integer_calibration import check_integers, read_calibration, run_integer
 from tauflow.export.integer_files import compile_integers
 from tauflow.export.parity import get_initial_state
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+from benchmarks.integers import run_arbitrary
 
 CC = shutil.which("cc")
 needs_cc = pytest.mark.skipif(CC is None, reason="no C compiler")
@@ -24,35 +30,6 @@ STRICT = (
     *("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wmissing-prototypes", "-Wdouble-promotion"),
     *("-Werror", "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all"),
 )
-ARBITRARY = r"""
-#include <stdio.h>
-#include <stdlib.h>
-#include "model.h"
-static uint32_t state = 1u;
-static uint32_t draw(void) { /* xorshift */
-    state ^= state << 13; state ^= state >> 17; state ^= state << 5;
-    return state;
-}
-int main(int argc, char **argv) {
-    static model_state_t h[MODEL_STATE];
-    int16_t x[MODEL_INPUTS], y[MODEL_OUTPUTS];
-    long n, count = argc > 1 ? atol(argv[1]) : 1000;
-    uint32_t sum = 0u;
-    int i;
-    for (n = 0; n < count; n++) {
-        model_gap_t gap = model_gap(draw() >> (draw() % 32u), draw() >> (draw() % 32u));
-        if (n % 7 == 0) { gap.mantissa = (int16_t)draw(); gap.exponent = (int16_t)draw(); }
-        if (n % 97 == 0) model_start(h);
-        if (n % 31 == 0) for (i = 0; i < MODEL_STATE; i++) h[i] = (model_state_t)draw();
-        for (i = 0; i < MODEL_INPUTS; i++)
-            x[i] = (int16_t)(n % 3 ? draw() : draw() % 2u ? 32767u : 32768u);
-        model_step(x, gap, h, y);
-        for (i = 0; i < MODEL_OUTPUTS; i++) sum = sum * 31u + (uint16_t)y[i];
-    }
-    printf("%08lx\n", (unsigned long)sum);
-    return 0;
-}
-"""
 
 
 def ncp():
@@ -74,10 +51,10 @@ NETWORKS = {
     "ltc": lambda: ncp(),
     "ltc-dense": lambda: tauflow.LTC(3, 5),
 }
-PAPERS = ("ode-lstm", "ct-rnn", "gru-d")
+BY_RULE = ("ode-lstm", "ode-lstm-torch", "ct-rnn", "gnode", "gru-d", "mgru", "lem-forward", "lrc")
 
 
-def samples(seed=0, sequences=6, steps=30, inputs=3, longest=5.0):
+def samples(seed=0, sequences=4, steps=16, inputs=3, longest=5.0):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((sequences, steps, inputs))
     return x, np.exp(rng.uniform(np.log(0.1), np.log(longest), (sequences, steps)))
@@ -89,16 +66,21 @@ def build(name):
     return tauflow.SequenceModel(body, 2).eval()
 
 
-def check(model, calibration, *, is_int8=False):
+def prepare(model, calibration):
     step = ExportedStep(model.double(), is_sparse=True, dynamic="")
     first = {"x": torch.zeros(1, 1, 3).double(), "dt": torch.ones(1, 1).double()}
     start = get_initial_state(step, first)[0].numpy()
-    sequences, _ = read_calibration(calibration, step, start)
+    return step, read_calibration(calibration, step, start)[0]
+
+
+def check(model, calibration, *, is_int8=False):
+    step, sequences = prepare(model, calibration)
     integers = compile_integers(step, sequences, [], is_int8=is_int8)
     longest = min(0.5 * cell.max_stable_dt() for cell in step.cells)
     return check_integers(integers, sequences, [], kind="", longest=longest)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_int16_is_near_the_model(name):
     checks = check(build(name), samples())
@@ -109,12 +91,24 @@ def test_int16_is_near_the_model(name):
     assert checks.largest_sum <= 1
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_cells_of_the_papers(name):
-    assert check(build(name), samples(longest=0.5)).error < 0.02
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", BY_RULE)
+def test_cells_of_the_papers_and_others(name):
+    assert check(build(name), samples(longest=1.0)).error < 0.008
 
 
-@pytest.mark.parametrize("name", ["cfc", "gru", "lstm"])
+def test_missing_values_that_the_calibration_has_not():
+    x, dt = samples(longest=1.0)
+    step, sequences = prepare(build("gru-d"), (x, dt))
+    integers = compile_integers(step, sequences, [], is_int8=False)
+    missing = np.where(np.random.default_rng(1).random(x.shape) < 0.4, np.nan, x)
+    later, _ = read_calibration((missing, dt), step, sequences.h[0])
+    exact = np.concatenate(run_float(integers.items, integers.outputs, later, integers.io)[0])
+    found = np.concatenate(run_integer(integers, later)[0])
+    assert np.abs(found - exact).max() < 0.004 * np.ptp(exact)
+
+
+@pytest.mark.parametrize("name", ["cfc", "gru"])
 def test_int8_weights_are_near_too(name):
     assert check(build(name), samples(), is_int8=True).error < 0.015
 
@@ -144,7 +138,9 @@ def compile_c(folder, *sources):
 
 
 @needs_cc
-@pytest.mark.parametrize(("name", "dtype"), [("cfc", "int8"), ("gru", "int16"), ("ltc", "int16")])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("cfc", "int8"), ("gru", "int16"), ("ltc", "int16"), ("gru-d", "int16")]
+)
 def test_c_equals_numpy_bit_for_bit_and_has_no_undefined_behaviour(name, dtype, written):
     folder = written(name, dtype)
     vector = (folder / "test_vector.csv").read_text()
@@ -155,11 +151,7 @@ def test_c_equals_numpy_bit_for_bit_and_has_no_undefined_behaviour(name, dtype, 
     wrong = vector.rpartition(",")[0] + ",30000\n"
     ran = subprocess.run([program, "--check"], input=wrong, capture_output=True, text=True)
     assert ran.returncode == 1
-    (folder / "arbitrary.c").write_text(ARBITRARY)
-    ran = subprocess.run(
-        [compile_c(folder, "arbitrary.c"), "20000"], capture_output=True, text=True
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
+    run_arbitrary(folder, 20_000)
 
 
 def run_program(folder, x, dt):
@@ -252,7 +244,7 @@ def test_what_integers_cannot_do_is_refused_with_the_reason(tmp_path):
     for name, options, words in (
         ("ltc", {"dtype": "int8"}, "synapses of an LTC"),
         ("cfc", {"dtype": "int8", "tolerance": 1e-5}, "of the outputs' range.*as int16"),
-        ("neural-cde", {"dtype": "int16"}, "of the outputs' range.*as float32"),
+        ("ltc-neuronal", {"dtype": "int16"}, "of the outputs' range.*as float32"),
         ("phased-lstm", {"dtype": "int16"}, "a clock since"),
     ):
         with pytest.raises(ExportError, match=words):
@@ -271,4 +263,4 @@ def test_constant_inputs_and_gaps_beyond_the_calibrated_ones_are_warned_of(tmp_p
         to_c(build("lstm"), tmp_path / "a", dtype="int16", calibration=(x, dt))
     model = build("cfc")
     with pytest.warns(UserWarning, match="gaps beyond those of the calibration data"):
-        to_c(model, tmp_path / "b", dtype="int8", calibration=samples(longest=0.2), tolerance=0.004)
+        to_c(model, tmp_path / "b", dtype="int8", calibration=samples(longest=0.2), tolerance=0.006)

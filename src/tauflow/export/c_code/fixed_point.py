@@ -15,6 +15,7 @@ from .fixed_values import (
     FixedPasses,
     FixedValue,
     Formats,
+    drop_unread,
     fit_q,
     make_table,
     quantise_rows,
@@ -36,7 +37,9 @@ def lower(layout: Layout, formats: Formats) -> list[FixedLoop | FixedPasses]:
     Raises:
         ExportError: an operation has no integers.
     """
-    return _Lowering(layout, formats).run(layout.body)
+    body = _Lowering(layout, formats).run(layout.body)
+    drop_unread(body)
+    return body
 
 
 def _find_share(node: StepNode) -> int:

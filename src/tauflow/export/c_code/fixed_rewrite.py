@@ -150,14 +150,19 @@ def replace_nodes(items: list[Item], rule: Callable[[StepNode], list[StepNode]])
 
 
 def split_gap_columns(soft: set[int]) -> Callable[[StepNode], list[StepNode]]:
-    """Return the rule that takes the gap out of products: a column times the gap is added."""
+    """Return the rule that takes the gap, and other single numbers, out of products.
+
+    Their columns times the number are added.
+    """
+
+    def is_single(node: StepNode) -> bool:
+        is_gap = node.name == "dt" or id(node) in soft
+        return is_gap or (node.count == 1 and node.op not in ("input", "const"))
 
     def rule(node: StepNode) -> list[StepNode]:
         if node.op != "linear":
             return [node]
-        is_gap = [
-            (r.node.op == "input" and r.node.name == "dt") or id(r.node) in soft for r in node.args
-        ]
+        is_gap = [is_single(ref.node) for ref in node.args]
         if not any(is_gap):
             return [node]
         new: list[StepNode] = []
@@ -180,6 +185,31 @@ def split_gap_columns(soft: set[int]) -> Callable[[StepNode], list[StepNode]]:
                 new.append(total)
         node.op, node.args, node.tables, node.value = "add", new[-1].args, (), None
         return [*new[:-1], node]
+
+    return rule
+
+
+def multiply_gap_last(soft: set[int]) -> Callable[[StepNode], list[StepNode]]:
+    """Return the rule that turns (d a) b, of a gap d, into d (a b).
+
+    The format of a product with d leaves bits for longer gaps, which a further product would lack.
+    """
+
+    def is_gap(ref: Ref) -> bool:
+        return id(ref.node) in soft or (ref.node.op == "input" and ref.node.name == "dt")
+
+    def rule(node: StepNode) -> list[StepNode]:
+        if node.op != "mul" or any(map(is_gap, node.args)):
+            return [node]
+        for scaled, other in (node.args, node.args[::-1]):
+            inner = scaled.node
+            if inner.op != "mul" or sum(map(is_gap, inner.args)) != 1:
+                continue
+            first, second = inner.args if is_gap(inner.args[0]) else inner.args[::-1]
+            product = StepNode("mul", node.count, (second.take(scaled.index), other))
+            node.args = (first.take(scaled.index), identity(product))
+            return [product, node]
+        return [node]
 
     return rule
 

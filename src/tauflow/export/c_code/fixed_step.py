@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +18,7 @@ from .fixed_rewrite import (
     find_relaxations,
     find_soft,
     fold_affine,
+    multiply_gap_last,
     replace_nodes,
     scale_lanes,
     split_gap_columns,
@@ -190,6 +191,12 @@ def compile_fixed_step(
     ranges = _Ranges()
     io = IOFormats(x_q, x_zero, y_q, y_zero)
     states = run_float(items, graph.outputs, sequences, io, ranges)[1]
+    if sequences.observed and all(v.all() for v in sequences.observed):  # one day some will not be
+        draw = np.random.default_rng(0).integers
+        some = [np.asarray(draw(0, 2, v.shape)) for v in sequences.x]
+        partly = replace(sequences, observed=some)
+        states = np.concatenate([states, run_float(items, graph.outputs, partly, io, ranges)[1]])
+    ranges.join_carries(items)
     state_q = _choose_state_formats(states, wide_lanes, parts)
     formats = Formats(ranges.low, ranges.high, state_q, wide, soft, Q15, {}, is_int8, state_bits)
     formats.needs = _find_needs(items, graph.outputs, formats)
@@ -216,6 +223,7 @@ def _choose_io_formats(low: Array, high: Array, margin: float) -> tuple[Array, A
 def _rewrite(items: list[Item], graph: StepGraph) -> tuple[list[Item], set[int]]:
     items = replace_nodes(items, split_gap_columns(find_soft(items)))
     items = replace_nodes(items, find_relaxations(find_soft(items)))
+    items = replace_nodes(items, multiply_gap_last(find_soft(items)))
     items = drop_unused_items(items, graph.outputs)
     return items, find_soft(items)
 
@@ -247,6 +255,14 @@ class _Ranges:
     def __call__(self, node: StepNode, lanes: Array) -> None:
         self.low[id(node)] = min(self.low[id(node)], float(lanes.min()))
         self.high[id(node)] = max(self.high[id(node)], float(lanes.max()))
+
+    def join_carries(self, items: list[Item]) -> None:
+        """Give what is carried to the next pass the range of both, as they may share memory."""
+        for carry, node in (
+            pair for item in items if isinstance(item, Repeat) for pair in item.carries
+        ):
+            for bounds, join in ((self.low, min), (self.high, max)):
+                bounds[id(carry)] = bounds[id(node)] = join(bounds[id(carry)], bounds[id(node)])
 
 
 def run_float(

@@ -43,6 +43,21 @@ class FixedPasses:
     body: list["FixedLoop | FixedPasses"]
 
 
+def drop_unread(body: list[FixedLoop | FixedPasses], read: set[str] | None = None) -> None:
+    """Leave out operations whose result nothing reads."""
+    read = set() if read is None else read
+    for item in reversed(body):
+        if isinstance(item, FixedPasses):
+            drop_unread(item.body, read)
+            continue
+        kept = []
+        for op in reversed(item.ops):
+            if op.name in ("store", "accumulate", "raise") or op.to in read:
+                read.update(name.removesuffix("_m").removesuffix("_e") for name in op.args)
+                kept.append(op)
+        item.ops = kept[::-1]
+
+
 @dataclass
 class Formats:
     """What is decided before the operations.
@@ -70,8 +85,8 @@ class Formats:
     state_bits: int
 
     def most(self, node: StepNode) -> float:
-        """Return how large a node's numbers are, with a margin."""
-        top = max(abs(self.low[id(node)]), abs(self.high[id(node)]))
+        """Return how large a node's numbers are, with a margin; 1 if nothing says so."""
+        top = max(abs(self.low[id(node)]), abs(self.high[id(node)])) or 0.8
         top = min(1.25 * top, self.needs.get(id(node), np.inf))
         return max(top, 2.0**-MAX_Q)
 
@@ -143,10 +158,12 @@ class Emitter:
     def to_q(self, v: FixedValue, q: int, bound: int) -> FixedValue:
         """Return a value in a format, no larger than a bound."""
         s = v.q - q
+        if s < -29 and v.bound:  # whatever is not 0 saturates
+            name = self.put("mul", (self.limit(v, 1).name, str(bound)))
+            return FixedValue(name, q, bound, v.most)
         if s < 0:
-            v = self.limit(v, max(bound >> min(-s, 31), 0))
-            if v.bound == 0:
-                return FixedValue("0", q, 0, v.most)
+            most = bound >> -s
+            v = self.limit(v, most if most >= 256 else most + 1)
         return self.limit(self.shift(v, s), bound)
 
     def fit(self, v: FixedValue, bound: int) -> FixedValue:

@@ -239,7 +239,7 @@ def _reads_input(body: Sequence[Loop | Passes], node: StepNode, name: str, place
                     )
                     if is_written or (writes and (_is_whole(statement) or not is_same)):
                         return True
-            is_written |= writes
+                is_written |= statement.node is node
     return False
 
 
@@ -272,7 +272,7 @@ def _reads_carry(body: Sequence[Loop | Passes], carry: StepNode, node: StepNode)
                 is_other = _is_whole(statement) or not ref.is_identity
                 if ref.node is carry and (is_written or (writes and is_other)):
                     return True
-        is_written |= writes
+            is_written |= statement.node is node
     return False
 
 
