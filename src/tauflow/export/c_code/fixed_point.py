@@ -57,13 +57,8 @@ class _Lowering(Emitter):
         self.stored: dict[int, tuple[int, int]] = {}  # format and bound
         self.rules: dict[str, Callable[[StepNode], FixedValue]] = {
             **{"linear": self._linear, "add": self._add, "sub": self._add, "mul": self._mul},
-            **{
-                "div": self._div,
-                "neg": self._of_one_size,
-                "abs": self._of_one_size,
-                "relu": self._relu,
-            },
-            **{"sign": self._sign, "floor": self._floor, "round": self._round},
+            **{"div": self._div, "neg": self._of_one_size, "abs": self._of_one_size},
+            **{"relu": self._relu, "sign": self._sign, "floor": self._floor, "round": self._round},
             **{"where": self._where, "copy": self._copy_lane, "relax": self._relax},
         }
 
