@@ -125,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", nargs="*", default=list(TASKS))
     parser.add_argument("--dtypes", nargs="*", default=["int16", "int8"])
     parser.add_argument("--epochs", type=int, default=EPOCHS)
-    parser.add_argument("--ubsan", type=int, default=0, help="steps of the random networks' C")
+    parser.add_argument("--ubsan", type=int, default=0, help="steps of the C, shared by the cells")
     parser.add_argument("--json", type=Path, help="where the numbers go, too")
     parser.set_defaults(run=run)
 
@@ -159,7 +159,9 @@ def run(arguments: argparse.Namespace) -> None:
                     if "refused" in found:
                         reasons.append(f"{cell}, {name}, {dtype}: {found['refused']}")
                     elif arguments.ubsan and name == RANDOM:
-                        found["checksum"] = run_arbitrary(folder, arguments.ubsan)
+                        found["checksum"] = run_arbitrary(
+                            folder, arguments.ubsan // len(arguments.cells)
+                        )
         shown = [_show(table[cell][f"{name} {dtype}"]) for name, dtype in columns]
         print(f"| {cell} | {' | '.join(shown)} |", flush=True)
     print("\nRefused:\n" + "\n".join(reasons))

@@ -53,9 +53,15 @@ class IntegerChecks:
 
 
 def read_calibration(
-    calibration: Calibration | None, step: ExportableModel, h: Array
+    calibration: Calibration | None, step: ExportableModel, h: Array, kind: str = ""
 ) -> tuple[CalibrationSequences, list[Array]]:
     """Return calibration data as sequences, and the targets of each if there are any.
+
+    Args:
+        calibration: what a user gave.
+        step: the model.
+        h: its state before the first sample.
+        kind: what the outputs are, ``"logits"`` or something else.
 
     Raises:
         ArgumentError: there are none, or they hold NaN, or every gap is 0.
@@ -99,7 +105,27 @@ def read_calibration(
     x = [np.nan_to_num(v) for v in x]
     starts = np.repeat(h[None], len(x), axis=0)
     targets = _to_list(calibration[2], "y") if len(calibration) == 3 else []
+    _check_targets(targets, x, 1 if kind == "logits" else step.output_size)
     return CalibrationSequences(x, dt, observed, starts), targets
+
+
+def _check_targets(targets: list[Array], x: list[Array], width: int) -> None:
+    """Refuse targets that are not one for each sequence or one for each of its samples."""
+    if targets and len(targets) != len(x):
+        raise ArgumentError(
+            f"calibration has {len(x)} sequences of inputs and {len(targets)} of targets. Give "
+            "as many of each, or leave the targets out."
+        )
+    for inputs, target in zip(x, targets, strict=False):
+        if target.size not in (width, len(inputs) * width):
+            raise ShapeError(
+                f"calibration has targets of shape {target.shape} for a sequence of {len(inputs)} "
+                f"samples, expected (T, {width}), or one row for the whole sequence."
+            )
+        if not np.isfinite(target).all():
+            raise ArgumentError(
+                "calibration holds targets that are NaN or infinite. Leave them out."
+            )
 
 
 def _to_list(values: Any, name: str) -> list[Array]:

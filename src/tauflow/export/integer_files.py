@@ -68,7 +68,7 @@ def write_integer_c(
     if scaled and not len(schema.x_mean):
         make_exported("step", double, schema=schema, scaled=True)  # which says what is missing
     scales = [v.numpy() for v in schema.scaling()] if scaled else []
-    sequences, targets = read_calibration(calibration, step, start)
+    sequences, targets = read_calibration(calibration, step, start, schema.y)
     _warn_of_constants(sequences, schema)
     integers = compile_integers(step, sequences, scales, is_int8=dtype == "int8")
     longest = min(0.5 * cell.max_stable_dt() for cell in step.cells)
@@ -141,8 +141,8 @@ def _warn_of_constants(sequences: CalibrationSequences, schema: IOSchema) -> Non
     constant = [name for name, span in zip(names, np.ptp(x, axis=0), strict=True) if span == 0]
     if constant:
         warnings.warn(
-            f"calibration: {', '.join(constant)} never changes, so that other numbers of it may "
-            "saturate. Calibrate with samples in which every input varies.",
+            f"calibration: constant inputs, {', '.join(constant)}: other numbers may saturate. "
+            "Calibrate with samples in which every input varies.",
             UserWarning,
             stacklevel=4,
         )

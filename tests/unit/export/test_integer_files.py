@@ -234,6 +234,13 @@ def test_bad_calibration_is_refused_with_the_reason(tmp_path):
     ):
         with pytest.raises(ArgumentError, match=words):
             to_c(build("gru"), tmp_path / "c", dtype="int16", calibration=calibration)
+    for y, kind, words in (
+        (np.zeros((4, 16, 5)), ShapeError, r"expected \(T, 2\)"),
+        (np.zeros((3, 16, 2)), ArgumentError, "4 sequences of inputs and 3 of targets"),
+        (np.full((4, 2), np.nan), ArgumentError, "targets that are NaN"),
+    ):
+        with pytest.raises(kind, match=words):
+            to_c(build("gru"), tmp_path / "c", dtype="int16", calibration=(x, dt, y))
     with pytest.raises(ShapeError, match=r"expected \(T, 3\)"):
         to_c(build("gru"), tmp_path / "c", dtype="int16", calibration=(x[..., :2], dt))
     assert not (tmp_path / "c").exists()
@@ -259,7 +266,7 @@ def test_what_integers_cannot_do_is_refused_with_the_reason(tmp_path):
 def test_constant_inputs_and_gaps_beyond_the_calibrated_ones_are_warned_of(tmp_path):
     x, dt = samples()
     x[..., 1] = 0.5
-    with pytest.warns(UserWarning, match="x1 never changes"):
+    with pytest.warns(UserWarning, match="constant inputs, x1:"):
         to_c(build("lstm"), tmp_path / "a", dtype="int16", calibration=(x, dt))
     model = build("cfc")
     with pytest.warns(UserWarning, match="gaps beyond those of the calibration data"):

@@ -212,11 +212,14 @@ def compile_fixed_step(
 
 
 def _choose_io_formats(low: Array, high: Array, margin: float) -> tuple[Array, Array]:
-    """Return the formats of inputs or outputs, and the zeros of those whose range is far from 0."""
+    """Return the formats of inputs or outputs, and the zeros of those whose range is far from 0.
+
+    These hold four times their range in the calibration data, as no other number is near it.
+    """
     middle, half = (low + high) / 2, np.maximum((high - low) / 2, 1e-6 * np.abs(high) + 1e-12)
-    is_far = np.abs(middle) > 4 * half
-    span = np.where(is_far, half, np.maximum(np.abs(low), np.abs(high)))
-    q = np.array([fit_q(margin * v) for v in span])
+    is_far = np.abs(middle) > 8 * half
+    span = np.where(is_far, 4 * half, margin * np.maximum(np.abs(low), np.abs(high)))
+    q = np.array([fit_q(v) for v in span])
     return q, np.where(is_far, np.rint(middle * 2.0**q), 0.0)
 
 
@@ -299,7 +302,7 @@ def _choose_state_formats(states: Array, wide_lanes: Array, parts: Sequence[int]
     bounds = [*parts, len(top)]
     for start, stop in pairwise(bounds):
         most = float(top[start:stop].max())
-        q[start:stop] = fit_q(1.0 if 0.8 < most <= 1.0 else 1.25 * most)
+        q[start:stop] = fit_q(1.0 if 0.5 < most <= 1.0 else 1.5 * most)
     formats: Array = q + 15 * wide_lanes
     return formats
 
