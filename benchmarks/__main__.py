@@ -11,6 +11,7 @@ COMMANDS = (
     *("defaults", "wide", "zoo", "fixed-points", "deploy", "frozen-kernels", "graphs", "others"),
     *(
         "fixed",
+        "forecasts",
         "functions",
         "integers",
         "leave-one-out",

@@ -54,6 +54,9 @@ class DatasetCard:
             number. Sequences then end in queries, which the last input marks, see
             :class:`tauflow.models.ForecastModel`; ``()`` for others.
         query_horizon: longest time from the last sample to a query, in the unit of the gaps.
+        query_periods: after which values come again, in that unit; ``None`` if nobody has looked.
+        query_gap: usual time between samples, in that unit.
+        calendar_inputs: how many inputs before the last one follow from dates.
         image_size: (channels, height, width) of inputs that are images; ``None`` for features.
         folder: folder of the files under the data directory; empty for generated data.
         base_url: address that, with a file's name appended, serves that file; ends in a slash.
@@ -89,6 +92,9 @@ class DatasetCard:
     season: int = 0
     query_targets: tuple[int, ...] = ()
     query_horizon: float = 1.0
+    query_periods: tuple[float, ...] | None = None
+    query_gap: float = 1.0
+    calendar_inputs: int = 0
     image_size: tuple[int, int, int] | None = None
     folder: str = ""
     base_url: str = ""

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow._internal.checks import check_one_of
+from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
@@ -321,3 +322,23 @@ def _to_utc(name: str, values: NDArray[Any]) -> tuple[NDArray[Any], set[bool]]:
 def _format_position(rows: RaggedSequences, row: int) -> str:
     owner = int(rows.sequence_index[row])
     return f"sequence {owner}, step {row - int(rows.starts[owner])}"
+
+
+def to_moments(times: NDArray[Any], *, dated: bool, name: str = "those of at") -> NDArray[Any]:
+    """Return times of a table, (R,), as numbers, or as dates in UTC without a zone.
+
+    Raises:
+        TimeError: they are dates and should be numbers, or the reverse; ``name`` says which.
+    """
+    is_number = getattr(times.dtype, "kind", "M") in "iuf"
+    if is_number is dated:
+        had, has = ("dates", "numbers") if dated else ("numbers", "dates")
+        raise TimeError(f"the times of X are {had}, and {name} are {has}. Give {had}.")
+    if not dated:
+        return times.astype(np.float64)
+    if times.dtype.kind in "mM" and not hasattr(times, "tz"):
+        return times
+    pandas = require("pandas", extra="tables")
+    found = pandas.to_datetime(times, format="ISO8601", utc=True).tz_localize(None)
+    moments: NDArray[Any] = found.to_numpy()
+    return moments

@@ -10,11 +10,12 @@ from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 from tauflow.tabular.from_frame import read_frame
 
-from .arrays import to_seconds
+from .arrays import to_moments, to_seconds
 from .ragged import Floats, Indices, RaggedSequences, concat_ranges
+from .seasons import encode_calendar, read_seconds
 
-DEFAULT_WINDOW = 256
-"""Samples before a query that are read, unless a forecaster says so."""
+MAX_ORIGINS = 8192
+"""Origins of training at most, unless a forecaster says how many rows are between them."""
 _SPACING = 1e-9  # of the longest lead time: times that are closer are the same
 
 
@@ -61,8 +62,8 @@ def plan_training(
         known: features that are known in advance.
         given: see :func:`find_last_samples`: with known features, the origins are such rows.
         longest: lead time, above 0.
-        origin_step: rows from one origin to the next, counted from the last; by default a quarter
-            of the rows that come within the longest lead time, in the median.
+        origin_step: rows from one origin to the next, counted from the last; by default every row
+            is one, or 8192 that are drawn if there are more.
     """
     owner, clock = rows.sequence_index, rows.clock
     apart = clock + _separate(rows, clock, longest)[owner]
@@ -77,10 +78,12 @@ def plan_training(
         is_usable &= _find_samples(rows, given) | is_start
     usable = np.flatnonzero(is_usable)
     if origin_step is None:
-        count = np.median(stop[usable] - first[usable]) if len(usable) else 0
-        origin_step = max(1, int(count) // 4)
-    last = np.searchsorted(owner[usable], owner[usable], "right") - 1
-    origins = usable[(last - np.arange(len(usable))) % origin_step == 0]
+        # Drawn, as a fixed step would meet the same hours of each day.
+        drawn = np.random.default_rng(0).permutation(len(usable))[:MAX_ORIGINS]
+        origins = usable[np.sort(drawn)]
+    else:
+        last = np.searchsorted(owner[usable], owner[usable], "right") - 1
+        origins = usable[(last - np.arange(len(usable))) % origin_step == 0]
     counts = stop[origins] - first[origins]
     later = concat_ranges(first[origins], counts)
     origin = np.repeat(origins, counts)[has_target[later]]
@@ -172,9 +175,20 @@ def _find_samples(rows: RaggedSequences, given: Indices) -> NDArray[np.bool_]:
 
 
 def make_windows(
-    rows: RaggedSequences, queries: Queries, known: Indices, window: int
+    rows: RaggedSequences,
+    queries: Queries,
+    known: Indices,
+    window: int,
+    cycles: tuple[float, ...] = (),
 ) -> tuple[RaggedSequences, Indices]:
     """Return windows of so many samples at most, each followed by the queries that share it.
+
+    Args:
+        rows: the sequences.
+        queries: what is asked for.
+        known: features that are known in advance.
+        window: samples at most.
+        cycles: of the calendar, of which inputs tell, see :mod:`tauflow.estimators.seasons`.
 
     Returns:
         The windows, with times, and which of their rows each query is, (Q,).
@@ -204,11 +218,17 @@ def make_windows(
     lengths = np.bincount(owner, minlength=len(distinct))
     dt = np.diff(time[order], prepend=0.0)
     dt[np.cumsum(lengths) - lengths] = 0.0
+    calendar = None
+    if cycles:
+        seconds = read_seconds(rows)
+        asked = seconds[queries.origin] + queries.time - clock[queries.origin]
+        calendar = encode_calendar(np.concatenate([seconds[place], asked])[order], cycles)
     windows = RaggedSequences(
         np.concatenate([values, told])[order],
         lengths,
         dt,
         rows.dated,
+        calendar=calendar,
         is_query=is_query[order],
     )
     where = np.empty(len(order), np.int64)
@@ -266,26 +286,6 @@ def read_query_table(
             f"last sample, at {last[row]}."
         )
     return sequence, lead_time
-
-
-def to_moments(times: NDArray[Any], *, dated: bool, name: str = "those of at") -> NDArray[Any]:
-    """Return times of a table, (R,), as numbers, or as dates in UTC without a zone.
-
-    Raises:
-        TimeError: they are dates and should be numbers, or the reverse; ``name`` says which.
-    """
-    is_number = getattr(times.dtype, "kind", "M") in "iuf"
-    if is_number is dated:
-        had, has = ("dates", "numbers") if dated else ("numbers", "dates")
-        raise TimeError(f"the times of X are {had}, and {name} are {has}. Give {had}.")
-    if not dated:
-        return times.astype(np.float64)
-    if times.dtype.kind in "mM" and not hasattr(times, "tz"):
-        return times
-    pandas = require("pandas", extra="tables")
-    found = pandas.to_datetime(times, format="ISO8601", utc=True).tz_localize(None)
-    moments: NDArray[Any] = found.to_numpy()
-    return moments
 
 
 def describe_queries(

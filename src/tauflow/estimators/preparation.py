@@ -106,12 +106,12 @@ def make_batch(schema: Schema, rows: RaggedSequences, dtype: torch.dtype) -> Seq
     if not schema.observed:
         fill = IMPUTE_STRATEGIES[1] if schema.fill == LINEAR else schema.fill
         batch = impute_with_indicators(batch, list_indicator_features(schema, count), fill=fill)
-    more = rows.lead_times
-    if more is not None:
-        more = more / schema.gap
-    elif rows.is_query is not None:
-        more = rows.is_query[:, None].astype(np.float64)
-    return batch if more is None else _append_inputs(batch, to_tensor(rows.pad_rows(more)))
+    more = [] if rows.lead_times is None else [rows.lead_times / schema.gap]
+    more += [] if rows.calendar is None else [rows.calendar]
+    more += [] if rows.is_query is None else [rows.is_query[:, None].astype(np.float64)]
+    if not more:
+        return batch
+    return _append_inputs(batch, to_tensor(rows.pad_rows(np.concatenate(more, axis=1))))
 
 
 def _append_inputs(batch: SequenceBatch, more: torch.Tensor) -> SequenceBatch:

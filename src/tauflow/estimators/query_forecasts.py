@@ -14,8 +14,8 @@ from tauflow.evaluation.conformal import Conformal
 from tauflow.evaluation.outputs import collect_outputs
 from tauflow.evaluation.tidy import make_tidy_frame
 
+from .arrays import to_moments
 from .forecast_queries import (
-    DEFAULT_WINDOW,
     Queries,
     check_any_query,
     compute_lead_time,
@@ -24,7 +24,6 @@ from .forecast_queries import (
     plan_forecast,
     plan_training,
     read_query_table,
-    to_moments,
 )
 from .forecast_targets import measure_errors, read_lead_times, resolve_columns, resolve_lead_time
 from .gaps import carry_forward
@@ -32,6 +31,7 @@ from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import AbstractIntervalEstimator
 from .ragged import Floats, Indices, RaggedSequences
 from .reading import get_table_options
+from .seasons import MIN_WINDOW
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -50,6 +50,7 @@ class _LearnedColumns:
     max_lead_time_: float | None
     window_: int
     lead_time_edges_: Floats
+    cycles_: tuple[float, ...]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -217,7 +218,8 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, _LearnedColumns):
         if self.max_lead_time is not None:
             longest = resolve_lead_time("max_lead_time", self.max_lead_time, dated=dated)
             self.max_lead_time_ = longest
-            self.window_ = self.window or DEFAULT_WINDOW
+            self.window_ = self.window or MIN_WINDOW
+            self.cycles_ = ()
 
     def _plan_training(self, rows: RaggedSequences, longest: float) -> Queries:
         features = (self.target_features_, self.known_features_, self._given_features)
@@ -280,10 +282,26 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, _LearnedColumns):
         """Return windows with queries, and the targets of their rows, (R, 1, O), NaN if none."""
         rows = rows.with_times()
         queries = self._plan_training(rows, longest)
-        windows, places = make_windows(rows, queries, self.known_features_, self.window_)
+        windows, places = self._make_windows(rows, queries)
         y = np.full((len(windows.values), 1, len(self.target_features_)), np.nan)
         y[places, 0] = rows.values[queries.row][:, self.target_features_]
         return windows, y
+
+    def _make_windows(
+        self, rows: RaggedSequences, queries: Queries
+    ) -> tuple[RaggedSequences, Indices]:
+        """Return windows with queries, and which of their rows each query is, (Q,).
+
+        Raises:
+            ArgumentError: the calendar is an input, and rows have no dates.
+        """
+        cycles: tuple[float, ...] = getattr(self, "cycles_", ())  # none in old files
+        if cycles and rows.times is None:
+            raise ArgumentError(
+                "the forecaster was fitted to a table with dates, and its network reads hour, day "
+                "or season. Give a table with dates, as for fit."
+            )
+        return make_windows(rows, queries, self.known_features_, self.window_, cycles)
 
     def _answer_queries(
         self,
@@ -330,7 +348,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, _LearnedColumns):
         interval: float | None = None,
         return_std: bool = False,
     ) -> list[NDArray[Any]]:
-        windows, places = make_windows(rows, queries, self.known_features_, self.window_)
+        windows, places = self._make_windows(rows, queries)
         return [one[places, 0] for one in self._answer(windows, interval, return_std)]
 
 

@@ -12,7 +12,7 @@ from tauflow.tabular.sequences import RowGroups
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 _OF_SEQUENCES = ("ids", "y", "weight")
-_OF_ROWS = ("values", "dt", "times", "lead_times", "is_query")
+_OF_ROWS = ("values", "dt", "times", "lead_times", "calendar", "is_query")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class RaggedSequences(RowGroups):
         is_single: whether they are one sequence that came without an axis for several.
         times: of the rows of a table, as the table has them, (R,); ``None`` without.
         lead_times: time from each row to the ones that are to be forecast, (R, H).
+        calendar: inputs that follow from the dates of rows, (R, C).
         is_query: which rows ask for a forecast at their time, and are no samples, (R,).
     """
 
@@ -65,6 +66,7 @@ class RaggedSequences(RowGroups):
     is_single: bool = False
     times: NDArray[Any] | None = None
     lead_times: Floats | None = None
+    calendar: Floats | None = None
     is_query: NDArray[np.bool_] | None = None
 
     @property

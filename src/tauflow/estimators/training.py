@@ -1,6 +1,7 @@
 """What there is to learn, the networks of an estimator, and how they are trained."""
 
 import copy
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +20,12 @@ from tauflow.models.wrappers import Ensemble, list_members
 from tauflow.sequence.legacy_parametrizations import recompute_parameters
 from tauflow.training import Recipe, Score, TrainingResult, train
 from tauflow.training.argument_checks import resolve_device
-from tauflow.training.defaults import DEFAULT_RECIPE, adapt_recipe, disable_validation
+from tauflow.training.defaults import (
+    DEFAULT_RECIPE,
+    FORECAST_STEPS,
+    adapt_recipe,
+    disable_validation,
+)
 
 from .ragged import RaggedSequences
 
@@ -44,6 +50,11 @@ class LearningTask:
         query_targets: of forecasts at times that are asked for, see
             :class:`tauflow.data.DatasetCard`.
         query_horizon: likewise.
+        query_periods: likewise.
+        query_gap: likewise.
+        calendar_inputs: likewise.
+        recipe: how to train, but for what parameters of the estimator say; by default
+            :data:`DEFAULT_RECIPE`.
         target_specs: of several targets of different kinds, what each is.
     """
 
@@ -56,6 +67,10 @@ class LearningTask:
     per_step: bool = False
     query_targets: tuple[int, ...] = ()
     query_horizon: float = 1.0
+    query_periods: tuple[float, ...] | None = None
+    query_gap: float = 1.0
+    calendar_inputs: int = 0
+    recipe: Recipe = DEFAULT_RECIPE
     target_specs: tuple[TargetSpec, ...] = ()
 
 
@@ -109,7 +124,8 @@ def describe_task(
         name="the data",
         title="The data",
         task=task.kind,
-        input_size=input_size + bool(task.query_targets),  # which says what is a query
+        # The last one says what is a query.
+        input_size=input_size + task.calendar_inputs + bool(task.query_targets),
         target_size=task.outputs,
         time_unit="",
         sizes=(0, 0, 0),
@@ -121,6 +137,9 @@ def describe_task(
         per_step=task.per_step,
         query_targets=task.query_targets,
         query_horizon=task.query_horizon,
+        query_periods=task.query_periods,
+        query_gap=task.query_gap,
+        calendar_inputs=task.calendar_inputs,
         static_inputs=static_inputs,
     )
 
@@ -158,11 +177,12 @@ def build_recipe(
     more = dict(recipe or {})
     chosen = has_validation and more.get("select") != "last"
     if parameters["patience"] == AUTO:
-        parameters = {**parameters, "patience": DEFAULT_RECIPE.patience if chosen else None}
+        parameters = {**parameters, "patience": task.recipe.patience if chosen else None}
     parameters = {**parameters, "class_weights": weights} if weights else parameters
     if twice := sorted(parameters.keys() & more.keys()):
         raise ArgumentError(f"recipe holds {twice[0]!r}, a parameter of the estimator. Set that.")
-    usual = DEFAULT_RECIPE if has_validation else disable_validation(DEFAULT_RECIPE)
+    parameters = {name: one for name, one in parameters.items() if one != AUTO}
+    usual = task.recipe if has_validation else disable_validation(task.recipe)
     if chosen:
         more.setdefault("select_by", task.select_by)
     return adapt_recipe(usual, {**parameters, **more})
@@ -173,7 +193,11 @@ def build_refit_recipe(recipe: Recipe, epochs: int) -> Recipe | None:
 
     ``None`` for recipes that depend on validation data, or on the number of their epochs.
     """
-    if recipe.select == "last" or recipe.schedule != "constant" or recipe.curriculum is not None:
+    if recipe.schedule == "one_cycle":  # which ends with its last epoch
+        epochs = recipe.epochs
+    elif recipe.schedule != "constant":
+        return None
+    if recipe.select == "last" or recipe.curriculum is not None:
         return None
     plain = {"on_divergence": "raise", "score_last_epoch": True}
     return adapt_recipe(recipe, {"select": "last", "epochs": epochs, **plain})
@@ -220,8 +244,11 @@ def fit_networks(
     else:
         networks = estimator._initialise(learned, task, seeds)
     own = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
-    recipe = build_recipe(estimator.recipe, own, task, has_validation=held is not None)
     data = estimator._make_batch(learned)
+    if task.query_targets:
+        steps = FORECAST_STEPS * task.recipe.batch_size
+        task = replace(task, recipe=replace(task.recipe, epochs=math.ceil(steps / len(data))))
+    recipe = build_recipe(estimator.recipe, own, task, has_validation=held is not None)
     valid = None if held is None else estimator._make_batch(held)
     how: dict[str, Any] = {"train": data, "valid": valid, "loss": task.loss, "metric": task.metric}
     more: dict[str, Any] = {

@@ -160,12 +160,20 @@ def _build_forecast_model(
             "with these options has none that it can go on from. Choose a cell, such as 'cfc' or "
             "'gru-d', that goes forwards in time."
         )
-    features = card.input_size - 1
+    features = card.input_size - 1 - card.calendar_inputs
     width = features if "observed" in entry.inputs else 2 * features
     size = _resolve_hidden_size(spec, options)
-    rnn = entry.build(width, size, **options, return_sequences=False)
+    rnn = entry.build(width + card.calendar_inputs, size, **options, return_sequences=False)
     assert isinstance(rnn, SequenceModule), "a cell is one"
-    return ForecastModel(rnn, card.query_targets, horizon=card.query_horizon, spread=spec.spread)
+    return ForecastModel(
+        rnn,
+        card.query_targets,
+        horizon=card.query_horizon,
+        spread=spec.spread,
+        periods=card.query_periods,
+        gap=card.query_gap,
+        phases=card.calendar_inputs,
+    )
 
 
 def _check_spread(entry: ModelInfo, spec: ModelSpec, card: DatasetCard) -> None:

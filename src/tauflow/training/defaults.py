@@ -19,6 +19,19 @@ DEFAULT_RECIPE = Recipe(
     ema=0.95,
 )
 """Training ends ``patience`` epochs after the best score on the validation split."""
+FORECAST_RECIPE = Recipe(
+    optimizer="adamw",
+    weight_decay=1e-3,
+    schedule="one_cycle",
+    lr=5e-3,
+    batch_size=64,
+    epochs=10,
+    clip="norm",
+    clip_norm=1.0,
+    ema=0.95,
+)
+"""Of forecasts at any time, with so many epochs that :data:`FORECAST_STEPS` are taken."""
+FORECAST_STEPS = 600
 DEFAULT_HIDDEN_SIZE = 32
 """Neurons."""
 DEFAULT_VALIDATION_FRACTION = 0.15

@@ -1,0 +1,201 @@
+"""Errors of forecasts of five real series by the default forecaster, beside simple forecasts.
+
+The last twenty blocks of each series are forecast, each from all that came before it, by one
+forecaster that was fitted to what came before the first block. Simple forecasts are the last value,
+the mean, and for a day and a week the value one period earlier and the mean of seven periods at
+that phase. Defaults were chosen on these series, so that others may gain less.
+"""
+
+import argparse
+import json
+import os
+import time
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+
+from tauflow.estimators import SequenceForecaster
+
+BLOCKS, CONTEXT, CYCLES = 20, 1000, 7
+
+
+class Series(NamedTuple):
+    """Rows of ``id``, ``time`` and ``y``, how far ahead is asked for, and the time between blocks.
+
+    Args:
+        rows: sorted by time within each id.
+        horizon: longest lead time.
+        step: from one block to the next.
+        periods: of the seasonal forecasts.
+    """
+
+    rows: pd.DataFrame
+    horizon: str
+    step: str
+    periods: tuple[str, ...]
+
+
+def _read(path: str, time: str, y: str, *, id: str | None = None, **options: bool) -> pd.DataFrame:
+    table = pd.read_csv(Path(os.environ["TAUFLOW_DATA"]) / path)
+    moments = pd.to_datetime(table[time], **options)
+    rows = pd.DataFrame(
+        {
+            "id": 0 if id is None else table[id],
+            "time": moments.dt.tz_localize(None),
+            "y": pd.to_numeric(table[y], errors="coerce"),
+        }
+    )
+    rows = rows.dropna().drop_duplicates(["id", "time"])
+    return rows.sort_values(["id", "time"], ignore_index=True)
+
+
+def read_power() -> Series:
+    """Household power by the hour, in kW."""
+    path = "household_power_hourly/household_power_consumption_hourly.csv.gz"
+    rows = _read(path, "datetime", "Global_active_power")
+    rows = rows[(rows.time >= "2009-01-01") & (rows.time < "2010-07-01")]
+    return Series(rows.assign(y=rows.y / 60), "24h", "24h", ("1D", "7D"))
+
+
+def read_metro() -> Series:
+    """Cars by the hour on a motorway; its last year."""
+    rows = _read(
+        "metro_traffic/Metro_Interstate_Traffic_Volume.csv.gz", "date_time", "traffic_volume"
+    )
+    return Series(rows.tail(9000), "24h", "24h", ("1D", "7D"))
+
+
+def read_weather() -> Series:
+    """Temperature by the hour at an airport of New York, in degrees Fahrenheit."""
+    rows = _read("tables/nyc_weather.csv.gz", "time_hour", "temp", id="origin")
+    return Series(rows[rows.id == "EWR"], "24h", "24h", ("1D",))
+
+
+def read_glucose() -> Series:
+    """Blood glucose of one person every five minutes; the last month."""
+    return Series(_read("tables/cgm.csv.gz", "datetime", "glucose").tail(9000), "1h", "7h", ("1D",))
+
+
+def read_dengue() -> Series:
+    """Cases of dengue by the day in five districts."""
+    rows = _read("tables/dengue_jakarta.csv.gz", "DATE", "CASES", id="REG", dayfirst=True)
+    return Series(rows, "7D", "7D", ("7D",))
+
+
+SERIES = {
+    "power": read_power,
+    "metro": read_metro,
+    "weather": read_weather,
+    "cgm": read_glucose,
+    "dengue": read_dengue,
+}
+
+
+def forecast_simply(past: pd.DataFrame, at: np.ndarray, periods: tuple[str, ...]) -> dict:
+    """Return simple forecasts of one series at times, (Q,), by name."""
+    t, y = past.time.to_numpy(), past.y.to_numpy()
+    found = {"last value": np.full(len(at), y[-1]), "mean": np.full(len(at), y.mean())}
+
+    def look_up(moments: np.ndarray) -> np.ndarray:
+        after = np.searchsorted(t, moments).clip(0, len(t) - 1)
+        before = (after - 1).clip(0)
+        nearest = np.where(abs(t[before] - moments) < abs(t[after] - moments), before, after)
+        return np.where(moments >= t[0], y[nearest], np.nan)
+
+    for period in periods:
+        length = pd.Timedelta(period).to_timedelta64()
+        back = np.ceil((at - t[-1]) / length - 1e-9).clip(1).astype(int)
+        cycles = np.stack([look_up(at - (back + k) * length) for k in range(CYCLES)])
+        found[f"{period} before"] = np.where(np.isnan(cycles[0]), y[-1], cycles[0])
+        mean = np.nanmean(cycles, axis=0)
+        found[f"mean of {CYCLES} at {period}"] = np.where(np.isnan(mean), y.mean(), mean)
+    return found
+
+
+def measure(name: str, drop: float, options: dict) -> dict:
+    """Return mean absolute errors of one series by method, coverage, and seconds of the fit."""
+    rows, horizon, step, periods = SERIES[name]()
+    ahead = pd.Timedelta(horizon)
+    cuts = [rows.time.max() - ahead - k * pd.Timedelta(step) for k in reversed(range(BLOCKS))]
+    seen = rows[np.random.default_rng(1).random(len(rows)) >= drop]
+    start = time.process_time()
+    forecaster = SequenceForecaster(max_lead_time=horizon, targets="y", **options)
+    forecaster.fit(seen[seen.time <= cuts[0]], id="id", time="time")
+    seconds = time.process_time() - start
+    errors: dict[str, list[np.ndarray]] = {}
+    inside: list[np.ndarray] = []
+    for cut in cuts:
+        past = seen[seen.time <= cut].groupby("id").tail(CONTEXT)
+        last = past.groupby("id").time.max()
+        after = rows[(rows.time > cut) & (rows.time <= cut + ahead) & rows.id.isin(last.index)]
+        after = after[after.time - after.id.map(last) <= ahead]
+        if after.empty:
+            continue
+        past, true = past[past.id.isin(after.id)], after.y.to_numpy()
+        asked = {"at": after[["id", "time"]]}
+        if options.get("intervals"):
+            found, low, high = forecaster.predict(past, **asked, interval=0.8)
+            inside.append((low[:, 0] <= true) & (true <= high[:, 0]))
+        else:
+            found = forecaster.predict(past, **asked)
+        errors.setdefault("forecaster", []).append(abs(found[:, 0] - true))
+        for key, part in after.groupby("id"):
+            simple = forecast_simply(past[past.id == key], part.time.to_numpy(), periods)
+            for method, guess in simple.items():
+                errors.setdefault(method, []).append(abs(guess - part.y.to_numpy()))
+    means = {method: float(np.concatenate(found).mean()) for method, found in errors.items()}
+    best = min((value, method) for method, value in means.items() if method != "forecaster")
+    return {
+        "series": name,
+        "dropped": drop,
+        "mae": means,
+        "best_simple": best[1],
+        "ratio": means["forecaster"] / best[0],
+        "coverage_80": float(np.concatenate(inside).mean()) if inside else None,
+        "seconds": round(seconds),
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("--series", nargs="+", default=list(SERIES), choices=list(SERIES))
+    parser.add_argument("--drop", nargs="+", type=float, default=[0.0], help="shares of the rows")
+    parser.add_argument("--ensemble", type=int, default=1)
+    parser.add_argument("--intervals", default=None)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=None, help="JSON file of the numbers")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print one row for each series and share of dropped rows."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    options = {
+        "ensemble": arguments.ensemble,
+        "intervals": arguments.intervals,
+        "random_state": arguments.seed,
+    }
+    print("| series | dropped | forecaster, MAE | best simple | ratio | 80 % holds | CPU s |")
+    print("| --- | ---: | ---: | --- | ---: | ---: | ---: |")
+    found = []
+    for name in arguments.series:
+        for drop in arguments.drop:
+            one = measure(name, drop, options)
+            found.append(one)
+            best, held = one["best_simple"], one["coverage_80"]
+            print(
+                f"| {name} | {100 * drop:.0f} % | {one['mae']['forecaster']:.4g} | "
+                f"{one['mae'][best]:.4g} ({best}) | {one['ratio']:.3f} | "
+                f"{'' if held is None else f'{100 * held:.0f} %'} | {one['seconds']} |",
+                flush=True,
+            )
+    ratios = np.log([one["ratio"] for one in found])
+    print(f"\nGeometric mean of the ratios: {np.exp(ratios.mean()):.3f}")
+    if arguments.out is not None:
+        told = {"options": options, "rows": found}
+        arguments.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,125 @@
+"""What comes again in series to forecast: calendar inputs, and periods."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arrays import to_moments
+from .preparation import get_gaps
+from .ragged import Floats, RaggedSequences
+
+DAY, WEEK, YEAR = 86400.0, 604800.0, 31556952.0  # seconds; a mean Gregorian year
+MIN_WINDOW, MAX_WINDOW, WINDOW_IN_HORIZONS = 64, 512, 8
+"""Samples that are read by default: those of eight times the longest lead time, within limits."""
+_LEAST_SAMPLES = 3.0  # per period
+_LEAST_POWER = 0.2  # share of the variance that a wave without a calendar has to explain
+_MAX_POINTS, _MAX_FREQUENCIES = 2000, 10_000
+_HARMONICS = 3
+
+
+def find_periods(rows: RaggedSequences, values: Floats, *, window: int) -> tuple[float, ...]:
+    """Return after which times values come again, in the unit of the times, shortest first.
+
+    Of dates these are day, week and year; of other times the strongest two waves of a Lomb-Scargle
+    periodogram, if they explain a fifth of the variance each. A period has three samples or more,
+    comes at least twice in the longest sequence (four times without dates), and fits a window.
+
+    Args:
+        rows: the training split, with times.
+        values: targets, (R, O), NaN where missing.
+        window: samples that a window may have.
+    """
+    gaps, clock = get_gaps(rows), rows.clock
+    assert gaps is not None
+    gap = float(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1.0
+    span = float(clock[rows.ends].max())
+    if rows.dated:
+        found = [one for one in (DAY, WEEK, YEAR) if 2 * one <= span]
+    else:
+        longest = np.argmax(clock[rows.ends])
+        part = slice(rows.starts[longest], rows.ends[longest] + 1)
+        found = _find_waves(clock[part], values[part], gap)
+    fitting = (one for one in found if _LEAST_SAMPLES * gap <= one <= window * gap)
+    return tuple(sorted(fitting))
+
+
+def find_cycles(rows: RaggedSequences) -> tuple[float, ...]:
+    """Return the cycles of the calendar that inputs may tell of: day, week, year, in seconds.
+
+    They are those that a sequence of dates has seen twice, of three samples or more.
+    """
+    if rows.times is None or not rows.dated:
+        return ()
+    gaps = get_gaps(rows)
+    assert gaps is not None
+    gap = float(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1.0
+    span = float(rows.clock[rows.ends].max())
+    return tuple(one for one in (DAY, WEEK, YEAR) if _LEAST_SAMPLES * gap <= one <= span / 2)
+
+
+def count_calendar_inputs(cycles: Sequence[float]) -> int:
+    """Return how many inputs tell of cycles."""
+    return sum({DAY: 4, WEEK: 3, YEAR: 2}[one] for one in cycles)
+
+
+def encode_calendar(seconds: Floats, cycles: Sequence[float]) -> Floats:
+    """Return inputs, (R, C), of times in seconds since 1970 in UTC, (R,).
+
+    Of a day two sines and cosines, of a week a sine and cosine and whether it is Saturday or
+    Sunday, of a year a sine and cosine.
+    """
+    found = [np.empty((len(seconds), 0))]
+    for one in cycles:
+        phase = 2 * np.pi * seconds / one
+        found += [np.sin(phase), np.cos(phase)]
+        if one == DAY:
+            found += [np.sin(2 * phase), np.cos(2 * phase)]
+        if one == WEEK:
+            found.append(1.0 * (np.floor(seconds / DAY + 3) % 7 > 4))  # 1970 began on a Thursday
+    return np.column_stack(found)
+
+
+def read_seconds(rows: RaggedSequences) -> Floats:
+    """Return dates of rows, (R,), in seconds since 1970 in UTC."""
+    assert rows.times is not None
+    moments = to_moments(rows.times, dated=True).astype("datetime64[us]")
+    seconds: Floats = moments.astype(np.int64) / 1e6
+    return seconds
+
+
+def _find_waves(clock: Floats, values: Floats, gap: float) -> list[float]:
+    """Return the periods of the strongest two waves of a series."""
+    from scipy.signal import lombscargle
+
+    step = -(-len(clock) // _MAX_POINTS)
+    clock, values = clock[:: step or 1], values[:: step or 1]
+    found: list[float] = []
+    for column in values.T:
+        known = ~np.isnan(column)
+        time, y = clock[known], column[known]
+        if len(y) < 16 or not np.ptp(y) or not np.ptp(time):
+            continue
+        span = time[-1] - time[0]
+        count = int(min(_MAX_FREQUENCIES, 5 * span / (_LEAST_SAMPLES * gap)))
+        frequencies = np.linspace(4 / span, 1 / (_LEAST_SAMPLES * gap), max(count, 2))
+        if frequencies[0] >= frequencies[-1]:
+            continue
+        y = y - np.polyval(np.polyfit(time, y, 1), time)
+        for _ in range(2):
+            power = lombscargle(time, y - y.mean(), 2 * np.pi * frequencies, normalize=True)
+            best = int(np.argmax(power))
+            if power[best] < _LEAST_POWER:
+                break
+            found.append(float(1 / frequencies[best]))
+            y = y - _fit_wave(time, y, frequencies[best])
+    return found[:2]
+
+
+def _fit_wave(time: Floats, y: Floats, frequency: float) -> NDArray[Any]:
+    """Return the least squares fit of a wave with its harmonics."""
+    phase = 2 * np.pi * frequency * np.outer(time, np.arange(1, _HARMONICS + 1))
+    design = np.column_stack([np.ones(len(time)), np.sin(phase), np.cos(phase)])
+    fitted: NDArray[Any] = design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    return fitted
