@@ -298,6 +298,7 @@ def _describe_samples(
     return {
         "notes": "\n".join(f" * {line}" for line in notes),
         "columns": ", ".join(columns),
+        "ticks": round(np.clip(1e6 * schema.time_scale, 1, 2**32 - 1)),
         "x_scale": floats(2.0**io.x_q),
         "x_zero": floats(io.x_zero),
         "y_scale": floats(2.0**-io.y_q),

@@ -195,8 +195,8 @@ products. `make test` compares it with `test_vector.csv`, bit for bit.
     int16_t x[${NAME}_INPUTS], y[${NAME}_OUTPUTS];
     ${name}_start(h);
     for (;;) {
-        /* read x; ticks since the sample before, of a clock with 1,000,000 in the unit of time */
-        ${name}_step(x, ${name}_gap(ticks, 1000000u), h, y);
+        /* read x; ticks since the sample before, ${ticks} of which are the unit of dt */
+        ${name}_step(x, ${name}_gap(ticks, ${ticks}u), h, y);
     }
 
 | what | |

@@ -160,6 +160,8 @@ def test_integers_are_calibrated_by_a_table_or_by_the_training_split(
     facts = json.loads((tmp_path / "own" / "model.json").read_text())["integers"]
     assert facts["x_zero"][0] / 2 ** facts["x_q"][0] == pytest.approx(5.5, abs=0.1)  # raw u
     assert facts["checks"]["metric"] == "mse"
+    ticks = round(1e6 * run.data.schema.gap)
+    assert f"model_gap(ticks, {ticks}u)" in (tmp_path / "own" / "README.md").read_text()
     batch = run.data.train
     with torch.no_grad():
         y = run.predictor.model(batch.x, dt=batch.dt)[0]
