@@ -72,7 +72,8 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
     With ``max_lead_time`` it forecasts at any time instead: training uses all samples within that
     time after origins that move along the sequences, see :class:`tauflow.models.ForecastModel`. It
     minimises absolute errors, over 600 steps at a rate that rises and falls (``epochs``, ``lr`` and
-    ``batch_size`` of ``"auto"``), and mixes its answer with the last value, the mean and values of
+    ``batch_size`` of ``"auto"``; without ``intervals`` on all data, as no score chooses an epoch),
+    and mixes its answer with the last value, the mean and values of
     a period ago. Periods are day, week and year of dates, in UTC, which are inputs too, or those of
     a Lomb-Scargle periodogram.
 
@@ -333,6 +334,8 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
             ArgumentError: the share is none.
             DataError: a part of a single series has nothing to forecast.
         """
+        if share == self.epochs == AUTO and self._longest is not None and not self.intervals:
+            return rows, None  # so many steps are taken, and nothing is chosen by a score
         few, fraction = len(rows) < MIN_SEQUENCES_FOR_VALIDATION, DEFAULT_VALIDATION_FRACTION
         if share != AUTO:
             few, fraction = len(rows) == 1, check_validation_fraction(share)

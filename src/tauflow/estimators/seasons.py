@@ -70,14 +70,16 @@ def encode_calendar(seconds: Floats, cycles: Sequence[float]) -> Floats:
     Of a day two sines and cosines, of a week a sine and cosine and whether it is Saturday or
     Sunday, of a year a sine and cosine.
     """
-    found = [np.empty((len(seconds), 0))]
+    found: list[NDArray[Any]] = [np.empty((len(seconds), 0))]
     for one in cycles:
         phase = 2 * np.pi * seconds / one
         found += [np.sin(phase), np.cos(phase)]
         if one == DAY:
             found += [np.sin(2 * phase), np.cos(2 * phase)]
         if one == WEEK:
-            found.append(1.0 * (np.floor(seconds / DAY + 3) % 7 > 4))  # 1970 began on a Thursday
+            found.append(
+                (np.floor(seconds / DAY + 3) % 7 > 4).astype(np.float64)
+            )  # 1970 began on a Thursday
     return np.column_stack(found)
 
 

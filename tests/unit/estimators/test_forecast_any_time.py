@@ -27,6 +27,7 @@ def fitted():
     forecaster = SequenceForecaster(
         **SMALL,
         epochs=12,
+        origin_step=4,
         recipe={"schedule": "one_cycle"},
         max_lead_time=6.0,
         targets=["y"],
