@@ -205,7 +205,7 @@ class _Lowering(Emitter):
                 return "observed", index, 0, 1
             q = self.formats.state_q[index]
             if (q != q[0]).any():
-                raise ExportError("parts of the state with different formats are read as one.")
+                raise ExportError("parts of the state have two formats. Export it as float32.")
             bound = INT31 if id(node) in self.formats.wide else INT16 + 1
             return "h_in", index, int(q[0]), bound
         slot = self.layout.slots[id(node)]
