@@ -1,6 +1,5 @@
 """What comes next in a sequence."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,7 +14,6 @@ from tauflow.analysis.residuals import ForecastRows, score_rows
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError
-from tauflow.models.registry import get_model_info
 from tauflow.tabular.options import FUTURE_NAME_FORMAT, LEAD_TIME_INPUT
 from tauflow.tabular.shift import ignore_shift
 from tauflow.training.defaults import (
@@ -35,17 +33,10 @@ from .forecast_targets import (
 )
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import as_answer
-from .preparation import get_gaps, resolve_time_unit
+from .preparation import resolve_time_unit
 from .query_forecasts import AbstractQueryForecaster
 from .ragged import Floats, RaggedSequences
-from .seasons import (
-    MAX_WINDOW,
-    MIN_WINDOW,
-    WINDOW_IN_HORIZONS,
-    count_calendar_inputs,
-    find_cycles,
-    find_periods,
-)
+from .seasons import count_calendar_inputs
 from .targets import (
     check_validation_fraction,
     unpack_validation,
@@ -386,28 +377,6 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
                 "other targets."
             )
         return networks
-
-    def _find_seasons(self, rows: RaggedSequences, task: LearningTask, unit: float) -> LearningTask:
-        """Return the task with what the network is to know of periods and of the calendar."""
-        assert self._longest is not None
-        task = replace(task, query_horizon=self._longest / unit)
-        if "queries" in get_model_info(self.model).outputs:
-            return task
-        gaps = get_gaps(rows)
-        gaps = np.ones(1) if gaps is None or not (gaps > 0).any() else gaps[gaps > 0]
-        gap = float(np.median(gaps))
-        chosen = rows.values[:, self.target_features_]
-        if self.window is None:
-            longest = math.ceil(WINDOW_IN_HORIZONS * self._longest / gap)
-            self.window_ = min(max(longest, MIN_WINDOW), MAX_WINDOW)
-        periods = find_periods(rows, chosen, window=self.window_)
-        self.cycles_ = find_cycles(rows)
-        return replace(
-            task,
-            query_periods=tuple(one / unit for one in periods),
-            query_gap=gap / unit,
-            calendar_inputs=count_calendar_inputs(self.cycles_),
-        )
 
     def _make_batch(self, rows: RaggedSequences) -> SequenceBatch:
         rows, after = self._make_pairs(rows, self.horizon)

@@ -1,7 +1,8 @@
 """Forecasts of an estimator at times that are asked for."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tauflow.errors import ArgumentError
 from tauflow.evaluation.conformal import Conformal
 from tauflow.evaluation.outputs import collect_outputs
 from tauflow.evaluation.tidy import make_tidy_frame
+from tauflow.models.registry import get_model_info
 
 from .arrays import to_moments
 from .forecast_queries import (
@@ -29,9 +31,18 @@ from .forecast_targets import measure_errors, read_lead_times, resolve_columns, 
 from .gaps import carry_forward
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import AbstractIntervalEstimator
+from .preparation import get_gaps
 from .ragged import Floats, Indices, RaggedSequences
 from .reading import get_table_options
-from .seasons import MIN_WINDOW
+from .seasons import (
+    MAX_WINDOW,
+    MIN_WINDOW,
+    WINDOW_IN_HORIZONS,
+    count_calendar_inputs,
+    find_cycles,
+    find_periods,
+)
+from .training import LearningTask
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -286,6 +297,28 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, _LearnedColumns):
         y = np.full((len(windows.values), 1, len(self.target_features_)), np.nan)
         y[places, 0] = rows.values[queries.row][:, self.target_features_]
         return windows, y
+
+    def _find_seasons(self, rows: RaggedSequences, task: LearningTask, unit: float) -> LearningTask:
+        """Return the task with what the network is to know of periods and of the calendar."""
+        assert self._longest is not None
+        task = replace(task, query_horizon=self._longest / unit)
+        if "queries" in get_model_info(self.model).outputs:
+            return task
+        gaps = get_gaps(rows)
+        gaps = np.ones(1) if gaps is None or not (gaps > 0).any() else gaps[gaps > 0]
+        gap = float(np.median(gaps))
+        chosen = rows.values[:, self.target_features_]
+        if self.window is None:
+            longest = math.ceil(WINDOW_IN_HORIZONS * self._longest / gap)
+            self.window_ = min(max(longest, MIN_WINDOW), MAX_WINDOW)
+        periods = find_periods(rows, chosen, window=self.window_)
+        self.cycles_ = find_cycles(rows)
+        return replace(
+            task,
+            query_periods=tuple(one / unit for one in periods),
+            query_gap=gap / unit,
+            calendar_inputs=count_calendar_inputs(self.cycles_),
+        )
 
     def _make_windows(
         self, rows: RaggedSequences, queries: Queries

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, ShapeError
 
 from .c_code.fixed_step import CalibrationSequences, IntegerStep, pack_gap, run_float
@@ -113,14 +114,14 @@ def _check_targets(targets: list[Array], x: list[Array], width: int) -> None:
     """Refuse targets that are not one for each sequence or one for each of its samples."""
     if targets and len(targets) != len(x):
         raise ArgumentError(
-            f"calibration has {len(x)} sequences of inputs and {len(targets)} of targets. Give "
-            "as many of each, or leave the targets out."
+            f"calibration has targets for {len(targets)} and inputs of "
+            f"{format_count(len(x), 'sequence')}. Give as many of each, or leave the targets out."
         )
     for inputs, target in zip(x, targets, strict=False):
         if target.size not in (width, len(inputs) * width):
             raise ShapeError(
-                f"calibration has targets of shape {target.shape} for a sequence of {len(inputs)} "
-                f"samples, expected (T, {width}), or one row for the whole sequence."
+                f"calibration has targets of shape {target.shape} for a sequence of "
+                f"{format_count(len(inputs), 'sample')}, expected (T, {width}), or one row for the whole sequence."
             )
         if not np.isfinite(target).all():
             raise ArgumentError(

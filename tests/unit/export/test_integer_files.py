@@ -236,7 +236,7 @@ def test_bad_calibration_is_refused_with_the_reason(tmp_path):
             to_c(build("gru"), tmp_path / "c", dtype="int16", calibration=calibration)
     for y, kind, words in (
         (np.zeros((4, 16, 5)), ShapeError, r"expected \(T, 2\)"),
-        (np.zeros((3, 16, 2)), ArgumentError, "4 sequences of inputs and 3 of targets"),
+        (np.zeros((3, 16, 2)), ArgumentError, "targets for 3 and inputs of 4 sequences"),
         (np.full((4, 2), np.nan), ArgumentError, "targets that are NaN"),
     ):
         with pytest.raises(kind, match=words):
