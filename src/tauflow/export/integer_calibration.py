@@ -121,7 +121,8 @@ def _check_targets(targets: list[Array], x: list[Array], width: int) -> None:
         if target.size not in (width, len(inputs) * width):
             raise ShapeError(
                 f"calibration has targets of shape {target.shape} for a sequence of "
-                f"{format_count(len(inputs), 'sample')}, expected (T, {width}), or one row for the whole sequence."
+                f"{format_count(len(inputs), 'sample')}, expected (T, {width}), or one row for "
+                "the whole sequence."
             )
         if not np.isfinite(target).all():
             raise ArgumentError(
