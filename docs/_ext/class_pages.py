@@ -72,7 +72,7 @@ def _call(method):
     """Return the arguments of a method with their defaults, without types."""
     parameters = list(inspect.signature(method).parameters.values())[1:]
     shown = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
-    return str(inspect.Signature(shown))[1:-1].replace(", timespans=None", "")
+    return str(inspect.Signature(shown))[1:-1].replace(", timespans=None, input=None", "")
 
 
 def _wrap(start, arguments):

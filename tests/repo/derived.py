@@ -175,6 +175,7 @@ def _filled(items: Iterable[str], indent: int) -> str:
         initial_indent=margin,
         subsequent_indent=margin,
         break_long_words=False,
+        break_on_hyphens=False,
     )
     return text.replace("\0", " ")
 

@@ -166,3 +166,21 @@ def check_argument_aliases(
             continue
         if callee is None or name not in inspect.signature(callee).parameters:
             raise OptionError(f"{where} has no option {name!r}.{advice}")
+
+
+def resolve_alias(where: str, name: str, value: Any, alias: str, given: Any) -> Any:
+    """Return an argument that was given by another library's name for it.
+
+    Args:
+        where: who is called, for messages.
+        name: our name of the argument.
+        value: what was given by it, or ``None``.
+        alias: the other name.
+        given: what was given by that.
+
+    Raises:
+        OptionError: it was given by both names.
+    """
+    if value is not None:
+        raise OptionError(f"{where} got {name} and {alias}, two names of one argument. Give one.")
+    return given

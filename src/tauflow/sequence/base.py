@@ -69,6 +69,14 @@ class SequenceModuleBase(nn.Module):
                 cell.reset_parameters()
         reset_submodules(self.projections)
 
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """The parameters of each cell, layer by layer, forward first, as ``torch.nn.LSTM`` has."""
+        return [list(cell.parameters()) for cell in self.cells]
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: kernels read parameters where they are. Code for ``torch.nn`` calls it."""
+
     def explain(
         self,
         x: Tensor | PackedSequence,

@@ -44,8 +44,8 @@ class CatalogRNN(SequenceModule):
         self,
         input_size: int,
         hidden_size: Any,
-        *,
         num_layers: int = 1,
+        *,
         bidirectional: bool = False,
         dropout: float = 0.0,
         proj_size: int = 0,
@@ -98,10 +98,11 @@ def _make_init_with_options(cell_class: type[AbstractCell]) -> Callable[..., Non
 
     check_layer_option_names(cell_class)
     cell = list(inspect.signature(cell_class.__init__).parameters.values())
-    layer = [
+    layers, *others = [
         inspect.signature(CatalogRNN.__init__).parameters[name] for name in layer_option_names()
     ]
     named = [p for p in cell if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    shown = inspect.Signature([*named, *layer, *cell[len(named) :]], return_annotation=None)
+    parameters = [*named[:3], layers, *named[3:], *others, *cell[len(named) :]]
+    shown = inspect.Signature(parameters, return_annotation=None)
     build.__signature__ = shown  # type: ignore[attr-defined]
     return build

@@ -133,6 +133,11 @@ def prepare_inputs(
     measured: Tensor | None = _pad_if_packed(where, packed, "observed", observed)
     again: Tensor | None = _pad_if_packed(where, packed, "episode_start", episode_start)
     check_floating_point(where, x=x)
+    if x.is_nested:
+        raise DtypeError(
+            f"{where}: x is a NestedTensor, expected a padded batch or a PackedSequence. Pass "
+            "torch.nested.to_padded_tensor(x, 0.0) with lengths=[len(row) for row in x.unbind()]."
+        )
     if x.ndim not in (2, 3) or x.shape[-1] != input_size or x.shape[-2] == 0:
         raise shape_error(
             where,

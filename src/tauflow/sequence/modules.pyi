@@ -22,13 +22,12 @@ class LTC(CatalogRNN):
     Over sequences; for the options see tauflow.cells.LTCCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int | AbstractWiring, *, solver: str = "fused",
-        substeps: int = 6, constraint: str = "softplus", init: str = "ncps",
+        self, input_size: int, hidden_size: int | AbstractWiring, num_layers: int = 1, *,
+        solver: str = "fused", substeps: int = 6, constraint: str = "softplus", init: str = "ncps",
         input_mapping: str = "affine", output_mapping: str = "affine", time_scale: float = 1.0,
-        dt_offset: float = 0.0, epsilon: float = 1e-08, num_layers: int = 1,
-        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
+        dt_offset: float = 0.0, epsilon: float = 1e-08, bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class NeuronalLTC(CatalogRNN):
@@ -37,11 +36,11 @@ class NeuronalLTC(CatalogRNN):
     Over sequences; for the options see tauflow.cells.NeuronalLTCCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
         activation: str | Callable[[Tensor], Tensor] = "tanh", solver: str = "fused",
-        substeps: int = 6, scale: bool = False, num_layers: int = 1, bidirectional: bool = False,
-        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
-        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
+        substeps: int = 6, scale: bool = False, bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class LRC(CatalogRNN):
@@ -50,8 +49,8 @@ class LRC(CatalogRNN):
     Over sequences; for the options see tauflow.cells.LRCCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, elastance: str = "asymmetric",
-        solver: str = "explicit", substeps: int = 1, num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
+        elastance: str = "asymmetric", solver: str = "explicit", substeps: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -63,7 +62,7 @@ class LrcSSM(CatalogRNN):
     Over sequences; for the options see tauflow.cells.LrcSSMCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, substeps: int = 1, num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, substeps: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -75,13 +74,13 @@ class CfC(CatalogRNN):
     Over sequences; for the options see tauflow.cells.CfCCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, mode: str = "default",
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, mode: str = "default",
         backbone_units: int = 128, backbone_layers: int = 1,
         backbone_activation: str | Callable[[Tensor], Tensor] = "lecun_tanh",
         backbone_dropout: float = 0.0, dropout_first: bool = True,
         activation: str | Callable[[Tensor], Tensor] = "tanh", time_sign: int = -1,
         time_bias: bool = True, init: str = "keras", init_gain: float | None = None,
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
     ) -> None: ...
@@ -92,10 +91,10 @@ class CfS(CatalogRNN):
     Over sequences; for the options see tauflow.cells.CfSCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, activation: str = "sigmoid",
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
+        activation: str = "sigmoid", bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class MixedMemory(CatalogRNN):
@@ -104,8 +103,8 @@ class MixedMemory(CatalogRNN):
     Over sequences; for the options see tauflow.cells.MixedMemoryCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int | AbstractWiring, *, core: str = "cfc",
-        form: str = "input", forget_bias: float = 1.0, num_layers: int = 1,
+        self, input_size: int, hidden_size: int | AbstractWiring, num_layers: int = 1, *,
+        core: str = "cfc", form: str = "input", forget_bias: float = 1.0,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True, **core_options: Any,
@@ -117,12 +116,12 @@ class WiredCfC(CatalogRNN):
     Over sequences; for the options see tauflow.cells.WiredCfCCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int | AbstractWiring, *, mode: str = "default",
-        activation: str | Callable[[Tensor], Tensor] = "tanh", time_sign: int = -1,
-        time_bias: bool = True, init: str = "keras", init_gain: float | None = None,
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
+        self, input_size: int, hidden_size: int | AbstractWiring, num_layers: int = 1, *,
+        mode: str = "default", activation: str | Callable[[Tensor], Tensor] = "tanh",
+        time_sign: int = -1, time_bias: bool = True, init: str = "keras",
+        init_gain: float | None = None, bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class LSTM(CatalogRNN):
@@ -131,8 +130,8 @@ class LSTM(CatalogRNN):
     Over sequences; for the options see tauflow.cells.LSTMCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch",
-        forget_bias: float = 0.0, num_layers: int = 1, bidirectional: bool = False,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, append_dt: bool = False,
+        init: str = "torch", forget_bias: float = 0.0, bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
         backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
@@ -143,8 +142,8 @@ class GRU(CatalogRNN):
     Over sequences; for the options see tauflow.cells.GRUCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch",
-        activation: str = "tanh", num_layers: int = 1, bidirectional: bool = False,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, append_dt: bool = False,
+        init: str = "torch", activation: str = "tanh", bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
         backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
@@ -155,8 +154,8 @@ class Elman(CatalogRNN):
     Over sequences; for the options see tauflow.cells.ElmanCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch",
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, append_dt: bool = False,
+        init: str = "torch", bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
     ) -> None: ...
@@ -167,15 +166,14 @@ class GNODE(CatalogRNN):
     Over sequences; for the options see tauflow.cells.GNODECell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, layers: int = 2, units: int | None = None,
-        gate_layers: int = 1, gate_units: int | None = None,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, layers: int = 2,
+        units: int | None = None, gate_layers: int = 1, gate_units: int | None = None,
         activation: str | Callable[[Tensor], Tensor] | None = None,
         final_activation: str = "identity", tau: float = 1.0, train_tau: bool = False,
         solver: str = "euler", substeps: int = 1, rtol: float = 1e-06, atol: float = 1e-06,
-        initial_state: str = "zeros", init: str = "glorot_normal", num_layers: int = 1,
-        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
+        initial_state: str = "zeros", init: str = "glorot_normal", bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class EulerGRU(CatalogRNN):
@@ -184,9 +182,9 @@ class EulerGRU(CatalogRNN):
     Over sequences; for the options see tauflow.cells.EulerGRUCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, tau: float = 1.0, solver: str = "euler",
-        substeps: int = 1, rtol: float = 1e-06, atol: float = 1e-06, initial_state: str = "zeros",
-        init: str = "glorot_normal", num_layers: int = 1, bidirectional: bool = False,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, tau: float = 1.0,
+        solver: str = "euler", substeps: int = 1, rtol: float = 1e-06, atol: float = 1e-06,
+        initial_state: str = "zeros", init: str = "glorot_normal", bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
         backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
@@ -197,8 +195,8 @@ class EulerLSTM(CatalogRNN):
     Over sequences; for the options see tauflow.cells.EulerLSTMCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, tau: float = 1.0, substeps: int = 1,
-        initial_state: str = "zeros", init: str = "glorot_normal", num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, tau: float = 1.0,
+        substeps: int = 1, initial_state: str = "zeros", init: str = "glorot_normal",
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -210,11 +208,11 @@ class LEM(CatalogRNN):
     Over sequences; for the options see tauflow.cells.LEMCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, scheme: str = "forward-backward",
-        tau: float = 1.0, substeps: int = 1, initial_state: str = "zeros", init: str = "torch",
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
+        scheme: str = "forward-backward", tau: float = 1.0, substeps: int = 1,
+        initial_state: str = "zeros", init: str = "torch", bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class CTRNN(CatalogRNN):
@@ -223,11 +221,11 @@ class CTRNN(CatalogRNN):
     Over sequences; for the options see tauflow.cells.CTRNNCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
         activation: str | Callable[[Tensor], Tensor] = "tanh", solver: str = "rk4",
         substeps: int = 3, damping: float = 1.0, scale: bool = True, init: str = "keras",
         step_size: float | None = None, clip: float | None = None, rtol: float = 0.01,
-        atol: float = 0.0001, adjoint: bool = False, train_tau: bool = False, num_layers: int = 1,
+        atol: float = 0.0001, adjoint: bool = False, train_tau: bool = False,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -239,11 +237,11 @@ class ODELSTM(CatalogRNN):
     Over sequences; for the options see tauflow.cells.ODELSTMCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, form: str = "tensorflow",
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, form: str = "tensorflow",
         solver: str | None = None, substeps: int | None = None, forget_bias: float | None = None,
-        rtol: float = 0.01, atol: float = 0.0001, num_layers: int = 1, bidirectional: bool = False,
-        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
-        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
+        rtol: float = 0.01, atol: float = 0.0001, bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class GRUODE(CatalogRNN):
@@ -252,8 +250,8 @@ class GRUODE(CatalogRNN):
     Over sequences; for the options see tauflow.cells.GRUODECell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, form: str = "full", solver: str = "euler",
-        substeps: int = 4, rtol: float = 0.001, atol: float = 0.0001, num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, form: str = "full",
+        solver: str = "euler", substeps: int = 4, rtol: float = 0.001, atol: float = 0.0001,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -265,9 +263,9 @@ class GRUODEBayes(CatalogRNN):
     Over sequences; for the options see tauflow.cells.GRUODEBayesCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, prediction_units: int = 32, read_units: int = 8,
-        solver: str = "euler", substeps: int = 4, rtol: float = 0.001, atol: float = 0.0001,
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, prediction_units: int = 32,
+        read_units: int = 8, solver: str = "euler", substeps: int = 4, rtol: float = 0.001,
+        atol: float = 0.0001, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
     ) -> None: ...
@@ -278,10 +276,10 @@ class CTGRU(CatalogRNN):
     Over sequences; for the options see tauflow.cells.CTGRUCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, scales: int = 8, decay: str = "until-next",
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, scales: int = 8,
+        decay: str = "until-next", bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class BidirectionalRNN(CatalogRNN):
@@ -290,8 +288,8 @@ class BidirectionalRNN(CatalogRNN):
     Over sequences; for the options see tauflow.cells.BidirectionalRNNCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, solver: str = "euler", substeps: int = 4,
-        damping: float = 1.0, forget_bias: float = 1.0, num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, solver: str = "euler",
+        substeps: int = 4, damping: float = 1.0, forget_bias: float = 1.0,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -303,7 +301,7 @@ class RNNDecay(CatalogRNN):
     Over sequences; for the options see tauflow.cells.RNNDecayCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -315,7 +313,7 @@ class LinearDecayRNN(CatalogRNN):
     Over sequences; for the options see tauflow.cells.LinearDecayRNNCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -327,10 +325,10 @@ class GRUD(CatalogRNN):
     Over sequences; for the options see tauflow.cells.GRUDCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, x_mean: float | Sequence[float] = 0.0,
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
+        x_mean: float | Sequence[float] = 0.0, bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class UnmaskedGRUD(CatalogRNN):
@@ -339,7 +337,7 @@ class UnmaskedGRUD(CatalogRNN):
     Over sequences; for the options see tauflow.cells.UnmaskedGRUDCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -351,7 +349,7 @@ class GRUwE(CatalogRNN):
     Over sequences; for the options see tauflow.cells.GRUwECell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -363,7 +361,7 @@ class CTLSTM(CatalogRNN):
     Over sequences; for the options see tauflow.cells.CTLSTMCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, form: str = "paper", num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, form: str = "paper",
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -375,10 +373,11 @@ class PhasedLSTM(CatalogRNN):
     Over sequences; for the options see tauflow.cells.PhasedLSTMCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, form: str = "paper", forget_bias: float = 1.0,
-        leak: float = 0.001, ratio: float = 0.05, num_layers: int = 1, bidirectional: bool = False,
-        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
-        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, form: str = "paper",
+        forget_bias: float = 1.0, leak: float = 0.001, ratio: float = 0.05,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class RubanovaGRU(CatalogRNN):
@@ -387,8 +386,8 @@ class RubanovaGRU(CatalogRNN):
     Over sequences; for the options see tauflow.cells.RubanovaGRUCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, decay: bool = False, impute: bool = False,
-        x_mean: float | Sequence[float] = 0.0, num_layers: int = 1, bidirectional: bool = False,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, decay: bool = False,
+        impute: bool = False, x_mean: float | Sequence[float] = 0.0, bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
         backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
@@ -399,8 +398,8 @@ class RubanovaODERNN(CatalogRNN):
     Over sequences; for the options see tauflow.cells.RubanovaODERNNCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, ode_units: int = 100, ode_layers: int = 1,
-        gru_units: int = 100, solver: str = "euler", substeps: int = 4, num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, ode_units: int = 100,
+        ode_layers: int = 1, gru_units: int = 100, solver: str = "euler", substeps: int = 4,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -412,11 +411,11 @@ class CoRNN(CatalogRNN):
     Over sequences; for the options see tauflow.cells.CoRNNCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, step_size: float = 0.054, gamma: float = 4.9,
-        eps: float = 4.8, implicit_damping: bool = False, append_dt: bool = False,
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, step_size: float = 0.054,
+        gamma: float = 4.9, eps: float = 4.8, implicit_damping: bool = False,
+        append_dt: bool = False, bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class LipschitzRNN(CatalogRNN):
@@ -425,9 +424,9 @@ class LipschitzRNN(CatalogRNN):
     Over sequences; for the options see tauflow.cells.LipschitzRNNCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, beta: float = 0.8, gamma: float = 0.01,
-        eps: float = 0.01, alpha: float = 1.0, solver: str = "euler", init_std: float = 1.0,
-        append_dt: bool = False, num_layers: int = 1, bidirectional: bool = False,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, beta: float = 0.8,
+        gamma: float = 0.01, eps: float = 0.01, alpha: float = 1.0, solver: str = "euler",
+        init_std: float = 1.0, append_dt: bool = False, bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
         backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
@@ -438,12 +437,12 @@ class LMU(CatalogRNN):
     Over sequences; for the options see tauflow.cells.LMUCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, order: int | None = None, theta: float = 100.0,
-        discretisation: str = "zoh", hidden_to_memory: bool = True, memory_to_memory: bool = True,
-        input_to_hidden: bool = True, init: str = "lmu", append_dt: bool = False,
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, order: int | None = None,
+        theta: float = 100.0, discretisation: str = "zoh", hidden_to_memory: bool = True,
+        memory_to_memory: bool = True, input_to_hidden: bool = True, init: str = "lmu",
+        append_dt: bool = False, bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class HiPPO(CatalogRNN):
@@ -452,11 +451,11 @@ class HiPPO(CatalogRNN):
     Over sequences; for the options see tauflow.cells.HiPPOCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, measure: str = "legs", order: int | None = None,
-        timestamped: bool = False, step_size: float | None = None, append_dt: bool = False,
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, measure: str = "legs",
+        order: int | None = None, timestamped: bool = False, step_size: float | None = None,
+        append_dt: bool = False, bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class ExpRNN(CatalogRNN):
@@ -465,10 +464,10 @@ class ExpRNN(CatalogRNN):
     Over sequences; for the options see tauflow.cells.ExpRNNCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, init: str = "cayley", append_dt: bool = False,
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
-        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        batch_first: bool = True,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, init: str = "cayley",
+        append_dt: bool = False, bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class LRU(CatalogRNN):
@@ -477,8 +476,8 @@ class LRU(CatalogRNN):
     Over sequences; for the options see tauflow.cells.LRUCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, r_min: float = 0.0, r_max: float = 1.0,
-        max_phase: float = 6.283185307179586, glu: bool = True, num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, r_min: float = 0.0,
+        r_max: float = 1.0, max_phase: float = 6.283185307179586, glu: bool = True,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -490,8 +489,8 @@ class S5(CatalogRNN):
     Over sequences; for the options see tauflow.cells.S5Cell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, step_min: float = 0.001, step_max: float = 0.1,
-        glu: bool = True, num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, step_min: float = 0.001,
+        step_max: float = 0.1, glu: bool = True, bidirectional: bool = False, dropout: float = 0.0,
         proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
         checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
@@ -502,7 +501,7 @@ class LinOSS(CatalogRNN):
     Over sequences; for the options see tauflow.cells.LinOSSCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, glu: bool = True, num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, glu: bool = True,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -514,8 +513,8 @@ class SLiCE(CatalogRNN):
     Over sequences; for the options see tauflow.cells.SLiCECell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, block_size: int | None = None,
-        scale: float = 0.025, num_layers: int = 1, bidirectional: bool = False,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
+        block_size: int | None = None, scale: float = 0.025, bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
         backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
@@ -526,7 +525,7 @@ class RITS(CatalogRNN):
     Over sequences; for the options see tauflow.cells.RITSCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -538,8 +537,8 @@ class CRU(CatalogRNN):
     Over sequences; for the options see tauflow.cells.CRUCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, units: int = 50, bases: int = 15,
-        initial_variance: float = 10.0, num_layers: int = 1, bidirectional: bool = False,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, units: int = 50,
+        bases: int = 15, initial_variance: float = 10.0, bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
         backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
@@ -550,7 +549,7 @@ class LinODENet(CatalogRNN):
     Over sequences; for the options see tauflow.cells.LinODENetCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, blocks: int = 5, num_layers: int = 1,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, blocks: int = 5,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
@@ -562,9 +561,9 @@ class NeuralCDE(CatalogRNN):
     Over sequences; for the options see tauflow.cells.NeuralCDECell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, *, units: int = 64, layers: int = 1,
-        solver: str = "midpoint", substeps: int = 1, rtol: float = 0.001, atol: float = 0.0001,
-        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, units: int = 64,
+        layers: int = 1, solver: str = "midpoint", substeps: int = 1, rtol: float = 0.001,
+        atol: float = 0.0001, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,
     ) -> None: ...

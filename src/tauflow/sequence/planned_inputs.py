@@ -192,6 +192,7 @@ def is_plain(tensor: Any, dtype: torch.dtype) -> bool:
         and tensor.is_cpu
         and not tensor.is_neg()
         and tensor.layout is torch.strided
+        and not tensor.is_nested
     )
 
 

@@ -19,7 +19,7 @@ from tauflow._internal.checks import (
     missing_features_error,
 )
 from tauflow._internal.fixed_options import FixedModuleList
-from tauflow._internal.init_args import CaptureInitArgs, check_argument_aliases
+from tauflow._internal.init_args import CaptureInitArgs, check_argument_aliases, resolve_alias
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract import call_initial_state
 from tauflow.errors import ArgumentError
@@ -181,7 +181,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
 
     def forward(
         self,
-        x: Tensor | PackedSequence,
+        x: Tensor | PackedSequence | None = None,
         hx: State | None = None,
         *,
         dt: TimeSteps | None = None,
@@ -191,6 +191,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         observed: PaddedOrPacked | None = None,
         episode_start: PaddedOrPacked | None = None,
         timespans: None = None,
+        input: Tensor | PackedSequence | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run the module.
 
@@ -216,6 +217,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
                 ``dt``. At a masked step the reset is delayed until the next valid one. Episodes are
                 computed in parallel. Not with ``t``.
             timespans: name of ``dt`` in ``ncps``; raises an error.
+            input: name of ``x`` in ``torch.nn``, accepted in its place.
 
         Returns:
             The outputs, (B, T, H), or (B, H) at the last valid step without ``return_sequences``,
@@ -232,6 +234,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
             BackendError: the requested backend cannot serve the call.
         """
         where = f"{type(self).__name__}.forward"
+        x = x if input is None else resolve_alias(where, "x", x, "input", input)
         usual = episode_start is None and timespans is None
         if usual and not torch.compiler.is_compiling():
             planned = self._call_plans.run(self, x, hx, dt, t, mask, lengths, observed)

@@ -122,3 +122,30 @@ def test_wirings_know_what_is_right_and_travel():
         tauflow.AutoNCP(units=12, output_size=2, colour=1)
     wiring = tauflow.AutoNCP(units=12, output_size=2)
     assert pickle.loads(pickle.dumps(wiring)) == copy.deepcopy(wiring) == wiring
+
+
+def test_calls_of_torch_nn_are_taken():
+    rnn, x = tauflow.LSTM(D, N, 2), torch.ones(B, T, D)
+    assert rnn.num_layers == 2
+    rnn.flatten_parameters()
+    expected = [[tuple(w.shape) for w in cell.parameters()] for cell in rnn.cells]
+    assert [[tuple(w.shape) for w in layer] for layer in rnn.all_weights] == expected
+    assert torch.equal(rnn(input=x)[0], rnn(x)[0])
+    with pytest.raises(OptionError, match=r"LSTM\.forward got x and input, two names of one"):
+        rnn(x, input=x)
+    with pytest.raises(OptionError, match="cells have biases"):
+        tauflow.LSTM(D, N, bias=False)
+
+
+@untyped
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_nested_tensors_are_refused_with_the_way_out(layout):
+    rows = [torch.ones(n, D) for n in (T, 2)]
+    x = torch.nested.nested_tensor(rows, layout=layout)
+    rnn = tauflow.CfC(D, N)
+    with pytest.raises(DtypeError, match=r"CfC\.forward: x is a NestedTensor.*to_padded_tensor"):
+        rnn(x)
+    padded = torch.nested.to_padded_tensor(x, 0.0)
+    y, _ = rnn(padded, lengths=[len(row) for row in x.unbind()])
+    torch.testing.assert_close(y[1, :2], rnn(rows[1])[0])
