@@ -35,12 +35,12 @@ class TriedSetting(NamedTuple):
     Args:
         setting: learning rate, weight decay and batch size.
         valid: lowest validation error of any epoch.
-        history: the validation error after each epoch.
+        history: epochs, and the validation error after each of them.
     """
 
     setting: GridPoint
     valid: float
-    history: Sequence[float]
+    history: Sequence[tuple[int, float]]
 
 
 Searches = Mapping[str, Sequence[TriedSetting]]
@@ -54,7 +54,7 @@ def _read_searches(stored: StoredRows, rows: Mapping[str, str]) -> Searches:
             TriedSetting(
                 GridPoint(*(run.config["recipe"][field] for field in GridPoint._fields)),
                 one.score,
-                [epoch["valid"] for epoch in run.history if epoch.get("valid") is not None],
+                [(e["epoch"], e["valid"]) for e in run.history if e.get("valid") is not None],
             )
             for one in stored.get_settings(row)
             if one.score is not None and (run := one.records[0])
@@ -83,8 +83,8 @@ def _plot_histories(searches: Searches, ax: "Axes") -> None:
     """Plot the validation error of the best setting of each network over the epochs."""
     for place, (name, tried) in enumerate(searches.items()):
         if tried:
-            history = tried[0].history
-            ax.plot(range(1, len(history) + 1), history, color=COLOURS[place], label=name)
+            epochs, errors = zip(*tried[0].history, strict=True)
+            ax.plot(epochs, errors, color=COLOURS[place], label=name)
     ax.set(yscale="log", xlabel="epoch", ylabel="validation MSE")
 
 

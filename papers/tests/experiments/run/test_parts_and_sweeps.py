@@ -251,8 +251,11 @@ def test_the_metric_that_selects_epochs_selects_settings():
     assert find_best_setting(experiment, experiment.row("gru"), pair).recipe.lr == 1e-6
     by_mse = searching(recipe={**parsed()["recipe"], "select_by": "mse"})
     pair = [
-        record(by_mse, lr, valid=valid, best_epoch=1, history=({"criterion": criterion},))
-        for lr, valid, criterion in ((1e-6, 0.2, 5.0), (0.03, 0.3, 4.0))
+        record(by_mse, lr, valid=valid, best_epoch=1, history=(epoch,))
+        for lr, valid, epoch in (
+            (1e-6, 0.2, {"epoch": 1, "criterion": 5.0}),
+            (0.03, 0.3, {"epoch": 1, "criterion": 4.0}),
+        )
     ]
     assert find_best_setting(by_mse, by_mse.row("gru"), pair).recipe.lr == 0.03
     assert find_best_setting(by_mse, by_mse.row("gru"), []) is None

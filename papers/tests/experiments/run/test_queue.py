@@ -11,10 +11,11 @@ import pytest
 from tiny_experiment import TINY
 
 from tauflow.errors import ArgumentError, SpecificationError
+from tauflow.runs.results import RunRecord
 from tauflow_papers.experiments.report.queue_plan import plan_queue
 from tauflow_papers.experiments.run import queue as queue_module
 from tauflow_papers.experiments.run.queue import collect_results, read_queue, run_queue
-from tauflow_papers.experiments.run.result_file import read_records
+from tauflow_papers.experiments.run.result_file import compact_history, read_records
 from tauflow_papers.experiments.run.run_job import Paths
 
 SEARCH = (
@@ -148,6 +149,20 @@ def test_results_of_another_folder_are_added_once(written, tmp_path):
     ]
     for short, whole in zip(stored.history, record.history, strict=True):
         assert short["test"] == pytest.approx(whole["test"], rel=1e-5)
+
+
+def test_long_histories_keep_what_reports_show():
+    scores = [abs(epoch - 333) for epoch in range(1, 501)]
+    rows = [
+        {"epoch": epoch, "train_loss": 1 / 3, "valid": None, "test": score}
+        for epoch, score in enumerate(scores, start=1)
+    ]
+    record = RunRecord("t", "r", 0, {}, "", "done", "mse", "", best_epoch=77, history=tuple(rows))
+    kept = compact_history(record).history
+    epochs = [row["epoch"] for row in kept]
+    assert epochs == sorted({*range(1, 501, 16), 500, 77, 333})  # 1 has the highest score
+    assert all(row["test"] == scores[row["epoch"] - 1] for row in kept)
+    assert compact_history(replace(record, history=kept)).history == kept
 
 
 def test_untraceable_results_are_not_collected(written, tmp_path, monkeypatch):

@@ -63,7 +63,8 @@ def plot_run_curves(panel: CurvePanel, metric: str) -> ReportPlot:
         scores.set_ylabel(format_metric_name(metric))
         (record,) = panel.records
         loss = [row["train_loss"] for row in record.history]
-        losses.plot(range(1, len(loss) + 1), loss, color=INK, marker="o" * (len(loss) == 1))
+        epochs = [row["epoch"] for row in record.history]
+        losses.plot(epochs, loss, color=INK, marker="o" * (len(loss) == 1))
         losses.set_title("training loss")
         _set_epoch_axis(losses)
         if 0 < min(loss) < max(loss) / 3:
@@ -145,11 +146,11 @@ def _plot_curves(axes: "Axes", panel: CurvePanel, metric: str) -> None:
     scale = get_display_scale(metric)
     for key, colour, name in (("valid", ORANGE, "validation"), ("test", BLUE, "test")):
         series = [_get_score_series(record, key) for record in panel.records]
-        series = [values for values in series if not all(map(math.isnan, values))]
+        series = [scores for scores in series if not all(map(math.isnan, scores.values()))]
         if not series:
             continue
-        columns = list(zip(*series, strict=False))
-        epochs = range(1, len(columns) + 1)
+        epochs = [epoch for epoch in series[0] if all(epoch in scores for scores in series)]
+        columns = [[scores[epoch] for scores in series] for epoch in epochs]
         mean = [scale * sum(column) / len(column) for column in columns]
         axes.plot(
             epochs, mean, color=colour, linewidth=1.6, label=name, marker="o" * (len(mean) == 1)
@@ -181,6 +182,6 @@ def _set_epoch_axis(axes: "Axes") -> None:
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
 
 
-def _get_score_series(record: RunRecord, key: str) -> list[float]:
-    """Return a score after every epoch, NaN where there is none: the curve has a gap there."""
-    return [math.nan if row[key] is None else row[key] for row in record.history]
+def _get_score_series(record: RunRecord, key: str) -> dict[int, float]:
+    """Return a score by epoch, NaN where there is none: the curve has a gap there."""
+    return {row["epoch"]: math.nan if row[key] is None else row[key] for row in record.history}

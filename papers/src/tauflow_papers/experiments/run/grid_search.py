@@ -118,7 +118,8 @@ def get_validation_score(record: RunRecord) -> float | None:
     """Return the score on validation data that selected the epoch."""
     if record.config["recipe"].get("select_by") is None or record.best_epoch is None:
         return record.valid
-    value: float | None = record.history[record.best_epoch - 1].get("criterion")
+    rows = (row for row in record.history if row["epoch"] == record.best_epoch)
+    value: float | None = next(rows).get("criterion")
     return value
 
 

@@ -3,14 +3,17 @@
 import errno
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tauflow.errors import DataError
 from tauflow.runs.results import RunRecord
 from tauflow.runs.time_limits import format_duration
 
-_HISTORY_KEYS = ("epoch", "train_loss", "valid", "test", "criterion")
+_SCORE_KEYS = ("valid", "test", "criterion")
+_MOST_EPOCHS = 32
 
 FAILED = "failed"
 STOPPED = "stopped"
@@ -101,16 +104,31 @@ def _is_torn(handle: int) -> bool:
 
 
 def compact_history(record: RunRecord) -> RunRecord:
-    """Return a record whose history holds what reports show, with six digits; scores stay exact."""
-    history = [
-        {
-            name: float(f"{epoch[name]:.6g}") if isinstance(epoch[name], float) else epoch[name]
-            for name in _HISTORY_KEYS
-            if name in epoch
-        }
-        for epoch in record.history
-    ]
-    return replace(record, history=tuple(history))
+    """Return a record with the part of its history that reports and curves show.
+
+    Of a long run these are the first epoch and every second, fourth, eighth, ... one, at most
+    ``_MOST_EPOCHS``, the last and the selected one, and those of the extremes of each score, all
+    with six digits. Strides of different runs divide each other, so that curves of runs of
+    different lengths have epochs in common. The scores of the record stay exact.
+    """
+    rows = {row["epoch"]: row for row in record.history}
+    last, stride = max(rows, default=0), 1
+    while last > stride * _MOST_EPOCHS:
+        stride *= 2
+    epochs = {record.best_epoch, last, *range(1, last, stride)}
+    for key in _SCORE_KEYS:
+        scores = {epoch: row[key] for epoch, row in rows.items() if row.get(key) is not None}
+        epochs |= {pick(scores, key=scores.__getitem__) for pick in (min, max) if scores}
+    kept = (_shorten(row) for epoch, row in rows.items() if epoch in epochs)
+    return replace(record, history=tuple(kept))
+
+
+def _shorten(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: float(f"{row[name]:.6g}") if isinstance(row[name], float) else row[name]
+        for name in ("epoch", "train_loss", *_SCORE_KEYS)
+        if name in row
+    }
 
 
 def read_records(path: Path) -> tuple[list[RunRecord], list[str]]:
