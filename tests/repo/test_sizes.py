@@ -1,6 +1,7 @@
 """Files and functions stay small enough to hold in the head."""
 
 import ast
+import subprocess
 
 import pytest
 from sources import ALL_MODULES, ROOT
@@ -34,3 +35,11 @@ def test_modules_of_tests_have_names_of_their_own():
     tests = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "papers" / "tests").rglob("*.py")]
     names = [path.stem for path in tests if path.stem != "conftest"]
     assert not {name for name in names if names.count(name) > 1}
+
+
+def test_what_git_tracks_is_small():
+    """Above all stored results, whose histories are thinned when they are collected."""
+    words = ["git", "ls-tree", "-rl", "HEAD"]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    sizes = [int(line.split()[3]) for line in listed.stdout.splitlines()]
+    assert sum(sizes) <= 25e6  # none in an archive without a history
