@@ -1,0 +1,99 @@
+"""Quantiles of ragged series by a trained network."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from .features import compute_features
+from .network import QUANTILE_LEVELS, ZeroShotNetwork
+from .population import MAX_MEMBERS, MAX_POINTS, MEMBER_POINTS, Population
+from .shared_draws import Floats
+
+MAX_CONTEXT = 1024
+"""Last points of a series that are read."""
+_MAX_SERIES, _MAX_QUERIES = 256, 8192  # of a call of the network
+
+Series = tuple[Floats, Floats]
+"""Times that increase, and values, float64 without NaN."""
+
+
+def gather_members(members: Sequence[Series], own: Sequence[int] | None = None) -> Population:
+    """Return a table of members for series to be compared with.
+
+    Of many members, some that are evenly spaced in their order are read.
+
+    Args:
+        members: those with values.
+        own: of each series that is to be forecast, which member it is itself, or -1.
+    """
+    width = min(max(len(t) for t, _ in members), MEMBER_POINTS)
+    most = int(np.clip(MAX_POINTS // width, 1, MAX_MEMBERS))
+    chosen = np.arange(len(members))
+    if len(members) > most:
+        chosen = np.round(np.linspace(0, len(members) - 1, most)).astype(np.intp)
+    t, y = np.zeros((1, len(chosen), width)), np.full((1, len(chosen), width), np.nan)
+    for row, place in enumerate(chosen):
+        times, values = (one[-width:] for one in members[place])
+        t[0, row, : len(times)], y[0, row, : len(values)] = times, values
+    asked = np.asarray([] if own is None else own, np.intp)
+    row = np.searchsorted(chosen, asked)
+    is_chosen = (row < len(chosen)) & (chosen[np.minimum(row, len(chosen) - 1)] == asked)
+    return Population(t, y, np.zeros(len(asked), np.intp), np.where(is_chosen, row, -1))
+
+
+@torch.no_grad()
+def forecast_quantiles(
+    network: ZeroShotNetwork,
+    contexts: Sequence[Series],
+    queries: Sequence[Floats],
+    population: Population | None = None,
+) -> list[Floats]:
+    """Return quantiles 0.1 to 0.9 of each series at times, (Q, 9) each, float64.
+
+    Where no value so far was below zero, no quantile is.
+
+    Args:
+        network: the trained network.
+        contexts: times and values of each series, one point or more.
+        queries: times after the last point, (Q,) of each series, one or more.
+        population: the table, see :func:`gather_members`; its ``table`` and ``member`` are of the
+            series.
+    """
+    found: list[Floats] = [np.empty((len(q), len(QUANTILE_LEVELS))) for q in queries]
+    lengths = np.array([min(len(t), MAX_CONTEXT) for t, _ in contexts])
+    asked = np.array([len(q) for q in queries])
+    for points in np.unique(lengths):
+        rows = np.flatnonzero(lengths == points)
+        rows = rows[np.argsort(asked[rows], kind="stable")]
+        for part in _split(rows, asked):
+            t, y = (np.stack([contexts[i][k][-points:] for i in part]) for k in (0, 1))
+            width = asked[part].max()
+            q = np.stack([np.pad(queries[i], (0, width - asked[i]), mode="edge") for i in part])
+            others = None
+            if population is not None:
+                own = (population.table[part], population.member[part])
+                others = Population(population.t, population.y, *own)
+            features = compute_features(t, y, q, others)
+            quantiles = network(features).double().numpy() * features.scale[:, None, None]
+            quantiles += features.center[:, None, None]
+            lowest = np.where(y.min(1) >= 0, 0.0, -np.inf)[:, None, None]
+            for i, one in zip(part, np.maximum(quantiles, lowest), strict=True):
+                found[i][:] = one[: asked[i]]
+    return found
+
+
+def _split(rows: np.ndarray, asked: np.ndarray) -> list[np.ndarray]:
+    """Return parts of rows that fit into calls of the network."""
+    parts, start = [], 0
+    while start < len(rows):
+        stop = start + 1
+        while (
+            stop < len(rows)
+            and stop - start < _MAX_SERIES
+            and (stop + 1 - start) * asked[rows[stop]] <= _MAX_QUERIES
+        ):
+            stop += 1
+        parts.append(rows[start:stop])
+        start = stop
+    return parts
