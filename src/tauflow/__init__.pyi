@@ -11,8 +11,8 @@ from tauflow.sequence import (
     BidirectionalRNN, CRU, CTGRU, CTLSTM, CTRNN, CfC, CfS, CoRNN, Elman, EulerGRU, EulerLSTM,
     ExpRNN, GNODE, GRU, GRUD, GRUODE, GRUODEBayes, GRUwE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC,
     LinODENet, LinOSS, LinearDecayRNN, LipschitzRNN, LrcSSM, MixedMemory, NeuralCDE, NeuronalLTC,
-    ODELSTM, PhasedLSTM, RITS, RNN, RNNDecay, RubanovaGRU, RubanovaODERNN, S5, SLiCE, UnmaskedGRUD,
-    WiredCfC, build,
+    ODELSTM, PhasedLSTM, RITS, RNN, RNNDecay, RubanovaGRU, RubanovaODERNN, S5, SLiCE, TLSTM,
+    TimeLSTM, UnmaskedGRUD, WiredCfC, build,
 )
 from tauflow.training import Recipe, attach_constraints, train
 from tauflow.wirings import AutoNCP, ExplicitWiring, FullyConnected, NCP, RandomSparse
@@ -26,6 +26,7 @@ __all__ = [
     "LatentODE", "LinODENet", "LinOSS", "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory",
     "NCP", "NeuralCDE", "NeuronalLTC", "ODELSTM", "PhasedLSTM", "Predictor", "RITS", "RNN",
     "RNNDecay", "RNNVAE", "RandomSparse", "Recipe", "RubanovaGRU", "RubanovaODERNN", "S5", "SLiCE",
-    "SequenceBatch", "SequenceModel", "UnmaskedGRUD", "WiredCfC", "attach_constraints", "build",
-    "from_ncps", "from_torch", "load", "load_predictor", "save", "train",
+    "SequenceBatch", "SequenceModel", "TLSTM", "TimeLSTM", "UnmaskedGRUD", "WiredCfC",
+    "attach_constraints", "build", "from_ncps", "from_torch", "load", "load_predictor", "save",
+    "train",
 ]

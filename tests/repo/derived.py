@@ -46,7 +46,7 @@ GROUPS = {
     ),
     "Decay between samples, missing values": (
         *("GRUD", "UnmaskedGRUD", "GRUwE", "RNNDecay", "LinearDecayRNN", "RubanovaGRU"),
-        *("CTLSTM", "RITS"),
+        *("CTLSTM", "TLSTM", "TimeLSTM", "RITS"),
     ),
     "Several time scales, oscillations, memories": (
         *("CTGRU", "PhasedLSTM", "HiPPO", "LMU", "CoRNN", "LipschitzRNN", "ExpRNN"),

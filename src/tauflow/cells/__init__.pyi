@@ -43,6 +43,7 @@ from .rubanova_gru import RubanovaGRUCell
 from .rubanova_ode import RubanovaODERNNCell
 from .s5 import S5Cell
 from .slice import SLiCECell
+from .time_lstm import TLSTMCell, TimeLSTMCell
 from .wired_cfc import WiredCfCCell
 
 __all__ = [
@@ -53,5 +54,6 @@ __all__ = [
     "LinODENetCell", "LinOSSCell", "LinearDecayRNNCell", "LipschitzRNNCell", "LrcSSMCell", "MODELS",
     "MixedMemoryCell", "ModelEntry", "NeuralCDECell", "NeuronalLTCCell", "ODELSTMCell",
     "PhasedLSTMCell", "Precomputed", "RITSCell", "RNNDecayCell", "RubanovaGRUCell",
-    "RubanovaODERNNCell", "S5Cell", "SLiCECell", "UnmaskedGRUDCell", "WiredCfCCell",
+    "RubanovaODERNNCell", "S5Cell", "SLiCECell", "TLSTMCell", "TimeLSTMCell", "UnmaskedGRUDCell",
+    "WiredCfCCell",
 ]

@@ -45,6 +45,7 @@ from .rubanova_gru import RubanovaGRUCell
 from .rubanova_ode import RubanovaODERNNCell
 from .s5 import S5Cell
 from .slice import SLiCECell
+from .time_lstm import TimeLSTMCell, TLSTMCell
 from .wired_cfc import WiredCfCCell
 
 
@@ -175,6 +176,10 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry(
                 "ct-lstm-released", "CT-LSTM, as released", CTLSTMCell, {"form": "released"}
             ),
+            ModelEntry("t-lstm", "T-LSTM", TLSTMCell),
+            ModelEntry("time-lstm", "Time-LSTM 3", TimeLSTMCell),
+            ModelEntry("time-lstm-1", "Time-LSTM 1", TimeLSTMCell, {"form": 1}),
+            ModelEntry("time-lstm-2", "Time-LSTM 2", TimeLSTMCell, {"form": 2}),
             ModelEntry("phased-lstm", "Phased LSTM", PhasedLSTMCell),
             ModelEntry(
                 "phased-lstm-released",

@@ -10,7 +10,7 @@ from .modules import (
     ExpRNN, GNODE, GRU, GRUD, GRUODE, GRUODEBayes, GRUwE, HiPPO, LEM, LMU, LRC, LRU, LSTM, LTC,
     LinODENet, LinOSS, LinearDecayRNN, LipschitzRNN, LrcSSM, MixedMemory, NeuralCDE, NeuronalLTC,
     ODELSTM, PhasedLSTM, RITS, RNNDecay, RubanovaGRU, RubanovaODERNN, S5, SEQUENCE_MODULES, SLiCE,
-    UnmaskedGRUD, WiredCfC, build,
+    TLSTM, TimeLSTM, UnmaskedGRUD, WiredCfC, build,
 )
 from .parallel.chunks import Chunks, ParallelReport
 from .parallel.multiple_shooting import run_in_parallel
@@ -26,5 +26,6 @@ __all__ = [
     "LinODENet", "LinOSS", "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory", "NeuralCDE",
     "NeuronalLTC", "ODELSTM", "ParallelReport", "PhasedLSTM", "RITS", "RNN", "RNNDecay",
     "RubanovaGRU", "RubanovaODERNN", "S5", "SEQUENCE_MODULES", "SLiCE", "SequenceModule", "Stream",
-    "UnmaskedGRUD", "WiredCfC", "build", "reference_loop", "run_in_parallel", "unroll",
+    "TLSTM", "TimeLSTM", "UnmaskedGRUD", "WiredCfC", "build", "reference_loop", "run_in_parallel",
+    "unroll",
 ]

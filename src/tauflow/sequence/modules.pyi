@@ -367,6 +367,30 @@ class CTLSTM(CatalogRNN):
         batch_first: bool = True,
     ) -> None: ...
 
+class TLSTM(CatalogRNN):
+    """Time-aware LSTM: the short-term part of the memory fades with the time step.
+
+    Over sequences; for the options see tauflow.cells.TLSTMCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
+class TimeLSTM(CatalogRNN):
+    """Time-LSTM: gates that the time step opens and closes stand before the new memory.
+
+    Over sequences; for the options see tauflow.cells.TimeLSTMCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, form: int = 3,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
 class PhasedLSTM(CatalogRNN):
     """LSTM with a time gate k for each neuron, open for a share r of a cycle of length tau.
 
