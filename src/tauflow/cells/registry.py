@@ -178,8 +178,8 @@ MODELS: Registry[ModelEntry] = Registry(
             ),
             ModelEntry("t-lstm", "T-LSTM", TLSTMCell),
             ModelEntry("time-lstm", "Time-LSTM 3", TimeLSTMCell),
-            ModelEntry("time-lstm-1", "Time-LSTM 1", TimeLSTMCell, {"form": 1}),
-            ModelEntry("time-lstm-2", "Time-LSTM 2", TimeLSTMCell, {"form": 2}),
+            ModelEntry("time-lstm-1", "Time-LSTM 1", TimeLSTMCell, {"form": "one-gate"}),
+            ModelEntry("time-lstm-2", "Time-LSTM 2", TimeLSTMCell, {"form": "two-gates"}),
             ModelEntry("phased-lstm", "Phased LSTM", PhasedLSTMCell),
             ModelEntry(
                 "phased-lstm-released",

@@ -15,6 +15,8 @@ from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from .gated import lstm_update
 from .init import Generator, torch_uniform_
 
+_FORMS = ("one-gate", "two-gates", "coupled")
+
 
 class TLSTMCell(AbstractCell):
     r"""Time-aware LSTM: the short-term part of the memory fades with the time step.
@@ -82,15 +84,15 @@ class TimeLSTMCell(AbstractCell):
 
     where :math:`v_1 = -\mathrm{softplus}(s)` is negative if there are two time gates:
 
-    - ``form=1`` has one time gate:
+    - ``form="one-gate"`` has one time gate:
 
       .. math:: c' = \tilde c = f c + i\, T_1 \tilde x
 
-    - ``form=2`` has two, one for what is emitted now and one for what is stored:
+    - ``form="two-gates"`` has two, one for what is emitted now and one for what is stored:
 
       .. math:: \tilde c = f c + i\, T_1 \tilde x, \qquad c' = f c + i\, T_2 \tilde x
 
-    - ``form=3`` has no forget gate:
+    - ``form="coupled"`` has no forget gate:
 
       .. math:: \tilde c = (1 - i\, T_1)\, c + i\, T_1 \tilde x, \qquad
                 c' = (1 - i)\, c + i\, T_2 \tilde x
@@ -102,7 +104,7 @@ class TimeLSTMCell(AbstractCell):
     The state is [h; c], (B, 2 N).
 
     Source: Zhu et al. 2017, "What to do next: modeling user behaviors by Time-LSTM", Section 4; the
-    three forms are its Time-LSTM 1, 2 and 3.
+    forms are its Time-LSTM 1, 2 and 3.
 
     Differs from the paper: the time step lies before its sample, as everywhere here, and there
     between a sample and the next one; the sign of v_1 holds by construction.
@@ -110,25 +112,25 @@ class TimeLSTMCell(AbstractCell):
     Args:
         input_size: features D per time point.
         hidden_size: neurons N.
-        form: 1, 2 or 3.
+        form: ``"one-gate"``, ``"two-gates"`` or ``"coupled"``.
     """
 
     paper: ClassVar[str] = "Zhu et al. 2017, What to do next: Time-LSTM"
     state_names = ("h", "c")  # the hidden state and the memory
 
-    def __init__(self, input_size: int, hidden_size: int, *, form: int = 3) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, form: str = "coupled") -> None:
         super().__init__(input_size, hidden_size)
-        self.form = check_one_of((1, 2, 3), form=form)
-        self.time_gates = 1 if form == 1 else 2
+        self.form = check_one_of(_FORMS, form=form)
+        time_gates = 1 if form == "one-gate" else 2
         D, N = input_size, hidden_size
-        blocks = 3 if form == 3 else 4  # i, f unless it is coupled, c, o
+        blocks = 3 if form == "coupled" else 4  # i, f unless it is coupled, c, o
         self.W = nn.Parameter(torch.empty(blocks * N, D))
         self.U = nn.Parameter(torch.empty(blocks * N, N))
         self.b = nn.Parameter(torch.empty(blocks * N))
         self.w = nn.Parameter(torch.empty((blocks - 1) * N))
         self.v_o = nn.Parameter(torch.empty(N))
-        self.W_t = nn.Parameter(torch.empty(self.time_gates * N, D))
-        self.b_t, self.v_t = (nn.Parameter(torch.empty(self.time_gates * N)) for _ in range(2))
+        self.W_t = nn.Parameter(torch.empty(time_gates * N, D))
+        self.b_t, self.v_t = (nn.Parameter(torch.empty(time_gates * N)) for _ in range(2))
         self.reset_parameters()
 
     def reset_parameters(self, generator: Generator = None) -> None:
@@ -138,9 +140,9 @@ class TimeLSTMCell(AbstractCell):
 
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return the gates' share of input and time step, and the time gates."""
-        N, v = self.hidden_size, self.v_t
-        if self.time_gates == 2:
-            v = torch.cat([-F.softplus(v[:N]), v[N:]])
+        N = self.hidden_size
+        first, second = self.v_t[:N], self.v_t[N:]
+        v = first if self.form == "one-gate" else torch.cat([-F.softplus(first), second])
         gates = F.linear(x, self.W, self.b)
         gates = torch.cat([gates[..., :-N], gates[..., -N:] + self.v_o * dt], dim=-1)
         return Precomputed(
@@ -157,7 +159,7 @@ class TimeLSTMCell(AbstractCell):
         now, stored = time_gates[..., :N], time_gates[..., -N:]  # the same one in the first form
         candidate = torch.tanh(gates[..., -2 * N : -N])
         i = torch.sigmoid(gates[..., :N] + self.w[:N] * c)
-        if self.form == 3:
+        if self.form == "coupled":
             emitted = c + i * now * (candidate - c)
             c = (1 - i) * c + i * stored * candidate
         else:

@@ -385,7 +385,7 @@ class TimeLSTM(CatalogRNN):
     Over sequences; for the options see tauflow.cells.TimeLSTMCell.
     """
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, *, form: int = 3,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, *, form: str = "coupled",
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
         batch_first: bool = True,

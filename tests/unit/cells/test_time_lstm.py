@@ -46,16 +46,16 @@ def test_t_lstm_without_time_is_an_lstm():
     torch.testing.assert_close(ours(x, dt=0.0)[0], lstm(x)[0])
 
 
-@pytest.mark.parametrize("form", [1, 2, 3])
+@pytest.mark.parametrize("form", ["one-gate", "two-gates", "coupled"])
 def test_time_lstm_is_its_equations(form):
     torch.manual_seed(0)
     x, dt, y, last, p = example(tauflow.TimeLSTM(D, N, form=form).double())
-    blocks = 3 if form == 3 else 4
+    blocks = 3 if form == "coupled" else 4
     W, U, bias = (np.split(p[name], blocks) for name in ("W", "U", "b"))
     peepholes = np.split(p["w"], blocks - 1)
-    gates = 1 if form == 1 else 2
+    gates = 1 if form == "one-gate" else 2
     W_t, b_t, v_t = (np.split(p[name], gates) for name in ("W_t", "b_t", "v_t"))
-    if form > 1:
+    if form != "one-gate":
         v_t[0] = -np.log1p(np.exp(v_t[0]))
     for b in range(B):
         h, c = np.zeros(N), np.zeros(N)
@@ -66,7 +66,7 @@ def test_time_lstm_is_its_equations(form):
                 for j in range(gates)
             ]
             i, new = sigmoid(z[0] + peepholes[0] * c), np.tanh(z[-2])
-            if form == 3:
+            if form == "coupled":
                 emitted = (1 - i * T_k[0]) * c + i * T_k[0] * new
                 c = (1 - i) * c + i * T_k[1] * new
             else:
