@@ -17,8 +17,7 @@ from forked import alive, end, fork, warm_up
 from safetensors.torch import load_file
 
 from tauflow.data import load_task, write_task
-from tauflow.runs.journal import JOURNAL_FILE, get_ended_trials, open_study
-from tauflow.runs.tune import BEST_CONFIG_FILE
+from tauflow.runs.tune import BEST_CONFIG_FILE, JOURNAL_FILE
 from tauflow.training import read_checkpoint
 
 TABLE = """
@@ -161,10 +160,20 @@ def content(folder: Path) -> dict[str, Any]:
 
 
 def study(folder: Path) -> list[Any]:
-    """Return the settings and scores of a study's trials, and the file of the best ones."""
-    trials = get_ended_trials(open_study(folder, higher_is_better=False, epochs=3))
-    tried = [(one.params, one.value, one.intermediate_values) for one in trials]
-    return [tried, (folder / BEST_CONFIG_FILE).read_text()]
+    """Return how many trials came to an end, and whether the file has the best settings.
+
+    What is drawn after a kill differs.
+    """
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    storage = JournalStorage(JournalFileBackend(str(folder / JOURNAL_FILE)))
+    found = optuna.load_study(study_name="study", storage=storage)
+    ended = [one for one in found.trials if one.state.name in ("COMPLETE", "PRUNED")]
+    assert all(one.intermediate_values for one in ended)
+    best = f"lr = {found.best_params['recipe.lr']!r}"
+    return [len(ended), best in (folder / BEST_CONFIG_FILE).read_text()]
 
 
 def as_list(value: Any) -> Any:

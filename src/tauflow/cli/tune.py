@@ -39,6 +39,10 @@ def tune(
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of each trial.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Trials at a time, one thread each.")] = 1,
     cluster: ClusterOption = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="Address of a database for the study; by default a file in --runs."),
+    ] = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Random seed for settings, weights and shuffling.")
     ] = 0,
@@ -107,6 +111,7 @@ def tune(
         seed=seed,
         jobs=jobs,
         cluster=cluster,
+        storage=storage,
         device=device,
         metrics=split_all_names(metric),
         runs_dir=Path(os.path.expanduser(runs)),
@@ -132,7 +137,7 @@ def _describe_trials(states: list[str], *, has_importance: bool) -> str:
     """Return the caption of the best settings."""
     text = (
         f"{format_count(len(states), 'trial')}: {states.count('complete')} completed, "
-        f"{states.count('pruned')} pruned, {states.count('fail')} diverged."
+        f"{states.count('pruned')} pruned or diverged."
     )
     if has_importance:
         return text

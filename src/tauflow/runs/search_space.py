@@ -2,36 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from torch import nn
-
 from tauflow._internal.json_io import to_lists
 from tauflow.cells.registry import MODELS
-from tauflow.data.card import TaskData
-from tauflow.errors import ArgumentError, TauflowError
-from tauflow.models.registry import get_model_info
-from tauflow.models.spec import ModelSpec, build_model
-from tauflow.training.argument_checks import (
-    Objectives,
-    Splits,
-    check_data,
-    check_loss_is_mean,
-    check_recipe,
-)
-from tauflow.training.lr_schedule import LRSchedule
-from tauflow.training.optim import make_optimizer
-from tauflow.training.process_group import DistributedContext
+from tauflow.errors import ArgumentError
+from tauflow.models.spec import ModelSpec
 from tauflow.training.recipe import Recipe, check_field_name
-
-from .run_data import RunData
-
-_MAX_COMBINATIONS = 256
-"""How many combinations of values are checked at most."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +92,7 @@ def suggest_settings(trial: Any, space: SearchSpace) -> dict[str, Any]:
 def _suggest_value(trial: Any, name: str, one: LogRange | tuple[Any, ...]) -> Any:
     if isinstance(one, tuple):
         return trial.suggest_categorical(name, one)
-    if isinstance(one.low, int) and isinstance(one.high, int):
+    if _is_integer_range(one):
         return trial.suggest_int(name, one.low, one.high, log=True)
     return trial.suggest_float(name, one.low, one.high, log=True)
 
@@ -135,114 +115,45 @@ def apply_settings(
     return changed, recipe.with_changes(said["recipe"])
 
 
-def check_search_space(
-    space: SearchSpace,
-    spec: ModelSpec,
-    recipe: Recipe,
-    run_data: RunData,
-    read: Callable[[ModelSpec], RunData],
-) -> None:
-    """Refuse values that no trial could be run with.
+def check_search_space(space: SearchSpace, spec: ModelSpec, recipe: Recipe) -> None:
+    """Refuse values that a recipe cannot have, each by itself; a trial refuses all others.
 
     Args:
         space: what is to be tried.
         spec: the model, where the space does not say it.
         recipe: how it is trained, where the space does not say it.
-        run_data: the data.
-        read: reads them for a model, and refuses one that must not see them.
 
     Raises:
-        ArgumentError: the model cannot be built with a value, or the recipe not be followed with
-            these data.
-        DataError: the data are not finite, or do not suit the loss or the metric.
+        ArgumentError: there is such a value.
     """
-    is_causal, built = get_model_info(spec.cell).is_causal, None
-    for settings in _iter_corner_settings(space, "model."):
-        with _name_settings_in_errors(settings):
-            model, _ = apply_settings(settings, spec, recipe)
-            with torch.random.fork_rng(devices=[]):
-                one = build_model(model, run_data.data.card)
-            if is_causal(spec.options) and not is_causal(model.options):
-                read(model)
-        built = built or one
-    assert built is not None  # without anything to try of the model, it is built as it is
-    seen: set[str] = set()
-    _check_data(
-        recipe, run_data.data, seen
-    )  # first, as what is wrong with them is no setting's fault
-    for settings in _iter_corner_settings(space, "recipe."):
-        with _name_settings_in_errors(settings):
-            _, changed = apply_settings(settings, spec, recipe)
-            _check_recipe(changed, built, run_data.data, seen)
+    for name, one in space.items():
+        for value in (one.low, one.high) if isinstance(one, LogRange) else one:
+            with name_settings_in_errors({name: value}):
+                apply_settings({name: value}, spec, recipe)
 
 
-def _check_recipe(recipe: Recipe, model: nn.Module, data: TaskData, seen: set[str]) -> None:
-    """Refuse a recipe that the model cannot be trained by on the data.
-
-    Args:
-        recipe: the protocol.
-        model: one of those to be trained.
-        data: to train on and to choose by.
-        seen: as for :func:`_check_data`.
-    """
-    measures, splits = _check_data(recipe, data, seen)
-    check_recipe(model, splits, recipe)
-    check_loss_is_mean(measures, data.train, recipe, DistributedContext())
-    if recipe.class_weights is not None:  # their number is held against predictions only
-        assert measures.loss.compare is not None
-        measures.loss.compare(torch.zeros(1, data.card.target_size), data.train.y.new_zeros(1))
-    parameters = [one for one in model.parameters() if one.requires_grad]
-    LRSchedule(
-        recipe,
-        make_optimizer(recipe, parameters),
-        sequences=len(data.train),
-        higher_is_better=measures.monitor.higher_is_better,
-    )
+def list_combinations(space: SearchSpace, most: int) -> list[dict[str, Any]] | None:
+    """Return all settings of a space; ``None`` of one of real numbers, or of more than ``most``."""
+    if any(isinstance(one, LogRange) and not _is_integer_range(one) for one in space.values()):
+        return None
+    values = {
+        name: range(int(one.low), int(one.high) + 1) if isinstance(one, LogRange) else one
+        for name, one in space.items()
+    }
+    if math.prod(map(len, values.values())) > most:
+        return None
+    return [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
 
 
-def _check_data(recipe: Recipe, data: TaskData, seen: set[str]) -> tuple[Objectives, Splits]:
-    """Return what a recipe measures and on what, which is looked at once for every metric.
-
-    Args:
-        recipe: the protocol.
-        data: the splits of a task; a trial does without the test data.
-        seen: names of the metrics to choose by that there were; this one is added.
-    """
-    card = data.card
-    measures = Objectives.from_arguments(card.loss, card.metric, recipe, data.train, card)
-    splits: Splits = {"train": data.train, "valid": data.valid, "test": None}
-    if measures.monitor.name not in seen:
-        check_data(splits, measures)
-        seen.add(measures.monitor.name)
-    return measures, splits
+def _is_integer_range(one: LogRange) -> bool:
+    return isinstance(one.low, int) and isinstance(one.high, int)
 
 
 @contextmanager
-def _name_settings_in_errors(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Let an error say which settings it is about."""
+def name_settings_in_errors(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Let an error of an argument say which settings it is about."""
     try:
         yield
-    except (TauflowError, TypeError) as error:
+    except (ArgumentError, TypeError) as error:
         told = ", ".join(f"{name} = {value}" for name, value in settings.items())
-        raise ArgumentError(f"{told} cannot be tried: {error}" if told else str(error)) from error
-
-
-def _iter_corner_settings(space: SearchSpace, place: str) -> Iterator[dict[str, Any]]:
-    """Yield the settings of one place to check: of spans both ends, of lists every value.
-
-    Every combination that a trial may draw of them, as values may contradict each other; of very
-    many, each value beside the first ones of all others.
-    """
-    values = {
-        name: (one.low, one.high) if isinstance(one, LogRange) else one
-        for name, one in space.items()
-        if name.startswith(place)
-    }
-    if math.prod(map(len, values.values())) <= _MAX_COMBINATIONS:
-        for combination in itertools.product(*values.values()):
-            yield dict(zip(values, combination, strict=True))
-        return
-    first = {name: some[0] for name, some in values.items()}
-    for name, some in values.items():
-        for value in some:
-            yield {**first, name: value}
+        raise ArgumentError(f"{told} cannot be tried: {error}") from error

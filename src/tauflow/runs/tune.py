@@ -2,39 +2,48 @@
 
 import hashlib
 import json
+import math
 import os
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from tauflow._internal.atomic_write import add_path_to_errors
 from tauflow._internal.checks import check_at_least
 from tauflow._internal.locks import lock_folder
 from tauflow._internal.optional_deps import require
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, NonFiniteError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec
+from tauflow.training.callbacks import Callback, Training
 from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE
 from tauflow.training.multioutput import is_higher_better
 from tauflow.training.recipe import Recipe
+from tauflow.training.trainer import derive_seed
 
 from .best_config import write_best_config
-from .job import Say, say_nothing
-from .journal import (
-    NUM_STARTUP_TRIALS,
-    get_ended_trials,
-    get_error,
-    repair_journal,
-    requeue_stopped_trials,
-)
+from .dask_workers import connect_client
+from .job import Say, say_nothing, train_job
 from .processes import exit_with_parent, worker_processes
 from .run_data import CsvFile, RunData, load_run_data
-from .search_space import apply_settings, check_search_space, make_search_space, suggest_settings
-from .tune_trials import TuningJob, format_trial, mark_draw, run_remote_trial, run_trials
-from .worker_pool import connect_workers, describe_worker_failure
+from .search_space import (
+    SearchSpace,
+    apply_settings,
+    check_search_space,
+    list_combinations,
+    make_search_space,
+    name_settings_in_errors,
+    suggest_settings,
+)
 
 BEST_CONFIG_FILE = "best.toml"
+JOURNAL_FILE = "study.log"
+_NUM_STARTUP_TRIALS = 5
+"""Trials before a median is trusted to end others early."""
 _ADVICE = (
     "Wait until it ends, or stop it: every finished trial is kept. For several trials at a time, "
     "give one 'tauflow tune' with --jobs; for another study, choose another folder with --runs."
@@ -52,7 +61,7 @@ class TuningResult:
         importance: share of the scores' spread that each setting explains, the largest first; empty
             with too few trials to tell.
         trials: that came to an end, of this and of earlier calls: settings, score and state, which
-            is ``"complete"``, ``"pruned"`` if it ended early, or ``"fail"`` if it was not finite.
+            is ``"complete"``, or ``"pruned"`` if it ended early or was not finite.
         directory: of the study; ``best.toml`` there is a file for ``tauflow run --config``.
     """
 
@@ -82,6 +91,7 @@ def tune(
     seed: int = 0,
     jobs: int = 1,
     cluster: str | None = None,
+    storage: str | None = None,
     device: str | None = None,
     runs_dir: Path = Path("runs"),
     data_dir: Path | None = None,
@@ -93,9 +103,9 @@ def tune(
     Settings are drawn by Optuna's tree-structured Parzen estimator; a trial that is worse than the
     median of the others at an epoch ends there. The test data are not looked at. A study has a
     folder of its own below ``runs_dir``, and goes on where it was stopped: called again with the
-    same arguments, it adds what is missing to ``trials``, first those that were stopped. No trial
-    repeats another's settings: where they are so few that all have been tried, the study ends. A
-    trial with an error ends the call, but on a cluster that trial alone, and counts in neither.
+    same arguments, it adds what is missing to ``trials``. Trials that were stopped do not count.
+    Where the values make no more combinations than ``trials``, each is tried once. A trial with an
+    error ends the call.
 
     Args:
         source: as for :func:`tauflow.runs.task.run_task`.
@@ -106,13 +116,14 @@ def tune(
         recipe: of every trial, but for what is tried.
         fixed: dotted names of what is not tried, but as the recipe has it: ``"recipe.lr"``.
         vary: lists of values to try, by dotted name, beside or instead of the model's own.
-        seed: of settings, weights, shuffling and dropout. With one worker, a study that was
-            stopped goes on with the settings that it would have tried. Several workers share a
-            study as their pace has it, which no seed decides.
+        seed: of settings, weights, shuffling and dropout. Which settings are drawn depends on it,
+            on the trials that there are, and with several workers on their pace.
         jobs: processes, one thread each if there are several.
         cluster: try on the workers of a Dask cluster: the address of its scheduler, or ``"local"``
-            for ``jobs`` workers on this machine. The study stays here; a trial knows of those that
-            had ended when it began.
+            for ``jobs`` workers on this machine. All of them must see ``runs_dir``, or ``storage``.
+            Dask gives the trial of a worker that dies to another one.
+        storage: address of a database for the study, such as ``postgresql://...`` (see Optuna's
+            RDBStorage); by default a file in the study's folder.
         device: where to train; by default the CPU.
         runs_dir: folder under which the study has its directory.
         data_dir: folder of the data files of the catalog.
@@ -122,7 +133,7 @@ def tune(
     Raises:
         MissingExtraError: Optuna or scikit-learn is not installed.
         ArgumentError: there are no validation data; something is given and varied too; a value
-            cannot be tried, and nothing has been made then; or no trial came to an end.
+            cannot be tried; no scheduler answers; or no trial came to an end.
         BusyError: another program works on the same study.
         DataError: the data are not finite, or do not suit the loss or the metric.
     """
@@ -148,64 +159,215 @@ def tune(
     digest = hashlib.sha256(names.encode()).hexdigest()[:8]
     directory = job.directory(runs_dir).with_name(f"tune-{spec.cell}-seed{seed}-{digest}")
     search = TuningJob(
-        *(source, spec, recipe, space, seed, data_dir, device, directory), metrics=tuple(metrics)
-    )
-    check_search_space(space, spec, recipe, found, search.read)
-    from .unique_sampler import count_pending_trials
-
+        *(source, spec, recipe, space, seed, data_dir, device, directory, storage),
+        metrics=tuple(metrics),
+    ).make_portable()
+    check_search_space(space, spec, recipe)
     with lock_folder(directory, advice=_ADVICE):
-        repair_journal(directory)
+        _repair_journal(directory / JOURNAL_FILE)
         study = search.open_study(job.metric)
-        requeue_stopped_trials(study, search.space.keys())
-        left = count_pending_trials(study, trials, space, say)
-        if left > 0 and cluster is not None:
-            _run_on_workers(search, study, left, cluster, jobs, say)
-        elif left > 0 and jobs > 1:
-            _run_in_processes(search, left, jobs)
+        left = _prepare_trials(study, search, trials)
+        if left > 0 and (jobs > 1 or cluster is not None):
+            _run_in_workers(search, left, jobs, cluster)
         elif left > 0:
-            run_trials(search, left, 0, found, say)
+            with add_path_to_errors(directory / JOURNAL_FILE):
+                run_trials(search, left, 0, found, say)
         return _collect_result(search, found, study, job.metric)
 
 
-def _run_in_processes(search: TuningJob, trials: int, jobs: int) -> None:
-    """Run trials in several processes, which share the study through its journal."""
-    from joblib import Parallel, delayed
+@dataclass(frozen=True)
+class TuningJob:
+    """Everything that a worker needs; plain values, so that it travels to other processes."""
 
-    there = search.make_portable()
-    shares = [trials // jobs + (k < trials % jobs) for k in range(jobs)]
-    work = (delayed(run_trials)(there, share, k) for k, share in enumerate(shares) if share)
-    with worker_processes():
-        Parallel(n_jobs=jobs, initializer=exit_with_parent, initargs=(os.getpid(),))(work)
+    source: str | Path | CsvFile
+    spec: ModelSpec
+    recipe: Recipe
+    space: SearchSpace
+    seed: int
+    data_dir: Path | None
+    device: str | None
+    directory: Path
+    storage: str | None = None
+    metrics: tuple[str, ...] = ()
+
+    def read(self, spec: ModelSpec | None = None) -> RunData:
+        """Return the data, as a model takes them."""
+        return load_run_data(self.source, spec or self.spec, self.data_dir, metrics=self.metrics)
+
+    def open_study(self, metric: str) -> Any:
+        """Return the study, a new one if there is none yet."""
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+        # Its warnings are tracebacks of trials, of which this package says what there is to say.
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        # Of lists and tables to choose from, which a journal does give back.
+        warnings.filterwarnings("ignore", "Choices for a categorical distribution", UserWarning)
+        path = str(self.directory / JOURNAL_FILE)
+        own = self.storage or JournalStorage(JournalFileBackend(path, JournalFileOpenLock(path)))
+        return optuna.create_study(
+            storage=own,
+            study_name="study" if self.storage is None else self.directory.name,
+            load_if_exists=True,
+            direction="maximize" if is_higher_better(metric) else "minimize",
+            pruner=optuna.pruners.MedianPruner(
+                _NUM_STARTUP_TRIALS, n_warmup_steps=self.recipe.epochs // 5
+            ),
+        )
+
+    def make_portable(self) -> "TuningJob":
+        """Return the same with whole paths: workers may be in other folders, and machines."""
+        source, data = self.source, self.data_dir
+        if isinstance(source, CsvFile):
+            source = replace(source, path=source.path.resolve())
+        elif isinstance(source, Path):
+            source = source.resolve()
+        data = None if data is None else data.resolve()
+        return replace(self, source=source, data_dir=data, directory=self.directory.resolve())
 
 
-def _run_on_workers(
-    search: TuningJob, study: Any, trials: int, cluster: str, jobs: int, say: Callable[[str], None]
-) -> None:
-    """Run trials on the workers of a cluster, each with settings that the study here draws."""
+def _repair_journal(file: Path) -> None:
+    """Remove what a program that was killed left: half a line, and Optuna's lock."""
+    for left in file.parent.glob(f"{file.name}.lock*"):
+        left.unlink()
+    if file.exists():
+        with file.open("r+b") as journal:
+            journal.truncate(journal.read().rfind(b"\n") + 1)
+
+
+def get_ended_trials(study: Any) -> list[Any]:
+    """Return the trials of a study that came to an end, in their order."""
+    return [one for one in study.get_trials(deepcopy=False) if one.state.name in _ENDED]
+
+
+_ENDED = ("COMPLETE", "PRUNED")
+
+
+def _prepare_trials(study: Any, search: TuningJob, trials: int) -> int:
+    """Return how many trials are to come; settings of a small space, each once, are queued.
+
+    Trials that a program had when it was killed are marked as failed. Nobody else may be at work.
+    """
     from optuna.trial import TrialState
 
-    there = search.make_portable()
+    queued = []
+    for trial in study.get_trials(deepcopy=False):
+        if trial.state is TrialState.RUNNING:
+            study.tell(trial.number, state=TrialState.FAIL)
+        elif trial.state is TrialState.WAITING:
+            queued.append(trial.system_attrs["fixed_params"])
+    ended = get_ended_trials(study)
+    combinations = list_combinations(search.space, trials)
+    if combinations is None:
+        return trials - len(ended)
+    tried = [one.params for one in ended]
+    left = [one for one in combinations if one not in tried]
+    for settings in left:
+        if settings not in queued:
+            study.enqueue_trial(settings)
+    return len(left)
 
-    def drawn() -> Any:
-        draw = search.prepare_draw(study)
-        trial = study.ask()
-        settings = suggest_settings(trial, search.space)
-        marked = mark_draw(trial, draw)
-        return trial, partial(run_remote_trial, there, marked, settings, get_ended_trials(study))
 
-    with connect_workers(cluster, jobs) as crew:
-        for trial, found in crew.run_calls(drawn() for _ in range(trials)):
-            if isinstance(found, BaseException):  # of Dask, or of what comes before a trial
-                study.tell(trial, state=TrialState.FAIL)
-                say(f"trial {trial.number + 1}: {describe_worker_failure(found)}")
-                continue
-            for epoch, score in found.intermediate_values.items():
-                trial.report(score, epoch)
-            for mark, value in found.user_attrs.items():
-                trial.set_user_attr(mark, value)
-            complete = found.state is TrialState.COMPLETE
-            study.tell(trial, found.value if complete else None, state=found.state)
-            say(format_trial(study.get_trials(deepcopy=False)[trial.number]))
+def _run_in_workers(search: TuningJob, trials: int, jobs: int, cluster: str | None) -> None:
+    """Run trials in several processes or on a cluster; they share the study's storage."""
+    from joblib import Parallel, delayed, parallel_config
+
+    if cluster is None:
+        shares = [trials // jobs + (k < trials % jobs) for k in range(jobs)]
+        with worker_processes():
+            Parallel(n_jobs=jobs, initializer=exit_with_parent, initargs=(os.getpid(),))(
+                delayed(run_trials)(search, share, k) for k, share in enumerate(shares) if share
+            )
+        return
+    with (
+        connect_client(cluster, jobs) as client,
+        client.as_current(),
+        parallel_config(backend="dask"),
+    ):
+        Parallel()(delayed(run_trials)(search, 1, k) for k in range(trials))
+
+
+def run_trials(
+    search: TuningJob,
+    trials: int,
+    worker: int,
+    run_data: RunData | None = None,
+    say: Callable[[str], None] | None = None,
+) -> None:
+    """Run some trials of the study, in this process."""
+    import optuna
+    from optuna.trial import TrialState
+
+    if say is None:
+        torch.set_num_threads(1)
+    run_data = run_data or search.read()
+    study = search.open_study(run_data.data.card.metric)
+    begun = len(study.get_trials(deepcopy=False))
+    study.sampler = optuna.samplers.TPESampler(seed=derive_seed(search.seed, begun, worker))
+    for _ in range(trials):
+        # Not study.optimize, which ends in an AssertionError where the journal cannot be written.
+        trial, score, state = study.ask(), None, TrialState.FAIL
+        try:
+            score = _compute_objective(search, run_data, trial)
+            state = TrialState.COMPLETE
+        except (optuna.TrialPruned, NonFiniteError):
+            state = TrialState.PRUNED
+        finally:
+            ended = study.tell(trial, score, state=state)
+        if say is not None:
+            say(_format_trial(ended))
+
+
+def _format_trial(trial: Any) -> str:
+    value = "no score" if trial.value is None else f"{trial.value:.4g}"
+    settings = ", ".join(
+        f"{name} = {one:.4g}" if isinstance(one, float) else f"{name} = {one}"
+        for name, one in trial.params.items()
+    )
+    return f"trial {trial.number + 1}, {trial.state.name.lower()}: {value} with {settings}"
+
+
+class PruningCallback(Callback):
+    """Tells the study how a trial does, and ends it if it does worse than others did."""
+
+    def __init__(self, trial: Any) -> None:
+        self.trial = trial
+
+    def on_epoch(self, training: Training) -> None:
+        """Report the score of the epoch.
+
+        Raises:
+            optuna.TrialPruned: the trial is not worth going on.
+        """
+        import optuna
+
+        row = training.history[-1]
+        if row["valid"] is None:
+            return
+        self.trial.report(row["valid"], row["epoch"])
+        if self.trial.should_prune():
+            raise optuna.TrialPruned
+
+
+def _compute_objective(search: TuningJob, run_data: RunData, trial: Any) -> float:
+    """Train with the settings of a trial; return the validation score."""
+    settings = suggest_settings(trial, search.space)
+    with name_settings_in_errors(settings):
+        spec, recipe = apply_settings(settings, search.spec, search.recipe)
+        is_causal = get_model_info(spec.cell).is_causal
+        if is_causal(search.spec.options) and not is_causal(spec.options):
+            search.read(spec)  # refuses data that the model would see ahead in
+        record, _ = train_job(
+            *(run_data.make_job(spec, recipe, search.seed), run_data.data),
+            progress=False,
+            callbacks=[PruningCallback(trial)],
+            device=search.device,
+            score_test=False,
+        )
+    if record.valid is None or math.isnan(record.valid):
+        raise NonFiniteError("no epoch has a validation score that is finite")
+    return record.valid
 
 
 def _collect_result(search: TuningJob, run_data: RunData, study: Any, metric: str) -> TuningResult:
@@ -214,10 +376,6 @@ def _collect_result(search: TuningJob, run_data: RunData, study: Any, metric: st
 
     whole = get_ended_trials(study)
     complete = [one for one in whole if one.state.name == "COMPLETE"]
-    if not whole:
-        errors = [error for one in study.get_trials(deepcopy=False) if (error := get_error(one))]
-        why = f", the last one for {errors[-1].rstrip('.')}" if errors else ""
-        raise ArgumentError(f"no trial came to an end{why}. The same command tries again.")
     if not complete:
         raise ArgumentError(
             "no trial came to an end with a score that is finite. Try smaller learning rates: "
@@ -225,7 +383,7 @@ def _collect_result(search: TuningJob, run_data: RunData, study: Any, metric: st
         )
     importance: dict[str, float] = {}
     scores = {one.value for one in complete}
-    if len(complete) > NUM_STARTUP_TRIALS and len(scores) > 1:
+    if len(complete) > _NUM_STARTUP_TRIALS and len(scores) > 1:
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=search.seed)
         shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
         importance = {name: float(share) for name, share in shares.items()}

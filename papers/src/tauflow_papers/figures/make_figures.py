@@ -22,9 +22,9 @@ from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_markdown_table as markdown_rows
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.plotting.palette import VERMILION, report_style
-from tauflow.runs.worker_pool import connect_workers, describe_worker_failure
 from tauflow.version import VERSION
 from tauflow_papers.experiments.run.provenance import check_can_store, describe_origin
+from tauflow_papers.experiments.run.worker_pool import connect_workers, describe_worker_failure
 
 from .catalog import find_figure
 from .compact_svg import compact_svg

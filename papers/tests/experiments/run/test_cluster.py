@@ -11,10 +11,9 @@ import torch
 from matplotlib import pyplot as plt
 from tiny_experiment import tiny
 
-from tauflow.errors import ArgumentError, NonFiniteError, TauflowError
+from tauflow.errors import ArgumentError, TauflowError
+from tauflow.runs import dask_workers as module
 from tauflow.runs import tune as tuning
-from tauflow.runs import tune_trials
-from tauflow.runs import worker_pool as module
 from tauflow.training import Recipe
 from tauflow_papers.experiments import reproduce
 from tauflow_papers.experiments.run import result_file, run_in_cluster
@@ -143,11 +142,11 @@ class Threads:
 
 
 def test_workers_run_one_job_at_a_time():
-    assert module._count_workers(Threads({"a": 1, "b": 1}), "tcp://head:1") == 2
+    module._check_workers(Threads({"a": 1, "b": 1}), "tcp://head:1")
     with pytest.raises(ArgumentError, match=r"worker b runs 4 jobs at a time.*'--nthreads 1'"):
-        module._count_workers(Threads({"a": 1, "b": 4}), "tcp://head:1")
+        module._check_workers(Threads({"a": 1, "b": 4}), "tcp://head:1")
     with pytest.raises(ArgumentError, match=r"at tcp://head:1 has no workers.*dask worker"):
-        module._count_workers(Threads({}), "tcp://head:1")
+        module._check_workers(Threads({}), "tcp://head:1")
 
 
 @pytest.fixture(scope="module")
@@ -223,10 +222,6 @@ class Unlucky:
     def __exit__(self, *_):
         pass
 
-    def lucky(self):
-        self.lost = 0
-        return self
-
     def run_calls(self, calls):
         for key, call in calls:
             self.lost -= 1
@@ -245,44 +240,13 @@ def tuned(tmp_path, trials, **more):
     return tuning.tune("pendulum", "elman", trials=trials, **given, **more)
 
 
-def test_a_study_stays_here_while_others_try(tmp_path, address):
+def test_a_study_is_tried_by_the_workers_of_a_cluster(tmp_path, address):
     pytest.importorskip("optuna")
-    said = []
-    first = tuned(tmp_path, 1, cluster=address, say=said.append)
-    again = tuned(tmp_path, 2, cluster=address, say=said.append)
+    first = tuned(tmp_path, 1, cluster=address)
+    again = tuned(tmp_path, 2, cluster=address)
     assert again.trials[:1] == first.trials
     assert [state for _, _, state in again.trials] == ["complete"] * 2
-    assert [line.partition(",")[0] for line in said] == ["trial 1", "trial 2"]
     (settings, score, _) = first.trials[0]
     here = tuned(tmp_path / "here", 1)
     assert here.trials[0][:2] == (settings, pytest.approx(score, rel=1e-5))
     assert (again.directory / tuning.BEST_CONFIG_FILE).exists()
-
-
-def test_a_trial_that_is_lost_costs_itself_only(tmp_path, monkeypatch):
-    pytest.importorskip("optuna")
-    monkeypatch.setattr(tuning, "connect_workers", Unlucky)
-    said = []
-    found = tuned(tmp_path, 2, cluster="tcp://head:1", say=said.append)
-    assert [state for _, _, state in found.trials] == ["complete"]
-    assert said[0].startswith("trial 1: no worker came to an end with it (RuntimeError: killed)")
-    again = tuned(tmp_path, 2)  # the same command tries again, with the settings that were lost
-    assert [state for _, _, state in again.trials] == ["complete"] * 2
-    assert again.trials[1][0] == tuned(tmp_path / "other", 1).trials[0][0]
-    assert len(tuned(tmp_path, 2).trials) == 2
-
-
-def test_settings_that_are_not_finite_count_on_a_cluster(tmp_path, monkeypatch):
-    pytest.importorskip("optuna")
-
-    def execute(*_, **__):
-        raise NonFiniteError("the loss is nan")
-
-    monkeypatch.setattr(tuning, "connect_workers", lambda *given: Unlucky(*given).lucky())
-    executed = tune_trials.train_job
-    monkeypatch.setattr(tune_trials, "train_job", execute)
-    with pytest.raises(ArgumentError, match="with a score that is finite"):
-        tuned(tmp_path, 1, cluster="tcp://head:1")
-    monkeypatch.setattr(tune_trials, "train_job", executed)
-    found = tuned(tmp_path, 2, cluster="tcp://head:1")
-    assert [state for _, _, state in found.trials] == ["fail", "complete"]

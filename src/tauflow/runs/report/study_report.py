@@ -45,7 +45,7 @@ def write_study_report(result: TuningResult) -> Path:
     return write_report(result.directory / STUDY_REPORT_FILE, page)
 
 
-_STATES = (("completed", "complete"), ("pruned", "pruned"), ("diverged", "fail"))
+_STATES = (("completed", "complete"), ("pruned or diverged", "pruned"))
 
 
 def format_value(value: Any) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 
 from tauflow.runs.job import Job, format_utc_now
 from tauflow.runs.results import RunRecord
-from tauflow.runs.worker_pool import connect_workers, describe_worker_failure
 
 from .eta import EtaEstimator
 from .job_groups import JobGroup, group_jobs
 from .run_job import make_failure_record, run_job_group
 from .time_budget import Deadline
+from .worker_pool import connect_workers, describe_worker_failure
 
 
 def run_in_cluster(
