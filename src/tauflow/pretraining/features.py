@@ -17,13 +17,15 @@ from .population import (
 from .shared_draws import Floats
 from .simple_forecasts import OWN_FORECASTS, Seasons, find_seasons, forecast_simply
 
-RECURRENT_POINTS = 160
+RECURRENT_POINTS = 96
 """Last points of a context that the recurrent layers read; features come from all."""
 FORECASTS = (*OWN_FORECASTS, *POPULATION_FORECASTS)
 INPUT_SIZE = 12
 QUERY_INPUTS = 9 + QUERY_SIZE
 _OWN_FACTS = 19
 SUMMARY_INPUTS = _OWN_FACTS + len(OWN_FORECASTS) + SUMMARY_SIZE
+TESTED = slice(_OWN_FACTS, _OWN_FACTS + len(OWN_FORECASTS))
+"""Of a summary: logarithms of errors of the simple forecasts at the end of the context."""
 _OFFSETS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)
 _MOST_TESTED = 12
 _FEWEST_TESTED = 5

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from tauflow.sequence import build
 
-from .features import FORECASTS, INPUT_SIZE, QUERY_INPUTS, SUMMARY_INPUTS, Features
+from .features import FORECASTS, INPUT_SIZE, QUERY_INPUTS, SUMMARY_INPUTS, TESTED, Features
+from .simple_forecasts import OWN_FORECASTS
 
 QUANTILE_LEVELS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 
@@ -24,9 +25,9 @@ class NetworkOptions:
         attention_size: of keys and values of past points.
     """
 
-    hidden_size: int = 80
-    backbone_units: int = 96
-    width: int = 192
+    hidden_size: int = 64
+    backbone_units: int = 80
+    width: int = 160
     attention_size: int = 32
 
 
@@ -57,6 +58,7 @@ class ZeroShotNetwork(nn.Module):
             nn.Linear(size + keys + asked, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
         )
         self.out = nn.Linear(width, len(FORECASTS) + 2 + len(QUANTILE_LEVELS) - 1)
+        self.test_weight = nn.Parameter(torch.tensor(2.0))
         nn.init.normal_(self.out.weight, std=0.01)
         nn.init.zeros_(self.out.bias)
 
@@ -91,7 +93,10 @@ class ZeroShotNetwork(nn.Module):
         found = weight @ self.value(memory)
         out = self.out(self.head(torch.cat([s2, found, asked], 2)))
         count = len(FORECASTS)
-        mixture = (out[..., :count].softmax(2) * forecasts).sum(2)
+        # An untrained network trusts what did well at the end of the context.
+        prior = nn.functional.pad(features.summary[:, TESTED], (0, count - len(OWN_FORECASTS)))
+        shares = (out[..., :count] - self.test_weight * prior[:, None]).softmax(2)
+        mixture = (shares * forecasts).sum(2)
         size = size * out[..., count + 1].clamp(-6, 6).exp()
         middle = (mixture + out[..., count] * size)[..., None]
         parts = nn.functional.softplus(out[..., count + 2 :]) * size[..., None] * 0.5

@@ -27,13 +27,13 @@ from .shared_draws import Floats
 CHECKPOINT, RECORD = "checkpoint.safetensors", "record.json"
 KIND = "pretraining checkpoint"
 KIND = "pretraining checkpoint"
-_QUERIES, _MOST_AHEAD = 8, 32
+_QUERIES, _MOST_AHEAD = 6, 32
 _SHORTEST, _LONGEST = 1.5, 400.0
-_POINTS, _FEWEST_SERIES, _MOST_SERIES = 5000, 16, 128
+_POINTS, _FEWEST_SERIES, _MOST_SERIES = 2500, 12, 64
 _MEMBERS = (1, 1, 1, 1, 1, 2, 4, 8, 16, 32)
 _HELD_OUT_SEED = 10**6
-_FAR = 40.0
-_BETAS, _WEIGHT_DECAY, _WARM_UP, _AVERAGING = (0.9, 0.98), 0.01, 300, 0.999
+_FAR = 20.0
+_BETAS, _WEIGHT_DECAY, _WARM_UP, _AVERAGING = (0.9, 0.98), 0.01, 200, 0.999
 
 
 @dataclass(frozen=True)
