@@ -21,7 +21,10 @@ RECURRENT_POINTS = 96
 """Last points of a context that the recurrent layers read; features come from all."""
 FORECASTS = (*OWN_FORECASTS, *POPULATION_FORECASTS)
 INPUT_SIZE = 12
-QUERY_INPUTS = 9 + QUERY_SIZE
+_OWN_QUERIES = 9
+QUERY_INPUTS = _OWN_QUERIES + QUERY_SIZE
+LAG_CHANGE, LAST_ERROR, FIT_ERROR = _OWN_QUERIES - 1, _OWN_QUERIES, _OWN_QUERIES + 1
+"""Of queries: logarithms of the change over such a lag, and of errors of other members there."""
 _OWN_FACTS = 19
 SUMMARY_INPUTS = _OWN_FACTS + len(OWN_FORECASTS) + SUMMARY_SIZE
 TESTED = slice(_OWN_FACTS, _OWN_FACTS + len(OWN_FORECASTS))
@@ -29,6 +32,8 @@ TESTED = slice(_OWN_FACTS, _OWN_FACTS + len(OWN_FORECASTS))
 _OFFSETS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)
 _MOST_TESTED = 12
 _FEWEST_TESTED = 5
+_UNTESTED = (1.0, 1.2, 1.2, 1.0, 1.1, 2.0, 1.1, 1.5, 1.5, 1.5, 1.5, 1.0)
+"""Errors of the simple forecasts that short contexts are taken to have."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ def compute_features(t: Floats, y: Floats, q: Floats, population: Population | N
     summary = np.concatenate([own_facts, _log(tested / (steps[:, None] + 0.05), 0.05), facts], 1)
     span = np.maximum(-u[:, 0], 1.0)[:, None]
     queries = [_log(v, 0.03), np.log1p(v) - 1, v / (v + span), *_phases(seasons, v)]
-    queries += [_variogram(u, z, v, steps), _count_in_reach(u, v)]
+    queries += [_count_in_reach(u, v), _variogram(u, z, v, steps)]
     r = slice(-RECURRENT_POINTS, None)
     dt = np.diff(u, axis=1, prepend=u[:, :1] - 1)
     constant = [np.clip(zero, -5, 5)[:, None], _log(steps)[:, None]]
@@ -182,7 +187,7 @@ def _test_forecasts(u: Floats, z: Floats, seasons: Seasons, floor: Floats) -> Fl
     """Return mean errors of the simple forecasts of the last points from those before, (B, E)."""
     points = u.shape[1]
     if points < _FEWEST_TESTED:
-        return np.ones((len(u), len(OWN_FORECASTS)))
+        return np.broadcast_to(_UNTESTED, (len(u), len(OWN_FORECASTS)))
     kept = points - min(points // 3, _MOST_TESTED)
     found = forecast_simply(u[:, :kept], z[:, :kept], u[:, kept:], seasons, floor)[0]
     errors: Floats = np.abs(np.clip(found - z[:, kept:, None], -50, 50)).mean(1)

@@ -8,8 +8,18 @@ from torch import Tensor, nn
 
 from tauflow.sequence import build
 
-from .features import FORECASTS, INPUT_SIZE, QUERY_INPUTS, SUMMARY_INPUTS, TESTED, Features
-from .simple_forecasts import OWN_FORECASTS
+from .features import (
+    FIT_ERROR,
+    FORECASTS,
+    INPUT_SIZE,
+    LAG_CHANGE,
+    LAST_ERROR,
+    QUERY_INPUTS,
+    SUMMARY_INPUTS,
+    TESTED,
+    Features,
+)
+from .population import POPULATION_FORECASTS
 
 QUANTILE_LEVELS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 
@@ -93,16 +103,27 @@ class ZeroShotNetwork(nn.Module):
         found = weight @ self.value(memory)
         out = self.out(self.head(torch.cat([s2, found, asked], 2)))
         count = len(FORECASTS)
-        # An untrained network trusts what did well at the end of the context.
-        prior = nn.functional.pad(features.summary[:, TESTED], (0, count - len(OWN_FORECASTS)))
-        shares = (out[..., :count] - self.test_weight * prior[:, None]).softmax(2)
+        shares = (out[..., :count] - self.test_weight * _compare_errors(features)).softmax(2)
         mixture = (shares * forecasts).sum(2)
-        size = size * out[..., count + 1].clamp(-6, 6).exp()
+        size = (features.queries[..., LAG_CHANGE] + out[..., count + 1].clamp(-6, 6)).exp()
         middle = (mixture + out[..., count] * size)[..., None]
         parts = nn.functional.softplus(out[..., count + 2 :]) * size[..., None] * 0.5
         half = parts.shape[2] // 2
         below = middle - parts[..., :half].cumsum(2).flip(2)
         return torch.cat([below, middle, middle + parts[..., half:].cumsum(2)], 2)
+
+
+def _compare_errors(features: Features) -> Tensor:
+    """Return logarithms of errors of the simple forecasts over the last value's, (B, Q, E).
+
+    They are those at the end of the context, and of the regression those of other members: what an
+    untrained network goes by.
+    """
+    queries, tested = features.queries, features.summary[:, TESTED]
+    own = (tested - tested[:, :1])[:, None].expand(-1, queries.shape[1], -1)
+    fit = queries[..., FIT_ERROR] - queries[..., LAST_ERROR]
+    curves = torch.ones_like(queries[..., : len(POPULATION_FORECASTS) - 1])
+    return torch.cat([own, curves, fit[..., None]], 2)
 
 
 def pinball_loss(quantiles: Tensor, target: Tensor) -> Tensor:

@@ -1,0 +1,141 @@
+"""What the other members of a table add to zero-shot forecasts, without training the network."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from .inference import Series, forecast_quantiles, gather_members
+from .network import QUANTILE_LEVELS, ZeroShotNetwork
+from .population import Population
+from .shared_draws import Floats
+
+FEWEST_MEMBERS = 20
+"""Members with an origin and a later value, from which on a blend is fitted."""
+MOST_MEMBERS = 300
+MIDDLE = len(QUANTILE_LEVELS) // 2
+_FEWEST_BEFORE, _TARGETS, _STEPS = 3, 8, 40
+_RIDGE = 0.01
+
+
+class Origin(NamedTuple):
+    """A member up to some time: its place in the table, and what came before and after."""
+
+    member: int
+    t: Floats
+    y: Floats
+    q: Floats
+    target: Floats
+
+
+@dataclass(frozen=True)
+class Blend:
+    """Weights of forecasts, and quantiles of their errors on other members.
+
+    Args:
+        weights: of how far the zero-shot median, the middle of the table and the mean of the past
+            are from the last value, (3,).
+        spread: quantiles of errors in widths of the zero-shot 80 % interval, (9,), increasing.
+        middle: median of all values of the table.
+        errors: mean absolute errors on members that were left out of the fit, by method; the
+            smallest one chose the weights.
+    """
+
+    weights: Floats
+    spread: Floats
+    middle: float
+    errors: dict[str, float]
+
+    def apply(self, t: Floats, y: Floats, quantiles: Floats) -> Floats:
+        """Return blended quantiles of one series, (Q, 9), for zero-shot ones."""
+        pulls = _list_pulls(y, quantiles, self.middle)
+        found = (y[-1] + pulls @ self.weights)[:, None] + self.spread * _get_width(quantiles)
+        return np.maximum(found, 0.0) if y.min() >= 0 else found
+
+
+def _get_width(quantiles: Floats) -> Floats:
+    return np.maximum(quantiles[:, -1:] - quantiles[:, :1], 1e-12)
+
+
+def _list_pulls(y: Floats, quantiles: Floats, middle: float) -> Floats:
+    """Return differences of three forecasts from the last value, (Q, 3)."""
+    ones = np.ones(len(quantiles))
+    last = y[-1]
+    return np.stack(
+        [quantiles[:, MIDDLE] - last, (middle - last) * ones, (y.mean() - last) * ones], 1
+    )
+
+
+def draw_origins(members: Sequence[Series], seed: int = 0) -> list[Origin]:
+    """Return an origin about the middle of each of up to 300 members that have later values."""
+    rng, found = np.random.default_rng(seed), []
+    for place in rng.permutation(len(members)):
+        t, y = members[place]
+        n = max(int(len(t) * rng.uniform(0.4, 0.8)), min(_FEWEST_BEFORE, len(t) - 1))
+        if 0 < n < len(t) and len(found) < MOST_MEMBERS:
+            found.append(Origin(place, t[:n], y[:n], t[n : n + _TARGETS], y[n : n + _TARGETS]))
+    return found
+
+
+def fit_least_deviations(x: Floats, y: Floats, start: Floats) -> Floats:
+    """Return weights (K,) of least absolute deviations, pulled a little to ``start``.
+
+    By iteratively reweighted least squares.
+    """
+    scale, weights = np.abs(y).mean() + 1e-12, start
+    for _ in range(_STEPS):
+        importance = 1 / np.maximum(np.abs(y - x @ weights), 0.01 * scale)
+        gram = x.T @ (x * importance[:, None])
+        pull = _RIDGE * np.diag(np.diag(gram)) + 1e-9 * np.trace(gram) * np.eye(len(start))
+        pull += 1e-12 * np.eye(len(start))
+        weights = np.linalg.solve(gram + pull, x.T @ (importance * y) + pull @ start)
+    return weights
+
+
+def fit_blend(
+    network: ZeroShotNetwork, members: Sequence[Series], population: Population | None = None
+) -> Blend | None:
+    """Return a blend fitted on members of a table; ``None`` of too few.
+
+    Half of the members choose between the last value, the zero-shot median and a fit to the other
+    half, and the reverse, so that none of these is worse than the last value there.
+
+    Args:
+        network: the network.
+        members: times and values of each.
+        population: other members to compare these with; by default these themselves, each without
+            its own.
+    """
+    origins = draw_origins(members)
+    if len(origins) < FEWEST_MEMBERS:
+        return None
+    if population is None:
+        population = gather_members(members, [one.member for one in origins])
+    contexts = [(one.t, one.y) for one in origins]
+    found = forecast_quantiles(network, contexts, [one.q for one in origins], population)
+    middle = float(np.median(np.concatenate([y for _, y in members])))
+    pulls = [_list_pulls(one.y, q, middle) for one, q in zip(origins, found, strict=True)]
+    fold = np.repeat(np.arange(len(origins)) % 2, [len(one.q) for one in origins])
+    x, width = np.concatenate(pulls), np.concatenate([_get_width(one)[:, 0] for one in found])
+    moved = np.concatenate([one.target - one.y[-1] for one in origins])
+    zero_shot = np.array([1.0, 0.0, 0.0])
+    left_out = np.empty(len(moved))
+    for half in (0, 1):
+        weights = fit_least_deviations(x[fold != half], moved[fold != half], zero_shot)
+        left_out[fold == half] = x[fold == half] @ weights
+    errors = {
+        "last value": float(np.abs(moved).mean()),
+        "zero-shot": float(np.abs(moved - x[:, 0]).mean()),
+        "blended": float(np.abs(moved - left_out).mean()),
+    }
+    best = min(errors, key=lambda name: errors[name])
+    chosen = {
+        "last value": np.zeros(3),
+        "zero-shot": zero_shot,
+        "blended": fit_least_deviations(x, moved, zero_shot),
+    }[best]
+    residual = moved - (left_out if best == "blended" else x @ chosen)
+    spread = np.quantile(residual / width, QUANTILE_LEVELS)
+    spread -= spread[MIDDLE]  # the median stays what the weights say
+    return Blend(chosen, spread, middle, errors)
