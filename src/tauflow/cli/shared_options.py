@@ -110,7 +110,7 @@ RecipeSetOption = Annotated[
 ]
 LogOption = Annotated[
     list[str] | None,
-    typer.Option(help="Also log to csv, tensorboard, mlflow or wandb; may be repeated."),
+    typer.Option(help="Also log to tensorboard."),
 ]
 
 

@@ -105,8 +105,7 @@ def run_auto(
         epochs, time_limit = search.plan_epochs(time_limit, resume=resume)
 
     def train(one: Job, folder: Path) -> tuple[RunRecord, nn.Module]:
-        name = f"{directory.name}-{folder.name}"
-        logs = [log_to(kind, folder, name=name, config=one.config) for kind in log]
+        logs = [log_to(kind, folder) for kind in log]
         return train_job(
             one,
             search.get_data(one.row).data,

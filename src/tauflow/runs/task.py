@@ -171,10 +171,7 @@ def run_task(
 
         def train_each(jobs: Sequence[Job], folders: Sequence[Path]) -> list[Trained]:
             how: dict[str, Any] = {"resume": resume, "progress": progress, "device": device}
-            told = [
-                [*callbacks, *(log_to(k, folder, name=folder.name, config=one.config) for k in log)]
-                for one, folder in zip(jobs, folders, strict=True)
-            ]
+            told = [[*callbacks, *(log_to(kind, folder) for kind in log)] for folder in folders]
             return [
                 train_job(one, data, run_dir=folder, callbacks=calls, **how)
                 for one, folder, calls in zip(jobs, folders, told, strict=True)
