@@ -16,7 +16,6 @@ _OPTIONAL_PACKAGES = {
     "cluster": ("distributed",),
     "tune": ("optuna",),
     "parquet": ("pyarrow",),
-    "hub": ("huggingface-hub",),
     "sb3": ("sb3-contrib", "gymnasium"),
     "scipy": ("scipy",),
     "gpu": ("triton",),

@@ -8,7 +8,6 @@ from .from_torch import from_torch
 from .io_schema import IOSchema
 from .metadata import exported_initial_state
 from .onnx_files import to_onnx
-from .pretrained import from_pretrained, save_pretrained
 from .program_files import to_program
 from .torch_program import program, program_step
 
@@ -18,14 +17,12 @@ __all__ = [
     "exported_initial_state",
     "from_config",
     "from_ncps",
-    "from_pretrained",
     "from_torch",
     "get_config",
     "load",
     "program",
     "program_step",
     "save",
-    "save_pretrained",
     "to_c",
     "to_onnx",
     "to_program",

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import tauflow
-from tauflow.export import save_pretrained, to_c, to_onnx, to_program
+from tauflow.export import to_c, to_onnx, to_program
 
 
 def as_onnx(model, folder):
@@ -20,10 +20,6 @@ def as_program(model, folder):
 
 def as_c(model, folder):
     to_c(model, folder / "m")
-
-
-def as_folder(model, folder):
-    save_pretrained(model, folder / "m")
 
 
 def contents(folder):
@@ -50,9 +46,7 @@ def full(monkeypatch):
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("write", "files"), [(as_onnx, 2), (as_program, 2), (as_c, 6), (as_folder, 3)]
-)
+@pytest.mark.parametrize(("write", "files"), [(as_c, 6), (as_onnx, 2), (as_program, 2)])
 def test_a_full_disk_leaves_the_files_before(write, files, tmp_path, full):
     if write is as_c and shutil.which("cc") is None:
         pytest.skip("no C compiler")

@@ -93,3 +93,22 @@ def test_a_part_changed_after_building_is_refused(tmp_path):
     changed.method = "bosh3"
     with pytest.raises(ArgumentError, match="method is 'bosh3', was 'dopri5'"):
         tauflow.save(changed, tmp_path / "model.safetensors")
+
+
+def test_the_hub_stores_a_model_with_its_own_mixin(tmp_path):
+    """As docs/deploying.md shows."""
+    hub = pytest.importorskip("huggingface_hub")
+
+    class Network(torch.nn.Module, hub.PyTorchModelHubMixin, library_name="tauflow"):
+        def __init__(self, input_size: int, hidden_size: int = 32) -> None:
+            super().__init__()
+            self.model = tauflow.SequenceModel(tauflow.CfC(input_size, hidden_size), 1)
+
+        def forward(self, x, **time):
+            return self.model(x, **time)
+
+    network = Network(3, hidden_size=4).eval()
+    network.save_pretrained(tmp_path)
+    loaded = Network.from_pretrained(tmp_path).eval()
+    x, dt = torch.randn(2, 5, 3), torch.rand(2, 5)
+    assert torch.equal(loaded(x, dt=dt)[0], network(x, dt=dt)[0])
