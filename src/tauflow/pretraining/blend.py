@@ -47,15 +47,16 @@ class Blend:
     middle: float
     errors: dict[str, float]
 
-    def apply(self, t: Floats, y: Floats, quantiles: Floats) -> Floats:
-        """Return blended quantiles of one series, (Q, 9), for zero-shot ones."""
+    def apply(self, y: Floats, quantiles: Floats) -> Floats:
+        """Return blended quantiles, (Q, 9), for zero-shot ones of a series with past values y."""
         pulls = _list_pulls(y, quantiles, self.middle)
         found = (y[-1] + pulls @ self.weights)[:, None] + self.spread * _get_width(quantiles)
         return np.maximum(found, 0.0) if y.min() >= 0 else found
 
 
 def _get_width(quantiles: Floats) -> Floats:
-    return np.maximum(quantiles[:, -1:] - quantiles[:, :1], 1e-12)
+    found: Floats = np.maximum(quantiles[:, -1:] - quantiles[:, :1], 1e-12)
+    return found
 
 
 def _list_pulls(y: Floats, quantiles: Floats, middle: float) -> Floats:
@@ -69,7 +70,8 @@ def _list_pulls(y: Floats, quantiles: Floats, middle: float) -> Floats:
 
 def draw_origins(members: Sequence[Series], seed: int = 0) -> list[Origin]:
     """Return an origin about the middle of each of up to 300 members that have later values."""
-    rng, found = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    found: list[Origin] = []
     for place in rng.permutation(len(members)):
         t, y = members[place]
         n = max(int(len(t) * rng.uniform(0.4, 0.8)), min(_FEWEST_BEFORE, len(t) - 1))

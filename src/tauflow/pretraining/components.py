@@ -89,7 +89,8 @@ def two_seasons(draws: SharedDraws, t: Floats) -> Floats:
 def trend(draws: SharedDraws, t: Floats) -> Floats:
     """Draw straight and bent lines."""
     u = t / (t[:, -1:] + 1e-9)
-    return draws.normal() * u + draws.choice((0, 0, 1)) * draws.normal() * u**2
+    found: Floats = draws.normal() * u + draws.choice((0, 0, 1)) * draws.normal() * u**2
+    return found
 
 
 def broken_trend(draws: SharedDraws, t: Floats) -> Floats:

@@ -111,7 +111,8 @@ def compute_features(t: Floats, y: Floats, q: Floats, population: Population | N
     steps = units.step / units.scale
     if said is None:
         others = np.repeat(z[:, -1:, None] * np.ones((1, v.shape[1], 1)), 5, 2)
-        facts, asked = np.zeros((batch, SUMMARY_SIZE)), np.zeros((*v.shape, QUERY_SIZE))
+        facts: Floats = np.zeros((batch, SUMMARY_SIZE))
+        asked: Floats = np.zeros((*v.shape, QUERY_SIZE))
     else:
         others = (said.forecasts - units.center[:, None, None]) / units.scale[:, None, None]
         facts, asked = said.summary, said.queries
@@ -208,7 +209,7 @@ def _variogram(u: Floats, z: Floats, v: Floats, steps: Floats) -> Floats:
 
 def _count_in_reach(u: Floats, v: Floats) -> Floats:
     """Return logarithms of how many points are as near to the last one as each query, (B, Q)."""
-    return np.log1p((-u[:, None] <= v[:, :, None]).sum(2)) - 2
+    return _log((-u[:, None] <= v[:, :, None]).sum(2), 1.0) - 2
 
 
 def _summarise(

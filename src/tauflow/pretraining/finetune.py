@@ -68,7 +68,7 @@ def fine_tune(
             group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / _WARM_UP) * (1 - step / steps)
         loss = compute_loss(tuned, *_draw(rng, trained))
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(tuned.parameters(), 1.0)
         optimizer.step()
     tuned.load_state_dict(weights)
@@ -99,6 +99,6 @@ def _draw(rng: np.random.Generator, members: Sequence[Series]) -> tuple[Features
         ahead = np.sort(rng.integers(n, min(len(t), n + _AHEAD), _QUERIES))
         parts.append((t[n - points : n], y[n - points : n], t[ahead], y[ahead]))
     t, y, q, target = (np.stack(column) for column in zip(*parts, strict=True))
-    others: Population | None = gather_members(members, rows) if len(members) > 1 else None
+    others: Population | None = gather_members(members, rows.tolist()) if len(members) > 1 else None
     features = compute_features(t, y, q, others)
     return features, features.to_units(target)

@@ -29,13 +29,12 @@ def gather_members(members: Sequence[Series], own: Sequence[int] | None = None) 
     """
     width = min(max(len(t) for t, _ in members), MEMBER_POINTS)
     most = int(np.clip(MAX_POINTS // width, 1, MAX_MEMBERS))
-    chosen = np.arange(len(members))
-    if len(members) > most:
-        chosen = np.round(np.linspace(0, len(members) - 1, most)).astype(np.intp)
+    count = min(len(members), most)
+    chosen = np.round(np.linspace(0, len(members) - 1, count)).astype(np.intp)
     t, y = np.zeros((1, len(chosen), width)), np.full((1, len(chosen), width), np.nan)
-    for row, place in enumerate(chosen):
-        times, values = (one[-width:] for one in members[place])
-        t[0, row, : len(times)], y[0, row, : len(values)] = times, values
+    for place, member in enumerate(chosen.tolist()):
+        times, values = (one[-width:] for one in members[member])
+        t[0, place, : len(times)], y[0, place, : len(values)] = times, values
     asked = np.asarray([] if own is None else own, np.intp)
     row = np.searchsorted(chosen, asked)
     is_chosen = (row < len(chosen)) & (chosen[np.minimum(row, len(chosen) - 1)] == asked)

@@ -68,7 +68,7 @@ class ZeroShotNetwork(nn.Module):
             nn.Linear(size + keys + asked, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
         )
         self.out = nn.Linear(width, len(FORECASTS) + 2 + len(QUANTILE_LEVELS) - 1)
-        self.test_weight = nn.Parameter(torch.tensor(2.0))
+        self.test_weight = nn.Parameter(torch.tensor(3.0))
         nn.init.normal_(self.out.weight, std=0.01)
         nn.init.zeros_(self.out.bias)
 

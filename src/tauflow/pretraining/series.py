@@ -124,7 +124,8 @@ def _add_noise(draws: SharedDraws, t: Floats, y: Floats) -> Floats:
     noise = noise * np.where(draws.chance(0.25), 2 * height, 1.0)
     y = y + noise * draws.chance(0.85) * 10 ** draws.uniform(-2.3, 0.2)
     is_spike = (rng.random(y.shape) < 0.02) & draws.chance(0.12)
-    return y + is_spike * rng.uniform(3, 10, y.shape) * rng.choice([-1, 1, 1], (len(y), 1))
+    y = y + is_spike * rng.uniform(3, 10, y.shape) * rng.choice([-1, 1, 1], (len(y), 1))
+    return y
 
 
 def _transform(draws: SharedDraws, y: Floats) -> Floats:

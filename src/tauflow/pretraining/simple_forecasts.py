@@ -52,7 +52,7 @@ def _make_design(u: Floats, span: Floats, frequency: Floats, harmonics: tuple[in
 
 
 def _penalty(waves: int) -> Floats:
-    return np.r_[0.05, 1.0, np.ones(2 * waves)]
+    return np.concatenate([[0.05, 1.0], np.ones(2 * waves)])
 
 
 def find_seasons(u: Floats, z: Floats, step: Floats) -> Seasons:

@@ -135,7 +135,11 @@ class PretrainingRun:
         self.network = ZeroShotNetwork(options.network)
         self.average = copy.deepcopy(self.network).eval()
         self.optimizer = torch.optim.AdamW(
-            self.network.parameters(), lr=options.lr, betas=_BETAS, weight_decay=_WEIGHT_DECAY
+            self.network.parameters(),
+            lr=options.lr,
+            betas=_BETAS,
+            weight_decay=_WEIGHT_DECAY,
+            fused=True,
         )
         self.rng = np.random.default_rng(options.seed)
         self.step = 0
@@ -144,8 +148,8 @@ class PretrainingRun:
             self._load()
         sizes = {"parameters": sum(one.numel() for one in self.network.parameters())}
         self.record |= sizes | {"seed": options.seed, "version": VERSION}
-        said = {"commit": commit, "from_step": self.step, "options": asdict(options)}
-        said["options"]["hours"] = None if math.isinf(options.hours) else options.hours
+        told = asdict(options) | {"hours": None if math.isinf(options.hours) else options.hours}
+        said = {"commit": commit, "from_step": self.step, "options": told}
         self.record["runs"].append(said)
 
     def run(self) -> None:
@@ -186,7 +190,7 @@ class PretrainingRun:
             group["lr"] = compute_rate(self.options, self.step)
         loss = compute_loss(self.network, features, target)
         self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
         if torch.isfinite(norm):
             self.optimizer.step()
@@ -194,14 +198,14 @@ class PretrainingRun:
         self.record["series"] += len(target)
         keep = min(_AVERAGING, self.step / (self.step + 20))
         with torch.no_grad():
-            pairs = zip(self.average.parameters(), self.network.parameters(), strict=True)
-            for mean, now in pairs:
-                mean.lerp_(now, 1 - keep)
+            means: list[Tensor] = list(self.average.parameters())
+            now: list[Tensor] = list(self.network.parameters())
+            torch._foreach_lerp_(means, now, 1 - keep)
         return loss.item()
 
     def save(self) -> None:
         """Write checkpoint and record, each in one step."""
-        tensors = {}
+        tensors: dict[str, Tensor] = {}
         for name, network in (("network", self.network), ("average", self.average)):
             tensors |= {f"{name}.{key}": value for key, value in network.state_dict().items()}
         for place, state in self.optimizer.state_dict()["state"].items():

@@ -1,0 +1,102 @@
+"""What was fitted to a table, and its file."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tauflow._internal.regular_file import check_file_path
+from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
+from tauflow.errors import ModelFileError
+from tauflow.export.files import convert_damage
+from tauflow.tabular.schema import Schema
+
+from .blend import Blend
+from .network import NetworkOptions, ZeroShotNetwork
+from .population import Population
+from .train import take_tensors
+
+KIND = "fitted pretrained forecaster"
+_ADVICE = "Give the file that PretrainedForecaster.save wrote, or fit and save it again."
+
+
+@dataclass
+class FittedTable:
+    """What a fit keeps of one target.
+
+    Args:
+        population: members to compare with.
+        blend: fitted to them, or ``None`` of too few.
+        network: fine-tuned, or ``None`` where no step was better than none.
+        step: of the training that did best on validation.
+    """
+
+    population: Population
+    blend: Blend | None
+    network: ZeroShotNetwork | None
+    step: int
+
+
+def write_fitted(
+    path: Path,
+    base: ZeroShotNetwork,
+    tables: Mapping[Any, FittedTable],
+    schema: Schema,
+    *,
+    blend: bool,
+) -> None:
+    """Write a network and what was fitted to each target, replacing ``path`` in one step."""
+    tensors = {f"base.{key}": one for key, one in base.state_dict().items()}
+    told = []
+    for place, (name, table) in enumerate(tables.items()):
+        network = {} if table.network is None else table.network.state_dict()
+        tensors |= {f"{place}.network.{key}": one for key, one in network.items()}
+        tensors[f"{place}.t"] = torch.from_numpy(table.population.t)
+        tensors[f"{place}.y"] = torch.from_numpy(table.population.y)
+        fitted = None if table.blend is None else asdict(table.blend)
+        if fitted is not None:
+            fitted |= {key: fitted[key].tolist() for key in ("weights", "spread")}
+        told.append({"target": name, "step": table.step, "blend": fitted})
+    facts = {"blend": blend, "network": asdict(base.options), "schema": schema.to_dict()}
+    write_tensor_file(path, KIND, tensors, facts | {"tables": told})
+
+
+def read_fitted(
+    path: str | Path,
+) -> tuple[ZeroShotNetwork, dict[Any, FittedTable], Schema, bool]:
+    """Return network, fitted tables, schema and whether to blend, of a file.
+
+    Raises:
+        ModelFileError: it is none of :func:`write_fitted`, or damaged.
+    """
+    path = check_file_path(path, "a fitted pretrained forecaster", advice=_ADVICE)
+    tensors, facts = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
+    with convert_damage(path, advice=_ADVICE):
+        options, tables = NetworkOptions(**facts["network"]), {}
+        for place, one in enumerate(facts["tables"]):
+            t, y = (tensors[f"{place}.{key}"].numpy() for key in "ty")
+            own = one["blend"]
+            if own is not None:
+                own |= {key: np.array(own[key]) for key in ("weights", "spread")}
+            tables[one["target"]] = FittedTable(
+                Population(t, y, np.arange(0), np.arange(0)),
+                None if own is None else Blend(**own),
+                _build(options, take_tensors(tensors, f"{place}.network")),
+                one["step"],
+            )
+        base = _build(options, take_tensors(tensors, "base"))
+        if base is None:
+            raise KeyError("base")
+        return base, tables, Schema.from_dict(facts["schema"]), bool(facts["blend"])
+
+
+def _build(options: NetworkOptions, tensors: dict[str, Tensor]) -> ZeroShotNetwork | None:
+    if not tensors:
+        return None
+    network = ZeroShotNetwork(options)
+    network.load_state_dict(tensors)
+    return network.eval()

@@ -1,0 +1,161 @@
+"""What the network reads, answers and learns."""
+
+import numpy as np
+import pytest
+import torch
+
+from tauflow.pretraining.blend import fit_blend, fit_least_deviations
+from tauflow.pretraining.features import FORECASTS, compute_features
+from tauflow.pretraining.finetune import fine_tune
+from tauflow.pretraining.inference import forecast_quantiles, gather_members
+from tauflow.pretraining.network import NetworkOptions, ZeroShotNetwork, pinball_loss
+from tauflow.pretraining.periods import find_period
+from tauflow.pretraining.population import ask_population
+from tauflow.pretraining.train import PretrainingRun, TrainingOptions, draw_batch
+from tauflow.pretraining.weights import export_training, load_weights
+
+TINY = NetworkOptions(hidden_size=6, backbone_units=6, width=8, attention_size=4)
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    return ZeroShotNetwork(TINY).eval()
+
+
+def draw_people(count, rng):
+    """Members of a table: levels of their own, noise, and a common rise."""
+    found = []
+    for _ in range(count):
+        t = np.sort(rng.uniform(0, 10, rng.integers(4, 9)))
+        found.append((t, rng.normal(0, 3) + 0.5 * t + rng.normal(0, 0.3, len(t))))
+    return found
+
+
+def test_period_of_an_irregular_wave():
+    rng = np.random.default_rng(0)
+    u = np.sort(rng.uniform(-100, 0, (3, 80)), axis=1)
+    period = np.array([7.0, 12.5, 31.0])
+    r = np.sin(2 * np.pi * u / period[:, None] + 1)
+    frequency, share = find_period(u, r, np.full(3, 0.5))
+    np.testing.assert_allclose(1 / frequency, period, rtol=0.02)
+    assert (share > 0.8).all()
+
+
+def test_members_do_not_see_themselves():
+    rng = np.random.default_rng(0)
+    people = draw_people(6, rng)
+    t, y = people[2]
+    q = t[-1] + np.array([[1.0, 2.0]])
+    without = [one for place, one in enumerate(people) if place != 2]
+    found = ask_population(gather_members(people, [2]), t[None], y[None], q)
+    other = ask_population(gather_members(without, [-1]), t[None], y[None], q)
+    assert found.count == other.count == 5
+    # What does not rest on the middle of the table, of which the own values are a part.
+    np.testing.assert_allclose(found.gap, other.gap)
+    np.testing.assert_allclose(found.forecasts[..., :4], other.forecasts[..., :4], atol=0.1)
+
+
+def test_features_have_no_units():
+    rng = np.random.default_rng(0)
+    t, y = rng.exponential(size=(4, 30)).cumsum(1), rng.normal(5, 1, (4, 30))
+    q = t[:, -1:] + [[1.0, 5.0]]
+    plain, scaled = compute_features(t, y, q, None), compute_features(8 * t, 16 * y, 8 * q, None)
+    for name in ("inputs", "dt", "summary", "queries", "ahead", "forecasts", "steps"):
+        torch.testing.assert_close(
+            getattr(plain, name), getattr(scaled, name), rtol=1e-4, atol=1e-4
+        )
+    np.testing.assert_allclose(scaled.scale, 16 * plain.scale)
+
+
+@pytest.mark.parametrize("points", [1, 2, 3, 7, 40])
+def test_any_number_of_points_gives_finite_quantiles_that_do_not_cross(network, points):
+    rng = np.random.default_rng(points)
+    contexts = [
+        (np.arange(points, dtype=float), values)
+        for values in (rng.normal(size=points), np.full(points, 3.0), np.zeros(points))
+    ]
+    queries = [np.array([points + 0.5, points + 40.0])] * 3
+    for population in (None, gather_members(contexts, [0, 1, 2])):
+        found = np.stack(forecast_quantiles(network, contexts, queries, population))
+        assert np.isfinite(found).all()
+        assert (np.diff(found, axis=2) >= 0).all()
+        assert (found[1:] >= 0).all()  # no value was below zero
+
+
+def test_series_of_a_batch_are_answered_as_alone(network):
+    rng = np.random.default_rng(0)
+    contexts = [(np.arange(float(n)), rng.normal(size=n)) for n in (5, 9, 5)]
+    queries = [np.array([20.0]), np.array([10.0, 12.0]), np.array([6.0, 7.0, 30.0])]
+    together = forecast_quantiles(network, contexts, queries)
+    for place in range(3):
+        (alone,) = forecast_quantiles(network, contexts[place : place + 1], [queries[place]])
+        np.testing.assert_allclose(alone, together[place], rtol=1e-4, atol=1e-5)
+
+
+def test_pinball_loss_is_least_at_the_quantiles():
+    target = torch.randn(20000, 1, generator=torch.Generator().manual_seed(0))
+    best = torch.quantile(target[:, 0], torch.arange(1, 10) / 10)[None, None]
+    loss = pinball_loss(best.expand(20000, 1, 9), target).mean()
+    for shift in (-0.05, 0.05):
+        assert pinball_loss((best + shift).expand(20000, 1, 9), target).mean() > loss
+
+
+def test_training_goes_on_to_the_last_bit(tmp_path):
+    options = {"network": TINY, "held_out": 1, "seed": 3}
+    whole = PretrainingRun(tmp_path / "whole", TrainingOptions(steps=4, **options), "none", list)
+    whole.run()
+    half = TrainingOptions(steps=4, every=2, hours=0.0, **options)
+    for _ in range(3):  # each ends at its first checkpoint, and goes on from the last
+        stopped = PretrainingRun(tmp_path / "parts", half, "none", list)
+        stopped.run()
+    stopped = PretrainingRun(tmp_path / "parts", TrainingOptions(steps=4, **options), "none", list)
+    stopped.run()
+    assert stopped.step == whole.step == 4
+    for a, b in zip(whole.average.parameters(), stopped.average.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    assert stopped.record["series"] == whole.record["series"]
+    assert [one["from_step"] for one in stopped.record["runs"]] == [0, 1, 2, 3]
+    export_training(tmp_path / "whole", tmp_path / "weights.safetensors")
+    read = load_weights(tmp_path / "weights.safetensors")
+    torch.testing.assert_close(read.state_dict(), whole.average.state_dict(), rtol=0, atol=0)
+    assert (tmp_path / "weights.json").exists()
+
+
+def test_batches_are_finite_whatever_the_tables(network):
+    for seed in range(12):
+        features, target = draw_batch(np.random.default_rng(seed))
+        assert torch.isfinite(target).all()
+        assert torch.isfinite(network(features)).all()
+        assert features.forecasts.shape[-1] == len(FORECASTS)
+
+
+def test_least_deviations_find_weights_despite_outliers():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3))
+    y = x @ [0.2, 0.5, -1.0]
+    y[:20] += 100
+    found = fit_least_deviations(x, y, np.array([1.0, 0, 0]))
+    np.testing.assert_allclose(found, [0.2, 0.5, -1.0], atol=0.05)
+
+
+def test_a_blend_is_no_worse_than_the_last_value_where_it_was_fitted(network):
+    rng = np.random.default_rng(1)
+    people = [(np.arange(6.0), rng.normal(size=6)) for _ in range(60)]  # the mean is best
+    blend = fit_blend(network, people)
+    assert min(blend.errors.values()) == blend.errors["blended"]
+    assert blend.errors["blended"] < 0.85 * blend.errors["last value"]
+    assert (np.diff(blend.spread) >= 0).all()
+    assert blend.spread[4] == 0
+    assert fit_blend(network, people[:19]) is None
+
+
+def test_fine_tuning_keeps_the_network_where_validation_does_not_improve(network):
+    people = draw_people(12, np.random.default_rng(0))
+    none = fine_tune(network, people, steps=0)
+    assert none.step == 0
+    tuned = fine_tune(network, people, steps=40)
+    assert tuned.losses[1] <= tuned.losses[0]
+    assert (tuned.step > 0) == (tuned.losses[1] < tuned.losses[0])
+    again = fine_tune(network, people, steps=40)
+    torch.testing.assert_close(tuned.network.state_dict(), again.network.state_dict())
