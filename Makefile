@@ -48,13 +48,13 @@ $(KERNELS): $(INSTALLED)
 # Two processes, of one thread each: with more they wait for each other on two cores. Each takes
 # neighbouring tests, which share what they make, and at the end some of what the other has left.
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
-TYPED_ROOMS := tests/conformance tests/unit/cells tests/unit/sequence tests/unit/solvers
+TYPED := tests/conformance/test_contract.py tests/unit/solvers
 
-# In the annotated rooms with the shapes and types of every call checked.
+# In those, which call every cell and solver, with the shapes and types of every call checked.
 unit: export OMP_NUM_THREADS := 1
 unit: install
 	$(PYTEST) $(ALL) -m "not typed"
-	$(PYTEST) $(ALL) -m typed $(TYPED_ROOMS) \
+	$(PYTEST) $(ALL) -m typed $(TYPED) \
 		--jaxtyping-packages=tauflow.cells,tauflow.solvers,tauflow.sequence,beartype.beartype
 
 # With all parameters and tries, of which `make test` takes a part where a part tells nearly as much.
@@ -70,7 +70,8 @@ quick: install
 # test` makes a few.
 robustness: export OMP_NUM_THREADS := 1
 robustness: install
-	$(PYTEST) --full tests/robustness tests/unit/export/test_every_cell.py
+	$(PYTEST) --full tests/robustness tests/unit/export/test_every_cell.py \
+		papers/tests/robustness papers/tests/experiments/run/test_killed.py
 
 # What compiles and runs C for Cortex-M cores; without it those tests are skipped. On Debian.
 .PHONY: cortex-m

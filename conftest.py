@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-# Tests of the rooms whose annotations jaxtyping checks, as the Makefile lists them.
-TYPED_ROOMS = re.search(
-    r"^TYPED_ROOMS := (.*)$", (Path(__file__).parent / "Makefile").read_text("utf-8"), re.M
+# Tests that run while jaxtyping checks annotations, as the Makefile lists them.
+TYPED = re.search(
+    r"^TYPED := (.*)$", (Path(__file__).parent / "Makefile").read_text("utf-8"), re.M
 )[1].split()
 
-# Rooms that put every cell through the same tests: of many sets of parameters a sixth is enough
-# for everyday use, another one for each test, so that every cell meets a part of them.
+# Tests that put every cell through the same: of many sets of parameters a tenth is enough for
+# everyday use, another one for each test, so that every cell meets a part of them. Of unit tests
+# those of more sets than that are over the catalog of cells.
 TESTS = Path(__file__).parent / "tests"
-MATRICES = [TESTS / room for room in ("conformance", "parity", "robustness")]
-MANY, ONE_IN = 8, 6
+MANY = {TESTS / room: 8 for room in ("conformance", "parity", "robustness")} | {TESTS / "unit": 40}
+ONE_IN = 10
 
 # Triton asks once, when it is imported, whether to run its kernels on the CPU.
 if not torch.cuda.is_available():
@@ -84,11 +85,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             lambda item: _sampling(item, sets[_function(item)]),
             without=("thorough",),
         )
-    rooms = [Path(__file__).parent / room for room in TYPED_ROOMS]
-    if missing := [str(room) for room in rooms if not room.is_dir()]:
-        raise pytest.UsageError(f"no folder {', '.join(missing)}; correct the Makefile")
+    typed = [Path(__file__).parent / file for file in TYPED]
+    if missing := [str(file) for file in typed if not file.exists()]:
+        raise pytest.UsageError(f"no file {', '.join(missing)}; correct the Makefile")
     for item in items:
-        if _is_inside(item.path, *rooms) and item.get_closest_marker("untyped") is None:
+        if _is_inside(item.path, *typed) and item.get_closest_marker("untyped") is None:
             item.add_marker("typed")
 
 
@@ -106,7 +107,9 @@ def _sampling(item: pytest.Item, sets: int) -> int:
     """Return n, of a test of whose sets of parameters one in n is enough for everyday use."""
     if marker := item.get_closest_marker("sampled"):
         return marker.args[0]
-    return ONE_IN if sets > MANY and _is_inside(item.path, *MATRICES) else 1
+    return (
+        ONE_IN if any(sets > many and _is_inside(item.path, f) for f, many in MANY.items()) else 1
+    )
 
 
 def _keep(

@@ -48,19 +48,20 @@ def assert_nothing_stays(model: nn.Module, x: torch.Tensor) -> None:
             call(model, x)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", variants.NAMES)
 def test_of_a_cell(name):
     assert_nothing_stays(variants.model(name).float(), torch.randn(B, T, D))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", whole_models.NAMES)
 def test_of_a_whole_model(name):
     x = whole_models.sequences(name, B, T)[0]
     assert_nothing_stays(whole_models.model(name).float(), x.float())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["hippo-legs", "rnn-impute", "gru"])
 def test_of_a_step_that_is_watched_in_every_call(name, monkeypatch):
     watch = trace_cache.capture_step

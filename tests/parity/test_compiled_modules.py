@@ -67,6 +67,7 @@ def test_eleven_lengths_are_compiled_once(name):
     assert nodes < 140  # the loop over 10 steps had from 258 up to 1260 of them, for each cell
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dynamic", [None, False])
 def test_lengths_and_absolute_times_stay_in_the_graph(dynamic):
     torch.manual_seed(0)
@@ -164,6 +165,7 @@ def compiled_graphs():
     return compile
 
 
+@pytest.mark.thorough
 def test_what_kernels_do_not_follow_is_unrolled(compiled_graphs):
     torch.manual_seed(0)
     rnn, x = MODULES["CfC"](), torch.randn(2, 2, 3, 3)

@@ -81,7 +81,7 @@ def assert_exact(actual, expected):
 GENERATED = [row for row in EVERY if row[0] not in CANNOT]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(("name", "options"), GENERATED, ids=str)
 @pytest.mark.parametrize("masked", [False, True])
 def test_it_is_the_step(name, options, masked, device):
@@ -93,7 +93,7 @@ def test_it_is_the_step(name, options, masked, device):
         assert_exact(run(call), expected[:2])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", FOUR)
 @pytest.mark.parametrize("rows", [1, 17])
 @pytest.mark.parametrize("sizes", [(1, 1), (17, 33), (2, 130)], ids=str)
@@ -106,6 +106,7 @@ def test_tiles_of_any_size(name, rows, sizes, resident, device, monkeypatch):
     assert_exact(values_and_gradients(run, on(device, call)), expected)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FOUR)
 def test_a_large_batch_goes_in_parts(name, device, monkeypatch):
     call = on(device, call_of(name, 7, 3, masked=True))
@@ -115,6 +116,7 @@ def test_a_large_batch_goes_in_parts(name, device, monkeypatch):
     assert_exact(found, expected)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FOUR)
 def test_two_runs_give_the_same_bits(name, device):
     call = on(device, call_of(name, 5, 4, masked=True))
@@ -137,6 +139,7 @@ def test_a_loss_may_use_one_result_only(name, part, device):
     assert max(map(error, *found[::-1])) < 1e-4
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FOUR)
 def test_only_parameters_may_want_gradients(name, device):
     call = on(device, call_of(name, 3, 4, masked=True))
@@ -161,6 +164,7 @@ def test_second_derivatives_follow_the_step(name, device):
         torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["gru-d", "lem"])
 def test_inputs_may_lie_in_memory_as_they_like(name, device):
     call = on(device, call_of(name, 3, 4, masked=True))

@@ -23,6 +23,7 @@ SHARED = {80: 163 * 1024, 90: 227 * 1024}
 """Bytes of shared memory that one program may take, by compute capability."""
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("capability", [90, 80])  # the first one compiles every kernel
 def test_kernels_fit_the_processors(capability, tmp_path, request):

@@ -127,6 +127,7 @@ def test_a_loss_may_use_one_result_only(spec, size, options, part, device):
     assert max(map(error, *found)) < 1e-4
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("spec", "size", "options"), FIRST)
 def test_two_runs_and_two_backward_passes_give_the_same_bits(spec, size, options, device):
     call, _ = calls(spec, size, device, masked=True, **options)

@@ -61,6 +61,7 @@ def test_operators_keep_what_they_promise(spec, size, options, device, monkeypat
     torch.library.opcheck(backward, tree_map_only(torch.Tensor, torch.detach, pulled))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("module", "options"), MODULES)
 def test_compiled_modules_have_no_graph_break(module, options, device):
     torch.manual_seed(0)

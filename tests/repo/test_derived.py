@@ -59,6 +59,7 @@ def test_help_shows_the_options_of_the_cell():
     assert not any("cell_options" in str(inspect.signature(m.__init__)) for m in SEQUENCE_MODULES)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_type_checker_knows_the_options(tmp_path):
     pytest.importorskip("mypy", reason="comes with the extra 'lint'")

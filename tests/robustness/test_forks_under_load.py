@@ -76,6 +76,7 @@ def load(work: Callable[[int], None]) -> Iterator[list[BaseException]]:
             thread.join()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_children_of_a_process_that_trains(name, tries):
     random_ = random.Random(name)
@@ -97,6 +98,7 @@ def test_children_of_a_process_that_trains(name, tries):
     assert errors == []
 
 
+@pytest.mark.thorough
 def test_children_of_a_process_that_compiles(tries):
     numba = pytest.importorskip("numba")
     from tauflow.kernels.cpu.jit import f4
@@ -148,6 +150,7 @@ sys.exit("the child hung" if status is None else status)
 """
 
 
+@pytest.mark.thorough
 def test_children_of_a_process_whose_kernels_are_being_imported(tries):
     pytest.importorskip("numba")
     random_ = random.Random(1)

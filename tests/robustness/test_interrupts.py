@@ -132,6 +132,7 @@ def _no_collection():
     gc.enable()
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.usefixtures("_pool", "_no_collection")
 @pytest.mark.parametrize(
     ("name", "learns"), [("cfc", True), ("ltc", True), ("gru", True), ("pure", False)]
@@ -152,6 +153,7 @@ def test_an_interrupt_arrives_wherever_it_comes_in(request, name, learns):
         assert all(map(torch.equal, call(), expected)), f"the call after {where} is wrong"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "learns"), [("cfc", False), ("cfc", True), ("ltc", True)])
 def test_a_signal_arrives_or_the_result_is_right(tries, name, learns):
     call = a_call(name, learns)
@@ -218,6 +220,7 @@ def test_slices_that_no_thread_computed_are_an_error(monkeypatch, rank):
     assert visits.tolist() == [0] * first + [1] * (7 - first)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc").exists(), reason="needs processes as Linux has them")
 @pytest.mark.usefixtures("_busy_machine")
 def test_a_run_on_two_threads_ends_at_an_interrupt(tmp_path, tries):

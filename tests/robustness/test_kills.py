@@ -14,12 +14,12 @@ PROGRAM = Path(__file__).with_name("kill_commands.py")
 @pytest.mark.parametrize(
     ("kind", "few", "full", "seed"),
     [
-        ("run", 2, 30, 0),
+        ("run", 1, 30, 0),
         ("reproduce", 0, 15, 1),
         ("reproduce", 0, 15, 2),
         ("search", 0, 15, 3),
         ("search", 0, 15, 4),
-        ("tune", 2, 12, 9),
+        ("tune", 0, 12, 9),
         *(("reproduce --jobs 2", 0, 5, seed) for seed in range(5, 9)),
     ],
 )

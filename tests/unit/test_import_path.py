@@ -37,6 +37,7 @@ def test_the_command_runs_nothing_of_the_working_folder(folder):
     assert "Liquid time-constant" in ended.stdout or "ltc" in ended.stdout
 
 
+@pytest.mark.thorough
 def test_what_is_nowhere_else_is_still_found_there(tmp_path):
     (tmp_path / "mine.py").write_text("found = 1\n")
     code = (
@@ -47,6 +48,7 @@ def test_what_is_nowhere_else_is_still_found_there(tmp_path):
     assert run(tmp_path, "-c", code).stdout.split() == ["True", "True", "1"]
 
 
+@pytest.mark.thorough
 def test_the_path_of_others_is_theirs(tmp_path):
     code = "import sys; before = list(sys.path); import tauflow; print(sys.path == before)"
     assert run(tmp_path, "-c", code).stdout.strip() == "True"

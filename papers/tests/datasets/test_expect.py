@@ -31,11 +31,6 @@ def listed():
     return {key: names.pop() for key, names in found.items() if len(names) == 1}
 
 
-def is_published(name, options):
-    """Whether it is a data set as published: neither another form of one nor part of one."""
-    return options == "default" and not name.startswith(("board-", "physionet-"))
-
-
 def options_of(text):
     pairs = [] if text == "default" else [pair.split("=") for pair in text.split(",")]
     return {name: number(value) for name, value in pairs}
@@ -58,13 +53,8 @@ def test_every_set_has_digests_or_a_reason_for_none():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        pytest.param(*one, marks=[] if is_published(*one) else pytest.mark.sampled(3))
-        for one in listed()
-    ],
-)
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize(("name", "options"), listed())
 def test_content_is_the_listed_one(name, options):
     data = load_or_skip(name, **options_of(options))  # which compares it
     sizes = dict(zip(("train", "valid", "test"), data.sizes, strict=True))

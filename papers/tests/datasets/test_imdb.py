@@ -32,6 +32,7 @@ def data():
     return load_or_skip("imdb")
 
 
+@pytest.mark.thorough
 def test_counts_are_the_known_ones(data):
     assert data.sizes == (25000, 0, 25000)
     for part in (data.train, data.test):

@@ -22,6 +22,7 @@ def data():
     return load_or_skip("physionet2012")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_counts_are_the_known_ones(data):
     assert data.sizes == (3200, 0, 800)
@@ -62,6 +63,7 @@ def test_a_record_is_followed_from_the_file(data):
     assert (batch.x[0, : batch.mask.sum(), AGE] == batch.x[0, 0, AGE]).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_gaps(data):
     lagged, published = (

@@ -22,6 +22,7 @@ def elapsed(batch):
     return batch.dt.cumsum(1) - batch.dt[:, :1]
 
 
+@pytest.mark.thorough
 def test_windows_span_84_steps(grid):
     assert grid.sizes == (9684, 1272, 1937)
     assert grid.card.input_size == 18

@@ -129,6 +129,7 @@ def left(part, seen):
     return [stream for stream in streams(part) if stream not in known]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["xor-dense", "xor-event"])
 def test_unseen_streams_are_not_among_the_training_streams(name):
     whole, data = load(name), load(name, test="unseen")
@@ -138,6 +139,8 @@ def test_unseen_streams_are_not_among_the_training_streams(name):
     assert len(data.test) / len(whole.test) == pytest.approx(1 - 0.3605)
 
 
+@pytest.mark.thorough
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["xor-dense", "xor-event"])
 def test_unseen_validation_leaves_out_what_is_trained_on(name):
     whole, data = load(name, holdout=0.02), load(name, holdout=0.02, valid="unseen")

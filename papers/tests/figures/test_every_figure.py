@@ -29,7 +29,7 @@ def figure(name):
     return small(name)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_files_are_written(name):
@@ -60,6 +60,7 @@ def read_runs(table):
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.thorough
 def test_lengths_and_depths():
     lengths = figure("ltc-figure-1").findings["lengths"]
     assert lengths["ltc"] > lengths["neural-ode"] > lengths["ct-rnn"] > 0
@@ -78,6 +79,7 @@ def test_lengths_and_depths():
     assert 0.5 < explained.sum() <= 1 + 1e-6
 
 
+@pytest.mark.thorough
 def test_a_neural_ode_takes_fourteen_steps_whatever_its_width():
     rows = figure("ltc-table-2-depth").rows
     depth = {(row["activation"], row["model"]): row for row in rows}
@@ -112,6 +114,7 @@ def test_the_way_back_leaves_the_way_there():
     np.testing.assert_allclose(a["local_error"][0], a["forward_error"][1], rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_backpropagation_holds_memory_and_the_adjoint_method_does_not():
     rows = figure("ltc-table-1").rows
     saved = {
@@ -165,6 +168,7 @@ def test_a_trained_network_does_without_its_solver():
     assert float(rows["Algorithm 1 as printed"]["MSE of potentials"]) > 1
 
 
+@pytest.mark.thorough
 def test_saliency_masks_reach_from_zero_to_one():
     arrays = figure("cfc-figure-5").arrays
     for condition in ("summer", "winter", "noise"):
@@ -172,6 +176,7 @@ def test_saliency_masks_reach_from_zero_to_one():
         assert (mask.min(), mask.max()) == (0, 255)
 
 
+@pytest.mark.thorough
 def test_errors_vanish_or_explode_or_stay():
     left = next(iter(figure("ode-lstm-figure-1").findings.values()))
     assert left["CT-RNN"] < 0.5
@@ -183,6 +188,7 @@ def test_errors_vanish_or_explode_or_stay():
         assert loss[2, 2] == pytest.approx(np.log(2), abs=0.15)  # an untrained network guesses
 
 
+@pytest.mark.thorough
 def test_gated_networks():
     edges = figure("gnode-figure-4").arrays
     # without biases the edge is at 1 whatever the depth; deeper networks are stable for longer
@@ -196,6 +202,7 @@ def test_gated_networks():
     assert not stored["N = 20 undecided"].any()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("number", [3, 12, 13, 14])
 def test_fits_of_noise(number):
     made = figure(f"gnode-figure-{number}")
@@ -215,6 +222,7 @@ def test_fits_are_beside_their_path():
         assert error == pytest.approx(made.findings["errors of the fits"][title], rel=1e-3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", [3, 13])
 def test_stored_fits_are_those_of_the_table(number):
     """Read again from the lines of the file, the lowest error of each network's settings."""
@@ -255,6 +263,7 @@ def test_without_stored_runs_a_figure_of_them_says_what_to_run(tmp_path):
         FIGURES["gnode-figure-8"].compute(FigureJob("small", results_dir=tmp_path))
 
 
+@pytest.mark.thorough
 def test_a_colour_means_one_network_in_all_panels():
     with report_style():
         drawn = FIGURES["gnode-figure-3"].compute(FigureJob("small", results_dir=RESULTS)).plot()
@@ -271,6 +280,7 @@ def test_a_colour_means_one_network_in_all_panels():
     assert [title[0] for title in titles] == list("BCDEF")
 
 
+@pytest.mark.thorough
 def test_a_legend_lies_within_its_figure():
     """Five networks and the mean of the path, above four panels."""
     with report_style():

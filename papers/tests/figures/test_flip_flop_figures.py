@@ -89,6 +89,7 @@ def test_training_counts_for_every_figure_that_shows_the_network():
     assert again["all"] == pytest.approx(first["all"], abs=0.5 * first["all"])
 
 
+@pytest.mark.thorough
 def test_a_figure_of_searches_shows_stored_settings_beside_trained_networks():
     result = find_figure("gnode-figure-1").compute(FigureJob("small", results_dir=RESULTS))
     found = result.findings

@@ -103,6 +103,7 @@ def test_a_palette_replaces_colours_only_where_nobody_sees_it(colours, mode):
     assert np.abs(off).max() <= 12
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_lines_drawn_are_the_numbers_beside_them():
     arrays = small(LINES).arrays
@@ -167,6 +168,7 @@ def test_the_pages_list_all_figures(tmp_path):
     assert set(links) == {path.name for path in made.files} | {"README.md"}
 
 
+@pytest.mark.thorough
 def test_the_record_says_how_to_repeat_it():
     record = small(LINES).record
     assert record["settings"] == {"layers": [2, 3], "points": 3}

@@ -63,6 +63,7 @@ def test_half_of_the_labellings_of_twice_as_many_patterns(neurons):
     assert separable_fraction(neurons, neurons) == 1.0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("patterns", ["normal", "sequence"])
 def test_the_capacity_is_two_for_each_neuron(patterns):
     """20 neurons, 150 trials: four standard errors for each fraction, 0.15 for the capacity."""

@@ -57,6 +57,7 @@ def test_the_seed_decides_and_the_global_generator_is_left_alone():
     assert a.errors != c.errors
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_of_the_catalog_can_be_fitted(name):
     assert len(fit_noise(name, noise(4, 2), hidden_size=4, epochs=1).errors) == 1

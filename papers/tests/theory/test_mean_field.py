@@ -46,6 +46,7 @@ def test_averages_of_hard_tanh(kernel):
     assert correlation("hardtanh", kernel) == pytest.approx((power, inside), rel=1e-12)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kernel", [0.02, 0.7, 3.0, 50.0])
 @pytest.mark.parametrize("name", sorted(ACTIVATIONS))
 def test_averages_of_every_activation_are_those_of_scipy(name, kernel):
@@ -83,6 +84,7 @@ def test_averages_of_relu(kernel):
     assert correlation("relu", kernel) == pytest.approx((kernel / 2, 0.5), rel=1e-9)  # Eq. 37
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("layers", "scale"), [(1, 1.0), (2, 1.1892), (3, 1.2599)])
 @pytest.mark.parametrize("final", ["identity", "tanh"])
 def test_critical_scale_of_relu_is_equation_51(layers, scale, final):
@@ -93,6 +95,7 @@ def test_critical_scale_of_relu_is_equation_51(layers, scale, final):
     assert curve.sigma_w.item() == pytest.approx(scale, abs=1e-4)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("aspect", [0.25, 1.0, 6.0])
 @pytest.mark.parametrize("layers", [2, 3])
 def test_critical_scale_with_glorot_scaling_is_the_corrected_equation_52(layers, aspect):
@@ -122,6 +125,7 @@ def test_relu_networks_have_the_closed_form_fixed_point():
     assert grown.variance == math.inf
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layers", [1, 2, 4])
 def test_the_zero_fixed_point_is_equation_36(layers):
     found = mean_field(RandomODE(layers, 0.9))
@@ -147,6 +151,7 @@ def test_the_fixed_point_solves_its_equation():
     assert found.squared_radius == pytest.approx(1.4**4 * slope)
 
 
+@pytest.mark.thorough
 def test_critical_curves_rise_and_separate():
     biases = torch.tensor([0.0, 0.3, 1.0])
     curves = [critical_curve(RandomODE(layers, 1.0), biases) for layers in (2, 3)]
@@ -177,6 +182,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_sampled_networks_have_the_radius_of_the_theory(name):
     """400 neurons, four samples: 4 % for the mean gain; the outermost eigenvalue lies above."""

@@ -42,6 +42,7 @@ def error(model, batch):
     return float((predict(model, batch) - batch.y).square().mean())
 
 
+@pytest.mark.thorough
 def test_a_short_training_beats_the_mean_on_new_drives(trained, data):
     trivial = float((data.train.y.mean() - data.test.y).square().mean())
     assert error(trained, data.test) < trivial / 4

@@ -99,6 +99,7 @@ def exact():
     return contractive_path("ode45", rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("solver", PATH_SOLVERS)
 def test_every_solver_follows_the_same_path(solver, exact):
     path = contractive_path(solver, rtol=1e-4, atol=1e-6, max_step=0.02)

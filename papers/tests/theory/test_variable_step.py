@@ -40,6 +40,7 @@ def test_the_tables_meet_their_order_conditions(pair):
             assert weights @ c ** (power - 1) == pytest.approx(exact, abs=1e-14)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
 def test_every_point_lies_on_the_solution_of_a_linear_ode(pair):

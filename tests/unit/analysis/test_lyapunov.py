@@ -122,6 +122,7 @@ def test_what_has_no_exponents_is_refused() -> None:
 MODELS_OF_THE_MISSING = [name for name, entry in MODELS.items() if entry.cell.uses_observed]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MODELS_OF_THE_MISSING)
 def test_nan_is_missing_where_a_cell_knows_of_that(name: str) -> None:
     torch.manual_seed(0)

@@ -21,6 +21,7 @@ def no_window():
     plt.close("all")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", WIRINGS)
 def test_every_synapse_and_neuron_is_drawn(name, tmp_path):
     wiring = WIRINGS[name]

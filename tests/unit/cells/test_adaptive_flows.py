@@ -49,7 +49,7 @@ def by_fixed_steps(cell):
     return values_and_gradients(pair(name, options)[1])
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("cell", range(len(CELLS)), ids=[str(cell) for cell in CELLS])
 @pytest.mark.parametrize("solver", ["dopri5", "tsit5", "bosh3"])
 def test_tight_tolerances_equal_many_fixed_steps(cell, solver):
@@ -61,7 +61,7 @@ def test_tight_tolerances_equal_many_fixed_steps(cell, solver):
         torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "options"), CELLS)
 def test_looser_tolerances_err_more(name, options):
     x, dt = inputs()
@@ -74,6 +74,7 @@ def test_looser_tolerances_err_more(name, options):
     assert errors[0] < 0.1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "options"), CELLS)
 def test_every_row_has_its_own_gap(name, options):
     adaptive, _ = pair(name, options, solver="dopri5")

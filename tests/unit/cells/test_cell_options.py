@@ -24,8 +24,6 @@ from tauflow.cells import (
 )
 from tauflow.errors import ArgumentError, OptionError, TauflowError, UnknownNameError
 
-untyped = pytest.mark.untyped  # the checker of annotations would refuse wrong types first
-
 CLASSES = [
     LTCCell,
     NeuronalLTCCell,
@@ -51,7 +49,6 @@ def test_sizes(cell):
         cell(2, -1)
 
 
-@untyped
 @pytest.mark.parametrize("cell", CLASSES)
 def test_sizes_are_integers(cell):
     with pytest.raises(ArgumentError, match=r"hidden_size must be an integer, got 4\.0"):
@@ -67,7 +64,7 @@ def test_sizes_are_integers(cell):
         (LTCCell, {"constraint": "soft"}, "constraint='soft' is unknown.*softplus"),
         (LTCCell, {"init": "ncp"}, "Did you mean 'ncps'"),
         (LTCCell, {"input_mapping": "afine"}, "Did you mean 'affine'"),
-        pytest.param(LTCCell, {"output_mapping": 1}, "output_mapping=1 is unknown", marks=untyped),
+        pytest.param(LTCCell, {"output_mapping": 1}, "output_mapping=1 is unknown"),
         (NeuronalLTCCell, {"solver": "rk5"}, "Did you mean 'rk4'"),
         (NeuronalLTCCell, {"activation": "tahn"}, "unknown activation 'tahn'.*Did you mean 'tanh'"),
         (CfCCell, {"mode": "nogate"}, "Did you mean 'no_gate'"),
@@ -88,9 +85,7 @@ def test_unknown_values_name_the_nearest(cell, options, match):
     ("cell", "options", "match"),
     [
         (LTCCell, {"substeps": 0}, "substeps must be at least 1, got 0"),
-        pytest.param(
-            LTCCell, {"substeps": 2.5}, r"substeps must be an integer, got 2\.5", marks=untyped
-        ),
+        pytest.param(LTCCell, {"substeps": 2.5}, r"substeps must be an integer, got 2\.5"),
         (LTCCell, {"time_scale": 0.0}, "time_scale must be "),
         (LTCCell, {"time_scale": float("inf")}, "time_scale must be "),
         (LTCCell, {"dt_offset": -1.0}, "dt_offset must be "),
@@ -105,7 +100,7 @@ def test_unknown_values_name_the_nearest(cell, options, match):
         (WiredCfCCell, {"time_sign": 0}, r"time_sign must be .*-1.*(or|and) \+?1, got 0"),
         (CfCCell, {"init_gain": -1.0}, "init_gain"),
         (LSTMCell, {"forget_bias": float("nan")}, "forget_bias"),
-        pytest.param(LSTMCell, {"forget_bias": "one"}, "forget_bias", marks=untyped),
+        pytest.param(LSTMCell, {"forget_bias": "one"}, "forget_bias"),
     ],
 )
 def test_values_out_of_range(cell, options, match):
@@ -113,7 +108,6 @@ def test_values_out_of_range(cell, options, match):
         cell(2, 4, **options)
 
 
-@untyped
 @pytest.mark.parametrize("cell", [CfCCell, NeuronalLTCCell])
 def test_an_activation_that_is_neither_a_name_nor_a_function(cell):
     with pytest.raises(TauflowError, match="activation"):

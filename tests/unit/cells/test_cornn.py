@@ -93,12 +93,8 @@ def test_states_keep_the_bound_of_a_forced_damped_oscillator(options):
         ({"step_size": float("inf")}, "step_size must be a number above 0, got inf"),
         ({"gamma": -1.0}, r"gamma must be a number of 0 or more, got -1\.0"),
         ({"eps": float("nan")}, "eps must be a number of 0 or more, got nan"),
-        pytest.param(
-            {"append_dt": 1}, "append_dt must be True or False", marks=pytest.mark.untyped
-        ),
-        pytest.param(
-            {"implicit_damping": 1}, "implicit_damping must be True", marks=pytest.mark.untyped
-        ),
+        pytest.param({"append_dt": 1}, "append_dt must be True or False"),
+        pytest.param({"implicit_damping": 1}, "implicit_damping must be True"),
     ],
 )
 def test_refusals(options, match):

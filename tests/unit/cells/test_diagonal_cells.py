@@ -145,6 +145,7 @@ def scan(kernel, a, b, first, is_complex):
     return run_kernel(kernel, is_complex, None, x, first, x[..., :1])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("is_complex", [False, True])
 @pytest.mark.parametrize("steps", [1, 2, 9, 17])
 def test_scans_and_their_gradients_are_the_recurrence(is_complex, steps):

@@ -250,7 +250,7 @@ def test_gru_ode_draws(form):
         ({"step_size": 0.0}, r"step_size must be a number of 1e-12 or more, got 0\.0"),
         ({"step_size": float("nan")}, "step_size must be a number"),
         ({"clip": -10.0}, "clip must be a number of 1e-12 or more"),
-        pytest.param({"scale": 1.0}, "scale must be True or False", marks=pytest.mark.untyped),
+        pytest.param({"scale": 1.0}, "scale must be True or False"),
     ],
 )
 def test_ct_rnn_refuses_values_out_of_range(options, match):

@@ -163,12 +163,7 @@ def test_draws_of_hippo():
         ({"theta": 0.5}, ArgumentError, r"theta must be a number of 1 or more, got 0\.5"),
         ({"discretisation": "zho"}, UnknownNameError, "Did you mean 'zoh'"),
         ({"init": "keras"}, UnknownNameError, "Choose from: lmu, hippo"),
-        *(
-            pytest.param(
-                {name: 1}, ArgumentError, f"{name} must be True", marks=pytest.mark.untyped
-            )
-            for name in PLAIN
-        ),
+        *(pytest.param({name: 1}, ArgumentError, f"{name} must be True") for name in PLAIN),
     ],
 )
 def test_refusals(options, error, match):

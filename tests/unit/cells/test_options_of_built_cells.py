@@ -14,8 +14,6 @@ from tauflow._internal.fixed_options import FixedOptionsModule
 from tauflow.cells import AbstractCell
 from tauflow.errors import ArgumentError, OptionError
 
-pytestmark = pytest.mark.untyped  # values are of wrong types
-
 X = torch.randn(2, 10, 3, generator=torch.Generator().manual_seed(0))
 DT = torch.rand(2, 10, generator=torch.Generator().manual_seed(1)) + 0.1
 NAMES = sorted(tauflow.cells.MODELS)

@@ -114,6 +114,7 @@ def late(steps, dtype, start):
     return x, torch.empty(1, steps).exponential_(2.0).to(dtype), h
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("start", [1e4, 2.5e4, 1e6])  # after 20,000 such gaps, 50,000 and more
 def test_the_clock_does_not_drift_in_single_precision(start):
     module, exact = twins()

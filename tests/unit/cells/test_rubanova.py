@@ -145,8 +145,8 @@ def test_means_are_those_of_the_first_layer():
     [
         ({"x_mean": 1.0}, "x_mean fills in missing inputs; give impute=True"),
         ({"x_mean": [1.0], "impute": True}, "x_mean must be one number, or one for each of the 2"),
-        pytest.param({"decay": 1}, "decay must be True or False", marks=pytest.mark.untyped),
-        pytest.param({"impute": None}, "impute must be True or", marks=pytest.mark.untyped),
+        pytest.param({"decay": 1}, "decay must be True or False"),
+        pytest.param({"impute": None}, "impute must be True or"),
     ],
 )
 def test_wrong_options(options, match):

@@ -35,6 +35,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("name", "gap"), CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_extreme_inputs_give_finite_values_and_gradients(name, gap, dtype):

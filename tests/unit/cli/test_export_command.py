@@ -39,6 +39,7 @@ def test_a_program_of_one_step(call, saved, tmp_path):
     assert torch.equal(y, h)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("to", ["onnx-step", "program-step", "c"])
 def test_the_tolerance_is_that_of_the_option(call, saved, tmp_path, to):
     words = ("export", saved, "--to", to, "--out", tmp_path / ("m" if to == "c" else "m.out"))

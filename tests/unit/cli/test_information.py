@@ -76,6 +76,7 @@ def test_models_are_found_by_what_they_speak_of(call):
     assert "No model speaks of 'zebra'" in call("models", "--find", "zebra").output
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("columns", [60, 80])
 @pytest.mark.parametrize("model", ["gru-d", "ltc", "cfc", "latent-ode-ode", "transformer"])
 def test_descriptions_are_folded_between_words(call, model, columns, monkeypatch):

@@ -66,6 +66,7 @@ def test_dates_tell_their_unit_and_one_series_is_cut_into_windows(call, tmp_path
     assert trained.index("\npersistence") < trained.index("\nseasonal naive")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("long", [False, True])
 def test_the_command_sorts_and_leaves_out_columns_without_values(call, tmp_path, long):
     frame = records().pivot_table("value", ["stay", "hours", "died"], "parameter").reset_index()

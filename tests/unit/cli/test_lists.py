@@ -31,6 +31,7 @@ def test_the_list_of_models_fits_a_terminal(columns, monkeypatch):
         assert any(line.startswith(f"│ {name} ") for line in tables)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("columns", ["", "0", "wide", "-5"])
 def test_other_values_of_columns_do_not_count(call, columns, monkeypatch):
     expected = call("models").output

@@ -144,6 +144,7 @@ def test_help_names_the_values_of_options_of_tables(call, command):
     assert "'train': [...]" not in shown  # which the command has no way to be told
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("packed", ["csv.gz", "parquet"])
 def test_packed_files_are_tables_too(call, visits, packed):
     frame = pandas.read_csv(visits)
@@ -234,6 +235,7 @@ def test_ids_of_a_group_stay_in_one_part(call, visits):
     assert "80 ids in 10 groups of 'ward': 48 for training, 16 for validation, 16" in output
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", [[], ["--target", "level"]])
 def test_one_long_recording_is_cut_by_time(call, tmp_path, target):

@@ -39,7 +39,6 @@ def test_time_steps_have_the_axes_of_the_input():
     torch.testing.assert_close(state[0], h)
 
 
-@pytest.mark.untyped
 def test_other_modules_are_refused():
     with pytest.raises(ArgumentError, match="a sequence module that returns sequences"):
         TorchRNN(tauflow.CfC(D, N, return_sequences=False))

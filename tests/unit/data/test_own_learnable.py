@@ -109,6 +109,7 @@ def test_other_values_of_a_constant_are_ignored_with_a_warning():
     pandas.testing.assert_frame_equal(after, before)
 
 
+@pytest.mark.thorough
 def test_a_constant_is_held_in_what_is_exported(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     frame = visits().drop(columns="c").assign(k=2.5, serial=1234567890123456789)

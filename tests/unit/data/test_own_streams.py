@@ -86,6 +86,7 @@ def test_devices_and_pipes_are_not_read(tmp_path):
             from_table(path, **SAID)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("begin", [b"", b"id,t,y,x\n1,0,1,", b"id,t,y,x\n1,0,1,2\n2,"])
 @pytest.mark.parametrize("fill", [b"\0", b"1"])
 @pytest.mark.parametrize("packed", [True, False])
@@ -113,6 +114,7 @@ def test_memory_that_runs_out_is_said(tmp_path, monkeypatch):
         read_csv(write(tmp_path / "v.csv", visits()), **SAID)
 
 
+@pytest.mark.thorough
 def test_many_columns_are_what_pandas_reads(tmp_path, monkeypatch):
     values = np.random.default_rng(0).normal(size=(4, 30_000)).round(3)
     frame = pandas.DataFrame(values, columns=[f"c{one}" for one in range(30_000)])
@@ -128,6 +130,7 @@ def test_many_columns_are_what_pandas_reads(tmp_path, monkeypatch):
         read_csv_table(tmp_path / "w.csv", names=["id"])
 
 
+@pytest.mark.thorough
 def test_names_are_checked_in_linear_time():
     columns = {f"c{one}": [1.0] for one in range(200_000)}  # squared: 2e10 comparisons
     with pytest.raises(ArgumentError, match="several columns are called '7'"):

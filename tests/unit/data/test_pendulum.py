@@ -49,6 +49,7 @@ def test_a_gap_as_long_as_the_largest_mean_allows_is_followed(gap, error):
     np.testing.assert_allclose(ours, exact.y[:, -1].reshape(2, count), atol=error)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mean_gap", [0.1, 0.5, 1.0])
 def test_gaps_up_to_the_default_take_the_steps_that_they_always_took(mean_gap, monkeypatch):
     data = load_pendulum(sizes=SMALL, mean_gap=mean_gap).train

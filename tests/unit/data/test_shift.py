@@ -51,6 +51,7 @@ def test_tables_of_the_same_distribution_are_let_pass(trained, asked):
     assert len(told) <= 0.02 * len(splits), told
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_fewer_than_two_in_a_hundred_splits_warn():
     for trained, asked in [(100, 100), (40, 10), (100, 1), (12, 5), (2, 40)]:

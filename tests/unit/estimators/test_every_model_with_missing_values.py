@@ -10,6 +10,7 @@ from tauflow.models import WHOLE_MODELS
 from tauflow.models.registry import get_model_info
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "name",
     [

@@ -18,6 +18,7 @@ def both(model, **more):
     return SequenceClassifier(model=model, **{**SMALL, **more}), sequences(missing=0.2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("impute", ["mean", "last"])
 @pytest.mark.parametrize("model", MODELS)
 def test_a_list_is_the_padded_array_with_lengths(model, impute):

@@ -40,6 +40,7 @@ def unfit(estimator):
     return {}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=unfit)
 def test_scikit_learn_accepts_it(estimator, check):

@@ -81,6 +81,7 @@ def clockwork(count=40):
     return pd.DataFrame(rows, columns=["who", "at", "what"])
 
 
+@pytest.mark.thorough
 def test_it_learns_which_event_comes_next_and_when():
     table = clockwork()
     process = SequenceHawkes(**{**SMALL, "epochs": 150, "validation_fraction": 0}).fit(

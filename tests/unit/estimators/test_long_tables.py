@@ -49,6 +49,7 @@ def pivoted(table):
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
 @pytest.mark.parametrize("model", ["cfc", "gru-d"])
 def test_a_long_table_is_its_pivot(model, kind):

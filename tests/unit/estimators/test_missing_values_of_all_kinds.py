@@ -41,6 +41,7 @@ FORMS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("model", ["gru", "gru-d"])
 def test_what_is_missing_in_x_is_as_nan(form, model):

@@ -20,6 +20,7 @@ from tauflow.models.spread import QUANTILE_LEVELS
 TRIALS = 4_000
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
 @pytest.mark.parametrize("learned", [False, True])
 def test_intervals_hold_as_many_targets_as_was_asked_for(level, learned):
@@ -162,6 +163,7 @@ def test_no_spread_without_a_head():
         build_model(ModelSpec("cfc", 4, spread="quantile"), card)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("intervals", ["quantile", "gaussian", "conformal"])
 @pytest.mark.parametrize("more", [{"horizon": 2}, {"max_lead_time": 2.0}])
 def test_intervals_of_forecasts_hold_their_width_outside_the_range_of_the_training(intervals, more):

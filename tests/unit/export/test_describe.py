@@ -167,6 +167,7 @@ def test_the_examples_cover_every_known_class():
     assert set(SEQUENCE_MODULES) <= set(CLASSES.values())
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: type(module).__name__)
 def test_a_description_survives_json_and_builds_the_same_module(module):
     if isinstance(module, LatentODE):

@@ -36,6 +36,7 @@ def tiny_bytes(tmp_path_factory):
     return path.read_bytes()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", list(tauflow.cells.MODELS))
 def test_round_trip_is_exact(name, dtype, tmp_path):

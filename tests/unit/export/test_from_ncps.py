@@ -109,12 +109,14 @@ MODULES |= {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", MODULES)
 def test_outputs_and_states_are_those_of_ncps(name):
     module = randomised(MODULES[name]())
     assert_same(module, from_ncps(module))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [name for name in MODULES if "-cell" not in name])
 def test_a_stream_in_single_precision_gives_what_ncps_gives(name):
     module = randomised(MODULES[name]())
@@ -308,6 +310,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("shift", [0.0, 0.5, 2.0])
 def test_explicit_constraints_are_those_of_ncps(optimizer, shift):

@@ -81,7 +81,6 @@ def hooked():
     return source
 
 
-@pytest.mark.untyped
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -91,7 +91,7 @@ def test_int16_is_near_the_model(name):
     assert checks.largest_sum <= 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", BY_RULE)
 def test_cells_of_the_papers_and_others(name):
     assert check(build(name), samples(longest=1.0)).error < 0.008
@@ -137,6 +137,7 @@ def compile_c(folder, *sources):
     return program
 
 
+@pytest.mark.sampled(8)
 @needs_cc
 @pytest.mark.parametrize(
     ("name", "dtype"), [("cfc", "int8"), ("gru", "int16"), ("ltc", "int16"), ("gru-d", "int16")]

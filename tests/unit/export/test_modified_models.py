@@ -14,8 +14,6 @@ from tauflow.estimators import SequenceClassifier
 from tauflow.export import get_config
 from tauflow.export.files import KIND, collect_tensors
 
-pytestmark = pytest.mark.untyped  # parts are replaced by others
-
 X = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
 
 
@@ -60,6 +58,7 @@ HOOKS = {
 PARTS = ("", "rnn", "head")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind", HOOKS)
 def test_hooks_are_named_and_no_file_is_written(kind, part, tmp_path):

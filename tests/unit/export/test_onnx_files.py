@@ -60,6 +60,7 @@ def test_a_file_runs_with_other_sizes(written):
             torch.testing.assert_close(torch.from_numpy(ours), theirs, rtol=0, atol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("mask", [True, False])
 def test_a_model_of_both_directions_runs_with_other_sizes(mask, tmp_path):
@@ -82,6 +83,7 @@ class Bessel(ElmanCell):
         return torch.special.i0e(super().step(x, h, dt))
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("form", ["sequence", "step"])
 def test_what_has_no_operator_is_named(tmp_path, form):
@@ -100,6 +102,7 @@ def constant_nodes(graph):
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "options"), [("cfc", {}), ("ct-rnn", {"damping": 0.3})])
 def test_numbers_keep_their_digits_in_double_precision(tmp_path, name, options):
     model = tauflow.build(name, 2, 3, **options).double()
@@ -266,6 +269,7 @@ def missing_some(kind):
     return table, predictor
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", [tauflow.GRUD, tauflow.GRU])
 def test_a_missing_value_is_nan_as_for_a_predictor(kind, tmp_path):

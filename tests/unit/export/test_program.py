@@ -78,6 +78,7 @@ def test_layers_directions_and_projections():
     held(exported, trace(exported, mask=True), mask=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("name", "size", "options"),
@@ -116,6 +117,7 @@ def test_what_no_step_changes_is_computed_once(circuit):
     assert not any("softplus" in name for name in (*inside, *operators(traced)))
 
 
+@pytest.mark.thorough
 def test_heads_last_outputs_tokens_and_scaling():
     rnn = tauflow.LSTM(3, 5, return_sequences=False)
     tokens = SequenceModel(rnn, 2, vocabulary=7).eval()

@@ -88,6 +88,7 @@ def test_a_mean_far_from_zero_keeps_its_digits_in_c(tmp_path):
     np.testing.assert_allclose(found, expected(whole, x, labels), rtol=0, atol=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("part", "error"), [("x_low", None), ("y_high", 0.2)])
 def test_the_check_sees_a_mean_that_was_rounded(part, error):
     """Of the outputs too, of which a fifth is no part of half a million."""
@@ -135,6 +136,7 @@ def test_the_description_has_the_labels_as_they_were_given(tmp_path):
     assert facts["scaling_inside"]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("mean", "scale", "double", "warned"),
     [

@@ -40,6 +40,7 @@ def facts_of(model, folder):
     return json.loads(file.metadata_path.read_text())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("initial", ["zeros", "learned", "affine"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_it_is_where_the_cells_start(initial, dtype, tmp_path):
@@ -86,6 +87,7 @@ def test_what_it_cannot_say_is_refused(tmp_path):
         exported_initial_state({}, torch.zeros(3, 2))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("threshold", [0.0, 2.0, 30.0])
 def test_a_start_that_is_affine_in_places_only_has_no_formula(threshold, tmp_path):
     facts = facts_of(tauflow.RNN(Bent(1, 2, threshold=threshold)), tmp_path)

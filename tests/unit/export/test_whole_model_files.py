@@ -48,6 +48,7 @@ def test_every_whole_model_is_tried():
     assert set(SMALL) == set(WHOLE_MODELS)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", WHOLE_MODELS)
 def test_round_trip_is_exact(name, dtype, tmp_path):

@@ -11,7 +11,7 @@ from tauflow.errors import BackendError
 B, T, D, N = 4, 20, 3, 8
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_runs_on_them_and_learns(name):
     model = tauflow.build(name, D, N)
@@ -23,6 +23,7 @@ def test_a_model_runs_on_them_and_learns(name):
     assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["ltc", "wired-cfc", "gnode", "lstm", "gru-d"])
 def test_a_model_is_built_of_them(name):
     with FakeTensorMode():

@@ -41,6 +41,7 @@ def check(found: np.ndarray, exact: np.ndarray, scale: np.ndarray) -> None:
     assert (np.abs(found - exact) <= 3e-7 * scale).all()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("rows", "terms", "columns"),
     [(1, 1, 1), (1, 40, 300), (2, 7, 70), (3, 33, 100), (5, 17, 64), (7, 300, 31), (8, 129, 16),

@@ -126,6 +126,7 @@ def test_an_unknown_backend_is_refused_when_built():
         tauflow.LSTM(3, 4, backend="torhc")
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("masked", [False, True])
 def test_auto_equals_reference_for_every_model(name, masked):

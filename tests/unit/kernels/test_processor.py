@@ -47,6 +47,7 @@ def test_the_other_gated_cells_compute_in_half_precision():
         assert rnn(torch.randn(2, 5, 3).bfloat16())[0].isfinite().all()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 @pytest.mark.parametrize("mixed", [True, False])
 def test_it_compiles_in_half_precision(dtype, mixed):

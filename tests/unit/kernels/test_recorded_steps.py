@@ -133,6 +133,7 @@ def test_why_a_step_is_not_recorded_can_be_understood():
         TracedEngine(Cell(lambda x, h, dt: (h.double() * 2).float()), B)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("name", ["gru-d", "rnn-delta-t", "ode-rnn-rubanova"])
 def test_observed_features_come_and_go(name, batch):

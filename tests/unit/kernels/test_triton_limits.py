@@ -35,6 +35,7 @@ def call(cell_class, batch: int = 2, dtype=torch.float32, **options) -> KernelCa
     return KernelCall(cell, x, x.new_zeros(batch, cell.state_size), x.new_ones(batch, 5, 1))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_auto_never_takes_triton_on_a_cpu(cell, dtype):
@@ -42,6 +43,7 @@ def test_auto_never_takes_triton_on_a_cpu(cell, dtype):
     assert row is None or row.backend != "triton"
 
 
+@pytest.mark.sampled(6)
 @HERE
 @pytest.mark.parametrize("cell", CELLS)
 def test_they_are_served_by_name(cell):

@@ -30,6 +30,7 @@ def sequences():
     return x, {"dt": dt, "mask": mask, "observed": (torch.rand(4, 7, 3) < 0.6) & mask[..., None]}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
 def test_every_cell_answers_each_query_by_itself(name):
@@ -134,6 +135,7 @@ def lines(count, seed):
     )
 
 
+@pytest.mark.thorough
 def test_lines_are_continued_far_better_than_by_their_last_value():
     card = DatasetCard(
         **dict.fromkeys(("name", "title", "time_unit", "source", "licence", "split"), "lines"),

@@ -162,6 +162,7 @@ def test_a_batch_is_its_rows_one_by_one(kind):
         )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_samples_follow_the_posterior_and_the_seed(kind):
     batch, whole = irregular_batch(), model(kind)
@@ -194,7 +195,7 @@ def test_forward_predicts_from_the_mean_as_other_models_are_called(kind):
     assert 0 <= evaluate(classifier, batch, metric="binary_accuracy") <= 1
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_on_sines_learns(kind):

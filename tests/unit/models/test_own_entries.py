@@ -60,7 +60,6 @@ WRONG = {
 }
 
 
-@pytest.mark.untyped
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_no_entry_of_that_name_is_refused(case):
     entry, message = WRONG[case]

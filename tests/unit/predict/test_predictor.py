@@ -40,6 +40,7 @@ def loaded(runs):
     return {task: tauflow.load_predictor(run.directory) for task, run in runs.items()}
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_another_process_predicts_the_same_bits(runs, table, tmp_path):
     pytest.importorskip("pyarrow")

@@ -67,7 +67,6 @@ def test_small_inputs_work(rnn, shape, batch):
         (lambda: tauflow.LTC(3, 4, dropout=1.5), ArgumentError, "dropout"),
         pytest.param(
             *(lambda: tauflow.CfC(3, tauflow.AutoNCP(8, 2)), ArgumentError, "WiredCfC"),
-            marks=pytest.mark.untyped,
         ),
         (lambda: tauflow.CfC(3, 4, mode="pure", time_sign=1), ArgumentError, "do nothing"),
         (
@@ -77,8 +76,11 @@ def test_small_inputs_work(rnn, shape, batch):
         ),
         (lambda: tauflow.LTC(3, 4, backend="cuda9"), UnknownNameError, "backend"),
         pytest.param(
-            *(lambda: tauflow.RNN(torch.nn.LSTMCell(3, 4)), ArgumentError, "LSTMCell"),
-            marks=pytest.mark.untyped,  # the checker of annotations refuses it first
+            *(
+                lambda: tauflow.RNN(torch.nn.LSTMCell(3, 4)),
+                ArgumentError,
+                "LSTMCell",
+            ),  # the checker of annotations refuses it first
         ),
         (lambda: tauflow.SequenceModel(torch.nn.LSTM(3, 4), 1), ArgumentError, "LSTM"),
     ],
@@ -179,7 +181,6 @@ def test_a_cell_of_ones_own_needs_little():
         tauflow.RNN(Other(3), num_layers=2)
 
 
-@pytest.mark.untyped
 def test_numbers_of_numpy_are_numbers(x, tmp_path):
     module = tauflow.LTC(np.int64(D), np.int64(H), dropout=np.float32(0.5), num_layers=2)
     module.eval()

@@ -70,7 +70,7 @@ def _same(found: tuple[Tensor, ...], expected: tuple[Tensor, ...], ulps: float =
         torch.testing.assert_close(ours, theirs, rtol=0, atol=ulps * EPS * scale)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -170,6 +170,7 @@ def test_a_network_that_never_forgets_runs_step_by_step(grad: bool) -> None:
     assert "did not agree" in str(report.reason)
 
 
+@pytest.mark.thorough
 def test_a_chaotic_network_runs_step_by_step() -> None:
     torch.manual_seed(0)
     rnn = tauflow.CTRNN(2, 20).double()
@@ -296,7 +297,6 @@ def test_impossible_cuts_are_refused(options: dict[str, object], message: str) -
         Chunks(**options)  # type: ignore[arg-type]
 
 
-@pytest.mark.untyped
 def test_what_is_no_sequence_module_is_refused() -> None:
     x = torch.zeros(1, 5, 2)
     for rnn, chunks in ((nn.GRU(2, 3), None), (RNN(Fading(2, 3)), "auto")):
@@ -313,6 +313,7 @@ _LEVELS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("level", _LEVELS)
 @pytest.mark.parametrize("name", ["lru", "s5", "linoss", "slice"])
 def test_every_stretch_is_right_beside_much_larger_ones(name: str, level: str) -> None:

@@ -13,8 +13,6 @@ from tauflow.cells import MODELS, AbstractCell, CfCCell, LTCCell
 from tauflow.errors import ArgumentError, DtypeError, OptionError, ShapeError
 from tauflow.sequence import RNN, SEQUENCE_MODULES, SequenceModule
 
-untyped = pytest.mark.untyped  # the checker of annotations would refuse wrong types first
-
 B, T, D, H = 3, 6, 2, 4
 NAMES = ["ltc", "cfc", "cfc-mmrnn", "augmented-lstm"]
 
@@ -31,6 +29,7 @@ def backward_run(rnn: RNN, x: Tensor, dt: Tensor, lengths: list[int], h: Tensor)
     return torch.stack(outputs), torch.stack(states)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("proj_size", [0, 3])
 def test_deep_bidirectional_module_equals_its_cells_composed_by_hand(name, proj_size):
@@ -139,11 +138,11 @@ def test_every_catalogued_cell_has_one_module():
     ("options", "match"),
     [
         ({"num_layers": 0}, "num_layers must be at least 1, got 0"),
-        pytest.param({"num_layers": 1.5}, "num_layers must be an integer", marks=untyped),
+        ({"num_layers": 1.5}, "num_layers must be an integer"),
         ({"dropout": -0.1}, "dropout must be .*from 0 to 1"),
         ({"proj_size": -1}, "proj_size must be at least 0"),
-        pytest.param({"bidirectional": "no"}, "bidirectional must be .*got 'no'", marks=untyped),
-        pytest.param({"return_sequences": "no"}, "return_sequences must be", marks=untyped),
+        ({"bidirectional": "no"}, "bidirectional must be .*got 'no'"),
+        ({"return_sequences": "no"}, "return_sequences must be"),
     ],
 )
 @pytest.mark.parametrize("build", [tauflow.LTC, lambda i, n, **o: RNN(LTCCell(i, n), **o)])
@@ -157,7 +156,6 @@ def test_a_misspelt_layer_argument_names_the_nearest():
         tauflow.LTC(D, H, num_layer=2)
 
 
-@untyped
 def test_rnn_wants_a_cell():
     with pytest.raises(
         (ArgumentError, DtypeError), match=r"cell must be an AbstractCell, got str.*tauflow\.LTC"
@@ -192,7 +190,6 @@ class Narrow(AbstractCell):
         return x @ self.W.T + 0 * h[:, :1] * dt
 
 
-@untyped
 def test_a_step_that_returns_another_width_is_refused():
     with pytest.raises(ShapeError, match=r"Narrow\.step: the new state has shape \(3, 1\)"):
         RNN(Narrow(D, H))(torch.randn(B, T, D))

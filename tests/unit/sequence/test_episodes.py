@@ -11,8 +11,6 @@ import tauflow
 from tauflow.errors import ArgumentError, DtypeError, NonFiniteError, ShapeError
 from tauflow.sequence import SequenceModule, episodes
 
-untyped = pytest.mark.untyped  # the checker of annotations would refuse wrong types first
-
 B, T, D, N = 4, 7, 3, 5
 MODULES = {
     "cfc": ("cfc", {}),
@@ -74,6 +72,7 @@ def by_hand(rnn, x, hx=None, *, dt, episode_start, mask=None):
     return torch.stack(ys), torch.stack(hs)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("most_padding", [0, 4])  # one call of all episodes, or several
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", MODULES)
@@ -186,7 +185,6 @@ def test_an_overflow_is_told_by_the_callers_places():
         rnn(x, dt=dt, episode_start=episode_start)
 
 
-@untyped
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
@@ -243,7 +241,6 @@ def test_steps_take_single_samples_parts_and_observations():
 
 
 @pytest.mark.slow
-@untyped  # cannot be compiled while annotations are checked
 def test_steps_under_transforms_of_functions():
     rnn, given = module("cfc"), call()
     x, dt, episode_start = given["x"][:, 0], given["dt"][:, 0], given["episode_start"][:, 0]
@@ -258,7 +255,6 @@ def test_steps_under_transforms_of_functions():
     torch.testing.assert_close(compiled(x, h, dt, episode_start), expected)
 
 
-@untyped
 @pytest.mark.parametrize(
     ("step", "error", "match"),
     [

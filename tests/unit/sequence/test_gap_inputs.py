@@ -9,8 +9,6 @@ import tauflow
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import ArgumentError, DtypeError, ShapeError, TimeError
 
-untyped = pytest.mark.untyped  # the checker of annotations would refuse wrong types first
-
 B, T, D, H = 3, 5, 2, 4
 
 
@@ -211,7 +209,6 @@ def test_a_bad_call_is_refused_by_name(arguments, error, match):
         tauflow.LTC(D, H)(X, **arguments)
 
 
-@untyped
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [

@@ -19,6 +19,7 @@ def inputs(gap=1e15):
     return x, dt
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [*FLOWS, "lem", "lstm-euler"])
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_the_gap_the_limit_and_the_cure_are_named(name, backend):

@@ -137,7 +137,6 @@ def test_a_missing_pixel_is_named(body):
     assert model(x, mask=mask)[0].isfinite().all()
 
 
-@pytest.mark.untyped  # what checks annotations cannot be compiled
 def test_nan_is_missing_where_python_cannot_look():
     torch.manual_seed(0)
     rnn, x, dt = tauflow.GRUD(D, N, backend="reference"), inputs(), torch.rand(B, T)

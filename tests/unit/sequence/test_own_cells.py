@@ -8,8 +8,6 @@ import tauflow
 from tauflow.cells import AbstractCell, CfCCell, Precomputed
 from tauflow.errors import ArgumentError, DtypeError, ShapeError
 
-untyped = pytest.mark.untyped  # the checker of annotations would refuse wrong returns first
-
 X = torch.linspace(-1, 1, 30).view(2, 5, 3)
 
 
@@ -49,7 +47,6 @@ STATES = {
 }
 
 
-@untyped
 @pytest.mark.parametrize("case", STATES)
 def test_an_initial_state_of_another_kind_is_refused(case):
     method, error, message = STATES[case]
@@ -72,7 +69,6 @@ STEPS = {
 }
 
 
-@untyped
 @pytest.mark.parametrize("case", STEPS)
 def test_a_step_that_returns_no_state_is_refused(case):
     method, error, message = STEPS[case]
@@ -82,7 +78,6 @@ def test_a_step_that_returns_no_state_is_refused(case):
             run()
 
 
-@untyped
 @pytest.mark.parametrize("readout", [lambda self, h: h[..., :2], lambda self, h: h[:1]])
 def test_an_output_of_another_width_is_refused(readout):
     rnn = tauflow.RNN(with_method("readout", readout), bidirectional=True, return_sequences=False)
@@ -93,7 +88,6 @@ def test_an_output_of_another_width_is_refused(readout):
         stream.step(X[:, 0])
 
 
-@untyped
 def test_a_step_that_changes_its_state_in_place_is_refused():
     def halve(self, x, h, dt):
         h.mul_(0.5)

@@ -36,6 +36,7 @@ def padded(values: list[Tensor]) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=float("nan"))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_packed_equals_row_by_row(name, shape):

@@ -13,8 +13,6 @@ from tauflow.cells.module_snapshot import find_modification
 from tauflow.errors import BackendError, ShapeError, StreamError
 from tauflow.kernels import KernelCall, select_kernel
 
-pytestmark = pytest.mark.untyped  # parts are of wrong types and shapes: the checker speaks first
-
 X = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
 
 

@@ -210,7 +210,6 @@ def test_what_cannot_be_streamed_is_refused():
         module("cfc").stream(0)
 
 
-@pytest.mark.untyped
 @pytest.mark.parametrize(
     ("x", "dt", "error", "match"),
     [
@@ -352,7 +351,6 @@ def test_a_state_may_be_an_array_of_numpy():
         stream.reset(state.astype(np.float64))
 
 
-@pytest.mark.untyped  # annotations alone refuse it where they are checked
 def test_a_state_that_is_no_tensor_is_refused():
     stream = tauflow.LSTM(D, N).stream(2)
     with pytest.raises(DtypeError, match=r"must be a torch\.float32 tensor, got list"):

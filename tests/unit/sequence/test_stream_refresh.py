@@ -209,6 +209,7 @@ def test_the_states_follow_the_dtype_of_the_parameters(body, first, then):
     torch.testing.assert_close(y.double(), expected, **(close or {"rtol": 1e-5, "atol": 1e-5}))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("form", ["input", "state"])
 @pytest.mark.parametrize("core", ["cfc", "wired-cfc", "ltc"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -9,8 +9,6 @@ import torch
 import tauflow
 from tauflow.errors import ArgumentError, DtypeError, OptionError, ShapeError
 
-untyped = pytest.mark.untyped  # the checker of annotations would refuse wrong types first
-
 B, T, D, N = 2, 5, 3, 4
 
 
@@ -60,7 +58,6 @@ def test_a_single_cell_takes_parts_without_the_axis_of_layers():
     torch.testing.assert_close(rnn(x[0], [v[0], c[0]])[0], expected[0])
 
 
-@untyped
 @pytest.mark.parametrize(
     ("hx", "error", "match"),
     [
@@ -111,7 +108,6 @@ def test_time_first_is_refused_with_the_transposes_to_write():
         ),
     ],
 )
-@untyped
 def test_words_of_other_libraries_are_translated(build, match):
     with pytest.raises(OptionError, match=match):
         build()
@@ -137,7 +133,6 @@ def test_calls_of_torch_nn_are_taken():
         tauflow.LSTM(D, N, bias=False)
 
 
-@untyped
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 @pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
 def test_nested_tensors_are_refused_with_the_way_out(layout):

@@ -29,6 +29,7 @@ def pulled(leaves: list[Tensor], **options: object) -> Tensor:
     return (end * torch.linspace(-1, 2, end.numel()).view_as(end)).sum()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["dopri5", "tsit5", "bosh3"])
 def test_gradients_are_finite_differences_and_the_adjoint_agrees(method):

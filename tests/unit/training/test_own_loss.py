@@ -162,6 +162,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", models())
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, monkeypatch, name, epochs):

@@ -117,6 +117,7 @@ def test_a_curriculum_takes_targets_per_sequence_for_what_they_are():
     assert {2, 9} <= set(seen)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("part", ["model", "body"])
 def test_what_is_compiled_gets_one_length(part):
     model = SequenceModel(body("lstm", per_step=False), 1)

@@ -176,7 +176,6 @@ def test_numbers_of_numpy_are_pythons():
     assert recipe == Recipe(epochs=2, lr=0.5)
 
 
-@pytest.mark.untyped
 @pytest.mark.parametrize(
     ("said", "meant"), [("learning_rate", "lr"), ("epoch", "epochs"), ("optimiser", "optimizer")]
 )

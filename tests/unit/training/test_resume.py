@@ -62,6 +62,7 @@ def assert_same_run(a, b):
     assert best[0][1] == best[1][1]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")
 def test_a_run_killed_at_random_moments_ends_as_one_left_in_peace(tmp_path):
@@ -85,6 +86,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("files", range(1, 7))
 def test_a_run_that_dies_between_any_two_files_goes_on(tmp_path, monkeypatch, files, when):

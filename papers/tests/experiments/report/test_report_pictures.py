@@ -76,7 +76,7 @@ def test_a_narrow_panel_beside_a_wide_one_shares_its_logarithmic_axis(drawn):
     readable(drawn[0].axes[0].yaxis)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("epochs", [1, 2, 7, 200, 2000, 20_000, 123_456])
 @pytest.mark.parametrize("count", [1, 3])
 def test_numbers_of_many_epochs_can_be_read(drawn, epochs, count):

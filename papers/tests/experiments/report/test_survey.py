@@ -177,6 +177,7 @@ def test_a_number_without_a_deviation_is_one_run(folder, surveyed):
     assert re.search(r"\| × 1\.3 \(1\.2 to 1\.4\) \|", make_summary_markdown(surveyed()))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("bound", "metric", "test", "judgement"),
     [

@@ -28,6 +28,7 @@ def assert_equal_tensors(a, b):
         assert torch.equal(a[name], b[name]), name
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")
 def test_a_command_killed_at_random_moments_ends_as_one_left_in_peace(tmp_path):
@@ -146,6 +147,7 @@ def wait_for(path):
         time.sleep(0.01)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")
 def test_a_worker_whose_parent_died_before_it_could_watch_ends(tmp_path):
     program = [sys.executable, str(HERE / "outlive_parent.py"), str(tmp_path)]

@@ -110,6 +110,7 @@ def test_a_row_that_fails_leaves_the_others_alone(written, tmp_path):
     assert [(r.row, r.status) for r in records] == [("gru", "failed"), ("elman", "done")]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_killed_queue_goes_on_from_its_checkpoint(written, tmp_path):
     path = written(

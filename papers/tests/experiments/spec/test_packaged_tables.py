@@ -71,6 +71,7 @@ def test_a_table_says_what_it_runs(name):
             assert row.recipe.epochs > 1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_every_model_has_the_published_number_of_parameters(name):
     experiment = load_experiment(name)

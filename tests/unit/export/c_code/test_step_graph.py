@@ -45,6 +45,7 @@ def with_head(head):
     return model
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fold_offsets", [False, True])
 @pytest.mark.parametrize(
     "make",
