@@ -29,7 +29,7 @@ def names_in(layer):
 
 def test_the_page_on_architecture_shows_the_layers_of_the_linter():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```text\n(cli .*?)^```", page, re.M | re.S)
+    (block,) = re.findall(r"^```text\n(zoo .*?)^```", page, re.M | re.S)
     shown = [set(line[:44].split()) for line in block.splitlines()]
     (contract,) = [c for c in CONTRACTS if c.get("containers") == ["tauflow"]]
     modules = {"__main__", "version"}  # of a line or two

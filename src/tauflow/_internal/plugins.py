@@ -19,6 +19,9 @@ from .fork_safety import compile_lock
 PLUGINS_VARIABLE = "TAUFLOW_PLUGINS"
 ENTRY_POINT_GROUP = "tauflow.plugins"
 
+_ZOO: dict[str, Callable[[], object]] = {"The zoo": partial(importlib.import_module, "tauflow.zoo")}
+"""What the library registers as plugins do."""
+
 _started: set[str] = set()
 _finished: set[str] = set()
 _failures: dict[str, str] = {}
@@ -27,11 +30,15 @@ _failures: dict[str, str] = {}
 def load_plugins() -> None:
     """Import every plugin that was not imported before; warn of one that cannot be.
 
-    Nothing happens while tauflow itself is being imported, whose catalogs are not whole by then.
+    Nothing happens while tauflow itself or its zoo is being imported, whose catalogs are not whole
+    by then.
     """
     if not hasattr(sys.modules.get("tauflow"), "__all__"):  # the last thing that it defines
         return
-    named = {**_plugins_from_entry_points(), **_plugins_from_environment()}
+    zoo = sys.modules.get("tauflow.zoo")
+    if zoo is not None and not hasattr(zoo, "__all__"):
+        return
+    named = {**_ZOO, **_plugins_from_entry_points(), **_plugins_from_environment()}
     if named.keys() <= _finished:
         return
     with compile_lock:  # no fork in the middle; and other threads wait until all names are there

@@ -20,7 +20,41 @@ def complex_multiply(a: Tensor, b: Tensor) -> Tensor:
     return torch.cat([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], dim=-1)
 
 
-class AbstractDiagonalCell(AbstractCell):
+class AbstractScanCell(AbstractCell):
+    r"""A cell whose state z takes a linear step, entry by entry.
+
+    .. math::
+        z' = a \odot z + b
+
+    where a and b, of the width of z, depend on input and time step alone, so that a sequence is one
+    scan. The state is z and what the readout takes of the last sample.
+
+    A subclass says how wide z is in :attr:`scan_size`, and makes a, b and what is kept of the
+    sample, if anything, in :meth:`precompute`.
+    """
+
+    is_complex: ClassVar[bool] = False
+    """Whether z holds complex numbers, as real parts and then imaginary ones."""
+
+    @property
+    def scan_size(self) -> int:
+        """Width of z; by default the number of neurons."""
+        return self.hidden_size
+
+    def update(
+        self,
+        h: StateTensor,
+        a: Float[Tensor, "B Z"],
+        b: Float[Tensor, "B Z"],
+        *kept: Float[Tensor, "B K"],
+    ) -> StateTensor:
+        """Return the state after the linear step, and what is kept of the sample."""
+        z = h[..., : self.scan_size]
+        z = (complex_multiply(a, z) if self.is_complex else a * z) + b
+        return torch.cat([z, *kept], dim=-1)
+
+
+class AbstractDiagonalCell(AbstractScanCell):
     r"""A cell with a complex state z that takes a linear step, neuron by neuron.
 
     .. math::
@@ -44,6 +78,7 @@ class AbstractDiagonalCell(AbstractCell):
         glu: whether the output passes a gated linear unit.
     """
 
+    is_complex: ClassVar[bool] = True
     state_part_names: ClassVar[tuple[str, str]] = ("real", "imaginary")
     """Names of the halves of z."""
     gates_are_square: ClassVar[bool] = True
@@ -59,6 +94,11 @@ class AbstractDiagonalCell(AbstractCell):
         rows = 2 * N if self.gates_are_square else N
         self.W_glu = nn.Parameter(torch.empty(rows, N)) if glu else None
         self.b_glu = nn.Parameter(torch.empty(rows)) if glu else None
+
+    @property
+    def scan_size(self) -> int:
+        """Width of z, twice the number of complex states."""
+        return 2 * self.hidden_size
 
     @property
     def state_parts(self) -> dict[str, int]:
@@ -78,17 +118,6 @@ class AbstractDiagonalCell(AbstractCell):
     def precompute(self, x: InputTensor, dt: DtTensor) -> Precomputed:
         """Return a, b and the input."""
         return Precomputed((*self.coefficients(x, dt), x))
-
-    def update(
-        self,
-        h: StateTensor,
-        a: Float[Tensor, "B Z"],
-        b: Float[Tensor, "B Z"],
-        x: Float[Tensor, "B I"],
-    ) -> StateTensor:
-        """Return the state after the linear step, and the input."""
-        z = complex_multiply(a, h[..., : 2 * self.hidden_size]) + b
-        return torch.cat([z, x], dim=-1)
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch N"]:
         """Return the output of the layer."""

@@ -10,6 +10,7 @@ from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cru import CRUCell
 from tauflow.cells.ct_gru import CTGRUCell
 from tauflow.cells.ct_rnn import CTRNNCell
+from tauflow.cells.diagonal import AbstractScanCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.gnode import GNODECell
 from tauflow.cells.gru_d import GRUDCell
@@ -37,7 +38,12 @@ from .cfc.kernel import (
 from .ct_gru.kernel import ct_gru_unsupported_reason, run_ct_gru
 from .engine.background import is_compiling
 from .engine.kernel_spec import KernelCall, KernelFunction, KernelSpec
-from .engine.requirements import is_builtin_cell, require_unmodified, validate_call
+from .engine.requirements import (
+    add_builtin_cell,
+    is_builtin_cell,
+    require_unmodified,
+    validate_call,
+)
 from .generated.kernel import (
     generated_unsupported_reason,
     is_worth_generating,
@@ -89,6 +95,16 @@ def _make_triton_spec(
     return KernelSpec(cell, "triton", unsupported_reason, run, rtol=1e-5, atol=1e-5, device="cuda")
 
 
+def _make_scan_specs(cell: type[AbstractCell]) -> tuple[KernelSpec, ...]:
+    return tuple(
+        KernelSpec(cell, backend, unsupported_reason, run, rtol=1e-5, atol=1e-5)
+        for backend, unsupported_reason, run in (
+            ("numba", numba_scan_unsupported_reason, run_numba_scan),
+            ("torch", torch_scan_unsupported_reason, run_torch_scan),
+        )
+    )
+
+
 _DIAGONAL_CELLS = (LRUCell, S5Cell, LinOSSCell)
 _UNTRACED_CELLS = (LTCCell, LRCCell)
 """Those whose own loops are faster, whatever the size."""
@@ -135,18 +151,12 @@ _CELL_KERNELS = (
         WiredCfCCell, "numba", cfc_numba_unsupported_reason, run_wired_cfc, rtol=1e-5, atol=1e-5
     ),
     _make_triton_spec(WiredCfCCell, cfc_triton_unsupported_reason, run_triton_wired_cfc),
-    *(
-        KernelSpec(cell, backend, unsupported_reason, run, rtol=1e-5, atol=1e-5)
-        for cell in _DIAGONAL_CELLS
-        for backend, unsupported_reason, run in (
-            ("numba", numba_scan_unsupported_reason, run_numba_scan),
-            ("torch", torch_scan_unsupported_reason, run_torch_scan),
-        )
-    ),
+    *(row for cell in _DIAGONAL_CELLS for row in _make_scan_specs(cell)),
 )
 
-_TRACED_KERNELS = tuple(
-    KernelSpec(
+
+def _make_traced_spec(cell: type[AbstractCell]) -> KernelSpec:
+    return KernelSpec(
         cell,
         "numba",
         traced_unsupported_reason,
@@ -157,12 +167,10 @@ _TRACED_KERNELS = tuple(
         is_profitable=is_tracing_profitable,
         plan=PlannedTrace,
     )
-    for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
-    if cell not in _UNTRACED_CELLS
-)
 
-_CUDA_GRAPH_KERNELS = tuple(
-    KernelSpec(
+
+def _make_cuda_graph_spec(cell: type[AbstractCell]) -> KernelSpec:
+    return KernelSpec(
         cell,
         "graph",
         cuda_graph_unsupported_reason,
@@ -172,8 +180,13 @@ _CUDA_GRAPH_KERNELS = tuple(
         device="cuda",
         is_profitable=is_cuda_graph_profitable,
     )
-    for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
+
+
+_CATALOG_CELLS = tuple(dict.fromkeys(entry.cell for entry in MODELS.values()))
+_TRACED_KERNELS = tuple(
+    _make_traced_spec(cell) for cell in _CATALOG_CELLS if cell not in _UNTRACED_CELLS
 )
+_CUDA_GRAPH_KERNELS = tuple(_make_cuda_graph_spec(cell) for cell in _CATALOG_CELLS)
 
 _PREFERRED = tuple(
     replace(_make_triton_spec(cell, why_not, run), is_profitable=is_worth_generating)
@@ -195,19 +208,25 @@ _GENERATED = tuple(  # served by name only
         _make_triton_spec(PhasedLSTMCell, phased_unsupported_reason, run_phased_generated),
         *(
             _make_triton_spec(cell, generated_unsupported_reason, run_generated)
-            for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
+            for cell in _CATALOG_CELLS
             if cell is not CRUCell  # whose step is too long for the generator
             and cell is not CTRNNCell  # which is among the preferred for any call
         ),
     )
 )
 
-KERNELS: tuple[KernelSpec, ...] = tuple(
-    replace(
+
+def _check_calls(row: KernelSpec) -> KernelSpec:
+    """Return a row that looks at cell and call before it runs."""
+    return replace(
         row,
         unsupported_reason=require_unmodified(row.unsupported_reason),
         run=validate_call(row.run, row.backend),
     )
+
+
+KERNELS: tuple[KernelSpec, ...] = tuple(
+    _check_calls(row)
     for row in (*_TRACED_KERNELS, *_CELL_KERNELS, *_PREFERRED, *_GENERATED, *_CUDA_GRAPH_KERNELS)
 )
 """All kernels, in order of preference; each checks whether it supports a call."""
@@ -240,13 +259,28 @@ _DEFAULT_BACKEND = check_one_of(
 )
 
 
+_ADDED_KERNELS: dict[type[AbstractCell], tuple[KernelSpec, ...]] = {}
+
+
+def add_kernels(cell: type[AbstractCell]) -> None:
+    """Serve a class of the library that is not in the catalog: by its trace, or by one scan.
+
+    Args:
+        cell: the class.
+    """
+    scans = _make_scan_specs(cell) if issubclass(cell, AbstractScanCell) else ()
+    rows = (_make_traced_spec(cell), *scans, _make_cuda_graph_spec(cell))
+    _ADDED_KERNELS[cell] = tuple(map(_check_calls, rows))
+    add_builtin_cell(cell)
+
+
 def get_kernels(cell: AbstractCell) -> tuple[KernelSpec, ...]:
     """Return the kernels of a cell, in order of preference.
 
     Those of a cell of the catalog are its class's own. A cell that somebody else wrote, derived
     from one of the catalog or not, is served by its traced step, if at all.
     """
-    rows = tuple(row for row in KERNELS if row.cell is type(cell))
+    rows = _ADDED_KERNELS.get(type(cell)) or tuple(row for row in KERNELS if row.cell is type(cell))
     return rows if rows or is_tracing() or is_builtin_cell(cell) else _CUSTOM_CELL_KERNELS
 
 

@@ -30,11 +30,15 @@ class CatalogRNN(SequenceModule):
     """
 
     cell_class: ClassVar[type[AbstractCell]]
+    module_of_cell: ClassVar[dict[type[AbstractCell], type["CatalogRNN"]]] = {}
+    """The sequence module of each cell of the library that has one."""
 
     def __init_subclass__(cls) -> None:
         """Show the cell's own options in the signature and its equations in the docstring."""
         if "cell_class" not in cls.__dict__:
             return  # a user's subclass of one of them
+        if cls.__module__.startswith("tauflow."):
+            cls.module_of_cell[cls.cell_class] = cls
         about = f"{cls.__doc__}\n\n" if cls.__doc__ else ""
         cls.__doc__ = f"{about}{inspect.getdoc(cls.cell_class)}\n{_LAYER_ARGUMENTS}"
         if "__init__" not in cls.__dict__:

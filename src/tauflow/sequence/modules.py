@@ -18,7 +18,6 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = tuple(
     for cell in CELLS
 )
 """The sequence modules of all cells of the catalog."""
-_MODULE_OF = {module.cell_class: module for module in SEQUENCE_MODULES}
 
 # They are here by their names; modules.pyi, made of the same, tells them to editors and checkers.
 globals().update({module.__name__: module for module in SEQUENCE_MODULES})
@@ -46,8 +45,8 @@ def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> Seque
             f"{error} These are cells; whole models, such as 'transformer', are built with "
             "tauflow.models.WHOLE_MODELS[name].build(input_size, hidden_size)."
         ) from None
-    if entry.cell in _MODULE_OF:
-        return _MODULE_OF[entry.cell](input_size, hidden_size, **{**entry.options, **options})
+    if module := CatalogRNN.module_of_cell.get(entry.cell):
+        return module(input_size, hidden_size, **{**entry.options, **options})
     check_layer_option_names(entry.cell)
     own = {key: options.pop(key) for key in layer_option_names() if key in options}
     return RNN(entry.build(input_size, hidden_size, **options), **own)

@@ -311,8 +311,13 @@ def check_builtin_call(call: KernelCall) -> None:
 
 
 def is_builtin_cell(cell: AbstractCell) -> bool:
-    """Whether a cell is one of the catalog's, whatever became of it."""
+    """Whether a cell is one of the library's, whatever became of it."""
     return type_before_parametrizations(cell) in _BUILTIN_CELLS
 
 
 _BUILTIN_CELLS = {entry.cell for entry in MODELS.values()}
+
+
+def add_builtin_cell(cell: type[AbstractCell]) -> None:
+    """Count a class that the library registers later among its own."""
+    _BUILTIN_CELLS.add(cell)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tauflow.cells.diagonal import AbstractDiagonalCell, complex_multiply
+from tauflow.cells.diagonal import AbstractScanCell, complex_multiply
 from tauflow.kernels.cpu.binding import (
     import_kernels,
     initial_grad_state,
@@ -37,45 +37,49 @@ _MIN_BLOCK = 16  # neurons of a thread, at least: a vector or two
 
 
 def numba_scan_unsupported_reason(call: KernelCall) -> str | None:
-    """Return why the compiled loops cannot serve a call of a diagonal cell."""
+    """Return why the compiled loops cannot serve a call of a scan cell."""
     return NUMBA.unsupported_reason(call)
 
 
 def torch_scan_unsupported_reason(call: KernelCall) -> str | None:
-    """Return why a scan by torch's operations cannot serve a call of a diagonal cell."""
+    """Return why a scan by torch's operations cannot serve a call of a scan cell."""
     if is_under_transform(call):
         return "scans do not run under torch.func transforms"
     return TORCH_SCAN.unsupported_reason(call)
 
 
 def run_numba_scan(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a diagonal cell in compiled loops."""
+    """Run a scan cell in compiled loops."""
     return _run(call, NUMBA_SCAN)
 
 
 def run_torch_scan(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a diagonal cell by torch's operations on chunks of time side by side."""
+    """Run a scan cell by torch's operations on chunks of time side by side."""
     return _run(call, CHUNK_SCAN)
 
 
 def _run(call: KernelCall, kernel: "DiagonalScan") -> tuple[Tensor, Tensor]:
     cell = call.cell
-    assert isinstance(cell, AbstractDiagonalCell)
-    width, kind = 2 * cell.hidden_size, call.h.dtype
-    a, b, u = (part.to(kind) for part in cell.precompute(call.x, call.dt).per_step)
+    assert isinstance(cell, AbstractScanCell)
+    width, kind = cell.scan_size, call.h.dtype
+    a, b, *kept = (part.to(kind) for part in cell.precompute(call.x, call.dt).per_step)
     if call.mask is not None:
         valid = call.mask.unsqueeze(-1)
-        one = torch.cat([a.new_ones(width // 2), a.new_zeros(width // 2)])
+        one = a.new_ones(width)
+        if cell.is_complex:
+            one = torch.cat([one[: width // 2], torch.zeros_like(one[: width // 2])])
         a, b = torch.where(valid, a, one), torch.where(valid, b, torch.zeros_like(b))
     x = torch.cat([a, b], dim=-1)
-    z, last = run_kernel(kernel, True, None, x, call.h[:, :width], call.dt)
-    y = cell.readout(torch.cat([z, u], dim=-1))
+    z, last = run_kernel(kernel, cell.is_complex, None, x, call.h[:, :width], call.dt)
+    y = cell.readout(torch.cat([z, *kept], dim=-1))
     if call.mask is None:
-        return y, torch.cat([last, u[:, -1]], dim=-1)
+        return y, torch.cat([last, *(part[:, -1] for part in kept)], dim=-1)
     # held, not computed again: products round each row of a batch in their own way
     latest = _latest_valid(call.mask)
-    last_u = _select(call.h[:, width:], u, latest[:, -1:]).squeeze(1)
-    return _select(cell.readout(call.h), y, latest), torch.cat([last, last_u], dim=-1)
+    if kept:
+        u = torch.cat(kept, dim=-1)
+        last = torch.cat([last, _select(call.h[:, width:], u, latest[:, -1:]).squeeze(1)], dim=-1)
+    return _select(cell.readout(call.h), y, latest), last
 
 
 def _latest_valid(mask: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from tauflow.cells.base import AbstractCell, Precomputed, StepSequence, precompu
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cru import CRUCell
 from tauflow.cells.ct_gru import CTGRUCell
-from tauflow.cells.diagonal import AbstractDiagonalCell
+from tauflow.cells.diagonal import AbstractScanCell
 from tauflow.cells.exprnn import ExpRNNCell
 from tauflow.cells.gated import LSTMCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
@@ -74,7 +74,7 @@ _MAX_SHORT_WORK = 1 << 19
 
 _OWN_LOOPS = (
     *(CfCCell, MixedMemoryCell, WiredCfCCell),
-    *(LSTMCell, CTGRUCell, AbstractDiagonalCell),
+    *(LSTMCell, CTGRUCell, AbstractScanCell),
 )
 """Cells whose own loops are faster in long sequences, those of CfC in short ones, too."""
 _MIN_WIRED_SAMPLES = 2048  # of all sequences, from which on they are not where nothing is learnt

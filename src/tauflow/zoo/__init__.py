@@ -1,0 +1,47 @@
+"""The zoo: models that are asked for now and then, registered when a catalog is first searched.
+
+Nothing of the library imports it; ``tauflow.build("min-gru", 3, 8)`` and every place that takes
+the name of a model find what is here, as they find what plugins add.
+"""
+
+from tauflow.cells.registry import MODELS, ModelEntry
+from tauflow.export import CLASSES
+from tauflow.kernels.select import add_kernels
+
+from .cells.liquid_s4 import LiquidS4Cell
+from .cells.min_rnn import MinGRUCell, MinLSTMCell
+from .cells.neural_flow import NeuralFlowCell
+from .cells.s6 import S6Cell
+from .cells.slstm import SLSTMCell
+from .modules import S6, SEQUENCE_MODULES, SLSTM, LiquidS4, MinGRU, MinLSTM, NeuralFlow
+
+for _entry in (
+    ModelEntry("min-gru", "minGRU", MinGRUCell),
+    ModelEntry("min-lstm", "minLSTM", MinLSTMCell),
+    ModelEntry("slstm", "sLSTM", SLSTMCell, tune={"heads": (1, 2, 4)}),
+    ModelEntry("s6", "S6", S6Cell, tune={"order": (8, 16), "step_max": (0.1, 1.0)}),
+    ModelEntry("liquid-s4", "Liquid-S4", LiquidS4Cell, tune={"step_max": (0.1, 0.3, 1.0)}),
+    ModelEntry("neural-flow", "Neural flow", NeuralFlowCell, tune={"flow_layers": (1, 2, 4)}),
+):
+    MODELS.add(_entry.name, _entry)
+
+for _module in SEQUENCE_MODULES:
+    add_kernels(_module.cell_class)
+    for _class in (_module, _module.cell_class):
+        CLASSES.add(_class.__name__, _class)
+
+__all__ = [
+    "S6",
+    "SEQUENCE_MODULES",
+    "SLSTM",
+    "LiquidS4",
+    "LiquidS4Cell",
+    "MinGRU",
+    "MinGRUCell",
+    "MinLSTM",
+    "MinLSTMCell",
+    "NeuralFlow",
+    "NeuralFlowCell",
+    "S6Cell",
+    "SLSTMCell",
+]

@@ -1,0 +1,1 @@
+"""Cells of the zoo: one time step of each, with its equations and source."""
