@@ -94,6 +94,14 @@ def plan_training(
     return Queries(owner[later], clock[later], origin, base, later)
 
 
+def plan_next_rows(rows: RaggedSequences, longest: float) -> Queries:
+    """Return a query for each row that comes so soon after the one before, from that one."""
+    clock, origin = rows.clock, np.setdiff1d(np.arange(len(rows.values)), rows.ends)
+    lead_time = clock[origin + 1] - clock[origin]
+    origin = origin[(lead_time > 0) & (lead_time <= longest)]
+    return Queries(rows.sequence_index[origin], clock[origin + 1], origin, origin, origin + 1)
+
+
 def find_longest_lead_time(rows: RaggedSequences, queries: Queries, longest: float) -> float:
     """Return how far ahead forecasts are learned: the longest lead time of training.
 
@@ -128,7 +136,7 @@ def plan_forecast(
         raise TimeError(
             f"at asks for {lead_time.max():g} after the last sample, and the forecaster was "
             f"trained for up to {longest:g}. Ask for earlier times, or fit it with a longer "
-            "max_lead_time and sequences that are as long."
+            "horizon or max_lead_time, and sequences that are as long."
         )
     clock, owner = rows.clock, rows.sequence_index
     last = find_last_samples(rows, given)[sequence]

@@ -16,6 +16,7 @@ from tauflow.tabular.schema import Schema
 from tauflow.tabular.times import parse_duration
 
 from .arrays import to_array, to_seconds
+from .preparation import get_gaps
 from .ragged import Floats, Indices, RaggedSequences
 
 _EVEN_TOLERANCE = 1e-6  # gaps that differ less than by this part are the same
@@ -48,6 +49,25 @@ def compute_typical_dt(rows: RaggedSequences) -> float | None:
     if not len(gaps) or np.ptp(gaps) <= _EVEN_TOLERANCE * gaps.max():
         return None
     return float(np.median(gaps[gaps > 0]))
+
+
+def compute_median_gap(rows: RaggedSequences) -> float:
+    """Return the median time step above 0; 1 without times."""
+    gaps = get_gaps(rows)
+    gaps = np.ones(1) if gaps is None or not (gaps > 0).any() else gaps[gaps > 0]
+    return float(np.median(gaps))
+
+
+def compute_time_of_samples(rows: RaggedSequences, count: int) -> float:
+    """Return the time in which so many samples come nine times out of ten.
+
+    It is at least so many median gaps.
+    """
+    places, beyond = _future_indices(rows, count)
+    clock, there = rows.clock, beyond[:, -1] == 0
+    spans = clock[places[there, -1]] - clock[there]
+    usual = float(np.quantile(spans, 0.9)) if len(spans) else 0.0
+    return max(count * compute_median_gap(rows), usual)
 
 
 def _future_indices(rows: RaggedSequences, horizon: int) -> tuple[Indices, Indices]:
@@ -162,6 +182,17 @@ def resolve_columns(role: str, given: Any, schema: Schema) -> Indices:
             numbers = schema.list_number_columns()
             found.append(columns.index(check_one_of(numbers, **{label: name})))
     return np.array(found, np.int64)
+
+
+def check_known(known: Indices, targets: Indices, static: Indices, names: list[str]) -> None:
+    """Raise :class:`ArgumentError` if a feature known in advance is a target, or static."""
+    for what, others in {"a target": targets, "static": static}.items():
+        both = np.intersect1d(known, others)
+        if len(both):
+            raise ArgumentError(
+                f"feature {names[both[0]]!r} is known in advance and {what}. Name it as one of "
+                "them."
+            )
 
 
 def score_known(true: Floats, found: Floats) -> float:

@@ -26,6 +26,7 @@ from .base import AbstractSequenceEstimator
 from .forecast_queries import check_any_query, find_longest_lead_time
 from .forecast_targets import (
     add_lead_times,
+    compute_median_gap,
     compute_typical_dt,
     read_next_lead_times,
     score_known,
@@ -48,27 +49,24 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class _LearnedGaps:
-    """Types of what ``fit`` learns."""
-
-    _typical: float | None = None
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
-    """Forecast the next samples of a sequence, with one readout per sample.
+class SequenceForecaster(AbstractQueryForecaster):
+    """Forecast the next samples of a sequence, or what it is at any later time.
 
-    At every step of every sequence the network predicts the next ``horizon`` samples; missing ones
-    are left out of the loss. On irregular times, the lead time of each is an input of the network.
-    With ``max_lead_time`` it forecasts at any time instead: training uses all samples within that
-    time after origins that move along the sequences, see :class:`tauflow.models.ForecastModel`. It
-    minimises absolute errors, over 600 steps at a rate that rises and falls (``epochs``, ``lr`` and
-    ``batch_size`` of ``"auto"``; without ``intervals`` on all data, as no score chooses an epoch),
-    and mixes its answer with the last value, the mean and values of
-    a period ago. Periods are day, week and year of dates, in UTC, which are inputs too, or those of
-    a Lomb-Scargle periodogram.
+    Training uses all samples that come within ``max_lead_time`` of origins that move along the
+    sequences, see :class:`tauflow.models.ForecastModel`. It minimises absolute errors, over 600
+    steps at a rate that rises and falls (``epochs``, ``lr`` and ``batch_size`` of ``"auto"``;
+    without ``intervals`` on all data, as no score chooses an epoch), and mixes its answer with the
+    last value, the mean and values of a period ago. Periods are day, week and year of dates, in
+    UTC, which are inputs too, or those of a Lomb-Scargle periodogram. ``horizon=H`` above 1 is the
+    same with H median gaps as the longest lead time; where gaps differ, with the time in which H
+    samples come nine times out of ten, if that is longer.
 
-    An array of two axes is one series here, (T, I), and its forecast has no axis of sequences.
+    With ``horizon=1``, and of models that are no cell, the network forecasts the next samples at
+    every step of every sequence instead, by least squares, with one readout per sample; missing
+    ones are left out of the loss, and lead times are inputs where gaps differ.
+
+    An array of two axes is one series, (T, I), and its forecast has no axis of sequences.
 
     Args:
         horizon: number of samples H to predict.
@@ -158,13 +156,11 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
 
         Args:
             X: as for :meth:`fit`.
-            at: of a forecaster with ``max_lead_time``: times after the last sample, (Q,) or (B, Q),
-                in any order, as numbers in the unit of the times, durations, or texts such as
-                ``"24h"``; (B, Q, O) is returned. Or a data frame with the columns of ids and times
-                of X; then a row for each of its rows, (Q, O).
-            lead_time: how long after the last sample each forecast is for, (H,) or (B, H), where
-                gaps differ: numbers, durations or texts as of ``at``; by default 1 to H times the
-                median gap.
+            at: times after the last sample, (Q,) or (B, Q), in any order, as numbers in the unit of
+                the times, durations, or texts such as ``"24h"``; (B, Q, O) is returned. Or a data
+                frame with the columns of ids and times of X; then a row for each, (Q, O).
+            lead_time: how long after the last sample each of the ``horizon`` is, (H,) or (B, H), as
+                ``at``; by default 1 to H times the median gap.
             interval: such as 0.9: returns ``(forecasts, low, high)``, ends of intervals that hold
                 that share of the values, calibrated for each step ahead and feature by itself; of
                 an estimator with ``intervals``.
@@ -173,19 +169,20 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
             {given}
         """
         rows = self._read_new(X, kwargs)
+        if at is None and self._counts_samples:
+            at, lead_time = self._list_next_times(rows, lead_time), None
         if self._longest is not None or at is not None:
             found = self._answer_queries(rows, at, lead_time, interval, return_std)[1:]
-            if not hasattr(at, "columns"):
-                found = [one.reshape(len(rows), -1, one.shape[-1]) for one in found]
-                found = [one[0] for one in found] if rows.is_single else found
-            return as_answer(found)
+            if hasattr(at, "columns"):
+                return as_answer(found)
+            found = [one.reshape(len(rows), -1, one.shape[-1]) for one in found]
+            return as_answer([one[0] for one in found] if rows.is_single else found)
         if lead_time is not None and not self._has_lead_times:
             raise ArgumentError(
                 "the gaps of the training data were all the same, so that a forecast is for the "
                 "next samples. Leave lead_time out."
             )
-        horizon: int = self._built["horizon"]
-        rows = self._add_lead_times(rows, horizon, lead_time)
+        rows = self._add_lead_times(rows, self._built["horizon"], lead_time)
         answers = [one[rows.ends] for one in self._answer(rows, interval, return_std)]
         return as_answer([one[0] for one in answers] if rows.is_single else answers)
 
@@ -200,7 +197,9 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
             y: not used.
             {given}
         """
-        rows, true = self._make_pairs(self._read_new(X, kwargs), self._built["horizon"])
+        if not self._has_targets(rows := self._read_new(X, kwargs)):
+            raise DataError("nothing to score: no sample of X follows another one in time.")
+        rows, true = self._make_pairs(rows, self._built["horizon"])
         found = self._decode_outputs(self._run_network(rows))
         return score_known(true.reshape(len(true), -1), found.reshape(len(found), -1))
 
@@ -241,12 +240,10 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
 
     def _forecast_each_row(self, rows: RaggedSequences) -> ForecastRows:
         if self._longest is not None:
-            raise ArgumentError(
-                "score_anomalies compares each sample with the forecast from the one before. Use a "
-                "forecaster without max_lead_time."
-            )
-        outputs = self._run_network(self._add_lead_times(rows, self._built["horizon"]))
-        following = self._decode_outputs(outputs)[:, 0]
+            following = self._forecast_next_rows(rows)
+        else:
+            outputs = self._run_network(self._add_lead_times(rows, self._built["horizon"]))
+            following = self._decode_outputs(outputs)[:, 0]
         gaps = np.ones(len(following)) if rows.dt is None else rows.dt
         values = rows.values[:, self.target_features_]
         return ForecastRows.from_next(values, following, gaps, rows.starts)
@@ -254,17 +251,16 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
     def _read_data(self, X: Any, y: Any, kwargs: InputKwargs, *, reset: bool) -> RaggedSequences:
         rows = self._read_rows(X, kwargs, reset=reset)
         if reset:
-            self._resolve_features(dated=rows.dated)
-        if self._longest is not None:
-            queries = self._plan_training(rows, self._longest)
-            check_any_query(queries, self._longest)
-            if reset:  # no later time has a target to learn from
-                self.max_lead_time_ = find_longest_lead_time(rows, queries, self._longest)
-        elif not self._has_targets(rows):
+            self._resolve_features(rows)
+        if self.max_lead_time is None and not self._has_targets(rows):
             raise DataError(
                 "nothing to learn: no sample follows another one (a sequence of one sample has no "
                 "next). Give sequences of several samples."
             )
+        if self._longest is not None:
+            queries = check_any_query(self._plan_training(rows, self._longest), self._longest)
+            if reset:  # no later time has a target to learn from
+                self.max_lead_time_ = find_longest_lead_time(rows, queries, self._longest)
         return rows
 
     def _has_targets(self, rows: RaggedSequences) -> bool:
@@ -282,7 +278,7 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
         return self._add_lead_times(rows, horizon), after
 
     def _make_task(self, rows: RaggedSequences) -> LearningTask:
-        outputs = self.horizon * len(self.target_features_)
+        outputs = self._count_readouts(self.horizon) * len(self.target_features_)
         if self._longest is None:
             return LearningTask("regress", outputs, "mse", "mse", per_step=True)
         return LearningTask(
@@ -296,7 +292,10 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
         )
 
     def _count_outputs(self) -> int:
-        return int(self._built["horizon"]) * len(self.target_features_)
+        return self._count_readouts(self._built["horizon"]) * len(self.target_features_)
+
+    def _count_readouts(self, horizon: int) -> int:
+        return horizon if self._longest is None else 1
 
     def _make_example(self) -> RaggedSequences:
         rows = super()._make_example()
@@ -354,22 +353,23 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
     def _initialise(
         self, rows: RaggedSequences, task: LearningTask, seeds: Sequence[int]
     ) -> list[nn.Module]:
-        self._typical = None if self._longest is not None else compute_typical_dt(rows)
         if self._longest is not None:
+            self._typical = compute_median_gap(rows)
             rows = rows.with_times()
             unit = resolve_time_unit(rows, self.time_unit)
             task = self._find_seasons(rows, task, unit)
-        rows = self._add_lead_times(rows, self.horizon)
+        else:
+            self._typical = compute_typical_dt(rows)
+            rows = self._add_lead_times(rows, self.horizon)
         networks = super()._initialise(rows, task, seeds)
-        if self._longest is None:
-            after = take_future_samples(rows, self.horizon)[..., self.target_features_]
-            steps = int((~np.isnan(after)).any(axis=(0, 2)).sum())
-            if steps < self.horizon:
-                raise DataError(
-                    f"horizon={self.horizon}, and the sequences to train on have values at most "
-                    f"{format_count(steps, 'sample')} ahead, so that nothing can be learned of "
-                    f"later ones. Set horizon={steps}, or give longer sequences."
-                )
+        after = take_future_samples(rows, self.horizon)[..., self.target_features_]
+        steps = int((~np.isnan(after)).any(axis=(0, 2)).sum())
+        if steps < self.horizon:
+            raise DataError(
+                f"horizon={self.horizon}, and the sequences to train on have values at most "
+                f"{format_count(steps, 'sample')} ahead, so that nothing can be learned of "
+                f"later ones. Set horizon={steps}, or give longer sequences."
+            )
         if self._target_scaler.is_empty.any():
             name = self._target_names[int(np.argmax(self._target_scaler.is_empty))]
             raise DataError(
@@ -406,13 +406,14 @@ class SequenceForecaster(AbstractQueryForecaster, _LearnedGaps):
         return found
 
     def _split_outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
-        return outputs.reshape(len(outputs), self._built["horizon"], len(self.target_features_))
+        count = self._count_readouts(self._built["horizon"])
+        return outputs.reshape(len(outputs), count, -1)
 
     def _add_lead_times(
         self, rows: RaggedSequences, horizon: int, lead_time: Any = None
     ) -> RaggedSequences:
         """Return rows with the times to what is forecast after each, if gaps differ."""
-        if self._typical is None or rows.dt is None:
+        if self._longest is not None or self._typical is None or rows.dt is None:
             return rows
         if lead_time is None:
             lead_time = self._typical * np.arange(1, horizon + 1)

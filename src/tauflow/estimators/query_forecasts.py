@@ -24,14 +24,23 @@ from .forecast_queries import (
     describe_queries,
     make_windows,
     plan_forecast,
+    plan_next_rows,
     plan_training,
     read_query_table,
 )
-from .forecast_targets import measure_errors, read_lead_times, resolve_columns, resolve_lead_time
+from .forecast_targets import (
+    check_known,
+    compute_median_gap,
+    compute_time_of_samples,
+    measure_errors,
+    read_lead_times,
+    read_next_lead_times,
+    resolve_columns,
+    resolve_lead_time,
+)
 from .gaps import carry_forward
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import AbstractIntervalEstimator
-from .preparation import get_gaps
 from .ragged import Floats, Indices, RaggedSequences
 from .reading import get_table_options
 from .seasons import (
@@ -62,6 +71,7 @@ class _LearnedColumns:
     window_: int
     lead_time_edges_: Floats
     cycles_: tuple[float, ...]
+    _typical: float | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -191,6 +201,29 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, _LearnedColumns):
         return [names[place] for place in self.target_features_]
 
     @property
+    def _counts_samples(self) -> bool:
+        """Whether queries are for the next ``horizon`` samples, unless they say when."""
+        return self._longest is not None and self._built.get("max_lead_time") is None
+
+    def _list_next_times(self, rows: RaggedSequences, lead_time: Any) -> Floats:
+        """Return the times of the next samples, (N, H), after the last ones."""
+        horizon = self._built["horizon"]
+        if lead_time is None:
+            assert self._typical is not None
+            lead_time = self._typical * np.arange(1, horizon + 1)
+        return read_next_lead_times(lead_time, horizon, rows)
+
+    def _forecast_next_rows(self, rows: RaggedSequences) -> Floats:
+        """Return forecasts of the row after each, (R, O), NaN where none comes in time."""
+        rows, count = rows.with_times(), len(rows.values)
+        following = np.full((count, len(self.target_features_)), np.nan)
+        assert self._longest is not None
+        queries = plan_next_rows(rows, self._longest)
+        if len(queries):
+            (following[queries.origin],) = self._run_queries(rows, queries)
+        return following
+
+    @property
     def _longest(self) -> float | None:
         """The longest lead time of the last fit; ``None`` of forecasts of the next samples."""
         longest: float | None = getattr(self, "max_lead_time_", None)
@@ -214,7 +247,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, _LearnedColumns):
             raise ValueError("the ranges of lead times do not increase")
         return self._count_outputs() * (len(edges) + 1)
 
-    def _resolve_features(self, *, dated: bool) -> None:
+    def _resolve_features(self, rows: RaggedSequences) -> None:
         """Learn which columns of rows are forecast, which are known in advance, and how far."""
         schema, numbers = self.schema_, self.schema_.list_number_columns()
         self.known_features_ = resolve_columns("known", self.known or (), schema)
@@ -224,11 +257,14 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, _LearnedColumns):
             self.target_features_ = np.setdiff1d(np.arange(len(numbers)), given)
         else:
             self.target_features_ = resolve_columns("targets", self.targets, schema)
-        _check_known(self.known_features_, self.target_features_, static, schema.list_columns())
+        check_known(self.known_features_, self.target_features_, static, schema.list_columns())
         self.max_lead_time_ = None
         if self.max_lead_time is not None:
-            longest = resolve_lead_time("max_lead_time", self.max_lead_time, dated=dated)
+            longest = resolve_lead_time("max_lead_time", self.max_lead_time, dated=rows.dated)
             self.max_lead_time_ = longest
+        elif self.horizon > 1 and "wiring" in get_model_info(self.model).inputs:  # a cell
+            self.max_lead_time_ = compute_time_of_samples(rows, self.horizon)
+        if self._longest is not None:
             self.window_ = self.window or MIN_WINDOW
             self.cycles_ = ()
 
@@ -304,9 +340,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, _LearnedColumns):
         task = replace(task, query_horizon=self._longest / unit)
         if "queries" in get_model_info(self.model).outputs:
             return task
-        gaps = get_gaps(rows)
-        gaps = np.ones(1) if gaps is None or not (gaps > 0).any() else gaps[gaps > 0]
-        gap = float(np.median(gaps))
+        gap = compute_median_gap(rows)
         chosen = rows.values[:, self.target_features_]
         if self.window is None:
             longest = math.ceil(WINDOW_IN_HORIZONS * self._longest / gap)
@@ -383,14 +417,3 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, _LearnedColumns):
     ) -> list[NDArray[Any]]:
         windows, places = self._make_windows(rows, queries)
         return [one[places, 0] for one in self._answer(windows, interval, return_std)]
-
-
-def _check_known(known: Indices, targets: Indices, static: Indices, names: list[str]) -> None:
-    """Raise :class:`ArgumentError` if a feature known in advance is a target, or static."""
-    for what, others in {"a target": targets, "static": static}.items():
-        both = np.intersect1d(known, others)
-        if len(both):
-            raise ArgumentError(
-                f"feature {names[both[0]]!r} is known in advance and {what}. Name it as one of "
-                "them."
-            )

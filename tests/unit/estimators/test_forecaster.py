@@ -62,7 +62,7 @@ def test_a_wave_at_irregular_times_is_forecast():
     t = np.random.default_rng(0).uniform(0.2, 1.0, 160).cumsum()
     X = np.stack([np.sin(t), np.cos(t)], axis=1)
     forecaster = SequenceForecaster(
-        **{**SMALL, "model": "gru", "hidden_size": 12, "epochs": 60, "batch_size": 4},
+        **{**SMALL, "model": "gru", "hidden_size": 12, "epochs": 20, "batch_size": 16},
         horizon=2,
         targets=[0],
         window=16,
@@ -72,6 +72,20 @@ def test_a_wave_at_irregular_times_is_forecast():
     answer = fitted.predict(X[:120] * 50 + 7, t=t[:120], lead_time=t[120:122] - t[119])
     assert answer.shape == (2, 1)
     np.testing.assert_allclose((answer[:, 0] - 7) / 50, np.sin(t[120:122]), atol=0.3)
+
+
+def test_a_horizon_is_a_longest_lead_time():
+    series = np.sin(np.arange(80.0) / 3)[:, None] + 5
+    small = {"model": "gru", "hidden_size": 4, "epochs": 2, "random_state": 0}
+    expected = SequenceForecaster(**small, max_lead_time=3.0).fit(series)
+    found = SequenceForecaster(**small, horizon=3).fit(series)
+    answers = expected.predict(series, at=[1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(found.predict(series), answers)
+    np.testing.assert_array_equal(found.predict(series, at=[3.0, 1.0]), answers[[2, 0]])
+    scored = found.score_anomalies(series)
+    assert scored["step"].tolist() == [*range(1, 80)]
+    first = found.predict(series[:41], at=[1.0])[0, 0]
+    assert scored["forecast"][40] == pytest.approx(first, rel=1e-6)
 
 
 def test_forms_of_x_agree_and_missing_targets_do_not_count():
@@ -123,8 +137,8 @@ def test_times_ahead_of_dates_may_be_durations_of_any_kind():
     X, t, *_ = sequences(4)
     dates = [np.datetime64("2024-05-31", "ms") + (1000 * one).astype("m8[ms]") for one in t]
     fitted = SequenceForecaster(**SMALL, horizon=2).fit(X, t=dates)
-    expected = fitted.predict(X, t=dates, lead_time=[3600.0, 7200.0])
-    durations = [pd.Timedelta("1h"), pd.Timedelta("2h")]
+    expected = fitted.predict(X, t=dates, lead_time=[600.0, 1200.0])
+    durations = [pd.Timedelta("10min"), pd.Timedelta("20min")]
     for ahead in (durations, [durations] * 4, [one.to_pytimedelta() for one in durations]):
         np.testing.assert_array_equal(fitted.predict(X, t=dates, lead_time=ahead), expected)
     found = fitted.predict(X, t=dates, lead_time=pd.TimedeltaIndex(durations))

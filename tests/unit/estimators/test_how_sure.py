@@ -118,7 +118,7 @@ def test_intervals_of_forecasts_widen_with_the_horizon():
     noise = np.random.default_rng(1).normal(size=(60, 60, 1))
     walks = lfilter([1], [1, -0.8], noise, axis=1)[:, 20:]
     model = SequenceForecaster(
-        **{**SMALL, "epochs": 40, "lr": 0.03}, horizon=3, intervals="conformal"
+        **{**SMALL, "epochs": 8, "lr": 0.03}, horizon=3, intervals="conformal"
     ).fit(walks[:40])
     answers, low, high = model.predict(walks[:40], interval=0.9)
     assert answers.shape == low.shape == (40, 3, 1)

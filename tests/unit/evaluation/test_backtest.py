@@ -126,7 +126,7 @@ def test_several_ids_have_origins_by_time_or_by_their_own_rows(patients):
     assert kept == cut["a"].dropna().iloc[-1]
     assert by_id["truth"].isna().any()  # not counted
     assert (
-        by_id.dropna(subset="truth").shape[0]
+        by_id.dropna(subset=["truth", "prediction"]).shape[0]  # later than learned
         == backtest(model, patients, origins=3, by="id", boosting=False)
         .scores(["model"])["count"]
         .sum()
