@@ -19,7 +19,7 @@ from tauflow_papers.claims.claim import (
     judge_claims,
     load_claims,
 )
-from tauflow_papers.claims.expression import evaluate, fill_in
+from tauflow_papers.claims.expression import evaluate, fill_in, move_bounds
 from tauflow_papers.claims.page import make_changes, make_page
 from tauflow_papers.claims.stored import (
     MissingResultError,
@@ -40,6 +40,33 @@ EVERY = [claim for own in CLAIMS.values() for claim in own]
 @pytest.fixture(scope="module")
 def judged():
     return {paper: judge_claims(own, STORED) for paper, own in CLAIMS.items()}
+
+
+def test_bounds_are_moved_one_at_a_time_and_nothing_else_is():
+    rule = "min(a[1], found('x', 2)) > 10 * b and 0.9 < n < 1.5 and count == 8 and c > 0"
+    moved = move_bounds(rule)
+    assert len(moved) == 6
+    numbers = [
+        [node.value for node in ast.walk(ast.parse(one)) if isinstance(node, ast.Constant)]
+        for one in moved
+    ]
+    changed = [sorted({*one} - {1, "x", 2, 8, 0}) for one in numbers]
+    expected = [[0.9, 1.5, 8.0], [0.9, 1.5, 12.0], [0.88, 1.5, 10], [0.92, 1.5, 10]]
+    expected += [[0.9, 1.2, 10], [0.9, 1.8, 10]]
+    for one, other in zip(changed, expected, strict=True):
+        assert one == pytest.approx([value for value in other if value != 8.0])
+
+
+@pytest.mark.parametrize(
+    ("value", "depends"), [(10.0, False), (5.9, True), (5.1, True), (1, False)]
+)
+def test_a_verdict_near_its_bound_is_marked(value, depends, tmp_path):
+    claim = Claim("c", "says", "here", command="x", values={"a": str(value)}, holds="a > 5.5")
+    one = judge_claim(claim, StoredResults(tmp_path, tmp_path))
+    assert one.has_bounds
+    assert one.depends == depends
+    text = make_page({"cfc": [one]})
+    assert f"1 verdict came from rules with bounds; {int(depends)} of them" in text
 
 
 def test_there_are_claims_of_every_paper():

@@ -9,7 +9,7 @@ from tauflow._internal.registry import suggest_name
 from tauflow.errors import SpecificationError, UnknownNameError
 from tauflow.runs.toml_files import parse_toml
 
-from .expression import evaluate, fill_in
+from .expression import evaluate, fill_in, move_bounds
 from .stored import MissingResultError, StoredResults
 
 HOLDS, PARTLY, FAILS = "holds", "holds in part", "does not hold"
@@ -89,6 +89,8 @@ class JudgedClaim:
         missing: the result that a rule needs and that is not stored; empty if all are.
         lacks: what the rows that were read lack for a verdict, as ``papers/PROTOCOL.md`` says.
         untraced: whether a number comes from sources that cannot be had again.
+        has_bounds: whether the rule compares with numbers of ours.
+        depends: whether another verdict follows if one of these is moved by a fifth.
     """
 
     claim: Claim
@@ -97,6 +99,8 @@ class JudgedClaim:
     missing: str = ""
     lacks: str = ""
     untraced: bool = False
+    has_bounds: bool = False
+    depends: bool = False
 
 
 def load_claims(paper: str | None = None) -> dict[str, tuple[Claim, ...]]:
@@ -158,14 +162,29 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise SpecificationError(f"claim {claim.name!r}: {name} = {text}: {error!r}") from error
     measured = fill_in(claim.measured, stored.functions, values)
-    verdict = claim.verdict or FAILS
-    for rule, found in ((claim.in_part, PARTLY), (claim.holds, HOLDS)):
-        if rule and evaluate(rule, stored.functions, values):
-            verdict = found
+
+    def decide(holds: str, in_part: str) -> str:
+        verdict = claim.verdict or FAILS
+        for rule, found in ((in_part, PARTLY), (holds, HOLDS)):
+            if rule and evaluate(rule, stored.functions, values):
+                verdict = found
+        return verdict
+
+    verdict = decide(claim.holds, claim.in_part)
+    others = [(rule, claim.in_part) for rule in move_bounds(claim.holds)] if claim.holds else []
+    others += [(claim.holds, rule) for rule in move_bounds(claim.in_part)] if claim.in_part else []
+    depends = any(decide(*rules) != verdict for rules in others)
     lacks = "; ".join(f"{row}: {what}" for row, what in stored.incomplete.items())
     if claim.holds and lacks:
-        verdict = UNMEASURED
-    return JudgedClaim(claim, measured, verdict, lacks=lacks, untraced=stored.untraced)
+        return JudgedClaim(claim, measured, UNMEASURED, lacks=lacks, untraced=stored.untraced)
+    return JudgedClaim(
+        claim,
+        measured,
+        verdict,
+        untraced=stored.untraced,
+        has_bounds=bool(others),
+        depends=depends,
+    )
 
 
 def judge_claims(claims: Iterable[Claim], stored: StoredResults) -> list[JudgedClaim]:

@@ -31,6 +31,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
+_EXACT = (ast.Eq, ast.NotEq)
 
 
 def evaluate(
@@ -66,6 +67,44 @@ def fill_in(
         return ("no", "yes")[value] if isinstance(value, bool) else format(value, found[2] or "")
 
     return re.sub(r"\{([^{}:]+)(?::([^{}]*))?\}", show, text)
+
+
+def move_bounds(text: str, share: float = 0.2) -> list[str]:
+    """Return a rule with each of its bounds moved down, and up, by a share of it.
+
+    A bound is a number in a comparison by size, alone or as a factor or summand; arguments of
+    functions and subscripts are none. One from a half to 1 is taken for a share, such as an
+    accuracy, and moves by that part of its distance to 1.
+
+    Args:
+        text: the rule.
+        share: by how much.
+    """
+    tree = ast.parse(text, mode="eval")
+    bounds = [
+        bound
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and not any(isinstance(op, _EXACT) for op in node.ops)
+        for side in (node.left, *node.comparators)
+        for bound in _find_numbers(side)
+    ]
+    found = []
+    for bound in bounds:
+        value = bound.value
+        for sign in (-1, 1):
+            whole = 1 - value if 0.5 <= value < 1 else value
+            bound.value = value + sign * share * whole
+            found.append(ast.unparse(tree))
+        bound.value = value
+    return found
+
+
+def _find_numbers(node: ast.expr) -> list[Any]:
+    """Return the numbers of a side of a comparison but 0, which cannot be moved by a part."""
+    if isinstance(node, ast.BinOp):
+        return [*_find_numbers(node.left), *_find_numbers(node.right)]
+    is_number = isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+    return [node] if is_number and node.value else []
 
 
 class _Evaluator:

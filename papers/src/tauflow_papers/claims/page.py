@@ -7,6 +7,7 @@ from tauflow_papers.experiments.run.provenance import UNTRACED_MARK, UNTRACED_NO
 
 from .claim import PAPERS, UNMEASURED, VERDICTS, JudgedClaim
 
+_DEPENDS = "±"
 HEADERS = ("claim", "where", "measured here", "verdict", "why", "command")
 _HEAD = f"""\
 # Claims of the papers
@@ -35,6 +36,7 @@ def make_page(judged: Mapping[str, Sequence[JudgedClaim]]) -> str:
     every = [one for own in judged.values() for one in own]
     rows.append(("all", *(str(count_verdict(every, verdict)) for verdict in VERDICTS)))
     lines = [_HEAD, *format_markdown_table(("paper", *VERDICTS), rows, range(1, 6))]
+    lines += ["", count_dependent(every)]
     for paper, own in judged.items():
         lines += ["", f"## {PAPERS[paper]}", ""]
         lines += format_markdown_table(("claim", "verdict", "measured here"), map(_join_cells, own))
@@ -55,6 +57,16 @@ def count_verdict(judged: Sequence[JudgedClaim], verdict: str) -> int:
     return sum(one.verdict == verdict for one in judged)
 
 
+def count_dependent(judged: Sequence[JudgedClaim]) -> str:
+    """Return a sentence on how many verdicts depend on where bounds are."""
+    bounded = [one for one in judged if one.has_bounds]
+    changed = sum(one.depends for one in bounded)
+    return (
+        f"{format_count(len(bounded), 'verdict')} came from rules with bounds; {changed} of them "
+        f"would change if a bound were moved by a fifth, and are marked {_DEPENDS}."
+    )
+
+
 def make_cells(one: JudgedClaim) -> tuple[str, ...]:
     """Return the cells of a claim in the order of :data:`HEADERS`."""
     claim = one.claim
@@ -65,11 +77,12 @@ def make_cells(one: JudgedClaim) -> tuple[str, ...]:
     elif not one.missing and claim.reason:
         reasons.append(claim.reason)
     by_proof = claim.test and not claim.holds and one.verdict in VERDICTS[:3]
+    mark = ", by proof" if by_proof else f" {_DEPENDS}" if one.depends else ""
     return (
         claim.says,
         claim.where,
         f"{one.measured}{f' {UNTRACED_MARK}' * one.untraced}" if one.measured else "–",
-        f"{one.verdict}, by proof" if by_proof else one.verdict,
+        f"{one.verdict}{mark}",
         " ".join(reasons),
         f"`{command}`" if command else "–",
     )
@@ -85,8 +98,11 @@ def make_changes(judged: Mapping[str, Sequence[JudgedClaim]], before: str) -> st
     old = {}
     for line in before.splitlines():
         cells = line.strip("| ").split(" | ")
-        if len(cells) >= 3 and cells[1].removesuffix(", by proof") in VERDICTS:
-            old[cells[0]] = cells[1].removesuffix(", by proof")
+        verdict = (
+            cells[1].removesuffix(", by proof").removesuffix(f" {_DEPENDS}") if cells[1:] else ""
+        )
+        if len(cells) >= 3 and verdict in VERDICTS:
+            old[cells[0]] = verdict
     rows = []
     for paper, own in judged.items():
         for one in own:

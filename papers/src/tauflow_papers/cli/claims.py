@@ -6,7 +6,14 @@ from tauflow._internal.atomic_write import write_atomically
 from tauflow._internal.sanitize import format_count
 from tauflow.cli.output import print_line, print_table, print_wrapped
 from tauflow_papers.claims.claim import PAPERS, VERDICTS, judge_claims, load_claims
-from tauflow_papers.claims.page import HEADERS, count_verdict, make_cells, make_changes, make_page
+from tauflow_papers.claims.page import (
+    HEADERS,
+    count_dependent,
+    count_verdict,
+    make_cells,
+    make_changes,
+    make_page,
+)
 from tauflow_papers.claims.stored import StoredResults
 
 CHANGES_FILE = "CHANGED_CLAIMS.md"
@@ -49,6 +56,7 @@ def print_claims(
     every = [one for own in judged.values() for one in own]
     counts = (f"{verdict} {count_verdict(every, verdict)}" for verdict in VERDICTS)
     print_wrapped(f"{format_count(len(every), 'claim')}: {', '.join(counts)}.")
+    print_wrapped(count_dependent(every))
     if not any(results.glob("*.jsonl")):
         print_wrapped(
             f"{results}/ has no results of tables, without which most claims are not judged. Leave "
