@@ -116,13 +116,13 @@ def _mix_components(draws: SharedDraws, t: Floats) -> Floats:
 def _add_noise(draws: SharedDraws, t: Floats, y: Floats) -> Floats:
     rng = draws.rng
     noise = rng.standard_normal(y.shape)
-    noise = np.where(draws.chance(0.2), rng.standard_t(3, y.shape) / 1.7, noise)
+    noise = np.where(draws.chance(0.3), rng.standard_t(3, y.shape) / 1.7, noise)
     own = t - t[:, :1]
     slow = sample_fourier(draws, own, (own[:, -1:] + 1) * draws.uniform(0.05, 1), 50.0, 6)
     noise = noise * np.exp(draws.choice((0, 0, 0.7)) * slow)
     height = (y - y.min(1, keepdims=True)) / (np.ptp(y, axis=1)[:, None] + 1e-9)
     noise = noise * np.where(draws.chance(0.25), 2 * height, 1.0)
-    y = y + noise * draws.chance(0.85) * 10 ** draws.uniform(-2.3, 0.2)
+    y = y + noise * draws.chance(0.9) * 10 ** draws.uniform(-1.8, 0.3)
     is_spike = (rng.random(y.shape) < 0.02) & draws.chance(0.12)
     y = y + is_spike * rng.uniform(3, 10, y.shape) * rng.choice([-1, 1, 1], (len(y), 1))
     return y

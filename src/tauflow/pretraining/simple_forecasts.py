@@ -10,6 +10,7 @@ from .shared_draws import Floats
 OWN_FORECASTS = (
     *("last value", "median", "mean", "recent mean", "slow recent mean", "line", "damped line"),
     *("seasonal fit", "anchored seasonal fit", "same phase", "same two phases", "decay"),
+    *("return to the median", "return to the seasonal fit", "return to the same phases"),
 )
 """Names of the columns of :func:`forecast_simply`."""
 _HARMONICS = (3, 2)
@@ -116,6 +117,16 @@ def _fit_last_line(u: Floats, z: Floats) -> Floats:
     return found
 
 
+def _fit_memory(u: Floats, r: Floats) -> Floats:
+    """Return how long deviations last, (B, 1), by the correlation of neighbours."""
+    if u.shape[1] < _FEWEST_FOR_SEASONS:
+        return np.maximum(-u[:, :1], 1.0)
+    share = (r[:, 1:] * r[:, :-1]).sum(1) / ((r**2).sum(1) + 1e-9)
+    gap = (u[:, -1] - u[:, 0]) / (u.shape[1] - 1)
+    found: Floats = -gap / np.log(np.clip(share, 0.02, 0.995))
+    return found[:, None]
+
+
 def forecast_simply(
     u: Floats, z: Floats, v: Floats, seasons: Seasons, zero: Floats
 ) -> tuple[Floats, Floats, Floats]:
@@ -142,9 +153,14 @@ def forecast_simply(
     above = np.where(is_positive, np.maximum(z - zero, 1e-9), 1.0)
     fall = np.minimum(_fit_last_line(u, np.log(above)), 0)
     decay = np.where(is_positive, zero + (last - zero) * np.exp(fall * since), last)
+    median = np.median(z, axis=1, keepdims=True)
+    near = np.exp(-since / _fit_memory(u, left_out))
+    phases = _average_same_phase(u, z, v, seasons, both=True)
+    known = slice(None, -1) if u.shape[1] > 1 else slice(None)
+    before = _average_same_phase(u[:, known], z[:, known], u[:, -1:], seasons, both=True)
     columns = [
         last,
-        np.median(z, axis=1, keepdims=True),
+        median,
         z.mean(1, keepdims=True),
         *means,
         np.clip(last + slope * since, *bounds),
@@ -152,7 +168,10 @@ def forecast_simply(
         fit_asked,
         fit_asked + last - fit[:, -1:],
         _average_same_phase(u, z, v, seasons, both=False),
-        _average_same_phase(u, z, v, seasons, both=True),
+        phases,
         decay,
+        median + np.exp(-since / _fit_memory(u, z - median)) * (last - median),
+        fit_asked + near * (last - fit[:, -1:]),
+        phases + near * (last - before),
     ]
     return np.stack([np.broadcast_to(one, v.shape) for one in columns], 2), fit, left_out
