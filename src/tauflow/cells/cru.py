@@ -59,6 +59,9 @@ class CRUCell(ConstantBufferMixin, AbstractCell):
     With S = 2 N, U = ``units`` and K = ``bases``: S (S - 1) / 2 + S + K (2 S + 1) parameters of the
     transition, U (2 D + 1) + 2 N (U + 1) of the encoder.
 
+    In single precision variances keep three digits where v, or q, is at least a thousandth of
+    ``initial_variance``; where both are less, as little as none: use double precision there.
+
     Source: Schirmer et al. 2022, "Modeling irregular time series with continuous recurrent units",
     Section 3; the fast form f-CRU and its closed form by eigenvectors, Section 3.5; the update of
     Becker et al. 2019, "Recurrent Kalman networks".

@@ -113,6 +113,21 @@ def test_single_precision_keeps_precise_observations(precision, longest):
     )
 
 
+@pytest.mark.parametrize(("noise", "variance"), [(1e-8, 1e-3), (1e-3, 1e-5)])
+def test_single_precision_keeps_three_digits_where_noise_is_a_thousandth(noise, variance):
+    torch.manual_seed(0)
+    rnn = tauflow.RNN(CRUCell(D, 6, initial_variance=10.0))
+    with torch.no_grad():
+        rnn.cell.S.normal_(0, 0.5)
+        rnn.cell.raw_q.fill_(np.log(np.expm1(10 * noise)))
+        rnn.cell.V[6:] = 0
+        rnn.cell.b_v[6:] = np.log(np.expm1(10 * variance - 1e-6))
+        x, dt = torch.randn(8, 40, D), torch.rand(8, 40)
+        single = rnn(x, dt=dt)[0].double()
+        double = rnn.double()(x.double(), dt=dt.double())[0]
+    torch.testing.assert_close(single[..., 12:24], double[..., 12:24], rtol=5e-4, atol=0)
+
+
 def test_no_time_changes_no_covariance():
     torch.manual_seed(0)
     cell = CRUCell(D, N)
