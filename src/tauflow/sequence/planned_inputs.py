@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tauflow.kernels.cpu.binding import NULL_PAGE, check_memory, import_kernels
+from tauflow.kernels.cpu.binding import import_kernels
 from tauflow.kernels.engine.requirements import has_numba
 
 from .cell_record import PLAIN_TENSOR_TYPES
@@ -100,7 +100,6 @@ def _read_marks(
     elif mask is not None:
         if not (is_plain(mask, torch.bool) and mask.shape == gaps_shape[:2]):
             return "mask has to be bool, (B, T)", None
-        check_memory(mask)
         # the caller may fill it again before the backward pass
         mask = mask.clone() if torch.is_grad_enabled() else mask
     return "", mask
@@ -119,7 +118,6 @@ def _read_gaps(
             return None
         gaps = x.new_full(shape, dt)
     elif is_plain(dt, torch.float32) and (dt.shape == shape[:2] or dt.shape == shape):
-        check_memory(dt)
         gaps = dt.contiguous().view(shape)
     else:
         return None
@@ -145,9 +143,9 @@ def _subtract_times(
     t, gaps = t.contiguous(), torch.empty(shape, dtype=torch.float32)
     valid = None if mask is None else mask.contiguous()
     is_clear = import_kernels("cpu.values").subtract_times(
-        check_memory(t),
+        t.data_ptr(),
         _TIME_DTYPES.index(dtype),
-        0 if valid is None else check_memory(valid),
+        0 if valid is None else valid.data_ptr(),
         B,
         T,
         has_initial_state,
@@ -171,10 +169,6 @@ def find_bad_values(gaps: Tensor | None, states: Tensor | None = None) -> int:
         return bad + 2 * (states is not None and not bool(states.isfinite().all()))
     at, count = (0, 0) if gaps is None else (gaps.data_ptr(), gaps.numel())
     to, total = (0, 0) if states is None else (states.data_ptr(), states.numel())
-    if at < NULL_PAGE and gaps is not None:
-        check_memory(gaps)
-    if to < NULL_PAGE and states is not None:
-        check_memory(states)
     found: int = import_kernels("cpu.values").find_bad_values(at, count, to, total)
     return found
 

@@ -24,6 +24,7 @@ from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract import call_initial_state
 from tauflow.errors import ArgumentError
 from tauflow.kernels import BACKENDS, KernelCall
+from tauflow.kernels.cpu.binding import check_memory
 
 from .base import SequenceModuleBase
 from .call_plan import CallPlans
@@ -235,11 +236,13 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         """
         where = f"{type(self).__name__}.forward"
         x = x if input is None else resolve_alias(where, "x", x, "input", input)
+        check_memory(x, hx, dt, t, mask, lengths, observed, episode_start)
         usual = episode_start is None and timespans is None
         if usual and not torch.compiler.is_compiling():
             planned = self._call_plans.run(self, x, hx, dt, t, mask, lengths, observed)
             if planned is not None:
                 return planned
+        check_memory(*self.parameters(), *self.buffers())
         if timespans is not None:
             check_argument_aliases(where, ["timespans"])
         return self._run_call(

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tauflow._internal.checks import check_bool_tensor, check_floating_point, shape_error
 from tauflow.errors import ArgumentError
+from tauflow.kernels.cpu.binding import check_memory
 
 from .states import State, concat_parts, initial_states
 
@@ -24,6 +25,7 @@ def run_single_step(
 ) -> tuple[Tensor, Tensor]:
     """Advance by one sample; see :meth:`.SequenceModule.step` for the arguments."""
     where = f"{type(module).__name__}.step"
+    check_memory(x, h, dt, observed, episode_start)
     if module.bidirectional:
         raise ArgumentError(
             f"{where}: a bidirectional module needs the whole sequence. Build one with "

@@ -94,7 +94,9 @@ def pack_arguments(values: tuple[Any, ...], kinds: list[Any], words: list[int]) 
             shape = value.shape
             kinds += (value.dtype, len(shape))
             address = value.data_ptr()
-            words.append(address if address > NULL_PAGE else check_memory(value))
+            if address < NULL_PAGE:  # before a backward pass, say
+                check_memory(value)
+            words.append(address)
             words += shape
         elif kind is ConstantArgument:
             kinds.append(value.kinds)
@@ -127,18 +129,34 @@ NULL_PAGE = 1 << 32
 position-independent code allocates."""
 
 
-def check_memory(tensor: Tensor) -> int:
-    """Return where a tensor's entries are.
+def check_memory(*values: Any) -> None:
+    """Look where tensors have their entries, as operators of torch do not.
+
+    Args:
+        *values: tensors, tuples of them, and all else, which is left alone.
 
     Raises:
-        ArgumentError: nowhere, as its memory was released.
+        ArgumentError: one has none, as its memory was released.
     """
-    if tensor.numel() and not tensor.untyped_storage().nbytes():
-        raise ArgumentError(
-            f"An input or parameter of shape {tuple(tensor.shape)} has no memory: it was released, "
-            "as by tensor.untyped_storage().resize_(0). Load or compute it again first."
-        )
-    return tensor.data_ptr()
+    if torch.compiler.is_compiling():
+        return
+    for value in values:
+        if isinstance(value, tuple):
+            check_memory(*value)
+        elif isinstance(value, Tensor) and _is_released(value):
+            raise ArgumentError(
+                f"A tensor of shape {tuple(value.shape)} has no memory: it was released, as by "
+                "tensor.untyped_storage().resize_(0). Load or compute it again first."
+            )
+
+
+def _is_released(tensor: Tensor) -> bool:
+    try:
+        if tensor.data_ptr() >= NULL_PAGE:
+            return False
+        return bool(tensor.numel()) and not tensor.untyped_storage().nbytes()
+    except RuntimeError:  # sparse, or of a transform, which reads none
+        return False
 
 
 class ConstantArgument:

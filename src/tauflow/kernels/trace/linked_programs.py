@@ -101,8 +101,7 @@ class LinkedPrograms(NamedTuple):
         ]
         addresses = array("q", [tensor.data_ptr() for tensor in tensors])
         if addresses and min(addresses) < NULL_PAGE:
-            for tensor in tensors:
-                check_memory(tensor)
+            check_memory(*tensors)
         fixed = self.places, self.parts, self.constants, self.reads
         return (self.instructions, empty(self.size), *fixed, addresses), tensors
 

@@ -16,6 +16,7 @@ from tauflow._internal.checks import (
 from tauflow.cells.contract import call_initial_state
 from tauflow.errors import ArgumentError, DtypeError, NonFiniteError, StreamError, TimeError
 from tauflow.kernels import StepEngine, make_step_engine
+from tauflow.kernels.cpu.binding import check_memory
 from tauflow.sequence.legacy_parametrizations import recompute_parameters
 
 from .parameter_watch import ParameterWatch
@@ -94,6 +95,7 @@ class Stream:
         parts = self._read_parts()
         check_parts(self._source, parts)
         module, every = parts.module, parts.to_module_list()
+        check_memory(*every.parameters(), *every.buffers())
         own = next(module.parameters(), torch.empty(0)).dtype
         if own not in _SUPPORTED_DTYPES:
             raise StreamError(
@@ -156,7 +158,7 @@ class Stream:
                 "or train() or eval() was called on one that drops units. Call "
                 "stream.refresh() to go on with what there is now and the present states."
             )
-        values: Array = x.detach().numpy() if isinstance(x, Tensor) else x
+        values = _to_array(x) if isinstance(x, Tensor) else x
         if self._preprocessor is not None:
             values = self._preprocess(values)
         if values.__class__ is not np.ndarray or values.dtype != self._dtype:
@@ -194,6 +196,7 @@ class Stream:
             ArgumentError: some rows only, of a cell that derives its initial state from the first
                 sample.
         """
+        check_memory(rows)
         if rows is None:
             if h is None:
                 self._has_started = False
@@ -242,6 +245,7 @@ class Stream:
     def _check_state(self, h: Tensor | Array) -> Tensor:
         """Return h as a tensor; raise unless it is (B, S), in the dtype of the module."""
         h = torch.from_numpy(h) if isinstance(h, np.ndarray) else h
+        check_memory(h)
         expected = (self.batch_size, self.module.state_size)
         if not isinstance(h, Tensor) or str(h.dtype) != f"torch.{self._dtype}":
             kind = h.dtype if isinstance(h, Tensor) else type(h).__name__
@@ -293,7 +297,7 @@ class Stream:
                 raise self._invalid_dt_error(dt)
             gaps.fill(dt)
             return gaps
-        given = np.asarray(dt.detach() if isinstance(dt, Tensor) else dt)
+        given = _to_array(dt)
         if given.shape not in ((), (1,), gaps.shape) or given.dtype.kind not in "fiu":
             raise ArgumentError(
                 f"Stream.step: dt must be a number or ({self.batch_size},) numbers, got shape "
@@ -308,7 +312,7 @@ class Stream:
         cell = self.module.cell
         if not cell.uses_observed:
             raise missing_features_error("Stream.step", cell)
-        given = np.asarray(observed)
+        given = _to_array(observed)
         alone = given.shape == self._single and self.batch_size == 1
         if given.dtype != np.bool_ or (given.shape != self._shape and not alone):
             expected = f"bool, that of x, {self._shape}"
@@ -366,6 +370,11 @@ class Stream:
             f"Stream.step: x must be a NumPy array or tensor of {self._dtype}, as the module's "
             f"parameters are, got {kind}. Convert it, or the module with .to()."
         )
+
+
+def _to_array(given: Any) -> Array:
+    check_memory(given)
+    return np.asarray(given.detach() if isinstance(given, Tensor) else given)
 
 
 def _is_finite(values: Array) -> bool:
