@@ -202,17 +202,24 @@ _PREFERRED = tuple(
 )
 """Generated kernels that ``backend="auto"`` takes."""
 
-_GENERATED = tuple(  # served by name only
-    replace(row, is_profitable=lambda call: False)
-    for row in (
+
+def _make_generated_spec(cell: type[AbstractCell]) -> KernelSpec:
+    """Return the generated kernel of a cell, which serves by name only."""
+    row = _make_triton_spec(cell, generated_unsupported_reason, run_generated)
+    return replace(row, is_profitable=lambda call: False)
+
+
+_GENERATED = (
+    replace(
         _make_triton_spec(PhasedLSTMCell, phased_unsupported_reason, run_phased_generated),
-        *(
-            _make_triton_spec(cell, generated_unsupported_reason, run_generated)
-            for cell in _CATALOG_CELLS
-            if cell is not CRUCell  # whose step is too long for the generator
-            and cell is not CTRNNCell  # which is among the preferred for any call
-        ),
-    )
+        is_profitable=lambda call: False,
+    ),
+    *(
+        _make_generated_spec(cell)
+        for cell in _CATALOG_CELLS
+        if cell is not CRUCell  # whose step is too long for the generator
+        and cell is not CTRNNCell  # which is among the preferred for any call
+    ),
 )
 
 
@@ -269,7 +276,12 @@ def add_kernels(cell: type[AbstractCell]) -> None:
         cell: the class.
     """
     scans = _make_scan_specs(cell) if issubclass(cell, AbstractScanCell) else ()
-    rows = (_make_traced_spec(cell), *scans, _make_cuda_graph_spec(cell))
+    rows = (
+        _make_traced_spec(cell),
+        *scans,
+        _make_generated_spec(cell),
+        _make_cuda_graph_spec(cell),
+    )
     _ADDED_KERNELS[cell] = tuple(map(_check_calls, rows))
     add_builtin_cell(cell)
 

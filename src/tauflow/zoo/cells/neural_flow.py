@@ -11,7 +11,6 @@ from tauflow._internal.checks import check_at_least
 from tauflow.cells.base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
 from tauflow.cells.gated import gru_update
 from tauflow.cells.init import Generator, torch_uniform_
-from tauflow.errors import ArgumentError
 
 
 class NeuralFlowCell(AbstractCell):
@@ -34,7 +33,7 @@ class NeuralFlowCell(AbstractCell):
 
     Args:
         input_size: features D per time point.
-        hidden_size: neurons N, at least 2.
+        hidden_size: neurons N.
         flow_layers: layers of the flow.
         units: hidden units of each network s and v.
     """
@@ -47,10 +46,8 @@ class NeuralFlowCell(AbstractCell):
         super().__init__(input_size, hidden_size)
         self.flow_layers = check_at_least(1, flow_layers=flow_layers)
         self.units = check_at_least(1, units=units)
-        if hidden_size < 2:
-            raise ArgumentError("hidden_size=1 has no two halves. Give at least 2 neurons.")
         D, N = input_size, hidden_size
-        halves = [(N // 2, N - N // 2)[k % 2] for k in range(flow_layers)]  # that layer k moves
+        halves = [(N - N // 2, N // 2)[k % 2] for k in range(flow_layers)]  # that layer k moves
         self.V = nn.ParameterList(
             torch.empty(units, N - moved + 1) for moved in halves
         )  # of the other half and dt
@@ -77,9 +74,9 @@ class NeuralFlowCell(AbstractCell):
 
     def flow(self, h: StateTensor, dt: Float[Tensor, "B 1"]) -> StateTensor:
         """Return the state after the time step, before the sample is read."""
-        first = self.hidden_size // 2
+        first = self.hidden_size - self.hidden_size // 2
         halves = [h[..., :first], h[..., first:]]
-        for k in range(self.flow_layers):
+        for k in range(0, self.flow_layers, 1 if self.hidden_size > 1 else 2):
             moved, other = halves[k % 2], halves[1 - k % 2]
             hidden = torch.tanh(F.linear(torch.cat([other, dt], dim=-1), self.V[k], self.c[k]))
             s, v = F.linear(hidden, self.U[k], self.d[k]).chunk(2, dim=-1)
