@@ -237,8 +237,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         where = f"{type(self).__name__}.forward"
         x = x if input is None else resolve_alias(where, "x", x, "input", input)
         check_memory(x, hx, dt, t, mask, lengths, observed, episode_start)
-        usual = episode_start is None and timespans is None
-        if usual and not torch.compiler.is_compiling():
+        if episode_start is timespans is None and not torch.compiler.is_compiling():
             planned = self._call_plans.run(self, x, hx, dt, t, mask, lengths, observed)
             if planned is not None:
                 return planned
@@ -351,8 +350,7 @@ class SequenceModule(SequenceModuleBase, metaclass=CaptureInitArgs):
         """Show the layers' arguments that differ from their defaults; cells show their own."""
         defaults = inspect.signature(SequenceModule.__init__).parameters
         shown = {name: self.options[name] for name in layer_option_names() if name in self.options}
-        changed = {k: v for k, v in shown.items() if v != defaults[k].default}
-        return ", ".join(f"{name}={value!r}" for name, value in changed.items())
+        return ", ".join(f"{k}={v!r}" for k, v in shown.items() if v != defaults[k].default)
 
     @property
     def each_cell(self) -> list[AbstractCell]:
