@@ -53,10 +53,6 @@ class ChecksumError(TauflowError, OSError):
     """A file's bytes are not the published ones."""
 
 
-class DiskFullError(TauflowError, OSError):
-    """A file cannot be completed for want of space."""
-
-
 class NonFiniteError(TauflowError, ArithmeticError):
     """A loss, a parameter, or a state after too long a gap, is NaN or infinite."""
 

@@ -11,22 +11,33 @@ A stored data set is a folder, as any program can read it that knows NumPy's for
 
 import json
 import math
+import mmap
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
+import torch
+from numpy.lib import format as npy
 from torch import Tensor
 
-from tauflow._internal.atomic_write import PARTIAL_SUFFIX, fsync_folder, write_atomically
+from tauflow._internal.atomic_write import (
+    PARTIAL_SUFFIX,
+    add_path_to_errors,
+    fsync_folder,
+    write_atomically,
+)
 from tauflow._internal.checks import check_at_least, format_value, shape_error
 from tauflow._internal.json_io import parse_json
 from tauflow._internal.regular_file import open_regular_file
 from tauflow._internal.sanitize import format_count
+from tauflow._internal.tensor_file import iter_raw_bytes
 from tauflow.batch import SequenceBatch
 from tauflow.errors import (
     ArgumentError,
@@ -39,9 +50,9 @@ from tauflow.errors import (
 from tauflow.version import VERSION
 
 from .card import DatasetCard, TaskData, card_from_dict, card_to_dict
-from .npy import ADVICE, ArrayWriter, convert_disk_full_error, memmap_array
 from .store import compute_sha256
 
+ADVICE = "Restore it from a copy, or write the data set again."
 METADATA_FILE = "task.json"
 FORMAT, FORMAT_VERSION = "tauflow data set", 1
 SPLITS = ("train", "valid", "test")
@@ -85,7 +96,7 @@ def write_task(
         DataError: pieces have different fields, or a part has no sequences.
         DtypeError: pieces have different dtypes, or one that ``.npy`` files cannot hold.
         ShapeError: pieces have different shapes, or others than the card says.
-        DiskFullError: the disk is full.
+        OSError: a file cannot be written, as on a full disk; the error names it.
     """
     folder = Path(os.path.abspath(folder))
     _check_not_existing(folder)
@@ -97,9 +108,9 @@ def write_task(
     partial.mkdir(parents=True)
     try:
         parts = {}
-        for (name, pieces), expected in zip(given.items(), described["sizes"], strict=True):
+        for name, pieces in given.items():
             if pieces is not None:
-                parts[name] = _SplitWriter(partial / name, card, expected, steps).write(pieces)
+                parts[name] = _SplitWriter(partial / name, card, steps).write(pieces)
         facts = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -107,8 +118,7 @@ def write_task(
             "card": {**described, "sizes": _count_sequences(parts)},
             "parts": parts,
         }
-        with convert_disk_full_error(partial / METADATA_FILE):
-            write_atomically(partial / METADATA_FILE, (json.dumps(facts, indent=1) + "\n").encode())
+        write_atomically(partial / METADATA_FILE, (json.dumps(facts, indent=1) + "\n").encode())
         _check_not_existing(folder)  # another writer may have come first
         os.rename(partial, folder)
         fsync_folder(folder.parent)
@@ -172,29 +182,55 @@ def open_task(folder: str | Path, *, verify: bool = False) -> TaskData:
 class _SplitWriter:
     """Writes the pieces of a part, one file per field."""
 
-    def __init__(self, folder: Path, card: DatasetCard, expected: int, steps: int | None) -> None:
+    def __init__(self, folder: Path, card: DatasetCard, steps: int | None) -> None:
         folder.mkdir()
-        self.folder, self.card, self.expected, self.steps = folder, card, expected, steps
-        self.writers: dict[str, ArrayWriter] = {}
-        self.count = 0
+        self.folder, self.card, self.steps = folder, card, steps
+        self.like: dict[str, Tensor] = {}
+        self.files: dict[str, IO[bytes]] = {}
+        self.count = self.rows = 0
 
     def write(self, batches: Batches) -> dict[str, Any]:
         """Write all pieces and return the facts of the files."""
-        with ExitStack() as files:
+        with ExitStack() as stack:
             # Not with enumerate, which would hold a piece while the next one is made.
             for piece in [batches] if isinstance(batches, SequenceBatch) else batches:
-                self._append_batch(piece, files)
+                self._append_batch(piece, stack)
                 del piece
-            if not self.writers or not self.writers["x"].rows:
+            if not self.rows:
                 raise DataError(
                     f"the {self.folder.name} part has no sequences. Give at least one; a data set "
                     "may lack validation data alone: valid=None."
                 )
-            facts = {name: writer.finish() for name, writer in self.writers.items()}
+            for name, file in self.files.items():
+                with add_path_to_errors(self._path(name)):
+                    file.seek(0)
+                    self._write_header(name)  # as long as the one before, NumPy leaves room
+                    file.flush()
+                    os.fsync(file.fileno())
         fsync_folder(self.folder)
-        return facts
+        return {name: self._describe(name) for name in self.files}
 
-    def _append_batch(self, batch: SequenceBatch, files: ExitStack) -> None:
+    def _describe(self, name: str) -> dict[str, Any]:
+        like, path = self.like[name], self._path(name)
+        return {
+            "dtype": like.numpy().dtype.name,
+            "shape": [self.rows, *like.shape[1:]],
+            "sha256": compute_sha256(path),
+        }
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.npy"
+
+    def _write_header(self, name: str) -> None:
+        like = self.like[name]
+        facts = {
+            "descr": npy.dtype_to_descr(like.numpy().dtype),
+            "fortran_order": False,
+            "shape": (self.rows, *like.shape[1:]),
+        }
+        npy.write_array_header_1_0(self.files[name], facts)
+
+    def _append_batch(self, batch: SequenceBatch, stack: ExitStack) -> None:
         where = f"{self.folder.name}, piece {self.count}"
         if not isinstance(batch, SequenceBatch):
             raise ArgumentError(f"{where} is a {type(batch).__name__}, expected a SequenceBatch.")
@@ -204,27 +240,47 @@ class _SplitWriter:
         tensors = batch.tensors()
         if not self.count:
             for name, tensor in tensors.items():
-                path, row_shape = self.folder / f"{name}.npy", tuple(tensor.shape[1:])
-                writer = ArrayWriter(path, tensor.dtype, row_shape, self.expected)
-                self.writers[name] = files.enter_context(writer)
-        _check_consistent(where, tensors, self.writers)
+                self.like[name] = _make_empty(name, tensor)
+                path = self._path(name)
+                # Unbuffered: a buffer that could not be written would fail once more when closed.
+                self.files[name] = stack.enter_context(path.open("xb", buffering=0))
+                with add_path_to_errors(path):
+                    self._write_header(name)
+        _check_consistent(where, tensors, self.like)
         for name, tensor in tensors.items():
-            self.writers[name].append(tensor)
-        self.count += 1
+            with add_path_to_errors(self._path(name)):
+                for block in iter_raw_bytes(tensor):
+                    rest = block
+                    while rest:  # a write may take a part only: two gigabytes on Linux
+                        rest = rest[self.files[name].write(rest) :]
+        self.count, self.rows = self.count + 1, self.rows + len(batch)
+
+
+def _make_empty(name: str, tensor: Tensor) -> Tensor:
+    """Return no rows of a tensor's shape and dtype, which NumPy must have."""
+    empty = torch.empty((0, *tensor.shape[1:]), dtype=tensor.dtype)
+    try:
+        empty.numpy()
+    except TypeError:
+        raise DtypeError(
+            f"{name} has dtype {tensor.dtype}, which .npy files cannot hold. Convert it with "
+            f"{name}.float(), or with {name}.half() to save space."
+        ) from None
+    return empty
 
 
 def _check_consistent(
-    where: str, tensors: Mapping[str, Tensor], writers: Mapping[str, ArrayWriter]
+    where: str, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]
 ) -> None:
     """Refuse a piece that does not continue the ones before it."""
-    for name in sorted(tensors.keys() ^ writers.keys()):
+    for name in sorted(tensors.keys() ^ like.keys()):
         got = "has" if name in tensors else "lacks"
         raise DataError(
             f"{where} {got} {name}, unlike the pieces before it. Give it in all pieces of a part, "
             "or in none."
         )
     for name, tensor in tensors.items():
-        dtype, row_shape = writers[name].dtype, writers[name].row_shape
+        dtype, row_shape = like[name].dtype, like[name].shape[1:]
         if tensor.dtype != dtype:
             raise DtypeError(
                 f"{where}: {name} has dtype {tensor.dtype}, and {dtype} in the pieces before it. "
@@ -281,12 +337,45 @@ def _open_split(folder: Path, arrays: Mapping[str, Any], *, verify: bool) -> Seq
         path, shape = folder / f"{name}.npy", tuple(facts["shape"])
         if not all(type(size) is int and size >= 0 for size in shape):
             raise ValueError(f"{name} has the shape {format_value(shape)}")
-        tensors[name] = memmap_array(path, facts["dtype"], shape)
+        tensors[name] = _memmap_tensor(path, facts["dtype"], shape)
         if verify and compute_sha256(path) != facts["sha256"]:
             raise ChecksumError(
                 f"{path} is damaged: its SHA-256 is not that of {METADATA_FILE}. {ADVICE}"
             )
     return SequenceBatch(**tensors)
+
+
+def _memmap_tensor(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
+    """Map an array in a file into memory, copy-on-write, and without a claim on memory for copies.
+
+    As ``numpy.load(path, mmap_mode="c")``, which claims memory for the whole file, so that Linux
+    may refuse one that is larger.
+    """
+    try:
+        with open_regular_file(path, advice=ADVICE) as file:
+            if npy.read_magic(file) != (1, 0):
+                raise ValueError("another version of the format")
+            found, _, kind = npy.read_array_header_1_0(file)
+            start = file.tell()
+            if (kind.name, found) != (dtype, shape) or kind.hasobject:
+                raise ValueError(f"an array of {kind.name}, {found}, expected {dtype}, {shape}")
+            size = os.fstat(file.fileno()).st_size
+            if size != start + math.prod(shape) * kind.itemsize:
+                raise ValueError(f"it has {format_count(size, 'byte')}")
+            if os.name == "posix":
+                unreserved = getattr(
+                    mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0
+                )
+                mapped = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE | unreserved)
+            else:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DataNotFoundError(f"{path} is missing. {ADVICE}") from error
+    except DataError:
+        raise
+    except Exception as error:  # NumPy raises many kinds for a header that it cannot parse
+        raise DataError(f"{path} is damaged or truncated: {error}. {ADVICE}") from error
+    return torch.from_numpy(np.frombuffer(mapped, kind, math.prod(shape), start).reshape(shape))
 
 
 def _read_metadata(path: Path) -> dict[str, Any]:

@@ -5,13 +5,11 @@ import hashlib
 import itertools
 import json
 import math
-import mmap
 import os
 import re
 import signal
 import subprocess
 import sys
-import warnings
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -24,13 +22,12 @@ from hypothesis import strategies as st
 from stored_tasks import CARD, OPTIONAL, batch, parts, same
 
 from tauflow.batch import SequenceBatch
-from tauflow.data import load_task, npy, open_task, registry, write_task
+from tauflow.data import load_task, open_task, registry, write_task
 from tauflow.errors import (
     ArgumentError,
     ChecksumError,
     DataError,
     DataNotFoundError,
-    DiskFullError,
     DtypeError,
     ShapeError,
     TauflowError,
@@ -209,24 +206,8 @@ def test_an_operation_in_place_changes_the_tensor_and_never_the_file(written):
     assert (written / "train" / "x.npy").read_bytes() == before
 
 
-@pytest.mark.skipif(os.name != "posix", reason="elsewhere nothing is said of memory")
-def test_where_memory_must_be_promised_the_file_is_mapped_read_only(written, monkeypatch):
-    whole = mmap.mmap
-
-    def strict(*args, access=mmap.ACCESS_DEFAULT):
-        if access != mmap.ACCESS_READ:
-            raise OSError(errno.ENOMEM, "Cannot allocate memory")
-        return whole(*args, access=access)
-
-    monkeypatch.setattr("tauflow.data.npy.mmap.mmap", strict)
-    with warnings.catch_warnings():  # of PyTorch, which gives this one once in a process
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        data = open_task(written)
-    assert torch.equal(data.train.x, parts()["train"].x)
-
-
 HOSTILE = {
-    "an object": (lambda f: f["parts"]["train"]["x"].update(dtype="O"), "dtype 'O' .* is none of"),
+    "an object": (lambda f: f["parts"]["train"]["x"].update(dtype="object"), "an array of float32"),
     "another folder": (lambda f: f["parts"].update({"../x": f["parts"]["train"]}), "no part has"),
     "another file": (lambda f: f["parts"]["train"].update({"../x": {}}), "no part has a field"),
     "a size below 0": (lambda f: f["parts"]["train"]["x"].update(shape=[-1, 2]), "has the shape"),
@@ -385,44 +366,14 @@ def test_an_error_of_the_pieces_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("room", [0, 100, 700])
-def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, monkeypatch, room):
-    class Small:
-        """A file on a disk with little room."""
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        def __init__(self, file):
-            self.file, self.left = file, room
-
-        def __getattr__(self, name):
-            return getattr(self.file, name)
-
-        def write(self, block):
-            if self.left == 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            written = self.file.write(block[: self.left])
-            self.left -= written
-            return written
-
-    start = npy.ArrayWriter.__init__
-
-    def on_a_small_disk(self, *args):
-        start(self, *args)
-        self._file = Small(self._file)
-
-    monkeypatch.setattr(npy.ArrayWriter, "__init__", on_a_small_disk)
-    with pytest.raises(DiskFullError, match=r"the disk of .*train is full: \w+.npy could not be"):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: .*train.x\.npy"):
         write_task(tmp_path / "sensors", CARD, train=[batch(20), batch(9)], test=batch(1))
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_device_that_is_full_says_so(monkeypatch):
-    monkeypatch.setattr(Path, "open", lambda self, mode, **_: os.fdopen(os.open(self, 1), "wb", 0))
-    with (
-        npy.ArrayWriter(Path("/dev/full"), torch.float32, (2,), 1) as writer,
-        pytest.raises(DiskFullError, match="the disk of /dev is full: full could not"),
-    ):
-        writer.append(torch.zeros(1, 2))
 
 
 @pytest.mark.slow
@@ -468,8 +419,12 @@ def other_header(folder):
 @pytest.mark.parametrize(
     ("damage", "error", "message"),
     [
-        (cut, DataError, r"x.npy is truncated or changed: it has 300 bytes, expected \d+\. Rest"),
-        (other_header, DataError, r"y.npy is damaged: it does not begin as an array of '?<f4"),
+        (cut, DataError, r"x.npy is damaged or truncated: it has 300 bytes. Restore"),
+        (
+            other_header,
+            DataError,
+            r"y.npy is damaged or truncated: an array of int32, .*float32",
+        ),
         (
             lambda f: (f / "valid" / "dt.npy").unlink(),
             DataNotFoundError,
