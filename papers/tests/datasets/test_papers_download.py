@@ -1,5 +1,7 @@
+import gc
 import importlib
 import threading
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -7,7 +9,7 @@ from file_server import Server
 
 from tauflow._internal import locks
 from tauflow._internal.locks import LOCK_FILE
-from tauflow.data import download, registry, resumable_download
+from tauflow.data import download, registry
 from tauflow.errors import DataError
 
 
@@ -15,7 +17,6 @@ from tauflow.errors import DataError
 def server(monkeypatch):
     monkeypatch.setattr(download, "_ATTEMPTS", 0)
     monkeypatch.setattr(locks, "_POLL_INTERVAL", 0.01)
-    monkeypatch.setattr(resumable_download, "_BLOCK_BYTES", 2)
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "127.0.0.1")
     served = Server()
@@ -25,6 +26,9 @@ def server(monkeypatch):
     served.http.shutdown()
     thread.join()
     served.http.server_close()
+    with warnings.catch_warnings():  # of connections that broke off, which pooch does not close
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def names_in(folder):

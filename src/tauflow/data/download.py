@@ -10,7 +10,6 @@ from pathlib import Path
 from tauflow.errors import ChecksumError, DataError, DataNotFoundError, TauflowError, TimeError
 
 from .card import DatasetCard
-from .resumable_download import ResumableDownloader
 
 DATA_VARIABLE = "TAUFLOW_DATA"
 """Environment variable that names the folder of the data sets."""
@@ -26,6 +25,7 @@ Check = Callable[[list[Path]], object]
 
 _CONNECTIONS = 8
 _ATTEMPTS = 2
+_TIMEOUT = 30.0  # seconds without a byte
 
 
 def download_files(
@@ -58,8 +58,8 @@ def download_files(
             raise
         raise DataNotFoundError(
             f"{card.name}: the disk of {folder} is full. Free some space, or set {DATA_VARIABLE} "
-            f"to a directory elsewhere; then 'tauflow data get {card.name}' goes on where it "
-            "stopped."
+            f"to a directory elsewhere; then 'tauflow data get {card.name}' fetches the files "
+            "that are missing."
         ) from error
     except ValueError as error:  # how pooch reports a wrong checksum
         raise ChecksumError(
@@ -99,11 +99,11 @@ def _download_into(card: DatasetCard, names: list[str], folder: Path) -> None:
     digests = {name: sha256 or None for name, sha256 in card.files.items()}
     remote = pooch.create(folder, card.base_url, registry=digests, retry_if_failed=_ATTEMPTS)
 
+    # A server that compresses would send other bytes than those of the digest.
+    downloader = pooch.HTTPDownloader(headers={"Accept-Encoding": "identity"}, timeout=_TIMEOUT)
+
     def fetch_one(name: str) -> None:
-        digest, file = card.files[name], folder / name
-        part = file.with_name(f".{file.name}.{digest[:8]}.part")
-        # without a digest nothing would tell whether two parts belong together
-        remote.fetch(name, downloader=ResumableDownloader(part, resume=bool(digest)))
+        remote.fetch(name, downloader=downloader)
 
     _download_all(fetch_one, names, card.title)
 

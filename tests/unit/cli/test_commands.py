@@ -93,6 +93,7 @@ def test_a_traceback_on_request(call, monkeypatch):
 
 
 def test_missing_data_say_what_to_do(call, monkeypatch, tmp_path):
+    pytest.importorskip("tauflow_papers")  # which brings data sets with files
     monkeypatch.setenv("TAUFLOW_DATA", str(tmp_path / "mistyped"))
     result = call("run", "half-cheetah", code=1)
     assert "TAUFLOW_DATA names" in result.stderr

@@ -41,9 +41,6 @@ class Server:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.resumed: list[tuple[str, int]] = []
-        self.sends_parts = True
-        self.encoding = ""  # what the server says that all its content is packed with
         self.pause = 0.0  # seconds between two bytes
         self.sent = dict(CONTENT)
         self.announced = {name: len(content) for name, content in CONTENT.items()}
@@ -54,19 +51,7 @@ class Server:
                 name = self.path.rsplit("/", 1)[-1]
                 outer.asked.append(name)
                 content, length = outer.sent.get(name, b""), outer.announced.get(name, 0)
-                span = self.headers.get("Range")
-                if span is None or not outer.sends_parts:
-                    self.send_response(200 if name in outer.sent else 404)
-                else:
-                    first = int(span.removeprefix("bytes=").removesuffix("-"))
-                    outer.resumed.append((name, first))
-                    past = first >= length
-                    self.send_response(416 if past else 206)
-                    whole = f"*/{length}" if past else f"{first}-{length - 1}/{length}"
-                    self.send_header("Content-Range", f"bytes {whole}")
-                    content, length = content[first:], max(0, length - first)
-                if outer.encoding:
-                    self.send_header("Content-Encoding", outer.encoding)
+                self.send_response(200 if name in outer.sent else 404)
                 self.send_header("Content-Length", str(length))
                 self.end_headers()
                 if not outer.pause:

@@ -5,7 +5,6 @@ import pytest
 from file_server import CARD, CONTENT, fill
 
 from tauflow.data import store
-from tauflow.data.datasets.half_cheetah import HALF_CHEETAH
 from tauflow.errors import ChecksumError, DataNotFoundError
 
 
@@ -76,15 +75,5 @@ def test_a_variable_that_names_no_directory_is_refused(monkeypatch, tmp_path):
     assert not (tmp_path / "mistyped").exists()
 
 
-@pytest.mark.parametrize(("card", "count"), [(HALF_CHEETAH, 31)])
-def test_packaged_checksums_are_complete(card, count):
-    assert len(card.files) == len(set(card.files.values())) == count
-    assert {len(digest) for digest in card.files.values()} == {64}
-
-
-def test_addresses_name_a_pinned_commit():
+def test_addresses_of_files_without_a_server_are_their_names():
     assert CARD.urls["a.npy"] == "a.npy"
-    for card in (HALF_CHEETAH,):
-        commit = card.source.rsplit("@", 1)[-1]
-        assert f"/{commit}" in card.base_url
-        assert card.base_url.endswith("/")

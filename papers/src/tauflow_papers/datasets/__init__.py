@@ -1,11 +1,11 @@
 """The data sets of the papers, registered by name when this package is imported."""
 
-from tauflow.data.dataset_validation import read_content_digests
 from tauflow.data.registry import register
 
 from .boards import generated, recordings, tables
 from .real.character_trajectories import CHARACTER_TRAJECTORIES, load_character_trajectories
 from .real.gesture import GESTURE, load_gesture
+from .real.half_cheetah import HALF_CHEETAH, load_half_cheetah
 from .real.har import HAR, load_har
 from .real.imdb import IMDB, load_imdb
 from .real.mnist import EVENT_MNIST, SEQ_MNIST, load_event_mnist, load_seq_mnist
@@ -23,9 +23,10 @@ from .synthetic.flip_flop import FLIP_FLOP, load_flip_flop
 from .synthetic.lane_keeping import LANE_KEEPING, load_lane_keeping
 from .synthetic.ornstein_uhlenbeck import ORNSTEIN_UHLENBECK, load_ornstein_uhlenbeck
 from .synthetic.xor import XOR_DENSE, XOR_EVENT, load_xor_dense, load_xor_event
+from .validation import validate
 
-_DIGESTS = read_content_digests("tauflow_papers.datasets")
 for _card, _loader in (
+    (HALF_CHEETAH, load_half_cheetah),
     (WALKER2D, load_walker2d),
     (XOR_DENSE, load_xor_dense),
     (XOR_EVENT, load_xor_event),
@@ -49,6 +50,6 @@ for _card, _loader in (
     (ORNSTEIN_UHLENBECK, load_ornstein_uhlenbeck),
     (LANE_KEEPING, load_lane_keeping),
 ):
-    register(_card, _loader, digests=_DIGESTS.get(_card.name))
+    register(_card, validate(_card.name, _loader))
 for _board in (*tables.BOARDS, *generated.BOARDS, *recordings.BOARDS):
-    register(_board.card, _board.load, digests=_DIGESTS.get(_board.card.name))
+    register(_board.card, validate(_board.card.name, _board.load))

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from tauflow.data.card import DatasetCard
-from tauflow.data.datasets.rollouts import read_rollout
 from tauflow.errors import DataError
 from tauflow_papers.datasets.cache import load_or_parse
 from tauflow_papers.datasets.kept_steps import drop_frames
@@ -19,6 +18,7 @@ from tauflow_papers.datasets.real.character_trajectories import (
 )
 from tauflow_papers.datasets.real.physionet2012 import PHYSIONET2012, read_all_records
 from tauflow_papers.datasets.real.physionet_records import VARIABLES
+from tauflow_papers.datasets.real.rollouts import read_rollout
 from tauflow_papers.datasets.real.walker2d import WALKER2D
 
 from .board import SPLIT, Board, Columns, flatten_sequences

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from tauflow._internal.checks import check_one_of
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.datasets.rollouts import read_rollout
 from tauflow.data.preprocess import cut_windows
 from tauflow.data.store import fetch_files, read_checksums
 from tauflow.errors import ArgumentError
 from tauflow_papers.datasets.cache import load_or_parse
 from tauflow_papers.datasets.kept_steps import drop_frames, dt_from_positions
 from tauflow_papers.datasets.splines import natural_cubic_spline
+
+from .rollouts import read_rollout
 
 LENGTH = 64
 STRIDE = 16

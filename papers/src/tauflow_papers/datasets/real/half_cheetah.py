@@ -38,7 +38,7 @@ HALF_CHEETAH = DatasetCard(
         "https://raw.githubusercontent.com/raminmh/liquid_time_constant_networks/"
         "4a8a4fa22a91c4067b6944a264819ff30a4aae9d/experiments_with_ltcs/data/cheetah/"
     ),
-    files=read_checksums("tauflow.data.datasets", "half_cheetah"),
+    files=read_checksums("tauflow_papers.datasets.real", "half_cheetah"),
     notes=(
         "Windows of 32 steps, 10 apart; the target is the observation one step later. Not scaled.",
         "There is no dt: every gap is one simulator step.",

@@ -6,6 +6,7 @@ from published_data import content_hash, load_or_skip
 from tauflow.data.registry import load_task
 from tauflow.data.store import find_data_folder
 from tauflow.errors import ChecksumError, DataNotFoundError
+from tauflow_papers.datasets.real.half_cheetah import HALF_CHEETAH
 
 HASHES = ["1e9c5bd53047282c", "1029eb4409e36cb5", "422ad59cd90e04a0"]
 
@@ -60,3 +61,10 @@ def test_truncated_file_is_refused(data, tmp_path):
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(DataNotFoundError, match=r"trace_0000\.npy and 30 more files not found"):
         load_task("half-cheetah", root=tmp_path, download=False)
+
+
+def test_packaged_checksums_are_complete():
+    files = HALF_CHEETAH.files
+    assert len(files) == len(set(files.values())) == 31
+    assert {len(digest) for digest in files.values()} == {64}
+    assert f"/{HALF_CHEETAH.source.rsplit('@', 1)[-1]}" in HALF_CHEETAH.base_url

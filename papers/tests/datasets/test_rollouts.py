@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from tauflow.data.datasets.rollouts import read_rollout
 from tauflow.errors import DataError
+from tauflow_papers.datasets.real.rollouts import read_rollout
 
 
 def saved(tmp_path, array):
