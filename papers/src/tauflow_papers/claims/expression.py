@@ -90,7 +90,7 @@ def move_bounds(text: str, share: float = 0.2) -> list[str]:
     ]
     found = []
     for bound in bounds:
-        value = bound.value
+        value: Any = bound.value
         for sign in (-1, 1):
             whole = 1 - value if 0.5 <= value < 1 else value
             bound.value = value + sign * share * whole
@@ -99,12 +99,13 @@ def move_bounds(text: str, share: float = 0.2) -> list[str]:
     return found
 
 
-def _find_numbers(node: ast.expr) -> list[Any]:
+def _find_numbers(node: ast.expr) -> list[ast.Constant]:
     """Return the numbers of a side of a comparison but 0, which cannot be moved by a part."""
     if isinstance(node, ast.BinOp):
         return [*_find_numbers(node.left), *_find_numbers(node.right)]
-    is_number = isinstance(node, ast.Constant) and isinstance(node.value, int | float)
-    return [node] if is_number and node.value else []
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value:
+        return [node]
+    return []
 
 
 class _Evaluator:
