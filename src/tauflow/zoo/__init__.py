@@ -13,6 +13,7 @@ from .cells.min_rnn import MinGRUCell, MinLSTMCell
 from .cells.neural_flow import NeuralFlowCell
 from .cells.s6 import S6Cell
 from .cells.slstm import SLSTMCell
+from .models.brits import BRITS, EstimatingRITSCell
 from .modules import S6, SEQUENCE_MODULES, SLSTM, LiquidS4, MinGRU, MinLSTM, NeuralFlow
 
 for _entry in (
@@ -27,13 +28,18 @@ for _entry in (
 
 for _module in SEQUENCE_MODULES:
     add_kernels(_module.cell_class)
-    for _class in (_module, _module.cell_class):
-        CLASSES.add(_class.__name__, _class)
+    CLASSES.add(_module.cell_class.__name__, _module.cell_class)
+    CLASSES.add(_module.__name__, _module)
+add_kernels(EstimatingRITSCell)
+CLASSES.add("EstimatingRITSCell", EstimatingRITSCell)
+CLASSES.add("BRITS", BRITS)
 
 __all__ = [
+    "BRITS",
     "S6",
     "SEQUENCE_MODULES",
     "SLSTM",
+    "EstimatingRITSCell",
     "LiquidS4",
     "LiquidS4Cell",
     "MinGRU",
