@@ -124,7 +124,7 @@ ON_ANY_DEVICE = [spec for spec in KERNELS if spec.device is None]
 """The kernels that run where the tests run; those for GPUs have tests of their own."""
 
 RECORDED = [spec for spec in KERNELS if spec.run.__wrapped__ is run_traced]
-"""The traced steps, one for every cell; ``test_recorded_sequences.py`` is about all of them."""
+"""The traced steps, one for every cell; ``test_traced_sequences.py`` is about all of them."""
 
 _SOME = (CTRNNCell, GNODECell, GRUDCell, GRUODECell, NeuronalLTCCell, ODELSTMCell, UnmaskedGRUDCell)
 ROWS = [(s, options) for s in ON_ANY_DEVICE for options in VARIANTS[s.cell] if serves(s, options)]

@@ -62,3 +62,14 @@ def test_siblings_are_imported_by_module(path):
             siblings = {p.stem for p in path.parent.glob("*.py")}
             siblings |= {p.name for p in path.parent.iterdir() if p.is_dir()}
             assert set(names) <= siblings, f"{path.name} imports {names} through __init__"
+
+
+def test_unit_tests_mirror_the_library():
+    """A folder of tests has the name of a package; files at the top are of modules there."""
+    unit = ROOT / "tests" / "unit"
+    files = [path.relative_to(unit) for path in unit.rglob("test_*.py")]
+    packages = {path.parent for path in files}
+    assert [p for p in packages if not (PACKAGE / p / "__init__.py").is_file()] == []
+    top = [path.stem.removeprefix("test_") for path in files if len(path.parts) == 1]
+    assert [name for name in top if not (PACKAGE / f"{name}.py").is_file()] == []
+    assert [path for path in files if re.match("test_(own_|recorded_|pick)", path.name)] == []
