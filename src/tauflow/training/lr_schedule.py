@@ -11,7 +11,7 @@ import torch
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError
 
-from .optim import make_optimizer, set_learning_rate
+from .optim import set_learning_rate
 from .recipe import LENGTH_DEPENDENT_SCHEDULES, Recipe
 from .torch_registry import scheduler_class
 
@@ -66,37 +66,14 @@ class LRSchedule:
                 "min_lr": recipe.min_lr or 0.0,
             },
         }
-        options = {**own.get(recipe.schedule, {}), **(recipe.schedule_options or {})}
-        kind = scheduler_class(recipe.schedule)
+        fixed, given = own.get(recipe.schedule, {}), dict(recipe.schedule_options or {})
         try:
-            if any(isinstance(one, str) for one in options.get("milestones", ())):
-                raise TypeError("milestones must be numbers of epochs or steps")
-            self._check_scheduler_options(kind, options)
-            made = kind(self.optimizer, **options)
-        except (ArithmeticError, AssertionError, RuntimeError, TypeError, ValueError) as error:
+            return scheduler_class(recipe.schedule)(self.optimizer, **fixed, **given)
+        except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
             raise ArgumentError(
-                f"schedule={recipe.schedule!r} does not take {options}: {error}. Give other "
+                f"schedule={recipe.schedule!r} does not take {fixed | given}: {error}. Give other "
                 "schedule_options, or another schedule."
             ) from error
-        total = getattr(made, "total_steps", None)
-        needed = steps if self._is_per_step else recipe.epochs
-        if total is not None and total < needed:
-            raise ArgumentError(
-                f"schedule={recipe.schedule!r} ends after {format_count(total, 'step')} of its "
-                "own, and the "
-                f"training takes {needed}. Give it more in schedule_options."
-            )
-        return made
-
-    def _check_scheduler_options(self, kind: type, options: dict[str, Any]) -> None:
-        """Raise what a schedule raises of its options, some of them at its first step only."""
-        like: torch.Tensor = self.optimizer.param_groups[0]["params"][0]
-        one = torch.nn.Parameter(like.detach().new_zeros(1, 1))
-        stepper = make_optimizer(self.recipe, [one])
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", _STEP_ORDER_WARNING)
-            tried = kind(stepper, **options)
-            tried.step(*([0.0] if self.recipe.schedule == "plateau" else []))
 
     @property
     def _advances_every_step(self) -> bool:

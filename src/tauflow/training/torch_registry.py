@@ -1,15 +1,13 @@
-"""PyTorch's own optimizers and learning-rate schedules, by name, and what options they take."""
+"""PyTorch's own optimizers and learning-rate schedules, by name."""
 
 import inspect
 from collections.abc import Mapping
-from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch.optim import lr_scheduler
 
-from tauflow._internal.registry import Registry, suggest_name
+from tauflow._internal.registry import Registry
 from tauflow.errors import ArgumentError
 
 OPTIMIZERS: Registry[type[torch.optim.Optimizer]] = Registry(
@@ -49,52 +47,9 @@ def scheduler_class(name: str) -> type:
     return own.get(name) or SCHEDULERS[name]
 
 
-_NOT_OPTIONS = ("self", "params", "optimizer", "lr", "last_epoch")
-
-
-def get_constructor_options(kind: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the options that the class of an optimizer or a scheduler takes."""
-    return _get_constructor_options(kind)
-
-
-@cache  # a table with searches has thousands of recipes
-def _get_constructor_options(kind: type) -> Mapping[str, inspect.Parameter]:
-    parameters = inspect.signature(kind).parameters
-    return MappingProxyType({n: one for n, one in parameters.items() if n not in _NOT_OPTIONS})
-
-
-def check_options(
-    role: str, kind: type, options: Mapping[str, Any], *, recipe_options: set[str]
-) -> None:
-    """Refuse options that a class of PyTorch does not take, and the lack of those it needs.
-
-    Args:
-        role: ``"optimizer"`` or ``"schedule"``, for messages.
-        kind: the class.
-        options: by name.
-        recipe_options: options that the recipe says otherwise.
-
-    Raises:
-        ArgumentError: an option is unknown, is said twice, or is missing.
-    """
-    known = get_constructor_options(kind)
-    for name in options:
-        if name == "lr" or name in recipe_options:
-            raise ArgumentError(
-                f"{role}_options: {name} is said by the recipe itself. Leave it out here."
-            )
-        if name not in known:
-            raise ArgumentError(
-                f"{role}_options: {kind.__name__} has no option "
-                f"{name!r}.{suggest_name(name, known)} "
-                f"Known: {', '.join(known)}."
-            )
-    for name, one in known.items():
-        if one.default is one.empty and name not in options and name not in recipe_options:
-            raise ArgumentError(
-                f"{kind.__name__} needs the option {name!r}. Give it in {role}_options="
-                f"{{{name!r}: ...}}."
-            )
+def has_option(kind: type, name: str) -> bool:
+    """Whether the constructor of an optimizer takes an option."""
+    return name in inspect.signature(kind).parameters
 
 
 def to_json_options(name: str, options: object) -> dict[str, Any] | None:
