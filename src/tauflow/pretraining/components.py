@@ -197,8 +197,8 @@ def white_noise(draws: SharedDraws, t: Floats) -> Floats:
 
 COMPONENTS: dict[str, tuple[Callable[[SharedDraws, Floats], Floats], float]] = {
     "gaussian process": (gaussian_process, 12),
-    "season": (season, 13),
-    "two seasons": (two_seasons, 9),
+    "season": (season, 16),
+    "two seasons": (two_seasons, 13),
     "trend": (trend, 4),
     "broken trend": (broken_trend, 3),
     "Ornstein-Uhlenbeck": (ornstein_uhlenbeck, 18),

@@ -30,7 +30,7 @@ SUMMARY_INPUTS = _OWN_FACTS + len(OWN_FORECASTS) + SUMMARY_SIZE
 TESTED = slice(_OWN_FACTS, _OWN_FACTS + len(OWN_FORECASTS))
 """Of a summary: logarithms of errors of the simple forecasts at the end of the context."""
 _OFFSETS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)
-_MOST_TESTED = 12
+_MOST_TESTED, _MOST_PARTS = 20, 4
 _FEWEST_TESTED = 5
 _UNTESTED = (1.0, 1.2, 1.2, 1.0, 1.1, 2.0, 1.1, 1.5, 1.5, 1.5, 1.5, 1.0, 1.1, 1.5, 1.5)
 """Errors of the simple forecasts that short contexts are taken to have."""
@@ -187,17 +187,18 @@ def _phases(seasons: Seasons, time: Floats) -> list[Floats]:
 def _test_forecasts(u: Floats, z: Floats, seasons: Seasons, floor: Floats) -> Floats:
     """Return mean errors of the simple forecasts of the last points from those before, (B, E).
 
-    They are means over two parts at the end.
+    They are means over two to four parts at the end.
     """
     points = u.shape[1]
     if points < _FEWEST_TESTED:
         return np.broadcast_to(_UNTESTED, (len(u), len(OWN_FORECASTS)))
     ahead = min(points // 3, _MOST_TESTED)
+    parts = int(np.clip(points // (4 * ahead), 2, _MOST_PARTS))
     errors: Floats = np.zeros((len(u), len(OWN_FORECASTS)))
-    for end in (points, points - ahead):
+    for end in range(points, points - parts * ahead, -ahead):
         known, asked = slice(None, end - ahead), slice(end - ahead, end)
         found = forecast_simply(u[:, known], z[:, known], u[:, asked], seasons, floor)[0]
-        errors += np.abs(np.clip(found - z[:, asked, None], -50, 50)).mean(1) / 2
+        errors += np.abs(np.clip(found - z[:, asked, None], -50, 50)).mean(1) / parts
     return errors
 
 

@@ -18,7 +18,7 @@ from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.errors import CheckpointError
 from tauflow.version import VERSION
 
-from .features import Features, compute_features
+from .features import LAG_CHANGE, Features, compute_features
 from .network import NetworkOptions, ZeroShotNetwork, pinball_loss
 from .population import MEMBER_POINTS, Population
 from .series import draw_series
@@ -28,8 +28,8 @@ CHECKPOINT, RECORD = "checkpoint.safetensors", "record.json"
 KIND = "pretraining checkpoint"
 KIND = "pretraining checkpoint"
 _QUERIES, _MOST_AHEAD = 6, 32
-_SHORTEST, _LONGEST = 1.5, 400.0
-_POINTS, _FEWEST_SERIES, _MOST_SERIES = 2500, 12, 64
+_SHORTEST, _LONGEST = 1.5, 800.0
+_POINTS, _FEWEST_SERIES, _MOST_SERIES = 2500, 6, 64
 _MEMBERS = (1, 1, 1, 1, 1, 2, 4, 8, 16, 32)
 _HELD_OUT_SEED = 10**6
 _FAR = 20.0
@@ -64,14 +64,14 @@ class TrainingOptions:
 def draw_batch(rng: np.random.Generator) -> tuple[Features, Tensor]:
     """Draw series, and return what the network reads of them and what is to be forecast, (B, Q).
 
-    Contexts have one length, from 1 to 400 points. Half of the batches are tables, whose members
+    Contexts have one length, from 1 to 800 points. Half of the batches are tables, whose members
     see the others: all points of these, as in a study of people who came at their own times, or
     those before the origin, as with sensors on one clock.
     """
     points = int(np.exp(rng.uniform(np.log(_SHORTEST), np.log(_LONGEST))))
-    members = int(rng.choice(_MEMBERS))
-    series = int(np.clip(_POINTS // points, max(_FEWEST_SERIES, members), _MOST_SERIES))
-    tables = max(series // members, 1)
+    series = int(np.clip(_POINTS // points, _FEWEST_SERIES, _MOST_SERIES))
+    members = min(int(rng.choice(_MEMBERS)), series)
+    tables = series // members
     ahead = int(np.clip(points * rng.uniform(0.3, 2), 4, _MOST_AHEAD))
     drawn = draw_series(rng, tables, points + ahead, members)
     t, y = drawn.t, drawn.y
@@ -101,8 +101,11 @@ def _make_population(rng: np.random.Generator, t: Floats, y: Floats, members: in
 
 
 def compute_loss(network: ZeroShotNetwork, features: Features, target: Tensor) -> Tensor:
-    """Return the mean pinball loss in typical steps of each series; far outliers do not count."""
-    usual = features.steps[:, None] + 0.1  # from the context alone
+    """Return the mean pinball loss over the usual change in as long a time, from the context.
+
+    Far outliers do not count.
+    """
+    usual = features.queries[..., LAG_CHANGE].exp() + 0.1
     is_near = (target - features.forecasts[:, :, 0]).abs() <= _FAR * usual
     return (pinball_loss(network(features), target) / usual)[is_near].mean()
 
