@@ -179,6 +179,44 @@ def test_without_the_result_nothing_is_measured(tmp_path):
         stored.mean("ltc-table-6", "ltc")
 
 
+def test_reasons_are_filled_in_and_decide_nothing(tmp_path):
+    """What only a reason reads explains: too few runs of it do not take the verdict away."""
+    write_study(tmp_path, slow=10, fast=1)
+    add_runs(tmp_path, "ltc", [2.0])
+    stored = StoredResults(tmp_path, tmp_path)
+    text = "an LTC has {mean('ltc-table-6', 'ltc'):.1f}, {ratio:.0f}"
+    one = judge_claim(example(reason=text), stored)
+    assert (one.verdict, one.reason) == ("holds", "an LTC has 2.0, 10")
+    other = judge_claim(example(reason="{mean('ltc-table-6', 'lstm'):.1f}"), stored)
+    assert other.verdict == "holds"
+    assert other.reason == "What would explain it is not stored: ltc-table-6 has no runs of lstm."
+
+
+def test_many_rows_that_lack_the_same_are_counted(tmp_path):
+    rows = ["ltc", "lstm", "ct-rnn", "ct-gru"]
+    for row in rows:
+        add_runs(tmp_path, row, [2.0, 2.5])
+    means = {f"a{k}": f"mean('ltc-table-6', '{row}')" for k, row in enumerate(rows)}
+    claim = example(values=means, measured="", holds="a0 > 1", in_part="")
+    stored = StoredResults(tmp_path, tmp_path)
+    assert judge_claim(claim, stored).lacks == "4 rows of ltc-table-6: 2 of 3 seeds"
+    several = example(
+        values={"a": "valids('ltc-table-6', 'ct-{}', ['rnn', 'gru'])"},
+        measured="{a['rnn']}",
+        holds="len(a) == 2",
+        in_part="",
+    )
+    one = judge_claim(several, stored)
+    assert one.measured == "2.25"
+    assert one.lacks.startswith("ltc-table-6, ct-rnn: 2 of 3 seeds; ltc-table-6, ct-gru: ")
+
+
+def test_a_study_without_the_number_is_missing(tmp_path):
+    write_study(tmp_path, slow=10)
+    one = judge_claim(example(), StoredResults(tmp_path, tmp_path))
+    assert (one.verdict, one.missing) == ("not measured yet", "study one has no fast")
+
+
 def test_a_wrong_expression_names_its_claim(tmp_path):
     write_study(tmp_path, slow=1, fast=0)
     with pytest.raises(SpecificationError, match=r"claim 'a': ratio = .*ZeroDivisionError"):
@@ -218,7 +256,7 @@ def add_runs(folder, row, tests):
         job = make_job(table, table.row(row), seed)
         record = RunRecord(
             **make_record_header(job, "2026-01-01T00:00:00+00:00"),
-            **{"status": "done", "test": test, "epochs": job.recipe.epochs},
+            **{"status": "done", "valid": test, "test": test, "epochs": job.recipe.epochs},
         )
         append_record(folder / "ltc-table-6.jsonl", record)
 

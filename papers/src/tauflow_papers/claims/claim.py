@@ -15,6 +15,8 @@ from .stored import MissingResultError, StoredResults
 HOLDS, PARTLY, FAILS = "holds", "holds in part", "does not hold"
 UNAVAILABLE, UNMEASURED = "cannot be had", "not measured yet"
 VERDICTS = (HOLDS, PARTLY, FAILS, UNAVAILABLE, UNMEASURED)
+_MANY = 4
+"""From how many rows on that lack the same their names are left out."""
 
 PAPERS: Mapping[str, str] = {
     "ltc": "Hasani et al. 2021, Liquid time-constant networks",
@@ -37,7 +39,8 @@ class Claim:
         where: section, figure or table of the paper.
         verdict: one of :data:`VERDICTS`, of a claim without a rule.
         command: what measures it again; empty where nothing can or did.
-        reason: why the verdict is as it is.
+        reason: why the verdict is as it is, with expressions in braces as in ``measured``. What
+            only these read explains, and decides nothing.
         values: expressions of stored results by name; later ones may use earlier ones.
         measured: text of what was measured, with expressions and their formats in braces, such as
             ``"{ratio:.1f} times"``.
@@ -86,6 +89,7 @@ class JudgedClaim:
         claim: the claim.
         measured: what was measured, in words and numbers; empty if nothing was.
         verdict: by the claim's rule, if it has one and the results are there, else as typed.
+        reason: the claim's, filled in; empty where the results for it are not there.
         missing: the result that a rule needs and that is not stored; empty if all are.
         lacks: what the rows that were read lack for a verdict, as ``papers/PROTOCOL.md`` says.
         untraced: whether a number comes from sources that cannot be had again.
@@ -96,6 +100,7 @@ class JudgedClaim:
     claim: Claim
     measured: str
     verdict: str
+    reason: str = ""
     missing: str = ""
     lacks: str = ""
     untraced: bool = False
@@ -158,7 +163,7 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
         for name, text in claim.values.items():
             values[name] = evaluate(text, stored.functions, values)
     except MissingResultError as error:
-        return JudgedClaim(claim, "", claim.verdict or UNMEASURED, str(error))
+        return JudgedClaim(claim, "", claim.verdict or UNMEASURED, missing=str(error))
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise SpecificationError(f"claim {claim.name!r}: {name} = {text}: {error!r}") from error
     measured = fill_in(claim.measured, stored.functions, values)
@@ -174,17 +179,35 @@ def judge_claim(claim: Claim, stored: StoredResults) -> JudgedClaim:
     others = [(rule, claim.in_part) for rule in move_bounds(claim.holds)] if claim.holds else []
     others += [(claim.holds, rule) for rule in move_bounds(claim.in_part)] if claim.in_part else []
     depends = any(decide(*rules) != verdict for rules in others)
-    lacks = "; ".join(f"{row}: {what}" for row, what in stored.incomplete.items())
+    lacks = _describe_lacks(stored.incomplete)
     if claim.holds and lacks:
         return JudgedClaim(claim, measured, UNMEASURED, lacks=lacks, untraced=stored.untraced)
+    untraced = stored.untraced
+    try:
+        reason = fill_in(claim.reason, stored.functions, values)
+    except MissingResultError as error:
+        reason = f"What would explain it is not stored: {error}."
     return JudgedClaim(
         claim,
         measured,
         verdict,
-        untraced=stored.untraced,
+        reason,
+        untraced=untraced,
         has_bounds=bool(others),
         depends=depends,
     )
+
+
+def _describe_lacks(incomplete: Mapping[str, str]) -> str:
+    """Say what rows lack; those of one table that lack the same are counted from four on."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row, what in incomplete.items():
+        groups.setdefault((row.partition(", ")[0], what), []).append(row)
+    texts = []
+    for (table, what), rows in groups.items():
+        names = [f"{len(rows)} rows of {table}"] if len(rows) >= _MANY else rows
+        texts += [f"{name}: {what}" for name in names]
+    return "; ".join(texts)
 
 
 def judge_claims(claims: Iterable[Claim], stored: StoredResults) -> list[JudgedClaim]:

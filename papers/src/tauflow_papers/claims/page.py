@@ -74,8 +74,8 @@ def make_cells(one: JudgedClaim) -> tuple[str, ...]:
     reasons = [f"No result stored: {one.missing}."] if one.missing else []
     if one.lacks and one.verdict == UNMEASURED and claim.holds:
         reasons.append(f"A verdict needs more of {one.lacks}.")
-    elif not one.missing and claim.reason:
-        reasons.append(claim.reason)
+    elif not one.missing and one.reason:
+        reasons.append(one.reason)
     by_proof = claim.test and not claim.holds and one.verdict in VERDICTS[:3]
     mark = ", by proof" if by_proof else f" {_DEPENDS}" if one.depends else ""
     return (

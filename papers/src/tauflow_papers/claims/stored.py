@@ -64,6 +64,9 @@ class StoredResults:
             "spread": self.spread,
             "runs": self.runs,
             "valid": self.valid,
+            "valids": self.valids,
+            "last_epoch": self.last_epoch,
+            "parameters": self.parameters,
             "seconds": self.seconds,
             "best_epoch": self.best_epoch,
             "published": self.published,
@@ -105,6 +108,27 @@ class StoredResults:
     def valid(self, table: str, row: str) -> float:
         """Return the mean of their validation scores."""
         return fmean(r.valid for r in self._read_row(table, row).records if r.valid is not None)
+
+    def valids(self, table: str, row: str, over: Sequence[str | int]) -> dict[str, float]:
+        """Return the validation scores of several rows, by what is filled into their name.
+
+        Args:
+            table: its name.
+            row: a name with braces, such as ``d-gnode-tau-{}``.
+            over: what the braces stand for.
+        """
+        return {str(value): self.valid(table, row.format(value)) for value in over}
+
+    def last_epoch(self, table: str, row: str) -> float:
+        """Return the mean of the runs' test scores in the last epoch."""
+        runs = self._read_row(table, row).records
+        return fmean(r.last_test for r in runs if r.last_test is not None)
+
+    def parameters(self, table: str, row: str) -> int:
+        """Return how many parameters a row's network has."""
+        (count,) = {record.parameters for record in self._find_row(table, row).records}
+        assert count is not None, f"{table}, {row} has runs without a number of parameters"
+        return count
 
     def seconds(self, table: str, row: str) -> float:
         """Return the median seconds of an epoch."""
@@ -217,7 +241,10 @@ class StoredResults:
             self.incomplete[f"study {name}"] = (
                 f"{seeds} of {format_count(MIN_SEEDS, 'trained network')} of a kind"
             )
-        value = _follow(record["numbers"], path)
+        try:
+            value = _follow(record["numbers"], path)
+        except KeyError:
+            raise MissingResultError(f"study {name} has no {', '.join(path)}") from None
         return math.inf if value is None else value
 
     def _read_row(self, table: str, row: str) -> RowSummary:
