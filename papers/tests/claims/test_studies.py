@@ -10,7 +10,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.cells import AbstractCell
 from tauflow.models import SequenceModel
 from tauflow.sequence import build
-from tauflow_papers.claims.studies import cheetah, generalisation
+from tauflow_papers.claims.studies import cheetah, generalisation, gradients
 
 
 def test_oscillations_are_sines_of_the_times() -> None:
@@ -89,3 +89,10 @@ def test_the_share_of_a_bilinear_flow_is_one_with_products_alone() -> None:
     shares = cheetah._explain_flow(Bilinear(2, 1 + 1), torch.randn(8, 60, 2))
     assert shares["bilinear"] == pytest.approx(1.0, abs=1e-12)
     assert shares["linear"] < 0.9
+
+
+def test_errors_in_the_memory_shrink_by_the_forget_gate_at_small_weights(monkeypatch) -> None:
+    monkeypatch.setattr(gradients, "_STEPS", 6)
+    monkeypatch.setattr(gradients, "_NEURONS", 3)
+    for bias, factor in gradients._measure_memory(1e-6).items():
+        assert factor == pytest.approx(1 / (1 + math.exp(-float(bias))), abs=1e-4)
