@@ -62,10 +62,14 @@ def _figure_5(job: FigureJob) -> FigureResult:
         for title, row in spectra.items()
         for network, spectrum in row.items()
     }
+    abscissas = {name: float(values.real.max()) for name, values in arrays.items()}
     return FigureResult(
         lambda: plot_spectra(spectra),
         arrays,
-        findings={"share of eigenvalues within 0.1 of zero": slow},
+        findings={
+            "share of eigenvalues within 0.1 of zero": slow,
+            "largest real part": abscissas,
+        },
     )
 
 
