@@ -103,7 +103,9 @@ def test_critical_scale_with_glorot_scaling_is_the_corrected_equation_52(layers,
     found = critical_curve(family, [0.0]).sigma_w.item()
     corrected = 2 ** (1 - 1.5 / layers) * ((1 + aspect) ** 2 / aspect) ** (1 / (2 * layers))
     widths = [400, *[int(400 * aspect)] * (layers - 1), 400]
+    printed = 2 ** (1 - 1.5 / layers) * (1 + aspect) ** (1 / layers)
     assert found == pytest.approx(corrected, rel=1e-6)
+    assert (found == pytest.approx(printed, rel=1e-3)) == (aspect == 1.0)
     assert found == pytest.approx(critical_gain(widths, 0.5, "glorot"), rel=1e-6)
 
 

@@ -109,6 +109,15 @@ def test_lemma_1_holds_and_lemma_2_lacks_the_stages_own_derivatives():
     damped = linear_cell([[1.3]], activation="tanh", damping=0.7)
     flow = gradient_flow(damped, no_input(1), start, dt=0.5)
     assert float(flow.step_norm) == pytest.approx(1 + 0.5 * slope - 0.5 * 0.7)
+    generator = torch.Generator().manual_seed(0)
+    W = torch.randn(4, 4, dtype=torch.float64, generator=generator)
+    h = torch.randn(1, 4, dtype=torch.float64, generator=generator)
+    jacobian = (1 - (h @ W.T).tanh().square()).T * W  # of tanh(W h)
+    euler = torch.eye(4, dtype=torch.float64) * (1 - 0.3 * 0.7) + 0.3 * jacobian
+    found = gradient_flow(
+        linear_cell(W.tolist(), activation="tanh", damping=0.7), no_input(1), h, dt=0.3
+    )
+    assert float(found.step_norm) == pytest.approx(float(torch.linalg.matrix_norm(euler, 2)))
 
 
 def test_the_memory_of_an_ode_lstm_keeps_its_errors_at_first():
