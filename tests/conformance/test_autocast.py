@@ -41,7 +41,7 @@ def learns(whole: nn.Module, y: Tensor) -> None:
     assert all(g.isfinite().all() and g.dtype is torch.float32 for g in found)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_cell_is_close_to_single_precision(name):
     rnn, (x, dt) = model(name, hidden_size=8).float(), sequences()
@@ -58,7 +58,7 @@ def test_a_cell_is_close_to_single_precision(name):
     learns(rnn, later)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_features_may_be_of_half_precision(name, dtype):

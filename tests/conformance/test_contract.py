@@ -259,7 +259,7 @@ def test_vmap_over_inputs_and_over_parameters(name):
 
 
 @pytest.mark.untyped
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("name", NAMES)
 def test_compiles_in_one_graph(name):
     torch.compiler.reset()  # the tracer counts recompilations of shared code across tests
@@ -268,7 +268,7 @@ def test_compiles_in_one_graph(name):
     same(compiled(x, dt=dt)[0], rnn(x, dt=dt)[0])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.untyped
 @pytest.mark.parametrize("kind", [tauflow.LSTM, tauflow.GRU, tauflow.Elman])

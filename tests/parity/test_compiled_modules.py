@@ -176,6 +176,7 @@ def test_what_kernels_do_not_follow_is_unrolled(compiled_graphs):
     assert not compiled_graphs(rnn.double(), x[0].double())
 
 
+@pytest.mark.thorough
 def test_a_backend_asked_for_says_why_it_is_not_compiled():
     rnn, x = tauflow.CfC(3, 5, backend="numba"), torch.randn(2, 2, 3)
     compiled = torch.compile(rnn, backend="eager")

@@ -56,6 +56,7 @@ def values_and_gradients(run, call: KernelCall) -> dict[str, Tensor | None]:
     return {"y": y, "last": last, **{f"d {n}": g for n, g in zip(named, found, strict=True)}}
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("row", ROWS, ids=name_of)
 @pytest.mark.parametrize(("place", "number"), CASES, ids=lambda part: str(part))
 def test_kernels_are_finite_where_the_reference_is(row, place, number, monkeypatch):

@@ -93,7 +93,7 @@ def test_it_is_the_step(name, options, masked, device):
         assert_exact(run(call), expected[:2])
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("name", FOUR)
 @pytest.mark.parametrize("rows", [1, 17])
 @pytest.mark.parametrize("sizes", [(1, 1), (17, 33), (2, 130)], ids=str)
@@ -106,7 +106,7 @@ def test_tiles_of_any_size(name, rows, sizes, resident, device, monkeypatch):
     assert_exact(values_and_gradients(run, on(device, call)), expected)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", FOUR)
 def test_a_large_batch_goes_in_parts(name, device, monkeypatch):
     call = on(device, call_of(name, 7, 3, masked=True))
@@ -116,7 +116,7 @@ def test_a_large_batch_goes_in_parts(name, device, monkeypatch):
     assert_exact(found, expected)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", FOUR)
 def test_two_runs_give_the_same_bits(name, device):
     call = on(device, call_of(name, 5, 4, masked=True))

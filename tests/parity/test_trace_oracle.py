@@ -81,7 +81,7 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize(("name", "options"), CELLS, ids=str)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(20)
 def test_a_trace_is_the_graph_of_make_fx(name, options):
     call = call_of(name, 3, 5, options)
     assert traced_unsupported_reason(call) is None

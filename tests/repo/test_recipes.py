@@ -62,6 +62,7 @@ def scratch(tmp_path_factory):
         process.stdin.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")

@@ -76,7 +76,7 @@ def load(work: Callable[[int], None]) -> Iterator[list[BaseException]]:
             thread.join()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", NAMES)
 def test_children_of_a_process_that_trains(name, tries):
     random_ = random.Random(name)

@@ -153,7 +153,7 @@ def test_an_interrupt_arrives_wherever_it_comes_in(request, name, learns):
         assert all(map(torch.equal, call(), expected)), f"the call after {where} is wrong"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("name", "learns"), [("cfc", False), ("cfc", True), ("ltc", True)])
 def test_a_signal_arrives_or_the_result_is_right(tries, name, learns):
     call = a_call(name, learns)

@@ -207,7 +207,7 @@ def test_another_dtype_gives_what_the_step_gives(row, tries):
                 spec.run(call)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", ["ct-rnn", "gru-ode", "ode-lstm", "gnode", "ltc", "lrc", "lem"])
 def test_another_number_of_steps_is_that_of_another_cell(name):
     rnn = tauflow.build(name, 3, 4)

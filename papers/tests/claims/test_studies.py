@@ -13,6 +13,7 @@ from tauflow.sequence import build
 from tauflow_papers.claims.studies import cheetah, generalisation, gradients
 
 
+@pytest.mark.thorough
 def test_oscillations_are_sines_of_the_times() -> None:
     data = generalisation._make_oscillations(3, (0.2, 0.4), seed=5)
     assert data.dt is not None

@@ -53,6 +53,7 @@ def test_a_review_is_followed_from_the_file(data):
     assert all(4 < id < 20000 for id in story)
 
 
+@pytest.mark.thorough
 def test_options(data):
     first, masked, held, small, spare = (
         load_task("imdb", download=False, **options)

@@ -46,6 +46,7 @@ def test_a_pixel_is_followed_from_the_file(rows):
     assert rows.valid.x[1, row, column].item() == np.float32(pixel) / np.float32(255)
 
 
+@pytest.mark.thorough
 def test_events_have_the_published_counts(events):
     assert events.sizes == (60000, 0, 10000)
     for part, mean in ((events.train, 53.05), (events.test, 52.92)):

@@ -89,6 +89,7 @@ def test_time_in_stays(data):
         load_task("physionet2012", time_unit="day", download=False)
 
 
+@pytest.mark.thorough
 def test_sizes_are_those_expected_and_not_those_found(data, monkeypatch):
     monkeypatch.setattr(physionet2012, "RECORDS", 4005)
     with pytest.raises(DataError, match=r"gave \(2880, 320, 800\) .* expected \(2884, 320, 801\)"):

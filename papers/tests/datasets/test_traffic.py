@@ -118,6 +118,7 @@ def in_archive(root, content):
     return root
 
 
+@pytest.mark.thorough
 def test_published_archive_does_as_well_as_the_table(data, tmp_path):
     content = gzip.decompress(file_or_skip("traffic").read_bytes())
     loaded = load_task("traffic", root=in_archive(tmp_path, content), download=False)

@@ -29,7 +29,7 @@ def figure(name):
     return small(name)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(20)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_files_are_written(name):

@@ -76,6 +76,7 @@ def test_bad_arguments(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes(tmp_path):
     def made(name, folder, seed, formats=("svg",)):

@@ -48,6 +48,7 @@ def test_a_short_training_beats_the_mean_on_new_drives(trained, data):
     assert error(trained, data.test) < trivial / 4
 
 
+@pytest.mark.thorough
 def test_it_steers_by_what_it_sees_now(trained, data):
     """Drives whose images are exchanged are not steered well."""
     exchanged = replace(data.test, x=data.test.x.roll(1, dims=0))

@@ -223,7 +223,7 @@ def true_roots(cell, starts):
     return np.array(found)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("seed", range(4))
 def test_with_open_gates_asked_for_only_true_roots_are_left(seed):
     cell = wide_gnode(seed)

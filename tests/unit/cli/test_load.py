@@ -43,6 +43,7 @@ def test_threads_that_wait_asleep_are_left_as_they_are(monkeypatch):
     assert cpu_load.describe_load() == "load 15 on 2 cores"
 
 
+@pytest.mark.thorough
 def test_other_commands_leave_threads_alone(call, monkeypatch):
     machine(monkeypatch, processes=15.0)
     call("run", "--help")

@@ -215,7 +215,7 @@ def test_policies_are_saved_and_loaded(tmp_path):
         np.testing.assert_array_equal(end[0], state[0])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("action_space", [spaces.Discrete(3), spaces.Box(-0.1, 0.1, (2,))])
 def test_the_actor_as_onnx_acts_alike(action_space, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")

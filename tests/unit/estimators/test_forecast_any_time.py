@@ -182,6 +182,7 @@ def walks(count, seed):
     return pd.DataFrame({"id": ids, "t": t.ravel(), "y": y.ravel()})
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("intervals", ["conformal", "quantile"])
 def test_intervals_hold_their_share_at_every_lead_time(intervals):

@@ -57,7 +57,7 @@ def test_scores_by_name_and_predictions_are_those_of_a_loop_over_folds():
     estimator = SequenceClassifier(**SMALL)
     found = cross_val_score(estimator, X, y, scoring="roc_auc", cv=folds, error_score="raise")
     np.testing.assert_allclose(found, scores, rtol=1e-12)
-    found = cross_val_predict(estimator, X, y, cv=folds, method="predict_proba", n_jobs=2)
+    found = cross_val_predict(estimator, X, y, cv=folds, method="predict_proba")
     np.testing.assert_allclose(found, probabilities, rtol=0, atol=1e-7)
 
 

@@ -127,6 +127,7 @@ def heteroscedastic(count, seed):
     return SequenceBatch(x, y)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("spread", ["quantile", "gaussian"])
 def test_a_spread_is_learned(spread):
     torch.manual_seed(0)

@@ -134,6 +134,7 @@ LINES = st.lists(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=300, deadline=None)
 @given(lines=LINES, end=st.sampled_from(["\n", "\r\n", "\n\n", "\n ,,\n"]), sort=st.booleans())
 def test_what_pandas_reads_is_what_a_strict_reader_reads(tmp_path_factory, lines, end, sort):

@@ -158,6 +158,7 @@ def _lines(path):
     return path.read_text().splitlines()
 
 
+@pytest.mark.thorough
 def test_published_results_can_be_surveyed_and_belong_to_their_specifications():
     found = summarize_results(ROOT / "papers" / "results")
     assert {
@@ -213,6 +214,7 @@ def test_missing_data_of_one_part_leave_the_others_alone(places, monkeypatch):
         reproduce(tiny(part=parts, row=[row]), models=["gru/far"], progress=False, **places)
 
 
+@pytest.mark.thorough
 def test_processes_give_the_results_of_one(places, tmp_path):
     alone = reproduce(tiny(), progress=False, **places)
     other = {"results_dir": tmp_path / "r2", "runs_dir": tmp_path / "runs2"}
