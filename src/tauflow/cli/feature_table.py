@@ -22,7 +22,7 @@ add_feature_table_options = partial(
 
 
 def read_feature_table(
-    path: Path, options: Mapping[str, Any], more: Collection[str] = ()
+    path: Path, options: Mapping[str, Any], more: Collection[str] = (), *, needs_id: bool = True
 ) -> tuple["DataFrame", list[str]]:
     """Return the rows of a file, in the order of the times of each id, and the features.
 
@@ -33,6 +33,7 @@ def read_feature_table(
         path: the file.
         options: fields of :class:`tauflow.tabular.options.TableOptions`.
         more: columns that are features in any case.
+        needs_id: whether there has to be a column of ids.
 
     Raises:
         ArgumentError: no column of ids is named, or a column has two roles.
@@ -44,10 +45,14 @@ def read_feature_table(
     from tauflow.tabular.times import read_times
 
     said = TableOptions(**options)
-    if said.id is None:
+    if said.id is None and needs_id:
         raise ArgumentError("no column of ids is named. Give it: --id.")
     sheet = read_table(path, said)
-    roles = {"id": [said.id], "time": [said.time] if said.time else [], "static": said.static or ()}
+    roles = {
+        "id": [said.id] if said.id else [],
+        "time": [said.time] if said.time else [],
+        "static": said.static or (),
+    }
     others = [name for names in roles.values() for name in names]
     named = [*(said.features or ()), *more]
     for role, names in {**roles, "feature": named}.items():

@@ -13,6 +13,7 @@ from .new_rows import OutOption, check_output_file, write_answers
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+_MAX_ORIGINS = 20
 _ROLES = ("id", "time", "static", "duplicates")
 AtOption = Annotated[
     str | None,
@@ -45,11 +46,21 @@ def forecast(
         typer.Option(help="The ends of intervals that hold so many per cent of the values."),
     ] = None,
     window: Annotated[
-        int | None, typer.Option(min=2, help="Rows before a forecast that are read; 256.")
+        int | None,
+        typer.Option(
+            min=2,
+            help="Rows before a forecast that are read; by default those of eight times "
+            "--max-lead-time, from 64 to 512.",
+        ),
     ] = None,
     model: Annotated[str, typer.Option(help="A cell; see 'tauflow models'.")] = "cfc",
     hidden_size: Annotated[int, typer.Option(min=1, help="Neurons.")] = 32,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data.")] = 50,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Passes over the training data; by default as many as make 600 steps."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the weights and of what is held out.")] = 0,
     save: Annotated[
         Path | None, typer.Option(help="File to keep the forecaster in, beside the run's folder.")
@@ -60,9 +71,10 @@ def forecast(
 ) -> None:
     """Train a forecaster of any variable of a table at any time after the last row of each id.
 
-    --id and --time are needed. The run's folder holds the forecaster, for 'tauflow predict RUN
-    --at', and its scores; --at gives forecasts at once. A fifth of the ids is held out first, to
-    score the forecaster beside the last value, and to count how many values its intervals hold.
+    --time is needed; without --id the table is one series. The run's folder holds the forecaster,
+    for 'tauflow predict RUN --at', and its scores; --at gives forecasts at once. A fifth of the ids
+    is held out first, or of fewer than five the last rows, to score the forecaster beside simple
+    ones, and to count how many values its intervals hold. Then it is trained on all.
     """
     import numpy as np
 
@@ -85,13 +97,13 @@ def forecast(
     if time is None:
         raise ArgumentError("no column of times is named. Give it: --time.")
     more = [*split_names(targets or ""), *split_names(known or "")]
-    frame, names = read_feature_table(table, table_options, more)
-    part = frame[[id, time, *names, *(static or ())]]
+    frame, names = read_feature_table(table, table_options, more, needs_id=False)
+    part = frame[[*([id] if id else []), time, *names, *(static or ())]]
     level = parse_percentage(interval)
     forecaster = SequenceForecaster(
         model=model,
         hidden_size=hidden_size,
-        epochs=epochs,
+        epochs="auto" if epochs is None else epochs,
         random_state=seed,
         max_lead_time=_to_number(max_lead_time),
         targets=split_names(targets or "") or None,
@@ -100,7 +112,7 @@ def forecast(
         intervals=None if level is None else "quantile",
     )
     asked = None if at is None else read_queries(at, table_options)
-    ids = frame[id].drop_duplicates().to_numpy()
+    ids = frame[id].drop_duplicates().to_numpy() if id else np.zeros(1)
     held = np.random.default_rng(seed).permutation(ids)[: len(ids) // 5]
     if len(held):
         is_held = part[id].isin(held)
@@ -108,12 +120,15 @@ def forecast(
         held_out = format_count(len(held), "id")
         typer.echo(f"RMSE up to {max_lead_time} ahead, of {held_out} not trained on:", err=True)
         scores = _score(forecaster, part[is_held], level)
+    else:
+        scores = _score_late_rows(forecaster, part, roles, level)
+    if scores is not None:
         typer.echo(scores.to_string(float_format="{:.4g}".format), err=True)
     forecaster.fit(part, **roles)
     how = {name: table_options[name] for name in READING_OPTIONS if name in table_options}
     forecaster.schema_ = replace(forecaster.schema_, **how)
     directory = _keep_run(forecaster, table, runs_dir)
-    if len(held):
+    if scores is not None:
         scores.to_csv(directory / "scores.csv", index_label="target")
     if save is not None:
         forecaster.save(save)
@@ -154,6 +169,34 @@ def _score(forecaster: Any, held: "DataFrame", level: float | None) -> "DataFram
             found = ["too few ids"] * len(index)
         scores[f"in intervals of {100 * level:g} %"] = found
     return scores.dropna()
+
+
+def _score_late_rows(
+    forecaster: Any, part: "DataFrame", roles: Mapping[str, Any], level: float | None
+) -> "DataFrame | None":
+    """Return errors on the last fifth of the rows by time, ``None`` where these are too few."""
+    from tauflow._internal.sanitize import format_count
+    from tauflow.errors import DataError
+    from tauflow.evaluation import backtest
+    from tauflow.evaluation.backtest_sources import EstimatorSource
+
+    ordered = part.sort_values(roles["time"], kind="stable")
+    late = len(part) // 5
+    try:
+        forecaster.fit(ordered[: len(part) - late], **roles)
+        horizon = EstimatorSource.read(forecaster, part, None).horizon
+        count = min(_MAX_ORIGINS, late // horizon)
+        season = round(next(iter(getattr(forecaster.module_, "periods", ())), 0)) or None
+        found = backtest(
+            forecaster, part, origins=count, interval=level, season=season, boosting=False
+        )
+    except DataError:
+        return None
+    ahead, origins = format_count(horizon, "row"), format_count(count, "origin")
+    typer.echo(f"Errors up to {ahead} ahead, from {origins} after training:", err=True)
+    columns = ["mae", "rmse", *(["coverage"] if level is not None else [])]
+    scores = found.scores(["target", "model"]).set_index("target")
+    return scores[["model", *columns]]
 
 
 def read_queries(at: str, options: Mapping[str, Any]) -> "str | list[float] | DataFrame":

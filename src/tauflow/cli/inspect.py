@@ -66,11 +66,20 @@ def inspect(
         print_line(note)
     if problem is None:
         print_line("Suggested command (change any role that is wrong):")
-        options = format_cli_options(found.options)
-        print_line(f"  {shlex.join(['tauflow', 'run', str(file), *options])}")
+        print_line(f"  {shlex.join(_suggest_command(file, found))}")
     else:
         print_line(f"It cannot be read so: {problem}")
         print_line("Say what columns are, for example: tauflow inspect FILE --id ID --time TIME")
+
+
+def _suggest_command(file: Path, found: "Description") -> list[str]:
+    """Return the words of a command that trains on the table."""
+    if found.lead_time is None:
+        return ["tauflow", "run", str(file), *format_cli_options(found.options)]
+    cuts = ("window", "horizon", "season")
+    options = {name: value for name, value in found.options.items() if name not in cuts}
+    words = ["tauflow", "forecast", str(file), *format_cli_options(options)]
+    return [*words, "--max-lead-time", found.lead_time]
 
 
 def _print_sequences(found: "Description") -> None:

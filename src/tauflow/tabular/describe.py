@@ -76,6 +76,7 @@ class Description:
         sequences: rows of each id; ``None`` if there is a problem.
         times: of the rows.
         notes: on rows that are merged or sorted.
+        lead_time: how far ahead to forecast a single series of hours or days; ``None`` of others.
     """
 
     columns: Sequence[ColumnDescription]
@@ -86,6 +87,7 @@ class Description:
     sequences: Sequences | None = None
     times: Times | None = None
     notes: Sequence[str] = ()
+    lead_time: str | None = None
 
     @property
     def roles(self) -> dict[str, Role]:
@@ -130,6 +132,7 @@ class _Describer:
         self.by_name = {one.name: one for one in self.profiles}
         self.hints: list[str] = []
         self.problem: str | None = None
+        self.lead_time: str | None = None
 
     def _free(self) -> list[ColumnProfile]:
         return [one for one in self.profiles if one.name not in self.roles and one.kind != EMPTY]
@@ -165,6 +168,7 @@ class _Describer:
             sequences=None if merged is None else merged[1],
             times=None if merged is None else merged[2],
             notes=notes,
+            lead_time=self.lead_time,
         )
 
     def _take_keys(self, keys: Keys) -> None:
@@ -395,6 +399,7 @@ class _Describer:
         forecast = _FORECASTS.get(gap)
         if forecast and share(gaps == gap) > 0.99 and len(frame) > 10 * sum(forecast.values()):
             said.update(forecast, season=_SEASONS[gap])
+            self.lead_time = _SEASONS[gap]
 
 
 def _name(one: ColumnProfile | None) -> str | None:

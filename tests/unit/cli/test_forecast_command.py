@@ -68,6 +68,20 @@ def test_a_run_leaves_a_folder_that_predicts_at_any_time(call, table, tmp_path):
     assert "use --at" in call("predict", str(folder), "--csv", "visits.csv", code=1).output.lower()
 
 
+def test_a_single_series_is_scored_on_its_last_rows(call, tmp_path):
+    hours = pandas.date_range("2024-05-01", periods=400, freq="h")
+    load = np.sin(2 * np.pi * np.arange(400) / 24) + 5
+    pandas.DataFrame({"hour": hours, "kW": load}).to_csv(tmp_path / "load.csv", index=False)
+    words = ["forecast", "load.csv", "--time", "hour", "--max-lead-time", "6h", "--epochs", 1]
+    told = call(*words, "--model", "gru", "--hidden-size", 2, "--at", "1h")
+    assert "Errors up to 6 rows ahead, from 13 origins after training:" in told.stderr
+    scores = pandas.read_csv(tmp_path / "runs" / "load" / "gru-forecast-seed0" / "scores.csv")
+    naive = scores.set_index("model").loc["seasonal naive"]  # exact, as the series repeats
+    assert naive["mae"] < 1e-6
+    assert told.stdout.splitlines()[0] == "hour,target,value"
+    assert told.stdout.splitlines()[1].startswith("2024-05-17 16:00:00,kW,")
+
+
 def test_intervals_of_one_target_and_dates(call, table, tmp_path):
     table["hours"] = pandas.Timestamp("2024-05-31") + pandas.to_timedelta(table["hours"], "h")
     table.to_csv(tmp_path / "visits.csv", index=False)
