@@ -3,6 +3,7 @@
 import importlib
 import importlib.metadata
 import re
+from collections.abc import Callable
 from typing import Any
 
 from tauflow.errors import MissingExtraError
@@ -18,13 +19,26 @@ def require(module: str, *, extra: str) -> Any:
     Raises:
         MissingExtraError: the module is not installed.
     """
+    return _import_or_explain(module, lambda: get_install_command(extra))
+
+
+def require_package(module: str) -> Any:
+    """Import a package that no extra of tauflow installs, and return it.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    return _import_or_explain(module, lambda: f"pip install {module}")
+
+
+def _import_or_explain(module: str, command: Callable[[], str]) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and not module.startswith(error.name):
             raise  # the module is there, but one of its own imports is not
         raise MissingExtraError(
-            f"{module} is not installed. Install it with: {get_install_command(extra)}"
+            f"{module} is not installed. Install it with: {command()}"
         ) from error
 
 

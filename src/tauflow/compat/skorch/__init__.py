@@ -1,0 +1,5 @@
+"""A network that skorch builds by name and trains."""
+
+from .network import SequenceNet
+
+__all__ = ["SequenceNet"]

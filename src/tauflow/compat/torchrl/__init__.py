@@ -1,0 +1,5 @@
+"""Recurrent modules for TorchRL."""
+
+from .module import RecurrentModule
+
+__all__ = ["RecurrentModule"]

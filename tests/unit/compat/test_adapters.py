@@ -1,0 +1,186 @@
+"""Adapters to skorch, sktime, aeon and TorchRL, each where that library is installed.
+
+``packaging/adapters.txt`` pins the versions.
+"""
+
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import tauflow
+from tauflow.errors import ArgumentError, MissingExtraError
+from tauflow.estimators import SequenceClassifier, SequenceForecaster
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of theirs
+
+
+def labelled(rows=24, steps=8, channels=2):
+    """Series (rows, channels, steps), whose class is the sign of the first channel's mean."""
+    x = np.random.default_rng(0).normal(size=(rows, channels, steps))
+    y = np.where(np.arange(rows) % 2, "up", "down")
+    x[:, 0] += np.where(y == "up", 2.0, -2.0)[:, None]
+    return x, y
+
+
+def small(**options):
+    return SequenceClassifier(
+        model="gru", hidden_size=8, epochs=15, lr=0.03, random_state=0, **options
+    )
+
+
+def test_a_network_of_skorch_takes_dictionaries():
+    skorch = pytest.importorskip("skorch")
+    from tauflow.compat.skorch import SequenceNet
+
+    x, y = labelled()
+    data = {
+        "x": x.transpose(0, 2, 1).astype(np.float32),
+        "dt": np.ones((24, 8), np.float32),
+        "lengths": np.full(24, 8),
+    }
+    torch.manual_seed(0)
+    net = skorch.NeuralNetClassifier(
+        SequenceNet,
+        module__input_size=2,
+        module__output_size=2,
+        module__hidden_size=8,
+        module__model="gru-d",
+        criterion=torch.nn.CrossEntropyLoss,
+        optimizer=torch.optim.Adam,
+        lr=0.03,
+        max_epochs=10,
+        train_split=None,
+        verbose=0,
+    )
+    labels = (y == "up").astype(np.int64)
+    net.fit(data, labels)
+    assert (net.predict(data) == labels).mean() > 0.9
+    whole = SequenceNet(2, 3, hidden_size=4, per_step=True)
+    assert whole(torch.zeros(5, 7, 2)).shape == (5, 7, 3)
+
+
+def test_a_classifier_of_sktime():
+    pytest.importorskip("sktime")
+    from tauflow.compat.sktime import SktimeClassifier
+
+    x, y = labelled()
+    classifier = SktimeClassifier(small()).fit(x, y)
+    own = small().fit(x.transpose(0, 2, 1), y)
+    assert list(classifier.predict(x)) == list(own.predict(x.transpose(0, 2, 1)))
+    np.testing.assert_allclose(
+        classifier.predict_proba(x), own.predict_proba(x.transpose(0, 2, 1)), rtol=1e-6
+    )
+    assert classifier.clone().estimator.get_params() == small().get_params()
+    hollow = np.where(np.random.default_rng(1).random(x.shape) < 0.2, np.nan, x)
+    assert (classifier.predict(hollow) == y).mean() > 0.8
+
+
+def test_a_forecaster_of_sktime():
+    pytest.importorskip("sktime")
+    import pandas as pd
+
+    from tauflow.compat.sktime import SktimeForecaster
+
+    index = pd.period_range("2020-01", periods=60, freq="M")
+    y = pd.Series(np.sin(np.arange(60) * np.pi / 6), index=index, name="v")
+    own = SequenceForecaster(model="gru", hidden_size=8, epochs=2, random_state=0)
+    forecaster = SktimeForecaster(own).fit(y, fh=[1, 3, 6])
+    found = forecaster.predict()
+    assert list(found.index) == list(pd.PeriodIndex(["2025-01", "2025-03", "2025-06"], freq="M"))
+    expected = own.set_params(horizon=6).fit(y.to_numpy()[:, None]).predict(y.to_numpy()[:, None])
+    np.testing.assert_allclose(found.to_numpy().ravel(), expected[[0, 2, 5], 0], rtol=1e-6)
+    with pytest.raises(NotImplementedError, match="in-sample"):
+        SktimeForecaster(own).fit(y, fh=[0, 1])
+
+
+def test_a_classifier_of_aeon_takes_unequal_lengths():
+    pytest.importorskip("aeon")
+    from tauflow.compat.aeon import AeonClassifier
+
+    x, y = labelled()
+    series = [one[:, : 5 + i % 4] for i, one in enumerate(x)]
+    classifier = AeonClassifier(small()).fit(series, y)
+    own = small().fit([one.T for one in series], y)
+    assert list(classifier.predict(series)) == list(own.predict([one.T for one in series]))
+    assert classifier.predict_proba(x).shape == (24, 2)  # of equal length
+
+
+def test_a_module_of_torchrl_steps_as_it_runs():
+    pytest.importorskip("torchrl")
+    from tensordict import TensorDict
+    from torchrl.modules import set_recurrent_mode
+
+    from tauflow.compat.torchrl import RecurrentModule
+
+    torch.manual_seed(0)
+    rnn = tauflow.CfC(3, 4)
+    module = RecurrentModule(rnn, dt="dt")
+    x, dt = torch.randn(2, 6, 3), torch.rand(2, 6, 1)
+    start = torch.zeros(2, 6, 1, dtype=torch.bool)
+    start[:, 0] = start[1, 3] = True
+    state = torch.zeros(2, 6, rnn.state_size)
+    whole = TensorDict(
+        {"observation": x, "dt": dt, "is_init": start, "recurrent_state": state}, [2, 6]
+    )
+    with set_recurrent_mode(True):
+        module(whole)
+    y, h = rnn(x, dt=dt, episode_start=start.squeeze(-1))
+    torch.testing.assert_close(whole["embedding"], y)
+    torch.testing.assert_close(whole["next", "recurrent_state"][:, -1], h)
+    now = torch.zeros(2, rnn.state_size)
+    for k in range(6):
+        step = TensorDict(
+            {
+                "observation": x[:, k],
+                "dt": dt[:, k],
+                "is_init": start[:, k],
+                "recurrent_state": now,
+            },
+            [2],
+        )
+        module(step)
+        now = step["next", "recurrent_state"]
+        torch.testing.assert_close(step["embedding"], y[:, k])
+    with pytest.raises(ArgumentError, match="of one direction"):
+        RecurrentModule(tauflow.CfC(3, 4, bidirectional=True))
+
+
+def test_a_module_of_torchrl_acts_in_an_environment():
+    pytest.importorskip("torchrl")
+    from tensordict.nn import TensorDictModule, TensorDictSequential
+    from torchrl.envs import Compose, InitTracker, TransformedEnv
+    from torchrl.testing.mocking_classes import ContinuousActionVecMockEnv
+
+    from tauflow.compat.torchrl import RecurrentModule
+
+    env = ContinuousActionVecMockEnv()
+    features = env.observation_spec["observation"].shape[-1]
+    actions = env.action_spec.shape[-1]
+    module = RecurrentModule(tauflow.GRU(features, 5))
+    env = TransformedEnv(env, Compose(InitTracker(), module.make_tensordict_primer()))
+    head = TensorDictModule(torch.nn.Linear(5, actions), ["embedding"], ["action"])
+    rollout = env.rollout(4, TensorDictSequential(module, head), break_when_any_done=False)
+    states = rollout["next", "recurrent_state"]
+    assert states.shape[-1] == 5
+    assert not torch.equal(states[..., 0, :], states[..., -1, :])
+
+
+@pytest.mark.parametrize(
+    ("library", "module", "name", "argument"),
+    [
+        ("sktime", "tauflow.compat.sktime", "SktimeClassifier", None),
+        ("sktime", "tauflow.compat.sktime", "SktimeForecaster", None),
+        ("aeon", "tauflow.compat.aeon", "AeonClassifier", None),
+        ("torchrl", "tauflow.compat.torchrl", "RecurrentModule", "rnn"),
+    ],
+)
+def test_without_the_library_it_says_what_to_install(library, module, name, argument):
+    if importlib.util.find_spec(library) is not None:
+        pytest.skip(f"{library} is installed")
+    adapter = getattr(importlib.import_module(module), name)
+    assert library not in sys.modules
+    with pytest.raises(MissingExtraError, match=f"pip install {library}"):
+        adapter(tauflow.CfC(2, 3) if argument else None)
