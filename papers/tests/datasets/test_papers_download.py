@@ -1,7 +1,5 @@
-import gc
 import importlib
 import threading
-import warnings
 from dataclasses import replace
 
 import pytest
@@ -26,9 +24,6 @@ def server(monkeypatch):
     served.http.shutdown()
     thread.join()
     served.http.server_close()
-    with warnings.catch_warnings():  # of connections that broke off, which pooch does not close
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 def names_in(folder):

@@ -1,10 +1,8 @@
 """Downloads: complete or not at all, and going on where they stopped."""
 
 import errno
-import gc
 import os
 import threading
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -34,9 +32,6 @@ def server(monkeypatch):
     served.http.shutdown()
     thread.join()
     served.http.server_close()
-    with warnings.catch_warnings():  # of connections that broke off, which pooch does not close
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 def names_in(folder):

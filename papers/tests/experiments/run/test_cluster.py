@@ -114,8 +114,8 @@ def test_a_time_limit_is_the_same_moment_elsewhere(tmp_path):
         seen.update(options, deadline=deadline, job=job)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_in_cluster, "run_job_group", look)
-        run_in_cluster._run_group_remotely(job, **given)
+        patch.setattr(run_in_cluster, "run_job", look)
+        run_in_cluster._run_job_remotely(job, **given)
     assert seen["deadline"].at == pytest.approx(effort.deadline.at, abs=0.5)
     assert seen["places"].runs == (tmp_path / "runs").resolve()
     assert run_in_cluster._make_portable({"places": effort.paths})["deadline"] is None

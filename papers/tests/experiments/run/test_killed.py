@@ -158,16 +158,15 @@ def test_a_worker_whose_parent_died_before_it_could_watch_ends(tmp_path):
     assert not (tmp_path / "own" / "alive").exists()
 
 
-kept = run_in_processes._run_group_in_worker
+kept = run_in_processes._run_job_in_worker
 
 
-def die_of_one_run(group, **options):
-    for job in group:
-        if (job.row, job.seed) == ("gru", 1):
-            (job.directory(options["places"].runs)).mkdir(parents=True, exist_ok=True)
-            (job.directory(options["places"].runs) / "running").write_text(options["token"])
-            os.kill(os.getpid(), signal.SIGKILL)
-    return kept(group, **options)
+def die_of_one_run(job, **options):
+    if (job.row, job.seed) == ("gru", 1):
+        (job.directory(options["places"].runs)).mkdir(parents=True, exist_ok=True)
+        (job.directory(options["places"].runs) / "running").write_text(options["token"])
+        os.kill(os.getpid(), signal.SIGKILL)
+    return kept(job, **options)
 
 
 @pytest.mark.thorough
@@ -175,7 +174,7 @@ def die_of_one_run(group, **options):
 def test_a_worker_that_dies_takes_no_other_run_with_it(tmp_path, monkeypatch):
     places = {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs"}
     with monkeypatch.context() as patch:
-        patch.setattr(run_in_processes, "_run_group_in_worker", die_of_one_run)
+        patch.setattr(run_in_processes, "_run_job_in_worker", die_of_one_run)
         grid = reproduce(tiny(), jobs=2, progress=False, **places)
     assert {(r.row, r.seed) for r in grid.records} == {("gru", 0), ("elman", 0), ("elman", 1)}
     (failure,) = grid.failures

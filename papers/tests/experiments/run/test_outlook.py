@@ -76,17 +76,17 @@ def test_longer_stages_of_a_curriculum_take_longer(tmp_path):
     outlook.refresh()
     # One stage of two steps: four steps are taken for twice, whole sequences for three times as
     # long.
-    assert outlook.get_required_seconds([first], in_any_case=False) == 4.0
+    assert outlook.get_required_seconds(first, in_any_case=False) == 4.0
     assert outlook.estimate_epoch_seconds(second) == pytest.approx(
         (3 * 2.0 + 3 * 4.0 + 3 * 6.0) / 9
     )
     write_log(first, tmp_path, [9.0, 2.0, 2.0, 3.0])
     outlook.refresh()
-    assert outlook.get_required_seconds([first], in_any_case=False) == 3.0
+    assert outlook.get_required_seconds(first, in_any_case=False) == 3.0
     assert outlook.estimate_seconds_left() == 2 * 3.0 + 3 * 4.0 + (3 * 2.0 + 3 * 3.0 + 3 * 4.0)
     write_log(first, tmp_path, [9.0, 2.0, 2.0, 3.0, 3.0, 3.0, 7.0])  # whole ones are longer still
     outlook.refresh()
-    assert outlook.get_required_seconds([first], in_any_case=False) == 7.0
+    assert outlook.get_required_seconds(first, in_any_case=False) == 7.0
 
 
 def test_workers_share_the_work(tmp_path):

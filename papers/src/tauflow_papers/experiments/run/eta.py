@@ -27,7 +27,7 @@ class EtaEstimator:
         jobs: in the order in which they are run.
         runs_dir: folder of the run directories.
         workers: how many run at a time.
-        token: what :func:`.run_job.run_job_group` marks runs of this call with.
+        token: what :func:`.run_job.run_job` marks runs of this call with.
         finished_runs: finished runs, which tell the pace of their rows.
     """
 
@@ -139,12 +139,12 @@ class EtaEstimator:
         rows = self._compute_row_paces()
         return rows.get(job.row, statistics.fmean(rows.values()) if rows else None)
 
-    def get_required_seconds(self, jobs: Sequence[Job], *, in_any_case: bool) -> float:
-        """Return the seconds that jobs must find free to be begun: one epoch of each."""
+    def get_required_seconds(self, job: Job, *, in_any_case: bool) -> float:
+        """Return the seconds that a job must find free to be begun: one epoch."""
         if in_any_case:
             return -float("inf")
         self.refresh()
-        return sum(map(self._predict_next_epoch_seconds, jobs))
+        return self._predict_next_epoch_seconds(job)
 
     def _predict_next_epoch_seconds(self, job: Job) -> float:
         own = self._make_epoch_time(job)

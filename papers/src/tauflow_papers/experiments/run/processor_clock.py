@@ -16,11 +16,10 @@ class ProcessorClock:
 
     Args:
         directory: of the run.
-        share: networks that are trained side by side and share the time.
     """
 
-    def __init__(self, directory: Path, *, share: int = 1) -> None:
-        self.path, self.share = directory / _FILE, share
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / _FILE
         self._last = time.process_time()
 
     @property
@@ -41,6 +40,6 @@ class ProcessorClock:
         now = time.process_time()
         before = self.seconds if row["epoch"] > 1 else 0.0
         epochs = 0 if before is None else row["epoch"]  # 0: never known again
-        taken = (before or 0.0) + (now - self._last) / self.share
+        taken = (before or 0.0) + now - self._last
         self.path.write_text(f"{epochs} {taken:.3f}", encoding="utf-8")
         self._last = now

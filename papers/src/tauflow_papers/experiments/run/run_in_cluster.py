@@ -11,8 +11,7 @@ from tauflow.runs.job import Job, format_utc_now
 from tauflow.runs.results import RunRecord
 
 from .eta import EtaEstimator
-from .job_groups import JobGroup, group_jobs
-from .run_job import make_failure_record, run_job_group
+from .run_job import make_failure_record, run_job
 from .time_budget import Deadline
 from .worker_pool import connect_workers, describe_worker_failure
 
@@ -32,7 +31,7 @@ def run_in_cluster(
             of this machine's own, as many as ``outlook`` knows of.
         outlook: knows the pace of the jobs.
         force_start: whether the first jobs are begun however short the time is.
-        options: of :func:`~tauflow_papers.experiments.run.run_job.run_job_group`.
+        options: of :func:`~tauflow_papers.experiments.run.run_job.run_job`.
 
     Raises:
         MissingExtraError: Dask is not installed.
@@ -42,20 +41,18 @@ def run_in_cluster(
         outlook.workers = crew.size  # which its estimates go by
         given = _make_portable(options)
 
-        def call(number: int, group: JobGroup) -> Callable[[], list[RunRecord]]:
+        def call(number: int, job: Job) -> Callable[[], RunRecord]:
             ahead = outlook.get_required_seconds(
-                group, in_any_case=force_start and number < crew.size
+                job, in_any_case=force_start and number < crew.size
             )
-            return partial(_run_group_remotely, group, ahead=ahead, **given)
+            return partial(_run_job_remotely, job, ahead=ahead, **given)
 
-        groups = group_jobs(jobs, options["places"].runs, crew.size)
-        calls = ((group, call(number, group)) for number, group in enumerate(groups))
-        for group, found in crew.run_calls(calls):
+        calls = ((job, call(number, job)) for number, job in enumerate(jobs))
+        for job, found in crew.run_calls(calls):
             if isinstance(found, BaseException):
-                message, now = describe_worker_failure(found), format_utc_now()
-                yield from (make_failure_record(job, message, now) for job in group)
+                yield make_failure_record(job, describe_worker_failure(found), format_utc_now())
             else:
-                yield from found
+                yield found
 
 
 def _make_portable(options: dict[str, Any]) -> dict[str, Any]:
@@ -68,9 +65,7 @@ def _make_portable(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "places": here, "deadline": until}
 
 
-def _run_group_remotely(
-    group: JobGroup, *, deadline: float | None, **options: Any
-) -> list[RunRecord]:
-    """Run jobs on a worker; ``deadline`` is a time in seconds since 1970."""
+def _run_job_remotely(job: Job, *, deadline: float | None, **options: Any) -> RunRecord:
+    """Run a job on a worker; ``deadline`` is a time in seconds since 1970."""
     until = None if deadline is None else Deadline(time.monotonic() + deadline - time.time())
-    return run_job_group(group, deadline=until, **options)
+    return run_job(job, deadline=until, **options)

@@ -7,67 +7,65 @@ from typing import Any
 
 import torch
 
-from tauflow.runs.job import format_utc_now
+from tauflow.runs.job import Job, format_utc_now
 from tauflow.runs.processes import exit_with_parent, worker_processes
 from tauflow.runs.results import RunRecord
 
 from .eta import EtaEstimator
-from .job_groups import JobGroup
-from .run_job import make_failure_record, run_job_group
+from .run_job import make_failure_record, run_job
 
 
 def run_in_processes(
-    groups: list[JobGroup], outlook: EtaEstimator, force_start: bool, options: dict[str, Any]
+    jobs: list[Job], outlook: EtaEstimator, force_start: bool, options: dict[str, Any]
 ) -> Iterator[RunRecord]:
-    """Run groups of jobs in several processes, and go on without those whose process dies.
+    """Run jobs in several processes, and go on without those whose process dies.
 
     A process that dies, often killed for want of memory, takes the pool with it. Nobody says which
-    group it had, so the jobs that were running are run again, each in a pool of its own.
+    job it had, so the jobs that were running are run again, each in a pool of its own.
 
     Args:
-        groups: what to run, each in one process.
+        jobs: what to run, each in one process.
         outlook: knows how many processes there are, and which jobs were running.
         force_start: whether the first jobs are begun however short the time is.
-        options: of :func:`~tauflow_papers.experiments.run.run_job.run_job_group`.
+        options: of :func:`~tauflow_papers.experiments.run.run_job.run_job`.
     """
-    left = {group[0].key: group for group in groups}
+    left = {job.key: job for job in jobs}
     while left:
         try:
             with worker_processes():
-                for records in _run_pool(list(left.values()), outlook, force_start, options):
-                    del left[records[0].key]
-                    yield from records
+                for record in _run_pool(list(left.values()), outlook, force_start, options):
+                    del left[record.key]
+                    yield record
             return
         except BrokenProcessPool:
             running = {job.key for job in outlook.get_running_jobs()}
-        suspects = [key for key, group in left.items() if running & {job.key for job in group}]
-        for key in suspects or list(left)[:1]:
-            for job in left.pop(key):
-                try:
-                    with worker_processes():
-                        (records,) = _run_pool([[job]], outlook, force_start, options)
-                except BrokenProcessPool:
-                    message = (
-                        "its process was killed, often for want of memory. Run the command again "
-                        "to continue, with fewer --jobs."
-                    )
-                    records = [make_failure_record(job, message, format_utc_now())]
-                yield from records
+        for key in [key for key in left if key in running] or list(left)[:1]:
+            job = left.pop(key)
+            try:
+                with worker_processes():
+                    (record,) = _run_pool([job], outlook, force_start, options)
+            except BrokenProcessPool:
+                message = (
+                    "its process was killed, often for want of memory. Run the command again "
+                    "to continue, with fewer --jobs."
+                )
+                record = make_failure_record(job, message, format_utc_now())
+            yield record
 
 
 def _run_pool(
-    groups: list[JobGroup], outlook: EtaEstimator, force_start: bool, options: dict[str, Any]
-) -> Iterator[list[RunRecord]]:
+    jobs: list[Job], outlook: EtaEstimator, force_start: bool, options: dict[str, Any]
+) -> Iterator[RunRecord]:
     from joblib import Parallel, delayed
 
-    workers = min(outlook.workers, len(groups))
+    workers = min(outlook.workers, len(jobs))
     calls = (
-        delayed(_run_group_in_worker)(
-            group,
-            ahead=outlook.get_required_seconds(group, in_any_case=force_start and number < workers),
+        delayed(_run_job_in_worker)(
+            job,
+            ahead=outlook.get_required_seconds(job, in_any_case=force_start and number < workers),
             **options,
         )
-        for number, group in enumerate(groups)
+        for number, job in enumerate(jobs)
     )
     pool = Parallel(
         n_jobs=max(2, workers),  # a single one would be this process
@@ -78,11 +76,11 @@ def _run_pool(
         initializer=exit_with_parent,
         initargs=(os.getpid(),),
     )
-    records: Iterator[list[RunRecord]] = pool(calls)
+    records: Iterator[RunRecord] = pool(calls)
     return records
 
 
-def _run_group_in_worker(group: JobGroup, **options: Any) -> list[RunRecord]:
-    """Run jobs in a process of their own, with one thread."""
+def _run_job_in_worker(job: Job, **options: Any) -> RunRecord:
+    """Run a job in a process of its own, with one thread."""
     torch.set_num_threads(1)
-    return run_job_group(group, **options)
+    return run_job(job, **options)

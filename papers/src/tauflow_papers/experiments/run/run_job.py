@@ -1,8 +1,8 @@
 """Run jobs as some of many: whatever happens becomes a record, and a time limit is kept."""
 
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -47,87 +47,65 @@ class Paths:
         return self.results / f"{experiment}.jsonl"
 
 
-def run_job_group(
-    jobs: Sequence[Job],
+def run_job(
+    job: Job,
     *,
     places: Paths,
     deadline: Deadline | None = None,
     ahead: float = 0.0,
     token: str = "",
     device: str | None = None,
-) -> list[RunRecord]:
-    """Run jobs side by side, continuing stopped or shorter ones; a failure becomes a record.
+) -> RunRecord:
+    """Run a job, continuing a stopped or shorter run; a failure becomes a record.
 
     Args:
-        jobs: what to run, with one model on the same data, or splits of them, if they are several.
-        places: of the runs' directories, and of the data files.
-        deadline: when to stop; the records then say so, and the rest can be run later.
-        ahead: seconds that an epoch of all will take, as far as one can tell: runs whose first
-            epoch would end too late are not begun.
-        token: written into the runs' directories while they run.
+        job: what to run.
+        places: of the run's directory, and of the data files.
+        deadline: when to stop; the record then says so, and the rest can be run later.
+        ahead: seconds that an epoch will take, as far as one can tell: a run whose first epoch
+            would end too late is not begun.
+        token: written into the run's directory while it runs.
         device: where to train; by default the CPU.
     """
     started = format_utc_now()
     if deadline is not None and deadline.is_too_late(ahead):
-        return [_make_stopped_record(job, started) for job in jobs]
-    with ExitStack() as marked:
-        for job in jobs:
-            marked.enter_context(_running_marker(job.directory(places.runs), token))
-        found = _train_group(jobs, places, deadline, device)
-    records = []
-    for job, one in zip(jobs, found, strict=True):
-        trouble = job.directory(places.runs) / "error.txt"
-        if isinstance(one, RunRecord):
-            trouble.unlink(missing_ok=True)  # of an earlier try
-            records.append(one)
-        elif isinstance(one, TimeLimitReached):
-            records.append(_make_stopped_record(job, started))
-        else:  # one run that fails must not take the others with it
+        return _make_stopped_record(job, started)
+    directory = job.directory(places.runs)
+    trouble = directory / "error.txt"
+    with _running_marker(directory, token):
+        try:
+            record = _train(job, places, deadline, device)
+        except TimeLimitReached:
+            return _make_stopped_record(job, started)
+        except Exception as error:  # one run that fails must not take the others with it
             with suppress(OSError):  # a full disk: the record says what happened
-                trouble.write_text("".join(traceback.format_exception(one)), encoding="utf-8")
-            records.append(make_failure_record(job, f"{type(one).__name__}: {one}", started))
-    return records
+                trouble.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+            return make_failure_record(job, f"{type(error).__name__}: {error}", started)
+    trouble.unlink(missing_ok=True)  # of an earlier try
+    return record
 
 
-def _train_group(
-    jobs: Sequence[Job], places: Paths, deadline: Deadline | None, device: str | None
-) -> Sequence[RunRecord | Exception]:
-    """Return the record of each job, or what it failed with."""
-    found: dict[str, RunRecord | Exception] = {}
-    try:
-        if jobs[0].model.cell == ENSEMBLE:
-            return [_train_ensemble(job, places, deadline, device) for job in jobs]
-        data = {job.key: load_job_data(job, places.data) for job in jobs}
-        if jobs[0].model.cell in BASELINES:
-            return [run_baseline_job(job, data[job.key]) for job in jobs]
-        for job in jobs:
-            try:
-                warm_start_from_shorter_run(job, data[job.key], places.runs)
-            except Exception as error:
-                found[job.key] = error
-        left = [job for job in jobs if job.key not in found]
-        clocks = [ProcessorClock(job.directory(places.runs), share=len(left)) for job in left]
-        checks: list[list[AnyCallback]] = [[clock.note] for clock in clocks]
-        if deadline is not None:
-            for job, calls in zip(left, checks, strict=True):
-                calls.append(partial(deadline.check, epochs=job.recipe.epochs, networks=len(left)))
-        for job, clock, calls in zip(left, clocks, checks, strict=True):
-            try:
-                record, _ = train_job(
-                    job,
-                    data[job.key],
-                    run_dir=job.directory(places.runs),
-                    resume=True,
-                    progress=False,
-                    callbacks=calls,
-                    device=device,
-                )
-                found[job.key] = replace(record, processor_seconds=clock.seconds)
-            except Exception as error:
-                found[job.key] = error
-    except Exception as error:
-        return [error for _ in jobs]
-    return [found[job.key] for job in jobs]
+def _train(job: Job, places: Paths, deadline: Deadline | None, device: str | None) -> RunRecord:
+    if job.model.cell == ENSEMBLE:
+        return _train_ensemble(job, places, deadline, device)
+    data = load_job_data(job, places.data)
+    if job.model.cell in BASELINES:
+        return run_baseline_job(job, data)
+    warm_start_from_shorter_run(job, data, places.runs)
+    clock = ProcessorClock(job.directory(places.runs))
+    calls: list[AnyCallback] = [clock.note]
+    if deadline is not None:
+        calls.append(partial(deadline.check, epochs=job.recipe.epochs))
+    record, _ = train_job(
+        job,
+        data,
+        run_dir=job.directory(places.runs),
+        resume=True,
+        progress=False,
+        callbacks=calls,
+        device=device,
+    )
+    return replace(record, processor_seconds=clock.seconds)
 
 
 def _train_ensemble(

@@ -19,13 +19,12 @@ from tauflow.runs.results import DONE, RunRecord
 
 from . import result_file
 from .eta import EtaEstimator
-from .job_groups import group_jobs
 from .progress import show_progress
 from .provenance import check_can_store, get_command
 from .result_file import FAILED, STOPPED, format_record
 from .run_in_cluster import run_in_cluster
 from .run_in_processes import run_in_processes
-from .run_job import Paths, make_failure_record, run_job_group
+from .run_job import Paths, make_failure_record, run_job
 from .time_budget import Deadline, format_estimated_duration
 
 # Two programs that train into one folder would undo each other's work.
@@ -152,8 +151,7 @@ def run_jobs(
     """Run every job that has no result yet, and append each result to the table's file at once.
 
     A job that was stopped continues from its checkpoint; one that fails, or whose process dies, is
-    reported and leaves the others alone. Jobs with networks of one shape on the same data are
-    trained side by side, see :func:`~.job_groups.group_jobs`.
+    reported and leaves the others alone.
 
     Args:
         jobs: what to run, in this order; they must belong to one experiment.
@@ -244,14 +242,13 @@ def _iter_records(
     if effort.cluster is not None and jobs:
         yield from run_in_cluster(jobs, effort.cluster, outlook, force_start, options)
         return
-    groups = group_jobs(jobs, effort.paths.runs, effort.jobs)
-    if effort.jobs > 1 and len(groups) > 1:
-        yield from run_in_processes(groups, outlook, force_start, options)
+    if effort.jobs > 1 and len(jobs) > 1:
+        yield from run_in_processes(jobs, outlook, force_start, options)
         return
     with _num_threads(1 if effort.jobs > 1 else None):
-        for number, group in enumerate(groups):
-            ahead = outlook.get_required_seconds(group, in_any_case=force_start and number == 0)
-            yield from run_job_group(group, ahead=ahead, **options)
+        for number, job in enumerate(jobs):
+            ahead = outlook.get_required_seconds(job, in_any_case=force_start and number == 0)
+            yield run_job(job, ahead=ahead, **options)
 
 
 @contextmanager

@@ -33,13 +33,12 @@ class Deadline:
         """Whether something that takes ``ahead`` seconds would end too late if begun now."""
         return time.monotonic() + seconds >= self.at
 
-    def check(self, row: Mapping[str, Any], *, epochs: int, networks: int = 1) -> None:
+    def check(self, row: Mapping[str, Any], *, epochs: int) -> None:
         """Raise :class:`TimeLimitReached` after an epoch if another one like it would end too late.
 
         Args:
             row: the epoch's row of the history.
             epochs: epochs of the run; after the last one it is never too late.
-            networks: how many are trained side by side and share the seconds of an epoch.
         """
-        if row["epoch"] < epochs and self.is_too_late(networks * row["seconds"]):
+        if row["epoch"] < epochs and self.is_too_late(row["seconds"]):
             raise TimeLimitReached
