@@ -122,7 +122,6 @@ def train(
     Warns:
         TimeUnitWarning: the model uses time steps whose median is far from its time constants; or
             it covers times up to a horizon that is far from the last time.
-        UserWarning: the training loss more than doubled, to more than half of the first epoch's.
     """
     run = prepare_training(
         model,

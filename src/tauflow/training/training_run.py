@@ -23,7 +23,7 @@ from .progress import ShowEpoch, progress_bar
 from .result import TrainingResult
 from .run_directory import RunDirectory, lock_run_directory
 from .trainer import Trainer, seeded_rng
-from .training_warnings import describe_longest_dt, warn_loss_increase
+from .training_warnings import describe_longest_dt
 
 
 class TrainingRun:
@@ -55,7 +55,6 @@ class TrainingRun:
         self.trainer, self.splits, self.measures = trainer, splits, measures
         self.directory, self.callbacks = directory, callbacks
         self._task, self._choice = task, choice
-        self._has_warned = not trainer.ranks.is_main
         self._has_diverged = False
         self._show: ShowEpoch = lambda row: None
         self._generator: torch.Tensor | None = None
@@ -152,9 +151,6 @@ class TrainingRun:
         row["seconds"] = seconds + time.perf_counter() - started
         trainer.history.append(row)
         trainer.schedule.after_epoch(trainer.selection.score(row))
-        self._has_warned = self._has_warned or warn_loss_increase(
-            trainer.history, trainer.recipe, stacklevel=3
-        )
         return trainer.selection.update_if_better(row, trainer.evaluated_model)
 
     def save(self) -> None:
