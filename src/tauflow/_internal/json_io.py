@@ -4,6 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from .sanitize import format_count
+
+MAX_VALUES = 1_000_000
+"""How many values there may be, each of which may take 20 times its text in memory."""
 MAX_DEPTH = 64
 """How many containers may stand in one another; what tauflow writes has fewer than ten."""
 
@@ -12,10 +16,13 @@ def parse_json(text: str | bytes) -> Any:
     """Return the content of a JSON text.
 
     Raises:
-        ValueError: it is no JSON, not in UTF-8, holds a number of thousands of digits, or is nested
-            more deeply than :data:`MAX_DEPTH`, which could exhaust the stack of whoever walks it.
-            ``json.JSONDecodeError`` of what is no JSON at all.
+        ValueError: it is no JSON, not in UTF-8, holds a number of thousands of digits, more than
+            :data:`MAX_VALUES` values, or is nested more deeply than :data:`MAX_DEPTH`, which could
+            exhaust the stack of whoever walks it. ``json.JSONDecodeError`` of what is no JSON at
+            all.
     """
+    if sum(map(text.count, ",[{" if isinstance(text, str) else b",[{")) > MAX_VALUES:
+        raise ValueError(f"it holds more than {format_count(MAX_VALUES, 'value')}")
     try:
         value = json.loads(text)
     except RecursionError as error:

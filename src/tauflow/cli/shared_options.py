@@ -53,6 +53,12 @@ def _apply_config(ctx: typer.Context, path: Path | None) -> Path | None:
     repeated = {param.name for param in ctx.command.params if getattr(param, "multiple", False)}
     listed = {k: [v] if k in repeated and isinstance(v, str) else v for k, v in values.items()}
     ctx.default_map = {**listed, **own}
+    for param in ctx.command.params:
+        if param.name in ctx.default_map:
+            try:
+                param.process_value(ctx, ctx.default_map[param.name])
+            except typer.BadParameter as error:
+                raise SpecificationError(f"{path}: {param.name}: {error.message}.") from error
     return path
 
 

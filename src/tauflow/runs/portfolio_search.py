@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from tauflow._internal.atomic_write import write_atomically
+from tauflow._internal.checks import check_at_least, check_positive
 from tauflow._internal.json_io import parse_json
 from tauflow._internal.sanitize import format_count
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
-from tauflow.errors import ArgumentError, MissingExtraError, NonFiniteError
+from tauflow.errors import ArgumentError, CheckpointError, MissingExtraError, NonFiniteError
 from tauflow.evaluation.calibration import TEMPERATURE, calibrate
 from tauflow.evaluation.outputs import predict_split
 from tauflow.models import Ensemble, ImputedInputs
@@ -105,11 +106,19 @@ class PortfolioSearch:
 
         Raises:
             ArgumentError: the time is too short for one epoch of each network.
+            CheckpointError: what was planned is damaged.
         """
         path = self.directory / PLAN_FILE
         if resume and path.exists():
-            plan = parse_json(path.read_bytes())
-            return int(plan["epochs"]), plan["time_limit"]
+            try:
+                plan = parse_json(path.read_bytes())
+                epochs, limit = check_at_least(1, epochs=plan["epochs"]), plan["time_limit"]
+                return epochs, limit if limit is None else check_positive(time_limit=limit)
+            except (ValueError, TypeError, KeyError) as error:
+                raise CheckpointError(
+                    f"{path} is damaged. Restore it from a copy, or delete it: the epochs are then "
+                    "planned again."
+                ) from error
         epochs = self.recipe.epochs
         if time_limit is not None:
             began = time.monotonic()

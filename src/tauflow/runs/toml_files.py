@@ -15,14 +15,20 @@ else:
     import tomli as tomllib
 
 
+_MAX_BYTES = 1 << 15
+"""Of a file of settings: the time for keys of many parts grows with the square of their length."""
+
+
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Return the content of a TOML file.
 
     Raises:
         DataNotFoundError: there is no such file.
-        SpecificationError: the file is not TOML in UTF-8.
+        SpecificationError: the file is not TOML in UTF-8, or takes more than 32 KiB.
     """
     file = check_file_path(path, "a specification file", advice="Check the path.")
+    if file.stat().st_size > _MAX_BYTES:
+        raise SpecificationError(f"{file} takes more than 32 KiB: it is no file of settings.")
     return parse_toml(file.read_bytes(), str(file))
 
 

@@ -16,7 +16,7 @@ from tauflow._internal.atomic_write import add_path_to_errors
 from tauflow._internal.checks import check_at_least
 from tauflow._internal.locks import lock_folder
 from tauflow._internal.optional_deps import require
-from tauflow.errors import ArgumentError, NonFiniteError
+from tauflow.errors import ArgumentError, CheckpointError, NonFiniteError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec
 from tauflow.training.callbacks import Callback, Training
@@ -135,6 +135,7 @@ def tune(
         ArgumentError: there are no validation data; something is given and varied too; a value
             cannot be tried; no scheduler answers; or no trial came to an end.
         BusyError: another program works on the same study.
+        CheckpointError: the study of earlier calls cannot be read.
         DataError: the data are not finite, or do not suit the loss or the metric.
     """
     require("optuna", extra="tune")
@@ -165,8 +166,14 @@ def tune(
     check_search_space(space, spec, recipe)
     with lock_folder(directory, advice=_ADVICE):
         _repair_journal(directory / JOURNAL_FILE)
-        study = search.open_study(job.metric)
-        left = _prepare_trials(study, search, trials)
+        try:
+            study = search.open_study(job.metric)
+            left = _prepare_trials(study, search, trials)
+        except Exception as error:  # Optuna checks nothing of what it reads
+            raise CheckpointError(
+                f"{storage or directory / JOURNAL_FILE} cannot be read as a study ({error!r}). "
+                "Restore it from a copy, or delete it to begin again."
+            ) from error
         if left > 0 and (jobs > 1 or cluster is not None):
             _run_in_workers(search, left, jobs, cluster)
         elif left > 0:
@@ -253,6 +260,7 @@ def _prepare_trials(study: Any, search: TuningJob, trials: int) -> int:
 
     queued = []
     for trial in study.get_trials(deepcopy=False):
+        float(trial.value or 0)  # it may be of any type in a damaged journal
         if trial.state is TrialState.RUNNING:
             study.tell(trial.number, state=TrialState.FAIL)
         elif trial.state is TrialState.WAITING:

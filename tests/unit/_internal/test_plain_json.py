@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tauflow._internal.json_io import MAX_DEPTH, check_depth, parse_json
+from tauflow._internal.json_io import MAX_DEPTH, MAX_VALUES, check_depth, parse_json
 from tauflow._internal.sanitize import find_control_character, replace_control_characters
 
 
@@ -26,6 +26,15 @@ def test_what_is_no_json_or_too_long_a_number():
         parse_json("1" * 5000)
     with pytest.raises(ValueError, match="utf-8"):
         parse_json(b'"\xff"')
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", "1.5", '"ab"'])
+def test_more_values_than_memory_is_for(value):
+    """An empty list of three bytes takes 64 in memory."""
+    text = f"[{','.join([value] * (MAX_VALUES + 1))}]"
+    for given in (text, text.encode()):
+        with pytest.raises(ValueError, match="more than 1,000,000 values"):
+            parse_json(given)
 
 
 def test_the_depth_of_what_another_reader_made():

@@ -100,10 +100,12 @@ def test_settings_are_tuned_and_then_run(call, tmp_path):
         (("--config", "table.toml"), "recipe must be a table, [recipe]"),
         (("--config", "twice.toml"), "twice.toml: epochs and epochs of [recipe] say the same"),
         (("--config", "none.toml"), "none.toml does not exist"),
+        (("--config", "type.toml"), "type.toml: hidden_size: "),
     ],
 )
 def test_what_is_wrong_is_named(call, tmp_path, words, message):
     (tmp_path / "bad.toml").write_text("modle = 'cfc'\n", encoding="utf-8")
     (tmp_path / "table.toml").write_text("recipe = 3\n", encoding="utf-8")
     (tmp_path / "twice.toml").write_text("epochs = 1\n[recipe]\nepochs = 3\n", encoding="utf-8")
+    (tmp_path / "type.toml").write_text("hidden_size = [3]\n", encoding="utf-8")
     assert message in call("run", "pendulum", *SMALL, *words, code=1).stderr

@@ -12,7 +12,7 @@ import torch
 
 import tauflow
 from tauflow.data import TableOptions, from_table
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, CheckpointError
 from tauflow.models import Ensemble, SequenceModel
 from tauflow.models.wrappers import average_predictions
 from tauflow.runs import auto
@@ -174,6 +174,19 @@ def test_a_time_limit_decides_the_epochs_which_are_kept(try_models, monkeypatch)
     again = try_models(time_limit=20.0, recipe=AUTO_RECIPE, resume=True)
     assert again.directory == run.directory
     assert again.record.test == run.record.test
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        *("", "[]", "{", '{"epochs": 3}', '{"epochs": 0, "time_limit": null}'),
+        *('{"epochs": 3, "time_limit": [1]}', '{"epochs": "3", "time_limit": null}'),
+    ],
+)
+def test_a_damaged_plan_is_named(tmp_path, plan):
+    (tmp_path / "auto.json").write_text(plan)
+    with pytest.raises(CheckpointError, match=r"auto\.json is damaged"):
+        PortfolioSearch.plan_epochs(SimpleNamespace(directory=tmp_path), None, resume=True)
 
 
 def test_a_network_that_stops_early_keeps_its_round():

@@ -13,7 +13,13 @@ import pytest
 import torch
 
 from tauflow._internal.locks import lock_folder
-from tauflow.errors import ArgumentError, BusyError, MissingExtraError, NonFiniteError
+from tauflow.errors import (
+    ArgumentError,
+    BusyError,
+    CheckpointError,
+    MissingExtraError,
+    NonFiniteError,
+)
 from tauflow.runs import tune as tuning
 from tauflow.runs.toml_files import read_toml
 from tauflow.training import Recipe
@@ -55,6 +61,15 @@ def test_a_study_goes_on_and_ends_in_settings_for_a_run(tmp_path, monkeypatch):
     assert best["task"] == "pendulum"
     assert best["hidden_size"] == again.settings["model.hidden_size"]
     assert best["recipe"]["lr"] == again.settings["recipe.lr"]
+
+
+@pytest.mark.parametrize(
+    "line", ["[]", "{}", '{"op_code": 0}', '{"op_code": 99, "worker_id": "a"}', "[" * 99999]
+)
+def test_a_damaged_journal_is_named(tmp_path, monkeypatch, line):
+    monkeypatch.setattr(tuning, "_repair_journal", lambda file: file.write_text(f"{line}\n"))
+    with pytest.raises(CheckpointError, match=r"study\.log cannot be read as a study"):
+        tuned(tmp_path, 1)
 
 
 def test_a_trial_that_is_not_worth_it_ends_early():
