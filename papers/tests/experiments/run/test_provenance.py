@@ -17,6 +17,7 @@ from tauflow_papers.experiments.run.provenance import (
     check_can_store,
     check_origin,
     find_untraced,
+    list_commits,
     update_traced,
 )
 from tauflow_papers.experiments.run.row_jobs import make_job
@@ -115,6 +116,19 @@ def test_runs_that_cannot_be_traced_are_found(clone):
     for one in others:
         with pytest.raises(ArgumentError, match="no clean ancestor of main"):
             check_origin(one, clone.results)
+
+
+def test_commits_of_studies_and_figures_are_among_those_that_can_be_traced(clone):
+    first = clone.git("rev-parse", "HEAD")
+    for folder in (clone.results / "claims", clone.root / "docs/gallery"):
+        folder.mkdir(parents=True)
+        (folder / "one.json").write_text(f'{{"commit": "{first}"}}')
+        (folder / "two.json").write_text("{}")
+        commits = list_commits(clone.results)
+        assert commits == {first, None}
+        shutil.rmtree(folder)
+    update_traced(clone.results, commits)
+    assert (clone.results / provenance.TRACED_FILE).read_text() == f"{first}\n"
 
 
 def test_a_command_names_no_folder_of_the_machine(monkeypatch):

@@ -1,5 +1,6 @@
 """Where results come from: stored ones only from a clean commit of main, all with their command."""
 
+import json
 import shlex
 import subprocess
 import sys
@@ -107,9 +108,14 @@ def is_ancestor_of_main(tree: Path, commit: str) -> bool:
 
 
 def list_commits(results_dir: Path) -> set[str | None]:
-    """Return the commits of all runs that a folder of results holds."""
-    files = results_dir.glob("*.jsonl")
-    return {record.commit for file in files for record in read_records(file)[0]}
+    """Return the commits of all runs and studies of a folder, and of its repository's figures."""
+    runs = {
+        record.commit for file in results_dir.glob("*.jsonl") for record in read_records(file)[0]
+    }
+    tree = _find_repository(results_dir)
+    figures = [] if tree is None else (tree / "docs" / "gallery").glob("*.json")
+    others = [*results_dir.glob("claims/*.json"), *figures]
+    return runs | {json.loads(path.read_text(encoding="utf-8")).get("commit") for path in others}
 
 
 def update_traced(results_dir: Path, commits: Iterable[str | None]) -> None:
