@@ -63,6 +63,7 @@ class StoredResults:
             "mean": self.mean,
             "spread": self.spread,
             "runs": self.runs,
+            "means": self.means,
             "valid": self.valid,
             "valids": self.valids,
             "last_epoch": self.last_epoch,
@@ -96,6 +97,10 @@ class StoredResults:
     def mean(self, table: str, row: str) -> float:
         """Return the mean of the test scores of a row's runs."""
         return fmean(r.test for r in self._read_row(table, row).records if r.test is not None)
+
+    def means(self, table: str, row: str, over: Sequence[str | int]) -> dict[str, float]:
+        """Return the means of several rows, as :meth:`valids` does validation scores."""
+        return {str(value): self.mean(table, row.format(value)) for value in over}
 
     def spread(self, table: str, row: str) -> float:
         """Return their standard deviation, of the sample."""
@@ -210,7 +215,7 @@ class StoredResults:
         """Return a finding of a figure, by the keys that lead to it."""
         record = self._read_json(self.figures_dir / f"{figure}.json")
         self.untraced |= self._is_untraced(record)
-        return _follow(record["findings"], path)
+        return _follow(record["findings"], path, f"figure {figure}")
 
     def medians(self, figure: str, column: str, by: str, **fixed: str) -> dict[str, float]:
         """Return the median of a column of a figure's CSV file for each value of another one.
@@ -241,10 +246,7 @@ class StoredResults:
             self.incomplete[f"study {name}"] = (
                 f"{seeds} of {format_count(MIN_SEEDS, 'trained network')} of a kind"
             )
-        try:
-            value = _follow(record["numbers"], path)
-        except KeyError:
-            raise MissingResultError(f"study {name} has no {', '.join(path)}") from None
+        value = _follow(record["numbers"], path, f"study {name}")
         return math.inf if value is None else value
 
     def _read_row(self, table: str, row: str) -> RowSummary:
@@ -290,7 +292,9 @@ def count_wins(values: Mapping[str, float], *others: Mapping[str, float]) -> int
     return sum(all(value > other[name] for other in others) for name, value in values.items())
 
 
-def _follow(value: Any, path: tuple[str, ...]) -> Any:
+def _follow(value: Any, path: tuple[str, ...], source: str) -> Any:
     for key in path:
+        if key not in value:
+            raise MissingResultError(f"{source} has no {', '.join(path)}")
         value = value[key]
     return value
