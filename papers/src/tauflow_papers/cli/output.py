@@ -58,10 +58,9 @@ def _list_scores(model: str, results: Path) -> list[tuple[str, str, str, str]]:
             grid = collect(experiment, results_dir=results)
             found += [
                 (name, line.model, line.published, line.ours)
-                for row, line, wanted in zip(
-                    experiment.rows, table.make_lines(grid), rows, strict=True
-                )
+                for row, wanted in zip(experiment.rows, rows, strict=True)
                 if wanted and (experiment.published or grid.get_runs(row))
+                if (line := table.make_line(grid, row))
             ]
     return found
 

@@ -19,7 +19,7 @@ from .grid_search import check_has_validation, find_best_setting, make_search_jo
 from .provenance import find_untraced
 from .row_jobs import make_job
 from .run_job import Paths
-from .run_jobs import ExecutionOptions, Outcome, UnfinishedRun, read_finished_runs, run_jobs
+from .run_jobs import ExecutionOptions, Outcome, UnfinishedRun, run_jobs
 
 
 @dataclass(frozen=True)
@@ -222,8 +222,7 @@ def collect(
         say: called with every line that cannot be read.
     """
     experiment = experiment.with_epochs(epochs)
-    read_finished_runs(Paths(results_dir).results_file(experiment.name), say)
-    records = _read_matching_records(experiment, results_dir)
+    records = _read_matching_records(experiment, results_dir, say)
     return Grid(experiment, records, results_dir=results_dir)
 
 
@@ -240,8 +239,12 @@ def find_other_lengths(grid: Grid, results_dir: Path) -> tuple[int, ...]:
     return tuple(sorted(others))
 
 
-def _read_matching_records(experiment: Experiment, results_dir: Path) -> tuple[RunRecord, ...]:
+def _read_matching_records(
+    experiment: Experiment, results_dir: Path, say: Say = say_nothing
+) -> tuple[RunRecord, ...]:
     """Return the finished runs whose configuration is that of a row today, whatever the seed."""
-    found, _ = read_table_records(experiment, results_dir)
+    found, warnings = read_table_records(experiment, results_dir)
+    for warning in warnings:
+        say(f"warning: {warning}")
     kept = {r.key: r for r in found if r.status == DONE and matches_row(experiment, r)}
     return tuple(kept.values())
