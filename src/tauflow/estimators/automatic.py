@@ -13,12 +13,12 @@ from tauflow.training import TrainingResult
 from .preparation import fit_schema
 from .ragged import RaggedSequences
 from .state import copy_option
-from .training import AUTO, RECIPE_PARAMETERS, LearningTask, describe_task
+from .training import AUTO, RECIPE_PARAMETERS, LearningTask, TrainingPlan, describe_task
 
 _OBJECTIVES = ("cross_entropy", "mse")
 _FIXED = {
     **dict.fromkeys(("options", "recipe", "callbacks", "class_weight")),
-    **{"ensemble": 1, "backend": "auto", "dtype": "float32"},
+    **{"backend": "auto", "dtype": "float32"},
 }
 """Parameters that a portfolio cannot take, with what they must be."""
 
@@ -28,9 +28,7 @@ def fit_automatic(
     learned: RaggedSequences,
     held: RaggedSequences | None,
     whole: RaggedSequences | None,
-    seed: int,
-    *,
-    goes_on: bool,
+    plan: TrainingPlan,
 ) -> TrainingResult:
     """Try a portfolio of models, and give an estimator the ensemble that validation chooses.
 
@@ -42,8 +40,7 @@ def fit_automatic(
         learned: what to train on.
         held: what to choose by.
         whole: not trained on.
-        seed: of all networks.
-        goes_on: whether a fit before is to be continued, which is refused.
+        plan: its seed is that of all networks, and going on from a fit before is refused.
 
     Returns:
         The training of the network with the largest share.
@@ -52,7 +49,7 @@ def fit_automatic(
         ArgumentError: there are no validation data, or a parameter does not go with this.
     """
     task = estimator._make_task(learned)
-    _check(estimator, task, goes_on=goes_on)
+    _check(estimator, task, goes_on=plan.goes_on)
     if held is None:
         raise ArgumentError(
             f"model={AUTO!r} chooses models on validation data, and there are none. Give fit "
@@ -76,7 +73,7 @@ def fit_automatic(
         TaskData(card, train, valid, valid, schema=estimator.schema_),
         hidden_size=estimator.hidden_size,
         recipe=AUTO_RECIPE.with_changes(_get_changed_parameters(estimator)),
-        seed=seed,
+        seed=plan.seed,
         time_limit=estimator.time_limit,
         device=None if estimator.device == "cpu" else estimator.device,
         progress=bool(estimator.verbose),
@@ -98,6 +95,11 @@ def _check(estimator: Any, task: LearningTask, *, goes_on: bool) -> None:
         raise ArgumentError(
             f"model={AUTO!r} is for one class, or numbers, of each sequence, and {name} predicts "
             "something else. Name a model."
+        )
+    if estimator.ensemble not in (1, AUTO):
+        raise ArgumentError(
+            f"model={AUTO!r} tries several models, which ensemble={estimator.ensemble!r} does not "
+            "go with. Leave it out, or name a model."
         )
     for parameter, expected in _FIXED.items():
         value = getattr(estimator, parameter, expected)

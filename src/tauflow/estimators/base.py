@@ -38,6 +38,7 @@ from .targets import (
     align_targets,
     align_to_sequences,
     check_sample_weight,
+    plan_networks,
     split_validation,
     unpack_validation,
 )
@@ -174,6 +175,8 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
     _network_params += ("dtype", "time_unit", "impute", "ensemble")
     """Parameters that the network and the scaling follow from."""
     _is_stratified: ClassVar[bool] = False
+    _is_ensemble: ClassVar[bool] = False
+    """Whether there are several networks by default."""
     _is_per_step: ClassVar[bool] = False
     _fills_gaps: ClassVar[bool] = False
     """Whether the network reads on beyond a gap, and any feature may have one."""
@@ -293,22 +296,22 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31))
         share = self.validation_fraction if validation is None else 0.0
-        learned, held = self._split_validation(rows, share, random)
+        wanted = self._list_calibrations()
+        is_free = share == AUTO and not (goes_on or wanted)
+        plan = plan_networks(self, rows, seed, random, goes_on=goes_on, is_free=is_free)
+        learned, held = (rows, None) if plan.folds else self._split_validation(rows, share, random)
         if goes_on:
             check_params_match(self, self._built)
         if validation is not None:
             held = self._read_validation(validation)
-        calibrates = bool(wanted := self._list_calibrations())
         if wanted and held is None:
             raise ArgumentError(
                 f"{wanted[0]}={getattr(self, wanted[0])!r} is calibrated on validation data, and "
                 "there are none. Give fit validation=, validation_fraction, or more sequences."
             )
-        # What calibrates must not be trained on, so that nothing is then trained on all.
-        refits = share == AUTO and held is not None and not goes_on and not calibrates
-        whole = rows if refits else None
+        whole = rows if is_free and held is not None else None  # never on what calibrates
         learn = fit_automatic if self.model == AUTO else fit_networks
-        self.result_ = learn(self, learned, held, whole, seed, goes_on=goes_on)
+        self.result_ = learn(self, learned, held, whole, plan)
         self._calibrate(held)
 
     def _split_validation(

@@ -25,7 +25,7 @@ from .arrays import find_missing
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .ragged import RaggedSequences
-from .training import LearningTask
+from .training import AUTO, LearningTask
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -54,11 +54,13 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
         {shared}
     """
 
+    ensemble: int | str = AUTO
     class_weight: Mapping[Any, float] | str | None = None
     calibrate: str | None = None
     threshold: str | float | Mapping[str, float] | None = None
 
     _is_stratified: ClassVar[bool] = True
+    _is_ensemble: ClassVar[bool] = True
 
     def _encode_targets(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         if y.ndim == 2 and y.shape[1] > 1:

@@ -35,7 +35,7 @@ from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .ragged import RaggedSequences
 from .reading import is_table
-from .training import LearningTask
+from .training import AUTO, LearningTask
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -79,6 +79,7 @@ class SequenceMultiOutput(AbstractSequenceEstimator, _LearnedKinds):
         classes_: the classes of each target, in their order; ``None`` for values.
     """
 
+    ensemble: int | str = AUTO
     kinds: Mapping[Any, str | Sequence[Any]] | Sequence[str | Sequence[Any]] | None = None
 
     _network_params: ClassVar[tuple[str, ...]] = (
@@ -86,6 +87,7 @@ class SequenceMultiOutput(AbstractSequenceEstimator, _LearnedKinds):
         "kinds",
     )
     _allows_missing_targets: ClassVar[bool] = True
+    _is_ensemble: ClassVar[bool] = True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

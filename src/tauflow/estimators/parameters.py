@@ -34,15 +34,19 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
             ``patience`` too.
         validation_fraction: share of the sequences, chosen by ``random_state``, that is held out
             for validation; the weights of the best epoch are kept. 0: all sequences are used for
-            training, and the weights of the last epoch are kept. ``"auto"``: with 20 or more
-            sequences, 0.15 of them select the best epoch, and the network is then trained once more
-            on all sequences for that number of epochs; with fewer, 0. Ignored if validation data
-            are passed to ``fit``.
+            training, and the weights of the last epoch are kept. ``"auto"``: with fewer than 20
+            sequences, 0; with more, 0.15 of them select the best epoch, and the network is then
+            trained once more on all sequences for that number of epochs, but see ``ensemble``.
+            Ignored if validation data are passed to ``fit``.
         patience: epochs without a better validation score after which training stops; ``None`` to
             train all epochs. ``"auto"``: 10 with validation data.
         ensemble: number of networks, trained with different seeds that follow from
             ``random_state``. Predictions are their means, which are usually better; their standard
-            deviation shows how much a prediction depends on the seed.
+            deviation shows how much a prediction depends on seed and data. With a
+            ``validation_fraction`` of ``"auto"`` three or more are cross-validated: each is trained
+            without another part of the sequences, which selects its epoch, so that all are used and
+            nothing is trained twice; unless validation data calibrate the answers. ``"auto"``: 4
+            with 40 or more sequences, if each has one target or several; else 1.
         warm_start: whether ``fit`` continues from the network and the scaling of the previous
             ``fit``, with a new optimizer.
         random_state: seed of the initial weights, the order of batches, dropout and the validation
@@ -74,7 +78,7 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
     recipe: Recipe | Mapping[str, Any] | None = None
     validation_fraction: float | str = AUTO
     patience: int | str | None = AUTO
-    ensemble: int = 1
+    ensemble: int | str = 1
     warm_start: bool = False
     random_state: Any = None
     callbacks: Sequence[AnyCallback] | None = None

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import AbstractIntervalEstimator, as_answer
 from .ragged import Floats, RaggedSequences
-from .training import LearningTask
+from .training import AUTO, LearningTask
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -41,6 +41,10 @@ class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator, _LearnedTarge
     Args:
         {shared}
     """
+
+    ensemble: int | str = AUTO
+
+    _is_ensemble: ClassVar[bool] = True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,20 +5,25 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 from sklearn.utils.validation import check_array
 
-from tauflow._internal.checks import check_within
+from tauflow._internal.checks import check_at_least, check_within
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.tabular.cell_values import check_no_datetimes
 from tauflow.tabular.sequences import format_names
-from tauflow.training.defaults import DEFAULT_VALIDATION_FRACTION, MIN_SEQUENCES_FOR_VALIDATION
+from tauflow.training.defaults import (
+    DEFAULT_ENSEMBLE,
+    DEFAULT_VALIDATION_FRACTION,
+    MIN_SEQUENCES_FOR_ENSEMBLE,
+    MIN_SEQUENCES_FOR_VALIDATION,
+)
 
 from .arrays import find_missing, to_array
 from .input_kwargs import INPUT_KWARGS
 from .ragged import Floats, Indices, RaggedSequences, SourceTable
-from .training import AUTO
+from .training import AUTO, TrainingPlan
 
 
 def check_sample_weight(sample_weight: Any, count: int) -> Floats | None:
@@ -233,6 +238,39 @@ def split_validation(
         everything, test_size=share, random_state=random, stratify=classes
     )
     return np.sort(kept), np.sort(held)
+
+
+def plan_networks(
+    estimator: Any,
+    rows: RaggedSequences,
+    seed: int,
+    random: np.random.RandomState,
+    *,
+    goes_on: bool,
+    is_free: bool,
+) -> TrainingPlan:
+    """Return how many networks to train, and on what.
+
+    Args:
+        estimator: to be fitted.
+        rows: sequences to learn from.
+        seed: of the first network.
+        random: draws the folds.
+        goes_on: whether the networks go on from those that the estimator has.
+        is_free: whether each may have another part of the sequences held out.
+    """
+    several = estimator._is_ensemble and len(rows) >= MIN_SEQUENCES_FOR_ENSEMBLE
+    count = DEFAULT_ENSEMBLE if several else 1
+    if estimator.ensemble != AUTO:
+        count = check_at_least(1, ensemble=estimator.ensemble)
+    enough = len(rows) >= max(count, MIN_SEQUENCES_FOR_VALIDATION)
+    if not (is_free and count > 2 and enough) or estimator._is_per_step or estimator.model == AUTO:
+        return TrainingPlan(count, seed, goes_on)
+    classes = rows.y if estimator._is_stratified else None
+    even = classes is not None and np.unique(classes, return_counts=True)[1].min() >= count
+    folds = (StratifiedKFold if even else KFold)(count, shuffle=True, random_state=random)
+    pairs = list(folds.split(np.arange(len(rows)), classes if even else None))
+    return TrainingPlan(count, seed, goes_on, pairs)
 
 
 def check_validation_fraction(share: Any) -> float:

@@ -3,14 +3,14 @@
 import copy
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any
 
 import torch
 from torch import nn
 
-from tauflow._internal.checks import check_at_least
 from tauflow._internal.targets import TargetSpec
 from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError
@@ -27,7 +27,7 @@ from tauflow.training.defaults import (
     disable_validation,
 )
 
-from .ragged import RaggedSequences
+from .ragged import Indices, RaggedSequences
 
 AUTO = "auto"
 """Value of parameters that are chosen by the data."""
@@ -72,6 +72,24 @@ class LearningTask:
     calendar_inputs: int = 0
     recipe: Recipe = DEFAULT_RECIPE
     target_specs: tuple[TargetSpec, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingPlan:
+    """How many networks to train, and on what.
+
+    Args:
+        count: of networks.
+        seed: of the first; those of the others follow it.
+        goes_on: whether they go on from those that the estimator has.
+        folds: of each network, which sequences to train on, and which to choose its epoch by;
+            empty if all have the same.
+    """
+
+    count: int
+    seed: int
+    goes_on: bool
+    folds: Sequence[tuple[Indices, Indices]] = ()
 
 
 def resolve_options(
@@ -218,47 +236,52 @@ def fit_networks(
     learned: RaggedSequences,
     held: RaggedSequences | None,
     whole: RaggedSequences | None,
-    seed: int,
-    *,
-    goes_on: bool,
+    plan: TrainingPlan,
 ) -> TrainingResult:
     """Train the networks of an estimator, which gets their mean as ``module_``.
 
     Args:
-        estimator: of which there are ``ensemble`` networks.
+        estimator: to be fitted.
         learned: what to train on.
         held: what to choose the best epoch by, if there is anything.
         whole: what to train on once more, for as many epochs, if this is to be done.
-        seed: of the first network; those of the others follow it.
-        goes_on: whether they go on from those that the estimator has.
+        plan: how many networks there are, and what each of them learns from.
 
     Returns:
         What training the first network returned.
     """
-    seeds = range(seed, seed + check_at_least(1, ensemble=estimator.ensemble))
+    seeds = range(plan.seed, plan.seed + plan.count)
     task = estimator._make_task(learned)
-    if goes_on:
+    if plan.goes_on:
         with torch.no_grad():  # for what was computed with a gradient cannot be copied
             recompute_parameters(estimator.module_)
         networks = [copy.deepcopy(one) for one in list_members(estimator.module_)]
     else:
         networks = estimator._initialise(learned, task, seeds)
     own = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
-    data = estimator._make_batch(learned)
+    pairs = [(learned, held)]
+    if plan.folds:
+        pairs = [(learned.select(kept), learned.select(rest)) for kept, rest in plan.folds]
+    batches = [
+        (estimator._make_batch(kept), None if rest is None else estimator._make_batch(rest))
+        for kept, rest in pairs
+    ]
     if task.query_targets:
         steps = FORECAST_STEPS * task.recipe.batch_size
-        task = replace(task, recipe=replace(task.recipe, epochs=math.ceil(steps / len(data))))
-    recipe = build_recipe(estimator.recipe, own, task, has_validation=held is not None)
-    valid = None if held is None else estimator._make_batch(held)
-    how: dict[str, Any] = {"train": data, "valid": valid, "loss": task.loss, "metric": task.metric}
-    more: dict[str, Any] = {
+        epochs = math.ceil(steps / len(batches[0][0]))
+        task = replace(task, recipe=replace(task.recipe, epochs=epochs))
+    has_validation = batches[0][1] is not None
+    recipe = build_recipe(estimator.recipe, own, task, has_validation=has_validation)
+    how: dict[str, Any] = {
+        "loss": task.loss,
+        "metric": task.metric,
         "device": select_device(estimator.device),
         "progress": bool(estimator.verbose),
     }
     calls = estimator.callbacks or ()
     results = [
-        train(one, seed=number, recipe=recipe, callbacks=calls, **how, **more)
-        for number, one in zip(seeds, networks, strict=True)
+        train(one, train=kept, valid=rest, seed=number, recipe=recipe, callbacks=calls, **how)
+        for number, one, (kept, rest) in zip(seeds, networks, cycle(batches), strict=False)
     ]
     refits = [build_refit_recipe(recipe, result.best_epoch) for result in results]
     again = [refit for refit in refits if refit is not None]
@@ -267,9 +290,9 @@ def fit_networks(
             warnings.simplefilter("ignore", UserWarning)
             task = estimator._make_task(whole)
             networks = estimator._initialise(whole, task, seeds)
-            how = {"train": estimator._make_batch(whole), "loss": task.loss, "metric": task.metric}
+            data = estimator._make_batch(whole)
             for number, one, refit in zip(seeds, networks, again, strict=True):
-                train(one, seed=number, recipe=refit, **how, **more)
+                train(one, train=data, seed=number, recipe=refit, **how)
     estimator.module_ = networks[0]
     if len(networks) > 1:
         several = Ensemble(networks, task.kind, target_specs=task.target_specs)

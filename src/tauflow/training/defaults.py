@@ -38,6 +38,8 @@ DEFAULT_VALIDATION_FRACTION = 0.15
 """Share of the sequences that estimators keep for validation."""
 MIN_SEQUENCES_FOR_VALIDATION = 20
 """Sequences below which estimators keep none for validation."""
+DEFAULT_ENSEMBLE, MIN_SEQUENCES_FOR_ENSEMBLE = 4, 40
+"""Networks of an estimator with one target, or several, per sequence; and sequences for that."""
 
 
 def adapt_recipe(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:

@@ -3,6 +3,7 @@
 import numpy as np
 
 SMALL = {"hidden_size": 6, "epochs": 3, "lr": 0.02, "random_state": 0, "backend": "reference"}
+SMALL |= {"ensemble": 1}
 
 
 def sequences(count=24, features=2, missing=0.0, seed=0):

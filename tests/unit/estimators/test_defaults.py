@@ -19,6 +19,7 @@ from tauflow.runs.run_data import RunData
 from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE, adapt_recipe
 
 FAST = {"hidden_size": 4, "epochs": 2, "backend": "reference", "random_state": 0}
+FAST |= {"ensemble": 1}
 
 
 def recipe(estimator, *, validated=True):

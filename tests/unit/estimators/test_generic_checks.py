@@ -16,11 +16,11 @@ SMALL = {
     **{"model": "gru", "hidden_size": 8, "backend": "reference"},
     # Full batches in double precision: a weight of 3 then is three rows to the last digits.
     **{"epochs": 5, "lr": 0.2, "batch_size": 1000, "dtype": "float64"},
-    **{"validation_fraction": 0, "recipe": {"ema": None}},
+    **{"validation_fraction": 0, "recipe": {"ema": None}, "ensemble": 1},
 }
 ESTIMATORS = [
     SequenceClassifier(**SMALL),
-    SequenceClassifier(**SMALL, ensemble=2),
+    SequenceClassifier(**{**SMALL, "ensemble": 2}),
     SequenceRegressor(**SMALL),
     SequenceForecaster(**{**SMALL, "epochs": 1}, window=5),
     SequenceImputer(**SMALL),

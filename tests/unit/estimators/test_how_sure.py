@@ -9,6 +9,7 @@ from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceR
 from tauflow.models import Ensemble
 
 SMALL = {"model": "gru", "hidden_size": 6, "epochs": 6, "lr": 0.02, "random_state": 0}
+SMALL |= {"ensemble": 1}
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(160, 4, 2))
 SIGNAL = X[:, :, 0].sum(1)
@@ -39,8 +40,29 @@ def test_an_ensemble_is_the_mean_of_its_networks(tmp_path):
     np.testing.assert_array_equal(again.predict(X), answers)
 
 
+def test_networks_of_an_ensemble_are_cross_validated():
+    parts = []
+
+    class Watch(SequenceClassifier):
+        def _make_batch(self, rows):
+            parts.append(rows.values[rows.starts, 0])
+            return super()._make_batch(rows)
+
+    options = {**SMALL, "ensemble": "auto", "epochs": 2}
+    model = Watch(**options).fit(X, CLASSES)
+    assert len(model.module_.members) == 4
+    kept, held = parts[::2], parts[1::2]
+    firsts = np.sort(np.concatenate(held))
+    np.testing.assert_array_equal(firsts, np.sort(X[:, 0, 0]))  # all are held out once
+    for one, other in zip(kept, held, strict=True):
+        assert len(one) + len(other) == len(X)
+        assert not np.isin(one, other).any()
+    assert not hasattr(Watch(**options).fit(X[:30], CLASSES[:30]).module_, "members")
+    assert not hasattr(SequenceForecaster(**options).fit(X).module_, "members")
+
+
 def test_an_ensemble_goes_on_with_all_of_its_networks():
-    model = SequenceClassifier(**SMALL, ensemble=2, warm_start=True, calibrate="temperature")
+    model = SequenceClassifier(**{**SMALL, "ensemble": 2}, warm_start=True, calibrate="temperature")
     model.fit(X, CLASSES)
     before = [p.clone() for p in model.module_.parameters()]
     model.fit(X, CLASSES)
@@ -74,7 +96,9 @@ def test_a_threshold_that_is_a_number_needs_no_validation_data():
     always = SequenceClassifier(**SMALL, threshold=0.0, validation_fraction=0).fit(X, CLASSES)
     assert set(always.predict(X)) == {"well"}
     probability, spread = (
-        SequenceClassifier(**SMALL, ensemble=2).fit(X, CLASSES).predict_proba(X, return_std=True)
+        SequenceClassifier(**{**SMALL, "ensemble": 2})
+        .fit(X, CLASSES)
+        .predict_proba(X, return_std=True)
     )
     assert probability.shape == spread.shape == (160, 2)
     np.testing.assert_allclose(spread[:, 0], spread[:, 1], rtol=1e-3, atol=1e-6)
@@ -83,7 +107,7 @@ def test_a_threshold_that_is_a_number_needs_no_validation_data():
 @pytest.mark.parametrize("intervals", ["conformal", "quantile", "gaussian"])
 def test_intervals_of_numbers(intervals, tmp_path):
     y = np.stack([NUMBERS, 100 * NUMBERS + 1_000], 1)
-    model = SequenceRegressor(**SMALL, intervals=intervals, ensemble=2)
+    model = SequenceRegressor(**{**SMALL, "ensemble": 2}, intervals=intervals)
     model.fit(X[:80], y[:80], validation=(X[80:], y[80:]))
     answers, low, high = model.predict(X[80:], interval=0.8)
     assert (low < answers).mean() > 0.9
@@ -142,4 +166,4 @@ def test_what_cannot_be_told_is_refused():
     with pytest.raises(ArgumentError, match="decides between two classes"):
         SequenceClassifier(**SMALL, threshold="f1").fit(X, np.arange(160) % 3)
     with pytest.raises(ArgumentError, match="ensemble must be at least 1"):
-        SequenceRegressor(**SMALL, ensemble=0).fit(X, NUMBERS)
+        SequenceRegressor(**{**SMALL, "ensemble": 0}).fit(X, NUMBERS)

@@ -8,6 +8,7 @@ from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.estimators import SequenceClassifier, SequenceMultiOutput
 
 SMALL = {"model": "gru", "hidden_size": 12, "epochs": 30, "lr": 0.02, "random_state": 0}
+SMALL |= {"ensemble": 1}
 ORDER = {"grade": ["low", "mid", "high"]}
 
 
@@ -110,7 +111,7 @@ def test_what_cannot_be_learned_is_refused(y, kinds, error, message):
 def test_an_ensemble_averages_values_and_probabilities(tmp_path):
     X, y = data(60)
     options = {**SMALL, "epochs": 3, "kinds": ORDER, "validation_fraction": 0}
-    found = SequenceMultiOutput(**options, ensemble=2).fit(X, y)
+    found = SequenceMultiOutput(**{**options, "ensemble": 2}).fit(X, y)
     died, grade, _ = found.predict_proba(X)
     days = found.predict(X)[:, 2].astype(float)
     found.save(tmp_path / "e.safetensors")
