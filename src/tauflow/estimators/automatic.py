@@ -3,11 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError
 from tauflow.runs.auto import fit_portfolio
 from tauflow.runs.portfolio import AUTO_RECIPE
+from tauflow.runs.portfolio_folds import fit_portfolio_on_folds
 from tauflow.training import TrainingResult
 
 from .preparation import fit_schema
@@ -50,7 +53,7 @@ def fit_automatic(
     """
     task = estimator._make_task(learned)
     _check(estimator, task, goes_on=plan.goes_on)
-    if held is None:
+    if held is None and not plan.folds:
         raise ArgumentError(
             f"model={AUTO!r} chooses models on validation data, and there are none. Give fit "
             "validation=, validation_fraction, or more sequences."
@@ -66,18 +69,28 @@ def fit_automatic(
     estimator._built = {
         name: copy_option(getattr(estimator, name)) for name in estimator._network_params
     }
-    train, valid = (_with_observed(estimator._make_batch(rows)) for rows in (learned, held))
-    card = describe_task(task, input_size=len(estimator.schema_.inputs))
-    card = replace(card, sizes=(len(train), len(valid), len(valid)))
-    found = fit_portfolio(
-        TaskData(card, train, valid, valid, schema=estimator.schema_),
-        hidden_size=estimator.hidden_size,
-        recipe=AUTO_RECIPE.with_changes(_get_changed_parameters(estimator)),
-        seed=plan.seed,
-        time_limit=estimator.time_limit,
-        device=None if estimator.device == "cpu" else estimator.device,
-        progress=bool(estimator.verbose),
-    )
+
+    def make_part(kept: RaggedSequences, rest: RaggedSequences) -> TaskData:
+        train, valid = (_with_observed(estimator._make_batch(rows)) for rows in (kept, rest))
+        card = describe_task(task, input_size=len(estimator.schema_.inputs))
+        card = replace(card, sizes=(len(train), len(valid), len(valid)))
+        return TaskData(card, train, valid, valid, schema=estimator.schema_)
+
+    how: dict[str, Any] = {
+        "hidden_size": estimator.hidden_size,
+        "recipe": AUTO_RECIPE.with_changes(_get_changed_parameters(estimator)),
+        "seed": plan.seed,
+        "time_limit": estimator.time_limit,
+        "device": None if estimator.device == "cpu" else estimator.device,
+        "progress": bool(estimator.verbose),
+    }
+    if held is not None:
+        found = fit_portfolio(make_part(learned, held), **how)
+    else:
+        folds = [make_part(learned.select(kept), learned.select(rest)) for kept, rest in plan.folds]
+        order = np.concatenate([rest for _, rest in plan.folds])
+        every = _with_observed(estimator._make_batch(learned.select(order)))
+        found = fit_portfolio_on_folds(folds, every, **how)
     estimator.module_ = found.model
     estimator.trials_ = tuple(replace(one, test=None) for one in found.trials)
     estimator.notes_ = found.notes

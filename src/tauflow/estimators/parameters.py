@@ -45,7 +45,7 @@ class EstimatorParameters(BaseEstimator):  # type: ignore[misc]
             deviation shows how much a prediction depends on seed and data. With a
             ``validation_fraction`` of ``"auto"`` three or more are cross-validated: each is trained
             without another part of the sequences, which selects its epoch, so that all are used and
-            nothing is trained twice; unless validation data calibrate the answers. ``"auto"``: 4
+            nothing is trained twice; unless validation data calibrate the answers. ``"auto"``: 5
             with 40 or more sequences, if each has one target or several; else 1.
         warm_start: whether ``fit`` continues from the network and the scaling of the previous
             ``fit``, with a new optimizer.

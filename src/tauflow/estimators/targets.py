@@ -261,10 +261,10 @@ def plan_networks(
     """
     several = estimator._is_ensemble and len(rows) >= MIN_SEQUENCES_FOR_ENSEMBLE
     count = DEFAULT_ENSEMBLE if several else 1
-    if estimator.ensemble != AUTO:
+    if estimator.ensemble != AUTO and estimator.model != AUTO:
         count = check_at_least(1, ensemble=estimator.ensemble)
     enough = len(rows) >= max(count, MIN_SEQUENCES_FOR_VALIDATION)
-    if not (is_free and count > 2 and enough) or estimator._is_per_step or estimator.model == AUTO:
+    if not (is_free and count > 2 and enough) or estimator._is_per_step:
         return TrainingPlan(count, seed, goes_on)
     classes = rows.y if estimator._is_stratified else None
     even = classes is not None and np.unique(classes, return_counts=True)[1].min() >= count

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
@@ -24,7 +24,7 @@ from .portfolio import (
     AUTO_RECIPE,
     HIDDEN_SIZE,
     NETWORKS,
-    Trial,
+    PortfolioFit,
 )
 from .portfolio_search import PortfolioSearch
 from .results import RunRecord
@@ -122,22 +122,6 @@ def run_auto(
     run = finish_run(record, model, found.as_read, directory, certainty)
     notes = (*search.describe(epochs, time_limit), *notes, *run.notes)
     return replace(run, trials=tuple(search.trials.values()), notes=notes)
-
-
-class PortfolioFit(NamedTuple):
-    """What was chosen of a portfolio.
-
-    Args:
-        model: that predicts from batches which say what was measured.
-        record: of the network with the largest share, with the scores of the whole.
-        trials: what was tried.
-        notes: what is to be said of the choice.
-    """
-
-    model: nn.Module
-    record: RunRecord
-    trials: tuple[Trial, ...]
-    notes: tuple[str, ...]
 
 
 def fit_portfolio(

@@ -3,13 +3,17 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, isnan
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tauflow.models.registry import get_model_info
 from tauflow.models.wrappers import average_predictions
 from tauflow.training.defaults import DEFAULT_RECIPE
+
+if TYPE_CHECKING:
+    from .results import RunRecord
 
 AUTO = "auto"
 BOOSTING = "boosting"
@@ -63,6 +67,22 @@ class Trial:
     share: float = 0.0
 
 
+class PortfolioFit(NamedTuple):
+    """What was chosen of a portfolio.
+
+    Args:
+        model: that predicts from batches which say what was measured.
+        record: of the network with the largest share, with the scores of the whole.
+        trials: what was tried.
+        notes: what is to be said of the choice.
+    """
+
+    model: nn.Module
+    record: "RunRecord"
+    trials: tuple[Trial, ...]
+    notes: tuple[str, ...]
+
+
 def get_title(name: str) -> str:
     """Return what reports call a model, or what was chosen automatically."""
     return "Models chosen by validation" if name == AUTO else get_model_info(name).title
@@ -86,19 +106,21 @@ def plan_rungs(networks: int, epochs: int) -> tuple[Rung, ...]:
     return tuple(rungs)
 
 
-def estimate_epochs(seconds: Sequence[float], limit: float, most: int) -> int:
+def estimate_epochs(seconds: Sequence[float], limit: float, most: int, *, folds: int = 1) -> int:
     """Return the largest number of epochs whose rounds fit into a time; 0 if not even one does.
 
     Args:
         seconds: of an epoch of each network. The slowest are taken to survive.
         limit: seconds that there are.
         most: number that is not exceeded.
+        folds: on each of which what survives is trained for the longest.
     """
     slowest = sorted(seconds, reverse=True)
 
     def cost(epochs: int) -> float:
         rungs = plan_rungs(len(slowest), epochs)
-        return sum(rung.epochs * sum(slowest[: rung.networks]) for rung in rungs)
+        times = [rung.epochs * sum(slowest[: rung.networks]) for rung in rungs]
+        return sum(times) + (folds - 1) * times[-1]
 
     fits = [epochs for epochs in range(1, most + 1) if cost(epochs) <= limit]
     return max(fits, default=0)

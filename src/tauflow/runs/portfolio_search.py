@@ -101,7 +101,9 @@ class PortfolioSearch:
         assert valid is not None
         return replace(valid, weight=None)
 
-    def plan_epochs(self, time_limit: float | None, *, resume: bool) -> tuple[int, float | None]:
+    def plan_epochs(
+        self, time_limit: float | None, *, resume: bool, folds: int = 1
+    ) -> tuple[int, float | None]:
         """Return the epochs of the last round and the limit, kept in the directory of the run.
 
         Raises:
@@ -124,7 +126,7 @@ class PortfolioSearch:
             began = time.monotonic()
             seconds = [self._time_epoch(name) for name in self.specs]
             left = time_limit - (time.monotonic() - began)
-            epochs = estimate_epochs(seconds, left, epochs)
+            epochs = estimate_epochs(seconds, left, epochs, folds=folds)
             if epochs < 1:
                 raise ArgumentError(
                     f"a time limit of {format_duration(time_limit)} is too short: an epoch of all "
@@ -155,17 +157,26 @@ class PortfolioSearch:
         """
         alive = list(self.specs)
         for rung in plan_rungs(len(alive), epochs):
-            for name in alive[: rung.networks]:
-                job = self.make_job(name, rung.epochs)
-                try:
-                    record, model = train(job, self.directory / f"{name}-{rung.epochs}")
-                except NonFiniteError as error:
-                    self.say(f"{name} is left out: {error}")
-                    continue
-                self.add(name, record, model)
+            self.train_each(alive[: rung.networks], rung.epochs, train)
             alive = sorted(self.trials, key=self._get_rank)
             if not alive:
                 raise NonFiniteError("no network of the portfolio could be trained on these data.")
+
+    def train_each(
+        self,
+        names: Sequence[str],
+        epochs: int,
+        train: Callable[[Job, Path], tuple[RunRecord, nn.Module]],
+    ) -> None:
+        """Train some networks, and leave out those that cannot be."""
+        for name in names:
+            job = self.make_job(name, epochs)
+            try:
+                record, model = train(job, self.directory / f"{name}-{epochs}")
+            except NonFiniteError as error:
+                self.say(f"{name} is left out: {error}")
+                continue
+            self.add(name, record, model)
 
     def add(self, name: str, record: RunRecord, model: nn.Module) -> None:
         """Take up a trained network, and score it on the validation split.
@@ -221,7 +232,7 @@ class PortfolioSearch:
         self.trials[BOOSTING] = Trial(BOOSTING, 0, math.nan, test, seconds, 0)
         return ()
 
-    def _calibrate(self, model: nn.Module) -> nn.Module:
+    def calibrate(self, model: nn.Module) -> nn.Module:
         """Return a classifier that is less sure of itself, if the validation split says so.
 
         Boosting is far too sure where there are few sequences, so that its loss would say little.
@@ -243,7 +254,7 @@ class PortfolioSearch:
             NonFiniteError: no score is a number.
         """
         names, card = list(self.trials), self.as_read.data.card
-        self.models = {name: self._calibrate(model) for name, model in self.models.items()}
+        self.models = {name: self.calibrate(model) for name, model in self.models.items()}
         predictions = [predict_split(self.models[name], self.valid)[0] for name in names]
         for name, prediction in zip(names, predictions, strict=True):
             self.trials[name] = replace(self.trials[name], valid=self.score(prediction))

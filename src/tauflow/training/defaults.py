@@ -38,7 +38,7 @@ DEFAULT_VALIDATION_FRACTION = 0.15
 """Share of the sequences that estimators keep for validation."""
 MIN_SEQUENCES_FOR_VALIDATION = 20
 """Sequences below which estimators keep none for validation."""
-DEFAULT_ENSEMBLE, MIN_SEQUENCES_FOR_ENSEMBLE = 4, 40
+DEFAULT_ENSEMBLE, MIN_SEQUENCES_FOR_ENSEMBLE = 5, 40
 """Networks of an estimator with one target, or several, per sequence; and sequences for that."""
 
 

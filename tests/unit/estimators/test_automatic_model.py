@@ -5,7 +5,7 @@ import pytest
 
 from tauflow.errors import ArgumentError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
-from tauflow.runs import auto
+from tauflow.runs import auto, portfolio_folds
 from tauflow.runs.portfolio import BOOSTING
 
 SMALL = {"hidden_size": 4, "epochs": 3, "random_state": 0}
@@ -14,6 +14,7 @@ SMALL = {"hidden_size": 4, "epochs": 3, "random_state": 0}
 @pytest.fixture(autouse=True)
 def few_networks(monkeypatch):
     monkeypatch.setattr(auto, "NETWORKS", ("gru", "gru-d"))
+    monkeypatch.setattr(portfolio_folds, "NETWORKS", ("gru", "gru-d"))
 
 
 @pytest.fixture
@@ -36,6 +37,10 @@ def test_a_classifier_answers_by_the_chosen_ensemble_and_keeps_it(sequences, tmp
     assert all(one.test is None for one in classifier.trials_)
     assert any("of the best single model" in note for note in classifier.notes_)
     assert classifier.score(X[90:], y[90:]) > 0.75
+    assert classifier.notes_[0].startswith("Chosen by cross_entropy on 5 folds: ")
+    assert len(classifier.module_.members) % 5 == 0  # each model was trained on five folds
+    held = SequenceClassifier(model="auto", validation_fraction=0.2, **SMALL).fit(X[:90], y[:90])
+    assert held.notes_[0].startswith("Chosen by validation cross_entropy: ")
     again = SequenceClassifier(model="auto", **SMALL).fit(X[:90], y[:90])
     np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
     classifier.save(tmp_path / "auto.safetensors")

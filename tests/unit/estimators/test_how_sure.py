@@ -50,7 +50,7 @@ def test_networks_of_an_ensemble_are_cross_validated():
 
     options = {**SMALL, "ensemble": "auto", "epochs": 2}
     model = Watch(**options).fit(X, CLASSES)
-    assert len(model.module_.members) == 4
+    assert len(model.module_.members) == 5
     kept, held = parts[::2], parts[1::2]
     firsts = np.sort(np.concatenate(held))
     np.testing.assert_array_equal(firsts, np.sort(X[:, 0, 0]))  # all are held out once
