@@ -215,8 +215,8 @@ def _plot_traces(parts: tuple[str, ...], arrays: dict[str, Any]) -> "Figure":
 
 # --- fixed points of six neurons -------------------------------------------------------------
 
-# Rows of gnode-figure-1, with the best of the settings that were tried there. The gnODE diverges at
-# its best one, a rate of 1e-2, for some seeds and roundings, and has the best at a rate of 1e-3.
+# Rows of gnode-figure-1, with the best of the settings that were tried there, but for the gnODE: it
+# diverges at its best one, a rate of 1e-2, for some seeds and roundings, and has that of 1e-3 here.
 BEST_OF_SIX = {
     "RNN": ("rnn-6", GridPoint(1e-2, 1e-1, 100)),
     "mGRU": ("mgru-6", GridPoint(1e-2, 1e-3, 10)),
@@ -381,8 +381,8 @@ ENTRIES = (
         compute=_compute_abscissas,
         differences=(
             "Settings are the best of 27 by the table gnode-figure-1, but for nODE, of which one "
-            "was tried, and gnODE, which has the best at a rate of 1e-3, as training at 1e-2 "
-            "diverges in some runs; they are listed with the numbers.",
+            "was tried, and gnODE, whose best, at a rate of 1e-2, diverges in some runs: it has "
+            "the best of those at 1e-3. They are listed with the numbers.",
             "Contradicts Table 2 (b): medians of GRU and gnODE, -0.65 and 0.55 per second, are "
             "about as far from 0 as that of the RNN, -0.67; published are 0.005 and 0.002. Only "
             "the mGRU, -0.015, is as close to marginal as published. The gnODE of the setting that "

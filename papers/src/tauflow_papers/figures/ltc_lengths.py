@@ -37,9 +37,10 @@ _IDENTITY_NOTE = (
     "The hard-tanh of the released code is the identity for networks of this size, and is so here."
 )
 _CONTRADICTION_NOTE = (
-    "Contradicts the paper in two observations: lengths grow linearly with the width (VI) for LTCs "
-    "alone, those of neural ODEs and CT-RNNs as the square root of it; and with the nominal "
-    "variance of the weights (VII) LTCs grow linearly, not faster, and the others saturate."
+    "Contradicts the paper in several observations, of which the page of claims has numbers. "
+    "Lengths of neural ODEs and CT-RNNs grow as the square root of the width, not linearly (VI), "
+    "those of LTCs linearly with tanh and ReLU, faster with Hard-tanh. With the nominal variance "
+    "of the weights and tanh (VII) LTCs grow linearly, not faster, and the others saturate."
 )
 _FEWER_NOTE = "Fewer random networks for each box; the paper does not say how many it drew."
 
@@ -263,8 +264,8 @@ ENTRIES = (
         title="A circle passing through hidden layers",
         source=f"{LTC}, 2020 draft, Figure 3, and AAAI, Figure 1",
         caption="Rows: models with the same random weights. Columns: layers of 25 neurons, each "
-        "driven by the one before, with the lengths of the trajectories. That of the LTC becomes "
-        "more complex from layer to layer.",
+        "driven by the one before, with the lengths of the trajectories. That of the LTC grows up "
+        "to the third layer, that of the CT-RNN does not grow.",
         compute=_figure_3,
         differences=(
             DISTRIBUTION_NOTE,
