@@ -1,5 +1,6 @@
 """``model="auto"``: try a portfolio of models, and join the best by their validation scores."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -66,8 +67,8 @@ def run_auto(
 
     Args:
         source: as for :func:`~tauflow.runs.task.run_task`, like all arguments not listed here.
-        time_limit: seconds for the training, at most ``recipe.epochs`` of the last round. Reading
-            the table and boosting come on top.
+        time_limit: seconds for boosting and the training, at most ``recipe.epochs`` of the last
+            round. Reading the table comes on top.
         hidden_size: neurons of each network.
         options: none: those of constructors differ between models.
         recipe: of the last round of the networks.
@@ -102,7 +103,10 @@ def run_auto(
     directory = choose_run_directory(job.directory(runs_dir), resume=resume)
     search = PortfolioSearch(found, hidden_size, recipe, seed, directory, say, NETWORKS)
     with remove_if_not_started(directory, is_new=not resume):
-        epochs, time_limit = search.plan_epochs(time_limit, resume=resume)
+        began = time.monotonic()
+        notes = search.add_boosting()
+        spent = time.monotonic() - began
+        epochs, time_limit = search.plan_epochs(time_limit, resume=resume, spent=spent)
 
     def train(one: Job, folder: Path) -> tuple[RunRecord, nn.Module]:
         logs = [log_to(kind, folder) for kind in log]
@@ -117,7 +121,6 @@ def run_auto(
         )
 
     search.train_networks(epochs, train)
-    notes = search.add_boosting()
     model, record = search.join(job)
     run = finish_run(record, model, found.as_read, directory, certainty)
     notes = (*search.describe(epochs, time_limit), *notes, *run.notes)
@@ -154,13 +157,15 @@ def fit_portfolio(
         search = PortfolioSearch(
             found, hidden_size, recipe, seed, Path(folder), say_nothing, NETWORKS
         )
-        epochs, _ = search.plan_epochs(time_limit, resume=False)
+        began = time.monotonic()
+        notes = search.add_boosting()
+        spent = time.monotonic() - began
+        epochs, _ = search.plan_epochs(time_limit, resume=False, spent=spent)
 
         def train(job: Job, run_dir: Path) -> tuple[RunRecord, nn.Module]:
             return train_job(job, search.get_data(job.row).data, progress=progress, device=device)
 
         search.train_networks(epochs, train)
-        notes = search.add_boosting()
         model, record = search.join(search.make_job(NETWORKS[0], epochs))
     notes = (*search.describe(epochs, time_limit), *notes)
     return PortfolioFit(model, record, tuple(search.trials.values()), notes)

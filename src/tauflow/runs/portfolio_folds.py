@@ -1,5 +1,6 @@
 """The portfolio of ``model="auto"``, cross-validated: all sequences are learned from."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +52,7 @@ def fit_portfolio_on_folds(
         hidden_size: neurons of each network.
         recipe: of the last round.
         seed: of the first fold; those of the others follow it.
-        time_limit: seconds for the training of the networks.
+        time_limit: seconds for all of it.
         device: where to train; by default the CPU.
         progress: whether to draw bars; by default on a terminal only.
 
@@ -67,8 +68,10 @@ def fit_portfolio_on_folds(
             found = RunData(part, DatasetSpec("", part.card.name), part)
             more = (hidden_size, recipe, seed + number, directory, say_nothing, NETWORKS)
             searches.append(PortfolioSearch(found, *more))
-        first = searches[0]
-        epochs, _ = first.plan_epochs(time_limit, resume=False, folds=len(parts))
+        first, began = searches[0], time.monotonic()
+        notes, *_ = [search.add_boosting() for search in searches]
+        spent = time.monotonic() - began
+        epochs, _ = first.plan_epochs(time_limit, resume=False, spent=spent, folds=len(parts))
         for search in searches:
 
             def train(
@@ -80,11 +83,10 @@ def fit_portfolio_on_folds(
 
             if search is first:
                 search.train_networks(epochs, train)
-                longest = max(one.epochs for one in search.trials.values())
-                names = [n for n, one in search.trials.items() if one.epochs == longest]
+                longest = max(one.planned_epochs for one in search.records.values())
+                names = [n for n, one in search.records.items() if one.planned_epochs == longest]
             else:
                 search.train_each(names, epochs, train)
-            notes = search.add_boosting()
     names = [n for n in (*names, BOOSTING) if all(n in one.models for one in searches)]
     if not names:
         raise NonFiniteError("no network of the portfolio could be trained on all folds.")

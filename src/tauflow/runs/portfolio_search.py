@@ -102,9 +102,15 @@ class PortfolioSearch:
         return replace(valid, weight=None)
 
     def plan_epochs(
-        self, time_limit: float | None, *, resume: bool, folds: int = 1
+        self, time_limit: float | None, *, resume: bool, spent: float = 0.0, folds: int = 1
     ) -> tuple[int, float | None]:
         """Return the epochs of the last round and the limit, kept in the directory of the run.
+
+        Args:
+            time_limit: seconds, if there is a limit.
+            resume: whether a plan that is there is kept.
+            spent: seconds of it that are used up, such as by boosting.
+            folds: on each of which the last round is trained.
 
         Raises:
             ArgumentError: the time is too short for one epoch of each network.
@@ -125,7 +131,7 @@ class PortfolioSearch:
         if time_limit is not None:
             began = time.monotonic()
             seconds = [self._time_epoch(name) for name in self.specs]
-            left = time_limit - (time.monotonic() - began)
+            left = time_limit - spent - (time.monotonic() - began)
             epochs = estimate_epochs(seconds, left, epochs, folds=folds)
             if epochs < 1:
                 raise ArgumentError(
@@ -158,7 +164,7 @@ class PortfolioSearch:
         alive = list(self.specs)
         for rung in plan_rungs(len(alive), epochs):
             self.train_each(alive[: rung.networks], rung.epochs, train)
-            alive = sorted(self.trials, key=self._get_rank)
+            alive = sorted(self.records, key=self._get_rank)
             if not alive:
                 raise NonFiniteError("no network of the portfolio could be trained on these data.")
 
@@ -253,7 +259,7 @@ class PortfolioSearch:
         Raises:
             NonFiniteError: no score is a number.
         """
-        names, card = list(self.trials), self.as_read.data.card
+        names, card = sorted(self.trials, key=BOOSTING.__eq__), self.as_read.data.card
         self.models = {name: self.calibrate(model) for name, model in self.models.items()}
         predictions = [predict_split(self.models[name], self.valid)[0] for name in names]
         for name, prediction in zip(names, predictions, strict=True):
@@ -269,7 +275,7 @@ class PortfolioSearch:
         chosen = {name: count for name, count in zip(names, counts, strict=True) if count}
         shares = {name: count / sum(counts) for name, count in chosen.items()}
         self.trials = {
-            name: replace(one, share=shares.get(name, 0.0)) for name, one in self.trials.items()
+            name: replace(self.trials[name], share=shares.get(name, 0.0)) for name in names
         }
         used = [n for n, count in enumerate(counts) if count]
         mean = average_predictions(
