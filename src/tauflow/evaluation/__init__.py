@@ -1,7 +1,9 @@
 """Evaluation: calibration, decision thresholds, prediction intervals, backtests."""
 
+from .adaptive import AdaptiveIntervals
 from .backtest import BacktestResult, backtest
 from .calibration import calibrate
+from .competing_risks import CumulativeIncidence, combine_causes, cumulative_incidence
 from .conformal import Conformal
 from .survival import (
     SurvivalCurve,
@@ -13,14 +15,18 @@ from .survival import (
 from .thresholds import Threshold, choose_threshold, score_decisions
 
 __all__ = [
+    "AdaptiveIntervals",
     "BacktestResult",
     "Conformal",
+    "CumulativeIncidence",
     "SurvivalCurve",
     "Threshold",
     "backtest",
     "calibrate",
     "choose_threshold",
+    "combine_causes",
     "concordance_index",
+    "cumulative_incidence",
     "integrated_brier_score",
     "kaplan_meier",
     "score_decisions",

@@ -40,29 +40,59 @@ class SurvivalCurve:
         return found
 
 
-def kaplan_meier(durations: Any, events: Any = None, *, censoring: bool = False) -> SurvivalCurve:
+def kaplan_meier(
+    durations: Any, events: Any = None, *, entries: Any = None, censoring: bool = False
+) -> SurvivalCurve:
     """Return the Kaplan-Meier estimate of the survival curve.
 
     Args:
         durations: times to the event or to censoring, (N,).
         events: whether the event was observed, (N,); by default all were.
+        entries: times from which on each was watched, (N,), for delayed entry; with rows of start
+            and stop, the starts. Who enters at a time is at risk after it. By default 0.
         censoring: whether to return the distribution of the times of censoring instead. Of an event
             and a censoring at one time the event comes first.
 
     Raises:
-        DataError: a duration is not finite or negative, or an event is neither true nor false.
+        DataError: a duration is not finite or negative, or an event is neither true nor false; or
+            an entry is not before its duration.
         ShapeError: there are not as many durations as events.
     """
     durations, events = _check(durations, events)
     times, place = np.unique(durations, return_inverse=True)
     deaths = np.bincount(place, events, len(times))
     total = np.bincount(place, minlength=len(times))
-    at_risk = np.cumsum(total[::-1])[::-1]
+    at_risk = count_at_risk(times, durations, entries)
     counted = deaths
     if censoring:
         counted, at_risk = total - deaths, at_risk - deaths
     fall = np.divide(counted, at_risk, out=np.zeros(len(times)), where=at_risk > 0)
     return SurvivalCurve(times, np.cumprod(1.0 - fall, dtype=np.float64))
+
+
+def count_at_risk(times: Floats, durations: Floats, entries: Any = None) -> NDArray[np.int64]:
+    """Return how many are watched at each time, who entered before it and did not leave before it.
+
+    Args:
+        times: the times, (K,).
+        durations: times to the event or to censoring, (N,).
+        entries: times from which on each was watched, (N,); ``None`` for from the start.
+
+    Raises:
+        DataError: an entry is not finite, or not before its duration.
+        ShapeError: there are not as many durations as entries.
+    """
+    left = np.searchsorted(np.sort(durations), times, side="left")
+    if entries is None:
+        return len(durations) - left
+    begins = _check_shape("entries", entries, durations).astype(np.float64)
+    if not (begins < durations).all():
+        row = int(np.flatnonzero(~(begins < durations))[0])
+        raise DataError(
+            f"entries must lie before durations: row {row} enters at {begins[row]:g} and leaves at "
+            f"{durations[row]:g}. Correct the row, or leave it out."
+        )
+    return np.searchsorted(np.sort(begins), times, side="left") - left
 
 
 def concordance_index(durations: Any, predicted: Any, events: Any = None) -> float:

@@ -35,7 +35,6 @@ class SktimeForecaster(_Base):  # type: ignore[misc]
         "y_inner_mtype": "pd.DataFrame",
         "scitype:y": "both",
         "requires-fh-in-fit": True,
-        "ignores-exogeneous-X": True,
         "capability:exogenous": False,
         "capability:missing_values": True,
         "capability:insample": False,
