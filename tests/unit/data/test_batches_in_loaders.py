@@ -141,7 +141,7 @@ def test_shuffled_batches_of_like_lengths_come_from_pools(monkeypatch):
     assert firsts != sorted(firsts)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")

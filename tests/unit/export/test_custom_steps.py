@@ -82,7 +82,7 @@ FORMS = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", [NoisyWhenTraining, WithDropout])
 @pytest.mark.parametrize("form", FORMS)
 def test_noise_in_training_alone_is_no_obstacle(form, kind, tmp_path):
