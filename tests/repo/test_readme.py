@@ -72,10 +72,19 @@ def test_it_counts_the_cells_of_the_registry():
     assert re.findall(r"(\d+) recurrent cells", README) == [str(len(MODELS))]
 
 
-def test_its_links_lead_somewhere():
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)", README)
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
+def test_its_links_lead_somewhere(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", text)
     assert len(targets) > 15
     assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_the_chinese_one_has_the_same_examples_and_count():
+    text = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert found == BLOCKS
+    assert re.findall(r"(\d+) 种循环单元", text) == [str(len(MODELS))]
 
 
 def test_its_picture_is_on_the_page_about_speed():
