@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tauflow._internal.checks import check_one_of, check_positive, find_type_mismatch
+from tauflow._internal.checks import check_one_of, check_positive, check_within, find_type_mismatch
 from tauflow._internal.json_io import to_lists, to_tuples
 from tauflow._internal.targets import TargetSpec
 from tauflow.data.imputation import IMPUTE_STRATEGIES
@@ -290,7 +290,7 @@ def check_learned(schema: SchemaFields) -> None:
         check_one_of([one.name for one in fields(TableOptions)], decided=name)
     check_one_of(LABELS, kind=schema.kind)
     check_one_of((*IMPUTE_STRATEGIES, LINEAR), fill=schema.fill)
-    check_positive(gap=schema.gap)
+    check_within(1e-30, 1e30, gap=schema.gap)  # in single precision, with its reciprocal
     check_positive(ahead=1.0 if schema.ahead is None else schema.ahead)
     if schema.dated:
         check_one_of(UNITS, unit=schema.unit)

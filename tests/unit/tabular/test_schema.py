@@ -170,6 +170,7 @@ def test_json_gives_it_back(tmp_path, frame):
     [
         ({"version": 2}, "of version 2, and this tauflow reads up to 1"),
         ({"gap": "wide"}, "no schema that to_json wrote .gap must be a float"),
+        ({"gap": 1e308}, "gap must be a number from 1e-30 to 1e.30, got 1e.308"),
         ({"task": "guess"}, "no schema that to_json wrote .*task"),
         ({"colour": 1}, "no schema that to_json wrote"),
     ],
