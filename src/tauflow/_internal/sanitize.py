@@ -37,6 +37,8 @@ def format_span(span: float, unit: str) -> str:
         unit: in which unit, a plural, such as ``days``.
     """
     number = f"{span:.6g}"
+    if unit.startswith("unit of "):  # that of a column which says none
+        return f"{number} in the {unit}"
     return f"{number} {unit.removesuffix('s') if number == '1' else unit}"
 
 

@@ -146,10 +146,13 @@ def _read_list(X: Sequence[Any], layout: str) -> tuple[Any, Indices, None]:
 
 def _to_features(X: Any) -> Any:
     """Return X, (B, I), as an array, or as a frame of pandas, with NaN for what is missing."""
-    if isinstance(X, Mapping) and not hasattr(X, "ndim"):  # a sparse array may be one, too
+    sized = hasattr(X, "shape") or (hasattr(X, "__len__") and not isinstance(X, str | Mapping))
+    if not sized:  # a sparse array may be a mapping, too
+        kind = "mapping" if isinstance(X, Mapping) else type(X).__name__
         raise ArgumentError(
-            "X is a mapping, expected an array, a list of arrays (T_i, I), or a data frame. Give "
-            "list(X.values()) if it holds sequences, and id= if it holds the columns of a table."
+            f"X is a {kind}, expected an array, a list of arrays (T_i, I), or a data frame. Give "
+            "list(X.values()) if it holds sequences, id= if it holds the columns of a table, and "
+            "pandas.read_csv(X) if it names a file."
         )
     if hasattr(X, "select_dtypes"):
         objects = [place for place, dtype in enumerate(X.dtypes) if str(dtype) == "object"]

@@ -116,8 +116,8 @@ def get_format_advice(cells: Sequence[Any]) -> str:
         return ""
     if found == (ELAPSED,):
         return (
-            "The column looks like elapsed times, in hours and minutes: pass "
-            "time_format='elapsed' (--time-format elapsed)."
+            "If these are elapsed hours and minutes, pass time_format='elapsed' (--time-format "
+            "elapsed); join times of day to their dates by pandas.to_datetime(date + ' ' + clock)."
         )
     one = f"time_format={found[0]!r} (--time-format {shlex.quote(found[0])})"
     if len(found) == 1:

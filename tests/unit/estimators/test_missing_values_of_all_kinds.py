@@ -1,6 +1,7 @@
 """Masked entries, None, pandas.NA and NaT are missing, as NaN is; and forms of X that are none."""
 
 import datetime
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -173,6 +174,9 @@ def test_it_stays_known_in_a_file_and_where_steps_are_single(tmp_path):
     [
         ([np.ones(3 + i % 2) for i in range(24)], ShapeError, r"x\[:, None\]"),
         ({"a": np.ones(24), "b": np.ones(24)}, ArgumentError, "X is a mapping"),
+        ("a,b\n1,2\n", ArgumentError, "X is a str, expected an array.*read_csv"),
+        (Path("a.csv"), ArgumentError, "X is a PosixPath"),
+        (type("Styler", (), {"data": X})(), ArgumentError, "X is a Styler"),
         ({i: np.ones((3, 2)) for i in range(24)}, ArgumentError, r"list\(X.values\(\)\)"),
         (
             pd.DataFrame({"a": [pd.Series(np.ones(3)) for _ in range(24)]}),
