@@ -21,6 +21,7 @@ COMMANDS = (
         "plot-models",
         "plot-speed",
         "portfolio",
+        "pretrained",
         "products",
         "regress",
         "scan",

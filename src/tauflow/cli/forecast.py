@@ -1,4 +1,7 @@
-"""``tauflow forecast``: later values of a table, of any variable at any time."""
+"""``tauflow forecast``: later values of a table, of any variable at any time.
+
+By the pretrained forecaster, or by one that is trained on the table.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,11 +31,15 @@ AtOption = Annotated[
 @add_feature_table_options
 def forecast(
     table: Annotated[Path, typer.Argument(help="The rows, .csv, .csv.gz or .parquet.")],
-    max_lead_time: Annotated[
-        str, typer.Option(help="Longest time after the last row to train for: '48h', or a number.")
-    ],
     at: AtOption = None,
     out: OutOption = Path("-"),
+    max_lead_time: Annotated[
+        str | None,
+        typer.Option(
+            help="Trains a forecaster on the table, for times up to so long after the last row, "
+            "'48h' or a number. Without it, the pretrained one answers at once."
+        ),
+    ] = None,
     targets: Annotated[
         str | None,
         typer.Option(help="Columns to forecast, with commas; by default all others with numbers."),
@@ -69,12 +76,16 @@ def forecast(
     *,
     table_options: dict[str, Any],
 ) -> None:
-    """Train a forecaster of any variable of a table at any time after the last row of each id.
+    """Forecast any variable of a table at any time after the last row of each id.
 
-    --time is needed; without --id the table is one series. The run's folder holds the forecaster,
-    for 'tauflow predict RUN --at', and its scores; --at gives forecasts at once. A fifth of the ids
-    is held out first, or of fewer than five the last rows, to score the forecaster beside simple
-    ones, and to count how many values its intervals hold. Then it is trained on all.
+    --time and --at are needed; without --id the table is one series. Without more the answer is
+    that of a network which was trained on generated series: each variable by itself, compared with
+    the other ids.
+
+    --max-lead-time trains a forecaster on the table instead. The run's folder holds it, for
+    'tauflow predict RUN --at', and its scores; --at is not needed then. A fifth of the ids is held
+    out first, or of fewer than five the last rows, to score the forecaster beside simple ones, and
+    to count how many values its intervals hold. Then it is trained on all.
     """
     import numpy as np
 
@@ -100,6 +111,11 @@ def forecast(
     frame, names = read_feature_table(table, table_options, more, needs_id=False)
     part = frame[[*([id] if id else []), time, *names, *(static or ())]]
     level = parse_percentage(interval)
+    if max_lead_time is None:
+        _check_untrained({"--known": known, "--window": window, "--save": save}, at)
+        asked = read_queries(str(at), table_options)
+        write_answers([_forecast_untrained(part, roles, asked, targets, level)], out, "row")
+        return
     forecaster = SequenceForecaster(
         model=model,
         hidden_size=hidden_size,
@@ -134,6 +150,44 @@ def forecast(
         forecaster.save(save)
     if asked is not None:
         write_answers([forecaster.forecast(part, asked, interval=level)], out, "row")
+
+
+def _check_untrained(options: Mapping[str, Any], at: str | None) -> None:
+    """Raise :class:`ArgumentError` for what only a forecaster that is trained can use."""
+    from tauflow.errors import ArgumentError
+
+    for name, value in options.items():
+        if value is not None:
+            raise ArgumentError(
+                f"{name} is for a forecaster that is trained on the table. Give --max-lead-time "
+                "too, or leave it out."
+            )
+    if at is None:
+        raise ArgumentError("nothing says when. Give --at, such as --at 24h.")
+
+
+def _forecast_untrained(
+    part: "DataFrame",
+    roles: Mapping[str, Any],
+    asked: "str | list[float] | DataFrame",
+    targets: str | None,
+    level: float | None,
+) -> "DataFrame":
+    """Return forecasts of the pretrained forecaster, and say what they rest on."""
+    from tauflow.estimators import SequenceForecaster
+
+    from .argument_parsing import split_names
+
+    forecaster = SequenceForecaster.from_pretrained()
+    chosen = split_names(targets or "") or None
+    found = forecaster.forecast(part, asked, targets=chosen, interval=level, **roles)
+    scores = forecaster.backtest(part, targets=chosen, **roles)
+    scores["forecast by"] = [forecaster.methods_[name] for name in scores.index]
+    typer.echo(
+        "Not trained on this table. From the middle of each id on it would have had:", err=True
+    )
+    typer.echo(scores.to_string(float_format="{:.4g}".format), err=True)
+    return found
 
 
 def _keep_run(forecaster: Any, table: Path, runs_dir: Path) -> Path:

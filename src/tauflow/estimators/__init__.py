@@ -9,10 +9,12 @@ from .forecaster import SequenceForecaster
 from .hawkes import SequenceHawkes
 from .imputer import SequenceImputer
 from .multioutput import SequenceMultiOutput
+from .pretrained import PretrainedForecaster
 from .regressor import SequenceRegressor
 from .survival import SequenceSurvival
 
 __all__ = [
+    "PretrainedForecaster",
     "SequenceClassifier",
     "SequenceCollection",
     "SequenceForecaster",

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from typing_extensions import Unpack
 
+    from .pretrained import PretrainedForecaster
+
 
 _MIN_CALIBRATION, _MAX_RANGES = 200, 5
 """Validation targets of a range of lead times at least, and how many ranges there are at most."""
@@ -77,6 +79,17 @@ class _LearnedColumns:
 @dataclass(kw_only=True, eq=False, repr=False)
 class AbstractQueryForecaster(AbstractIntervalEstimator, _LearnedColumns):
     """Base of forecasters whose ``max_lead_time`` says that they answer at any time up to it."""
+
+    @classmethod
+    def from_pretrained(cls, *, blend: bool = True) -> "PretrainedForecaster":
+        """Return a forecaster that was trained on generated series, and needs no fit.
+
+        Args:
+            blend: whether to blend its forecasts with simple ones where a table has enough ids.
+        """
+        from .pretrained import PretrainedForecaster
+
+        return PretrainedForecaster(blend=blend)
 
     @with_input_kwargs
     def forecast(

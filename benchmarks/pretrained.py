@@ -1,0 +1,206 @@
+"""Errors of the pretrained forecaster on real series it never saw, beside other forecasts.
+
+Of each task it is told the past of the series, and of a table its other members. Ratios are to the
+mean absolute error of the last value; a family counts once, by the geometric mean of its tasks.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from tauflow.pretraining.blend import MIDDLE, fit_blend
+from tauflow.pretraining.finetune import fine_tune
+from tauflow.pretraining.inference import forecast_quantiles, gather_members
+from tauflow.pretraining.network import QUANTILE_LEVELS, ZeroShotNetwork
+from tauflow.pretraining.weights import WEIGHTS, load_weights
+
+from .pretrained_families import FAMILIES, Task
+
+SPLIT = json.loads(Path(__file__).with_name("pretrained_split.json").read_text(encoding="utf-8"))
+METHODS = ("zero-shot", "blended", "seasonal naive", "fine-tuned", "boosting", "from scratch")
+GROUPS = ("sensors", "people", "other")
+_LAGS, _MOST_ROWS = 6, 6000
+Quantiles = np.ndarray
+
+
+def forecast_by_network(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
+    """Return quantiles of each origin; members of a table are compared with the known ones."""
+    contexts = [(one.t, one.y) for one in task.origins]
+    others = None
+    if task.is_table:
+        others = gather_members(task.known, [-1] * len(contexts))
+    return forecast_quantiles(network, contexts, [one.q for one in task.origins], others)
+
+
+def forecast_blended(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
+    """Return the same, blended where there are enough known members."""
+    found = forecast_by_network(network, task)
+    blend = fit_blend(network, task.known) if task.is_table else None
+    if blend is None:
+        return found
+    return [blend.apply(one.y, q) for one, q in zip(task.origins, found, strict=True)]
+
+
+def forecast_fine_tuned(network: ZeroShotNetwork, task: Task, ids: int) -> list[Quantiles]:
+    """Return forecasts after a fit to so many known members, or to the one series."""
+    chosen = np.random.default_rng(1).permutation(len(task.known))[:ids]
+    part = task._replace(known=[task.known[place] for place in chosen])
+    tuned = fine_tune(network, part.known).network
+    return forecast_blended(tuned, part)
+
+
+def forecast_seasonally(task: Task) -> list[Quantiles]:
+    """Return values of a season before, in place of all quantiles; without a season the last."""
+    found = []
+    for one in task.origins:
+        values = np.full(len(one.q), one.y[-1])
+        if task.season:
+            length = task.season * np.median(np.diff(one.t))
+            back = one.q - length * np.ceil((one.q - one.t[-1]) / length - 1e-9).clip(1)
+            nearest = np.abs(one.t[:, None] - back).argmin(0)
+            values = one.y[nearest]
+        found.append(np.repeat(values[:, None], len(QUANTILE_LEVELS), 1))
+    return found
+
+
+def _list_lags(t: np.ndarray, y: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Return inputs of boosting, (Q, F): last values and times, and how far ahead is asked."""
+    kept = min(len(t), _LAGS)
+    pad = np.full(_LAGS - kept, np.nan)
+    ages, moves = t[-kept:] - t[-1], y[-kept:] - y[-1]
+    facts = [y[-1], *pad, *moves, *pad, *ages, y.mean() - y[-1], y.std(), len(y)]
+    return np.column_stack([np.tile(facts, (len(q), 1)), q - t[-1]])
+
+
+def forecast_by_boosting(task: Task) -> list[Quantiles]:
+    """Return medians of boosted trees that were fitted to lags of the known series."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    rng = np.random.default_rng(0)
+    ahead = max(len(one.q) for one in task.origins)
+    rows, targets = [], []
+    each = int(np.clip(_MOST_ROWS // (4 * len(task.known)), 1, 400))
+    for place in rng.permutation(len(task.known))[: _MOST_ROWS // 4]:
+        t, y = task.known[place]
+        for n in rng.integers(1, len(t), each):
+            pick = rng.integers(n, min(len(t), n + ahead), 4)
+            before = slice(max(0, n - 200), n)
+            rows.append(_list_lags(t[before], y[before], t[pick]))
+            targets.append(y[pick] - y[n - 1])
+    model = HistGradientBoostingRegressor(
+        loss="absolute_error", max_iter=120, max_leaf_nodes=15, learning_rate=0.07, random_state=0
+    ).fit(np.concatenate(rows), np.concatenate(targets))
+    found = []
+    for one in task.origins:
+        values = one.y[-1] + model.predict(_list_lags(one.t[-200:], one.y[-200:], one.q))
+        found.append(np.repeat(values[:, None], len(QUANTILE_LEVELS), 1))
+    return found
+
+
+def forecast_from_scratch(task: Task) -> list[Quantiles]:
+    """Return medians of a forecaster that was fitted to the known series, by its defaults."""
+    from tauflow.estimators import SequenceForecaster
+
+    def to_frame(series: Iterable[tuple[np.ndarray, np.ndarray]]) -> pd.DataFrame:
+        parts = (pd.DataFrame({"id": n, "t": t, "y": y}) for n, (t, y) in enumerate(series))
+        return pd.concat(parts, ignore_index=True)
+
+    lead_time = max(float((one.q - one.t[-1]).max()) for one in task.origins)
+    forecaster = SequenceForecaster(max_lead_time=lead_time, random_state=0)
+    chosen = np.random.default_rng(0).permutation(len(task.known))[:500]
+    forecaster.fit(to_frame(task.known[place] for place in chosen), id="id", time="t")
+    past = to_frame((one.t, one.y) for one in task.origins)
+    at = to_frame((one.q, one.target) for one in task.origins).drop(columns="y")
+    values = np.split(forecaster.predict(past, at=at)[:, 0], _ends(task)[:-1])
+    return [np.repeat(one[:, None], len(QUANTILE_LEVELS), 1) for one in values]
+
+
+def _ends(task: Task) -> np.ndarray:
+    return np.cumsum([len(one.q) for one in task.origins])
+
+
+def measure(task: Task, found: list[Quantiles]) -> dict[str, float]:
+    """Return errors over that of the last value, and the share of values in 80 % intervals."""
+    both, true = np.concatenate(found), np.concatenate([one.target for one in task.origins])
+    last = np.concatenate([np.full(len(one.q), one.y[-1]) for one in task.origins])
+    base = np.abs(last - true).mean()
+    levels = np.array(QUANTILE_LEVELS)
+    error = true[:, None] - both
+    return {
+        "mae": float(np.abs(error[:, MIDDLE]).mean() / base),
+        "pinball": float(2 * np.maximum(levels * error, (levels - 1) * error).mean() / base),
+        "inside_80": float(((both[:, 0] <= true) & (true <= both[:, -1])).mean()),
+    }
+
+
+def run_method(name: str, network: ZeroShotNetwork, task: Task, ids: int) -> list[Quantiles]:
+    """Return the forecasts of a method."""
+    if name == "zero-shot":
+        return forecast_by_network(network, task)
+    if name == "blended":
+        return forecast_blended(network, task)
+    if name == "fine-tuned":
+        return forecast_fine_tuned(network, task, ids)
+    plain = {
+        "seasonal naive": forecast_seasonally,
+        "boosting": forecast_by_boosting,
+        "from scratch": forecast_from_scratch,
+    }
+    return plain[name](task)
+
+
+def _mean(rows: pd.DataFrame) -> pd.Series:
+    """Return geometric means of errors, and means of shares, of rows."""
+    errors = np.exp(np.log(rows[["mae", "pinball"]].clip(lower=1e-3)).mean())
+    return pd.concat([errors, rows[["inside_80", "seconds"]].mean()])
+
+
+def summarise(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return means by group, share that is dropped, and method: of tasks, then of families."""
+    keys = ["group", "dropped", "method"]
+    families = rows.groupby([*keys, "family"]).apply(_mean, include_groups=False).reset_index()
+    whole = families.assign(group="all")
+    return pd.concat([families, whole]).groupby(keys).apply(_mean, include_groups=False)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("--split", default="test", choices=["development", "test"])
+    parser.add_argument("--families", nargs="+", default=None, choices=list(FAMILIES))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS[:3]), choices=METHODS)
+    parser.add_argument("--drop", nargs="+", type=float, default=[0.0], help="shares of the rows")
+    parser.add_argument("--ids", type=int, default=20, help="that are fine-tuned to")
+    parser.add_argument("--weights", type=Path, default=WEIGHTS)
+    parser.add_argument("--out", type=Path, default=None, help="JSON file of the numbers")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print one row for each task and method, and means of families."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    network = load_weights(arguments.weights)
+    rows = []
+    for family in arguments.families or SPLIT[arguments.split]:
+        for drop in arguments.drop:
+            for task in FAMILIES[family](drop):
+                if len(task.origins) < 5:
+                    continue
+                for method in arguments.methods:
+                    start = time.process_time()
+                    found = run_method(method, network, task, arguments.ids)
+                    label = {"family": family, "task": task.name, "group": task.group}
+                    label |= {"dropped": drop, "method": method, "origins": len(task.origins)}
+                    spent = {"seconds": round(time.process_time() - start, 2)}
+                    rows.append(label | measure(task, found) | spent)
+                    print(json.dumps(rows[-1]), flush=True)
+    print(summarise(pd.DataFrame(rows)).to_string(float_format="{:.3f}".format))
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

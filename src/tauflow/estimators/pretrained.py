@@ -1,0 +1,324 @@
+"""Forecasts of irregular series by a network that was trained on generated series."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from tauflow._internal.checks import check_within
+from tauflow._internal.optional_deps import require
+from tauflow.errors import ArgumentError, DataError
+from tauflow.evaluation.tidy import make_tidy_frame
+from tauflow.pretraining.blend import MIDDLE, Blend, draw_origins, fit_blend
+from tauflow.pretraining.finetune import STEPS, fine_tune
+from tauflow.pretraining.fitted import FittedTable, read_fitted, write_fitted
+from tauflow.pretraining.inference import Series, forecast_quantiles, gather_members
+from tauflow.pretraining.network import QUANTILE_LEVELS, ZeroShotNetwork
+from tauflow.pretraining.population import Population
+from tauflow.pretraining.stream import ForecastStream
+from tauflow.pretraining.weights import load_weights
+
+from .forecast_queries import describe_queries
+from .input_kwargs import InputKwargs, with_input_kwargs
+from .pretrained_request import NO_FEATURES, Request, read_request
+from .ragged import Floats
+from .reading import get_table_options, read_rows
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from typing_extensions import Unpack
+
+
+class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
+    """Forecasts at any time without training, by a network trained on generated series alone.
+
+    Each target is a series of its own: other features are not read. Where the table has other ids,
+    these are compared with, and from 20 ids on a blend of the forecast with the last value, the
+    middle of the table and the mean of the past is fitted to their past in about a second; it is
+    never worse than the last value on ids that were left out of the fit. The last 1024 values of a
+    target are read. :attr:`methods_` says after each forecast what was used.
+
+    Args:
+        blend: whether to fit a blend where there are enough ids.
+    """
+
+    def __init__(self, *, blend: bool = True) -> None:
+        self.blend = blend
+
+    @with_input_kwargs
+    def forecast(
+        self,
+        X: Any,
+        at: Any,
+        *,
+        targets: Any = None,
+        interval: float | None = None,
+        **kwargs: "Unpack[InputKwargs]",
+    ) -> "DataFrame":
+        """Return forecasts at any time as a tidy frame of pandas.
+
+        Args:
+            X: the past: a data frame with ``id`` and ``time``, or arrays, as for
+                :meth:`tauflow.estimators.SequenceRegressor.fit`; values may be missing.
+            at: times after the last row of each id, as numbers in the unit of the times, durations,
+                or texts such as ``"24h"``; or a data frame of ids and times, which come back as
+                they are given.
+            targets: features to forecast, by name or number; by default all numbers.
+            interval: share of the values that intervals are to hold, such as 0.8. The network
+                learned quantiles from 0.1 to 0.9; tails beyond are those of a normal distribution.
+            {given}
+
+        Returns:
+            A frame as of :meth:`tauflow.estimators.SequenceForecaster.forecast`. Where a target has
+            no value before, its forecast is NaN.
+        """
+        asked = self._read(X, at, targets, kwargs)
+        columns = get_table_options(self.schema_)
+        told = describe_queries(asked.rows, asked.queries, NO_FEATURES, columns)
+        if hasattr(at, "columns"):  # as they were asked for, to the last bit
+            told[columns["time"]] = np.asarray(at[columns["time"]])
+        found = self._answer(asked)
+        names = [one if isinstance(one, str) else f"feature {one}" for one in asked.names]
+        cases = require("pandas", extra="tables").DataFrame(told)
+        answers = [found[..., MIDDLE], *_find_ends(found, interval)]
+        return make_tidy_frame(cases, {"target": names}, answers, interval=interval)
+
+    @with_input_kwargs
+    def predict(
+        self,
+        X: Any,
+        *,
+        at: Any,
+        targets: Any = None,
+        interval: float | None = None,
+        **kwargs: "Unpack[InputKwargs]",
+    ) -> Any:
+        """Return medians at times after the last sample, (B, Q, O); of a data frame ``at`` (Q, O).
+
+        With ``interval`` it is ``(medians, low, high)``.
+
+        Args:
+            X, at, targets, interval: as for :meth:`forecast`.
+            {given}
+        """
+        found = self.predict_quantiles(X, at, targets=targets, **kwargs)
+        answers = (found[..., MIDDLE], *_find_ends(found, interval))
+        return answers[0] if interval is None else answers
+
+    @with_input_kwargs
+    def predict_quantiles(
+        self, X: Any, at: Any, *, targets: Any = None, **kwargs: "Unpack[InputKwargs]"
+    ) -> Floats:
+        """Return quantiles 0.1, 0.2, ... 0.9, (B, Q, O, 9); of a data frame ``at`` (Q, O, 9).
+
+        Args:
+            X, at, targets: as for :meth:`forecast`.
+            {given}
+        """
+        asked = self._read(X, at, targets, kwargs)
+        found = self._answer(asked)
+        return (
+            found
+            if hasattr(at, "columns")
+            else found.reshape(len(asked.rows), -1, *found.shape[1:])
+        )
+
+    @with_input_kwargs
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        targets: Any = None,
+        steps: int = STEPS,
+        random_state: int = 0,
+        **kwargs: "Unpack[InputKwargs]",
+    ) -> "PretrainedForecaster":
+        """Fine-tune to a table, and keep its ids to compare new ones with.
+
+        A quarter of the ids, or of a single one the end, chooses the step of the training; where
+        none is better than none, the zero-shot network is kept. :attr:`tables_` says which.
+
+        Args:
+            X, targets: as for :meth:`forecast`.
+            y: not used.
+            steps: of training; 0 keeps the network.
+            random_state: of what is held out and drawn.
+            {given}
+        """
+        asked = self._read(X, None, targets, kwargs)
+        self.tables_: dict[Any, FittedTable] = {}
+        for place, name in enumerate(asked.names):
+            members = [one for one in asked.collect_series(place) if len(one[0])]
+            if not members:
+                raise DataError(f"target {name!r} has no value. Name other targets.")
+            tuned = fine_tune(self._base, members, steps, random_state)
+            network = tuned.network if tuned.step else None
+            blend = fit_blend(tuned.network, members) if self.blend else None
+            kept = gather_members(members)
+            self.tables_[name] = FittedTable(kept, blend, network, tuned.step)
+        return self
+
+    @with_input_kwargs
+    def backtest(
+        self, X: Any, *, targets: Any = None, **kwargs: "Unpack[InputKwargs]"
+    ) -> "DataFrame":
+        """Return how forecasts of the later part of each id from the part before would have done.
+
+        Args:
+            X, targets: as for :meth:`forecast`.
+            {given}
+
+        Returns:
+            One row per target: ``forecasts``, their number; ``mae`` and that of the last value,
+            ``mae_last_value``; and ``inside_80``, the share of values in 80 % intervals.
+        """
+        asked = self._read(X, None, targets, kwargs)
+        found = {}
+        for place, name in enumerate(asked.names):
+            members = asked.collect_series(place)
+            origins = draw_origins(members)
+            if not origins:
+                continue
+            contexts = [(one.t, one.y) for one in origins]
+            table = self._get_table(name)
+            others = self._compare_with(name, members, [one.member for one in origins])
+            network = self._base if table is None else table.network or self._base
+            quantiles = forecast_quantiles(network, contexts, [one.q for one in origins], others)
+            if table is not None and table.blend is not None:
+                pairs = zip(contexts, quantiles, strict=True)
+                quantiles = [table.blend.apply(y, q) for (_, y), q in pairs]
+            both, true = np.concatenate(quantiles), np.concatenate([one.target for one in origins])
+            last = np.concatenate([np.full(len(one.q), one.y[-1]) for one in origins])
+            found[name] = {
+                "forecasts": len(true),
+                "mae": np.abs(both[:, MIDDLE] - true).mean(),
+                "mae_last_value": np.abs(last - true).mean(),
+                "inside_80": ((both[:, 0] <= true) & (true <= both[:, -1])).mean(),
+            }
+        frame: DataFrame = require("pandas", extra="tables").DataFrame(found).T
+        return frame
+
+    def stream(self, target: Any = None) -> "ForecastStream":
+        """Return a stream of one series, whose samples come one by one.
+
+        Args:
+            target: of a fitted forecaster, whose network and table to use.
+        """
+        table = self._get_table(target)
+        return ForecastStream(self._base if table is None else table.network or self._base, table)
+
+    def save(self, path: str | Path) -> None:
+        """Write a fitted forecaster to a file: safetensors with JSON, no pickle."""
+        if not hasattr(self, "tables_"):
+            raise ArgumentError(
+                "the forecaster is not fitted, and its weights are those of tauflow itself. Call "
+                "SequenceForecaster.from_pretrained() where it is needed."
+            )
+        write_fitted(Path(path), self._base, self.tables_, self.schema_, blend=self.blend)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "PretrainedForecaster":
+        """Read a forecaster that :meth:`save` wrote.
+
+        Raises:
+            ModelFileError: the file is none, or damaged.
+        """
+        network, tables, schema, blend = read_fitted(path)
+        found = cls(blend=blend)
+        found._network, found.schema_, found.tables_ = network, schema, tables
+        return found
+
+    @property
+    def _base(self) -> ZeroShotNetwork:
+        """The network of the package, or of the file that was loaded."""
+        if not hasattr(self, "_network"):
+            self._network = load_weights()
+        return self._network
+
+    def _get_table(self, name: Any) -> FittedTable | None:
+        return getattr(self, "tables_", {}).get(name)
+
+    def _read(self, X: Any, at: Any, targets: Any, kwargs: Mapping[str, Any]) -> Request:
+        """Return what is asked for; ``at`` of ``None`` is for nothing."""
+        if hasattr(self, "tables_") and hasattr(X, "columns"):
+            given = {key: value for key, value in kwargs.items() if value is not None}
+            kwargs = get_table_options(self.schema_) | given
+        rows = read_rows(self, X, layout="BTI", is_series_2d=True, reset=True, **kwargs)
+        names: list[Any] = list(self.schema_.list_columns())
+        if not hasattr(self, "feature_names_in_"):
+            names = list(range(len(names)))
+        return read_request(rows.with_times(), at, targets, self.schema_, names)
+
+    def _answer(self, asked: Request) -> Floats:
+        """Return quantiles of all queries, (Q, O, 9)."""
+        queries, time = asked.queries, asked.times
+        found = np.full((len(time), len(asked.names), len(QUANTILE_LEVELS)), np.nan)
+        self.methods_: dict[Any, str] = {}
+        for place, name in enumerate(asked.names):
+            series = asked.collect_series(place)
+            used = [n for n in np.unique(queries.sequence) if len(series[n][0])]
+            if not used:
+                self.methods_[name] = "no value before"
+                continue
+            members = [one for one in series if len(one[0])]
+            own = np.cumsum([len(one[0]) > 0 for one in series]) - 1
+            where = [np.flatnonzero(queries.sequence == n) for n in used]
+            table = self._get_table(name)
+            network = self._base if table is None else table.network or self._base
+            others = self._compare_with(name, members, [int(own[n]) for n in used])
+            contexts = [series[n] for n in used]
+            quantiles = forecast_quantiles(network, contexts, [time[w] for w in where], others)
+            blend = table.blend if table is not None else None
+            if table is None and self.blend:
+                blend = fit_blend(network, members)
+            for rows, (_, y), one in zip(where, contexts, quantiles, strict=True):
+                found[rows, place] = one if blend is None else blend.apply(y, one)
+            self.methods_[name] = _describe(table, blend)
+        return found
+
+    def _compare_with(
+        self, name: Any, members: Sequence[Series], own: Sequence[int]
+    ) -> Population | None:
+        """Return those of the fit, or of the table itself if it has several."""
+        table = self._get_table(name)
+        if table is not None:
+            none = np.full(len(own), -1)
+            return Population(table.population.t, table.population.y, np.zeros_like(none), none)
+        return gather_members(members, own) if len(members) > 1 else None
+
+
+def _describe(table: FittedTable | None, blend: Blend | None) -> str:
+    """Return what a forecast rests on, for people."""
+    start = "zero-shot" if table is None or table.network is None else "fine-tuned"
+    if blend is None:
+        return start
+    best = min(blend.errors, key=lambda name: blend.errors[name])
+    if best == "last value":
+        return "last value, which did better on the other ids"
+    widths = "widths from the other ids"
+    return f"{start}, {widths}" if best == "zero-shot" else f"{start}, blended, {widths}"
+
+
+def _find_ends(quantiles: Floats, interval: float | None) -> list[Floats]:
+    """Return ends of intervals, or none: between quantiles by lines, beyond as of a normal."""
+    if interval is None:
+        return []
+    check_within(0.0, 1.0, interval=interval)
+    ends = []
+    for level in ((1 - interval) / 2, (1 + interval) / 2):
+        inside = np.clip(level, QUANTILE_LEVELS[0], QUANTILE_LEVELS[-1])
+        place = np.interp(inside, QUANTILE_LEVELS, np.arange(len(QUANTILE_LEVELS)))
+        low, part = int(place), place - int(place)
+        high = min(low + 1, len(QUANTILE_LEVELS) - 1)
+        end = (1 - part) * quantiles[..., low] + part * quantiles[..., high]
+        if level != inside:
+            normal = NormalDist()
+            reach = normal.inv_cdf(level) / normal.inv_cdf(float(inside))
+            middle = quantiles[..., MIDDLE]
+            end = middle + reach * (end - middle)
+        ends.append(end)
+    return ends

@@ -1,0 +1,116 @@
+"""The pretrained forecaster as people use it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tauflow.errors import DataError, ModelFileError, TimeError
+from tauflow.estimators import PretrainedForecaster, SequenceForecaster
+from tauflow.pretraining.network import NetworkOptions, ZeroShotNetwork
+
+TINY = NetworkOptions(hidden_size=6, backbone_units=6, width=8, attention_size=4)
+
+
+@pytest.fixture
+def forecaster(monkeypatch):
+    torch.manual_seed(0)
+    network = ZeroShotNetwork(TINY).eval()
+    monkeypatch.setattr("tauflow.estimators.pretrained.load_weights", lambda: network)
+    return SequenceForecaster.from_pretrained()
+
+
+def make_table(ids=4, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = []
+    for key in range(ids):
+        t = np.cumsum(rng.exponential(1.0, 8)) + 0.1
+        rows.append(pd.DataFrame({"who": f"p{key}", "day": t, "a": rng.normal(size=8), "b": 2.0}))
+    return pd.concat(rows, ignore_index=True)
+
+
+def test_times_asked_for_come_back_bit_for_bit(forecaster):
+    table = make_table()
+    at = table.groupby("who", as_index=False)["day"].last()
+    at["day"] += 0.1 + np.arange(4) / 3
+    found = forecaster.forecast(table, at, id="who", time="day", interval=0.8)
+    assert len(found) == 4 * 2 * 3  # ids, targets, and ends with the median
+    merged = found.merge(at, on=["who", "day"])
+    assert len(merged) == len(found)
+    wide = found[found.target == "a"].pivot_table(index="who", columns="quantile", values="value")
+    assert (wide[0.1] <= wide[0.9]).all()
+
+
+def test_lead_times_dates_and_arrays(forecaster):
+    table = make_table()
+    table["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(table["day"], "D")
+    found = forecaster.forecast(table, "24h,48h", id="who", time="day", targets="a")
+    last = table.groupby("who")["day"].last()
+    expected = [last[who] + pd.Timedelta(days=n) for who in last.index for n in (1, 2)]
+    gap = (found["day"] - pd.Series(expected)).abs().max()
+    assert gap <= pd.Timedelta("1us")
+    y = np.random.default_rng(0).normal(size=(20, 2))
+    assert forecaster.predict(y, at=[1, 2, 3]).shape == (1, 3, 2)
+    assert forecaster.predict_quantiles(y, [1.5]).shape == (1, 1, 2, 9)
+
+
+def test_wide_intervals_have_tails_of_a_normal(forecaster):
+    y = np.random.default_rng(0).normal(size=(30, 1))
+    middle, low, high = forecaster.predict(y, at=[1], interval=0.8)
+    _, lower, higher = forecaster.predict(y, at=[1], interval=0.95)
+    ratio = 1.959964 / 1.281552
+    np.testing.assert_allclose(higher - middle, ratio * (high - middle), rtol=1e-5)
+    np.testing.assert_allclose(middle - lower, ratio * (middle - low), rtol=1e-5)
+
+
+def test_targets_without_values_and_gaps(forecaster):
+    table = make_table()
+    table.loc[table.who == "p1", "a"] = np.nan
+    table.loc[table.index % 3 == 0, "a"] = np.nan
+    found = forecaster.forecast(table, [1.0], id="who", time="day", targets="a")
+    assert found["value"].isna().tolist() == [False, True, False, False]
+
+
+def test_a_table_of_many_ids_is_blended_and_says_so(forecaster):
+    table = make_table(30)
+    blended = forecaster.forecast(table, [1.0], id="who", time="day", targets="a")
+    assert "other ids" in forecaster.methods_["a"]
+    plain = SequenceForecaster.from_pretrained(blend=False)
+    found = plain.forecast(table, [1.0], id="who", time="day", targets="a")
+    assert plain.methods_ == {"a": "zero-shot"}
+    assert not np.allclose(found["value"], blended["value"])
+    scores = plain.backtest(table, id="who", time="day", targets="a")
+    assert scores.loc["a", "forecasts"] > 30
+    assert 0 < scores.loc["a", "inside_80"] <= 1
+
+
+def test_fit_save_load_and_stream(forecaster, tmp_path):
+    table = make_table(24)
+    forecaster.fit(table, id="who", time="day", targets="a", steps=20)
+    new = make_table(3, seed=5)[["who", "day", "a"]]
+    found = forecaster.predict(new, at=[1.0, 2.0])
+    forecaster.save(tmp_path / "fitted.safetensors")
+    read = PretrainedForecaster.load(tmp_path / "fitted.safetensors")
+    np.testing.assert_array_equal(read.predict(new, at=[1.0, 2.0]), found)
+    stream = read.stream("a")
+    one = new[new.who == "p0"]
+    for t, y in zip(one["day"], one["a"], strict=True):
+        stream.push(t, y)
+    last = one["day"].iloc[-1]
+    (alone,) = read.predict_quantiles(one, [1.0, 2.0])
+    np.testing.assert_allclose(stream.forecast([last + 1, last + 2]), alone[:, 0], rtol=1e-6)
+    with pytest.raises(ModelFileError):
+        SequenceForecaster.load(tmp_path / "fitted.safetensors")
+
+
+def test_bad_input_is_named(forecaster):
+    with pytest.raises(TimeError, match="above 0"):
+        forecaster.predict(np.zeros((5, 1)), at=[0.0])
+    stream = forecaster.stream()
+    with pytest.raises(DataError, match="no sample"):
+        stream.forecast(1.0)
+    stream.push(1.0, 2.0)
+    with pytest.raises(TimeError, match="order of their times"):
+        stream.push(1.0, 2.0)
+    with pytest.raises(TimeError, match="after the last"):
+        stream.forecast(0.5)
