@@ -153,7 +153,7 @@ def forecast(
 
 
 def _check_untrained(options: Mapping[str, Any], at: str | None) -> None:
-    """Raise :class:`ArgumentError` for what only a forecaster that is trained can use."""
+    """Raise an error for what only a forecaster that is trained can use."""
     from tauflow.errors import ArgumentError
 
     for name, value in options.items():

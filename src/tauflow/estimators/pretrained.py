@@ -39,7 +39,7 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
     these are compared with, and from 20 ids on a blend of the forecast with the last value, the
     middle of the table and the mean of the past is fitted to their past in about a second; it is
     never worse than the last value on ids that were left out of the fit. The last 1024 values of a
-    target are read. :attr:`methods_` says after each forecast what was used.
+    target are read. ``methods_`` says after each forecast what was used.
 
     Args:
         blend: whether to fit a blend where there are enough ids.
@@ -140,7 +140,7 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
         """Fine-tune to a table, and keep its ids to compare new ones with.
 
         A quarter of the ids, or of a single one the end, chooses the step of the training; where
-        none is better than none, the zero-shot network is kept. :attr:`tables_` says which.
+        none is better than none, the zero-shot network is kept. ``tables_`` says which.
 
         Args:
             X, targets: as for :meth:`forecast`.

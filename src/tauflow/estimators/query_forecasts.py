@@ -41,6 +41,7 @@ from .forecast_targets import (
 from .gaps import carry_forward
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import AbstractIntervalEstimator
+from .pretrained_factory import PretrainedFactory
 from .ragged import Floats, Indices, RaggedSequences
 from .reading import get_table_options
 from .seasons import (
@@ -56,8 +57,6 @@ from .training import LearningTask
 if TYPE_CHECKING:
     from pandas import DataFrame
     from typing_extensions import Unpack
-
-    from .pretrained import PretrainedForecaster
 
 
 _MIN_CALIBRATION, _MAX_RANGES = 200, 5
@@ -77,19 +76,8 @@ class _LearnedColumns:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class AbstractQueryForecaster(AbstractIntervalEstimator, _LearnedColumns):
+class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _LearnedColumns):
     """Base of forecasters whose ``max_lead_time`` says that they answer at any time up to it."""
-
-    @classmethod
-    def from_pretrained(cls, *, blend: bool = True) -> "PretrainedForecaster":
-        """Return a forecaster that was trained on generated series, and needs no fit.
-
-        Args:
-            blend: whether to blend its forecasts with simple ones where a table has enough ids.
-        """
-        from .pretrained import PretrainedForecaster
-
-        return PretrainedForecaster(blend=blend)
 
     @with_input_kwargs
     def forecast(

@@ -16,7 +16,9 @@ FEWEST_MEMBERS = 20
 MOST_MEMBERS = 300
 MIDDLE = len(QUANTILE_LEVELS) // 2
 _FEWEST_BEFORE, _TARGETS, _STEPS = 3, 8, 40
-_RIDGE = 0.01
+_MOST_ORIGINS = 4  # of a member
+_SHARE, _WIDENING = 0.8, (0.3, 5.0)
+_RIDGE = 0.1
 
 
 class Origin(NamedTuple):
@@ -31,32 +33,29 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Blend:
-    """Weights of forecasts, and quantiles of their errors on other members.
+    """Weights of forecasts, and how wide their intervals have to be, from other members.
 
     Args:
         weights: of how far the zero-shot median, the middle of the table and the mean of the past
             are from the last value, (3,).
-        spread: quantiles of errors in widths of the zero-shot 80 % interval, (9,), increasing.
+        widening: factor of the distances between quantiles, with which 80 % intervals hold that
+            share of the values.
         middle: median of all values of the table.
         errors: mean absolute errors on members that were left out of the fit, by method; the
             smallest one chose the weights.
     """
 
     weights: Floats
-    spread: Floats
+    widening: float
     middle: float
     errors: dict[str, float]
 
     def apply(self, y: Floats, quantiles: Floats) -> Floats:
         """Return blended quantiles, (Q, 9), for zero-shot ones of a series with past values y."""
         pulls = _list_pulls(y, quantiles, self.middle)
-        found = (y[-1] + pulls @ self.weights)[:, None] + self.spread * _get_width(quantiles)
+        around = self.widening * (quantiles - quantiles[:, MIDDLE, None])
+        found: Floats = (y[-1] + pulls @ self.weights)[:, None] + around
         return np.maximum(found, 0.0) if y.min() >= 0 else found
-
-
-def _get_width(quantiles: Floats) -> Floats:
-    found: Floats = np.maximum(quantiles[:, -1:] - quantiles[:, :1], 1e-12)
-    return found
 
 
 def _list_pulls(y: Floats, quantiles: Floats, middle: float) -> Floats:
@@ -69,15 +68,20 @@ def _list_pulls(y: Floats, quantiles: Floats, middle: float) -> Floats:
 
 
 def draw_origins(members: Sequence[Series], seed: int = 0) -> list[Origin]:
-    """Return an origin about the middle of each of up to 300 members that have later values."""
+    """Return origins about the middle of up to 300 members that have later values.
+
+    Of fewer members, there are up to four of each.
+    """
     rng = np.random.default_rng(seed)
-    found: list[Origin] = []
-    for place in rng.permutation(len(members)):
+    found: dict[tuple[int, int], Origin] = {}
+    order = rng.permutation(len(members))[:MOST_MEMBERS]
+    for place in np.tile(order, min(MOST_MEMBERS // max(len(order), 1), _MOST_ORIGINS)).tolist():
         t, y = members[place]
         n = max(int(len(t) * rng.uniform(0.4, 0.8)), min(_FEWEST_BEFORE, len(t) - 1))
-        if 0 < n < len(t) and len(found) < MOST_MEMBERS:
-            found.append(Origin(place, t[:n], y[:n], t[n : n + _TARGETS], y[n : n + _TARGETS]))
-    return found
+        if 0 < n < len(t):
+            after = slice(n, n + _TARGETS)
+            found[place, n] = Origin(place, t[:n], y[:n], t[after], y[after])
+    return list(found.values())
 
 
 def fit_least_deviations(x: Floats, y: Floats, start: Floats) -> Floats:
@@ -110,7 +114,7 @@ def fit_blend(
             its own.
     """
     origins = draw_origins(members)
-    if len(origins) < FEWEST_MEMBERS:
+    if len({one.member for one in origins}) < FEWEST_MEMBERS:
         return None
     if population is None:
         population = gather_members(members, [one.member for one in origins])
@@ -118,8 +122,8 @@ def fit_blend(
     found = forecast_quantiles(network, contexts, [one.q for one in origins], population)
     middle = float(np.median(np.concatenate([y for _, y in members])))
     pulls = [_list_pulls(one.y, q, middle) for one, q in zip(origins, found, strict=True)]
-    fold = np.repeat(np.arange(len(origins)) % 2, [len(one.q) for one in origins])
-    x, width = np.concatenate(pulls), np.concatenate([_get_width(one)[:, 0] for one in found])
+    fold = np.repeat([one.member % 2 for one in origins], [len(one.q) for one in origins])
+    x, quantiles = np.concatenate(pulls), np.concatenate(found)
     moved = np.concatenate([one.target - one.y[-1] for one in origins])
     zero_shot = np.array([1.0, 0.0, 0.0])
     left_out = np.empty(len(moved))
@@ -138,6 +142,8 @@ def fit_blend(
         "blended": fit_least_deviations(x, moved, zero_shot),
     }[best]
     residual = moved - (left_out if best == "blended" else x @ chosen)
-    spread = np.quantile(residual / width, QUANTILE_LEVELS)
-    spread -= spread[MIDDLE]  # the median stays what the weights say
-    return Blend(chosen, spread, middle, errors)
+    middle_of = quantiles[:, MIDDLE]
+    below, above = middle_of - quantiles[:, 0], quantiles[:, -1] - middle_of
+    reach = np.where(residual < 0, -residual / (below + 1e-12), residual / (above + 1e-12))
+    widening = float(np.clip(np.quantile(reach, _SHARE), *_WIDENING))
+    return Blend(chosen, widening, middle, errors)

@@ -59,7 +59,7 @@ def write_fitted(
         tensors[f"{place}.y"] = torch.from_numpy(table.population.y)
         fitted = None if table.blend is None else asdict(table.blend)
         if fitted is not None:
-            fitted |= {key: fitted[key].tolist() for key in ("weights", "spread")}
+            fitted["weights"] = fitted["weights"].tolist()
         told.append({"target": name, "step": table.step, "blend": fitted})
     facts = {"blend": blend, "network": asdict(base.options), "schema": schema.to_dict()}
     write_tensor_file(path, KIND, tensors, facts | {"tables": told})
@@ -81,7 +81,7 @@ def read_fitted(
             t, y = (tensors[f"{place}.{key}"].numpy() for key in "ty")
             own = one["blend"]
             if own is not None:
-                own |= {key: np.array(own[key]) for key in ("weights", "spread")}
+                own["weights"] = np.array(own["weights"])
             tables[one["target"]] = FittedTable(
                 Population(t, y, np.arange(0), np.arange(0)),
                 None if own is None else Blend(**own),
