@@ -129,3 +129,15 @@ def test_a_file_of_times_and_later_rows_are_read_as_the_table_was(call, table, t
     assert [line.split(",")[:3] for line in again.splitlines()] == [
         line.split(",")[:3] for line in first.splitlines()
     ]
+
+
+def test_a_table_is_forecast_without_training(call, table):
+    words = ["forecast", "visits.csv", "--id", "patient", "--time", "hours", "--targets", "a"]
+    told = call(*words, "--at", "1.5", "--interval", 80)
+    lines = told.stdout.splitlines()
+    assert lines[0] == "patient,hours,target,quantile,value"
+    assert len(lines) == 1 + 12 * 3
+    assert "Not trained on this table" in told.stderr
+    assert "mae_last_value" in told.stderr
+    assert "nothing says when" in call(*words, code=1).output
+    assert "--window is for" in call(*words, "--at", "1", "--window", 5, code=1).output
