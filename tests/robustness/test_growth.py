@@ -75,7 +75,7 @@ def test_training_with_varying_sizes_does_not_grow(name, tries):
     assert resident() - before < _LEAST
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", STREAMS)
 def test_streams_do_not_grow(name, tries):
     stream = build(name).stream()

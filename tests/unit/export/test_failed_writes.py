@@ -45,7 +45,7 @@ def full(monkeypatch):
     monkeypatch.undo()
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize(("write", "files"), [(as_c, 6), (as_onnx, 2), (as_program, 2)])
 def test_a_full_disk_leaves_the_files_before(write, files, tmp_path, full):
     if write is as_c and shutil.which("cc") is None:

@@ -105,7 +105,7 @@ def test_a_head_that_one_step_cannot_take_is_named():
 
 @pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("place", ["head", "rnn.projections.0"])
 @pytest.mark.parametrize(
     "kind",

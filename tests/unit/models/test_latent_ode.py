@@ -195,7 +195,7 @@ def test_forward_predicts_from_the_mean_as_other_models_are_called(kind):
     assert 0 <= evaluate(classifier, batch, metric="binary_accuracy") <= 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_on_sines_learns(kind):

@@ -70,7 +70,7 @@ def _same(found: tuple[Tensor, ...], expected: tuple[Tensor, ...], ulps: float =
         torch.testing.assert_close(ours, theirs, rtol=0, atol=ulps * EPS * scale)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "options"),
     [
