@@ -6,6 +6,7 @@ from importlib import resources
 from typing import Any
 
 from tauflow._internal.registry import suggest_name
+from tauflow._internal.sanitize import format_count
 from tauflow.errors import SpecificationError, UnknownNameError
 from tauflow.runs.toml_files import parse_toml
 
@@ -205,7 +206,7 @@ def _describe_lacks(incomplete: Mapping[str, str]) -> str:
         groups.setdefault((row.partition(", ")[0], what), []).append(row)
     texts = []
     for (table, what), rows in groups.items():
-        names = [f"{len(rows)} rows of {table}"] if len(rows) >= _MANY else rows
+        names = [f"{format_count(len(rows), 'row')} of {table}"] if len(rows) >= _MANY else rows
         texts += [f"{name}: {what}" for name in names]
     return "; ".join(texts)
 
