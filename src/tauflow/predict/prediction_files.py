@@ -13,7 +13,7 @@ from tauflow.export.output_paths import check_file_place
 from tauflow.tabular.files import PARQUET_SUFFIXES
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 STANDARD_OUTPUT = Path("-")
 _CSV_SUFFIXES = (".csv", ".txt", ".gz", "")
@@ -54,6 +54,9 @@ def write_predictions(frames: Iterable["DataFrame"], path: Path) -> int:
     check_writable(path)
     # At once: what type a column has can be told of all its rows only, and answers are small.
     whole = require("pandas", extra="tables").concat(frames, ignore_index=True)
+    if path.suffix.lower() not in PARQUET_SUFFIXES:
+        spans = whole.select_dtypes("timedelta")
+        whole = whole.assign(**{name: _format_elapsed(spans[name]) for name in spans})
     if path == STANDARD_OUTPUT:
         whole.to_csv(sys.stdout, index=False)
         return len(whole)
@@ -72,3 +75,17 @@ def write_predictions(frames: Iterable["DataFrame"], path: Path) -> int:
                 f"{path.with_suffix('.csv').name}."
             ) from error
     return len(whole)
+
+
+def _format_elapsed(spans: "Series") -> "Series":
+    """Return elapsed times as tables have them, 26:05 or 26:05:30; others as they are."""
+    seconds = spans.dt.total_seconds()
+    if (seconds < 0).any() or (seconds % 1).any():
+        return spans
+    to_second = bool((seconds % 60).any())
+    return seconds.map(
+        lambda s: (
+            f"{s // 3600:02.0f}:{s // 60 % 60:02.0f}" + (f":{s % 60:02.0f}" if to_second else "")
+        ),
+        na_action="ignore",
+    )

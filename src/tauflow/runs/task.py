@@ -17,6 +17,7 @@ from tauflow.errors import CheckpointError
 from tauflow.evaluation.certainty import Certainty, fit_certainty
 from tauflow.evaluation.outputs import ModelOutputs, collect_outputs
 from tauflow.export.files import PREDICTOR, get_file_config
+from tauflow.models import Calibrated
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, build_model, set_horizon
 from tauflow.predict import Predictor
@@ -212,7 +213,7 @@ def finish_run(
         scores = score_test_split(trained, data, found.baseline_data, found.shown, record.row)
         trivial = [(one.name, one.monitored_score) for one in scores.baselines]
     run = TaskRun(record, trivial, directory, (), scores, learned, data=data, model=trained)
-    return replace(run, notes=_save_predictor(run)) if is_main else run
+    return replace(run, notes=_describe_certainty(run) + _save_predictor(run)) if is_main else run
 
 
 def check_models(
@@ -257,6 +258,19 @@ def _warn_if_not_saveable(model: nn.Module) -> None:
         get_file_config(model)
     except Exception as error:  # the constructors of others raise anything
         warnings.warn(f"the trained model will not be kept in a file: {error}", stacklevel=3)
+
+
+def _describe_certainty(run: TaskRun) -> tuple[str, ...]:
+    """Return the temperature and the threshold that the validation split chose."""
+    scale = run.model.temperature if isinstance(run.model, Calibrated) else 1
+    notes = [] if scale == 1 else [f"Logits are divided by a temperature of {scale:.3g}."]
+    threshold, schema = run.certainty.threshold, run.data.schema
+    if threshold is not None and schema is not None:
+        notes.append(
+            f"{schema.outputs[threshold.positive]!r} is predicted from a probability of "
+            f"{threshold.value:.3g} on: {threshold.rule}."
+        )
+    return tuple(notes)
 
 
 def _save_predictor(run: TaskRun) -> tuple[str, ...]:

@@ -30,6 +30,21 @@ def test_a_file_is_whole_and_on_disk_when_it_appears(name, tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        (["26:05:00", "01:00:00", None], ["26:05", "01:00", ""]),
+        (["26:05:30", "01:00:00"], ["26:05:30", "01:00:00"]),
+        (["00:00:00.5"], ["0 days 00:00:00.500000"]),
+    ],
+)
+def test_elapsed_times_are_written_as_tables_have_them(tmp_path, times, expected):
+    frame = pandas.DataFrame({"time": pandas.to_timedelta(times), "y": 1})
+    write_predictions([frame], tmp_path / "a.csv")
+    lines = (tmp_path / "a.csv").read_text().splitlines()[1:]
+    assert [line.removesuffix(",1") for line in lines] == expected
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
 def test_answers_that_end_in_an_error_leave_the_old_file(name, tmp_path):
     def answers():

@@ -52,6 +52,10 @@ def test_an_ensemble_is_one_run_with_one_predictor(file, tmp_path):
     run = short_run(file, tmp_path, "died", asked)
     assert isinstance(run.model, Calibrated)
     assert isinstance(run.model.model, Ensemble)
+    assert f"Logits are divided by a temperature of {run.model.temperature:.3g}." in run.notes
+    assert any(
+        f"from a probability of {run.certainty.threshold.value:.3g} on" in n for n in run.notes
+    )
     assert run.directory.name.startswith("gru-ensemble2-seed0-")
     assert sorted(path.name for path in run.directory.glob("seed*")) == ["seed0", "seed1"]
     alone = short_run(file, tmp_path, "died", CertaintyOptions(), seed=1)
