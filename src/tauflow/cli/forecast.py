@@ -114,8 +114,7 @@ def forecast(
     if max_lead_time is None:
         _check_untrained({"--known": known, "--window": window, "--save": save}, at)
         asked = read_queries(str(at), table_options)
-        write_answers([_forecast_untrained(part, roles, asked, targets, level)], out, "row")
-        return
+        return _write_untrained(part, roles, asked, targets, level, out)
     forecaster = SequenceForecaster(
         model=model,
         hidden_size=hidden_size,
@@ -141,9 +140,7 @@ def forecast(
     if scores is not None:
         typer.echo(scores.to_string(float_format="{:.4g}".format), err=True)
     forecaster.fit(part, **roles)
-    how = {name: table_options[name] for name in READING_OPTIONS if name in table_options}
-    forecaster.schema_ = replace(forecaster.schema_, **how)
-    directory = _keep_run(forecaster, table, runs_dir)
+    directory = _keep_run(forecaster, table, runs_dir, table_options)
     if scores is not None:
         scores.to_csv(directory / "scores.csv", index_label="target")
     if save is not None:
@@ -166,14 +163,15 @@ def _check_untrained(options: Mapping[str, Any], at: str | None) -> None:
         raise ArgumentError("nothing says when. Give --at, such as --at 24h.")
 
 
-def _forecast_untrained(
+def _write_untrained(
     part: "DataFrame",
     roles: Mapping[str, Any],
     asked: "str | list[float] | DataFrame",
     targets: str | None,
     level: float | None,
-) -> "DataFrame":
-    """Return forecasts of the pretrained forecaster, and say what they rest on."""
+    out: Path,
+) -> None:
+    """Write forecasts of the pretrained forecaster, and say what they rest on."""
     from tauflow.estimators import SequenceForecaster
 
     from .argument_parsing import split_names
@@ -187,16 +185,18 @@ def _forecast_untrained(
         "Not trained on this table. From the middle of each id on it would have had:", err=True
     )
     typer.echo(scores.to_string(float_format="{:.4g}".format), err=True)
-    return found
+    write_answers([found], out, "row")
 
 
-def _keep_run(forecaster: Any, table: Path, runs_dir: Path) -> Path:
+def _keep_run(forecaster: Any, table: Path, runs_dir: Path, options: Mapping[str, Any]) -> Path:
     """Write a forecaster into the folder of its run, which is returned, and say where it is."""
     from tauflow.estimators.files import ESTIMATOR_FILE
     from tauflow.runs.run_data import to_file_name
     from tauflow.runs.task import choose_run_directory
     from tauflow.tabular.files import get_table_name
 
+    how = {name: options[name] for name in READING_OPTIONS if name in options}
+    forecaster.schema_ = replace(forecaster.schema_, **how)
     row = f"{to_file_name(forecaster.model)}-forecast-seed{forecaster.random_state}"
     base = runs_dir / to_file_name(get_table_name(table)) / row
     directory = choose_run_directory(base, resume=False)

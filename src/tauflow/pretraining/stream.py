@@ -33,8 +33,8 @@ class ForecastStream:
         """
         if self._samples and not t > self._samples[-1][0]:
             raise TimeError(
-                f"a sample at {t} comes after one at {self._samples[-1][0]}. Give them in the "
-                "order of their times."
+                f"the time {t} of a sample is not after {self._samples[-1][0]}. Give samples in "
+                "the order of their times."
             )
         if not np.isnan(y):
             self._samples.append((float(t), float(y)))
