@@ -27,7 +27,7 @@ def labelled(rows=24, steps=8, channels=2):
 
 def small(**options):
     return SequenceClassifier(
-        model="gru", hidden_size=8, epochs=15, lr=0.03, random_state=0, **options
+        model="gru", hidden_size=8, epochs=15, lr=0.03, ensemble=1, random_state=0, **options
     )
 
 

@@ -56,4 +56,6 @@ class SktimeClassifier(_Base):  # type: ignore[misc]
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> dict[str, Any]:
         """Return parameters that sktime's own tests use."""
-        return {"estimator": SequenceClassifier(hidden_size=4, epochs=1, random_state=0)}
+        return {
+            "estimator": SequenceClassifier(hidden_size=4, epochs=1, ensemble=1, random_state=0)
+        }
