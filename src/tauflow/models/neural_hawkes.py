@@ -24,7 +24,7 @@ _TOLERANCE = 1e-3
 _DENSITY_TOLERANCE = 1e-6
 _HALVINGS = 12
 """How often a panel is halved at most, for intensities with a kink."""
-_PANELS = 256
+_PANELS = 4096
 _SMALL = -15.0
 """Below it log(softplus(z)) is z to single precision, and softplus may underflow."""
 
@@ -234,11 +234,11 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
     def _integrate_density(self, state: Tensor, age: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean delay of the next event from an age of the state on, and its types."""
         nodes, weights, to_legendre, partial = _lobatto(_NODES, state)
-        decay = state.chunk(4, dim=-1)[2]
+        decay = self._get_rates(state)
         rest = self._log_intensity(state, torch.full_like(state[:, :1], torch.inf))[:, 0].exp()
-        # no intensity exceeds that of |h| = 1, and none changes faster than the memory decays
+        # no intensity exceeds the bound, and none changes faster than the memory decays
         scale = self.log_scale.exp().double()
-        bound = (scale * F.softplus(self.weight.double().abs().sum(1) / scale)).sum()
+        bound = (scale * F.softplus(self._bound_drive().double() / scale)).sum()
         begin = torch.zeros_like(age)
         width = 0.25 / torch.maximum(decay.amax(-1), bound)
         hazard, mean = torch.zeros_like(age), torch.zeros_like(age)
@@ -279,12 +279,23 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
         states: Tensor = self.rnn(x, dt=F.pad(gaps.to(dtype), (1, 0)))[0]
         return states
 
-    def _log_intensity(self, state: Tensor, age: Tensor) -> Tensor:
-        """Return log intensities (..., Q, K) at ages (..., Q) of states (..., 4 N)."""
+    def _get_rates(self, state: Tensor) -> Tensor:
+        """Return the rates, (..., R), at which states, (..., S), change between events."""
+        return state.chunk(4, dim=-1)[2]
+
+    def _bound_drive(self) -> Tensor:
+        """Return what no |w_k^T h| exceeds, (K,): that of |h| = 1."""
+        return self.weight.abs().sum(1)
+
+    def _read(self, state: Tensor, age: Tensor) -> Tensor:
+        """Return h, (..., Q, N), at ages (..., Q) of states (..., 4 N)."""
         C, C_bar, d, o = (part.unsqueeze(-2) for part in state.chunk(4, dim=-1))
-        c = C_bar + (C - C_bar) * torch.exp(-d * age.unsqueeze(-1))
+        return o * torch.tanh(C_bar + (C - C_bar) * torch.exp(-d * age.unsqueeze(-1)))
+
+    def _log_intensity(self, state: Tensor, age: Tensor) -> Tensor:
+        """Return log intensities (..., Q, K) at ages (..., Q) of states (..., S)."""
         scale = self.log_scale.to(state.dtype)
-        z = (o * torch.tanh(c)) @ self.weight.to(state.dtype).T * torch.exp(-scale)
+        z = self._read(state, age) @ self.weight.to(state.dtype).T * torch.exp(-scale)
         return scale + torch.where(z > _SMALL, F.softplus(z.clamp(min=_SMALL)).log(), z)
 
     def _integrate_intensity(self, states: Tensor, gaps: Tensor, points: int) -> Tensor:
@@ -302,7 +313,7 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
         begin, width = torch.zeros_like(gap[row]), torch.ones_like(gap[row])
         total = torch.zeros_like(gap)
         for halvings in range(_HALVINGS + 1):
-            length, decay = gap[row, None], state[row].chunk(4, dim=-1)[2].detach()
+            length, decay = gap[row, None], self._get_rates(state[row]).detach()
             rate = torch.maximum(decay.amax(-1, keepdim=True), 1 / length.detach())
             span = torch.log1p(rate * length)
             start = torch.expm1(span * begin[:, None]) / rate

@@ -14,6 +14,7 @@ from .cells.neural_flow import NeuralFlowCell
 from .cells.s6 import S6Cell
 from .cells.slstm import SLSTMCell
 from .models.brits import BRITS, EstimatingRITSCell
+from .models.s2p2 import S2P2
 from .modules import S6, SEQUENCE_MODULES, SLSTM, LiquidS4, MinGRU, MinLSTM, NeuralFlow
 
 for _entry in (
@@ -33,9 +34,11 @@ for _module in SEQUENCE_MODULES:
 add_kernels(EstimatingRITSCell)
 CLASSES.add("EstimatingRITSCell", EstimatingRITSCell)
 CLASSES.add("BRITS", BRITS)
+CLASSES.add("S2P2", S2P2)
 
 __all__ = [
     "BRITS",
+    "S2P2",
     "S6",
     "SEQUENCE_MODULES",
     "SLSTM",
