@@ -1,1 +1,1 @@
-"""Reports on runs, in HTML and Markdown."""
+"""Reports on runs, in HTML."""

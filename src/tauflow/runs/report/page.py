@@ -1,4 +1,4 @@
-"""Reports on a table and on a single run: Markdown, and HTML with curves and predictions."""
+"""Reports on a table and on a single run: HTML with curves and predictions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
