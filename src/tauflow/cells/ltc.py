@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_one_of, check_within
-from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
-from tauflow.solvers.semi_implicit import Pair
+from tauflow.solvers import TABLEAUS, integrate_semilinear
+from tauflow.solvers.semi_implicit import Pair, check_semilinear_solver
 from tauflow.wirings import AbstractWiring, as_wiring, build_synapses
 
 from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
@@ -130,7 +130,7 @@ class LTCCell(AbstractCell):
         wiring = as_wiring(hidden_size)
         super().__init__(input_size, wiring.units)
         self.wiring = wiring
-        self.solver = check_one_of(SOLVERS, solver=solver)
+        self.solver = check_semilinear_solver(solver)
         self.substeps = check_at_least(1, substeps=substeps)
         self.constraint = check_one_of(
             ("softplus", "softplus-raw", *_RANGES), constraint=constraint

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow._internal.checks import check_at_least, check_bool, check_one_of
-from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
-from tauflow.solvers.semi_implicit import Pair
+from tauflow._internal.checks import check_at_least, check_bool
+from tauflow.solvers import TABLEAUS, integrate_semilinear
+from tauflow.solvers.semi_implicit import Pair, check_semilinear_solver
 
 from .activations import Activation, get_activation
 from .base import AbstractCell, DtTensor, InputTensor, Precomputed, StateTensor
@@ -63,7 +63,7 @@ class NeuronalLTCCell(AbstractCell):
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.phi = _activation(activation)
-        self.solver = check_one_of(SOLVERS, solver=solver)
+        self.solver = check_semilinear_solver(solver)
         self.substeps = check_at_least(1, substeps=substeps)
         self.W_x = nn.Parameter(torch.empty(hidden_size, input_size))
         self.W_h = nn.Parameter(torch.empty(hidden_size, hidden_size))

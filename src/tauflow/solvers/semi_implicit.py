@@ -22,6 +22,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tauflow._internal.checks import check_one_of
+from tauflow.errors import UnknownNameError
+
+from .adaptive import ADAPTIVE_METHODS
 from .explicit import TABLEAUS, integrate
 from .solver_names import SolverNames
 
@@ -31,6 +35,21 @@ SOLVERS = SolverNames(leading=("fused", "exponential"))
 
 Pair = tuple[Tensor, Tensor]
 """By a name, as the compiler of torch 2.6 reads no such annotation in a function inside another."""
+
+
+def check_semilinear_solver(solver: str) -> str:
+    """Return a name of :data:`SOLVERS`.
+
+    Raises:
+        UnknownNameError: it is none; of an adaptive solver the error says why.
+    """
+    if solver in ADAPTIVE_METHODS:
+        raise UnknownNameError(
+            f"solver={solver!r} is not offered for LTCs: small capacitances make them stiff, so "
+            "that explicit steps of adapted length would be too many. Take 'exponential' or "
+            "'fused', which are bounded for any gap, with more substeps for more accuracy."
+        )
+    return check_one_of(SOLVERS, solver=solver)
 
 
 def integrate_semilinear(

@@ -60,6 +60,11 @@ def test_sizes_are_integers(cell):
 @pytest.mark.parametrize(
     ("cell", "options", "match"),
     [
+        (
+            LTCCell,
+            {"solver": "dopri5"},
+            r"'dopri5' is not offered for LTCs.*'exponential' or 'fused'",
+        ),
         (LTCCell, {"solver": "fuse"}, r"solver='fuse' is unknown\. Did you mean 'fused'\?"),
         (LTCCell, {"constraint": "soft"}, "constraint='soft' is unknown.*softplus"),
         (LTCCell, {"init": "ncp"}, "Did you mean 'ncps'"),
