@@ -138,7 +138,7 @@ def test_a_rotation_stays_one():
     torch.testing.assert_close(rotation @ rotation.T, torch.eye(16), rtol=0, atol=1e-5)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(20)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LONG_MEMORIES)
 def test_it_compiles_in_one_graph(name):

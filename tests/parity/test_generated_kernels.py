@@ -106,7 +106,7 @@ def test_tiles_of_any_size(name, rows, sizes, resident, device, monkeypatch):
     assert_exact(values_and_gradients(run, on(device, call)), expected)
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("name", FOUR)
 def test_a_large_batch_goes_in_parts(name, device, monkeypatch):
     call = on(device, call_of(name, 7, 3, masked=True))

@@ -67,7 +67,7 @@ def on(device: str, call: KernelCall) -> KernelCall:
 
 
 @device
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize(("name", "options"), EVERY, ids=str)
 @pytest.mark.parametrize("masked", [False, True])
 def test_it_is_the_step(name, options, masked, device, recordings):

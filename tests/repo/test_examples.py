@@ -47,7 +47,7 @@ def tiny(name):
     return text.replace(line[0], lines)
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(97)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_it_runs_and_draws(name, tmp_path, monkeypatch, capsys):

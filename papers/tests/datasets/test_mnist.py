@@ -83,6 +83,7 @@ def test_streams_can_be_rebuilt_from_their_events(pixels):
         assert np.repeat(values[start:end], lengths).tolist() == pixels[row].tolist()
 
 
+@pytest.mark.thorough
 def test_options(events):
     short = load_task("event-mnist", steps=105, holdout=0.1, download=False)
     assert short.sizes == (54000, 6000, 10000)

@@ -246,6 +246,7 @@ def test_stored_fits_are_those_of_the_table(number):
         assert float(row["lowest training error"]) == pytest.approx(min(own), rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_circles_are_the_settings_that_were_run():
     made = figure("gnode-figure-8")
     runs = read_runs("gnode-figure-2")

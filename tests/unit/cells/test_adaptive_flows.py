@@ -49,7 +49,7 @@ def by_fixed_steps(cell):
     return values_and_gradients(pair(name, options)[1])
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("cell", range(len(CELLS)), ids=[str(cell) for cell in CELLS])
 @pytest.mark.parametrize("solver", ["dopri5", "tsit5", "bosh3"])
 def test_tight_tolerances_equal_many_fixed_steps(cell, solver):

@@ -103,6 +103,7 @@ def legendre_projections(order):
     return np.array([(slow(s) * basis).mean() for basis in scaled])
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_legs_holds_the_projections_of_the_whole_past():
     m = memory_of(slow((np.arange(3000) + 0.5) / 3000), order=12)

@@ -43,7 +43,7 @@ def largest(rnn, gap, steps=400):
     return float(h.abs().max())
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", BOUNDED)
 def test_states_stay_bounded_up_to_the_limit(name, seed):

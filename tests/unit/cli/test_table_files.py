@@ -144,7 +144,7 @@ def test_help_names_the_values_of_options_of_tables(call, command):
     assert "'train': [...]" not in shown  # which the command has no way to be told
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("packed", ["csv.gz", "parquet"])
 def test_packed_files_are_tables_too(call, visits, packed):
     frame = pandas.read_csv(visits)

@@ -103,9 +103,9 @@ def test_a_head_that_one_step_cannot_take_is_named():
         program_step(whole)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(20)
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("place", ["head", "rnn.projections.0"])
 @pytest.mark.parametrize(
     "kind",

@@ -80,7 +80,7 @@ def check(model, calibration, *, is_int8=False):
     return check_integers(integers, sequences, [], kind="", longest=longest)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_int16_is_near_the_model(name):
     checks = check(build(name), samples())

@@ -102,7 +102,7 @@ def constant_nodes(graph):
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("name", "options"), [("cfc", {}), ("ct-rnn", {"damping": 0.3})])
 def test_numbers_keep_their_digits_in_double_precision(tmp_path, name, options):
     model = tauflow.build(name, 2, 3, **options).double()

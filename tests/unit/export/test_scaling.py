@@ -136,7 +136,7 @@ def test_the_description_has_the_labels_as_they_were_given(tmp_path):
     assert facts["scaling_inside"]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(
     ("mean", "scale", "double", "warned"),
     [

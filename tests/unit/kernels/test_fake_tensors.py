@@ -11,7 +11,7 @@ from tauflow.errors import BackendError
 B, T, D, N = 4, 20, 3, 8
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_runs_on_them_and_learns(name):
     model = tauflow.build(name, D, N)

@@ -52,7 +52,7 @@ def compare(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: fl
         )
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("form", FORMS, ids=words_of)
 def test_compiled_closed_forms(form):
     pytest.importorskip("numba")

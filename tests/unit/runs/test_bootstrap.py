@@ -74,7 +74,7 @@ def test_single_values_that_are_not_known_belong_to_their_sequence():
     assert codes.tolist() == known.nonzero()[:, 0].tolist()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("name", ["auroc", "accuracy", "rmse"])
 def test_nine_in_ten_and_more_cover_the_truth(name):
     """Ids have eight entries that hang together, which intervals of single entries would miss."""

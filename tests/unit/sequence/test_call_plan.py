@@ -45,6 +45,7 @@ def without_plan(monkeypatch):
     monkeypatch.setattr(CallPlans, "run", lambda *arguments: None)
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("steps", [1, 9])
 @pytest.mark.parametrize("name", list(MODELS))
 def test_a_plan_changes_no_number(name, steps, monkeypatch):

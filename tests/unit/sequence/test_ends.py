@@ -79,7 +79,7 @@ def assert_alike(first, second, *, rtol=1e-9, atol=1e-11):
         torch.testing.assert_close(own, expected, rtol=rtol, atol=atol)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_it_changes_nothing(name):
     torch.manual_seed(0)

@@ -72,7 +72,7 @@ def by_hand(rnn, x, hx=None, *, dt, episode_start, mask=None):
     return torch.stack(ys), torch.stack(hs)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("most_padding", [0, 4])  # one call of all episodes, or several
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", MODULES)

@@ -49,7 +49,7 @@ def samples(batch: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Ten
     return torch.randn(batch, T, D, dtype=dtype), torch.rand(batch, T, dtype=dtype) * 2
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("batch", [1, 5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
