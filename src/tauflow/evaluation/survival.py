@@ -89,7 +89,7 @@ def count_at_risk(times: Floats, durations: Floats, entries: Any = None) -> NDAr
     if not (begins < durations).all():
         row = int(np.flatnonzero(~(begins < durations))[0])
         raise DataError(
-            f"entries must lie before durations: row {row} enters at {begins[row]:g} and leaves at "
+            f"entries must lie before durations: in row {row}, entry at {begins[row]:g} and end at "
             f"{durations[row]:g}. Correct the row, or leave it out."
         )
     return np.searchsorted(np.sort(begins), times, side="left") - left

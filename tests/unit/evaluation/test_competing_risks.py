@@ -71,7 +71,7 @@ def test_bad_input_is_refused():
     found = cumulative_incidence(DURATIONS, CAUSES)
     with pytest.raises(ArgumentError, match=r"no event of cause 3\. Causes: 1, 2"):
         found(1.0, 3)
-    with pytest.raises(DataError, match=r"row 1 enters at 6\.1 and leaves at 6\.1"):
+    with pytest.raises(DataError, match=r"in row 1, entry at 6\.1 and end at 6\.1"):
         kaplan_meier(DURATIONS, entries=[0.0, 6.1, *ENTRIES[2:]])
     with pytest.raises(DataError, match="causes must be integers"):
         cumulative_incidence(DURATIONS, np.array(CAUSES) - 1)
