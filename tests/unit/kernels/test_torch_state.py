@@ -92,31 +92,3 @@ def test_a_compiler_takes_a_marked_answer_as_it_is():
         assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
     assert asked == [2]
     torch._dynamo.reset()
-
-
-def test_vmap_is_left_and_entered_again():
-    x, shared = torch.randn(3, 2), torch.randn(4)
-
-    def call(row, other):
-        vmap = torch_state.find_vmap()
-        assert vmap is not None
-        assert vmap.batch_size == 3
-        assert vmap.is_batched(row)
-        assert not vmap.is_batched(other)
-        rows, others = vmap.unwrap(row), vmap.unwrap(other)
-        with vmap.leave():
-            assert torch_state.find_vmap() is None
-            assert torch.equal(rows, x)
-            assert torch.equal(others, shared.expand(3, 4))
-            total = rows.sum(1) + others.sum(1)
-        return vmap.wrap(total)
-
-    out = torch.func.vmap(call, in_dims=(0, None))(x, shared)
-    torch.testing.assert_close(out, x.sum(1) + shared.sum())
-    assert torch_state.find_vmap() is None
-
-    def seen(row):
-        assert torch_state.find_vmap() is None  # for another transform is around it
-        return row.sum()
-
-    torch.func.vmap(torch.func.grad(seen))(x)

@@ -1,12 +1,12 @@
 """Pieces of C that floats and integers share: constants, places of lanes, loops."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .loops import ArraySlot, Layout, Loop, Passes
-from .step_graph import Array, Ref, StepNode
+from .loops import Loop
+from .step_graph import Array
 
 _WIDTH = 100
 
@@ -139,19 +139,3 @@ class Printer:
         """End loops."""
         for _ in range(braces):
             self.put("}")
-
-
-def slot_of(layout: Layout, ref: Ref) -> ArraySlot:
-    """Return where a node is that outlives its loop."""
-    return layout.slots[id(ref.node)]
-
-
-Body = Sequence[Loop | Passes]
-Lanes = dict[int, str]
-"""Locals of a loop, by their node's id."""
-
-
-def is_local(ref: Ref, lanes: Lanes, node: StepNode, place: int) -> bool:
-    """Whether a statement's operand is a local of the same pass of the loop."""
-    whole = node.is_reduction and place == -1
-    return id(ref.node) in lanes and ref.is_identity and not whole

@@ -5,8 +5,7 @@ notices.
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -81,53 +80,6 @@ def has_storage(tensor: Tensor) -> bool:
 def has_functorch_tensor(tensors: Iterable[Tensor]) -> bool:
     """Whether ``torch.func`` (vmap, grad, jacrev, ...) wraps one of the tensors."""
     return any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
-
-
-class VmapContext(NamedTuple):
-    """A ``torch.vmap`` that is all that transforms what runs.
-
-    Args:
-        interpreter: of torch.
-    """
-
-    interpreter: Any
-
-    @property
-    def batch_size(self) -> int:
-        """How many calls are vectorised."""
-        return int(self.interpreter.batch_size())
-
-    def leave(self) -> AbstractContextManager[None]:
-        """Let what runs within be no part of the ``vmap``."""
-        context: AbstractContextManager[None] = self.interpreter.lower()
-        return context
-
-    def is_batched(self, tensor: Tensor) -> bool:
-        """Whether a tensor differs between the calls."""
-        return bool(torch._C._functorch.maybe_get_level(tensor) == self.interpreter.level())
-
-    def unwrap(self, tensor: Tensor) -> Tensor:
-        """Return the tensors of all calls, one behind the other on a first axis."""
-        if not self.is_batched(tensor):
-            return tensor.expand(self.batch_size, *tensor.shape)
-        axis = torch._C._functorch.maybe_get_bdim(tensor)
-        return torch._C._functorch.get_unwrapped(tensor).movedim(axis, 0)
-
-    def wrap(self, tensor: Tensor) -> Tensor:
-        """Return as one tensor of a call what has the calls on its first axis."""
-        return torch._C._functorch._add_batch_dim(tensor, 0, self.interpreter.level())
-
-
-def find_vmap() -> VmapContext | None:
-    """Return the ``torch.vmap`` around what runs, if nothing else transforms or compiles it."""
-    if torch.compiler.is_compiling() or _peek_transform() is None or is_forward_mode():
-        return None
-    if torch._C._functorch.get_dynamic_layer_stack_depth() != 1:
-        return None
-    from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_functorch_interpreter
-
-    found = retrieve_current_functorch_interpreter()
-    return VmapContext(found) if isinstance(found, VmapInterpreter) else None
 
 
 def is_batched_gradient(tensor: Tensor) -> bool:
