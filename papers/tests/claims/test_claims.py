@@ -3,6 +3,7 @@
 import ast
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +83,13 @@ def test_every_decided_claim_says_what_was_measured(judged):
                 assert one.measured, one.claim.name
             if one.verdict in VERDICTS[1:]:
                 assert one.claim.reason or one.missing or one.lacks, one.claim.name
+
+
+@pytest.mark.parametrize("claim", EVERY, ids=[claim.name for claim in EVERY])
+def test_reasons_have_no_typed_results(claim):
+    """Numbers come from expressions, but for constants of theory and those that a paper says."""
+    typed = re.findall(r"\d+\.\d+|\d+ %", re.sub(r"\{[^{}]*\}", "", claim.reason))
+    assert set(typed) <= {"0.731", "1.34", "0.01"}
 
 
 def test_the_page_is_the_one_of_today(judged):
