@@ -13,7 +13,7 @@ from tauflow.runs.portfolio import AUTO_RECIPE
 from tauflow.runs.portfolio_folds import fit_portfolio_on_folds
 from tauflow.training import TrainingResult
 
-from .preparation import fit_schema
+from .preparation import fit_schema, get_schema_options
 from .ragged import RaggedSequences
 from .state import copy_option
 from .training import AUTO, RECIPE_PARAMETERS, LearningTask, TrainingPlan, describe_task
@@ -61,9 +61,8 @@ def fit_automatic(
     estimator.schema_ = fit_schema(
         estimator.schema_,
         learned,
-        impute=estimator.impute,
         observes=True,
-        time_unit=estimator.time_unit,
+        **get_schema_options(estimator),
     )
     estimator._fit_target_scaler(learned)
     estimator._built = {

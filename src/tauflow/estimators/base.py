@@ -30,7 +30,7 @@ from .files import read_estimator, upgrade_state, write_estimator
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .loaded import LearnedAttributes, check_example, make_example
 from .parameters import EstimatorParameters
-from .preparation import DTYPES, fit_schema, make_batch, warn_ignored_values
+from .preparation import DTYPES, fit_schema, get_schema_options, make_batch, warn_ignored_values
 from .ragged import Floats, RaggedSequences
 from .reading import is_table, read_rows
 from .state import check_parameters, check_params_match, copy_option, restore_on_failure
@@ -331,10 +331,9 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         self.schema_ = fit_schema(
             self.schema_,
             rows,
-            impute=self.impute,
             observes=bool(task.query_targets) or "observed" in entry.inputs,
             fills_gaps=self._fills_gaps,
-            time_unit=self.time_unit,
+            **get_schema_options(self),
         )
         self._fit_target_scaler(rows)
         # A copy, as a mapping of the caller's own may be changed afterwards.
@@ -344,10 +343,10 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         )
         spec = ModelSpec(self.model, self.hidden_size, spread=self._spread, options=options)
         spec = set_horizon(spec, lambda: self._to_batch(rows))
-        made: dict[str, Any] = {"input_size": len(self.schema_.inputs), "backend": self.backend}
-        made["static_inputs"] = list_static_inputs(self.schema_)
+        how: dict[str, Any] = {"input_size": len(self.schema_.inputs), "backend": self.backend}
+        how["static_inputs"] = list_static_inputs(self.schema_)
         dtype = DTYPES[self.dtype]
-        return [build_network(spec, task, seed=seed, **made).to(dtype) for seed in seeds]
+        return [build_network(spec, task, seed=seed, **how).to(dtype) for seed in seeds]
 
     def _read_validation(self, validation: Any) -> RaggedSequences:
         """Return sequences of validation data."""

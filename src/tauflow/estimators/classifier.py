@@ -40,7 +40,7 @@ class _LearnedClasses:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedClasses):  # type: ignore[misc]
-    """Classify sequences of irregular samples.
+    r"""Classify sequences of irregular samples.
 
     Args:
         class_weight: what an error on each class counts: ``"balanced"``, as much as all others of
@@ -51,6 +51,11 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
             default a half: a number, or how it is chosen on the validation data, see
             :func:`tauflow.evaluation.choose_threshold`. Chosen, it is ``threshold_``. Where it is,
             or probabilities are calibrated, the network is not trained again on all data.
+        input_limit: where inputs level off, so that values far from all others, as of laboratories,
+            do not rule the network: z, scaled by median and quartiles to the standard deviation of
+            a normal variable, becomes :math:`z / \sqrt{1 + (z / l)^2}` (Holzmüller et al. 2024,
+            "Better by Default", Section 3). ``None``: never, and mean and standard deviation scale
+            them.
         {shared}
     """
 
@@ -58,7 +63,12 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
     class_weight: Mapping[Any, float] | str | None = None
     calibrate: str | None = None
     threshold: str | float | Mapping[str, float] | None = None
+    input_limit: float | None = 3.0
 
+    _network_params: ClassVar[tuple[str, ...]] = (
+        *AbstractSequenceEstimator._network_params,
+        "input_limit",
+    )
     _is_stratified: ClassVar[bool] = True
     _is_ensemble: ClassVar[bool] = True
 

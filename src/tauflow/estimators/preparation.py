@@ -28,6 +28,10 @@ from .ragged import RaggedSequences
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
+_QUARTERS = np.array([0.25, 0.5, 0.75])
+_NORMAL_QUARTILES = 1.349  # by how many standard deviations quartiles of a normal variable differ
+
+
 def fit_schema(
     schema: Schema,
     rows: RaggedSequences,
@@ -36,6 +40,7 @@ def fit_schema(
     observes: bool,
     fills_gaps: bool = False,
     time_unit: float | str,
+    limit: float | None = None,
 ) -> Schema:
     """Return the schema by which rows were read, with what is learned of a training split.
 
@@ -46,10 +51,15 @@ def fit_schema(
         observes: whether the model takes a mask of what was measured.
         fills_gaps: whether any feature may have a gap, which is then interpolated.
         time_unit: ``"auto"``: the median gap within sequences is 1; or the gap that is.
+        limit: at which inputs level off, scaled by their median and quartiles; ``None``: never, and
+            they are scaled by mean and standard deviation.
     """
     check_one_of(IMPUTE_STRATEGIES, impute=impute)
     missing = np.isnan(rows.values)
-    found = StandardScaler.fit(rows.values.T, np.repeat(rows.counts, rows.lengths))
+    weight = np.repeat(rows.counts, rows.lengths)
+    found = StandardScaler.fit(rows.values.T, weight)
+    if limit is not None:
+        found = _make_robust(found, rows.values, weight)
     if found.is_empty.any():
         warnings.warn(
             "features without a value in the training split, of which nothing is learned: "
@@ -66,6 +76,7 @@ def fit_schema(
     names, owner = schema.list_number_columns(), rows.sequence_index
     schema = replace(
         schema,
+        limit=0.0 if limit is None else check_positive(input_limit=limit),
         summary=summarise(names, rows.values.T, owner),
         gap_summary=summarise_gaps(get_gaps(rows)),
     )
@@ -80,6 +91,28 @@ def fit_schema(
     ).complete(schema)
 
 
+def _make_robust(
+    found: StandardScaler, values: NDArray[Any], weight: NDArray[Any]
+) -> StandardScaler:
+    """Return a scaler by median and quartiles, (F,), but of columns whose quartiles are equal."""
+    mean, scale = found.mean.copy(), found.scale.copy()
+    for place, column in enumerate(values.T):
+        known = np.flatnonzero(~np.isnan(column) & (weight > 0))
+        order = known[np.argsort(column[known], kind="stable")]
+        share = np.cumsum(weight[order])
+        if len(order):
+            low, middle, high = column[order[np.searchsorted(share, share[-1] * _QUARTERS)]]
+            if high > low:
+                mean[place], scale[place] = middle, (high - low) / _NORMAL_QUARTILES
+    return StandardScaler(mean, scale)
+
+
+def get_schema_options(estimator: Any) -> dict[str, Any]:
+    """Return the parameters of an estimator that :func:`fit_schema` takes."""
+    limit = getattr(estimator, "input_limit", None)
+    return {"impute": estimator.impute, "time_unit": estimator.time_unit, "limit": limit}
+
+
 def make_batch(schema: Schema, rows: RaggedSequences, dtype: torch.dtype) -> SequenceBatch:
     """Return a batch by a fitted schema, with zeros as y of sequences without targets."""
     _check_times(schema, rows)
@@ -91,6 +124,9 @@ def make_batch(schema: Schema, rows: RaggedSequences, dtype: torch.dtype) -> Seq
     standard, count = schema.input_scaler, rows.values.shape[1]
     there = ~(np.isnan(rows.values) | standard.is_empty[:count])
     scaled = np.where(there, standard.transform(rows.values), 0.0)
+    if schema.limit:
+        numbers = scaled[:, : len(schema.list_number_columns())]
+        numbers /= np.sqrt(1 + (numbers / schema.limit) ** 2)
     if schema.fill == LINEAR and not schema.observed:
         scaled = np.where(there, scaled, standard.transform(interpolate(rows)))
         scaled = np.nan_to_num(scaled)

@@ -65,6 +65,8 @@ class Schema(SchemaFields):
             there, share of them with a value, least and largest value, standard deviation, and five
             quantiles; later tables are compared with it.
         gap_summary: quantiles of the time steps there.
+        limit: scaled inputs x of an estimator level off there, as x / sqrt(1 + (x / limit)²); 0:
+            they do not.
     """
 
     @classmethod

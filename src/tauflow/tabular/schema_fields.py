@@ -83,6 +83,7 @@ class SchemaFields(TableOptions):
     observed: bool = field(default=False, kw_only=True)
     summary: Summary = field(default_factory=dict, kw_only=True)
     gap_summary: tuple[float, ...] = field(default=(), kw_only=True)
+    limit: float = field(default=0.0, kw_only=True)
 
     def get_options(self) -> dict[str, Any]:
         """Return the fields of :class:`TableOptions`; those that a fit decided are left out."""
@@ -292,6 +293,7 @@ def check_learned(schema: SchemaFields) -> None:
     check_one_of((*IMPUTE_STRATEGIES, LINEAR), fill=schema.fill)
     check_within(1e-30, 1e30, gap=schema.gap)  # in single precision, with its reciprocal
     check_positive(ahead=1.0 if schema.ahead is None else schema.ahead)
+    check_positive(limit=schema.limit or 1.0)
     if schema.dated:
         check_one_of(UNITS, unit=schema.unit)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from irregular_samples import sequences
+from scipy.stats import norm
 
 from tauflow.data import from_table
 from tauflow.errors import ArgumentError
@@ -167,3 +168,20 @@ def test_recipes_that_depend_on_their_length_train_once(changes):
     given = SequenceClassifier(**FAST, recipe=changes, validation_fraction=0.15)
     expected = given.fit(X, y, t=t).predict_proba(X, t=t)
     np.testing.assert_array_equal(kept.fit(X, y, t=t).predict_proba(X, t=t), expected)
+
+
+def test_inputs_of_a_classifier_level_off():
+    X = np.concatenate([np.random.default_rng(0).normal(size=(60, 5, 1)), np.full((1, 5, 1), 1e3)])
+    y = np.arange(61) % 2
+    low, middle, high = np.quantile(X, [0.25, 0.5, 0.75], method="inverted_cdf")
+    robust = (X - middle) / ((high - low) / (norm.ppf(0.75) - norm.ppf(0.25)))
+    fitted = SequenceClassifier(**FAST, input_limit=2.0).fit(X, y)
+    batch = fitted._to_batch(fitted._read_new(X, {}))
+    expected = robust / np.sqrt(1 + (robust / 2) ** 2)
+    np.testing.assert_allclose(batch.x, expected, atol=1e-3)
+    assert abs(expected).max() < 2 < abs(robust).max()
+    scaled = (X - X.mean()) / X.std()
+    plain = SequenceClassifier(**FAST, input_limit=None).fit(X, y)
+    np.testing.assert_allclose(plain._to_batch(plain._read_new(X, {})).x, scaled, rtol=1e-4)
+    with pytest.raises(ArgumentError, match="input_limit must be"):
+        SequenceClassifier(**FAST, input_limit=0).fit(X, y)

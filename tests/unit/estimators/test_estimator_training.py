@@ -48,7 +48,8 @@ def test_it_is_what_a_user_would_write():
     tauflow.train(model, train=data, recipe=recipe, seed=seed)
     with torch.no_grad():
         logits, _ = model(data.x, dt=data.dt, mask=data.mask)
-    found = SequenceClassifier(**WHOLE).fit(X, y, t=t).predict_proba(X, t=t)
+    fitted = SequenceClassifier(**WHOLE, input_limit=None).fit(X, y, t=t)
+    found = fitted.predict_proba(X, t=t)
     np.testing.assert_allclose(found, logits.softmax(-1).numpy(), rtol=0, atol=1e-6)
 
 
@@ -334,6 +335,7 @@ def test_one_weight_is_that_of_every_sequence():
 def test_padding_says_nothing_of_the_scale():
     X, _, y, _ = sequences()
     array, lengths = padded(X, fill=1e6)
-    found = SequenceClassifier(**WHOLE).fit(array, y, lengths=lengths)._feature_scaler
+    fitted = SequenceClassifier(**WHOLE, input_limit=None).fit(array, y, lengths=lengths)
+    found = fitted._feature_scaler
     np.testing.assert_allclose(found.mean, np.concatenate(X).mean(0))
     np.testing.assert_allclose(found.scale, np.concatenate(X).std(0))

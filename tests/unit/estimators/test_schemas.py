@@ -57,9 +57,10 @@ def test_text_is_a_category_with_an_input_for_each(model):
 def test_inputs_are_those_of_tables():
     frame, _, y, _ = table()
     labels = frame.assign(y=np.repeat(y, frame.groupby("who").size()))
-    fitted = SequenceClassifier(**SMALL, validation_fraction=0).fit(labels, "y", **ROLES)
+    plain = {"validation_fraction": 0, "input_limit": None}
+    fitted = SequenceClassifier(**SMALL, **plain).fit(labels, "y", **ROLES)
     split = {"train": list(range(22)), "valid": [22], "test": [23]}
-    inside = SequenceClassifier(**SMALL, validation_fraction=0)
+    inside = SequenceClassifier(**SMALL, **plain)
     inside.fit(labels[labels["who"] < 22], "y", **ROLES)
     data = from_table(labels, **ROLES, target="y", split=split, missing="inputs")
     assert set(data.schema.inputs) == set(inside.schema_.inputs) == set(fitted.schema_.inputs)
