@@ -19,6 +19,7 @@ COMMANDS = (
         "microcontroller",
         "peers",
         "plot-models",
+        "plot-pretrained",
         "plot-speed",
         "portfolio",
         "pretrained",

@@ -1,5 +1,7 @@
 """What the network reads, answers and learns."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from tauflow.pretraining.network import NetworkOptions, ZeroShotNetwork, pinball
 from tauflow.pretraining.periods import find_period
 from tauflow.pretraining.population import ask_population
 from tauflow.pretraining.train import PretrainingRun, TrainingOptions, draw_batch
-from tauflow.pretraining.weights import export_training, load_weights
+from tauflow.pretraining.weights import WEIGHTS, export_training, load_weights
 
 TINY = NetworkOptions(hidden_size=6, backbone_units=6, width=8, attention_size=4)
 
@@ -159,3 +161,14 @@ def test_fine_tuning_keeps_the_network_where_validation_does_not_improve(network
     assert (tuned.step > 0) == (tuned.losses[1] < tuned.losses[0])
     again = fine_tune(network, people, steps=40)
     torch.testing.assert_close(tuned.network.state_dict(), again.network.state_dict())
+
+
+def test_weights_of_the_package_give_the_same_answer_on_every_machine():
+    k = np.arange(60.0)
+    t, y = k + 0.06 * (7 * k % 5), np.round(10 * np.sin(k / 4) + 3 * (k % 3), 2)
+    (found,) = forecast_quantiles(load_weights(), [(t, y)], [np.array([61.0, 70.0])])
+    expected = [[6.999446, 8.904951, 10.701172], [-8.229122, -6.347081, -3.639179]]
+    np.testing.assert_allclose(found[:, [0, 4, 8]], expected, rtol=1e-5)
+    record = json.loads(WEIGHTS.with_suffix(".json").read_text(encoding="utf-8"))
+    assert record["series"] > 0
+    assert len({one["commit"] for one in record["runs"]}) == 1
