@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from tauflow.pretraining.blend import MIDDLE, fit_blend
+from tauflow.pretraining.blend import MIDDLE, fit_blend, fit_widths
 from tauflow.pretraining.finetune import fine_tune
 from tauflow.pretraining.inference import forecast_quantiles, gather_members
 from tauflow.pretraining.network import QUANTILE_LEVELS, ZeroShotNetwork
@@ -40,12 +40,17 @@ def forecast_by_network(network: ZeroShotNetwork, task: Task) -> list[Quantiles]
 
 
 def forecast_blended(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
-    """Return the same, blended where there are enough known members."""
+    """Return the same, blended where there are enough known members.
+
+    Of one series, the own past says how wide intervals have to be.
+    """
     found = forecast_by_network(network, task)
-    blend = fit_blend(network, task.known) if task.is_table else None
-    if blend is None:
-        return found
-    return [blend.apply(one.y, q) for one, q in zip(task.origins, found, strict=True)]
+    shared = fit_blend(network, task.known) if task.is_table else None
+    for place, one in enumerate(task.origins):
+        blend = shared if task.is_table else fit_widths(network, (one.t, one.y))
+        if blend is not None:
+            found[place] = blend.apply(one.y, found[place])
+    return found
 
 
 def forecast_fine_tuned(network: ZeroShotNetwork, task: Task, ids: int) -> list[Quantiles]:

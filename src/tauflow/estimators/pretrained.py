@@ -12,7 +12,7 @@ from tauflow._internal.checks import check_within
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError
 from tauflow.evaluation.tidy import make_tidy_frame
-from tauflow.pretraining.blend import MIDDLE, Blend, draw_origins, fit_blend
+from tauflow.pretraining.blend import MIDDLE, Blend, draw_origins, fit_blend, fit_widths
 from tauflow.pretraining.finetune import STEPS, fine_tune
 from tauflow.pretraining.fitted import FittedTable, read_fitted, write_fitted
 from tauflow.pretraining.inference import Series, forecast_quantiles, gather_members
@@ -38,8 +38,9 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
     Each target is a series of its own: other features are not read. Where the table has other ids,
     these are compared with, and from 20 ids on a blend of the forecast with the last value, the
     middle of the table and the mean of the past is fitted to their past in about a second; it is
-    never worse than the last value on ids that were left out of the fit. The last 1024 values of a
-    target are read. ``methods_`` says after each forecast what was used.
+    never worse than the last value on ids that were left out of the fit. Of fewer ids, each with
+    120 values or more has its intervals widened by what they held of its past. The last 1024 values
+    of a target are read. ``methods_`` says after each forecast what was used.
 
     Args:
         blend: whether to fit a blend where there are enough ids.
@@ -275,8 +276,10 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
             blend = table.blend if table is not None else None
             if table is None and self.blend:
                 blend = fit_blend(network, members)
-            for rows, (_, y), one in zip(where, contexts, quantiles, strict=True):
-                found[rows, place] = one if blend is None else blend.apply(y, one)
+            alone = self.blend and table is None and blend is None
+            for rows, context, one in zip(where, contexts, quantiles, strict=True):
+                own_blend = fit_widths(network, context) if alone else blend
+                found[rows, place] = one if own_blend is None else own_blend.apply(context[1], one)
             self.methods_[name] = _describe(table, blend)
         return found
 

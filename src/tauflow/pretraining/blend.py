@@ -17,6 +17,7 @@ MOST_MEMBERS = 300
 MIDDLE = len(QUANTILE_LEVELS) // 2
 _FEWEST_BEFORE, _TARGETS, _STEPS = 3, 8, 40
 _MOST_ORIGINS = 4  # of a member
+_FEWEST_FOR_WIDTHS, _ORIGINS, _AHEAD = 120, 16, 24
 _SHARE, _WIDENING = 0.8, (0.3, 5.0)
 _RIDGE = 0.1
 
@@ -65,6 +66,34 @@ def _list_pulls(y: Floats, quantiles: Floats, middle: float) -> Floats:
     return np.stack(
         [quantiles[:, MIDDLE] - last, (middle - last) * ones, (y.mean() - last) * ones], 1
     )
+
+
+def _find_widening(quantiles: Floats, residual: Floats) -> float:
+    """Return the factor with which 80 % intervals hold that share of residuals, (N,)."""
+    below = quantiles[:, MIDDLE] - quantiles[:, 0]
+    above = quantiles[:, -1] - quantiles[:, MIDDLE]
+    reach = np.where(residual < 0, -residual / (below + 1e-12), residual / (above + 1e-12))
+    return float(np.clip(np.quantile(reach, _SHARE), *_WIDENING))
+
+
+def fit_widths(network: ZeroShotNetwork, series: Series) -> Blend | None:
+    """Return the zero-shot forecast, as wide as the own past of a series asks for.
+
+    Args:
+        network: the network.
+        series: times and values, 120 at least; ``None`` is returned of fewer.
+    """
+    t, y = series
+    if len(t) < _FEWEST_FOR_WIDTHS:
+        return None
+    ends = np.linspace(len(t) // 2, len(t) - _AHEAD, _ORIGINS).astype(int).tolist()
+    contexts = [(t[n - len(t) // 2 : n], y[n - len(t) // 2 : n]) for n in ends]
+    found = forecast_quantiles(network, contexts, [t[n : n + _AHEAD] for n in ends])
+    quantiles = np.concatenate(found)
+    residual = np.concatenate([y[n : n + _AHEAD] for n in ends]) - quantiles[:, MIDDLE]
+    errors = {"zero-shot": float(np.abs(residual).mean())}
+    widening = max(_find_widening(quantiles, residual), 1.0)
+    return Blend(np.array([1.0, 0.0, 0.0]), widening, float(np.median(y)), errors)
 
 
 def draw_origins(members: Sequence[Series], seed: int = 0) -> list[Origin]:
@@ -142,8 +171,5 @@ def fit_blend(
         "blended": fit_least_deviations(x, moved, zero_shot),
     }[best]
     residual = moved - (left_out if best == "blended" else x @ chosen)
-    middle_of = quantiles[:, MIDDLE]
-    below, above = middle_of - quantiles[:, 0], quantiles[:, -1] - middle_of
-    reach = np.where(residual < 0, -residual / (below + 1e-12), residual / (above + 1e-12))
-    widening = float(np.clip(np.quantile(reach, _SHARE), *_WIDENING))
+    widening = _find_widening(quantiles, residual)
     return Blend(chosen, widening, middle, errors)

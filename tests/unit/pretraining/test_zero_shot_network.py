@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tauflow.pretraining.blend import fit_blend, fit_least_deviations
+from tauflow.pretraining.blend import fit_blend, fit_least_deviations, fit_widths
 from tauflow.pretraining.features import FORECASTS, compute_features
 from tauflow.pretraining.finetune import fine_tune
 from tauflow.pretraining.inference import forecast_quantiles, gather_members
@@ -172,3 +172,15 @@ def test_weights_of_the_package_give_the_same_answer_on_every_machine():
     record = json.loads(WEIGHTS.with_suffix(".json").read_text(encoding="utf-8"))
     assert record["series"] > 0
     assert len({one["commit"] for one in record["runs"]}) == 1
+
+
+def test_intervals_are_widened_by_the_own_past_and_never_narrowed(network):
+    rng = np.random.default_rng(0)
+    t = np.arange(130.0)
+    assert fit_widths(network, (t[:100], t[:100])) is None
+    blend = fit_widths(network, (t, rng.normal(size=130)))
+    assert blend.widening >= 1
+    quantiles = np.sort(rng.normal(size=(2, 9)), axis=1) - 5
+    found = blend.apply(np.array([-1.0, 2.0]), quantiles)
+    np.testing.assert_allclose(found[:, 4], quantiles[:, 4])
+    np.testing.assert_allclose(np.ptp(found, axis=1), blend.widening * np.ptp(quantiles, axis=1))
