@@ -236,6 +236,7 @@ def test_a_number_that_a_function_of_ones_own_reads_may_change(name, learns):
 
 def test_every_cell_has_a_recorded_step_but_those_with_faster_loops():
     cells = {entry.cell for entry in MODELS.values()}
+    cells = {cell for cell in cells if not cell.__module__.startswith("tauflow.zoo")}
     assert {spec.cell for spec in RECORDED} == cells - {
         tauflow.cells.LTCCell,
         tauflow.cells.LRCCell,

@@ -146,7 +146,8 @@ def _read_list(X: Sequence[Any], layout: str) -> tuple[Any, Indices, None]:
 
 def _to_features(X: Any) -> Any:
     """Return X, (B, I), as an array, or as a frame of pandas, with NaN for what is missing."""
-    sized = hasattr(X, "shape") or (hasattr(X, "__len__") and not isinstance(X, str | Mapping))
+    sized = hasattr(X, "shape") or hasattr(X, "__array__")
+    sized = sized or (hasattr(X, "__len__") and not isinstance(X, str | Mapping))
     if not sized:  # a sparse array may be a mapping, too
         kind = "mapping" if isinstance(X, Mapping) else type(X).__name__
         raise ArgumentError(

@@ -59,7 +59,7 @@ def test_a_table_says_which_inputs_are_static_texts_too():
 
 def test_an_estimator_learns_from_it_what_is_static_and_keeps_it(tmp_path):
     table = visits()
-    options = {"hidden_size": 4, "epochs": 30, "lr": 0.02, "random_state": 0}
+    options = {"hidden_size": 4, "epochs": 30, "lr": 0.02, "random_state": 0, "ensemble": 1}
     found = SequenceRegressor(model="gru", options={"static_to_head": True}, **options)
     found.fit(table, "y", **SAID)
     assert isinstance(found.module_.rnn, StaticInputs)

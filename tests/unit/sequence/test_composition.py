@@ -131,7 +131,8 @@ def test_options_are_recorded_and_build_the_module_again(name):
 def test_every_catalogued_cell_has_one_module():
     cells = [module.cell_class for module in SEQUENCE_MODULES]
     assert len(set(cells)) == len(cells)
-    assert {entry.cell for entry in MODELS.values()} == set(cells)
+    found = {entry.cell for entry in MODELS.values()}
+    assert {cell for cell in found if not cell.__module__.startswith("tauflow.zoo")} == set(cells)
 
 
 @pytest.mark.parametrize(

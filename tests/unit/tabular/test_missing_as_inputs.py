@@ -97,6 +97,7 @@ def test_estimators_have_the_last_value_of_the_sequence(form):
     parts = [rows for _, rows in table.groupby("who")]
     X, y = [part[FEATURES] for part in parts], [part["died"].iloc[0] for part in parts]
     settings = {"hidden_size": 4, "epochs": 1, "backend": "reference", "validation_fraction": 0}
+    settings |= {"input_limit": None, "ensemble": 1}
     classifier = SequenceClassifier(model="gru", **settings, dtype="float64")
     if form == "table":
         classifier.fit(table[["who", "day", *FEATURES]], y, id="who", time="day")

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensor
 
 from tauflow._internal.fork_safety import compile_lock, make_fork_safe_lock
 from tauflow.errors import ArgumentError, DtypeError
@@ -151,6 +152,8 @@ def check_memory(*values: Any) -> None:
 
 
 def _is_released(tensor: Tensor) -> bool:
+    if isinstance(tensor, FakeTensor):  # which has none by design
+        return False
     try:
         if tensor.data_ptr() >= NULL_PAGE:
             return False
