@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LEVEL = 0.05
 """Significance level of the critical difference."""
+_TASKS_OF_TABLE = 4  # more do not fit a page
 _METRIC_NAMES = {"mse": "MSE", "auroc": "AUROC", "accuracy": "accuracy, %"}
 
 
@@ -276,15 +277,18 @@ def make_rank_table(ranking: Ranking, models: int | None = None) -> str:
 
 
 def make_score_table(ranking: Ranking) -> str:
-    """Return a table in Markdown of test scores, the best of each task in bold."""
-    rows = []
-    for one in ranking.standings:
-        cells = []
-        for task, metric in ranking.metrics.items():
-            score = one.scores[task]
-            text = format_mean_std(score.mean, score.std, None, metric)
-            cells.append(f"**{text}**" if score.rank == 1 else text)
-        rows.append((one.title, *cells))
-    names = [f"{task}, {_METRIC_NAMES.get(name, name)}" for task, name in ranking.metrics.items()]
-    headers = ("model", *names)
-    return "\n".join(format_markdown_table(headers, rows, range(1, len(headers))))
+    """Return tables in Markdown of test scores, of four tasks each, the best in bold."""
+    tables, tasks = [], list(ranking.metrics.items())
+    for first in range(0, len(tasks), _TASKS_OF_TABLE):
+        part = tasks[first : first + _TASKS_OF_TABLE]
+        rows = []
+        for one in ranking.standings:
+            cells = []
+            for task, metric in part:
+                score = one.scores[task]
+                text = format_mean_std(score.mean, score.std, None, metric)
+                cells.append(f"**{text}**" if score.rank == 1 else text)
+            rows.append((one.title, *cells))
+        headers = ("model", *(f"{task}, {_METRIC_NAMES.get(name, name)}" for task, name in part))
+        tables.append("\n".join(format_markdown_table(headers, rows, range(1, len(headers)))))
+    return "\n\n".join(tables)
