@@ -256,6 +256,7 @@ def fit_networks(
         with torch.no_grad():  # for what was computed with a gradient cannot be copied
             recompute_parameters(estimator.module_)
         networks = [copy.deepcopy(one) for one in list_members(estimator.module_)]
+        seeds = range(plan.seed, plan.seed + len(networks))
     else:
         networks = estimator._initialise(learned, task, seeds)
     own = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}

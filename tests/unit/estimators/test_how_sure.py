@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 from scipy.signal import lfilter
 from sklearn.base import clone
 from sklearn.metrics import brier_score_loss, recall_score
@@ -58,6 +59,11 @@ def test_networks_of_an_ensemble_are_cross_validated():
         assert len(one) + len(other) == len(X)
         assert not np.isin(one, other).any()
     assert not hasattr(Watch(**options).fit(X[:30], CLASSES[:30]).module_, "members")
+    going = Watch(**options, warm_start=True).fit(X, CLASSES)
+    before = [next(one.parameters()).clone() for one in going.module_.members]
+    going.fit(X[:30], CLASSES[:30])  # all go on, however few sequences there are now
+    after = [next(one.parameters()) for one in going.module_.members]
+    assert not any(map(torch.equal, before, after))
     assert not hasattr(SequenceForecaster(**options).fit(X).module_, "members")
 
 
