@@ -21,7 +21,7 @@ from tauflow_papers.claims.claim import (
     load_claims,
 )
 from tauflow_papers.claims.expression import evaluate, fill_in, move_bounds
-from tauflow_papers.claims.page import make_changes, make_page
+from tauflow_papers.claims.page import make_changes, make_pages
 from tauflow_papers.claims.stored import (
     MissingResultError,
     StoredResults,
@@ -66,8 +66,13 @@ def test_a_verdict_near_its_bound_is_marked(value, depends, tmp_path):
     one = judge_claim(claim, StoredResults(tmp_path, tmp_path))
     assert one.has_bounds
     assert one.depends == depends
-    text = make_page({"cfc": [one]})
+    text = write({"cfc": [one]})
     assert f"1 verdict came from rules with bounds; {int(depends)} of them" in text
+
+
+def write(judged):
+    """Return all pages in one."""
+    return "\n".join(make_pages(judged).values())
 
 
 def test_there_are_claims_of_every_paper():
@@ -94,7 +99,10 @@ def test_reasons_have_no_typed_results(claim):
 
 def test_the_page_is_the_one_of_today(judged):
     """Written by ``tauflow claims --page``, see there."""
-    assert (ROOT / "docs" / "claims.md").read_text("utf-8") == make_page(judged)
+    pages = make_pages(judged)
+    assert {one.stem for one in (ROOT / "docs").glob("claims*.md")} == pages.keys()
+    for stem, text in pages.items():
+        assert (ROOT / "docs" / f"{stem}.md").read_text("utf-8") == text
 
 
 @pytest.mark.parametrize("test", sorted({claim.test for claim in EVERY if claim.test}))
@@ -285,7 +293,7 @@ def test_rows_without_enough_seeds_decide_nothing(tmp_path, ltc, lstm, verdict):
     assert one.verdict == verdict
     assert one.lacks == ("" if len(lstm) > 2 else "ltc-table-6, lstm: 2 of 3 seeds")
     assert one.measured.startswith(f"{ltc[1]:.1f}, ")
-    page = make_page({"ltc": [one]})
+    page = write({"ltc": [one]})
     assert ("A verdict needs more of ltc-table-6, lstm: 2 of 3 seeds." in page) == bool(one.lacks)
 
 
@@ -311,19 +319,19 @@ def test_numbers_that_cannot_be_traced_are_marked(tmp_path):
     (tmp_path / "traced.txt").write_text("0123\n")
     one = judge_claim(example(), StoredResults(tmp_path, tmp_path))
     assert one.untraced
-    assert "10 times §" in make_page({"ltc": [one]})
+    assert "10 times §" in write({"ltc": [one]})
 
 
 def test_verdicts_of_tests_say_so():
     proof = example(holds="", in_part="", command="", verdict="holds", test="a.py::b", values={})
-    page = make_page({"ltc": [judge_claim(replace(proof, measured="equal"), STORED)]})
+    page = write({"ltc": [judge_claim(replace(proof, measured="equal"), STORED)]})
     assert "| holds, by proof |" in page
 
 
 def test_changes_name_the_claims_whose_verdict_is_another(tmp_path):
     write_study(tmp_path, slow=3, fast=1)
     stored = StoredResults(tmp_path, tmp_path)
-    before = make_page({"ltc": [judge_claim(example(), stored)]})
+    before = write({"ltc": [judge_claim(example(), stored)]})
     assert "0 of 1 claim." in make_changes({"ltc": [judge_claim(example(), stored)]}, before)
     write_study(tmp_path, slow=30, fast=1)
     now = {"ltc": [judge_claim(example(), StoredResults(tmp_path, tmp_path))]}

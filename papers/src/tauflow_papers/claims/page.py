@@ -1,4 +1,4 @@
-"""The claims as a page in Markdown."""
+"""The claims as pages in Markdown: one with counts, and one for each paper."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,6 +8,7 @@ from tauflow_papers.experiments.run.provenance import UNTRACED_MARK, UNTRACED_NO
 from .claim import PAPERS, UNMEASURED, VERDICTS, JudgedClaim
 
 _DEPENDS = "±"
+_COLUMNS = ("verdict", "claim", "measured here")
 HEADERS = ("claim", "where", "measured here", "verdict", "why", "command")
 _HEAD = f"""\
 # Claims of the papers
@@ -23,24 +24,32 @@ missing. "By proof" marks verdicts that a test of the repository gives. {UNTRACE
 """
 
 
-def make_page(judged: Mapping[str, Sequence[JudgedClaim]]) -> str:
-    """Return the page.
+def make_pages(judged: Mapping[str, Sequence[JudgedClaim]], stem: str = "claims") -> dict[str, str]:
+    """Return the pages by their names without ending: that of the counts, and one for each paper.
 
     Args:
         judged: claims by paper.
+        stem: name of the first page; those of papers follow it with a hyphen.
     """
+    links = {paper: f"{stem}-{paper}" for paper in judged}
     rows = [
-        (PAPERS[paper], *(str(count_verdict(own, verdict) or "") for verdict in VERDICTS))
+        (
+            f"[{PAPERS[paper]}]({links[paper]}.md)",
+            *(str(count_verdict(own, verdict) or "") for verdict in VERDICTS),
+        )
         for paper, own in judged.items()
     ]
     every = [one for own in judged.values() for one in own]
     rows.append(("all", *(str(count_verdict(every, verdict)) for verdict in VERDICTS)))
     lines = [_HEAD, *format_markdown_table(("paper", *VERDICTS), rows, range(1, 6))]
-    lines += ["", count_dependent(every)]
+    lines += ["", count_dependent(every), "", "```{toctree}", ":hidden:", "", *links.values()]
+    pages = {stem: "\n".join([*lines, "```", ""])}
     for paper, own in judged.items():
-        lines += ["", f"## {PAPERS[paper]}", ""]
-        lines += format_markdown_table(("claim", "verdict", "measured here"), map(_join_cells, own))
-    return "\n".join(lines) + "\n"
+        table = format_markdown_table(_COLUMNS, map(_join_cells, own))
+        about = f"[All papers, and how verdicts are given]({stem}.md)."
+        text = [f"# Claims: {PAPERS[paper]}", "", about, "", *table, ""]
+        pages[links[paper]] = "\n".join(text)
+    return pages
 
 
 def _join_cells(one: JudgedClaim) -> tuple[str, str, str]:
@@ -49,7 +58,7 @@ def _join_cells(one: JudgedClaim) -> tuple[str, str, str]:
     if measured.partition(" ")[0].islower():
         measured = measured[0].upper() + measured[1:]
     texts = (f"{measured}." if one.measured else "", why, "" if command == "–" else command)
-    return f"{claim} ({where})", verdict, " ".join(filter(None, texts))
+    return verdict, f"{claim} ({where})", " ".join(filter(None, texts))
 
 
 def count_verdict(judged: Sequence[JudgedClaim], verdict: str) -> int:
@@ -89,20 +98,18 @@ def make_cells(one: JudgedClaim) -> tuple[str, ...]:
 
 
 def make_changes(judged: Mapping[str, Sequence[JudgedClaim]], before: str) -> str:
-    """Return the claims whose verdict is not that of an earlier page, and why, in Markdown.
+    """Return the claims whose verdict is not that of earlier pages, and why, in Markdown.
 
     Args:
         judged: claims by paper.
-        before: the earlier page.
+        before: the earlier pages.
     """
     old = {}
     for line in before.splitlines():
         cells = line.strip("| ").split(" | ")
-        verdict = (
-            cells[1].removesuffix(", by proof").removesuffix(f" {_DEPENDS}") if cells[1:] else ""
-        )
+        verdict = cells[0].removesuffix(", by proof").removesuffix(f" {_DEPENDS}")
         if len(cells) >= 3 and verdict in VERDICTS:
-            old[cells[0]] = verdict
+            old[cells[1]] = verdict
     rows = []
     for paper, own in judged.items():
         for one in own:

@@ -12,7 +12,7 @@ from tauflow_papers.claims.page import (
     count_verdict,
     make_cells,
     make_changes,
-    make_page,
+    make_pages,
 )
 from tauflow_papers.claims.stored import StoredResults
 
@@ -33,8 +33,9 @@ def print_claims(
         paper: its name; all by default.
         results: folder of results.
         figures: folder of figures.
-        page: file to write them to in Markdown, which then are not printed.
-        changes: an earlier page; what is not as there is listed in the folder of results.
+        page: file to write their counts to in Markdown, with a page for each paper beside it;
+            they then are not printed.
+        changes: an earlier such page; what is not as there is listed in the folder of results.
 
     Raises:
         UnknownNameError: there is no such paper.
@@ -43,11 +44,15 @@ def print_claims(
     judged = {name: judge_claims(own, stored) for name, own in load_claims(paper).items()}
     if changes is not None:
         target = results / CHANGES_FILE
-        write_atomically(target, make_changes(judged, changes.read_text("utf-8")).encode())
+        pages = [changes, *sorted(changes.parent.glob(f"{changes.stem}-*.md"))]
+        before = "\n".join(one.read_text("utf-8") for one in pages)
+        write_atomically(target, make_changes(judged, before).encode())
         print_line(f"Changes: {target}")
     if page is not None:
-        write_atomically(page, make_page(judged).encode())
-        print_line(f"Page: {page}")
+        for stem, text in make_pages(judged, page.stem).items():
+            target = page.with_stem(stem)
+            write_atomically(target, text.encode())
+            print_line(f"Page: {target}")
         return
     for name, own in judged.items():
         cells = [make_cells(one) for one in own]
