@@ -18,7 +18,9 @@ TYPED = re.search(
 # everyday use, another one for each test, so that every cell meets a part of them. Of unit tests
 # those of more sets than that are over the catalog of cells.
 TESTS = Path(__file__).parent / "tests"
-MANY = {TESTS / room: 8 for room in ("conformance", "parity", "robustness")} | {TESTS / "unit": 40}
+MANY = {TESTS / folder: 8 for folder in ("conformance", "parity", "robustness")} | {
+    TESTS / "unit": 40
+}
 ONE_IN = 10
 
 # Triton asks once, when it is imported, whether to run its kernels on the CPU.

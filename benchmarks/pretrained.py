@@ -1,6 +1,6 @@
 """Errors of the pretrained forecaster on real series it never saw, beside other forecasts.
 
-Of each task it is told the past of the series, and of a table its other members. Ratios are to the
+Of each task it gets the past of the series, and of a table its other members. Ratios are to the
 mean absolute error of the last value; a family counts once, by the geometric mean of its tasks.
 """
 

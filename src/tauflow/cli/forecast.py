@@ -240,11 +240,15 @@ def _score_late_rows(
         forecaster.fit(ordered[: len(part) - late], **roles)
         horizon = EstimatorSource.read(forecaster, part, None).horizon
         count = min(_MAX_ORIGINS, late // horizon)
+        if not count:
+            rows = format_count(late, "row")
+            raise DataError(f"{rows} are held out, and {horizon} are forecast at once.")
         season = round(next(iter(getattr(forecaster.module_, "periods", ())), 0)) or None
         found = backtest(
             forecaster, part, origins=count, interval=level, season=season, boosting=False
         )
-    except DataError:
+    except DataError as error:
+        typer.echo(f"Not scored before it is trained on all rows: {error}", err=True)
         return None
     ahead, origins = format_count(horizon, "row"), format_count(count, "origin")
     typer.echo(f"Errors up to {ahead} ahead, from {origins} after training:", err=True)

@@ -123,7 +123,7 @@ class PretrainingRun:
         folder: holds checkpoint and record; one that is there is taken up again.
         options: how to train.
         commit: of the source, for the record.
-        report: is told of each checkpoint, in a line.
+        report: called with a line about each checkpoint.
     """
 
     def __init__(

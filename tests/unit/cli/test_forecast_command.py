@@ -80,6 +80,10 @@ def test_a_single_series_is_scored_on_its_last_rows(call, tmp_path):
     assert naive["mae"] < 1e-6
     assert told.stdout.splitlines()[0] == "hour,target,value"
     assert told.stdout.splitlines()[1].startswith("2024-05-17 16:00:00,kW,")
+    words[words.index("6h")] = "90h"
+    told = call(*words, "--model", "gru", "--hidden-size", 2, "--at", "1h")
+    assert "Not scored before it is trained on all rows: 80 rows are held out" in told.stderr
+    assert len(told.stdout.splitlines()) == 2
 
 
 def test_intervals_of_one_target_and_dates(call, table, tmp_path):
