@@ -3,6 +3,7 @@
 from .adaptive import ADAPTIVE_METHODS, integrate_adaptive, integrate_path, solver_statistics
 from .explicit import EULER, HEUN, MIDPOINT, RK4, TABLEAUS, ButcherTableau, integrate
 from .flow_solver import FLOW_SOLVERS, FlowSolver
+from .hypersolver import Hypersolver
 from .semi_implicit import SOLVERS, integrate_semilinear
 from .solver_names import SolverNames
 from .torchode_loop import SolverStatistics
@@ -18,6 +19,7 @@ __all__ = [
     "TABLEAUS",
     "ButcherTableau",
     "FlowSolver",
+    "Hypersolver",
     "SolverNames",
     "SolverStatistics",
     "integrate",
