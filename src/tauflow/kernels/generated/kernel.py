@@ -217,6 +217,7 @@ def _prepare(call: KernelCall) -> tuple[TracedStep, list[Tensor]]:
     config = make_config_key(call.cell)
     recording, captured = TRACES.find(call, config, steps, ROWS)
     no_gaps = call.h.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
+    captured = recording.permute(captured)
     return recording, [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
 
 

@@ -146,7 +146,8 @@ def _prepare_inputs(call: KernelCall) -> tuple[TracedStep, list[Tensor]]:
     config = make_config_key(call.cell)
     recording, met = CUDA_GRAPH_TRACES.find(call, config, steps, call.h.shape[0])
     no_gaps = call.h.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
-    return recording, [concat_step_inputs(call, steps), call.h, no_gaps, *met]
+    captured = recording.permute(met)
+    return recording, [concat_step_inputs(call, steps), call.h, no_gaps, *captured]
 
 
 class TensorTuple(tuple[Tensor, ...]):

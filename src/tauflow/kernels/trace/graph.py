@@ -103,7 +103,7 @@ class ParameterGraph(NamedTuple):
         return held
 
     def skip_permutations(
-        self, ndims: Sequence[int]
+        self, captured: Sequence[Tensor]
     ) -> tuple["ParameterGraph", tuple[Axes | None, ...]]:
         """Return how to make what the step meets but for permutations of axes, and these.
 
@@ -111,17 +111,19 @@ class ParameterGraph(NamedTuple):
         call, and its gradient.
 
         Args:
-            ndims: how many axes each tensor has that the step meets.
+            captured: what :meth:`run` returns.
         """
         leaves = {slot for slot, _ in self.leaves}
         by_slot = {node.returns[0]: node for node in self.nodes if len(node.returns) == 1}
         slots: list[Slot] = []
         axes: list[Axes | None] = []
-        for slot, ndim in zip(self.captured, ndims, strict=True):
+        for slot, tensor in zip(self.captured, captured, strict=True):
             node = by_slot.get(slot)
             order = None
             if node is not None and isinstance(node.args[0], Slot) and node.args[0] in leaves:
-                order = _find_axes(node, ndim)
+                order = _find_axes(node, tensor.ndim)
+            if 0 in tensor.stride():  # loops read a copy, whose strides follow its shape
+                order = None
             slots.append(slot if node is None or order is None else node.args[0])
             axes.append(order)
         return self._replace(nodes=list_needed_nodes(self.nodes, slots), captured=tuple(slots)), (

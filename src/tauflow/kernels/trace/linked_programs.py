@@ -12,7 +12,6 @@ from tauflow.kernels.cpu.binding import NULL_PAGE, ConstantArgument, check_memor
 from tauflow.kernels.engine.workspace import empty
 
 from . import lower
-from .graph import Axes
 from .trace_cache import TracedStep
 
 _PLAIN_TENSOR_TYPES = (Tensor, nn.Parameter)
@@ -31,22 +30,10 @@ class TraceConfig(NamedTuple):
     Args:
         by_rows: its recordings by number of rows.
         rows: how many sequences each slice has, the same in the backward pass.
-        axes: for each captured tensor how the step permutes the axes of what is given in its
-            place, or ``None``; empty if every one is given as the step meets it.
     """
 
     by_rows: dict[int, TracedStep]
     rows: tuple[int, ...]
-    axes: tuple[Axes | None, ...] = ()
-
-    def permute(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return what the step meets, of what was given in its place."""
-        if not self.axes:
-            return given
-        return [
-            tensor if axes is None else tensor.permute(axes)
-            for tensor, axes in zip(given, self.axes, strict=True)
-        ]
 
 
 def split_by_slice(
@@ -125,7 +112,7 @@ def _to_plain_tensor(tensor: Tensor) -> Tensor:
 
 def link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
     """Return the programs of all slices, linked once for all calls alike."""
-    key = (config.rows, config.axes, is_backward, *map(id, config.by_rows.values()))
+    key = (config.rows, is_backward, *map(id, config.by_rows.values()))
     linked = _linked.get(key)
     if linked is None:
         if len(_linked) >= _MAX_LINKED:
@@ -164,7 +151,7 @@ def _link_programs(config: TraceConfig, *, is_backward: bool) -> LinkedPrograms:
         reads += [one._replace(number=first + one.number) for one in program.parameter_reads]
         for total in program.gradient_sums:
             number = first + total.number
-            axes = config.axes[number] if config.axes else None
+            axes = recording.axes[total.number]
             order = range(len(total.shape)) if axes is None else map(axes.index, sorted(axes))
             layout = [(total.shape[axis], total.strides[axis]) for axis in order]
             shape, strides = zip(*layout, strict=True) if layout else ((), ())

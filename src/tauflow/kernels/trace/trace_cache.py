@@ -27,7 +27,7 @@ from .capture import (
     tensor_metadata,
 )
 from .config_key import ConfigKey, make_config_key
-from .graph import Graph, Node, ParameterGraph, Slot, absorb_parameter_nodes
+from .graph import Axes, Graph, Node, ParameterGraph, Slot, absorb_parameter_nodes
 from .program import TracingError
 
 _UNKNOWN = "unknown"
@@ -39,8 +39,9 @@ class TracedStep(NamedTuple):
 
     Args:
         graph: of the step.
-        captured_metadata: what it met was like.
-        parameter_graph: how to make that without taking the step, if it can be told.
+        captured_metadata: what the captured tensors are like, before their axes are permuted.
+        parameter_graph: how to make them without taking the step, if it can be told.
+        axes: for each captured tensor how the step permutes its axes, or ``None``.
         lowered: what the backend made of it.
         widths: of the parts of what steps read.
         dtypes: of these parts.
@@ -50,6 +51,7 @@ class TracedStep(NamedTuple):
     graph: Graph
     captured_metadata: tuple[Any, ...]
     parameter_graph: ParameterGraph | None
+    axes: tuple[Axes | None, ...]
     lowered: Any
     widths: tuple[int, ...]
     dtypes: tuple[torch.dtype, ...]
@@ -61,10 +63,17 @@ class TracedStep(NamedTuple):
         Args:
             h: the state, (B, S).
             inputs: the parts of what the step reads side by side, (B, F).
-            captured: what it met.
+            captured: what it reads of parameters, permuted.
         """
         parts = zip(inputs.split(self.widths, dim=1), self.dtypes, strict=True)
         return self.graph.run([h, *(part.to(dtype) for part, dtype in parts)], captured)
+
+    def permute(self, captured: Sequence[Tensor]) -> list[Tensor]:
+        """Return captured tensors with their axes as the step reads them."""
+        return [
+            tensor if axes is None else tensor.permute(axes)
+            for tensor, axes in zip(captured, self.axes, strict=True)
+        ]
 
 
 class NotMeasuredError(TracingError):
@@ -126,7 +135,7 @@ class TraceCache:
         steps: StepSequence,
         rows: int,
     ) -> tuple[TracedStep, list[Tensor]]:
-        """Return the trace of a step, an earlier one if there is one, and what it met.
+        """Return the trace of a step, an earlier one if there is one, and its captured tensors.
 
         Args:
             call: the run at hand.
@@ -147,20 +156,23 @@ class TraceCache:
         known = self.traces.get(key)
         if known is not None and known.parameter_graph is not None:
             with disable_autocast(call.x):
-                met = known.parameter_graph.run(cell, steps.fixed)
-            if tensor_metadata(met) == known.captured_metadata:
+                captured = known.parameter_graph.run(cell, steps.fixed)
+            if tensor_metadata(captured) == known.captured_metadata:
                 _store_latest(self.traces, key, known)
-                return known, met
+                return known, captured
         given, (graph, met, prelude) = _capture(call, config, steps, rows)
+        captured, axes = met, tuple[Axes | None, ...]([None] * len(met))
         if prelude is not None:
             if not steps.hoists:
                 values = prelude.evaluate(cell, steps.fixed)
                 graph, prelude = absorb_parameter_nodes(graph, prelude, values, self.is_absorbed)
             with disable_autocast(call.x):  # as in every call to come
                 met = prelude.run(cell, steps.fixed)
-        like = tensor_metadata(met)
+                prelude, axes = prelude.skip_permutations(met)
+                captured = prelude.run(cell, steps.fixed)
+        like = tensor_metadata(captured)
         if known is not None and known.graph == graph and known.captured_metadata == like:
-            return known, met
+            return known, captured
         wants = [True, *(wants for *_, wants in shapes)]
         wants += [learns and one.requires_grad for one in met]
         keeps = learns and (any(wants[1:]) or call.h.requires_grad)
@@ -169,9 +181,9 @@ class TraceCache:
         widths, dtypes, _ = zip(*shapes, strict=True) if shapes else ((), (), ())
         read = {graph.result, *(slot for node in graph.nodes for slot in node.reads())}
         reads = tuple(Slot(number) in read for number in range(1, len(given)))
-        found = TracedStep(graph, like, prelude, made, widths, dtypes, reads)
+        found = TracedStep(graph, like, prelude, axes, made, widths, dtypes, reads)
         _store_latest(self.traces, key, found)
-        return found, met
+        return found, captured
 
 
 def _capture(

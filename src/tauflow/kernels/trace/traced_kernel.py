@@ -49,7 +49,7 @@ from tauflow.kernels.engine.workspace import empty
 from . import lower
 from .capture import tensor_metadata
 from .config_key import make_config_key
-from .graph import Axes, Graph, Node, ParameterGraph, Slot
+from .graph import Graph, Node, ParameterGraph, Slot
 from .linked_programs import StepPrograms, TraceConfig, link_programs, split_by_slice
 from .ops import RULES
 from .pointwise_ops import POINTWISE_RULES
@@ -214,24 +214,21 @@ class PlannedTrace:
         if all(apart):
             if len(self._plans) >= _MAX_PLANNED:
                 self._plans.clear()
-            sources = [_find_source(call, one, whole.fixed) for one in config.by_rows.values()]
-            axes = tuple(order for source in sources for order in source.axes)
-            self._plans[key] = config._replace(axes=axes), sources
+            sources = [_find_source(call.cell, one) for one in config.by_rows.values()]
+            self._plans[key] = config, sources
 
 
 class _CapturedTensors(NamedTuple):
-    """Where the tensors that a step meets come from, but for permutations of their axes.
+    """Where the captured tensors of a trace come from.
 
     Args:
         graph: how to make them.
-        axes: how the step permutes them.
         metadata: what they are like.
         places: holder and name of each that is a parameter or buffer, or ``None`` and its number
             among those that are made again for each call; empty if anything is computed.
     """
 
     graph: ParameterGraph
-    axes: tuple[Axes | None, ...]
     metadata: tuple[Any, ...]
     places: tuple[tuple[dict[str, Any] | None, Any], ...]
 
@@ -243,28 +240,23 @@ class _CapturedTensors(NamedTuple):
         return found if tensor_metadata(found) == self.metadata else None
 
 
-def _find_source(
-    call: KernelCall, recording: TracedStep, fixed: Sequence[Tensor]
-) -> _CapturedTensors:
-    """Return where the tensors that a recording meets come from."""
-    assert recording.parameter_graph is not None
-    graph, axes = recording.parameter_graph.skip_permutations(
-        [len(shape) for shape, *_ in recording.captured_metadata]
-    )
+def _find_source(cell: AbstractCell, trace: TracedStep) -> _CapturedTensors:
+    """Return where the captured tensors of a trace come from."""
+    graph = trace.parameter_graph
+    assert graph is not None
     names = dict(graph.leaves)
     places: list[tuple[dict[str, Any] | None, Any]] = []
     for slot in graph.captured:
         name = names.get(slot)
         if isinstance(name, str):
             path, _, own = name.rpartition(".")
-            module = call.cell.get_submodule(path)
+            module = cell.get_submodule(path)
             held: Any = module._parameters if own in module._parameters else module._buffers
             places.append((held, own))
         elif name is not None:
             places.append((None, name))
-    metadata = tensor_metadata(graph.run(call.cell, fixed))
     are_all = len(places) == len(graph.captured)
-    return _CapturedTensors(graph, axes, metadata, tuple(places) if are_all else ())
+    return _CapturedTensors(graph, trace.captured_metadata, tuple(places) if are_all else ())
 
 
 def _is_long(call: KernelCall) -> bool:
@@ -286,7 +278,7 @@ def _prepare_inputs(call: KernelCall) -> tuple[TraceConfig, list[Tensor]]:
 
 
 def _find_traces(call: KernelCall, steps: StepSequence) -> tuple[TraceConfig, list[Tensor]]:
-    """Return the recordings of a call, and what they met."""
+    """Return the recordings of a call, and their captured tensors."""
     config = make_config_key(call.cell)
     by_rows: dict[int, TracedStep] = {}
     captured: list[Tensor] = []
@@ -331,10 +323,9 @@ class TracedKernel(SequenceKernel):
     ) -> Tensor:
         """Take the steps of all slices by torch's operations, as they were recorded."""
         after, first = [], 0
-        for rows, own, _ in split_by_slice(config, config.permute(captured)):
-            recording = config.by_rows[rows]
-            own_rows = slice(first, first + rows)
-            after.append(recording.step(h[own_rows], inputs[own_rows], own))
+        for rows, own, _ in split_by_slice(config, captured):
+            trace, own_rows = config.by_rows[rows], slice(first, first + rows)
+            after.append(trace.step(h[own_rows], inputs[own_rows], trace.permute(own)))
             first += rows
         return torch.cat(after)
 
