@@ -5,7 +5,8 @@ import torch
 from tauflow.data.registry import load_task
 from tauflow.models.spec import ModelSpec, build_model
 from tauflow.runs.report.page import write_run_report
-from tauflow.runs.task import DEFAULT_RECIPE, run_task
+from tauflow.runs.run import DEFAULT_RECIPE, Run
+from tauflow.runs.task import run_task
 from tauflow_papers.theory.driving import DRIVING_WIRING, driving_model
 
 LAYERS = ((4, 5, 2), (6, 3, 2))
@@ -27,14 +28,16 @@ def test_the_published_network_is_a_choice_of_options():
 
 def test_a_run_on_images_ends_with_a_report(tmp_path):
     run = run_task(
-        "lane-keeping",
-        "gru",
-        hidden_size=3,
-        options={"layers": LAYERS, "features": 5},
-        recipe=replace(DEFAULT_RECIPE, epochs=2, batch_size=3),
-        dataset_options={"sizes": (6, 2, 4), "steps": 3, "image_size": (24, 40)},
-        runs_dir=tmp_path,
-        progress=False,
+        Run(
+            "lane-keeping",
+            "gru",
+            hidden_size=3,
+            options={"layers": LAYERS, "features": 5},
+            recipe=replace(DEFAULT_RECIPE, epochs=2, batch_size=3),
+            dataset_options={"sizes": (6, 2, 4), "steps": 3, "image_size": (24, 40)},
+            runs_dir=tmp_path,
+            progress=False,
+        )
     )
     assert run.record.status == "done"
     assert [name for name, _ in run.baselines] == ["training mean"]

@@ -3,6 +3,7 @@
 import io
 import sys
 import warnings
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
@@ -150,37 +151,37 @@ def run(
     table_options: dict[str, Any],
 ) -> None:
     """Train a model on a data set, or on a table of your own, and write a report."""
-    from functools import partial
-
+    from tauflow.runs.auto import run_auto
     from tauflow.runs.ensemble_training import CertaintyOptions
     from tauflow.runs.job import say_nothing
     from tauflow.runs.portfolio import AUTO
     from tauflow.runs.report.page import write_comparison, write_run_report
-    from tauflow.runs.task import check_models
+    from tauflow.runs.run import Run, get_default_recipe
+    from tauflow.runs.task import check_models, run_task
     from tauflow.training.defaults import adapt_recipe
     from tauflow.training.process_group import join_process_group
 
-    from .argument_parsing import parse_key_values, split_all_names, split_names
-    from .auto import choose_training
+    from .argument_parsing import (
+        parse_key_values,
+        parse_optional_seconds,
+        split_all_names,
+        split_names,
+    )
     from .output import print_comparison, print_run, print_wrapped
     from .table_options import resolve_source
 
     own = read_config_table(config, "recipe")
-    said_of_recipe = parse_recipe_options(
-        settings, own, epochs=epochs, lr=lr, batch_size=batch_size
-    )
-    options = {**read_config_table(config, "options"), **parse_key_values(option or [])}
-    run_model, default_recipe, default_size = choose_training(model, time_limit)
-    size = default_size if hidden_size is None else hidden_size
+    said = parse_recipe_options(settings, own, epochs=epochs, lr=lr, batch_size=batch_size)
+    names = split_names(model) or [model]
     with join_process_group() as ranks:
-        source = resolve_source(task, csv, table_options)
-        train = partial(
-            run_model,
-            source,
-            hidden_size=size,
-            options=options,
-            recipe=adapt_recipe(default_recipe, {**own, **said_of_recipe}),
+        asked = Run(
+            resolve_source(task, csv, table_options),
+            names[0],
+            hidden_size=hidden_size,
+            options={**read_config_table(config, "options"), **parse_key_values(option or [])},
+            recipe=adapt_recipe(get_default_recipe(names[0]), {**own, **said}),
             seed=seed,
+            time_limit=parse_optional_seconds(time_limit),
             resume=resume,
             runs_dir=runs,
             device=device,
@@ -189,10 +190,9 @@ def run(
             certainty=CertaintyOptions(ensemble, calibrate, parse_threshold(threshold), intervals),
             say=print_wrapped if ranks.is_main else say_nothing,
         )
-        names = split_names(model) or [model]
-        if names != [AUTO]:
-            check_models(source, names, hidden_size=size, options=options)
-        trained = [train(name) for name in names]
+        compared = [replace(asked, model=name) for name in names]
+        check_models(compared)
+        trained = [run_auto(one) if one.model == AUTO else run_task(one) for one in compared]
         if ranks.is_main:
             for one in trained:
                 write_run_report(one)

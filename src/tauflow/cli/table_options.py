@@ -27,7 +27,7 @@ from tauflow.tabular.options import (
 from tauflow.tabular.times import UNITS
 
 if TYPE_CHECKING:
-    from tauflow.runs.run_data import CsvFile
+    from tauflow.runs.run import CsvFile
 
 _PANEL = "A table of your own"
 _CHOICES = {
@@ -212,7 +212,7 @@ def _resolve_roles(path: Path, table_options: dict[str, Any]) -> "CsvFile":
     Raises:
         ArgumentError: nothing says which column is the id, or the time.
     """
-    from tauflow.runs.run_data import CsvFile
+    from tauflow.runs.run import CsvFile
 
     given, absent = resolve_none_roles(path, table_options)
     if path.is_file() and not {"id", "time"} & given.keys():

@@ -76,6 +76,7 @@ def tune(
     from tauflow.errors import ArgumentError
     from tauflow.runs.portfolio import AUTO
     from tauflow.runs.report.study_report import format_value, write_study_report
+    from tauflow.runs.run import Run
     from tauflow.runs.tune import BEST_CONFIG_FILE
     from tauflow.runs.tune import tune as search
     from tauflow.training.defaults import DEFAULT_RECIPE, adapt_recipe
@@ -99,23 +100,26 @@ def tune(
     own = read_config_table(config, "recipe")
     said_of_recipe = parse_recipe_options(settings, own, epochs=epochs)
     fixed = {f"recipe.{name}" for name in own} - varied.keys()
-    found = search(
+    run = Run(
         resolve_source(task, csv, table_options),
         model,
-        trials=trials,
         hidden_size=hidden_size,
         options={**filed, **parse_key_values(option or [])},
         recipe=adapt_recipe(DEFAULT_RECIPE, {**own, **said_of_recipe}),
-        fixed={*fixed, *(f"recipe.{name}" for name in said_of_recipe)},
-        vary=varied,
         seed=seed,
-        jobs=jobs,
-        cluster=cluster,
-        storage=storage,
         device=device,
         metrics=split_all_names(metric),
         runs_dir=Path(os.path.expanduser(runs)),
         say=print_wrapped,
+    )
+    found = search(
+        run,
+        trials=trials,
+        fixed={*fixed, *(f"recipe.{name}" for name in said_of_recipe)},
+        vary=varied,
+        jobs=jobs,
+        cluster=cluster,
+        storage=storage,
     )
     states = [state for _, _, state in found.trials]
     print_table(

@@ -1,25 +1,19 @@
 """``model="auto"``: try a portfolio of models, and join the best by their validation scores."""
 
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from torch import nn
 
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError
-from tauflow.models.spec import ModelSpec
 from tauflow.models.spread import SPREADS
-from tauflow.training.callbacks import AnyCallback
-from tauflow.training.loggers import log_to
 from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import Recipe
 
-from .ensemble_training import CertaintyOptions
-from .job import DatasetSpec, Job, Say, say_nothing, train_job
+from .job import DatasetSpec, Job, say_nothing, train_job
 from .portfolio import (
     AUTO,
     AUTO_RECIPE,
@@ -29,30 +23,12 @@ from .portfolio import (
 )
 from .portfolio_search import PortfolioSearch
 from .results import RunRecord
-from .run_data import CsvFile, RunData, load_run_data
+from .run import Run
+from .run_data import RunData, load_run_data
 from .task import TaskRun, choose_run_directory, finish_run, remove_if_not_started
 
 
-def run_auto(
-    source: str | Path | CsvFile,
-    *,
-    time_limit: float | None = None,
-    hidden_size: int = HIDDEN_SIZE,
-    options: Mapping[str, Any] | None = None,
-    recipe: Recipe = AUTO_RECIPE,
-    seed: int = 0,
-    resume: bool = False,
-    runs_dir: Path = Path("runs"),
-    data_dir: Path | None = None,
-    dataset_options: Mapping[str, Any] | None = None,
-    metrics: Sequence[str] = (),
-    progress: bool | None = None,
-    device: str | None = None,
-    log: Sequence[str] = (),
-    callbacks: Sequence[AnyCallback] = (),
-    certainty: CertaintyOptions = CertaintyOptions(),  # noqa: B008  # frozen
-    say: Say = say_nothing,
-) -> TaskRun:
+def run_auto(run: Run) -> TaskRun:
     """Choose a model by evidence: train a portfolio, and average what validation finds best.
 
     Five recurrent networks and gradient boosting on summary features are tried. The networks go
@@ -66,15 +42,9 @@ def run_auto(
     given as ``epochs`` gives the same run.
 
     Args:
-        source: as for :func:`~tauflow.runs.task.run_task`, like all arguments not listed here.
-        time_limit: seconds for boosting and the training, at most ``recipe.epochs`` of the last
-            round. Reading the table comes on top.
-        hidden_size: neurons of each network.
-        options: none: those of constructors differ between models.
-        recipe: of the last round of the networks.
-        seed: of all networks.
-        resume: continue the latest run with these arguments, by the epochs that it had planned.
-        certainty: calibration, a threshold, conformal intervals.
+        run: what is asked, with the recipe of the last round. ``time_limit`` is for boosting and
+            the training, at most ``recipe.epochs`` of the last round; reading the table comes on
+            top. A run that is resumed takes the epochs that it had planned.
 
     Returns:
         The run, whose ``trials`` say what was tried and chosen.
@@ -84,9 +54,9 @@ def run_auto(
             time limit is too short for one epoch.
         NonFiniteError: no network could be trained.
     """
-    _check_arguments(options, certainty)
-    first = ModelSpec(NETWORKS[0], hidden_size)
-    found = load_run_data(source, first, data_dir, dataset_options, metrics, say)
+    _check_arguments(run)
+    first = replace(run.spec, cell=NETWORKS[0])
+    found = load_run_data(run, first)
     if found.data.valid is None:
         raise ArgumentError(
             f"{found.part.dataset} has no validation data to choose a model by. Choose another "
@@ -97,34 +67,24 @@ def run_auto(
             "model='auto' is for a single target or several values, and the table has targets of "
             "different kinds. Name a model."
         )
-    certainty.check(found.data)
-    job = replace(found.as_read.make_job(first, recipe, seed), row=AUTO)
-    job = replace(job, model=ModelSpec(AUTO, hidden_size))
-    directory = choose_run_directory(job.directory(runs_dir), resume=resume)
-    search = PortfolioSearch(found, hidden_size, recipe, seed, directory, say, NETWORKS)
-    with remove_if_not_started(directory, is_new=not resume):
+    run.certainty.check(found.data)
+    job = found.as_read.make_job(first, run.recipe, run.seed)
+    job = replace(job, row=AUTO, model=run.spec)
+    directory = choose_run_directory(job.directory(run.runs_dir), resume=run.resume)
+    size = run.spec.hidden_size
+    search = PortfolioSearch(found, size, run.recipe, run.seed, directory, run.say, NETWORKS)
+    with remove_if_not_started(directory, is_new=not run.resume):
         began = time.monotonic()
         notes = search.add_boosting()
         spent = time.monotonic() - began
-        epochs, time_limit = search.plan_epochs(time_limit, resume=resume, spent=spent)
-
-    def train(one: Job, folder: Path) -> tuple[RunRecord, nn.Module]:
-        logs = [log_to(kind, folder) for kind in log]
-        return train_job(
-            one,
-            search.get_data(one.row).data,
-            run_dir=folder,
-            resume=resume,
-            progress=progress,
-            callbacks=[*callbacks, *logs],
-            device=device,
-        )
-
-    search.train_networks(epochs, train)
+        epochs, limit = search.plan_epochs(run.time_limit, resume=run.resume, spent=spent)
+    search.train_networks(
+        epochs, lambda one, folder: run.train(one, search.get_data(one.row).data, folder)
+    )
     model, record = search.join(job)
-    run = finish_run(record, model, found.as_read, directory, certainty)
-    notes = (*search.describe(epochs, time_limit), *notes, *run.notes)
-    return replace(run, trials=tuple(search.trials.values()), notes=notes)
+    ended = finish_run(record, model, found.as_read, directory, run.certainty)
+    notes = (*search.describe(epochs, limit), *notes, *ended.notes)
+    return replace(ended, trials=tuple(search.trials.values()), notes=notes)
 
 
 def fit_portfolio(
@@ -171,11 +131,12 @@ def fit_portfolio(
     return PortfolioFit(model, record, tuple(search.trials.values()), notes)
 
 
-def _check_arguments(options: Mapping[str, Any] | None, certainty: CertaintyOptions) -> None:
-    if options:
+def _check_arguments(run: Run) -> None:
+    certainty = run.certainty
+    if run.options:
         raise ArgumentError(
-            f"model='{AUTO}' tries several models, whose options differ: {sorted(options)} cannot "
-            "be given. Name a model to give it options."
+            f"model='{AUTO}' tries several models, whose options differ: {sorted(run.options)} "
+            "cannot be given. Name a model to give it options."
         )
     if certainty.ensemble != 1 or certainty.intervals in SPREADS:
         asked = "ensemble" if certainty.ensemble != 1 else f"intervals={certainty.intervals!r}"

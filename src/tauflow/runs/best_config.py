@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from tauflow._internal.atomic_write import write_atomically
-from tauflow.models.spec import ModelSpec
 from tauflow.tabular.options import TableOptions
 from tauflow.training.defaults import DEFAULT_RECIPE
-from tauflow.training.recipe import Recipe
 
-from .run_data import CsvFile, RunData
+from .run import CsvFile, Run
+from .run_data import RunData
 
 NULL = "null"
 """The text that stands for None, of which TOML has none; ``--set`` reads it so, too."""
@@ -20,25 +19,16 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPED = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
-def write_best_config(
-    path: Path,
-    source: str | Path | CsvFile,
-    run_data: RunData,
-    spec: ModelSpec,
-    recipe: Recipe,
-    seed: int,
-) -> None:
+def write_best_config(path: Path, run: Run, run_data: RunData) -> None:
     """Write settings to a file, with all that a run needs to come out the same.
 
     Args:
         path: of the file.
-        source: the data, as a caller named them.
-        run_data: the same as they were read.
-        spec: the model.
-        recipe: how to train it.
-        seed: of weights, shuffling and dropout.
+        run: the settings.
+        run_data: its data, as they were read.
     """
-    top: dict[str, Any] = {"model": spec.cell, "hidden_size": spec.hidden_size, "seed": seed}
+    spec, source = run.spec, run.source
+    top: dict[str, Any] = {"model": spec.cell, "hidden_size": spec.hidden_size, "seed": run.seed}
     table: dict[str, Any] = {}
     if isinstance(source, CsvFile):
         top = {"csv": str(source.path.absolute()), **top}
@@ -50,7 +40,7 @@ def write_best_config(
     if run_data.requested_metrics:
         top["metric"] = list(run_data.requested_metrics)
     usual = DEFAULT_RECIPE.to_dict()
-    changed = {k: v for k, v in recipe.to_dict().items() if v != usual[k]}
+    changed = {k: v for k, v in run.recipe.to_dict().items() if v != usual[k]}
     text = to_toml(top, {"recipe": changed, "options": spec.options, "table": table})
     write_atomically(path, text.encode(errors="replace"))
 

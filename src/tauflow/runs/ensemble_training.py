@@ -1,6 +1,6 @@
 """The members of an ensemble: one training for each seed, and what they are together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -76,7 +76,7 @@ def train_members(
     data: TaskData,
     ensemble: int,
     directory: Path,
-    train: Callable[[Sequence[Job], Sequence[Path]], Sequence[Trained]],
+    train: Callable[[Job, Path], Trained],
 ) -> tuple[RunRecord, nn.Module, tuple[str, ...]]:
     """Train the networks of a run, each of an ensemble in a folder of its own.
 
@@ -85,16 +85,16 @@ def train_members(
         data: its data.
         ensemble: how many networks.
         directory: of the run.
-        train: trains them, each in a folder.
+        train: trains one of them, in a folder.
 
     Returns:
         The record of the whole, the model, and notes on the members.
     """
     if ensemble == 1:
-        ((record, network),) = train([job], [directory])
+        record, network = train(job, directory)
         return record, network, ()
     jobs = [replace(job, seed=job.seed + number) for number in range(ensemble)]
-    trained = train(jobs, [directory / f"seed{one.seed}" for one in jobs])
+    trained = [train(one, directory / f"seed{one.seed}") for one in jobs]
     records, models = zip(*trained, strict=True)
     model = Ensemble(models, data.card.task, target_specs=data.card.target_specs).eval()
     metric = list_metrics(data.card)[job.metric]

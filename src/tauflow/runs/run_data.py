@@ -1,7 +1,6 @@
 """The data of a run: a data set of the catalog, a stored folder, or a table in a file."""
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,25 +19,9 @@ from tauflow.training.defaults import select_epoch_by_loss
 from tauflow.training.metric_choice import choose_metrics
 from tauflow.training.recipe import Recipe
 
-from .job import DatasetSpec, Job, Say, load_dataset, say_nothing
+from .job import DatasetSpec, Job, load_dataset
 from .results import RunRecord
-
-
-@dataclass(frozen=True)
-class CsvFile:
-    """A table in a file of the user's own.
-
-    Args:
-        path: of the file, see :func:`tauflow.data.from_table`.
-        table: which of its columns are what.
-        notes: why, where that was guessed: for a reader.
-        absent: roles, such as ``"id"``, of which the user said that no column has them.
-    """
-
-    path: Path
-    table: TableOptions
-    notes: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
+from .run import CsvFile, Run
 
 
 @dataclass(frozen=True)
@@ -90,48 +73,36 @@ class RunData:
         )
 
 
-def load_run_data(
-    source: str | Path | CsvFile,
-    spec: ModelSpec,
-    data_dir: Path | None = None,
-    dataset_options: Mapping[str, Any] | None = None,
-    metrics: Sequence[str] = (),
-    say: Say = say_nothing,
-) -> RunData:
-    """Load the data of a task for a model, and choose its metrics, as ``run_task`` says."""
-    found = _load(source, spec, data_dir, dataset_options)
-    measured = choose_metrics(found.data, metrics)
+def load_run_data(run: Run, spec: ModelSpec | None = None) -> RunData:
+    """Load the data of a run for its model, or another one, and choose its metrics."""
+    found = _load(run, spec or run.spec)
+    measured = choose_metrics(found.data, run.metrics)
     card = found.data.card
     notes = measured.notes
-    if notes and not metrics:
+    if notes and not run.metrics:
         notes = (
             *notes,
             "The validation loss selects the epoch; --metric chooses another metric for both.",
         )
     card = replace(card, metric=measured.monitor, notes=(*card.notes, *notes))
-    if isinstance(source, CsvFile):
+    if isinstance(run.source, CsvFile):
         for note in card.notes:
-            say(note)
+            run.say(note)
     return replace(
         found,
         data=replace(found.data, card=card),
-        requested_metrics=tuple(metrics),
+        requested_metrics=tuple(run.metrics),
         shown=measured.shown,
     )
 
 
-def _load(
-    source: str | Path | CsvFile,
-    spec: ModelSpec,
-    data_dir: Path | None,
-    dataset_options: Mapping[str, Any] | None,
-) -> RunData:
-    if isinstance(source, CsvFile):
-        return _load_csv(source, spec)
-    if isinstance(source, Path):
-        return _load_folder(source)
-    part = DatasetSpec("", source, dict(dataset_options or {}))
-    data = load_dataset(part, data_dir)
+def _load(run: Run, spec: ModelSpec) -> RunData:
+    if isinstance(run.source, CsvFile):
+        return _load_csv(run.source, spec)
+    if isinstance(run.source, Path):
+        return _load_folder(run.source)
+    part = DatasetSpec("", run.source, dict(run.dataset_options))
+    data = load_dataset(part, run.data_dir)
     return RunData(data, part, data)
 
 

@@ -2,18 +2,17 @@
 
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
 from tauflow._internal.locks import make_folder
 from tauflow.data.card import TaskData
-from tauflow.errors import CheckpointError
+from tauflow.errors import ArgumentError, CheckpointError
 from tauflow.evaluation.certainty import Certainty, fit_certainty
 from tauflow.evaluation.outputs import ModelOutputs, collect_outputs
 from tauflow.export.files import PREDICTOR, get_file_config
@@ -21,10 +20,8 @@ from tauflow.models import Calibrated
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, build_model, set_horizon
 from tauflow.predict import Predictor
-from tauflow.training.callbacks import AnyCallback
 from tauflow.training.class_weights import compute_class_weights
-from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE, disable_validation
-from tauflow.training.loggers import log_to
+from tauflow.training.defaults import disable_validation
 from tauflow.training.metric_choice import get_positive_class
 from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import Recipe
@@ -32,10 +29,11 @@ from tauflow.training.recipe import Recipe
 from .baseline_comparison import TestScores, score_test_split
 from .baselines import score_baselines
 from .ensemble_training import CertaintyOptions, get_ensemble_directory, train_members
-from .job import Job, Say, Trained, parse_run_number, say_nothing, train_job
-from .portfolio import Trial
+from .job import parse_run_number
+from .portfolio import AUTO, Trial
 from .results import RunRecord
-from .run_data import CsvFile, RunData, add_needed_indicators, load_run_data, load_table_file
+from .run import CsvFile, Run
+from .run_data import RunData, add_needed_indicators, load_run_data, load_table_file
 from .warm_start import warm_start_from_shorter_run
 
 REPORT_FILE = "report.html"
@@ -86,26 +84,7 @@ class TaskRun:
         return plain
 
 
-def run_task(
-    source: str | Path | CsvFile,
-    model: str = "cfc",
-    *,
-    hidden_size: int = DEFAULT_HIDDEN_SIZE,
-    options: Mapping[str, Any] | None = None,
-    recipe: Recipe = DEFAULT_RECIPE,
-    seed: int = 0,
-    resume: bool = False,
-    runs_dir: Path = Path("runs"),
-    data_dir: Path | None = None,
-    dataset_options: Mapping[str, Any] | None = None,
-    metrics: Sequence[str] = (),
-    progress: bool | None = None,
-    device: str | None = None,
-    log: Sequence[str] = (),
-    callbacks: Sequence[AnyCallback] = (),
-    certainty: CertaintyOptions = CertaintyOptions(),  # noqa: B008  # frozen
-    say: Say = say_nothing,
-) -> TaskRun:
+def run_task(run: Run) -> TaskRun:
     """Train a model on a data set.
 
     Of a CSV file, a model that is told which features are missing gets that from the batches; every
@@ -113,30 +92,6 @@ def run_task(
 
     A model that :func:`tauflow.save` refuses is trained nevertheless, after a warning; the run then
     leaves no predictor.
-
-    Args:
-        source: name of a data set of the catalog; the folder of one that
-            :func:`tauflow.data.write_task` wrote, which is not read into memory; or a CSV file.
-        model: name of the model, a cell or a whole one.
-        hidden_size: neurons, or latent dimensions.
-        options: of the model's constructor.
-        recipe: how to train; the last weights are taken if the data set has no validation split. Of
-            classes the loss chooses the epoch, unless the recipe names a metric in ``select_by``.
-        seed: of weights, shuffling and dropout; the split of a CSV file has its own.
-        resume: continue the latest run with these arguments, on data with the same content, or
-            begin where the same run with fewer epochs ended; without it a new run gets a directory
-            of its own.
-        runs_dir: folder under which the run has its directory.
-        data_dir: folder of the data files of the catalog.
-        dataset_options: of the loader of a data set of the catalog.
-        metrics: names of metrics to report, of which the first one selects the epoch; see
-            :func:`~tauflow.training.metric_choice.choose_metrics`.
-        progress: whether to draw a bar; by default on a terminal only.
-        device: where to train; by default the CPU.
-        log: where else the numbers of every epoch go, see :func:`tauflow.training.log_to`.
-        callbacks: told how training goes, see :func:`tauflow.training.train`.
-        certainty: ensembles, calibration, a threshold, intervals.
-        say: called with what was understood of a CSV file, line by line, before training.
 
     Raises:
         UnknownNameError: no such data set, model, column or metric.
@@ -147,40 +102,29 @@ def run_task(
         CheckpointError: there is no run to resume, or a damaged one.
         BusyError: the run to resume is still going on.
     """
-    get_model_info(model)  # refuse an unknown name before data are loaded
-    spec = ModelSpec(model, hidden_size, spread=certainty.spread, options=dict(options or {}))
-    found = load_run_data(source, spec, data_dir, dataset_options, metrics, say)
-    data, card = found.data, found.data.card
-    if data.valid is None:
-        recipe = disable_validation(recipe)
+    get_model_info(run.model)  # refuse an unknown name before data are loaded
+    found = load_run_data(run)
+    data, certainty = found.data, run.certainty
+    recipe = run.recipe if data.valid is not None else disable_validation(run.recipe)
     certainty.check(data)
-    job = found.make_job(spec, recipe, seed)
+    job = found.make_job(run.spec, recipe, run.seed)
     ranks = DistributedContext.current()
-    if ranks.is_main:
-        _warn_if_not_saveable(
-            build_model(job.model, card)
-        )  # another will be trained, from the seed
+    if ranks.is_main:  # another will be trained, from the seed
+        _warn_if_not_saveable(build_model(job.model, data.card))
 
     def begin() -> Path:
-        if resume and certainty.ensemble == 1:
-            warm_start_from_shorter_run(job, data, runs_dir)
-        base = get_ensemble_directory(job.directory(runs_dir), certainty.ensemble)
-        return choose_run_directory(base, resume=resume)
+        if run.resume and certainty.ensemble == 1:
+            warm_start_from_shorter_run(job, data, run.runs_dir)
+        base = get_ensemble_directory(job.directory(run.runs_dir), certainty.ensemble)
+        return choose_run_directory(base, resume=run.resume)
 
     directory = ranks.on_rank_zero(begin)
-    with remove_if_not_started(directory, is_new=not resume and ranks.is_main):
-
-        def train_each(jobs: Sequence[Job], folders: Sequence[Path]) -> list[Trained]:
-            how: dict[str, Any] = {"resume": resume, "progress": progress, "device": device}
-            told = [[*callbacks, *(log_to(kind, folder) for kind in log)] for folder in folders]
-            return [
-                train_job(one, data, run_dir=folder, callbacks=calls, **how)
-                for one, folder, calls in zip(jobs, folders, told, strict=True)
-            ]
-
-        record, trained, notes = train_members(job, data, certainty.ensemble, directory, train_each)
-    run = finish_run(record, trained, found, directory, certainty)
-    return replace(run, notes=(*notes, *_describe_class_weights(recipe, data), *run.notes))
+    with remove_if_not_started(directory, is_new=not run.resume and ranks.is_main):
+        record, trained, notes = train_members(
+            job, data, certainty.ensemble, directory, lambda one, to: run.train(one, data, to)
+        )
+    ended = finish_run(record, trained, found, directory, certainty)
+    return replace(ended, notes=(*notes, *_describe_class_weights(recipe, data), *ended.notes))
 
 
 def finish_run(
@@ -216,36 +160,26 @@ def finish_run(
     return replace(run, notes=_describe_certainty(run) + _save_predictor(run)) if is_main else run
 
 
-def check_models(
-    source: str | Path | CsvFile,
-    models: Sequence[str],
-    *,
-    hidden_size: int,
-    options: Mapping[str, Any],
-) -> None:
+def check_models(runs: Sequence[Run]) -> None:
     """Refuse models of a comparison that cannot be built, before others train for hours.
 
     Args:
-        source: the data, see :func:`run_task`.
-        models: names; one alone is refused by :func:`run_task` early enough.
-        hidden_size: neurons, or latent dimensions, of each.
-        options: of the constructor of each.
+        runs: of the same data by several models; one alone is refused early enough as it is.
 
     Raises:
         TauflowError: as :func:`run_task` does before it trains.
     """
-    for model in models:
-        get_model_info(model)
-    if len(models) < 2:
+    if len(runs) < 2:
         return
-    specs = [ModelSpec(model, hidden_size, options=dict(options)) for model in models]
-    if isinstance(source, CsvFile):
-        table = load_table_file(source)  # read once
-        for spec in specs:
-            _check_model(spec, add_needed_indicators(table, spec))
-        return
-    for spec in specs:
-        _check_model(spec, load_run_data(source, spec).data)
+    for run in runs:
+        if run.model == AUTO:
+            raise ArgumentError(f"{AUTO} makes a comparison of its own. Give it alone.")
+        get_model_info(run.model)
+    source = runs[0].source
+    table = load_table_file(source) if isinstance(source, CsvFile) else None  # read once
+    for run in runs:
+        data = load_run_data(run).data if table is None else add_needed_indicators(table, run.spec)
+        _check_model(run.spec, data)
 
 
 def _check_model(spec: ModelSpec, data: TaskData) -> None:

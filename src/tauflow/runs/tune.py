@@ -18,18 +18,16 @@ from tauflow._internal.locks import lock_folder
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, CheckpointError, NonFiniteError
 from tauflow.models.registry import get_model_info
-from tauflow.models.spec import ModelSpec
 from tauflow.training.callbacks import Callback, Training
-from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE
 from tauflow.training.multioutput import is_higher_better
-from tauflow.training.recipe import Recipe
 from tauflow.training.trainer import derive_seed
 
 from .best_config import write_best_config
 from .dask_workers import connect_client
-from .job import Say, say_nothing, train_job
+from .job import say_nothing, train_job
 from .processes import exit_with_parent, worker_processes
-from .run_data import CsvFile, RunData, load_run_data
+from .run import CsvFile, Run
+from .run_data import RunData, load_run_data
 from .search_space import (
     SearchSpace,
     apply_settings,
@@ -79,24 +77,14 @@ class TuningResult:
 
 
 def tune(
-    source: str | Path | CsvFile,
-    model: str = "cfc",
+    run: Run,
     *,
     trials: int = 20,
-    hidden_size: int | None = None,
-    options: Mapping[str, Any] | None = None,
-    recipe: Recipe = DEFAULT_RECIPE,
     fixed: Collection[str] = (),
     vary: Mapping[str, Sequence[Any]] | None = None,
-    seed: int = 0,
     jobs: int = 1,
     cluster: str | None = None,
     storage: str | None = None,
-    device: str | None = None,
-    runs_dir: Path = Path("runs"),
-    data_dir: Path | None = None,
-    metrics: Sequence[str] = (),
-    say: Say = say_nothing,
 ) -> TuningResult:
     """Try settings of a model on a task, and return those with the best validation score.
 
@@ -108,27 +96,20 @@ def tune(
     error ends the call.
 
     Args:
-        source: as for :func:`tauflow.runs.task.run_task`.
-        model: name of the model, a cell or a whole one.
+        run: what is trained in every trial, but for what is tried. Without ``hidden_size`` sizes
+            are tried; ``options`` that are given are not; ``seed`` is also that of the settings.
+            Which ones are drawn depends on it, on the trials that there are, and with several
+            workers on their pace. Trials are ranked by the first of ``metrics``, and ``say`` gets a
+            line for each.
         trials: in all, those of earlier calls included.
-        hidden_size: of every trial; by default sizes are tried.
-        options: of the model's constructor, in every trial: those given here are not tried.
-        recipe: of every trial, but for what is tried.
         fixed: dotted names of what is not tried, but as the recipe has it: ``"recipe.lr"``.
         vary: lists of values to try, by dotted name, beside or instead of the model's own.
-        seed: of settings, weights, shuffling and dropout. Which settings are drawn depends on it,
-            on the trials that there are, and with several workers on their pace.
         jobs: processes, one thread each if there are several.
         cluster: try on the workers of a Dask cluster: the address of its scheduler, or ``"local"``
             for ``jobs`` workers on this machine. All of them must see ``runs_dir``, or ``storage``.
             Dask gives the trial of a worker that dies to another one.
         storage: address of a database for the study, such as ``postgresql://...`` (see Optuna's
             RDBStorage); by default a file in the study's folder.
-        device: where to train; by default the CPU.
-        runs_dir: folder under which the study has its directory.
-        data_dir: folder of the data files of the catalog.
-        metrics: names of metrics, as of a run; trials are ranked by the first one.
-        say: called with a line per trial.
 
     Raises:
         MissingExtraError: Optuna or scikit-learn is not installed.
@@ -142,28 +123,25 @@ def tune(
     require("sklearn", extra="tune")
     check_at_least(1, trials=trials)
     check_at_least(1, jobs=jobs)
-    get_model_info(model)
-    size = {} if hidden_size is None else {"hidden_size": hidden_size}
-    given = {*fixed, *(f"model.{name}" for name in (*size, *(options or {})))}
-    space = make_search_space(model, vary, given)
-    spec = ModelSpec(
-        model, size.get("hidden_size", DEFAULT_HIDDEN_SIZE), options=dict(options or {})
-    )
-    found = load_run_data(source, spec, data_dir, metrics=metrics, say=say)
+    get_model_info(run.model)
+    for name in ("certainty", "log", "callbacks", "resume"):
+        if getattr(run, name) != getattr(Run, name):
+            raise ArgumentError(f"trials take no {name}. Leave it out, and train the best with it.")
+    size = [] if run.hidden_size is None else ["hidden_size"]
+    given = {*fixed, *(f"model.{name}" for name in (*size, *run.options))}
+    space = make_search_space(run.model, vary, given)
+    found = load_run_data(run)
     if found.data.valid is None:
         raise ArgumentError(
             f"{found.part.dataset} has no validation data to choose settings by. Choose another "
             "task, or a split with a validation split."
         )
-    job = found.make_job(spec, recipe, seed)
+    job = found.make_job(run.spec, run.recipe, run.seed)
     names = json.dumps({"job": job.hash, "space": {k: str(v) for k, v in space.items()}})
     digest = hashlib.sha256(names.encode()).hexdigest()[:8]
-    directory = job.directory(runs_dir).with_name(f"tune-{spec.cell}-seed{seed}-{digest}")
-    search = TuningJob(
-        *(source, spec, recipe, space, seed, data_dir, device, directory, storage),
-        metrics=tuple(metrics),
-    ).make_portable()
-    check_search_space(space, spec, recipe)
+    directory = job.directory(run.runs_dir).with_name(f"tune-{run.model}-seed{run.seed}-{digest}")
+    search = TuningJob(run, space, directory, storage).make_portable()
+    check_search_space(space, run.spec, run.recipe)
     with lock_folder(directory, advice=_ADVICE):
         _repair_journal(directory / JOURNAL_FILE)
         try:
@@ -178,7 +156,7 @@ def tune(
             _run_in_workers(search, left, jobs, cluster)
         elif left > 0:
             with add_path_to_errors(directory / JOURNAL_FILE):
-                run_trials(search, left, 0, found, say)
+                run_trials(search, left, 0, found, run.say)
         return _collect_result(search, found, study, job.metric)
 
 
@@ -186,20 +164,10 @@ def tune(
 class TuningJob:
     """Everything that a worker needs; plain values, so that it travels to other processes."""
 
-    source: str | Path | CsvFile
-    spec: ModelSpec
-    recipe: Recipe
+    run: Run
     space: SearchSpace
-    seed: int
-    data_dir: Path | None
-    device: str | None
     directory: Path
     storage: str | None = None
-    metrics: tuple[str, ...] = ()
-
-    def read(self, spec: ModelSpec | None = None) -> RunData:
-        """Return the data, as a model takes them."""
-        return load_run_data(self.source, spec or self.spec, self.data_dir, metrics=self.metrics)
 
     def open_study(self, metric: str) -> Any:
         """Return the study, a new one if there is none yet."""
@@ -219,19 +187,20 @@ class TuningJob:
             load_if_exists=True,
             direction="maximize" if is_higher_better(metric) else "minimize",
             pruner=optuna.pruners.MedianPruner(
-                _NUM_STARTUP_TRIALS, n_warmup_steps=self.recipe.epochs // 5
+                _NUM_STARTUP_TRIALS, n_warmup_steps=self.run.recipe.epochs // 5
             ),
         )
 
     def make_portable(self) -> "TuningJob":
         """Return the same with whole paths: workers may be in other folders, and machines."""
-        source, data = self.source, self.data_dir
+        source, data = self.run.source, self.run.data_dir
         if isinstance(source, CsvFile):
             source = replace(source, path=source.path.resolve())
         elif isinstance(source, Path):
             source = source.resolve()
         data = None if data is None else data.resolve()
-        return replace(self, source=source, data_dir=data, directory=self.directory.resolve())
+        run = replace(self.run, source=source, data_dir=data, say=say_nothing)
+        return replace(self, run=run, directory=self.directory.resolve())
 
 
 def _repair_journal(file: Path) -> None:
@@ -309,10 +278,10 @@ def run_trials(
 
     if say is None:
         torch.set_num_threads(1)
-    run_data = run_data or search.read()
+    run_data = run_data or load_run_data(search.run)
     study = search.open_study(run_data.data.card.metric)
     begun = len(study.get_trials(deepcopy=False))
-    study.sampler = optuna.samplers.TPESampler(seed=derive_seed(search.seed, begun, worker))
+    study.sampler = optuna.samplers.TPESampler(seed=derive_seed(search.run.seed, begun, worker))
     for _ in range(trials):
         # Not study.optimize, which ends in an AssertionError where the journal cannot be written.
         trial, score, state = study.ask(), None, TrialState.FAIL
@@ -362,15 +331,16 @@ def _compute_objective(search: TuningJob, run_data: RunData, trial: Any) -> floa
     """Train with the settings of a trial; return the validation score."""
     settings = suggest_settings(trial, search.space)
     with name_settings_in_errors(settings):
-        spec, recipe = apply_settings(settings, search.spec, search.recipe)
+        run = search.run
+        spec, recipe = apply_settings(settings, run.spec, run.recipe)
         is_causal = get_model_info(spec.cell).is_causal
-        if is_causal(search.spec.options) and not is_causal(spec.options):
-            search.read(spec)  # refuses data that the model would see ahead in
+        if is_causal(run.options) and not is_causal(spec.options):
+            load_run_data(run, spec)  # refuses data that the model would see ahead in
         record, _ = train_job(
-            *(run_data.make_job(spec, recipe, search.seed), run_data.data),
+            *(run_data.make_job(spec, recipe, run.seed), run_data.data),
             progress=False,
             callbacks=[PruningCallback(trial)],
-            device=search.device,
+            device=run.device,
             score_test=False,
         )
     if record.valid is None or math.isnan(record.valid):
@@ -392,13 +362,12 @@ def _collect_result(search: TuningJob, run_data: RunData, study: Any, metric: st
     importance: dict[str, float] = {}
     scores = {one.value for one in complete}
     if len(complete) > _NUM_STARTUP_TRIALS and len(scores) > 1:
-        evaluator = optuna.importance.FanovaImportanceEvaluator(seed=search.seed)
+        evaluator = optuna.importance.FanovaImportanceEvaluator(seed=search.run.seed)
         shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
         importance = {name: float(share) for name, share in shares.items()}
     best = study.best_trial
-    spec, recipe = apply_settings(best.params, search.spec, search.recipe)
-    write_best_config(
-        search.directory / BEST_CONFIG_FILE, search.source, run_data, spec, recipe, search.seed
-    )
+    spec, recipe = apply_settings(best.params, search.run.spec, search.run.recipe)
+    chosen = replace(search.run, hidden_size=spec.hidden_size, options=spec.options, recipe=recipe)
+    write_best_config(search.directory / BEST_CONFIG_FILE, chosen, run_data)
     trials = tuple((one.params, one.value, one.state.name.lower()) for one in whole)
     return TuningResult(best.params, best.value, metric, importance, trials, search.directory)

@@ -129,7 +129,7 @@ def test_how_to_continue_is_a_command():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (("--model", "cfc", "--time-limit", "5min"), "--time-limit goes with --model auto"),
+        (("--model", "cfc", "--time-limit", "5min"), "a time limit goes with model 'auto'"),
         (("--model", "gru,auto"), "auto makes a comparison of its own"),
         (("--model", "auto", "--time-limit", "soon"), "is not a time span"),
         (("--model", "auto", "--option", "solver=rk4"), "cannot be given"),

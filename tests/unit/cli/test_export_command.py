@@ -137,7 +137,7 @@ def write_machines(path, ids=6, rows=12):
 @pytest.fixture(scope="module")
 def run_of_a_table(tmp_path_factory):
     pytest.importorskip("pandas")
-    from tauflow.runs.run_data import CsvFile
+    from tauflow.runs.run import CsvFile, Run
     from tauflow.runs.task import run_task
     from tauflow.tabular.options import TableOptions
     from tauflow.training import Recipe
@@ -145,9 +145,8 @@ def run_of_a_table(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     table = write_machines(folder / "train.csv")
     options = TableOptions(id="machine", time="t", target=("force",))
-    run = run_task(
-        CsvFile(table, options), "gru", hidden_size=4, recipe=Recipe(epochs=1), runs_dir=folder
-    )
+    source, recipe = CsvFile(table, options), Recipe(epochs=1)
+    run = run_task(Run(source, "gru", hidden_size=4, recipe=recipe, runs_dir=folder))
     return run, table
 
 

@@ -12,7 +12,8 @@ import pandas
 import pytest
 
 from tauflow.data import TableOptions
-from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
+from tauflow.runs.run import CsvFile, Run
+from tauflow.runs.task import run_task
 
 SAID = ["--csv", "visits.csv", "--id", "patient", "--time", "hours"]
 SHORT = ["--hidden-size", 8, "--batch-size", 16, "--lr", 0.03, "--epochs", 12]
@@ -264,6 +265,6 @@ def test_the_same_run_from_python(visits, tmp_path):
     lines = []
     table = TableOptions("patient", "hours", "died", features=("a", "b"))
     file = CsvFile(visits, table)
-    run = run_task(file, "gru", recipe=DEFAULT_RECIPE, runs_dir=tmp_path / "r", say=lines.append)
+    run = run_task(Run(file, "gru", runs_dir=tmp_path / "r", say=lines.append))
     assert lines[0].startswith("Task: classification")
     assert run.record.test > 0.8

@@ -5,7 +5,8 @@ import pandas
 import pytest
 
 from tauflow.data import TableOptions
-from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
+from tauflow.runs.run import DEFAULT_RECIPE, CsvFile, Run
+from tauflow.runs.task import run_task
 
 SAID = {"id": "patient", "time": "hours"}
 TASKS = {
@@ -41,12 +42,14 @@ def runs(tmp_path_factory):
     visits().to_csv(file, index=False)
     return {
         task: run_task(
-            CsvFile(file, TableOptions(**SAID, **said)),
-            "gru",
-            hidden_size=3,
-            recipe=replace(DEFAULT_RECIPE, epochs=2, batch_size=8),
-            runs_dir=folder / "runs",
-            progress=False,
+            Run(
+                CsvFile(file, TableOptions(**SAID, **said)),
+                "gru",
+                hidden_size=3,
+                recipe=replace(DEFAULT_RECIPE, epochs=2, batch_size=8),
+                runs_dir=folder / "runs",
+                progress=False,
+            )
         )
         for task, said in TASKS.items()
     }

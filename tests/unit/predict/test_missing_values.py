@@ -12,7 +12,8 @@ from tauflow.data import TableOptions, from_table
 from tauflow.errors import ArgumentError
 from tauflow.models import WHOLE_MODELS
 from tauflow.predict import Predictor
-from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
+from tauflow.runs.run import DEFAULT_RECIPE, CsvFile, Run
+from tauflow.runs.task import run_task
 
 SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a", "b"]}
 
@@ -71,12 +72,14 @@ def test_a_run_of_such_a_model_leaves_a_predictor_that_answers(complete, gappy, 
     complete.to_csv(tmp_path / "visits.csv", index=False)
     gappy.to_csv(tmp_path / "new.csv", index=False)
     run = run_task(
-        CsvFile(tmp_path / "visits.csv", TableOptions(**SAID)),
-        "gru-d",
-        hidden_size=3,
-        recipe=replace(DEFAULT_RECIPE, epochs=1, batch_size=8),
-        runs_dir=tmp_path / "runs",
-        progress=False,
+        Run(
+            CsvFile(tmp_path / "visits.csv", TableOptions(**SAID)),
+            "gru-d",
+            hidden_size=3,
+            recipe=replace(DEFAULT_RECIPE, epochs=1, batch_size=8),
+            runs_dir=tmp_path / "runs",
+            progress=False,
+        )
     )
     found = tauflow.load_predictor(run.directory).predict_proba(tmp_path / "new.csv")
     expected = of_nan(run.model, run.data.schema, gappy)

@@ -11,7 +11,7 @@ from tauflow import load_predictor
 from tauflow.cli.main import app
 from tauflow.data import Schema, TableOptions, from_table
 from tauflow.errors import ArgumentError, DataError
-from tauflow.runs.run_data import CsvFile
+from tauflow.runs.run import CsvFile, Run
 from tauflow.runs.task import run_task
 from tauflow.training import Recipe
 from tauflow.training.multioutput import list_metrics
@@ -39,12 +39,14 @@ def run(tmp_path_factory):
     path = tmp_path_factory.mktemp("targets")
     visits().to_csv(path / "visits.csv", index=False)
     return run_task(
-        CsvFile(path / "visits.csv", TableOptions(**SAID)),
-        "gru",
-        hidden_size=8,
-        recipe=Recipe(epochs=30, lr=0.02),
-        runs_dir=path,
-        progress=False,
+        Run(
+            CsvFile(path / "visits.csv", TableOptions(**SAID)),
+            "gru",
+            hidden_size=8,
+            recipe=Recipe(epochs=30, lr=0.02),
+            runs_dir=path,
+            progress=False,
+        )
     )
 
 

@@ -28,7 +28,7 @@ from tauflow.runs.portfolio import (
 )
 from tauflow.runs.portfolio_search import PortfolioSearch, adapt_inputs
 from tauflow.runs.report.page import write_run_report
-from tauflow.runs.run_data import CsvFile
+from tauflow.runs.run import CsvFile, Run
 from tauflow.tabular.load import add_missing_indicators
 from tauflow.training.evaluation_loop import predict
 from tauflow.training.metrics import METRICS
@@ -56,7 +56,7 @@ def try_models(monkeypatch, table, tmp_path):
 
     def run(source=table, **options):
         options = {"recipe": RECIPE, "hidden_size": 4, "runs_dir": tmp_path / "runs"} | options
-        return run_auto(source, progress=False, **options)
+        return run_auto(Run(source, "auto", progress=False, **options))
 
     return run
 

@@ -7,9 +7,9 @@ import pytest
 
 from tauflow.cli.shared_options import read_config_table
 from tauflow.errors import SpecificationError
-from tauflow.models.spec import ModelSpec
 from tauflow.runs.best_config import to_toml, write_best_config
-from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, load_run_data
+from tauflow.runs.run import DEFAULT_RECIPE, CsvFile, Run
+from tauflow.runs.run_data import load_run_data
 from tauflow.runs.toml_files import read_toml
 from tauflow.tabular.options import TableOptions
 from tauflow.training import Recipe
@@ -38,7 +38,9 @@ def test_what_is_written_is_read_back(tmp_path):
     assert read_toml(file) == {**VALUES, "one": VALUES, "an other": VALUES}
 
 
-SPEC = ModelSpec("cfc", 7, options={"backbone_units": None, "solver": {"kind": "rk4", "at": None}})
+SETTINGS = dict(
+    hidden_size=7, seed=5, options={"backbone_units": None, "solver": {"kind": "rk4", "at": None}}
+)
 
 
 def test_a_recipe_and_options_are_read_back_with_none(tmp_path):
@@ -46,9 +48,9 @@ def test_a_recipe_and_options_are_read_back_with_none(tmp_path):
     assert (DEFAULT_RECIPE.clip_norm, recipe.clip_norm) == (1.0, None)
     file = tmp_path / "best.toml"
     found = SimpleNamespace(requested_metrics=("rmse", "r2"))
-    write_best_config(file, "pendulum", found, SPEC, recipe, 5)
+    write_best_config(file, Run("pendulum", recipe=recipe, **SETTINGS), found)
     assert DEFAULT_RECIPE.with_changes(read_config_table(file, "recipe")) == recipe
-    assert read_config_table(file, "options") == SPEC.options
+    assert read_config_table(file, "options") == SETTINGS["options"]
     top = {
         "task": "pendulum",
         "model": "cfc",
@@ -75,11 +77,12 @@ def test_a_table_is_read_back_with_its_gaps(tmp_path, dates):
     file.write_text("\n".join(["who,when,pulse", *rows]), encoding="utf-8")
     options = TableOptions(id="who", time="when", features=["pulse"], time_unit=None, split_seed=3)
     source = CsvFile(file, options)
-    found = load_run_data(source, SPEC)
-    write_best_config(tmp_path / "best.toml", source, found, SPEC, DEFAULT_RECIPE, 0)
+    run = Run(source, **SETTINGS)
+    found = load_run_data(run)
+    write_best_config(tmp_path / "best.toml", run, found)
     said = read_toml(tmp_path / "best.toml")
     again = replace(source, table=TableOptions(**said["table"]))
-    data = load_run_data(again, SPEC).data
+    data = load_run_data(replace(run, source=again)).data
     assert data.train.dt.equal(found.data.train.dt)
     assert data.train.dt.max() == (72 if dates else 3)
     assert said["csv"] == str(file)

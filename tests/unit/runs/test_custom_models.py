@@ -17,7 +17,8 @@ from tauflow.cells import MODELS, AbstractCell, ModelEntry
 from tauflow.data import TableOptions, load_task
 from tauflow.runs.report.page import write_run_report
 from tauflow.runs.report.table_sections import make_predict_command
-from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
+from tauflow.runs.run import DEFAULT_RECIPE, CsvFile, Run
+from tauflow.runs.task import run_task
 from tauflow.training import Callback
 
 SMALL = {"sizes": (12, 6, 6), "steps": 5}
@@ -51,7 +52,7 @@ def own(monkeypatch):
 def short_run(name, folder, source="pendulum", **changes):
     options = {"dataset_options": SMALL} if source == "pendulum" else {}
     options |= {"hidden_size": 3, "recipe": SHORT, "progress": False, "runs_dir": folder}
-    return run_task(source, name, **{**options, **changes})
+    return run_task(Run(source, name, **{**options, **changes}))
 
 
 def test_a_run_of_a_registered_cell_leaves_a_predictor(tmp_path, own):

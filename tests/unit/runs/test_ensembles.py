@@ -16,7 +16,8 @@ from tauflow.models import Calibrated, Ensemble
 from tauflow.runs.ensemble_training import CertaintyOptions
 from tauflow.runs.report.certainty_sections import list_certainty
 from tauflow.runs.report.page import write_run_report
-from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
+from tauflow.runs.run import DEFAULT_RECIPE, CsvFile, Run
+from tauflow.runs.task import run_task
 
 SHORT = replace(DEFAULT_RECIPE, epochs=2, batch_size=16)
 
@@ -37,13 +38,15 @@ def file(tmp_path_factory):
 def short_run(file, folder, target, certainty, **more):
     options = TableOptions(id="id", time="hour", target=target, features=("a",))
     return run_task(
-        *(CsvFile(file, options), "gru"),
-        hidden_size=3,
-        recipe=SHORT,
-        runs_dir=folder,
-        progress=False,
-        certainty=certainty,
-        **more,
+        Run(
+            *(CsvFile(file, options), "gru"),
+            hidden_size=3,
+            recipe=SHORT,
+            runs_dir=folder,
+            progress=False,
+            certainty=certainty,
+            **more,
+        )
     )
 
 

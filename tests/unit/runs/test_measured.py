@@ -12,11 +12,11 @@ import tauflow
 from tauflow.data import TableOptions, from_table
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
-from tauflow.models.spec import ModelSpec
 from tauflow.runs import baseline_comparison
 from tauflow.runs.baseline_comparison import score_test_split
+from tauflow.runs.run import DEFAULT_RECIPE, CsvFile, Run
 from tauflow.runs.run_data import load_run_data
-from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
+from tauflow.runs.task import run_task
 from tauflow.training.metric_choice import choose_metrics
 
 
@@ -104,7 +104,7 @@ def test_a_command_says_how_the_epoch_is_selected(tmp_path):
     table(0.2).to_csv(file, index=False)
     said = []
     source = CsvFile(file, TableOptions(id="id", time="t", features=["a"], target="y"))
-    load_run_data(source, ModelSpec("gru", 2), say=said.append)
+    load_run_data(Run(source, "gru", hidden_size=2, say=said.append))
     assert "The validation loss selects the epoch; --metric chooses" in said[-1]
 
 
@@ -232,14 +232,16 @@ def test_a_run_selects_by_the_first_metric_and_shows_all(tmp_path, task):
     options = TableOptions(id="id", time="t", features=["t"] if task == "a" else ["a"], **columns)
     said = []
     run = run_task(
-        CsvFile(file, options),
-        "gru",
-        hidden_size=2,
-        recipe=replace(DEFAULT_RECIPE, epochs=1),
-        metrics=["r2", "rmse"] if task == "a" else ["brier", "auroc", "accuracy"],
-        runs_dir=tmp_path,
-        progress=False,
-        say=said.append,
+        Run(
+            CsvFile(file, options),
+            "gru",
+            hidden_size=2,
+            recipe=replace(DEFAULT_RECIPE, epochs=1),
+            metrics=["r2", "rmse"] if task == "a" else ["brier", "auroc", "accuracy"],
+            runs_dir=tmp_path,
+            progress=False,
+            say=said.append,
+        )
     )
     assert run.record.metric == run.scores.metrics[0] == ("r2" if task == "a" else "brier")
     assert run.record.test == pytest.approx(run.scores.network.monitored_score, rel=1e-5)

@@ -5,7 +5,8 @@ import pytest
 
 from tauflow.errors import ArgumentError, CheckpointError, OptionError, UnknownNameError
 from tauflow.runs.report.page import write_run_report
-from tauflow.runs.task import DEFAULT_RECIPE, choose_run_directory, run_task
+from tauflow.runs.run import DEFAULT_RECIPE, Run
+from tauflow.runs.task import choose_run_directory, run_task
 
 SMALL = {"sizes": (12, 6, 6), "steps": 5}
 SHORT = replace(DEFAULT_RECIPE, epochs=2, batch_size=6)
@@ -13,7 +14,7 @@ SHORT = replace(DEFAULT_RECIPE, epochs=2, batch_size=6)
 
 def short_run(tmp_path, **changes):
     options = {"hidden_size": 3, "recipe": SHORT, "dataset_options": SMALL, "progress": False}
-    return run_task("pendulum", "gru", runs_dir=tmp_path, **{**options, **changes})
+    return run_task(Run("pendulum", "gru", runs_dir=tmp_path, **{**options, **changes}))
 
 
 def test_a_run_ends_with_a_report(tmp_path):
@@ -99,9 +100,9 @@ def test_seeds_have_an_end(tmp_path):
 
 def test_unknown_names_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(UnknownNameError, match="Did you mean 'gru'"):
-        run_task("pendulum", "gruu", runs_dir=tmp_path / "runs")
+        run_task(Run("pendulum", "gruu", runs_dir=tmp_path / "runs"))
     with pytest.raises(UnknownNameError, match="Did you mean 'pendulum'"):
-        run_task("pendulun", "gru", runs_dir=tmp_path / "runs")
+        run_task(Run("pendulun", "gru", runs_dir=tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
 
 

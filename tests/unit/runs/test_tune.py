@@ -21,6 +21,7 @@ from tauflow.errors import (
     NonFiniteError,
 )
 from tauflow.runs import tune as tuning
+from tauflow.runs.run import Run
 from tauflow.runs.toml_files import read_toml
 from tauflow.training import Recipe
 
@@ -30,7 +31,8 @@ RECIPE = Recipe(lr=5e-3, epochs=1, batch_size=200)
 
 def tuned(tmp_path, trials, **more):
     given = {"recipe": RECIPE, "runs_dir": tmp_path, **more}
-    return tuning.tune("pendulum", "elman", trials=trials, **given)
+    settings = {name: given.pop(name) for name in {*given} & {*Run.__dataclass_fields__}}
+    return tuning.tune(Run("pendulum", "elman", **settings), trials=trials, **given)
 
 
 @pytest.mark.slow
@@ -100,7 +102,7 @@ def test_what_cannot_be_tuned_is_said(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("metric", "direction"), [("accuracy", "MAXIMIZE"), ("mse", "MINIMIZE")])
 def test_a_score_that_should_grow_is_maximised(tmp_path, metric, direction):
-    search = tuning.TuningJob("pendulum", None, RECIPE, {}, 0, None, None, tmp_path)
+    search = tuning.TuningJob(Run("pendulum", recipe=RECIPE), {}, tmp_path)
     assert search.open_study(metric).direction.name == direction
 
 
@@ -157,7 +159,7 @@ def test_what_a_killed_program_left_holds_nobody_up(tmp_path):
     with journal.open("ab") as file:
         file.write(b'{"op_code": 4, "worker')
     journal.with_name("study.log.lock").touch()
-    search = tuning.TuningJob("pendulum", None, RECIPE, {}, 0, None, None, first.directory)
+    search = tuning.TuningJob(Run("pendulum", recipe=RECIPE), {}, first.directory)
     tuning._repair_journal(journal)
     search.open_study("mse").ask()  # and is killed
     again = tuned(tmp_path, 2)

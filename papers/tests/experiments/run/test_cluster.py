@@ -14,6 +14,7 @@ from tiny_experiment import tiny
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.runs import dask_workers as module
 from tauflow.runs import tune as tuning
+from tauflow.runs.run import Run
 from tauflow.training import Recipe
 from tauflow_papers.experiments import reproduce
 from tauflow_papers.experiments.run import result_file, run_in_cluster
@@ -236,8 +237,9 @@ def test_a_figure_that_no_worker_could_make_is_named(figure, tmp_path, monkeypat
 
 def tuned(tmp_path, trials, **more):
     vary = {"model.hidden_size": [2, 3]}
-    given = {"recipe": Recipe(epochs=2, batch_size=200), "vary": vary, "runs_dir": tmp_path}
-    return tuning.tune("pendulum", "elman", trials=trials, **given, **more)
+    recipe = Recipe(epochs=2, batch_size=200)
+    run = Run("pendulum", "elman", recipe=recipe, runs_dir=tmp_path)
+    return tuning.tune(run, trials=trials, vary=vary, **more)
 
 
 def test_a_study_is_tried_by_the_workers_of_a_cluster(tmp_path, address):

@@ -12,7 +12,8 @@ from tauflow.data import TableOptions
 from tauflow.runs.baseline_comparison import PredictionScores, TestScores
 from tauflow.runs.report import score_table
 from tauflow.runs.report.page import write_comparison, write_run_report
-from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
+from tauflow.runs.run import DEFAULT_RECIPE, CsvFile, Run
+from tauflow.runs.task import run_task
 
 
 def found(ours, theirs, *metrics, unit=None, positive=""):
@@ -97,12 +98,14 @@ def run_of(folder, model="gru", **said):
     options = TableOptions(id="id", time="t", features=["a"], **said)
     recipe = replace(DEFAULT_RECIPE, epochs=1)
     return run_task(
-        CsvFile(file, options),
-        model,
-        hidden_size=2,
-        recipe=recipe,
-        runs_dir=folder,
-        progress=False,
+        Run(
+            CsvFile(file, options),
+            model,
+            hidden_size=2,
+            recipe=recipe,
+            runs_dir=folder,
+            progress=False,
+        )
     )
 
 

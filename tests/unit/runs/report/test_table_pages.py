@@ -26,7 +26,8 @@ from tauflow.runs.report.example_sequences import predict_examples
 from tauflow.runs.report.page import write_run_report
 from tauflow.runs.report.sample_predictions import SamplePredictions, predict_samples
 from tauflow.runs.report.table_sections import make_predict_command
-from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
+from tauflow.runs.run import DEFAULT_RECIPE, CsvFile, Run
+from tauflow.runs.task import run_task
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def page_of(file, **said):
     table = TableOptions(id="patient", time="hours", features=("a", "b"), **said)
     recipe = replace(DEFAULT_RECIPE, epochs=1)
     options = {"hidden_size": 2, "recipe": recipe, "runs_dir": file.parent, "progress": False}
-    run = run_task(CsvFile(file, table), "gru", **options)
+    run = run_task(Run(CsvFile(file, table), "gru", **options))
     return run, html.unescape(write_run_report(run).read_text(encoding="utf-8"))
 
 

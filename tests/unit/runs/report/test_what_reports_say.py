@@ -19,7 +19,8 @@ from tauflow.runs.report import page as pages
 from tauflow.runs.report.page import write_comparison, write_run_report
 from tauflow.runs.report.sample_predictions import SamplePredictions
 from tauflow.runs.report.table_sections import describe_columns, list_worst_ids
-from tauflow.runs.task import DEFAULT_RECIPE, CsvFile, run_task
+from tauflow.runs.run import DEFAULT_RECIPE, CsvFile, Run
+from tauflow.runs.task import run_task
 
 SHORT = replace(DEFAULT_RECIPE, epochs=2)
 
@@ -28,7 +29,7 @@ def run_of(frame, folder, model="gru", **said):
     file = folder / "own.csv"
     frame.to_csv(file, index=False)
     options = {"hidden_size": 2, "recipe": SHORT, "runs_dir": folder, "progress": False}
-    return run_task(CsvFile(file, TableOptions(**said)), model, **options)
+    return run_task(Run(CsvFile(file, TableOptions(**said)), model, **options))
 
 
 def texts_in(page):
