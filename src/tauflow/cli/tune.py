@@ -100,6 +100,7 @@ def tune(
     own = read_config_table(config, "recipe")
     said_of_recipe = parse_recipe_options(settings, own, epochs=epochs)
     fixed = {f"recipe.{name}" for name in own} - varied.keys()
+    fixed |= {f"recipe.{name}" for name in said_of_recipe}
     run = Run(
         resolve_source(task, csv, table_options),
         model,
@@ -112,15 +113,8 @@ def tune(
         runs_dir=Path(os.path.expanduser(runs)),
         say=print_wrapped,
     )
-    found = search(
-        run,
-        trials=trials,
-        fixed={*fixed, *(f"recipe.{name}" for name in said_of_recipe)},
-        vary=varied,
-        jobs=jobs,
-        cluster=cluster,
-        storage=storage,
-    )
+    where: dict[str, Any] = {"jobs": jobs, "cluster": cluster, "storage": storage}
+    found = search(run, trials=trials, fixed=fixed, vary=varied, **where)
     states = [state for _, _, state in found.trials]
     print_table(
         ("setting", "best", "importance"),
