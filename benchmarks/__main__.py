@@ -10,6 +10,7 @@ COMMANDS = (
     *("cpu", "ends", "freeze", "gpu", "growth", "long", "records", "streaming", "table", "trees"),
     *("defaults", "wide", "zoo", "fixed-points", "deploy", "frozen-kernels", "graphs", "others"),
     *(
+        "fine-tuning",
         "fixed",
         "forecasts",
         "functions",

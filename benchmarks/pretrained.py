@@ -25,6 +25,8 @@ from .pretrained_families import FAMILIES, Task
 
 SPLIT = json.loads(Path(__file__).with_name("pretrained_split.json").read_text(encoding="utf-8"))
 METHODS = ("zero-shot", "blended", "seasonal naive", "fine-tuned", "boosting", "from scratch")
+FITTED = ("fine-tuned", "from scratch")
+"""Methods that are given but a few of the known members of a table."""
 GROUPS = ("sensors", "people", "other")
 _LAGS, _MOST_ROWS = 6, 6000
 Quantiles = np.ndarray
@@ -53,12 +55,16 @@ def forecast_blended(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
     return found
 
 
-def forecast_fine_tuned(network: ZeroShotNetwork, task: Task, ids: int) -> list[Quantiles]:
-    """Return forecasts after a fit to so many known members, or to the one series."""
+def limit_members(task: Task, ids: int) -> Task:
+    """Return a task with so many of the known members."""
     chosen = np.random.default_rng(1).permutation(len(task.known))[:ids]
-    part = task._replace(known=[task.known[place] for place in chosen])
-    tuned = fine_tune(network, part.known).network
-    return forecast_blended(tuned, part)
+    return task._replace(known=[task.known[place] for place in chosen])
+
+
+def forecast_fine_tuned(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
+    """Return forecasts after a fit to the known members, or to the one series."""
+    tuned = fine_tune(network, task.known).network
+    return forecast_blended(tuned, task)
 
 
 def forecast_seasonally(task: Task) -> list[Quantiles]:
@@ -145,14 +151,14 @@ def measure(task: Task, found: list[Quantiles]) -> dict[str, float]:
     }
 
 
-def run_method(name: str, network: ZeroShotNetwork, task: Task, ids: int) -> list[Quantiles]:
+def run_method(name: str, network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
     """Return the forecasts of a method."""
     if name == "zero-shot":
         return forecast_by_network(network, task)
     if name == "blended":
         return forecast_blended(network, task)
     if name == "fine-tuned":
-        return forecast_fine_tuned(network, task, ids)
+        return forecast_fine_tuned(network, task)
     plain = {
         "seasonal naive": forecast_seasonally,
         "boosting": forecast_by_boosting,
@@ -181,7 +187,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--families", nargs="+", default=None, choices=list(FAMILIES))
     parser.add_argument("--methods", nargs="+", default=list(METHODS[:3]), choices=METHODS)
     parser.add_argument("--drop", nargs="+", type=float, default=[0.0], help="shares of the rows")
-    parser.add_argument("--ids", type=int, default=20, help="that are fine-tuned to")
+    parser.add_argument("--ids", type=int, default=20, help="known to what is fitted")
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
     parser.add_argument("--out", type=Path, default=None, help="JSON file of the numbers")
     parser.set_defaults(run=run)
@@ -198,9 +204,10 @@ def run(arguments: argparse.Namespace) -> None:
             for task in FAMILIES[family](drop):
                 if len(task.origins) < 5:
                     continue
+                few = limit_members(task, arguments.ids)
                 for method in arguments.methods:
                     start = time.process_time()
-                    found = run_method(method, network, task, arguments.ids)
+                    found = run_method(method, network, few if method in FITTED else task)
                     label = {"family": family, "task": task.name, "group": task.group}
                     label |= {"dropped": drop, "method": method, "origins": len(task.origins)}
                     spent = {"seconds": round(time.process_time() - start, 2)}
