@@ -8,7 +8,8 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,11 @@ FITTED = ("fine-tuned", "from scratch")
 GROUPS = ("sensors", "people", "other")
 _LAGS, _MOST_ROWS = 6, 6000
 Quantiles = np.ndarray
+Model = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray | None]
+"""From times and values of a past and the times asked for to quantiles 0.1 to 0.9, (Q, 9).
+
+It returns ``None`` of a series it cannot read; tasks with such a series are left out for it.
+"""
 
 
 def forecast_by_network(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
@@ -133,6 +139,47 @@ def forecast_from_scratch(task: Task) -> list[Quantiles]:
     return [np.repeat(one[:, None], len(QUANTILE_LEVELS), 1) for one in values]
 
 
+def import_model(name: str) -> tuple[str, Model]:
+    """Return a name, ``module:function``, and the function.
+
+    Raises:
+        argparse.ArgumentTypeError: there is none.
+    """
+    module, colon, function = name.partition(":")
+    try:
+        model: Model = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        reason = "" if colon else "it has no colon. "
+        raise argparse.ArgumentTypeError(
+            f"{name!r} names no function: {reason}{error}. Give module:function of a module that "
+            "Python finds."
+        ) from error
+    return name, model
+
+
+def forecast_by_model(name: str, model: Model, task: Task) -> list[Quantiles] | None:
+    """Return quantiles of each origin by a model from outside; ``None`` if it cannot read one.
+
+    Raises:
+        ValueError: what it returned is not (Q, 9), not finite, or not in order.
+    """
+    found = []
+    for one in task.origins:
+        answer = model(one.t.copy(), one.y.copy(), one.q.copy())
+        if answer is None:
+            return None
+        quantiles, shape = np.asarray(answer, float), (len(one.q), len(QUANTILE_LEVELS))
+        if quantiles.shape != shape:
+            raise ValueError(
+                f"{name} returned quantiles of shape {quantiles.shape}, not {shape}: one row for "
+                "each time asked for, with quantiles 0.1, 0.2, ... 0.9."
+            )
+        if not np.isfinite(quantiles).all() or (np.diff(quantiles, axis=1) < 0).any():
+            raise ValueError(f"{name} returned quantiles that are not finite or not in order.")
+        found.append(quantiles)
+    return found
+
+
 def _ends(task: Task) -> np.ndarray:
     return np.cumsum([len(one.q) for one in task.origins])
 
@@ -185,7 +232,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("--split", default="test", choices=["development", "test"])
     parser.add_argument("--families", nargs="+", default=None, choices=list(FAMILIES))
-    parser.add_argument("--methods", nargs="+", default=list(METHODS[:3]), choices=METHODS)
+    parser.add_argument("--methods", nargs="*", default=list(METHODS[:3]), choices=METHODS)
+    parser.add_argument(
+        "--model",
+        nargs="+",
+        type=import_model,
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="others, from (past times, past values, times asked for) to quantiles",
+    )
     parser.add_argument("--drop", nargs="+", type=float, default=[0.0], help="shares of the rows")
     parser.add_argument("--ids", type=int, default=20, help="known to what is fitted")
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
@@ -198,6 +253,7 @@ def run(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     network = load_weights(arguments.weights)
+    models = dict(arguments.model)
     rows = []
     for family in arguments.families or SPLIT[arguments.split]:
         for drop in arguments.drop:
@@ -205,9 +261,15 @@ def run(arguments: argparse.Namespace) -> None:
                 if len(task.origins) < 5:
                     continue
                 few = limit_members(task, arguments.ids)
-                for method in arguments.methods:
+                for method in [*arguments.methods, *models]:
                     start = time.process_time()
-                    found = run_method(method, network, few if method in FITTED else task)
+                    if method in models:
+                        found = forecast_by_model(method, models[method], task)
+                    else:
+                        found = run_method(method, network, few if method in FITTED else task)
+                    if found is None:
+                        print(f"{method} does not read {family} {task.name}", flush=True)
+                        continue
                     label = {"family": family, "task": task.name, "group": task.group}
                     label |= {"dropped": drop, "method": method, "origins": len(task.origins)}
                     spent = {"seconds": round(time.process_time() - start, 2)}
