@@ -11,6 +11,7 @@ import numpy as np
 
 from .shared_draws import Floats, SharedDraws
 
+_CYCLES = 512
 NATURAL_PERIODS = (4.0, 7.0, 12.0, 24.0, 24.0, 24.0, 48.0, 96.0, 144.0, 168.0, 52.0, 365.0)
 
 
@@ -56,6 +57,14 @@ def _periodic(draws: SharedDraws, t: Floats, period: Floats, slow: Floats) -> Fl
     for k in range(1, 7):
         size = draws.normal() * k**-fall if k > 1 else 1.0
         value += size * np.cos(2 * np.pi * k * t / period + draws.uniform(0, 2 * np.pi))
+    # One day is not like the other: each cycle has a size and a level of its own, or none has.
+    cycle = np.floor(t / period + draws.uniform()).astype(np.int64) % _CYCLES
+    size, level = (
+        np.take_along_axis(draws.rng.standard_normal((len(t), _CYCLES)), cycle, 1) for _ in range(2)
+    )
+    is_uneven = draws.chance(0.35)
+    value = value * np.exp(is_uneven * draws.uniform(0, 0.5) * size)
+    value = value + is_uneven * draws.choice((0, 0.2, 0.5)) * level
     return value * np.exp(draws.choice((0, 0.2, 0.5)) * slow)
 
 

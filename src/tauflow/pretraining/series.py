@@ -52,6 +52,9 @@ def draw_series(
     is_wrong = (rng.random(y.shape) < 0.02) & draws.chance(0.05)
     y = np.where(is_wrong, y * 10.0 ** rng.choice([-2, -1, 1, 2], y.shape), y)  # a wrong unit
     unit = 10 ** draws.uniform(-3, 3, same=True)
+    # Most whole numbers stay so: what is counted has no other unit.
+    is_whole = (y == np.round(y)).reshape(tables, -1).all(1).repeat(members)[:, None]
+    unit = np.where(is_whole & draws.chance(0.8), 1.0, unit)
     return SeriesBatch(t * 10 ** draws.uniform(-2, 3, same=True), y * unit, members)
 
 
@@ -154,5 +157,5 @@ def _transform(draws: SharedDraws, y: Floats) -> Floats:
     out = np.where((kind == 0) & draws.chance(0.5), -out, out)
     top = np.repeat(np.abs(out).reshape(draws.tables, -1).max(1), draws.members)[:, None] + 1e-9
     digits = 10 ** draws.choice((1.0, 2.0, 3.0))
-    rounded = np.round(out / top * digits) / digits * top
+    rounded = np.round(out / top * digits) * np.where(draws.chance(0.5), top / digits, 1.0)
     return np.where(draws.chance(0.3) & (kind < 3), rounded, out)

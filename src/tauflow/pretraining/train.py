@@ -26,11 +26,10 @@ from .shared_draws import Floats
 
 CHECKPOINT, RECORD = "checkpoint.safetensors", "record.json"
 KIND = "pretraining checkpoint"
-KIND = "pretraining checkpoint"
 _QUERIES, _MOST_AHEAD = 6, 32
 _SHORTEST, _LONGEST = 1.5, 800.0
 _POINTS, _FEWEST_SERIES, _MOST_SERIES = 2500, 6, 64
-_MEMBERS = (1, 1, 1, 1, 1, 2, 4, 8, 16, 32)
+_MEMBERS = (1, 1, 1, 1, 1, 2, 4, 8, 16, 32, 64)
 _HELD_OUT_SEED = 10**6
 _FAR = 20.0
 _BETAS, _WEIGHT_DECAY, _WARM_UP, _AVERAGING = (0.9, 0.98), 0.01, 200, 0.999

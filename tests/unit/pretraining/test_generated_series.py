@@ -62,3 +62,12 @@ def test_components_are_finite_for_short_and_long_series(name):
         draws = SharedDraws(np.random.default_rng(0), 6, 2)
         t = np.arange(points) * np.ones((12, 1))
         assert np.isfinite(COMPONENTS[name][0](draws, t)).all()
+
+
+def test_a_part_of_the_series_is_of_whole_numbers_and_not_constant():
+    parts = [draw_series(np.random.default_rng(seed), 30, 20, 2).y for seed in range(8)]
+    y = np.concatenate(parts)
+    is_whole = (y == np.round(y)).all(axis=1) & (np.ptp(y, axis=1) > 0)
+    assert 0.15 < is_whole.mean() < 0.4
+    pairs = (y == np.round(y)).all(axis=1).reshape(-1, 2)
+    assert (pairs[:, 0] == pairs[:, 1]).mean() > 0.95  # members have the same unit
