@@ -1,12 +1,12 @@
 """How good ``model="auto"`` is on a leaderboard that its portfolio was not chosen by.
 
-For each task five networks are chosen by all others, as ``portfolio --by-network`` does. On
+For each task four networks are chosen by all others, as ``portfolio --by-network`` does. On
 each split of the task the networks of that choice, as they were trained for the leaderboards, and
 gradient boosting are joined as ``model="auto"`` joins what it has trained. That is compared with
 the single model that is best on the task in hindsight, and with boosting.
 
-With ``--run`` automatic choice is run as users run it, with its own networks, successive halving
-and training, on the first splits of the tasks that are named, and compared with the stored scores
+With ``--run`` automatic choice is run as users run it, with its own networks, folds and training,
+on the first splits of the tasks that are named, and compared with the stored scores
 of the same splits. Finished runs are kept in a file and not repeated.
 """
 
@@ -17,16 +17,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tauflow._internal.sanitize import format_count
-from tauflow.runs.auto import fit_portfolio
-from tauflow.runs.job import load_dataset, say_nothing, with_epochs
-from tauflow.runs.portfolio import AUTO_RECIPE, HIDDEN_SIZE, NETWORKS
-from tauflow.runs.portfolio_search import PortfolioSearch
+from tauflow.data.card import TaskData
+from tauflow.runs.job import Job, Trained, load_dataset, train_job, with_epochs
+from tauflow.runs.portfolio import HIDDEN_SIZE, NETWORKS
+from tauflow.runs.portfolio_fold import PortfolioFold
+from tauflow.runs.portfolio_folds import fit_portfolio, join_portfolio, split_into_folds
 from tauflow.runs.report.metric_format import format_score
 from tauflow.runs.run_data import RunData
+from tauflow.training.callbacks import AnyCallback
+from tauflow.training.defaults import DEFAULT_RECIPE
+from tauflow.training.evaluation_loop import evaluate
 from tauflow.training.metrics import METRICS
 from tauflow_papers.experiments import Grid, collect, load_experiment
 from tauflow_papers.experiments.report.finished_runs import load_trained_model
@@ -61,10 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--run", nargs="+", default=[], metavar="TASK", dest="tasks")
     parser.add_argument("--splits", type=int, default=2, help="Of each task that is run.")
-    parser.add_argument("--epochs", type=int, default=AUTO_RECIPE.epochs, help="Of the last round.")
+    parser.add_argument("--epochs", type=int, default=DEFAULT_RECIPE.epochs, help="At most.")
     parser.add_argument("--stored", type=Path, help="JSON lines of what was run.")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--networks", type=int, default=5)
+    parser.add_argument("--networks", type=int, default=4)
     parser.add_argument("--out", type=Path, help="A file for the table in Markdown.")
     parser.set_defaults(run=main)
 
@@ -143,10 +146,17 @@ def run_tasks(arguments: argparse.Namespace) -> None:
         f"Of {format_count(len(arguments.tasks), 'task')}, {arguments.splits} splits each, auto is "
         "not worse than the best single model by more than a standard error (of that model over "
         f"all splits) on {counts[0]}, and not worse than boosting on {counts[1]}. "
-        f"{arguments.epochs} epochs in the last round, {HIDDEN_SIZE} neurons."
+        f"{arguments.epochs} epochs at most, {HIDDEN_SIZE} neurons."
     )
     print(text)
     write_page(arguments.out, "Auto run on tasks of the leaderboards", [*lines, "", text])
+
+
+def train_quietly(
+    job: Job, data: TaskData, folder: Path | None, callbacks: Sequence[AnyCallback]
+) -> Trained:
+    """Train a network, of which no file is kept."""
+    return train_job(job, data, callbacks=callbacks, progress=False)
 
 
 def run_split(grid: Grid, task: str, split: int, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -161,14 +171,16 @@ def run_split(grid: Grid, task: str, split: int, arguments: argparse.Namespace) 
     part = next(row.part for row in grid.experiment.rows if row.part.name == task)
     option = grid.experiment.split_option
     data = load_dataset(replace(part, options={**part.options, option: split}))
-    recipe = with_epochs(AUTO_RECIPE, arguments.epochs)
-    fit = fit_portfolio(data, recipe=recipe, seed=split, progress=False)
+    folds = split_into_folds(RunData(data, part, data), split, independent=True)
+    recipe = with_epochs(DEFAULT_RECIPE, arguments.epochs)
+    fit = fit_portfolio(folds, train_quietly, recipe=recipe, seed=split)
+    test = evaluate(fit.model, data.test, metric=data.card.metric)
     trials = {
         one.name: {"epochs": one.epochs, "valid": one.valid, "test": one.test, "share": one.share}
         for one in fit.trials
     }
     seconds = sum(one.seconds for one in fit.trials)
-    scores = {"valid": fit.record.valid, "test": fit.record.test, "seconds": round(seconds, 1)}
+    scores = {"valid": fit.record.valid, "test": test, "seconds": round(seconds, 1)}
     shares = {one.name: round(one.share, 3) for one in fit.trials if one.share}
     run = {**key, **scores, "shares": shares, "trials": trials}
     if path is not None:
@@ -246,27 +258,13 @@ def join_split(
     first = jobs[networks[0]]
     data = load_dataset(first.part)
     found = RunData(data, first.part, data)
-    scores = []
-    with TemporaryDirectory() as folder:
-        search = PortfolioSearch(
-            found,
-            *(first.model.hidden_size, AUTO_RECIPE, seed, Path(folder), say_nothing),
-            networks,
-        )
-        for name, job in jobs.items():
-            record = next(r for r in grid.get_runs(rows[name]) if r.seed == seed)
-            directory = next(one for one in map(job.directory, runs) if one.is_dir())
-            model = load_trained_model(job, search.get_data(name).data, directory)
-            assert model is not None, f"{directory} has no weights"
-            search.add(name, record, model)
-        search.add_boosting()
-        trials, models, records = search.trials, search.models, search.records
-        for one in portfolios:
-            kept = [name for name in (*one, BOOSTING) if name in trials]
-            search.trials = {name: trials[name] for name in kept}
-            search.models = {name: models[name] for name in kept}
-            search.records = {name: records[name] for name in one}
-            _, whole = search.join(search.make_job(networks[0], 1))
-            assert whole.test is not None
-            scores.append(whole.test)
-    return scores
+    fold = PortfolioFold(found, first.model.hidden_size, DEFAULT_RECIPE, seed, networks)
+    for name, job in jobs.items():
+        record = next(r for r in grid.get_runs(rows[name]) if r.seed == seed)
+        directory = next(one for one in map(job.directory, runs) if one.is_dir())
+        model = load_trained_model(job, fold.data[name], directory)
+        assert model is not None, f"{directory} has no weights"
+        fold.add(name, record, model)
+    fold.add_boosting()
+    joined = [join_portfolio([fold], one).model for one in portfolios]
+    return [evaluate(model, data.test, metric=data.card.metric) for model in joined]

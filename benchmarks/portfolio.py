@@ -18,7 +18,7 @@ Config = tuple[str, float]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("--networks", type=int, default=5)
+    parser.add_argument("--networks", type=int, default=4)
     parser.add_argument("--results", type=Path, nargs="+", default=[RESULTS])
     parser.add_argument(
         "--by-network",

@@ -110,8 +110,8 @@ def run(
     model: Annotated[
         str,
         typer.Option(
-            help="A model; see 'tauflow models'. Or several to compare: a,b,c. Or auto: tries five "
-            "networks and boosting, and joins the best by their validation scores."
+            help="A model; see 'tauflow models'. Or several to compare: a,b,c. Or auto: tries four "
+            "networks and boosting, and joins those that best predict what they did not learn from."
         ),
     ] = "cfc",
     time_limit: Annotated[
@@ -156,9 +156,9 @@ def run(
     from tauflow.runs.job import say_nothing
     from tauflow.runs.portfolio import AUTO
     from tauflow.runs.report.page import write_comparison, write_run_report
-    from tauflow.runs.run import Run, get_default_recipe
+    from tauflow.runs.run import Run
     from tauflow.runs.task import check_models, run_task
-    from tauflow.training.defaults import adapt_recipe
+    from tauflow.training.defaults import DEFAULT_RECIPE, adapt_recipe
     from tauflow.training.process_group import join_process_group
 
     from .argument_parsing import (
@@ -179,7 +179,7 @@ def run(
             names[0],
             hidden_size=hidden_size,
             options={**read_config_table(config, "options"), **parse_key_values(option or [])},
-            recipe=adapt_recipe(get_default_recipe(names[0]), {**own, **said}),
+            recipe=adapt_recipe(DEFAULT_RECIPE, {**own, **said}),
             seed=seed,
             time_limit=parse_optional_seconds(time_limit),
             resume=resume,

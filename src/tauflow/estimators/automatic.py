@@ -1,17 +1,20 @@
 """``model="auto"``: a portfolio of models, of which validation chooses, as an estimator's model."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError
-from tauflow.runs.auto import fit_portfolio
-from tauflow.runs.portfolio import AUTO_RECIPE
-from tauflow.runs.portfolio_folds import fit_portfolio_on_folds
+from tauflow.runs.job import DatasetSpec, Job, Trained, train_job
+from tauflow.runs.portfolio import NETWORKS
+from tauflow.runs.portfolio_folds import fit_portfolio
+from tauflow.runs.run_data import RunData
 from tauflow.training import TrainingResult
+from tauflow.training.callbacks import AnyCallback
+from tauflow.training.defaults import DEFAULT_RECIPE
 
 from .preparation import fit_schema, get_schema_options
 from .ragged import RaggedSequences
@@ -75,21 +78,33 @@ def fit_automatic(
         card = replace(card, sizes=(len(train), len(valid), len(valid)))
         return TaskData(card, train, valid, valid, schema=estimator.schema_)
 
-    how: dict[str, Any] = {
-        "hidden_size": estimator.hidden_size,
-        "recipe": AUTO_RECIPE.with_changes(_get_changed_parameters(estimator)),
-        "seed": plan.seed,
-        "time_limit": estimator.time_limit,
-        "device": None if estimator.device == "cpu" else estimator.device,
-        "progress": bool(estimator.verbose),
-    }
-    if held is not None:
-        found = fit_portfolio(make_part(learned, held), **how)
-    else:
-        folds = [make_part(learned.select(kept), learned.select(rest)) for kept, rest in plan.folds]
-        order = np.concatenate([rest for _, rest in plan.folds])
-        every = _with_observed(estimator._make_batch(learned.select(order)))
-        found = fit_portfolio_on_folds(folds, every, **how)
+    parts = (
+        [make_part(learned, held)]
+        if held is not None
+        else [make_part(learned.select(kept), learned.select(rest)) for kept, rest in plan.folds]
+    )
+
+    def train(
+        job: Job, data: TaskData, folder: Path | None, calls: Sequence[AnyCallback]
+    ) -> Trained:
+        return train_job(
+            job,
+            data,
+            callbacks=calls,
+            progress=bool(estimator.verbose),
+            device=None if estimator.device == "cpu" else estimator.device,
+            score_test=False,
+        )
+
+    found = fit_portfolio(
+        [RunData(part, DatasetSpec("", part.card.name), part) for part in parts],
+        train,
+        networks=NETWORKS,
+        hidden_size=estimator.hidden_size,
+        recipe=DEFAULT_RECIPE.with_changes(_get_changed_parameters(estimator)),
+        seed=plan.seed,
+        time_limit=estimator.time_limit,
+    )
     estimator.module_ = found.model
     estimator.trials_ = tuple(replace(one, test=None) for one in found.trials)
     estimator.notes_ = found.notes

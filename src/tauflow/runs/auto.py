@@ -1,134 +1,87 @@
-"""``model="auto"``: try a portfolio of models, and join the best by their validation scores."""
+"""``model="auto"``: try a portfolio of models, and join those that predict unseen data best."""
 
-import time
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from torch import nn
-
-from tauflow.data.card import TaskData
+from tauflow._internal.atomic_write import write_atomically
 from tauflow.errors import ArgumentError
 from tauflow.models.spread import SPREADS
+from tauflow.training.evaluation_loop import evaluate
 from tauflow.training.process_group import DistributedContext
-from tauflow.training.recipe import Recipe
 
-from .job import DatasetSpec, Job, say_nothing, train_job
-from .portfolio import (
-    AUTO,
-    AUTO_RECIPE,
-    HIDDEN_SIZE,
-    NETWORKS,
-    PortfolioFit,
-)
-from .portfolio_search import PortfolioSearch
-from .results import RunRecord
+from .job import RECORD_FILE
+from .portfolio import AUTO, NETWORKS
+from .portfolio_folds import fit_portfolio, has_independent_sequences, split_into_folds
 from .run import Run
-from .run_data import RunData, load_run_data
+from .run_data import load_run_data
 from .task import TaskRun, choose_run_directory, finish_run, remove_if_not_started
 
 
 def run_auto(run: Run) -> TaskRun:
-    """Choose a model by evidence: train a portfolio, and average what validation finds best.
+    """Choose a model by evidence: train a portfolio, and average what predicts unseen data best.
 
-    Five recurrent networks and gradient boosting on summary features are tried. The networks go
-    through successive halving, see :func:`~tauflow.runs.portfolio.plan_rungs`, and an ensemble is
-    chosen greedily among all of them and boosting, see
-    :func:`~tauflow.runs.portfolio.choose_ensemble`. Of classes the probabilities of each model are
-    first made less sure by a temperature, where the validation split says so. As that part chooses
-    epochs, temperatures and members, its score of the ensemble is too good; the test split is not
-    looked at before. Numbers follow from the seed and the epochs: a time limit decides the epochs
-    alone, before training, by timing a few batches; the run then says how many, and the same number
-    given as ``epochs`` gives the same run.
+    Four recurrent networks and gradient boosting on summary features are tried. Of a table of
+    independent ids the training split is cut in five folds; networks are compared on the first,
+    and the two best and boosting are trained on all. An ensemble is chosen greedily by the
+    predictions of what they were not trained on, as :class:`tauflow.estimators.SequenceClassifier`
+    with ``model="auto"`` does. The validation split then chooses nothing but temperatures,
+    thresholds and intervals that are asked for; a table without one has more to learn from. Of
+    other data, such as windows of a series, the validation split chooses. Of classes the
+    probabilities of each model are first made less sure by a temperature, where its validation
+    data say so. The test split is not looked at before.
 
     Args:
-        run: what is asked, with the recipe of the last round. ``time_limit`` is for boosting and
-            the training, at most ``recipe.epochs`` of the last round; reading the table comes on
-            top. A run that is resumed takes the epochs that it had planned.
+        run: what is asked. ``time_limit`` is for boosting and the training: a training ends when
+            its share of what is left is used up. Reading the table and the report come on top.
+            Without a limit the seed decides all numbers. A run that is resumed has all of its
+            limit again.
 
     Returns:
         The run, whose ``trials`` say what was tried and chosen.
 
     Raises:
-        ArgumentError: there is no validation split; options or an ensemble are asked for; or the
-            time limit is too short for one epoch.
+        ArgumentError: there are neither folds nor a validation split; options or an ensemble are
+            asked for; or the time limit leaves no time for networks.
         NonFiniteError: no network could be trained.
     """
     _check_arguments(run)
     first = replace(run.spec, cell=NETWORKS[0])
     found = load_run_data(run, first)
-    if found.data.valid is None:
-        raise ArgumentError(
-            f"{found.part.dataset} has no validation data to choose a model by. Choose another "
-            "split, or name a model."
-        )
-    if found.data.card.target_specs:
+    card = found.data.card
+    if card.target_specs:
         raise ArgumentError(
             "model='auto' is for a single target or several values, and the table has targets of "
             "different kinds. Name a model."
         )
     run.certainty.check(found.data)
+    independent = has_independent_sequences(run.source)
+    folds = split_into_folds(found, run.seed, independent=independent)
     job = found.as_read.make_job(first, run.recipe, run.seed)
     job = replace(job, row=AUTO, model=run.spec)
     directory = choose_run_directory(job.directory(run.runs_dir), resume=run.resume)
-    size = run.spec.hidden_size
-    search = PortfolioSearch(found, size, run.recipe, run.seed, directory, run.say, NETWORKS)
     with remove_if_not_started(directory, is_new=not run.resume):
-        began = time.monotonic()
-        notes = search.add_boosting()
-        spent = time.monotonic() - began
-        epochs, limit = search.plan_epochs(run.time_limit, resume=run.resume, spent=spent)
-    search.train_networks(
-        epochs, lambda one, folder: run.train(one, search.get_data(one.row).data, folder)
-    )
-    model, record = search.join(job)
-    ended = finish_run(record, model, found.as_read, directory, run.certainty)
-    notes = (*search.describe(epochs, limit), *notes, *ended.notes)
-    return replace(ended, trials=tuple(search.trials.values()), notes=notes)
-
-
-def fit_portfolio(
-    data: TaskData,
-    *,
-    hidden_size: int = HIDDEN_SIZE,
-    recipe: Recipe = AUTO_RECIPE,
-    seed: int = 0,
-    time_limit: float | None = None,
-    device: str | None = None,
-    progress: bool | None = None,
-) -> PortfolioFit:
-    """Choose a model for data in memory as :func:`run_auto` does; no file is kept.
-
-    Args:
-        data: as a table was read, with a schema and a validation split.
-        hidden_size: neurons of each network.
-        recipe: of the last round of the networks.
-        seed: of all networks.
-        time_limit: seconds for the training.
-        device: where to train; by default the CPU.
-        progress: whether to draw bars; by default on a terminal only.
-
-    Raises:
-        ArgumentError: the time limit is too short for one epoch.
-        NonFiniteError: no network could be trained.
-    """
-    found = RunData(data, DatasetSpec("", data.card.name), data)
-    with TemporaryDirectory() as folder:
-        search = PortfolioSearch(
-            found, hidden_size, recipe, seed, Path(folder), say_nothing, NETWORKS
+        fit = fit_portfolio(
+            folds,
+            run.train,
+            networks=NETWORKS,
+            hidden_size=run.spec.hidden_size,
+            recipe=run.recipe,
+            seed=run.seed,
+            time_limit=run.time_limit,
+            directory=directory,
+            say=run.say,
         )
-        began = time.monotonic()
-        notes = search.add_boosting()
-        spent = time.monotonic() - began
-        epochs, _ = search.plan_epochs(time_limit, resume=False, spent=spent)
-
-        def train(job: Job, run_dir: Path) -> tuple[RunRecord, nn.Module]:
-            return train_job(job, search.get_data(job.row).data, progress=progress, device=device)
-
-        search.train_networks(epochs, train)
-        model, record = search.join(search.make_job(NETWORKS[0], epochs))
-    notes = (*search.describe(epochs, time_limit), *notes)
-    return PortfolioFit(model, record, tuple(search.trials.values()), notes)
+    data = found.as_read.data
+    shares = {one.name: one.share for one in fit.trials if one.share}
+    record = replace(
+        fit.record,
+        config={**job.config, "shares": shares},
+        config_hash=job.hash,
+        valid=None if data.valid is None else evaluate(fit.model, data.valid, metric=card.metric),
+        test=evaluate(fit.model, data.test, metric=card.metric),
+    )
+    write_atomically(directory / RECORD_FILE, (record.to_json() + "\n").encode())
+    ended = finish_run(record, fit.model, found.as_read, directory, run.certainty)
+    return replace(ended, trials=fit.trials, notes=(*fit.notes, *ended.notes))
 
 
 def _check_arguments(run: Run) -> None:

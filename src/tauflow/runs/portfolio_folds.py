@@ -1,115 +1,268 @@
 """The portfolio of ``model="auto"``, cross-validated: all sequences are learned from."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tauflow._internal.sanitize import format_count
-from tauflow.batch import SequenceBatch
-from tauflow.data.card import TaskData
-from tauflow.errors import NonFiniteError
+from tauflow.batch import collate
+from tauflow.errors import ArgumentError, NonFiniteError
 from tauflow.evaluation.outputs import predict_split
 from tauflow.models import Ensemble
 from tauflow.models.wrappers import average_predictions
+from tauflow.tabular.options import BY_ID
+from tauflow.training.callbacks import Callback, Training
+from tauflow.training.defaults import DEFAULT_ENSEMBLE, DEFAULT_RECIPE, MIN_SEQUENCES_FOR_ENSEMBLE
+from tauflow.training.evaluation_loop import evaluate
 from tauflow.training.recipe import Recipe
 
 from .bootstrap import compute_score_interval
-from .job import DatasetSpec, Job, say_nothing, train_job
-from .portfolio import AUTO, BOOSTING, HIDDEN_SIZE, NETWORKS, PortfolioFit, Trial, choose_ensemble
-from .portfolio_search import PortfolioSearch
-from .results import RunRecord
+from .job import Say, Trained, say_nothing
+from .portfolio import (
+    AUTO,
+    BOOSTING,
+    HIDDEN_SIZE,
+    KEPT_NETWORKS,
+    NETWORKS,
+    PortfolioFit,
+    Trial,
+    choose_ensemble,
+)
+from .portfolio_fold import PortfolioFold
+from .run import CsvFile
 from .run_data import RunData
 from .time_limits import format_duration
 
 
-def fit_portfolio_on_folds(
-    parts: Sequence[TaskData],
-    held: SequenceBatch,
+def split_into_folds(found: RunData, seed: int, *, independent: bool) -> list[RunData]:
+    """Return data in five folds, or in the one that their own validation split is.
+
+    There are five where sequences are independent and at least 40: the training split, each time
+    with another fifth of it for validation, stratified by class.
+
+    Args:
+        found: the data.
+        seed: draws the folds.
+        independent: whether sequences are, see :func:`has_independent_sequences`.
+
+    Raises:
+        ArgumentError: there are neither folds nor a validation split.
+    """
+    data = found.as_read.data
+    if not independent or len(data.train) < MIN_SEQUENCES_FOR_ENSEMBLE:
+        if data.valid is None:
+            raise ArgumentError(
+                f"{found.part.dataset} has no validation data to choose a model by, nor "
+                f"{MIN_SEQUENCES_FOR_ENSEMBLE} or more independent ids to cross-validate with. "
+                "Choose another split, or name a model."
+            )
+        return [found.as_read]
+    order = np.random.default_rng(seed).permutation(len(data.train))
+    if data.card.task == "classify" and not data.card.per_step:
+        order = order[np.argsort(data.train.y.flatten().numpy()[order], kind="stable")]
+    folds = []
+    for number in range(DEFAULT_ENSEMBLE):
+        rest = np.sort(order[number::DEFAULT_ENSEMBLE])
+        kept = np.setdiff1d(order, rest)
+        train, valid = data.train[kept.tolist()], data.train[rest.tolist()]
+        part = replace(data, train=train, valid=valid)
+        folds.append(replace(found, data=part, baseline_data=part))
+    return folds
+
+
+def has_independent_sequences(source: object) -> bool:
+    """Return whether each sequence of a table is one id, and ids belong to no groups."""
+    if not isinstance(source, CsvFile):
+        return False
+    table = source.table
+    dependent = table.is_forecast or table.window is not None or table.group is not None
+    return table.id is not None and table.split_by == BY_ID and not dependent
+
+
+class _Deadline(Callback):
+    """Ends a training before the epoch that would be over after a moment.
+
+    Args:
+        moment: of :func:`time.monotonic`.
+    """
+
+    def __init__(self, moment: float) -> None:
+        self.moment, self.is_reached = moment, False
+
+    def on_start(self, training: Training) -> None:
+        self.began = time.monotonic()
+
+    def on_epoch(self, training: Training) -> None:
+        now = time.monotonic()
+        if now + (now - self.began) > self.moment:
+            self.is_reached = True
+            training.stop()
+        self.began = now
+
+
+class _Trainings:
+    """The trainings of a portfolio, which share a time.
+
+    Args:
+        train: see :func:`fit_portfolio`, as for the others.
+        parts: the folds.
+        time_limit: seconds, counted from now.
+        directory: of the run.
+        say: called with a line for each.
+    """
+
+    def __init__(
+        self,
+        train: Callable[..., Trained],
+        parts: Sequence[PortfolioFold],
+        time_limit: float | None,
+        directory: Path | None,
+        say: Say,
+    ) -> None:
+        self.train, self.parts, self.directory, self.say = train, parts, directory, say
+        self.began, self.time_limit = time.monotonic(), time_limit
+        self.deadlines: list[_Deadline] = []
+        self.left_out: dict[str, None] = {}
+
+    def train_each(self, number: int, names: Sequence[str], later: int) -> None:
+        """Train networks on a fold.
+
+        Args:
+            number: of the fold.
+            names: of the networks.
+            later: how many trainings of other folds come after these.
+        """
+        for place, name in enumerate(names):
+            if self._begin(len(names) - place + later):
+                self._train(number, name)
+            else:
+                self.left_out[name] = None
+
+    def _begin(self, count: int) -> bool:
+        """Give the next of so many trainings its share of the time; return whether there is any."""
+        if self.time_limit is None:
+            return True
+        left = self.began + self.time_limit - time.monotonic()
+        self.deadlines.append(_Deadline(time.monotonic() + left / count))
+        return left > 0
+
+    def _train(self, number: int, name: str) -> None:
+        part = self.parts[number]
+        folder = None if self.directory is None else self.directory / f"{name}-fold{number + 1}"
+        job, data = part.make_job(name), part.data[name]
+        try:
+            found = self.train(job, data, folder, self.deadlines[-1:])
+        except NonFiniteError as error:
+            self.say(f"{name} is left out: {error}")
+            return
+        trial = part.add(name, *found)
+        where = f"fold {number + 1}, " if len(self.parts) > 1 else ""
+        self.say(
+            f"{name}, {where}{format_count(trial.epochs, 'epoch')}: validation "
+            f"{part.criterion.name} {trial.valid:.4g}, {format_duration(trial.seconds)}."
+        )
+
+    def describe(self) -> tuple[str, ...]:
+        """Return what the time limit did, if there is one."""
+        if self.time_limit is None:
+            return ()
+        early = format_count(sum(one.is_reached for one in self.deadlines), "training")
+        skipped = f" and left out {', '.join(self.left_out)}" if self.left_out else ""
+        return (
+            f"A time limit of {format_duration(self.time_limit)} ended {early} early{skipped}. "
+            "Without a limit the same seed gives the same models.",
+        )
+
+
+def fit_portfolio(
+    folds: Sequence[RunData],
+    train: Callable[..., Trained],
     *,
+    networks: Sequence[str] = NETWORKS,
     hidden_size: int = HIDDEN_SIZE,
-    recipe: Recipe,
+    recipe: Recipe = DEFAULT_RECIPE,
     seed: int = 0,
     time_limit: float | None = None,
-    device: str | None = None,
-    progress: bool | None = None,
+    directory: Path | None = None,
+    say: Say = say_nothing,
 ) -> PortfolioFit:
     """Choose models by predictions of sequences that they were not trained on.
 
-    The networks go through successive halving on the first fold. Those of its last round, and
-    boosting, are trained on each fold; their predictions of all validation splits together choose
-    an ensemble greedily, as :func:`~tauflow.runs.auto.run_auto` does by a single one. A model that
-    is chosen answers by the mean of its folds.
+    All networks are trained on the first fold. The two best, and boosting, are trained on each
+    fold; their predictions of all validation splits together choose an ensemble greedily (Caruana
+    et al. 2004). A model that is chosen answers by the mean of its folds. With a single fold, all
+    networks are chosen from.
 
     Args:
-        parts: the data by fold, each with another part of the sequences for validation, as a table
-            was read, with a schema.
-        held: all validation splits, one after the other.
-        hidden_size: neurons of each network.
-        recipe: of the last round.
+        folds: the data by fold, as a table was read, each with another validation split.
+        train: called with a job, its data, a folder and callbacks.
+        networks: that are tried.
+        hidden_size: neurons of each.
+        recipe: of each.
         seed: of the first fold; those of the others follow it.
-        time_limit: seconds for all of it.
-        device: where to train; by default the CPU.
-        progress: whether to draw bars; by default on a terminal only.
+        time_limit: seconds for all of it. A training ends when its share of what is left is used
+            up, and what is not begun by the end is left out.
+        directory: of the run; by default no files are kept.
+        say: called with a line for each trained network.
 
     Raises:
-        ArgumentError: the time limit is too short for one epoch.
+        ArgumentError: the time limit leaves no time for networks.
         NonFiniteError: no network could be trained, or no score is a number.
     """
-    held = replace(held, weight=None)
-    with TemporaryDirectory() as folder:
-        searches = []
-        for number, part in enumerate(parts):
-            (directory := Path(folder) / str(number)).mkdir()
-            found = RunData(part, DatasetSpec("", part.card.name), part)
-            more = (hidden_size, recipe, seed + number, directory, say_nothing, NETWORKS)
-            searches.append(PortfolioSearch(found, *more))
-        first, began = searches[0], time.monotonic()
-        notes, *_ = [search.add_boosting() for search in searches]
-        spent = time.monotonic() - began
-        epochs, _ = first.plan_epochs(time_limit, resume=False, spent=spent, folds=len(parts))
-        for search in searches:
-
-            def train(
-                job: Job, run_dir: Path, search: PortfolioSearch = search
-            ) -> tuple[RunRecord, nn.Module]:
-                return train_job(
-                    job, search.get_data(job.row).data, progress=progress, device=device
-                )
-
-            if search is first:
-                search.train_networks(epochs, train)
-                longest = max(one.planned_epochs for one in search.records.values())
-                names = [n for n, one in search.records.items() if one.planned_epochs == longest]
-            else:
-                search.train_each(names, epochs, train)
-    names = [n for n in (*names, BOOSTING) if all(n in one.models for one in searches)]
+    parts = [
+        PortfolioFold(found, hidden_size, recipe, seed + number, networks)
+        for number, found in enumerate(folds)
+    ]
+    trainings = _Trainings(train, parts, time_limit, directory, say)
+    notes, *_ = [part.add_boosting() for part in parts]
+    kept = min(KEPT_NETWORKS, len(networks)) if len(parts) > 1 else len(networks)
+    trainings.train_each(0, networks, (len(parts) - 1) * kept)
+    names = sorted(parts[0].records, key=parts[0].get_error)[:kept]
+    if not names and trainings.left_out:
+        raise ArgumentError(
+            f"a time limit of {format_duration(time_limit or 0.0)} is too short: boosting alone "
+            f"took {format_duration(time.monotonic() - trainings.began)}. Allow more, or name a "
+            "model."
+        )
     if not names:
-        raise NonFiniteError("no network of the portfolio could be trained on all folds.")
-    return _join(searches, names, held, epochs, time_limit, notes)
+        raise NonFiniteError("no network of the portfolio could be trained on these data.")
+    for number in range(1, len(parts)):
+        trainings.train_each(number, names, (len(parts) - 1 - number) * len(names))
+    found = join_portfolio(parts, names)
+    return found._replace(notes=(*found.notes, *trainings.describe(), *notes))
 
 
-def _join(
-    searches: Sequence[PortfolioSearch],
-    names: Sequence[str],
-    held: SequenceBatch,
-    epochs: int,
-    time_limit: float | None,
-    notes: tuple[str, ...],
-) -> PortfolioFit:
-    """Return the chosen models as one."""
-    first, card = searches[0], searches[0].as_read.data.card
-    models = {name: [one.calibrate(one.models[name]) for one in searches] for name in names}
+def join_portfolio(folds: Sequence[PortfolioFold], networks: Sequence[str]) -> PortfolioFit:
+    """Return the models that predictions of the validation splits choose, as one.
+
+    Args:
+        folds: with trained models.
+        networks: from which to choose, and from boosting; those that a fold lacks are left out.
+
+    Raises:
+        NonFiniteError: no model is there on all folds, or no score is a number.
+    """
+    first, card, test = folds[0], folds[0].as_read.data.card, folds[0].as_read.data.test
+    names = [n for n in (*networks, BOOSTING) if all(n in one.models for one in folds)]
+    if not names:
+        raise NonFiniteError("no model of the portfolio could be trained on all folds.")
+    held = collate([one.valid for one in folds]) if len(folds) > 1 else first.valid
+    models = {name: [one.calibrate(one.models[name]) for one in folds] for name in names}
 
     def score(prediction: Tensor) -> float:
         return compute_score_interval(first.criterion, prediction, held, None)[0]
 
-    predictions = [_predict_held(models[name], searches) for name in names]
-    sign = -1.0 if first.criterion.higher_is_better else 1.0
+    predictions = [
+        torch.cat(
+            [predict_split(m, one.valid)[0] for m, one in zip(models[name], folds, strict=True)]
+        )
+        for name in names
+    ]
     counts = choose_ensemble(
         predictions,
         score,
@@ -123,56 +276,66 @@ def _join(
     mean = average_predictions(
         torch.stack([predictions[n] for n in used]), card.task, [float(counts[n]) for n in used]
     )
+
+    def join(*chosen: str) -> nn.Module:
+        members = [model for name in chosen for model in models[name]]
+        weights = [shares.get(name, 1.0) for name in chosen for _ in folds]
+        if len(members) == 1:
+            return members[0]
+        return Ensemble(members, card.task, weights=weights).eval()
+
     trials = {
-        name: _join_trials([one.trials[name] for one in searches], score(prediction), shares)
+        name: replace(
+            first.trials[name],
+            valid=score(prediction),
+            test=evaluate(join(name), test, metric=card.metric),
+            seconds=sum(one.trials[name].seconds for one in folds),
+            parameters=sum(one.trials[name].parameters for one in folds),
+            share=shares.get(name, 0.0),
+        )
         for name, prediction in zip(names, predictions, strict=True)
     }
-    others = {name: one for name, one in first.trials.items() if name not in trials}
-    best = min(trials, key=lambda name: sign * trials[name].valid)
-    parts = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-    said = [
-        f"Chosen by {first.criterion.name} on {format_count(len(searches), 'fold')}: {parts}.",
-        f"Of what was chosen it is {score(mean):.4g}, of the best single model, {best}, "
-        f"{trials[best].valid:.4g}.",
-    ]
-    if best == BOOSTING:
-        said.append(
-            "Boosting is the best of the models: a tree on summaries of each sequence may suffice, "
-            "and costs least."
-        )
-    if time_limit is not None:
-        said.append(
-            f"A time limit of {format_duration(time_limit)} left {format_count(epochs, 'epoch')}."
-        )
-    networks = [name for name in trials if name != BOOSTING]
-    shown = max(networks, key=lambda name: shares.get(name, 0.0))
+    others = [one for name, one in first.trials.items() if name not in trials]
+    trained = [name for name in first.records if name in trials] or list(first.records)
+    shown = max(trained, key=lambda name: shares.get(name, 0.0))
     record = replace(
         first.records[shown],
         row=AUTO,
         valid=score(mean),
-        parameters=sum(trials[name].parameters for name in shares),
-        seconds=sum(one.seconds for one in (*trials.values(), *others.values())),
-    )
-    members = [model for name in shares for model in models[name]]
-    weights = [shares[name] for name in shares for _ in searches]
-    joined = Ensemble(members, card.task, weights=weights).eval()
-    return PortfolioFit(joined, record, (*trials.values(), *others.values()), (*said, *notes))
-
-
-def _predict_held(models: Sequence[nn.Module], searches: Sequence[PortfolioSearch]) -> Tensor:
-    """Return the prediction of each sequence by the model that was not trained on it."""
-    pairs = zip(models, searches, strict=True)
-    return torch.cat([predict_split(model, search.valid)[0] for model, search in pairs])
-
-
-def _join_trials(trials: Sequence[Trial], valid: float, shares: dict[str, float]) -> Trial:
-    """Return one trial of a model that was trained on each fold."""
-    first = trials[0]
-    return replace(
-        first,
-        valid=valid,
         test=None,
-        seconds=sum(one.seconds for one in trials),
-        parameters=sum(one.parameters for one in trials),
-        share=shares.get(first.name, 0.0),
+        last_test=None,
+        parameters=sum(trials[name].parameters for name in shares),
+        seconds=sum(one.seconds for one in (*trials.values(), *others)),
     )
+    notes = _describe(trials, score(mean), folds, shown)
+    return PortfolioFit(join(*shares), record, (*trials.values(), *others), notes)
+
+
+def _describe(
+    trials: dict[str, Trial], joined: float, folds: Sequence[PortfolioFold], shown: str
+) -> tuple[str, ...]:
+    """Return what to say of the choice, and how much better than single models the ensemble is."""
+    criterion = folds[0].criterion
+    sign = -1.0 if criterion.higher_is_better else 1.0
+    best = min(trials, key=lambda name: sign * trials[name].valid)
+    chosen = sorted((one for one in trials.values() if one.share), key=lambda one: -one.share)
+    parts = ", ".join(f"{one.name} {one.share:.0%}" for one in chosen)
+    several = len(folds) > 1
+    how = f"{criterion.name} on {format_count(len(folds), 'fold')}"
+    scores = [
+        f"of what was chosen {joined:.4g}",
+        f"of the best single model, {best}, {trials[best].valid:.4g}",
+    ]
+    if BOOSTING in trials and best != BOOSTING:
+        scores.append(f"of {BOOSTING} {trials[BOOSTING].valid:.4g}")
+    said = [
+        f"Chosen by {how if several else f'validation {criterion.name}'}: {parts}.",
+        f"Validation {criterion.name}: {'; '.join(scores)}.",
+        f"Epochs and learning curves are of {shown}{' on the first fold' if several else ''}.",
+    ]
+    if best == BOOSTING:
+        said.append(
+            "Boosting is the best of the single models: a tree on summaries of each sequence may "
+            "suffice, and costs least."
+        )
+    return tuple(said)

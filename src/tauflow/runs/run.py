@@ -16,7 +16,7 @@ from tauflow.training.recipe import Recipe
 
 from .ensemble_training import CertaintyOptions
 from .job import Job, Say, Trained, say_nothing, train_job
-from .portfolio import AUTO, AUTO_RECIPE, HIDDEN_SIZE
+from .portfolio import AUTO, HIDDEN_SIZE
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,8 @@ class Run:
             :data:`tauflow.training.defaults.DEFAULT_HIDDEN_SIZE`, of ``"auto"`` 64, and of
             :func:`~tauflow.runs.tune.tune` those that are tried.
         options: of the model's constructor.
-        recipe: how to train, by default ``DEFAULT_RECIPE``, of ``"auto"`` ``AUTO_RECIPE``. The last
-            weights are taken if the data set has no validation split. Of classes the loss chooses
-            the epoch, unless the recipe names a metric in ``select_by``.
+        recipe: how to train; the last weights are taken if the data set has no validation split. Of
+            classes the loss chooses the epoch, unless the recipe names a metric in ``select_by``.
         seed: of weights, shuffling and dropout; the split of a CSV file has its own.
         time_limit: seconds, of ``"auto"`` alone.
         resume: continue the latest run with these arguments, on data with the same content, or
@@ -77,7 +76,7 @@ class Run:
     _: KW_ONLY
     hidden_size: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    recipe: Recipe = None  # type: ignore[assignment]  # the default depends on the model
+    recipe: Recipe = DEFAULT_RECIPE
     seed: int = 0
     time_limit: float | None = None
     resume: bool = False
@@ -93,9 +92,7 @@ class Run:
     say: Say = say_nothing
 
     def __post_init__(self) -> None:
-        """Take the recipe of the model, if none is given."""
-        if self.recipe is None:
-            object.__setattr__(self, "recipe", get_default_recipe(self.model))
+        """Refuse a time limit of a single model."""
         if self.time_limit is not None and self.model != AUTO:
             raise ArgumentError(
                 f"a time limit goes with model {AUTO!r}, which fits what it tries into a time. "
@@ -110,19 +107,16 @@ class Run:
         spread = self.certainty.spread
         return ModelSpec(self.model, size, spread=spread, options=dict(self.options))
 
-    def train(self, job: Job, data: TaskData, folder: Path) -> Trained:
-        """Train one network of the run, in a folder of its own."""
+    def train(
+        self, job: Job, data: TaskData, folder: Path, callbacks: Sequence[AnyCallback] = ()
+    ) -> Trained:
+        """Train one network of the run, in a folder and with callbacks of its own."""
         return train_job(
             job,
             data,
             run_dir=folder,
             resume=self.resume,
             progress=self.progress,
-            callbacks=[*self.callbacks, *(log_to(kind, folder) for kind in self.log)],
+            callbacks=[*self.callbacks, *(log_to(kind, folder) for kind in self.log), *callbacks],
             device=self.device,
         )
-
-
-def get_default_recipe(model: str) -> Recipe:
-    """Return the recipe that a model is trained with if none is given."""
-    return AUTO_RECIPE if model == AUTO else DEFAULT_RECIPE

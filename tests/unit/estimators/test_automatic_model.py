@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tauflow.errors import ArgumentError
-from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
-from tauflow.runs import auto, portfolio_folds
+from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor, automatic
 from tauflow.runs.portfolio import BOOSTING
 
 SMALL = {"hidden_size": 4, "epochs": 3, "random_state": 0}
@@ -13,8 +12,7 @@ SMALL = {"hidden_size": 4, "epochs": 3, "random_state": 0}
 
 @pytest.fixture(autouse=True)
 def few_networks(monkeypatch):
-    monkeypatch.setattr(auto, "NETWORKS", ("gru", "gru-d"))
-    monkeypatch.setattr(portfolio_folds, "NETWORKS", ("gru", "gru-d"))
+    monkeypatch.setattr(automatic, "NETWORKS", ("gru", "gru-d"))
 
 
 @pytest.fixture

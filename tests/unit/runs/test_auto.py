@@ -1,7 +1,6 @@
 """``model="auto"``: what is planned, what is chosen, and that it is the same again."""
 
 import itertools
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,28 +11,24 @@ import torch
 
 import tauflow
 from tauflow.data import TableOptions, from_table
-from tauflow.errors import ArgumentError, CheckpointError
+from tauflow.errors import ArgumentError
 from tauflow.models import Ensemble, SequenceModel
 from tauflow.models.wrappers import average_predictions
-from tauflow.runs import auto
+from tauflow.runs import auto, portfolio_folds
+from tauflow.runs import run as run_module
 from tauflow.runs.auto import run_auto
 from tauflow.runs.ensemble_training import CertaintyOptions
-from tauflow.runs.portfolio import (
-    AUTO_RECIPE,
-    Rung,
-    Trial,
-    choose_ensemble,
-    estimate_epochs,
-    plan_rungs,
-)
-from tauflow.runs.portfolio_search import PortfolioSearch, adapt_inputs
+from tauflow.runs.portfolio import choose_ensemble
+from tauflow.runs.portfolio_fold import adapt_inputs
+from tauflow.runs.portfolio_folds import _Deadline, has_independent_sequences, split_into_folds
 from tauflow.runs.report.page import write_run_report
 from tauflow.runs.run import CsvFile, Run
+from tauflow.runs.run_data import load_run_data
 from tauflow.tabular.load import add_missing_indicators
+from tauflow.training.defaults import DEFAULT_RECIPE
 from tauflow.training.evaluation_loop import predict
-from tauflow.training.metrics import METRICS
 
-RECIPE = AUTO_RECIPE.with_changes({"epochs": 3})
+RECIPE = DEFAULT_RECIPE.with_changes({"epochs": 3})
 
 
 @pytest.fixture
@@ -61,31 +56,55 @@ def try_models(monkeypatch, table, tmp_path):
     return run
 
 
+def test_each_independent_sequence_is_held_out_once(table):
+    found = load_run_data(Run(table, "gru", hidden_size=4))
+    folds = split_into_folds(found, 0, independent=True)
+    whole = found.as_read.data.train
+    held = torch.cat([one.data.valid.x.flatten(1) for one in folds])
+    assert sorted(held.tolist()) == sorted(whole.x.flatten(1).tolist())
+    shares = [one.data.valid.y.float().mean() for one in folds]  # stratified
+    assert max(shares) - min(shares) < 0.13  # one of eight or nine
+    for one in folds:
+        assert len(one.data.train) + len(one.data.valid) == len(whole)
+        assert one.data.test is found.as_read.data.test
+    (alone,) = split_into_folds(found, 0, independent=False)
+    assert alone.data.valid is found.as_read.data.valid
+
+
 @pytest.mark.parametrize(
-    ("networks", "epochs", "expected"),
+    ("options", "expected"),
     [
-        (5, 90, [(10, 5), (30, 3), (90, 2)]),
-        (5, 60, [(7, 5), (20, 3), (60, 2)]),
-        (5, 2, [(1, 5), (2, 3)]),
-        (5, 1, [(1, 5)]),
-        (1, 9, [(1, 1), (3, 1), (9, 1)]),
+        ({"id": "id", "target": "y"}, True),
+        ({"id": "id", "target": "y", "group": "g"}, False),
+        ({"id": "id", "target": "y", "split_by": "time"}, False),
+        ({"id": "id", "target": "y", "window": 5}, False),
+        ({"id": "id"}, False),  # forecasts
+        ({"target": "y"}, False),
     ],
 )
-def test_plan_rungs_by_hand(networks, epochs, expected):
-    assert plan_rungs(networks, epochs) == tuple(itertools.starmap(Rung, expected))
+def test_which_sequences_are_independent(options, expected):
+    assert has_independent_sequences(CsvFile("x.csv", TableOptions(**options))) == expected
+    assert not has_independent_sequences("pendulum")
 
 
-def test_estimate_epochs_fills_the_time_and_no_more():
-    seconds = [1.0, 3.0, 2.0]
-
-    def cost(epochs):
-        slowest = sorted(seconds)[::-1]
-        return sum(r.epochs * sum(slowest[: r.networks]) for r in plan_rungs(3, epochs))
-
-    found = estimate_epochs(seconds, 100.0, 60)
-    assert cost(found) <= 100.0 < cost(found + 1)
-    assert estimate_epochs(seconds, 1e6, 60) == 60
-    assert estimate_epochs(seconds, 5.0, 60) == 0
+def test_a_training_ends_before_the_epoch_that_would_be_late(monkeypatch):
+    clock = [0.0]
+    now = SimpleNamespace(monotonic=lambda: clock[0])
+    monkeypatch.setattr(portfolio_folds, "time", now)
+    ended, deadline = [], _Deadline(10.0)
+    training = SimpleNamespace(stop=lambda: ended.append(clock[0]))
+    deadline.on_start(training)
+    for moment in (3.0, 6.0, 8.0):  # epochs of 3, 3 and 2: another would end at 9, then at 10
+        clock[0] = moment
+        deadline.on_epoch(training)
+    assert not ended
+    clock[0] = 9.0
+    deadline.on_epoch(training)
+    assert not ended
+    clock[0] = 9.6
+    deadline.on_epoch(training)
+    assert ended == [9.6]
+    assert deadline.is_reached
 
 
 def test_choose_ensemble_is_greedy():
@@ -163,50 +182,31 @@ def test_the_test_part_chooses_nothing(try_models, table, monkeypatch):
     ]
 
 
-def test_a_time_limit_decides_the_epochs_which_are_kept(try_models, monkeypatch):
-    monkeypatch.setattr(PortfolioSearch, "_time_epoch", lambda search, name: 1.0)
-    run = try_models(time_limit=20.0, recipe=AUTO_RECIPE)
-    epochs = json.loads((run.directory / "auto.json").read_text())["epochs"]
-    assert epochs == estimate_epochs([1.0] * 3, 20.0 - 0.1, 60)
-    assert any(f"--epochs {epochs} without a limit repeats" in note for note in run.notes)
-    plain = try_models(recipe=AUTO_RECIPE.with_changes({"epochs": epochs}))
-    assert plain.record.test == run.record.test
-    again = try_models(time_limit=20.0, recipe=AUTO_RECIPE, resume=True)
-    assert again.directory == run.directory
-    assert again.record.test == run.record.test
+def test_a_time_limit_ends_trainings(try_models, monkeypatch):
+    ticks = itertools.count()  # a second passes whenever somebody looks
+    monkeypatch.setattr(portfolio_folds, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    run = try_models(time_limit=150, recipe=RECIPE.with_changes({"epochs": 99, "patience": None}))
+    assert next(ticks) < 155
+    assert any("ended 11 trainings early. Without a limit" in note for note in run.notes)
+    assert all(0 < one.epochs < 99 for one in run.trials if one.name != "boosting")
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        *("", "[]", "{", '{"epochs": 3}', '{"epochs": 0, "time_limit": null}'),
-        *('{"epochs": 3, "time_limit": [1]}', '{"epochs": "3", "time_limit": null}'),
-    ],
-)
-def test_a_damaged_plan_is_named(tmp_path, plan):
-    (tmp_path / "auto.json").write_text(plan)
-    with pytest.raises(CheckpointError, match=r"auto\.json is damaged"):
-        PortfolioSearch.plan_epochs(SimpleNamespace(directory=tmp_path), None, resume=True)
+def test_a_resumed_run_is_what_it_would_have_been(try_models, monkeypatch):
+    whole = try_models()
+    train, count = run_module.train_job, itertools.count()
 
+    def interrupt(*arguments, **options):
+        if next(count) == 4:
+            raise KeyboardInterrupt
+        return train(*arguments, **options)
 
-def test_a_network_that_stops_early_keeps_its_round():
-    """By epochs those that stop early would rank last, whatever their scores."""
-    search = PortfolioSearch.__new__(PortfolioSearch)
-    search.criterion = METRICS["cross_entropy"]
-    ended = {  # epochs that were planned and run, and the score
-        "stopped early": (20, 8, 0.3),
-        "went on": (20, 20, 0.4),
-        "overflowed": (20, 20, float("nan")),
-        "left behind": (7, 7, 0.1),
-    }
-    search.records = {
-        name: SimpleNamespace(planned_epochs=planned) for name, (planned, _, _) in ended.items()
-    }
-    search.trials = {
-        name: Trial(name, epochs, valid, None, 1.0, 1) for name, (_, epochs, valid) in ended.items()
-    }
-    ranked = sorted(search.trials, key=search._get_rank)
-    assert ranked == ["stopped early", "went on", "overflowed", "left behind"]
+    monkeypatch.setattr(run_module, "train_job", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        try_models()
+    monkeypatch.setattr(run_module, "train_job", train)
+    again = try_models(resume=True)
+    assert again.directory != whole.directory
+    assert again.record.test == whole.record.test
 
 
 def test_a_refused_run_leaves_no_folder(try_models, tmp_path):
@@ -238,7 +238,11 @@ def test_what_auto_cannot_do_is_refused(try_models, options, match):
         try_models(**options)
 
 
-def test_without_validation_nothing_can_be_chosen(try_models, table):
+def test_without_validation_folds_choose(try_models, table, monkeypatch):
     source = replace(table, table=replace(table.table, split=(0.8, 0, 0.2)))
+    run = try_models(source)  # five folds of the training split choose
+    assert run.record.valid is None
+    assert "on 5 folds" in run.notes[0]
+    monkeypatch.setattr(auto, "has_independent_sequences", lambda source: False)
     with pytest.raises(ArgumentError, match="no validation data to choose a model by"):
         try_models(source)

@@ -36,7 +36,8 @@ def list_trials(run: TaskRun) -> list[Listing]:
         "share",
     )
     caption = (
-        "Share: of the answer, chosen greedily by the validation score of the mean. The test split "
-        "chose nothing. Networks with fewer epochs were left behind by successive halving."
+        "Share: of the answer, chosen greedily by the score of the mean on what was held out from "
+        "training. The test split chose nothing. With folds, networks that were not among the two "
+        "best of the first were trained on that alone."
     )
     return [Listing("What was tried", headers, rows, caption)]
