@@ -1,5 +1,6 @@
-"""Which event comes next in a stream, and when: the neural Hawkes process."""
+"""Which event comes next in a stream, and when: neural point processes."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,8 @@ from torch import Tensor, nn
 from tauflow._internal.checks import check_positive
 from tauflow._internal.optional_deps import require
 from tauflow.batch import SequenceBatch
-from tauflow.errors import ArgumentError, DataError, TimeError
-from tauflow.models.neural_hawkes import NeuralHawkes
+from tauflow.errors import ArgumentError, DataError, OptionError, TimeError
+from tauflow.models.neural_hawkes import POINT_PROCESSES, NeuralHawkes
 from tauflow.tabular.sequences import format_names
 from tauflow.training import Recipe, Score, train
 from tauflow.training.callbacks import AnyCallback
@@ -54,7 +55,9 @@ class _Likelihood(nn.Module):
         types, end = x[:, :, 0].long(), t.gather(1, lengths[:, None])[:, 0]
         # What is after the end is padding, and what rounding puts after it is at the end.
         t = torch.minimum(t, end[:, None])
-        found = self.process.log_likelihood(types, t, end, lengths=lengths)
+        found = self.process.log_likelihood(
+            types, t, end, lengths=lengths, integral=self.process.training_integral
+        )
         return found[:, None], None
 
 
@@ -81,15 +84,19 @@ class _LearnedProcess:
 class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
     """Predict the next event of a stream of events of several types: its type and its time.
 
-    The model is a :class:`tauflow.models.NeuralHawkes`, fitted by maximum likelihood. X is a data
-    frame of pandas, Polars or Arrow, or a mapping of columns, with one row per event: the id of its
-    stream, its time (numbers, or dates, which count in seconds) and its type.
+    The model is a :class:`tauflow.models.NeuralHawkes` or a :class:`tauflow.zoo.S2P2`, fitted by
+    maximum likelihood. X is a data frame of pandas, Polars or Arrow, or a mapping of columns, with
+    one row per event: the id of its stream, its time (numbers, or dates, which count in seconds)
+    and its type.
 
     Source: Mei & Eisner 2017, "The neural Hawkes process: a neurally self-modulating multivariate
     point process".
 
     Args:
-        hidden_size: neurons of the continuous-time LSTM.
+        model: ``"neural-hawkes"``, whose state is that of a continuous-time LSTM, or ``"s2p2"``:
+            layers of linear state spaces.
+        hidden_size: neurons of the continuous-time LSTM, or width of the layers.
+        options: further arguments of the model's constructor, such as ``layers``.
         epochs: passes over the training data, at most.
         lr: learning rate of Adam.
         batch_size: streams per step.
@@ -113,7 +120,9 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
         result_: what :func:`tauflow.train` returned.
     """
 
+    model: str = "neural-hawkes"
     hidden_size: int = DEFAULT_HIDDEN_SIZE
+    options: Mapping[str, Any] | None = None
     epochs: int = DEFAULT_RECIPE.epochs
     lr: float = DEFAULT_RECIPE.lr
     batch_size: int = DEFAULT_RECIPE.batch_size
@@ -302,9 +311,7 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
 
     def _train(self, learned: EventStreams, held: EventStreams | None, seed: int) -> None:
         self.time_unit_ = self._resolve_unit(learned)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            model = _Likelihood(NeuralHawkes(len(self.classes_), self.hidden_size))
+        model = _Likelihood(self._build_process(seed))
         own = {n: getattr(self, n) for n in ("epochs", "lr", "batch_size", "patience")}
         task = LearningTask("regress", 1, _LOSS, _LOSS)
         recipe = build_recipe(self.recipe, own, task, has_validation=held is not None)
@@ -321,6 +328,17 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
             progress=bool(self.verbose),
         )
         self.module_ = model.process.eval()
+
+    def _build_process(self, seed: int) -> NeuralHawkes:
+        kind, options = POINT_PROCESSES[self.model], dict(self.options or {})
+        arguments = inspect.signature(kind).parameters.values()
+        known = [each.name for each in arguments if each.kind is each.KEYWORD_ONLY]
+        if unknown := [name for name in options if name not in known]:
+            takes = f"It takes: {', '.join(known)}." if known else "It takes none."
+            raise OptionError(f"{self.model} has no option {unknown[0]!r}. {takes}")
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            return kind(len(self.classes_), self.hidden_size, **options)
 
     def _resolve_unit(self, streams: EventStreams) -> float:
         if self.time_unit != AUTO:

@@ -1,7 +1,7 @@
 """Streams of events: the likelihood of a neural Hawkes process, and the next event."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_at_least, check_floating_point, check_one_of, shape_error
 from tauflow._internal.init_args import CaptureInitArgs
+from tauflow._internal.registry import Registry
 from tauflow.cells import CTLSTMCell
 from tauflow.errors import ArgumentError, DataError, DtypeError, ShapeError, TimeError
 from tauflow.sequence import RNN
@@ -25,6 +26,8 @@ _DENSITY_TOLERANCE = 1e-6
 _HALVINGS = 12
 """How often a panel is halved at most, for intensities with a kink."""
 _PANELS = 4096
+_CHUNK = 1 << 14
+"""Panels whose intensities are computed at once, which bounds memory without gradients."""
 _SMALL = -15.0
 """Below it log(softplus(z)) is z to single precision, and softplus may underflow."""
 
@@ -77,6 +80,9 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
         event_types: K.
         hidden_size: neurons of the CT-LSTM.
     """
+
+    training_integral: ClassVar[str] = "quadrature"
+    """How estimators integrate the intensities while they train."""
 
     options: dict[str, Any]
 
@@ -318,8 +324,9 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
             span = torch.log1p(rate * length)
             start = torch.expm1(span * begin[:, None]) / rate
             size = torch.expm1(span * (begin + width)[:, None]) / rate - start
-            intensity = self._log_intensity(state[row], start + size * nodes).exp().sum(-1)
-            integrand = intensity * size
+            pieces = zip(row.split(_CHUNK), (start + size * nodes).split(_CHUNK), strict=True)
+            rates = [self._log_intensity(state[k], age).exp().sum(-1) for k, age in pieces]
+            integrand = torch.cat(rates) * size
             integral = integrand @ weights
             error = (integrand.detach() @ last_coefficients.T).abs().sum(-1)
             is_rough = error > _TOLERANCE * (1 + integral.detach())
@@ -375,6 +382,12 @@ class NeuralHawkes(nn.Module, metaclass=CaptureInitArgs):
                 "or after the last event."
             )
         return end
+
+
+POINT_PROCESSES: Registry[type[NeuralHawkes]] = Registry(
+    "point process", {"neural-hawkes": NeuralHawkes}
+)
+"""Processes by name, for estimators; ``tauflow.zoo`` adds ``"s2p2"``."""
 
 
 def _lobatto(points: int, like: Tensor) -> list[Tensor]:

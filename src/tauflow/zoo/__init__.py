@@ -7,6 +7,7 @@ the name of a model find what is here, as they find what plugins add.
 from tauflow.cells.registry import MODELS, ModelEntry
 from tauflow.export import CLASSES
 from tauflow.kernels.select import add_kernels
+from tauflow.models.neural_hawkes import POINT_PROCESSES
 
 from .cells.liquid_s4 import LiquidS4Cell
 from .cells.min_rnn import MinGRUCell, MinLSTMCell
@@ -35,6 +36,7 @@ add_kernels(EstimatingRITSCell)
 CLASSES.add("EstimatingRITSCell", EstimatingRITSCell)
 CLASSES.add("BRITS", BRITS)
 CLASSES.add("S2P2", S2P2)
+POINT_PROCESSES.add("s2p2", S2P2)
 
 __all__ = [
     "BRITS",

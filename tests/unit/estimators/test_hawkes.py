@@ -7,8 +7,9 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
+from tauflow.errors import ArgumentError, DataError, OptionError, TimeError, UnknownNameError
 from tauflow.estimators import SequenceHawkes
+from tauflow.zoo import S2P2
 
 END, RATE, JUMP, DECAY = 20.0, 0.5, 1.2, 2.0
 ROLES = {"id": "who", "time": "at", "type": "what"}
@@ -139,6 +140,25 @@ def test_it_is_cloned_saved_and_validated_like_others(fitted, tmp_path):
     assert (held.predict(new) == held.predict(new)).all()
     same = SequenceHawkes(**few).fit(simulate(30), **ROLES, validation={"X": simulate(5, seed=9)})
     assert (same.predict_proba(new) == held.predict_proba(new)).all()
+
+
+def test_another_process_is_chosen_by_name(tmp_path):
+    few = {**SMALL, "model": "s2p2", "options": {"layers": 1, "states": 3}, "epochs": 12}
+    learned = SequenceHawkes(**few).fit(simulate(60), **ROLES, start=0, end=END)
+    assert isinstance(learned.module_, S2P2)
+    assert len(learned.module_.layers) == 1
+    new = simulate(30, seed=1)
+    found = learned.score(new, start=0, end=END)
+    rate = len(new) / (30 * END)
+    poisson = np.log(rate / 2) - 1  # both types at one rate
+    assert poisson < found < exact_likelihood(new) + 0.02
+    learned.save(tmp_path / "events.safetensors")
+    again = SequenceHawkes.load(tmp_path / "events.safetensors")
+    assert again.score(new, start=0, end=END) == found
+    with pytest.raises(UnknownNameError, match="unknown point process 'hawkes'"):
+        SequenceHawkes(**{**SMALL, "model": "hawkes"}).fit(simulate(8), **ROLES)
+    with pytest.raises(OptionError, match=r"has no option 'layers'\. It takes none"):
+        SequenceHawkes(**SMALL, options={"layers": 2}).fit(simulate(8), **ROLES)
 
 
 def with_empty(table):

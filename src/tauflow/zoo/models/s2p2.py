@@ -1,6 +1,7 @@
 """S2P2: a point process whose state passes layers of linear Hawkes processes."""
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -35,12 +36,17 @@ class S2P2(NeuralHawkes):
     HiPPO-N with a step 1, and the real parts are negative by construction; the first state is
     that of the event that marks the start.
 
+    Its intensities oscillate between events, so that an exact integral takes many panels: training
+    takes the Monte Carlo estimate, as the paper does.
+
     Args:
         event_types: K.
         hidden_size: width H of inputs and outputs of a layer.
         states: complex states P of a layer; by default ``hidden_size``.
         layers: of latent linear Hawkes processes.
     """
+
+    training_integral: ClassVar[str] = "monte-carlo"
 
     def __init__(
         self, event_types: int, hidden_size: int, *, states: int | None = None, layers: int = 2
