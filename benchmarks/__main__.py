@@ -27,6 +27,7 @@ COMMANDS = (
         "products",
         "regress",
         "scan",
+        "truth",
         "calibration",
         "coverage",
     ),
