@@ -18,7 +18,7 @@ import torch
 
 from tauflow.pretraining.blend import MIDDLE, fit_blend, fit_widths
 from tauflow.pretraining.finetune import fine_tune
-from tauflow.pretraining.inference import forecast_quantiles, gather_members
+from tauflow.pretraining.inference import are_whole, forecast_quantiles, gather_members, round_whole
 from tauflow.pretraining.network import QUANTILE_LEVELS, ZeroShotNetwork
 from tauflow.pretraining.weights import WEIGHTS, load_weights
 
@@ -40,6 +40,16 @@ It returns ``None`` of a series it cannot read; tasks with such a series are lef
 
 def forecast_by_network(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
     """Return quantiles of each origin; members of a table are compared with the known ones."""
+    return _round_whole(task, _read(network, task))
+
+
+def _round_whole(task: Task, found: list[Quantiles]) -> list[Quantiles]:
+    """Return quantiles, rounded where all known values are whole numbers."""
+    known = [*task.known, *((one.t, one.y) for one in task.origins)]
+    return [round_whole(one) for one in found] if are_whole(known) else found
+
+
+def _read(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
     contexts = [(one.t, one.y) for one in task.origins]
     others = None
     if task.is_table:
@@ -52,13 +62,13 @@ def forecast_blended(network: ZeroShotNetwork, task: Task) -> list[Quantiles]:
 
     Of one series, the own past says how wide intervals have to be.
     """
-    found = forecast_by_network(network, task)
+    found = _read(network, task)
     shared = fit_blend(network, task.known) if task.is_table else None
     for place, one in enumerate(task.origins):
         blend = shared if task.is_table else fit_widths(network, (one.t, one.y))
         if blend is not None:
             found[place] = blend.apply(one.y, found[place])
-    return found
+    return _round_whole(task, found)
 
 
 def limit_members(task: Task, ids: int) -> Task:

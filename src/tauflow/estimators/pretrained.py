@@ -15,7 +15,13 @@ from tauflow.evaluation.tidy import make_tidy_frame
 from tauflow.pretraining.blend import MIDDLE, Blend, draw_origins, fit_blend, fit_widths
 from tauflow.pretraining.finetune import STEPS, fine_tune
 from tauflow.pretraining.fitted import FittedTable, read_fitted, write_fitted
-from tauflow.pretraining.inference import Series, forecast_quantiles, gather_members
+from tauflow.pretraining.inference import (
+    Series,
+    are_whole,
+    forecast_quantiles,
+    gather_members,
+    round_whole,
+)
 from tauflow.pretraining.network import QUANTILE_LEVELS, ZeroShotNetwork
 from tauflow.pretraining.population import Population
 from tauflow.pretraining.stream import ForecastStream
@@ -40,7 +46,8 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
     middle of the table and the mean of the past is fitted to their past in about a second; it is
     never worse than the last value on ids that were left out of the fit. Of fewer ids, each with
     120 values or more has its intervals widened by what they held of its past. The last 1024 values
-    of a target are read. ``methods_`` says after each forecast what was used.
+    of a target are read. Where all its values are whole numbers, its quantiles are, too.
+    ``methods_`` says after each forecast what was used.
 
     Args:
         blend: whether to fit a blend where there are enough ids.
@@ -193,6 +200,7 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
                 pairs = zip(contexts, quantiles, strict=True)
                 quantiles = [table.blend.apply(y, q) for (_, y), q in pairs]
             both, true = np.concatenate(quantiles), np.concatenate([one.target for one in origins])
+            both = round_whole(both) if self._is_whole(name, members) else both
             last = np.concatenate([np.full(len(one.q), one.y[-1]) for one in origins])
             found[name] = {
                 "forecasts": len(true),
@@ -280,8 +288,15 @@ class PretrainedForecaster(BaseEstimator):  # type: ignore[misc]
             for rows, context, one in zip(where, contexts, quantiles, strict=True):
                 own_blend = fit_widths(network, context) if alone else blend
                 found[rows, place] = one if own_blend is None else own_blend.apply(context[1], one)
+            if self._is_whole(name, members):
+                found[:, place] = round_whole(found[:, place])
             self.methods_[name] = _describe(table, blend)
         return found
+
+    def _is_whole(self, name: Any, members: Sequence[Series]) -> bool:
+        """Say whether all known values of a target are whole numbers, so that answers are."""
+        table = self._get_table(name)
+        return are_whole(members) and (table is None or table.is_whole)
 
     def _compare_with(
         self, name: Any, members: Sequence[Series], own: Sequence[int]

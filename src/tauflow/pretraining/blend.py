@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .inference import Series, forecast_quantiles, gather_members
+from .inference import Series, are_whole, forecast_quantiles, gather_members
 from .network import QUANTILE_LEVELS, ZeroShotNetwork
 from .population import Population
 from .shared_draws import Floats
@@ -159,11 +159,11 @@ def fit_blend(
     for half in (0, 1):
         weights = fit_least_deviations(x[fold != half], moved[fold != half], zero_shot)
         left_out[fold == half] = x[fold == half] @ weights
-    errors = {
-        "last value": float(np.abs(moved).mean()),
-        "zero-shot": float(np.abs(moved - x[:, 0]).mean()),
-        "blended": float(np.abs(moved - left_out).mean()),
-    }
+    guesses = {"last value": np.zeros(len(moved)), "zero-shot": x[:, 0], "blended": left_out}
+    if are_whole(members):
+        start = np.repeat([one.y[-1] for one in origins], [len(one.q) for one in origins])
+        guesses = {name: np.round(start + one) - start for name, one in guesses.items()}
+    errors = {name: float(np.abs(moved - one).mean()) for name, one in guesses.items()}
     best = min(errors, key=lambda name: errors[name])
     chosen = {
         "last value": np.zeros(3),

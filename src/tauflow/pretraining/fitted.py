@@ -40,6 +40,12 @@ class FittedTable:
     network: ZeroShotNetwork | None
     step: int
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all values of the members are whole numbers."""
+        known = self.population.y[~np.isnan(self.population.y)]
+        return bool((known == np.round(known)).all())
+
 
 def write_fitted(
     path: Path,

@@ -41,6 +41,17 @@ def gather_members(members: Sequence[Series], own: Sequence[int] | None = None) 
     return Population(t, y, np.zeros(len(asked), np.intp), np.where(is_chosen, row, -1))
 
 
+def are_whole(members: Sequence[Series]) -> bool:
+    """Say whether all values of a table are whole numbers, so that its forecasts should be."""
+    return all(bool((y == np.round(y)).all()) for _, y in members)
+
+
+def round_whole(quantiles: Floats) -> Floats:
+    """Return whole numbers, none of which is -0."""
+    found: Floats = np.round(quantiles) + 0.0
+    return found
+
+
 @torch.no_grad()
 def forecast_quantiles(
     network: ZeroShotNetwork,

@@ -8,7 +8,7 @@ import numpy as np
 from tauflow.errors import DataError, TimeError
 
 from .fitted import FittedTable
-from .inference import MAX_CONTEXT, forecast_quantiles
+from .inference import MAX_CONTEXT, are_whole, forecast_quantiles, round_whole
 from .network import ZeroShotNetwork
 from .population import Population
 from .shared_draws import Floats
@@ -52,10 +52,12 @@ class ForecastStream:
         q = np.atleast_1d(np.asarray(at, float))
         if not (q > t[-1]).all():
             raise TimeError(f"at must be after the last sample, at {t[-1]}, got {at!r}.")
-        others = None
+        others, is_whole = None, are_whole([(t, y)])
         if self._table is not None:
             kept = self._table.population
+            is_whole = is_whole and self._table.is_whole
             others = Population(kept.t, kept.y, np.zeros(1, np.intp), np.full(1, -1))
         (found,) = forecast_quantiles(self._network, [(t, y)], [q], others)
         blend = None if self._table is None else self._table.blend
-        return found if blend is None else blend.apply(y, found)
+        found = found if blend is None else blend.apply(y, found)
+        return round_whole(found) if is_whole else found

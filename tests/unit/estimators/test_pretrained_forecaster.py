@@ -54,6 +54,25 @@ def test_lead_times_dates_and_arrays(forecaster):
     assert forecaster.predict_quantiles(y, [1.5]).shape == (1, 1, 2, 9)
 
 
+def test_quantiles_of_whole_numbers_are_whole(forecaster):
+    table = make_table(ids=25)
+    table["n"] = (3 * table["a"]).round()
+    given = {"id": "who", "time": "day", "targets": ["n", "a"]}
+    found = forecaster.predict_quantiles(table, at=[1.0, 2.0], **given)
+    assert forecaster.methods_["n"].startswith("zero-shot, blended")
+    assert (found[:, :, 0] == np.round(found[:, :, 0])).all()
+    assert (found[:, :, 1] != np.round(found[:, :, 1])).all()
+    forecaster.fit(table, steps=0, **given)
+    person = table[table.who == "p3"]
+    fitted = forecaster.predict_quantiles(person, at=[1.0, 2.0], targets=["n"])
+    assert (fitted == np.round(fitted)).all()
+    stream = forecaster.stream("n")
+    stream.push(0.0, 2.0)
+    assert (stream.forecast(1.0) % 1 == 0).all()
+    stream.push(1.0, 2.5)
+    assert (stream.forecast(2.0) % 1 != 0).any()
+
+
 def test_wide_intervals_have_tails_of_a_normal(forecaster):
     y = np.random.default_rng(0).normal(size=(30, 1))
     middle, low, high = forecaster.predict(y, at=[1], interval=0.8)
