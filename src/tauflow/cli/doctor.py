@@ -37,9 +37,8 @@ def doctor() -> None:
     facts["data"] = os.environ.get("TAUFLOW_DATA") or "in the user's cache"
     facts["compiled loops"] = _describe_loops()
     facts["compiled kernels"] = get_cache_folder() or "no folder to keep them can be written"
-    for variable in ("TAUFLOW_BACKEND", "TAUFLOW_COMPILE"):
-        if os.environ.get(variable):
-            facts[variable] = os.environ[variable]
+    if os.environ.get("TAUFLOW_BACKEND"):
+        facts["TAUFLOW_BACKEND"] = os.environ["TAUFLOW_BACKEND"]
     print_table(("what", "here"), [(key, str(value)) for key, value in facts.items()], whole=(0,))
     extras = [
         (extra, ", ".join(f"{name} {_get_version(name)}" for name in names))

@@ -36,7 +36,6 @@ from .cfc.kernel import (
     run_wired_cfc,
 )
 from .ct_gru.kernel import ct_gru_unsupported_reason, run_ct_gru
-from .engine.background import is_compiling
 from .engine.kernel_spec import KernelCall, KernelFunction, KernelSpec
 from .engine.requirements import (
     add_builtin_cell,
@@ -306,8 +305,7 @@ def select_kernel(call: KernelCall, backend: str) -> KernelSpec | None:
 
     ``"auto"`` takes the first row for the call's device that is worth it and has no objection; of
     one backend only, or none, if the environment variable ``TAUFLOW_BACKEND`` named it when tauflow
-    was imported; none while the row is compiled in the background. A backend asked for by the
-    argument is never swapped for another.
+    was imported. A backend asked for by the argument is never swapped for another.
 
     Args:
         call: the run at hand.
@@ -327,7 +325,7 @@ def select_kernel(call: KernelCall, backend: str) -> KernelSpec | None:
         ]
         for row in fits:  # a loop, as the compiler of torch 2.8 knows no default of next()
             if row.is_profitable(call) and row.unsupported_reason(call) is None:
-                return None if is_compiling(row, call) else row
+                return row
         return None
     reasons = []
     named = [row for row in rows if row.backend == backend]
@@ -364,8 +362,6 @@ def explain_kernels(
             reason = f"TAUFLOW_BACKEND={_DEFAULT_BACKEND} asks for another"
         elif backend == "auto" and row.device not in (None, device):
             reason = f"backend='auto' takes it on {row.device} only"
-        elif chosen is None and row.unsupported_reason(call) is None and is_compiling(row, call):
-            reason = "it is being compiled (TAUFLOW_COMPILE=background)"
         else:
             reason = row.unsupported_reason(call) or (
                 "it can serve the call, but comes after the one that does"

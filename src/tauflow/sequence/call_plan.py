@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tauflow._internal.compile_mode import must_wait_for_kernels
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import BackendError, TauflowError
 from tauflow.kernels import KernelCall, KernelSpec, select_kernel
@@ -195,10 +194,8 @@ class CallPlans:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             plan = _make_plan(rnn, self._records, x, not is_whole, not is_measured, *grads)
-            if must_wait_for_kernels() or isinstance(plan, str) or _is_fused(plan):
-                self._plans[key, grads] = plan
-                return plan
-            return "kernels may be compiled in the background"
+            self._plans[key, grads] = plan
+            return plan
 
     def _look_at_cells(
         self, rnn: "SequenceModule", cells: dict[str, nn.Module]
@@ -281,10 +278,6 @@ def _make_plan(
         (B, rnn.state_size),
         all(cell.is_compiled for cell in cells),
     )
-
-
-def _is_fused(plan: _Plan) -> bool:
-    return all(cell.is_fused for cell in plan.cells)
 
 
 def _plan_cell(row: KernelSpec | None, record: CellRecord, *, keeps: bool) -> _CellPlan:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from tauflow._internal.compile_mode import wait_for_kernels
 from tauflow._internal.fork_safety import make_fork_safe_lock
 
 
@@ -45,8 +44,7 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
                 )
                 known.evaluations.add(evaluation)
         module.eval()
-        with wait_for_kernels():  # which of two loops computes a result is not left to chance
-            yield
+        yield
     finally:
         with _lock:
             for part in parts:
