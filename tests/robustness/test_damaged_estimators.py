@@ -18,7 +18,6 @@ from tauflow.estimators import (
     SequenceForecaster,
     SequenceHawkes,
     SequenceImputer,
-    SequenceMultiOutput,
     SequenceRegressor,
     SequenceSurvival,
 )
@@ -44,13 +43,6 @@ TABLE = pd.DataFrame(
 )
 SAID = {"id": "id", "time": "time"}
 LABELS = np.repeat(_RNG.choice(["no", "yes"], N), T)
-SEVERAL = pd.DataFrame(
-    {
-        "value": Y[:, 0],
-        "class": _RNG.choice(["x", "y", "z"], N),
-        "order": _RNG.choice(["low", "high"], N),
-    }
-)
 FITS = {
     "classes": lambda: SequenceClassifier(**SMALL, calibrate="temperature", threshold="f1").fit(
         TABLE, LABELS, **SAID
@@ -65,9 +57,6 @@ FITS = {
     "hazard": lambda: SequenceSurvival(**SMALL, intervals=3).fit(X, *EVENTS, t=TIMES),
     "weibull": lambda: SequenceSurvival(**SMALL, head="weibull").fit(X, *EVENTS, t=TIMES),
     "gaps": lambda: SequenceImputer(**SMALL).fit(TABLE, **SAID),
-    "several": lambda: SequenceMultiOutput(**SMALL, kinds=["value", "class", ["low", "high"]]).fit(
-        X, SEVERAL, t=TIMES
-    ),
     "events": lambda: SequenceHawkes(hidden_size=3, epochs=1, random_state=0).fit(
         TABLE, **SAID, type="ward"
     ),
@@ -90,9 +79,6 @@ def use(name, estimator):
             return estimator.predict(X, t=TIMES, at=5.0), answers
         case "gaps":
             return (estimator.transform(TABLE[["id", "time", "a", "b", "ward"]])["a"],)
-        case "several":
-            answers = estimator.predict(X, t=TIMES)
-            return answers[:, 0].astype(float), *estimator.predict_proba(X, t=TIMES)[1:]
         case "events":
             now = TABLE["time"].max()
             found = estimator.predict_next(TABLE, now=now)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from tauflow._internal.checks import check_at_least, check_one_of, find_type_mismatch
-from tauflow._internal.json_io import to_tuples
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.targets import MULTIOUTPUT, TargetSpec, count_outputs
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError
 
@@ -22,7 +20,7 @@ from .loaders import make_data_loader
 if TYPE_CHECKING:
     from tauflow.tabular.schema import Schema
 
-TASKS = ("regress", "classify", "binary", MULTIOUTPUT)
+TASKS = ("regress", "classify", "binary")
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,8 @@ class DatasetCard:
     Args:
         name: name in the catalog.
         title: name for people, short enough for a plot's title.
-        task: ``"regress"``, ``"classify"`` (integer classes), ``"binary"`` (0 or 1, one logit) or
-            ``"multioutput"`` (several targets, or classes with an order).
+        task: ``"regress"``, ``"classify"`` (integer classes) or ``"binary"`` (0 or 1, a logit for
+            each of one or several labels).
         input_size: features per step; of images, their pixels times their channels.
         target_size: values, classes or logits that a model has to give.
         time_unit: what a time step of 1 means.
@@ -69,7 +67,6 @@ class DatasetCard:
         noncausal_options: options of the loader with the value that makes inputs of later samples
             too.
         static_inputs: numbers of the inputs with one value per sequence, such as the age.
-        target_specs: of the task ``"multioutput"``, what each target is; ``()`` for others.
         notes: what a reader of results must know: known leaks, and where paper and code disagree.
     """
 
@@ -103,7 +100,6 @@ class DatasetCard:
     vocabulary: int = 0
     noncausal_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     static_inputs: tuple[int, ...] = ()
-    target_specs: tuple[TargetSpec, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -116,11 +112,6 @@ class DatasetCard:
                 f"targets must name each of the {format_count(self.target_size, 'target value')}, "
                 "got "
                 f"{len(self.targets)}: {', '.join(self.targets)}. Name all of them, or none."
-            )
-        if self.target_specs and count_outputs(self.target_specs) != self.target_size:
-            raise ArgumentError(
-                f"target_specs have {format_count(count_outputs(self.target_specs), 'output')}, "
-                f"and target_size is {self.target_size}."
             )
         at_once = self.horizon or 1
         if self.forecast and self.target_size > self.input_size * at_once:
@@ -226,6 +217,12 @@ class TaskData:
         )
 
 
+def check_labels(specs: Iterable[Sequence[Any]]) -> None:
+    """Raise ``TypeError`` unless several targets of older versions all have two classes."""
+    if any(kind != "class" or len(classes) != 2 for _, kind, classes, *_ in specs):
+        raise TypeError("several targets of different kinds, of which each takes a model today")
+
+
 _OLD_FIELDS = {"looks_ahead": "noncausal_options"}
 """Names of fields in files of older versions."""
 
@@ -250,8 +247,9 @@ def card_from_dict(fields_by_name: Mapping[str, Any]) -> DatasetCard:
         _OLD_FIELDS.get(k, k): tuple(v) if isinstance(v, list) else v
         for k, v in fields_by_name.items()
     }
-    if specs := values.get("target_specs"):
-        values["target_specs"] = tuple(TargetSpec(*to_tuples(one)) for one in specs)
+    if specs := values.pop("target_specs", ()):
+        check_labels(specs)
+        values |= {"task": "binary", "loss": "bce", "metric": "bce"}
     if wrong := find_type_mismatch(DatasetCard.__init__, values):
         raise TypeError(wrong)
     return DatasetCard(**values)

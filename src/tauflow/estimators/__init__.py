@@ -8,7 +8,6 @@ from .collection import SequenceCollection
 from .forecaster import SequenceForecaster
 from .hawkes import SequenceHawkes
 from .imputer import SequenceImputer
-from .multioutput import SequenceMultiOutput
 from .pretrained import PretrainedForecaster
 from .regressor import SequenceRegressor
 from .survival import SequenceSurvival
@@ -20,7 +19,6 @@ __all__ = [
     "SequenceForecaster",
     "SequenceHawkes",
     "SequenceImputer",
-    "SequenceMultiOutput",
     "SequenceRegressor",
     "SequenceSurvival",
 ]

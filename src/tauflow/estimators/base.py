@@ -181,7 +181,6 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
     _fills_gaps: ClassVar[bool] = False
     """Whether the network reads on beyond a gap, and any feature may have one."""
     _requires_y: ClassVar[bool] = True
-    _allows_missing_targets: ClassVar[bool] = False
     _reads_ahead: ClassVar[str] = ""
     """What a model would read that goes backwards in time, if that is none of its business."""
     _is_series_2d: ClassVar[bool] = False
@@ -264,10 +263,9 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         columns = tuple(one for one in given.values() if isinstance(one, str))
         if columns and not is_table(X):
             raise ArgumentError(f"y={columns[0]!r} names a column, and X is no table.")
-        missing: dict[str, bool] = {"allow_missing": self._allows_missing_targets}
-        rows = self._read_rows(X, kwargs, reset=reset, targets=columns, **missing)
+        rows = self._read_rows(X, kwargs, reset=reset, targets=columns)
         features = getattr(self, "feature_names_in_", ()) if reset else ()
-        return rows, align_targets(given, rows, features, **missing)
+        return rows, align_targets(given, rows, features)
 
     def _check_weight(self, weight: Any, rows: RaggedSequences) -> Floats | None:
         """Return the weights of sequences, (B,), ``None`` if they all count alike."""

@@ -76,7 +76,7 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
         if y.ndim == 2 and y.shape[1] > 1:
             raise ShapeError(
                 f"y has shape {y.shape}, expected (B,), one class per sequence. For several "
-                "labels or targets take SequenceMultiOutput."
+                "labels take sklearn.multioutput.MultiOutputClassifier(SequenceClassifier())."
             )
         y = column_or_1d(y, warn=True)
         absent = find_missing(y)

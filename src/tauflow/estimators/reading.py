@@ -40,7 +40,6 @@ def read_rows(
     is_series_2d: bool,
     reset: bool,
     targets: tuple[str, ...] = (),
-    allow_missing: bool = False,
     **said: Any,
 ) -> RaggedSequences:
     """Return the sequences of whatever X is.
@@ -53,7 +52,6 @@ def read_rows(
         is_series_2d: whether an array of two axes is one sequence, (T, I).
         reset: whether to remember, rather than to compare.
         targets: columns of a table that are no features.
-        allow_missing: whether an id may lack a target.
         **said: of :data:`~tauflow.estimators.input_kwargs.INPUT_KWARGS`.
     """
     X = _convert_series(X, is_series=is_series_2d)
@@ -70,7 +68,7 @@ def read_rows(
         if names is not None and "static" in columns:
             columns["static"] = [c for c in columns["static"] if c in (*names, *targets)] or None
         # Columns may be named differently from the training.
-        rows, schema = _read_table(X, replace(schema, **columns), targets, allow_missing)
+        rows, schema = _read_table(X, replace(schema, **columns), targets)
     elif columns:
         name, value = list(columns.items())[-1]
         raise ArgumentError(f"{name}={value!r} is for a table with ids; give id= too, or time=.")
@@ -229,9 +227,7 @@ def drop_columns(X: Any, names: Sequence[str]) -> tuple[Any, tuple[NDArray[Any],
     return X.select(kept) if hasattr(X, "select") else X[kept], cells  # pandas has no select
 
 
-def _read_table(
-    X: Any, schema: Schema, targets: tuple[str, ...], allow_missing: bool
-) -> tuple[RaggedSequences, Schema]:
+def _read_table(X: Any, schema: Schema, targets: tuple[str, ...]) -> tuple[RaggedSequences, Schema]:
     """Return the sequences of a table, ids in the order of their rows, and the schema read by.
 
     Features by default are all other columns, and categories, where features are not named, are
@@ -273,7 +269,6 @@ def _read_table(
                 found.sequence_index,
                 np.array([SINGLE_SEQUENCE_ID]) if ids is None else ids,
                 numbers,
-                allow_missing=allow_missing,
             )
             for one in of_rows
         ),

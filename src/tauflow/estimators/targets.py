@@ -55,8 +55,6 @@ def align_targets(
     given: Mapping[Any, Any],
     rows: RaggedSequences,
     features: Collection[str],
-    *,
-    allow_missing: bool = False,
 ) -> list[NDArray[Any]]:
     """Return one value per sequence of each of some targets.
 
@@ -64,7 +62,6 @@ def align_targets(
         given: the targets, by role; the name of a column is that of the rows.
         rows: the sequences.
         features: names of the features, none of which may be a target.
-        allow_missing: whether a sequence may lack one.
     """
     cells, found = iter(rows.targets), []
     for role, values in given.items():
@@ -75,13 +72,11 @@ def align_targets(
                 f"Drop it from X, or give {role}={name!r}."
             )
         values = next(cells) if isinstance(values, str) else values
-        found.append(align_to_sequences(str(role), values, rows, allow_missing=allow_missing))
+        found.append(align_to_sequences(str(role), values, rows))
     return found
 
 
-def align_to_sequences(
-    name: str, data: Any, rows: RaggedSequences, *, allow_missing: bool = False
-) -> NDArray[Any]:
+def align_to_sequences(name: str, data: Any, rows: RaggedSequences) -> NDArray[Any]:
     """Return one target, or weight, per sequence, where a table may come with one per row.
 
     Raises:
@@ -105,10 +100,9 @@ def align_to_sequences(
     elif len(data) != len(rows):
         numbers = np.arange(len(owners))
         values = to_array(data)
-        return reduce_to_ids(name, values, owners, rows.ids, numbers, allow_missing=allow_missing)
+        return reduce_to_ids(name, values, owners, rows.ids, numbers)
     y = to_array(data if source is None else _reorder_by_id(rows.ids, name, data, source))
-    if not allow_missing:
-        _check_complete(name, y, rows.ids)
+    _check_complete(name, y, rows.ids)
     return y
 
 
@@ -118,8 +112,6 @@ def reduce_to_ids(
     owners: Indices,
     ids: NDArray[Any],
     numbers: Indices,
-    *,
-    allow_missing: bool = False,
 ) -> NDArray[Any]:
     """Return the one value that all rows of an id have that have one.
 
@@ -129,7 +121,6 @@ def reduce_to_ids(
         owners: which id each of them belongs to, (R,).
         ids: in their order, (N,).
         numbers: of the rows in the table, (R,).
-        allow_missing: whether all rows of an id may lack it.
     """
     absent = find_missing(values)
     is_empty = absent.reshape(len(values), -1).all(axis=1)
@@ -143,8 +134,7 @@ def reduce_to_ids(
             f"{name} has two values for one sequence: that of row {numbers[place]} (counted "
             f"from 0) is {values[place]}, another than in the first row of its id."
         )
-    if not allow_missing:
-        _check_complete(name, firsts, ids)
+    _check_complete(name, firsts, ids)
     return firsts
 
 

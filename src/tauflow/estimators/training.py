@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from tauflow._internal.targets import TargetSpec
 from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
@@ -55,7 +54,6 @@ class LearningTask:
         calendar_inputs: likewise.
         recipe: how to train, but for what parameters of the estimator say; by default
             :data:`DEFAULT_RECIPE`.
-        target_specs: of several targets of different kinds, what each is.
     """
 
     kind: str
@@ -71,7 +69,6 @@ class LearningTask:
     query_gap: float = 1.0
     calendar_inputs: int = 0
     recipe: Recipe = DEFAULT_RECIPE
-    target_specs: tuple[TargetSpec, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,6 +293,6 @@ def fit_networks(
                 train(one, train=data, seed=number, recipe=refit, **how)
     estimator.module_ = networks[0]
     if len(networks) > 1:
-        several = Ensemble(networks, task.kind, target_specs=task.target_specs)
+        several = Ensemble(networks, task.kind)
         estimator.module_ = several.eval()
     return results[0]

@@ -78,10 +78,10 @@ def check_certainty_options(
     card = data.card
     given = {"calibrate": calibrate, "threshold": threshold, "intervals": intervals or None}
     wrong = next((name for name, value in given.items() if value is not None), None)
-    if wrong is not None and card.target_specs:
+    if wrong is not None and card.task == "binary" and card.target_size > 1:
         raise ArgumentError(
-            f"{wrong} is for a single target or several values, and {card.name!r} has targets of "
-            "different kinds. Leave it out, or train on one target."
+            f"{wrong} is for a single target or several values, and {card.name!r} has several "
+            "labels. Leave it out, or train on one of them."
         )
     if threshold is not None:
         check_threshold(threshold)

@@ -70,10 +70,10 @@ def predict_spread(model: nn.Module, batch: SequenceBatch, task: str = "regress"
 
 
 def compute_probabilities(logits: Tensor, task: str) -> Tensor:
-    """Return the probabilities of all classes, (..., C), of logits."""
+    """Return the probabilities of all classes, (..., C), of logits; of labels (..., 2 S)."""
     if task == "binary":
         yes = logits.sigmoid()
-        return torch.cat([1 - yes, yes], -1)
+        return torch.stack([1 - yes, yes], -1).flatten(-2)
     return logits.softmax(-1)
 
 

@@ -47,6 +47,8 @@ built from a description.
 TIES = "ties"
 """Entry of a description: lists of names, each of one parameter or buffer."""
 _SCRIPT = "__main__."
+_PAST_OPTIONS = {"target_specs": {"task": "binary"}}
+"""Options of older versions, and what stands for them where they are not empty."""
 
 
 def get_config(module: nn.Module) -> dict[str, Any]:
@@ -95,6 +97,8 @@ def from_config(config: Mapping[str, Any]) -> Any:
                 f"{config!r}. Pass what tauflow.export.config returned."
             )
     options = {option: _option_from_config(value) for option, value in recorded.items()}
+    for option in _PAST_OPTIONS.keys() & options.keys():
+        options |= _PAST_OPTIONS[option] if options.pop(option) else {}
     kind = _find_class(name)
     with torch.random.fork_rng(devices=[]):
         try:

@@ -91,14 +91,14 @@ class IOSchema:
         y = "values" if data.card.task == "regress" else "logits"
         if table is None:
             return cls(time_unit=unit, y=y)
-        # Of several targets of different kinds, outputs are no values of the table.
-        known = _SCALES[: 2 if data.card.target_specs else 4]
+        # The outputs of labels are logits, and no values of the table.
+        known = _SCALES[: 2 if table.labels else 4]
         scales = {name: getattr(table, name) for name in known}
         scales["x_scale"] = torch.where(table.x_scale == 0, CONSTANT_SCALE, table.x_scale.double())
         return cls(
             time_unit=unit,
             inputs=table.inputs,
-            outputs=() if data.card.target_specs else table.outputs,
+            outputs=table.outputs,
             time_scale=table.gap,
             y=y,
             **{name: v.double().tolist() for name, v in scales.items() if v is not None},

@@ -10,9 +10,7 @@ from torch.nn import functional as F
 
 from tauflow._internal.checks import check_one_of, check_positive
 from tauflow._internal.init_args import CaptureInitArgs
-from tauflow._internal.json_io import to_tuples
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.targets import MULTIOUTPUT, TargetSpec, average_targets
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TASKS
 from tauflow.data.imputation import impute_with_indicators
@@ -58,9 +56,8 @@ class Ensemble(AbstractModelWrapper):
 
     Args:
         members: the models, each called as ``prediction, state = model(x, dt=..., mask=...)``.
-        task: ``"regress"``, ``"classify"`` (a logit per class), ``"binary"`` (one logit) or
-            ``"multioutput"``, see :class:`tauflow.data.DatasetCard`.
-        target_specs: of that, what each target is.
+        task: ``"regress"``, ``"classify"`` (a logit per class), or ``"binary"`` (a logit per
+            label).
         weights: how much each member counts, above 0; by default all count alike. They are divided
             by their sum.
 
@@ -74,10 +71,8 @@ class Ensemble(AbstractModelWrapper):
         task: str = "regress",
         *,
         weights: Sequence[float] | None = None,
-        target_specs: Sequence[Any] = (),
     ) -> None:
         super().__init__()
-        self.target_specs = tuple(TargetSpec(*to_tuples(list(one))) for one in target_specs)
         if not len(members):
             raise ArgumentError("an Ensemble needs at least one member, got none.")
         self.members = nn.ModuleList(members)
@@ -106,7 +101,7 @@ class Ensemble(AbstractModelWrapper):
 
     def average(self, predictions: Tensor) -> Tensor:
         """Return the mean of predictions of members, (M, ..., O)."""
-        return average_predictions(predictions, self.task, self.weights, self.target_specs)
+        return average_predictions(predictions, self.task, self.weights)
 
     def quantiles(self, x: Tensor, **times_and_masks: Any) -> Tensor:
         """Return the mean of the members' quantiles, (..., O, Q)."""
@@ -118,7 +113,6 @@ def average_predictions(
     predictions: Tensor,
     task: str,
     weights: Sequence[float] | None = None,
-    target_specs: Sequence[TargetSpec] = (),
 ) -> Tensor:
     """Return the mean prediction: of values as they are, of classes by their probabilities.
 
@@ -126,7 +120,6 @@ def average_predictions(
         predictions: of M models, (M, ..., O).
         task: as of :class:`Ensemble`.
         weights: how much each model counts; by default all count alike.
-        target_specs: of several targets, what each is.
     """
     if weights is None:
         share = torch.full((len(predictions),), 1 / len(predictions), dtype=torch.float64)
@@ -137,8 +130,6 @@ def average_predictions(
     if task == "regress":
         return (predictions * share).sum(0)
     log_share = share.log()
-    if task == MULTIOUTPUT:
-        return average_targets(target_specs, predictions, log_share.double())
     if task == "classify":
         return (predictions.log_softmax(-1) + log_share).logsumexp(0)
     log_yes, log_no = ((F.logsigmoid(s * predictions) + log_share).logsumexp(0) for s in (1, -1))

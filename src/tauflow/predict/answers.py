@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow._internal.optional_deps import require
-from tauflow._internal.targets import MULTIOUTPUT, split_outputs
 from tauflow.batch import SequenceBatch, promote_to_float32
 from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError
@@ -31,9 +30,8 @@ from .units import (
     DIGITS,
     DIGITS_OF_DOUBLE,
     get_classes,
-    name_decisions,
+    list_targets,
     round_to_precision,
-    stack_targets,
 )
 
 if TYPE_CHECKING:
@@ -61,13 +59,7 @@ class AnswerForm:
 
     def check(self, card: DatasetCard, certainty: Certainty) -> None:
         """Raise :class:`ArgumentError` unless a predictor can answer so."""
-        has_classes = any(spec.classes for spec in card.target_specs)
-        is_value = card.task == "regress" or bool(card.target_specs and not has_classes)
-        if card.target_specs and (self.interval is not None or self.spread):
-            raise ArgumentError(
-                "intervals and spread are not for several targets of different kinds. Leave them "
-                "out, or train on the values alone."
-            )
+        is_value = card.task == "regress"
         if self.proba and is_value:
             raise ArgumentError(
                 f"the targets of {card.name!r} are values and no classes, so that there are "
@@ -101,8 +93,8 @@ class Answer:
     Args:
         values: classes, (B,) or (B, T); probabilities of them, or values, (B, O) or (B, T, O).
         extras: what goes with probabilities or values, by name, in their shape.
-        decisions: beside probabilities, the predicted class, (B,) or (B, T); of several targets
-            values, and numbers of classes, (..., S).
+        decisions: beside probabilities, the predicted class, (B,) or (B, T); of several labels
+            (..., S).
     """
 
     values: Tensor
@@ -122,38 +114,20 @@ def make_class_answer(
     form: AnswerForm,
     task: str,
     threshold: Threshold | None,
-    schema: Schema | None,
 ) -> Answer:
-    """Return probabilities or classes of logits, (..., C) or (..., 1), or several targets."""
-    if task == MULTIOUTPUT:
-        return _make_multioutput_answer(logits, form, schema)
+    """Return probabilities or classes of logits, (..., C), or (..., S) of labels."""
     logits = logits.to(promote_to_float32(logits.dtype))  # probabilities have more digits than half
     probabilities = compute_probabilities(logits, task)
     if threshold is not None:
         is_told = probabilities[..., threshold.positive].double() >= threshold.value
         decisions = torch.where(is_told, threshold.positive, 1 - threshold.positive)
     else:
-        decisions = (logits[..., 0] > 0).long() if task == "binary" else logits.argmax(-1)
+        decisions = (logits > 0).long() if task == "binary" else logits.argmax(-1)
+    if decisions.ndim == logits.ndim and logits.shape[-1] == 1:
+        decisions = decisions.squeeze(-1)
     if form.proba or form.tidy:
         return Answer(probabilities, extras, decisions)
     return Answer(decisions)
-
-
-def _make_multioutput_answer(outputs: Tensor, form: AnswerForm, schema: Schema | None) -> Answer:
-    """Return values and numbers of classes, (..., S), or the probabilities of all classes."""
-    assert schema is not None
-    decisions, probabilities = [], []
-    specs = schema.target_specs
-    for spec, own in zip(specs, split_outputs(specs, outputs), strict=True):
-        if spec.classes:
-            found = spec.compute_log_probabilities(own)
-            probabilities.append(found.exp())
-            own = found.argmax(-1, keepdim=True)
-        decisions.append(own.double())
-    values = schema.unscale(torch.cat(decisions, -1))
-    if not (form.proba or form.tidy):
-        return Answer(values)
-    return Answer(torch.cat([outputs[..., :0], *probabilities], -1), decisions=values)
 
 
 def compute_extras(
@@ -247,22 +221,25 @@ def make_prediction_frame(
         columns, names = [], ()
     frame = pandas.DataFrame(dict(enumerate([*before, *columns])), index=range(len(rows)))
     frame = frame.set_axis([*keys, *names], axis=1)
-    return _make_tidy(frame, shown, schema, form, told, digits) if form.tidy else frame
+    return _make_tidy(frame, shown, schema, form, told) if form.tidy else frame
 
 
 def _make_columns(
     shown: list[NDArray[Any]], answer: Answer, schema: Schema, form: AnswerForm, digits: int
 ) -> tuple[tuple[str, ...], list[NDArray[Any]]]:
     """Return names and columns of answers; values among these are rounded, in ``shown`` too."""
-    specs, names = schema.target_specs, schema.outputs
-    if specs and not (form.proba or form.tidy):
-        return names, name_decisions(shown[0], schema, digits)
-    if specs:
-        names = tuple(f"{spec.name} {one}" for spec in specs for one in spec.classes)
-        return names, list(shown[0].T)
-    if schema.is_class and not (form.proba or form.tidy):
-        return schema.targets[:1], [get_classes(schema.kind, names)[shown[0]]]
-    if not schema.is_class:
+    names, is_value = schema.outputs, not (schema.is_class or schema.labels)
+    if not (is_value or form.proba or form.tidy):
+        targets = list_targets(schema)
+        codes = shown[0].reshape(-1, len(targets)).T
+        columns = [
+            get_classes(one.kind, one.classes)[code]
+            for one, code in zip(targets, codes, strict=True)
+        ]
+        return schema.targets, columns
+    if schema.labels:
+        names = tuple(f"{one.name} {text}" for one in schema.labels for text in one.classes)
+    if is_value:
         shown[:] = [round_to_precision(one, schema, digits) for one in shown]
     columns = [one[:, place] for place in range(len(names)) for one in shown]
     words = ["", *(f" {word}" for word, _ in answer.extras)]
@@ -275,7 +252,6 @@ def _make_tidy(
     schema: Schema,
     form: AnswerForm,
     told: Any,
-    digits: int,
 ) -> "DataFrame":
     """Return one row for each value, of intervals for each quantile, or for each class.
 
@@ -284,9 +260,7 @@ def _make_tidy(
         shown: values or probabilities, (R, O), their ends and their spread, as was asked for.
         schema: what is known of the table.
         form: what was asked for.
-        told: of classes, the number of the predicted one, (R,); of several targets values and
-            numbers of classes, (R, S).
-        digits: of values that are their own.
+        told: of classes, the number of the predicted one, (R,); of several labels (R, S).
     """
     pandas = require("pandas", extra="tables")
     time, names = schema.time or "row", schema.outputs
@@ -299,12 +273,15 @@ def _make_tidy(
         cases["from"] = dates[time]
     steps = np.arange(len(names)) // (len(names) // (schema.horizon or 1))
     std = shown.pop() if form.spread else None
-    if schema.target_specs:
-        return stack_targets(cases, shown[0], schema, name_decisions(told, schema, digits))
-    if schema.y_scale is None:
-        said: dict[str, Any] = {"target": [schema.targets[0]] * len(names), "class": names}
+    if schema.is_class or schema.labels:
+        pairs = [(one.name, text) for one in list_targets(schema) for text in one.classes]
+        said: dict[str, Any] = {
+            "target": [name for name, _ in pairs],
+            "class": [text for _, text in pairs],
+        }
         frame = make_tidy_frame(cases, said, shown, name="probability")
-        frame["predicted"] = (np.arange(len(names)) == told[:, None]).ravel()
+        classes = np.arange(2 if schema.labels else len(names))
+        frame["predicted"] = (classes == told[..., None]).ravel()
         return frame if std is None else frame.assign(**{SPREAD: std.ravel()})
     said = {"target": names}
     if schema.horizon:

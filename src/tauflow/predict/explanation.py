@@ -27,7 +27,6 @@ from tauflow.tabular.schema import Schema
 from tauflow.tabular.transform import NewTable
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
-from tauflow.training.multioutput import list_metrics
 from tauflow.training.resolve_metric import AnyScore
 
 from .answers import get_keys
@@ -144,7 +143,7 @@ class Explainer:
     def __post_init__(self) -> None:
         check_one_of(METHODS, method=self.method)
         schema, outputs = self.schema, self.schema.outputs
-        if schema.target_specs:
+        if schema.labels:
             raise ArgumentError(
                 "explanations are of one value, or of the classes of one target, and "
                 f"{self.predictor.card.name!r} has several targets. Train on the one to explain."
@@ -364,9 +363,7 @@ def compute_permutation_importance(
             groups[owner].append(place)
             del groups[name]
     model, score = predictor.model, predictor.card.metric if metric is None else metric
-    if schema.target_specs and isinstance(score, str):
-        score = list_metrics(predictor.card)[score]
-    elif schema.y_scale is not None:
+    if schema.y_scale is not None and not schema.labels:
         model = _Unscaled(predictor.model, schema)
         batch = replace(batch, y=schema.unscale(batch.y))
     found = permutation_importance(

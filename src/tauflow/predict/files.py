@@ -13,7 +13,6 @@ import torch
 
 from tauflow._internal.regular_file import check_file_path
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.targets import MULTIOUTPUT
 from tauflow._internal.tensor_file import read_tensor_file, write_tensor_file
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, card_from_dict, card_to_dict
@@ -31,7 +30,7 @@ from tauflow.tabular.options import DEFAULT_SPLIT
 from tauflow.tabular.schema import Schema
 from tauflow.tabular.sequences import format_names
 
-from .units import get_classes
+from .units import get_classes, list_targets
 
 if TYPE_CHECKING:
     from .predictor import Predictor
@@ -146,20 +145,20 @@ def _check_agreement(card: DatasetCard, schema: Schema) -> None:
         raise ValueError(
             f"the number of inputs is {len(schema.inputs)}, and that of the model {card.input_size}"
         )
-    if schema.target_specs != card.target_specs:
+    task = "binary" if schema.labels else "classify" if schema.is_class else "regress"
+    names = tuple(one.name for one in schema.labels)
+    if task != card.task or names != schema.targets[: len(names)]:
         raise ValueError("the targets of the table and of the model differ")
-    if schema.is_class == (card.task in ("regress", MULTIOUTPUT)):
-        raise ValueError("values have a mean and a scale, and classes have none")
-    if not schema.target_specs and len(schema.outputs) != card.target_size:
+    if len(schema.outputs) != card.target_size:
         count = format_count(len(schema.outputs), "class or value", "classes or values")
         raise ValueError(f"{count} of {schema.targets}, and the model has {card.target_size}")
-    for spec in card.target_specs:
-        get_classes(spec.labels, spec.classes)
-    if schema.is_class:
-        if len(schema.targets) != 1:
-            raise ValueError(f"classes of {schema.targets}")
+    if schema.is_class and len(schema.targets) != 1:
+        raise ValueError(f"classes of {schema.targets}")
+    for label in list_targets(schema) if task != "regress" else ():
         # It raises where names are not of the kind that they are said to be.
-        get_classes(schema.kind, schema.outputs)
+        get_classes(label.kind, label.classes)
+        if schema.labels and len(label.classes) != 2:
+            raise ValueError(f"{label.name} has not two classes")
     if not schema.is_fitted:
         raise ValueError("the table has no inputs")
     if (schema.ahead is not None and not card.forecast) or (card.horizon and card.per_step):

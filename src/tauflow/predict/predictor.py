@@ -397,7 +397,7 @@ class Predictor:
             extras = compute_extras(self.model, batch, outputs, *how)
         if task != "regress":
             threshold = self.certainty.threshold
-            return make_class_answer(outputs, extras, form, task, threshold, self.schema)
+            return make_class_answer(outputs, extras, form, task, threshold)
         if self.schema is None:
             return Answer(outputs, extras)
         unscale, scale = self.schema.unscale, self.schema.y_scale

@@ -1,19 +1,15 @@
 """Values and classes of answers as the table of the training has them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow._internal.optional_deps import require
-from tauflow.evaluation.tidy import make_tidy_frame
 from tauflow.tabular.cell_values import Floats
 from tauflow.tabular.options import BOOLEAN_LABELS, FLOAT_LABELS, INTEGER_LABELS
 from tauflow.tabular.schema import Schema
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from tauflow.tabular.schema_fields import Label
 
 DIGITS, DIGITS_OF_DOUBLE = 7, 15
 """How many digits of a number of single precision, and of double, are its own."""
@@ -53,39 +49,6 @@ def get_classes(labels: str, names: Sequence[str]) -> NDArray[Any]:
     return np.array(names, object)
 
 
-def name_decisions(values: NDArray[Any], schema: Schema, digits: int) -> list[NDArray[Any]]:
-    """Return the columns of values and numbers of classes, (R, S), as the table has them."""
-    rounded = round_to_precision(values, schema, digits)
-    return [
-        get_classes(spec.labels, spec.classes)[column.astype(int)] if spec.classes else column
-        for spec, column in zip(schema.target_specs, rounded.T, strict=True)
-    ]
-
-
-def stack_targets(
-    cases: "DataFrame", probabilities: NDArray[Any], schema: Schema, told: list[NDArray[Any]]
-) -> "DataFrame":
-    """Return one row for each value, and for each class, of each of several targets.
-
-    Args:
-        cases: columns that say what each of R answers is for.
-        probabilities: of the classes of all targets, (R, K).
-        schema: on the targets.
-        told: what is predicted of each target, (R,) each.
-    """
-    pandas = require("pandas", extra="tables")
-    first, frames, order = 0, [], []
-    for spec, predicted in zip(schema.target_specs, told, strict=True):
-        names = list(spec.classes)
-        order.append(np.repeat(np.arange(len(cases)), len(names) or 1))
-        if not names:
-            frames.append(make_tidy_frame(cases, {"target": [spec.name]}, [predicted[:, None]]))
-            continue
-        said = {"target": [spec.name] * len(names), "class": names}
-        own = probabilities[:, first : first + len(names)]
-        frame = make_tidy_frame(cases, said, [own], name="probability")
-        is_predicted = get_classes(spec.labels, spec.classes) == predicted[:, None]
-        frames.append(frame.assign(predicted=is_predicted.ravel()))
-        first += len(names)
-    stacked = pandas.concat(frames, ignore_index=True)
-    return stacked.iloc[np.concatenate(order).argsort(kind="stable")].reset_index(drop=True)
+def list_targets(schema: Schema) -> tuple[Label, ...]:
+    """Return the targets of a table of classes: its labels, or the only one."""
+    return schema.labels or (Label(schema.targets[0], schema.outputs, schema.kind),)

@@ -47,10 +47,10 @@ def run_auto(run: Run) -> TaskRun:
     first = replace(run.spec, cell=NETWORKS[0])
     found = load_run_data(run, first)
     card = found.data.card
-    if card.target_specs:
+    if card.task == "binary":
         raise ArgumentError(
-            "model='auto' is for a single target or several values, and the table has targets of "
-            "different kinds. Name a model."
+            "model='auto' is for a single target or several values, and the table has several "
+            "labels. Name a model."
         )
     run.certainty.check(found.data)
     independent = has_independent_sequences(run.source)

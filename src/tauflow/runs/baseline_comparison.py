@@ -16,7 +16,7 @@ from tauflow.training.metric_choice import (
     get_positive_class,
     get_shown_metrics,
 )
-from tauflow.training.multioutput import is_higher_better, list_metrics
+from tauflow.training.metrics import METRICS
 
 from .baselines import make_baseline_models
 from .bootstrap import (
@@ -75,7 +75,7 @@ class TestScores:
     def best_baseline(self) -> PredictionScores | None:
         """The baseline that is best by the first metric, if there is one."""
         name = self.metrics[0]
-        pick = max if is_higher_better(name) else min
+        pick = max if METRICS[name].higher_is_better else min
         return pick(self.baselines, key=lambda one: one.values[name], default=None)
 
     @property
@@ -85,7 +85,7 @@ class TestScores:
         if best is None:
             return False
         ours, theirs = self.network.values[name], best.values[name]
-        return not (ours > theirs if is_higher_better(name) else ours < theirs)
+        return not (ours > theirs if METRICS[name].higher_is_better else ours < theirs)
 
 
 def score_test_split(
@@ -144,7 +144,7 @@ def _describe_metrics(
     if clusters is not None:
         why = {name: explain_no_interval(score) for name, score in metrics.items()}
         told += [f"No interval of {name}: {reason}." for name, reason in why.items() if reason]
-    if card.target_size > 1 and "rmse" in metrics and not card.target_specs:
+    if card.target_size > 1 and "rmse" in metrics:
         each = "steps" if card.target_size == card.horizon else "values"
         told.append(f"RMSE: the mean over the {card.target_size} {each} of the RMSE of each.")
     return told
@@ -161,15 +161,10 @@ class _TestSplit:
         schema, card = data.schema, data.card
         assert schema is not None
         self.metrics = dict(zip(metrics, get_shown_metrics(metrics, data), strict=True))
-        self.clusters, self.monitor = clusters, list_metrics(card)[card.metric]
+        self.clusters, self.monitor = clusters, METRICS[card.metric]
         self.batch, self.scale = data.test, torch.ones(())
         self.unit: str | None = None
-        if card.target_specs:
-            assert schema.y_scale is not None
-            sizes = torch.tensor([spec.size for spec in card.target_specs])
-            self.scale = schema.y_scale.repeat_interleave(sizes)
-            self.batch = replace(data.test, y=data.test.y.double() * schema.y_scale)
-        elif schema.y_scale is not None:
+        if schema.y_scale is not None and not schema.labels:
             self.unit = ""
             if card.target_size == (card.horizon or 1):
                 self.unit = (schema.targets or schema.inputs)[0]
@@ -182,7 +177,7 @@ class _TestSplit:
     def score_predictions(self, name: str, prediction: Tensor) -> PredictionScores:
         """Return the scores of predictions, as a network makes them."""
         selected, _ = compute_score_interval(self.monitor, prediction, self.unscaled_batch, None)
-        if self.unit is not None or self.scale.ndim:
+        if self.unit is not None:
             prediction = prediction.to(self.batch.y.dtype) * self.scale
         found = {
             name: compute_score_interval(one, prediction, self.batch, self.clusters)

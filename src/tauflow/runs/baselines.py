@@ -6,14 +6,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from tauflow._internal.targets import MULTIOUTPUT
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.tabular.options import INDICATOR_NAME_FORMAT
 from tauflow.training.class_weights import count_classes
 from tauflow.training.elementwise import Score, select_entries
 from tauflow.training.evaluation_loop import evaluate
-from tauflow.training.multioutput import list_metrics
+from tauflow.training.metrics import METRICS
 
 
 def score_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
@@ -37,10 +36,8 @@ def score_baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     """
 
     def score(model: nn.Module) -> float:
-        return evaluate(model, data.test, metric=list_metrics(data.card)[metric])
+        return evaluate(model, data.test, metric=METRICS[metric])
 
-    if data.card.task == MULTIOUTPUT:
-        return [(name, score(model)) for name, model in make_baseline_models(data)]
     if data.card.task == "regress":
         return [(name, score(model)) for name, model in _make_regression_baselines(data)]
     same = _make_constant_prediction(data, metric)
@@ -55,8 +52,9 @@ def make_baseline_models(data: TaskData) -> list[tuple[str, nn.Module]]:
     """
     if data.card.task == "regress":
         return _make_regression_baselines(data)
-    if data.card.task == MULTIOUTPUT:
-        return [("training mean", _ConstantPrediction(_compute_mean_outputs(data), data.card))]
+    if data.card.task == "binary":
+        mean = _compute_mean_target(data.train, per_step=data.card.per_step)
+        return [("training mean", _ConstantPrediction(mean.logit(eps=1e-6), data.card))]
     counts = count_classes(data.train, data.card.target_size).float()
     logits = (counts / counts.sum()).clamp(min=1e-12).log()
     return [("most frequent class", _ConstantPrediction(logits, data.card))]
@@ -247,22 +245,6 @@ class _MissingSeason(nn.Module):
     ) -> tuple[Tensor, None]:
         ago = self.forecast.find_source_rows(x, mask, observed, self.forecast.season)
         return self.forecast.to_forecast_shape((ago < 0).to(x.dtype)), None
-
-
-def _compute_mean_outputs(data: TaskData) -> Tensor:
-    """Return outputs, (O,), that are means of values, and the shares of classes, in training."""
-    card, parts = data.card, []
-    for place, spec in enumerate(card.target_specs):
-        y = data.train.y[..., place]
-        known = data.train.valid if card.per_step else torch.ones_like(y, dtype=torch.bool)
-        if data.train.y_mask is not None:
-            known = data.train.y_mask.reshape(*y.shape, -1)[..., place]
-        if not spec.classes:
-            parts.append(y[known].mean()[None])
-            continue
-        counts = torch.bincount(y[known].long(), minlength=len(spec.classes)).double()
-        parts.append(spec.compute_outputs((counts + 1e-6).log().log_softmax(0)).to(y.dtype))
-    return torch.cat(parts)
 
 
 def _compute_mean_target(batch: SequenceBatch, *, per_step: bool) -> Tensor:

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tauflow._internal.targets import MULTIOUTPUT
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError
 from tauflow.models.boosted_trees import NO_CHILD, BoostedTrees, join_trees
@@ -42,7 +41,7 @@ def fit_boosted_trees(data: TaskData) -> BoostedTrees:
         MissingExtraError: scikit-learn is not installed.
     """
     card = data.card
-    if card.task in ("binary", MULTIOUTPUT) or card.vocabulary or card.image_size is not None:
+    if card.task == "binary" or card.vocabulary or card.image_size is not None:
         raise ArgumentError(
             f"boosting reads features and predicts classes or values; {card.name!r} has others."
         )

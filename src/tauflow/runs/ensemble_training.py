@@ -16,7 +16,7 @@ from tauflow.evaluation.thresholds import Rule
 from tauflow.models import Ensemble
 from tauflow.models.spread import SPREADS
 from tauflow.training.evaluation_loop import evaluate
-from tauflow.training.multioutput import list_metrics
+from tauflow.training.metrics import METRICS
 from tauflow.training.process_group import DistributedContext
 
 from .job import RECORD_FILE, Job, Trained
@@ -96,8 +96,8 @@ def train_members(
     jobs = [replace(job, seed=job.seed + number) for number in range(ensemble)]
     trained = [train(one, directory / f"seed{one.seed}") for one in jobs]
     records, models = zip(*trained, strict=True)
-    model = Ensemble(models, data.card.task, target_specs=data.card.target_specs).eval()
-    metric = list_metrics(data.card)[job.metric]
+    model = Ensemble(models, data.card.task).eval()
+    metric = METRICS[job.metric]
     scores = [
         None if part is None else evaluate(model, part, metric=metric)
         for part in (data.valid, data.test)

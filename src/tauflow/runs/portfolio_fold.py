@@ -16,7 +16,7 @@ from tauflow.models.spec import ModelSpec
 from tauflow.tabular.options import INDICATOR_NAME_FORMAT
 from tauflow.training.elementwise import get_valid_targets
 from tauflow.training.evaluation_loop import evaluate
-from tauflow.training.multioutput import list_metrics
+from tauflow.training.metrics import METRICS
 from tauflow.training.recipe import Recipe
 
 from .boosting import fit_boosted_trees
@@ -53,7 +53,7 @@ class PortfolioFold:
         self.records: dict[str, RunRecord] = {}
         self.trials: dict[str, Trial] = {}
         job = self.make_job(networks[0])
-        self.criterion = list_metrics(self.as_read.data.card)[job.recipe.select_by or job.metric]
+        self.criterion = METRICS[job.recipe.select_by or job.metric]
 
     def make_job(self, name: str) -> Job:
         """Return the job of training a network."""

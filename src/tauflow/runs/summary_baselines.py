@@ -11,7 +11,6 @@ from torch import Tensor
 
 from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.targets import MULTIOUTPUT, TargetSpec, count_outputs
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.summary_features import compute_summary_features
@@ -46,12 +45,8 @@ def fit_summary_baselines(data: TaskData) -> list[tuple[str, Tensor]]:
     Raises:
         MissingExtraError: scikit-learn is not installed.
     """
-    specs = data.card.target_specs
-    kinds = ["classify" if spec.classes else "regress" for spec in specs] or [data.card.task]
-    names = get_summary_baseline_names(data.card.task)
-    families = zip(names, *(_make_families(kind).values() for kind in kinds), strict=True)
-    rows = select_training_rows(data)
-    models = {f"{name}{rows.drawn}": rows.fit_targets(*make) for name, *make in families}
+    rows, families = select_training_rows(data), _make_families(data.card.task)
+    models = {f"{name}{rows.drawn}": rows.fit_targets(make) for name, make in families.items()}
     return list(_predict(data, models).items())
 
 
@@ -79,17 +74,16 @@ class TrainingRows(NamedTuple):
     weight: Floats | None
     drawn: str
 
-    def fit_targets(self, *make: Callable[[], Any]) -> list[FittedModel]:
-        """Fit a model for each target, all by one maker or each by its own, where it is known."""
-        makers = make * self.y.shape[1] if len(make) == 1 else make
+    def fit_targets(self, make: Callable[[], Any]) -> list[FittedModel]:
+        """Fit a model for each target, where it is known."""
         return [
             _fit_target(
-                maker(),
+                make(),
                 self.features[there],
                 values[there],
                 None if self.weight is None else self.weight[there],
             )
-            for maker, values, there in zip(makers, self.y.T, self.known.T, strict=False)
+            for values, there in zip(self.y.T, self.known.T, strict=False)
         ]
 
 
@@ -125,14 +119,13 @@ def select_training_rows(data: TaskData, *, with_season: bool = True) -> Trainin
 
 def get_summary_baseline_names(task: str) -> tuple[str, str]:
     """Return the names of the models that are fitted for a task of a table."""
-    linear = {"classify": "logistic", MULTIOUTPUT: "linear"}.get(task, "ridge")
-    return ("gradient boosting", f"{linear} regression")
+    return ("gradient boosting", f"{'ridge' if task == 'regress' else 'logistic'} regression")
 
 
 def _make_families(task: str) -> dict[str, Callable[[], Any]]:
     """Return how to make each model, by name."""
     linear = require("sklearn.linear_model", extra="sklearn")
-    is_classes = task == "classify"
+    is_classes = task != "regress"
 
     def make_linear_model() -> Any:
         from sklearn.impute import SimpleImputer
@@ -153,9 +146,9 @@ def make_boosting(task: str) -> Any:
         MissingExtraError: scikit-learn is not installed.
     """
     ensemble = require("sklearn.ensemble", extra="sklearn")
-    if task == "classify":
-        return ensemble.HistGradientBoostingClassifier(random_state=0)
-    return ensemble.HistGradientBoostingRegressor(random_state=0)
+    if task == "regress":
+        return ensemble.HistGradientBoostingRegressor(random_state=0)
+    return ensemble.HistGradientBoostingClassifier(random_state=0)
 
 
 def _fit_target(
@@ -203,9 +196,8 @@ def _predict_rows(models: list[FittedModel], features: Floats, card: DatasetCard
     for place, (model, columns) in enumerate(models):
         if model is None:
             continue
-        if spec := card.target_specs[place] if card.target_specs else None:
-            own = slice(first := count_outputs(card.target_specs[:place]), first + spec.size)
-            answer[:, own] = _predict_target(model, features[:, columns], spec)
+        if card.task == "binary":
+            answer[:, place] = _predict_logit(model, features[:, columns])
             continue
         if card.task == "classify":
             answer[:, model.classes_] = model.predict_proba(features[:, columns])
@@ -215,15 +207,12 @@ def _predict_rows(models: list[FittedModel], features: Floats, card: DatasetCard
     return answer
 
 
-def _predict_target(model: Any, features: Floats, spec: TargetSpec) -> Floats:
-    """Return what a fitted model predicts of one of several targets, as its outputs, (N, size)."""
-    if not spec.classes:
-        values: Floats = model.predict(features)[:, None]
-        return values
-    probabilities = np.full((len(features), len(spec.classes)), _MIN_PROBABILITY)
-    probabilities[:, model.classes_] = model.predict_proba(features).clip(min=_MIN_PROBABILITY)
-    probabilities /= probabilities.sum(1, keepdims=True)
-    found: Floats = spec.compute_outputs(torch.from_numpy(probabilities).log()).numpy()
+def _predict_logit(model: Any, features: Floats) -> Floats:
+    """Return the logit of class 1 of two, (N,), one of which may be missing in the training."""
+    probabilities = np.zeros((len(features), 2))
+    probabilities[:, model.classes_] = model.predict_proba(features)
+    no, yes = np.log(probabilities.clip(min=_MIN_PROBABILITY)).T
+    found: Floats = yes - no
     return found
 
 

@@ -19,7 +19,7 @@ from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, CheckpointError, NonFiniteError
 from tauflow.models.registry import get_model_info
 from tauflow.training.callbacks import Callback, Training
-from tauflow.training.multioutput import is_higher_better
+from tauflow.training.metrics import METRICS
 from tauflow.training.trainer import derive_seed
 
 from .best_config import write_best_config
@@ -73,7 +73,7 @@ class TuningResult:
     @property
     def higher_is_better(self) -> bool:
         """Whether a good score is a large one."""
-        return is_higher_better(self.metric)
+        return METRICS[self.metric].higher_is_better
 
 
 def tune(
@@ -185,7 +185,7 @@ class TuningJob:
             storage=own,
             study_name="study" if self.storage is None else self.directory.name,
             load_if_exists=True,
-            direction="maximize" if is_higher_better(metric) else "minimize",
+            direction="maximize" if METRICS[metric].higher_is_better else "minimize",
             pruner=optuna.pruners.MedianPruner(
                 _NUM_STARTUP_TRIALS, n_warmup_steps=self.run.recipe.epochs // 5
             ),

@@ -40,8 +40,8 @@ def make_leak_notes(
     """
     if target.is_next_step:
         return []
-    of_classes = [bool(spec.classes) for spec in target.specs]
-    of_classes = of_classes or [target.is_class] * len(schema.targets)
+    is_class = target.is_class or bool(target.labels)
+    compute = compute_auroc if is_class else compute_r2
     rows = train.rows if target.per_step else target.first_rows(train)
     places = np.flatnonzero(target.has_target[rows])
     places = places[np.linspace(0, len(places) - 1, min(len(places), _MAX_ROWS)).astype(int)]
@@ -58,11 +58,10 @@ def make_leak_notes(
             values = _take_last(values[train.rows], train)[places].astype(np.float64)
         for place, found in enumerate(scores.values()):
             there = known[:, place]
-            compute = compute_auroc if of_classes[place] else compute_r2
             found.append(compute(values[there], y[there, place].astype(np.float64)))
     notes = []
-    for (name, found), is_class in zip(scores.items(), of_classes, strict=True):
-        metric, least = ("AUROC", MIN_AUROC) if is_class else ("R2", MIN_R2)
+    metric, least = ("AUROC", MIN_AUROC) if is_class else ("R2", MIN_R2)
+    for name, found in scores.items():
         score = np.concatenate(found)
         names = [f"{schema.inputs[k]!r} ({score[k]:.4g})" for k in np.flatnonzero(score >= least)]
         if names:

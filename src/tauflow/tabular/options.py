@@ -15,10 +15,7 @@ from tauflow._internal.checks import (
     check_seed,
     check_within,
 )
-from tauflow._internal.targets import MULTIOUTPUT
 from tauflow.errors import ArgumentError
-
-from .ordinal import check_class_orders, parse_class_orders
 
 if TYPE_CHECKING:
     from typing_extensions import TypedDict
@@ -53,11 +50,10 @@ if TYPE_CHECKING:
         known: Sequence[str] | None
         na_values: Sequence[str] | None
         weight: str | None
-        ordinal: Mapping[str, Sequence[str]] | Sequence[str] | None
 
 
 CLASSIFICATION, REGRESSION, NEXT_STEP = "classification", "regression", "next-step"
-TABLE_TASKS = (CLASSIFICATION, REGRESSION, NEXT_STEP, MULTIOUTPUT)
+TABLE_TASKS = (CLASSIFICATION, REGRESSION, NEXT_STEP)
 DEFAULT_SPLIT = (0.7, 0.15, 0.15)
 BY_ID, BY_TIME = "id", "time"
 SPLITS = ("train", "valid", "test")
@@ -94,7 +90,8 @@ class TableOptions:
             sequence, which is split by time.
         time: column of times: numbers, or dates (ISO 8601 with hyphens, ``datetime64``). Without
             one, the rows of a sequence are one time step apart.
-        target: column to predict, or several columns. In next-step prediction, targets are inputs
+        target: column to predict, or several columns, all of numbers, or all with two classes each,
+            which are labels. In next-step prediction, targets are inputs
             too; by default they are all numeric features.
         features: columns of the inputs; by default all others. They hold numbers, booleans, or
             text, which is a category: each category of a column is one input, 1 or 0. In a column
@@ -162,10 +159,6 @@ class TableOptions:
             missing.
         weight: column of numbers above 0, one per id: the weight of its sequences in the training
             loss. Validation and test scores are not weighted.
-        ordinal: targets that are classes with an order: names of columns of numbers, or a name with
-            its classes in their order, ``["grade=low<medium<high"]``, in Python also
-            ``{"grade": ["low", "medium", "high"]}``. Their probabilities are those of a cumulative
-            logit model.
 
     Raises:
         ArgumentError: a value is outside its range, or two options contradict each other.
@@ -201,7 +194,6 @@ class TableOptions:
         default=None, metadata={"flags": ("--na-values", "--missing")}
     )
     weight: str | None = None
-    ordinal: Mapping[str, Sequence[str]] | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         for role in ("features", "static", "long", "known"):
@@ -211,9 +203,6 @@ class TableOptions:
             raise ArgumentError(
                 f"long must name two columns, of the variable and of its value, got {self.long!r}."
             )
-        if self.ordinal is not None:
-            may_be = not (self.is_forecast or self.task in (CLASSIFICATION, REGRESSION))
-            check_class_orders(self.ordinal, self.targets, is_allowed=may_be)
         check_one_of(DUPLICATES, duplicates=self.duplicates)
         check_one_of(DECIMALS, decimal=self.decimal)
         self._check_windows()
@@ -331,11 +320,6 @@ class TableOptions:
         if self.target is None:
             return ()
         return (self.target,) if isinstance(self.target, str) else tuple(self.target)
-
-    @property
-    def class_orders(self) -> dict[str, tuple[str, ...]]:
-        """The ordinal targets with their classes in order, ``()`` where numbers say it."""
-        return parse_class_orders(self.ordinal, self.targets)
 
     @property
     def is_forecast(self) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow._internal.targets import MULTIOUTPUT, VALUE
 from tauflow.errors import ArgumentError, DataError
 
 from .cell_values import MAX_SHOWN_LENGTH, Indices, factorize, find_missing, to_numbers
@@ -15,7 +14,7 @@ from .frame import Frame
 from .option_names import LEARNED_ROLES, list_role_columns
 from .options import CLASSIFICATION, DUPLICATES, TableOptions
 from .sequences import format_names, get_ids
-from .target_kinds import infer_target_kinds, infer_task
+from .target_kinds import infer_task
 from .times import parse_times, read_times
 
 
@@ -135,9 +134,6 @@ def _list_label_columns(frame: Frame, options: TableOptions) -> list[str]:
             frame.check_name(column, "target")
         task = infer_task(frame, options)[0]
         names += options.targets if task == CLASSIFICATION else ()
-        if task == MULTIOUTPUT:
-            kinds = infer_target_kinds(frame, options)
-            names += [name for name, kind in kinds.items() if kind != VALUE]
     return names
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tauflow._internal.targets import VALUE
 from tauflow.data.scaler import StandardScaler, find_nan, subtract_exactly
 from tauflow.errors import DataError
 
@@ -100,6 +99,8 @@ def fit_target_scaler(
 ) -> StandardScaler | None:
     """Return mean and deviation of targets, 1 of those that are constant; ``None`` of classes.
 
+    Labels stay 0 and 1.
+
     They are those of the rows of the training split, however these are cut into windows; of one
     target per id those of its ids. Next steps share that of the inputs.
     """
@@ -113,15 +114,11 @@ def fit_target_scaler(
             np.tile(input_scaler.mean[:count], times), np.tile(input_scaler.scale[:count], times)
         )
         return own.replace_zero_scale()
-    if not scale:
+    if target.labels or not scale:
         return StandardScaler(np.zeros(target.y.shape[1]), np.ones(target.y.shape[1]))
     rows = trained.rows if target.per_step else target.first_rows(split.sequences["train"])
     y = np.where(target.known[rows], target.y[rows], np.nan)
-    found = StandardScaler.fit(y.T).replace_zero_scale()
-    if not target.specs:
-        return found
-    is_value = np.array([spec.kind == VALUE for spec in target.specs])
-    return StandardScaler(np.where(is_value, found.mean, 0.0), np.where(is_value, found.scale, 1.0))
+    return StandardScaler.fit(y.T).replace_zero_scale()
 
 
 def scale_targets(scaler: StandardScaler, y: NDArray[Any], is_known: Bools) -> NDArray[np.float32]:
@@ -145,7 +142,7 @@ def make_targets(
     if target.per_step and not known[target.sequences.rows].all():
         mask = known[:, 0] if known.ndim == 2 and known.shape[1] == 1 else known
         y_mask = tensor(sequences.pad(mask))
-    elif known.ndim == 2 and (target.specs or not known[rows].all()):
+    elif known.ndim == 2 and not known[rows].all():
         y_mask = tensor(known[rows][:, None])
     return tensor(sequences.pad(y) if target.per_step else y[rows]), y_mask
 

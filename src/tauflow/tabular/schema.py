@@ -55,8 +55,8 @@ class Schema(SchemaFields):
         variables: of a long table.
         kind: of classes, what they are in the table (``outputs`` has their names): ``"texts"``,
             ``"booleans"``, ``"whole numbers"`` or ``"numbers"``.
-        target_specs: of several targets of different kinds, or ordinal ones, what each is; their
-            ``y_mean`` is 0 and their ``y_scale`` 1 where they are classes.
+        labels: of several targets with two classes each, what these are; their ``y_mean`` is 0 and
+            their ``y_scale`` 1.
         groups: of each id of the test split, its group, where groups were given.
         fill: where inputs say what was measured, what stands for a missing value: the ``"last"``
             one of the sequence, or the ``"mean"``, as it was before there was a choice.

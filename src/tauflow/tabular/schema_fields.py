@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tauflow._internal.checks import check_one_of, check_positive, check_within, find_type_mismatch
 from tauflow._internal.json_io import to_lists, to_tuples
-from tauflow._internal.targets import TargetSpec
+from tauflow.data.card import check_labels
 from tauflow.data.imputation import IMPUTE_STRATEGIES
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError
@@ -51,6 +51,20 @@ class Role(NamedTuple):
     reason: str = ""
 
 
+class Label(NamedTuple):
+    """One of several targets with two classes each.
+
+    Args:
+        name: of the column.
+        classes: what 0 and 1 are called.
+        kind: what they are in the table, as of a single target.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    kind: str = TEXT_LABELS
+
+
 def _no_numbers() -> Tensor:
     return torch.zeros(0, dtype=torch.float64)
 
@@ -77,7 +91,7 @@ class SchemaFields(TableOptions):
     unseen: Categories = field(default=(), kw_only=True)
     variables: tuple[str, ...] = field(default=(), kw_only=True)
     kind: str = field(default=TEXT_LABELS, kw_only=True)
-    target_specs: tuple[TargetSpec, ...] = field(default=(), kw_only=True)
+    labels: tuple[Label, ...] = field(default=(), kw_only=True)
     groups: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     fill: str = field(default=IMPUTE_STRATEGIES[1], kw_only=True)
     observed: bool = field(default=False, kw_only=True)
@@ -259,7 +273,12 @@ class SchemaFields(TableOptions):
         for name in ("x_mean", "x_scale", "y_mean", "y_scale"):
             if said.get(name) is not None:
                 said[name] = torch.tensor(said[name], dtype=torch.float64)
-        said["target_specs"] = tuple(TargetSpec(*one) for one in said.get("target_specs", ()))
+        said.pop("ordinal", None)
+        if specs := said.pop("target_specs", ()):
+            check_labels(specs)
+            said["labels"] = [(name, *more) for name, _, *more in specs]
+            said["task"] = CLASSIFICATION
+        said["labels"] = tuple(Label(*one) for one in said.get("labels", ()))
         said["guesses"] = {name: Role(*one) for name, one in said.get("guesses", {}).items()}
         if wrong := find_type_mismatch(cls.__init__, said):
             raise TypeError(wrong)
@@ -276,7 +295,7 @@ def check_learned(schema: SchemaFields) -> None:
     if (schema.y_mean is None) is not (schema.y_scale is None):
         raise ValueError("values have a mean and a scale, and classes have none")
     if scaler is not None:
-        scaler.check(len(schema.target_specs) or len(schema.outputs))
+        scaler.check(len(schema.outputs))
         if scaler.is_constant.any():
             raise ValueError("a scale of the targets is 0")
     names = [name for name, _ in schema.categories]

@@ -7,21 +7,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.targets import MULTIOUTPUT, TargetSpec
 from tauflow.errors import ArgumentError, DataError
 
 from .cell_values import Bools, Floats, Indices
 from .frame import Frame
 from .inputs import InputColumns, format_uneven_note, is_unevenly_sampled
 from .options import (
+    CLASSIFICATION,
     NEXT_STEP,
     REGRESSION,
     TEXT_LABELS,
     TableOptions,
 )
-from .schema_fields import SchemaFields
+from .schema_fields import Label, SchemaFields
 from .sequences import Sequences, format_names
-from .target_kinds import encode_classes, encode_targets, infer_kind, infer_task
+from .target_kinds import encode_classes, encode_labels, infer_kind, infer_task
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,7 @@ class Target:
             of the first row to predict first; 0 for none.
         notes: what a reader must know.
         kind: what classes are in the table, see :class:`tauflow.data.Schema`.
-        specs: of several targets of different kinds, or ordinal ones, what each is: y then has the
-            values and the numbers of classes.
+        labels: of several targets with two classes each, what these are.
     """
 
     task: str
@@ -58,7 +57,7 @@ class Target:
     horizon: int = 0
     notes: tuple[str, ...] = ()
     kind: str = TEXT_LABELS
-    specs: tuple[TargetSpec, ...] = ()
+    labels: tuple[Label, ...] = ()
 
     @property
     def is_class(self) -> bool:
@@ -100,7 +99,7 @@ def build_target(
 
     Without a target it is next-step prediction. Text, booleans, and whole numbers with at most
     :data:`~tauflow.tabular.target_kinds.MAX_INTEGER_CLASSES` values are classes; other numbers are
-    values of a regression. Of several targets, each is one or the other.
+    values of a regression. Several targets are all values, or all have two classes.
 
     Args:
         table: the table.
@@ -122,9 +121,9 @@ def build_target(
     name = names[0]
     task, why = infer_task(table, options)
     y: NDArray[Any]
-    classes, kind, specs = tuple[str, ...](), TEXT_LABELS, tuple[TargetSpec, ...]()
-    if task == MULTIOUTPUT:
-        y, known, specs = encode_targets(table, options)
+    classes, kind, labels = tuple[str, ...](), TEXT_LABELS, tuple[Label, ...]()
+    if task == CLASSIFICATION and len(names) > 1:
+        y, known, labels = encode_labels(table, options)
     elif task == REGRESSION:
         y = np.stack([table.numbers(one) for one in names], axis=1)
         y, known = np.nan_to_num(y), ~np.isnan(y)
@@ -147,7 +146,7 @@ def build_target(
     if not per_step and len(of_each) > 1:
         y, known = _spread_over_ids(y, known, sequences)
     notes = [f"Task: {task}, one target per {'row' if per_step else 'id'} ({why})."]
-    named = [(spec.name, spec.classes) for spec in specs] or [(name, classes)]
+    named = [(label.name, label.classes) for label in labels] or [(name, classes)]
     notes += [f"Classes of {one!r}: {format_names(of, 12)}." for one, of in named if of]
     target = Target(
         task=task,
@@ -159,7 +158,7 @@ def build_target(
         outputs=classes or names,
         notes=tuple(notes),
         kind=kind,
-        specs=specs,
+        labels=labels,
     )
     return _drop_without_target(target, sequences, sequences)
 

@@ -1,4 +1,4 @@
-"""What each target of a table is: a value, a class, or a class with an order; and its codes."""
+"""What each target of a table is, a value or a class, and its codes."""
 
 import re
 from dataclasses import replace
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.targets import CLASS, MULTIOUTPUT, ORDINAL, VALUE, TargetSpec
 from tauflow.errors import ArgumentError, DataError
 
 from .cell_values import (
@@ -29,97 +28,64 @@ from .options import (
     TEXT_LABELS,
     TableOptions,
 )
-from .schema_fields import SchemaFields
+from .schema_fields import Label, SchemaFields
 from .sequences import format_names
 
 MAX_INTEGER_CLASSES = 20
 """Whole numbers with at most so many values are classes, unless the task is given."""
 _ZERO_PADDED = re.compile(r"[+-]?0\d+")
-_KINDS = {VALUE: "a value", CLASS: "a class", ORDINAL: "a class with an order"}
 
 
 def infer_task(table: Frame, options: TableOptions) -> tuple[str, str]:
     """Return what task the targets are of, which are no forecast's, and why.
 
-    Several targets that are all values are those of a regression.
+    Several targets are all values, or all have two classes.
 
     Raises:
+        ArgumentError: several targets are neither.
         DataError: there is no value of a target, it holds dates, or numbers that cannot be read.
     """
-    names, task = options.targets, options.task
-    if len(names) == 1 and not options.ordinal and task != MULTIOUTPUT:
+    if options.task is not None or len(options.targets) == 1:
         return _infer_single_task(table, options)
-    if task == MULTIOUTPUT:
-        return task, "as asked for"
-    kinds = infer_target_kinds(table, options)
-    if set(kinds.values()) == {VALUE}:
-        return REGRESSION, "several targets"
-    return MULTIOUTPUT, ", ".join(f"{name!r} is {_KINDS[kind]}" for name, kind in kinds.items())
+    found = [_infer_single_task(table, replace(options, target=name)) for name in options.targets]
+    if len({task for task, _ in found}) > 1:
+        told = ", ".join(
+            f"{name!r} is {'a class' if task == CLASSIFICATION else 'a value'}"
+            for name, (task, _) in zip(options.targets, found, strict=True)
+        )
+        raise ArgumentError(
+            f"several targets are all values, or all have two classes, and of these {told}. Train "
+            "a model for each, or say task='regression' (--task) if all are numbers."
+        )
+    return found[0][0], "several targets"
 
 
-def infer_target_kinds(table: Frame, options: TableOptions) -> dict[str, str]:
-    """Return what each target is, of :data:`tauflow._internal.targets.TARGET_KINDS`."""
-    fitted = get_fitted_specs(options)
-    if fitted:
-        return {spec.name: spec.kind for spec in fitted}
-    found = {}
-    for name in options.targets:
-        task = None if options.task == MULTIOUTPUT else options.task
-        single = replace(options, target=name, ordinal=None, task=task)
-        if name in options.class_orders:
-            found[name] = ORDINAL
-        elif _infer_single_task(table, single)[0] == CLASSIFICATION:
-            found[name] = CLASS
-        else:
-            found[name] = VALUE
-    return found
-
-
-def get_fitted_specs(options: TableOptions) -> tuple[TargetSpec, ...]:
-    """Return the targets that a fitted schema knows."""
-    is_fitted = isinstance(options, SchemaFields) and options.is_fitted
-    return options.target_specs if is_fitted else ()  # type: ignore[attr-defined]
-
-
-def encode_targets(
-    table: Frame, options: TableOptions
-) -> tuple[Floats, Bools, tuple[TargetSpec, ...]]:
-    """Return values and places of classes of each target, (R, S), which are known, and what it is.
+def encode_labels(table: Frame, options: TableOptions) -> tuple[Floats, Bools, tuple[Label, ...]]:
+    """Return each target as 0 or 1, (R, S), which are known, and what these are.
 
     Raises:
-        ArgumentError: an ordinal target holds text, and nothing says its order.
+        ArgumentError: a target has more than two classes.
         DataError: a target has no value, only one class, or one that is not known.
     """
-    fitted = {spec.name: spec for spec in get_fitted_specs(options)}
-    values: list[Floats] = []
-    known, specs = [], []
-    for name, kind in infer_target_kinds(table, options).items():
-        if kind == VALUE:
-            column = table.numbers(name)
-            there = ~np.isnan(column)
-            if not there.any():
-                raise DataError(
-                    f"{table.where}: column {name!r} is empty in every row. Fill it in."
-                )
-            spec = TargetSpec(name)
-            values.append(np.nan_to_num(column))
-        else:
-            there = ~table.find_missing(name)
-            order = options.class_orders.get(name, ())
-            labels = infer_kind(table, name)[0] if name not in fitted else fitted[name].labels
-            if kind == ORDINAL and not order and labels == TEXT_LABELS and name not in fitted:
-                raise ArgumentError(
-                    f"{table.where}: column {name!r} is ordinal and holds text, whose order nothing"
-                    f" says. Write its classes in their order: --ordinal '{name}=low<medium<high'."
-                )
-            classes = fitted[name].classes if name in fitted else order
-            rows = np.flatnonzero(there)
-            codes, classes, labels = encode_classes(table, name, rows, labels, classes)
-            spec = TargetSpec(name, kind, classes, labels)
-            values.append(codes.astype(np.float64))
+    is_fitted = isinstance(options, SchemaFields) and options.is_fitted
+    fitted = {label.name: label for label in options.labels} if is_fitted else {}  # type: ignore[attr-defined]
+    values, known, labels = [], [], []
+    for name in options.targets:
+        there = ~table.find_missing(name)
+        kind = fitted[name].kind if fitted else infer_kind(table, name)[0]
+        of_training = fitted[name].classes if fitted else ()
+        codes, classes, kind = encode_classes(table, name, np.flatnonzero(there), kind, of_training)
+        if len(classes) != 2:
+            count = format_count(len(classes), "class", "classes")
+            raise ArgumentError(
+                f"{table.where}: column {name!r} holds {count}, and "
+                "each of several targets is a value or has two. Train a model for each "
+                "target, or say task='regression' (--task) if all are numbers."
+            )
+        values.append(codes.astype(np.float64))
         known.append(there)
-        specs.append(spec)
-    return np.stack(values, axis=1), np.stack(known, axis=1), tuple(specs)
+        labels.append(Label(name, classes, kind))
+    return np.stack(values, axis=1), np.stack(known, axis=1), tuple(labels)
 
 
 def _infer_single_task(table: Frame, options: TableOptions) -> tuple[str, str]:

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow._internal.sanitize import format_count, format_span
-from tauflow._internal.targets import MULTIOUTPUT, count_outputs
 from tauflow._internal.time_precision import LONG_DT, SHORT_DT
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
@@ -98,7 +97,7 @@ def build_task(table: Frame, options: SchemaFields, *, name: str, source: str) -
         unseen=unseen,
         variables=variables,
         kind=target.kind,
-        target_specs=target.specs,
+        labels=target.labels,
         observed=not seen.all(),
         groups={name: split.groups[name] for name in parts["test"].ids if name in split.groups},
     )
@@ -175,11 +174,9 @@ def _split_classes(options: TableOptions, target: Target) -> list[tuple[str, Tar
     """Return the columns of classes, each with a target of them alone."""
     if target.is_class:
         return [(options.targets[0], target)]
-    columns = zip(target.specs, target.y.T, target.known.T, strict=False)
     return [
-        (spec.name, replace(target, y=y, known=known, outputs=spec.classes))
-        for spec, y, known in columns
-        if spec.classes
+        (label.name, replace(target, y=y, known=known, outputs=label.classes))
+        for label, y, known in zip(target.labels, target.y.T, target.known.T, strict=False)
     ]
 
 
@@ -301,14 +298,14 @@ def _make_card(
     task, loss, metric = "regress", "mse", "mse"
     if target.is_class:
         task, loss, metric = "classify", "cross_entropy", "accuracy"
-    elif target.specs:
-        task, loss, metric = MULTIOUTPUT, MULTIOUTPUT, MULTIOUTPUT
+    elif target.labels:
+        task, loss, metric = "binary", "bce", "bce"
     return DatasetCard(
         name=name,
         title=name,
         task=task,
         input_size=len(schema.inputs),
-        target_size=count_outputs(target.specs) if target.specs else len(schema.outputs),
+        target_size=len(schema.outputs),
         time_unit=schema.unit if schema.gap == 1 else f"{schema.gap:.6g} {schema.unit}",
         sizes=(len(parts["train"]), len(parts["valid"]), len(parts["test"])),
         source=source,
@@ -316,8 +313,7 @@ def _make_card(
         split=split.description,
         loss=loss,
         metric=metric,
-        targets=() if target.specs else schema.outputs,
-        target_specs=target.specs,
+        targets=schema.outputs,
         static_inputs=list_static_inputs(schema),
         per_step=target.per_step,
         forecast=target.is_next_step,

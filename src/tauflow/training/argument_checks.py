@@ -15,8 +15,8 @@ from tauflow.errors import ArgumentError, DataError, DtypeError
 
 from .class_weights import compute_class_weights
 from .elementwise import Score
-from .losses import apply_class_weights
-from .multioutput import list_losses, list_metrics
+from .losses import LOSSES, apply_class_weights
+from .metrics import METRICS
 from .optim import l2_penalty
 from .process_group import DistributedContext
 from .recipe import Recipe
@@ -104,15 +104,14 @@ class Objectives:
             metric = card.metric if _is_auto(metric) else metric
         if _is_auto(loss):
             loss = "mse" if train.y.is_floating_point() else "cross_entropy"
-        losses, metrics = list_losses(card), list_metrics(card)
-        found = resolve_metric("loss", loss, losses)
+        found = resolve_metric("loss", loss, LOSSES)
         if _is_auto(metric):
             names = {"classes": "accuracy", "binary": "binary_accuracy"}
             name = names.get(found.target, found.name)
-            metric = name if name in metrics else found
-        reported = resolve_metric("metric", metric, metrics)
-        criterion = metrics[recipe.select_by] if recipe.select_by else reported
-        known = (losses, metrics)
+            metric = name if name in METRICS else found
+        reported = resolve_metric("metric", metric, METRICS)
+        criterion = METRICS[recipe.select_by] if recipe.select_by else reported
+        known = (LOSSES, METRICS)
         names = {
             "loss": _format_score_name(found, known),
             "metric": _format_score_name(reported, known),

@@ -90,9 +90,8 @@ class Score:
     Args:
         name: what it is called.
         target: what targets are: ``"values"``, floating point, one per output; ``"classes"``,
-            integers below the number of outputs; ``"binary"``, 0 to 1, for a single logit;
-            ``"multioutput"``, one floating-point number for each of several targets, (K, S), NaN
-            where one is not known; ``"any"``, whatever ``whole`` can make something of.
+            integers below the number of outputs; ``"binary"``, 0 to 1, for the logit
+            of each label; ``"any"``, whatever ``whole`` can make something of.
         compare: maps predictions (K, O) and targets, values (K, O) or others (K,), to one number
             per entry, (K, O) or (K,).
         higher_is_better: whether a larger score is a better one.
@@ -100,10 +99,10 @@ class Score:
         counts: maps the same to what each entry counts in the divisor of the mean, (K,); by
             default 1. Beside ``whole``, it says what that has divided by.
         whole: instead of ``compare``, maps predictions (N, O) and targets (N,) of all entries to
-            the score, if it is no mean over entries, as the area under a ROC curve is none. Values
-            are (N, O), NaN where one of a row is not known. Of ``"any"``, targets are (N, ...) as
-            they come, and those of single outputs (N, 1) as these, integers too, unless they are
-            ``classes``.
+            the score, if it is no mean over entries, as the area under a ROC curve is none. Values,
+            and several labels, are (N, O), NaN where one of a row is not known. Of ``"any"``,
+            targets are (N, ...) as they come, and those of single outputs (N, 1) as these, integers
+            too, unless they are ``classes``.
         needs_both_classes: whether it means nothing where all targets are of one class, 0 or 1.
         supports_weights: whether ``whole`` takes what each entry counts as a third argument, (N,),
             or (R, N) for R scores at once; else data with weights of sequences raise an error.
@@ -162,8 +161,7 @@ class Score:
         entries, weight = self.select(prediction, batch)
         divisor = self.divisor(entries, weight)
         is_empty = entries.y.numel() == 0
-        may_count_none = self.whole is not None or self.target == "multioutput"
-        if is_empty or (may_count_none and self.counts is not None and not divisor):
+        if is_empty or (self.whole is not None and self.counts is not None and not divisor):
             why = "y_mask, or mask, is false at every step" if is_empty else "all are ignored"
             raise NoValidEntriesError(
                 f"{self.name}: no entry of this batch is valid: {why}. Leave out such sequences, "
@@ -188,16 +186,18 @@ class Score:
         """
         self._check_weights(self.name, batch)
         self._check_fit(prediction, batch)
-        of_rows = self.whole is not None and self.target == "values"
-        of_rows |= self.target == "multioutput"
+        has_labels = self.target == "binary" and prediction.shape[-1] > 1
+        of_rows = self.whole is not None and (self.target == "values" or has_labels)
         found = select_entries(self.name, prediction, batch, mark_unknown=of_rows)
         chosen, y = found.prediction, found.y
-        if self.target == "values":
+        if self.target == "values" or (has_labels and of_rows):
             y = y.reshape(chosen.shape)
+        elif has_labels:  # each is an entry
+            chosen, y = chosen.reshape(-1, 1), y.flatten()
         elif self.target == "any":
             if chosen.shape[-1] == y.ndim == 1 and (y.is_floating_point() or not self.classes):
                 y = y.unsqueeze(-1)  # or (N, 1) meets (N,)
-        elif self.target != "multioutput":
+        else:
             y = y.flatten()
         weight = None
         if batch.weight is not None:
@@ -243,7 +243,7 @@ class Score:
         """
         self._check_weights(f"{self.name}, of the {split} data", batch)
         y, where = batch.y, f"{self.name}: the targets of the {split} data"
-        if self.target in ("values", "multioutput") and not y.is_floating_point():
+        if self.target == "values" and not y.is_floating_point():
             raise DtypeError(f"{where} have dtype {y.dtype}, expected a floating-point one.")
         if self.target == "classes" and (y.is_floating_point() or y.dtype == torch.bool):
             raise DtypeError(f"{where} have dtype {y.dtype}, expected integer classes.")
@@ -287,10 +287,6 @@ class Score:
                 f"(B, T, O) or (B, O) with (B, T) = {tuple(batch.x.shape[:2])}",
                 "Return one vector per step or one per sequence from the model.",
             )
-        if self.target == "binary" and prediction.shape[-1] != 1:
-            raise shape_error(
-                self.name, "prediction", prediction, "a single output", "Use output_size=1."
-            )
         if self.target == "classes" and self.whole is not None and prediction.shape[-1] == 1:
             raise shape_error(
                 self.name,
@@ -300,8 +296,6 @@ class Score:
                 f"For a single logit, take binary_{self.name}.",
             )
         if self.target == "any" and batch.y.shape[: len(expected_axes)] == expected_axes:
-            return
-        if self.target == "multioutput" and batch.y.shape[:-1] == expected_axes:
             return
         fits = batch.y.shape == prediction.shape[:-1] and (
             self.target == "classes" or prediction.shape[-1] == 1

@@ -76,7 +76,7 @@ def apply_class_weights(
         ArgumentError: the targets are values, or there are not as many weights as classes.
         DataError: from the loss, on the CPU: a target is a probability, and no class.
     """
-    if loss.target in ("values", "multioutput") or loss.compare is None:
+    if loss.target == "values" or loss.compare is None:
         raise ArgumentError(
             f"class weights are for losses of classes, and {loss.name} is none. Leave them out."
         )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tauflow._internal.registry import suggest_name
-from tauflow._internal.targets import MULTIOUTPUT
+from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, UnknownNameError
 
 from .argument_checks import AUTO, TaskSplits, is_task
@@ -16,7 +16,6 @@ from .class_weights import count_classes
 from .elementwise import Score
 from .evaluation_loop import evaluate_all
 from .metrics import METRICS
-from .multioutput import list_metrics, list_shown_metrics
 from .process_group import DistributedContext
 from .trainer import preserve_rng_state
 
@@ -29,11 +28,11 @@ _TARGET_KINDS = {
     "regress": "values",
     "classify": "classes",
     "binary": "binary",
-    MULTIOUTPUT: MULTIOUTPUT,
 }
 _RARE_CLASS_METRICS = ("auroc", "average_precision", "brier", "ece", "accuracy")
 _BINARY_METRICS = ("accuracy", "auroc", "brier", "ece")
 _MULTICLASS_METRICS = ("accuracy", "balanced_accuracy", "log_loss")
+_LABEL_METRICS = ("binary_auroc", "binary_accuracy", "binary_brier")
 _REGRESSION_METRICS = ("rmse", "mae", "r2")
 
 
@@ -73,9 +72,9 @@ def choose_metrics(data: TaskSplits, requested: Sequence[str] = ()) -> MetricCho
         return MetricChoice(card.metric, (card.metric,))
     if card.task == "regress":
         return MetricChoice(card.metric, _REGRESSION_METRICS)
-    if card.task == MULTIOUTPUT:
-        parts = [part for part in (data.valid, data.test) if part is not None]
-        return MetricChoice(card.metric, list_shown_metrics(card, parts))
+    if card.task == "binary":
+        has_both = all(_has_both_values(part) for part in (data.valid, data.test) if part)
+        return MetricChoice(card.metric, _LABEL_METRICS[0 if has_both else 1 :])
     if card.target_size != 2:
         return MetricChoice(card.metric, _MULTICLASS_METRICS)
     return _choose_binary_metrics(data)
@@ -89,13 +88,12 @@ def choose_task_metrics(train: object, metric: object) -> MetricChoice | None:
 
 def _resolve_metrics(data: TaskSplits, requested: Sequence[str]) -> MetricChoice:
     names = [_resolve_metric_name(name, data.card) for name in requested]
-    known = list_metrics(data.card)
     for place, name in enumerate(names):
         if name in names[:place]:
             raise ArgumentError(f"metric {requested[place]!r} is given twice. Leave one out.")
         for part, batch in (("validation", data.valid), ("test", data.test)):
-            if known[name].needs_both_classes and batch is not None:
-                known[name].check_targets(part, batch)
+            if METRICS[name].needs_both_classes and batch is not None:
+                METRICS[name].check_targets(part, batch)
     notes: tuple[str, ...] = ()
     if names[0] in SINGLE_CLASS_METRICS and get_positive_class(data) == 0:
         notes = (
@@ -161,8 +159,7 @@ def score_shown_metrics(
 
 def get_shown_metrics(names: Sequence[str], data: TaskSplits) -> list[Score]:
     """Return metrics as reports show them: of two classes, for the one that is positive."""
-    known = list_metrics(data.card)
-    scores = [known[name] for name in names]
+    scores = [METRICS[name] for name in names]
     return [_of_first_class(one) for one in scores] if get_positive_class(data) == 0 else scores
 
 
@@ -192,6 +189,17 @@ def get_positive_class(data: TaskSplits) -> int:
     return rare if share < RARE_SHARE else 1
 
 
+def _has_both_values(part: SequenceBatch) -> bool:
+    """Whether both values of every label are known somewhere."""
+    known = torch.ones_like(part.y, dtype=torch.bool)
+    if part.y_mask is not None:
+        known = part.y_mask.reshape(part.y.shape)
+    elif part.y.ndim == 3:
+        known &= part.valid[..., None]
+    labels = zip(part.y.unbind(-1), known.unbind(-1), strict=True)
+    return all(len(y[there].unique()) > 1 for y, there in labels)
+
+
 def _find_rarer_class(counts: Tensor) -> tuple[int, float]:
     rare = 0 if counts[0] < counts[1] else 1
     return rare, int(counts[rare]) / max(1, int(counts.sum()))
@@ -201,7 +209,7 @@ def _resolve_metric_name(name: str, card: Any) -> str:
     """Return the full name of a metric of a task; of single logits, ``auroc`` is a short one."""
     suits = {
         _to_short_name(one, card): one
-        for one, score in list_metrics(card).items()
+        for one, score in METRICS.items()
         if _is_applicable(score, card)
     }
     full = suits.get(name) or (name if name in suits.values() else None)

@@ -142,6 +142,22 @@ def from_logits(curve: DatasetMetric) -> DatasetMetric:
     return whole
 
 
+def average_labels(whole: DatasetMetric) -> DatasetMetric:
+    """Return the mean over labels, (K, S) with NaN where not known, of a score of single logits."""
+
+    def average(prediction: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        if _is_single(prediction):
+            return whole(prediction, y, weight)
+        scores = []
+        for logit, label in zip(prediction.T, y.T, strict=True):
+            known = ~label.isnan()
+            own = None if weight is None else weight[..., known]
+            scores.append(whole(logit[known, None], label[known], own))
+        return torch.stack(scores).mean(0)
+
+    return average
+
+
 def f1_score(true_positives: Tensor, predicted: Tensor, actual: Tensor) -> Tensor:
     """Return the harmonic mean of precision and recall, 0 where there is neither.
 
@@ -300,14 +316,15 @@ def _make_pair(
     higher_is_better: bool = True,
     needs_both_classes: bool = False,
 ) -> dict[str, Score]:
-    """Return a score of classes, and that of a single logit."""
+    """Return a score of classes, and that of single logits: of several labels, their mean."""
+    of_labels = None if whole is None else average_labels(whole)
     return {
         full: Score(
             full,
             target,
             compare,
             higher_is_better,
-            whole=whole,
+            whole=whole if target == "classes" else of_labels,
             needs_both_classes=needs_both_classes,
             supports_weights=whole is not None,
         )
@@ -349,6 +366,6 @@ Values agree with scikit-learn's functions of these names. Of two classes, ``aur
 ``average_precision`` and ``f1`` are of the second one; of more, they are averaged over the classes,
 each against all others. ``kappa``, with quadratic weights, and ``rank_error``, the mean absolute
 difference of ranks, are of classes that have an order. Areas, kappa, F1, ``balanced_accuracy``,
-``rmse`` and ``r2`` are of all entries of a split together; of several outputs the last two are
-means over outputs.
+``rmse`` and ``r2`` are of all entries of a split together; of several values or labels, (K, S),
+they are means over these.
 """

@@ -7,7 +7,6 @@ from tauflow.estimators import (
     SequenceClassifier,
     SequenceForecaster,
     SequenceImputer,
-    SequenceMultiOutput,
     SequenceRegressor,
     SequenceSurvival,
 )
@@ -24,7 +23,6 @@ ESTIMATORS = [
     SequenceRegressor(**SMALL),
     SequenceForecaster(**{**SMALL, "epochs": 1}, window=5),
     SequenceImputer(**SMALL),
-    SequenceMultiOutput(**SMALL),
     SequenceSurvival(**SMALL),
     SequenceSurvival(**SMALL, head="weibull"),
 ]

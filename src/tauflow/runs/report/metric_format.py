@@ -18,8 +18,8 @@ def format_score(value: float | None, metric: str) -> str:
 
 
 def is_percentage(metric: str) -> bool:
-    """Whether a metric, also ``accuracy of x``, is shown in per cent."""
-    return metric.partition(" of ")[0] in PERCENT_METRICS
+    """Whether a metric is shown in per cent."""
+    return metric in PERCENT_METRICS
 
 
 def format_parameter_count(count: int | None) -> str:
@@ -37,7 +37,6 @@ def format_metric_name(metric: str) -> str:
     names = {"mse": "mean squared error", "auroc": "area under the ROC curve", "f1": "F1 score"}
     names["ece"] = "expected calibration error"
     names |= {f"binary_{name}": names[name] for name in ("auroc", "f1", "ece")}
-    names |= {"kappa": "quadratic kappa", "multioutput": "loss"}
-    metric, of, target = metric.partition(" of ")
-    name = f"{names.get(metric, metric.replace('_', ' '))}{of}{target}"
+    names |= {"kappa": "quadratic kappa", "bce": "log loss"}
+    name = names.get(metric, metric.replace("_", " "))
     return f"{name}, %" if is_percentage(metric) else name

@@ -13,7 +13,7 @@ from tauflow.runs.task import TaskRun
 from tauflow.runs.time_limits import format_duration
 from tauflow.sequence import SequenceModule
 from tauflow.tabular.schema import Schema
-from tauflow.training.multioutput import is_higher_better
+from tauflow.training.metrics import METRICS
 
 from . import score_table
 from .certainty_sections import list_certainty
@@ -143,7 +143,7 @@ def write_run_report(run: TaskRun) -> Path:
 def _add_table_sections(page: Page, run: TaskRun, schema: Schema) -> Page:
     """Return a page with what there is to say of a table of a user's own."""
     pictures, listings = [*page.pictures], [*page.listings]
-    if not schema.target_specs:
+    if not schema.labels:
         found, threshold = convert_outputs(run.test_outputs, run.data), run.certainty.threshold
         if schema.y_scale is None:
             pictures = [*plot_classes(found, schema.outputs, threshold), *pictures]
@@ -225,7 +225,7 @@ def _find_best_baseline(
     """Return the best score of naive baselines, and whose it is."""
     if not baselines:
         return None, ""
-    choose = max if is_higher_better(metric) else min
+    choose = max if METRICS[metric].higher_is_better else min
     name, level = choose(baselines, key=lambda one: one[1])
     return level, name
 

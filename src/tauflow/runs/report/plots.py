@@ -12,7 +12,7 @@ from tauflow.plotting.legends import add_shared_legend
 from tauflow.plotting.palette import BLUE, GREY, INK, ORANGE
 from tauflow.plotting.report_figure import report_figure, to_data_uri
 from tauflow.runs.results import RunRecord
-from tauflow.training.multioutput import is_higher_better
+from tauflow.training.metrics import METRICS
 
 from .example_sequences import ExampleSequence
 from .metric_format import format_metric_name, get_display_scale
@@ -170,7 +170,7 @@ def _plot_curves(axes: "Axes", panel: CurvePanel, metric: str) -> None:
             axes.axhspan(level - half, level + half, color=GREY, alpha=0.25, linewidth=0)
     axes.set_title(replace_control_characters(panel.title))
     _set_epoch_axis(axes)
-    if not is_higher_better(metric):
+    if not METRICS[metric].higher_is_better:
         set_log_scale(axes, axes.yaxis)
 
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from tauflow._internal.sanitize import format_count
-from tauflow._internal.targets import ORDINAL, TargetSpec
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.evaluation.thresholds import Threshold
 from tauflow.export.files import PREDICTOR
@@ -107,18 +106,13 @@ def describe_columns(data: TaskData) -> Pairs:
         ("group", options.group),
         ("target", ", ".join(targets) or "the next values of all features"),
         ("classes", ", ".join(schema.outputs[:_MAX_NAMES]) if schema.y_scale is None else None),
-        *((f"classes of {spec.name}", _list_classes(spec)) for spec in schema.target_specs),
+        *((f"classes of {label.name}", ", ".join(label.classes)) for label in schema.labels),
         ("features", ", ".join(told[:_MAX_NAMES] + rest)),
         ("other inputs", ", ".join(name for name in schema.inputs if name not in dict(shares))),
         ("sequences", f"{train} for training, {valid} for validation, {test} for the test"),
         ("split", card.split),
     ]
     return [(name, text) for name, text in known if text]
-
-
-def _list_classes(spec: TargetSpec) -> str:
-    """Return the classes of one of several targets, those with an order by their ranks."""
-    return (" < " if spec.kind == ORDINAL else ", ").join(spec.classes[:_MAX_NAMES])
 
 
 def _describe_targets(card: DatasetCard) -> str:
