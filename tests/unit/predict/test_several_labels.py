@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from tauflow import load_predictor
 from tauflow.cli.main import app
 from tauflow.data import Schema, TableOptions, from_table
+from tauflow.data.card import card_from_dict, card_to_dict
 from tauflow.errors import ArgumentError
 from tauflow.runs.run import CsvFile, Run
 from tauflow.runs.task import run_task
@@ -168,3 +169,17 @@ def test_the_command_line_trains_and_predicts(tmp_path, monkeypatch):
         refused = CliRunner().invoke(app, [*words[:-2], *option])
         assert refused.exit_code == 1, option
         assert "several labels" in " ".join(refused.output.split()), option
+
+
+def test_files_of_older_versions_say_the_same():
+    data = from_table(visits(), **SAID)
+    schema, card = data.schema.to_dict(), card_to_dict(data.card)
+    specs = [(one.name, "class", one.classes, one.kind) for one in data.schema.labels]
+    del schema["labels"]
+    old = {**schema, "task": "multioutput", "ordinal": None, "target_specs": specs}
+    assert Schema.from_dict(old).labels == data.schema.labels
+    old_card = {**card, "task": "multioutput", "loss": "multioutput", "target_specs": specs}
+    assert card_from_dict({**old_card, "metric": "accuracy of died"}) == data.card
+    specs[0] = ("died", "ordinal", ("a", "b", "c"), "texts")
+    with pytest.raises(TypeError, match="of different kinds, of which each takes a model"):
+        card_from_dict(old_card)
