@@ -15,7 +15,7 @@ from tauflow._internal.checks import check_at_least
 from tauflow.batch import SequenceBatch
 from tauflow.training.evaluation_loop import evaluate
 from tauflow.training.metrics import METRICS
-from tauflow.training.resolve_metric import AnyScore, resolve_metric
+from tauflow.training.objectives import AnyScore, resolve_metric
 
 
 def permutation_importance(

@@ -18,13 +18,13 @@ from tauflow.models.spec import ModelSpec, build_model
 from tauflow.models.wrappers import Ensemble, list_members
 from tauflow.sequence.legacy_parametrizations import recompute_parameters
 from tauflow.training import Recipe, Score, TrainingResult, train
-from tauflow.training.argument_checks import resolve_device
 from tauflow.training.defaults import (
     DEFAULT_RECIPE,
     FORECAST_STEPS,
     adapt_recipe,
     disable_validation,
 )
+from tauflow.training.preconditions import resolve_device
 
 from .ragged import Indices, RaggedSequences
 

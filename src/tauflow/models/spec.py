@@ -10,7 +10,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError, OptionError
 from tauflow.sequence import SequenceModule
-from tauflow.training.training_warnings import find_latest_time
+from tauflow.training.preconditions import find_latest_time
 from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 from .base import AbstractWholeModel

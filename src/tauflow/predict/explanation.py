@@ -27,7 +27,7 @@ from tauflow.tabular.schema import Schema
 from tauflow.tabular.transform import NewTable
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
-from tauflow.training.resolve_metric import AnyScore
+from tauflow.training.objectives import AnyScore
 
 from .answers import get_keys
 

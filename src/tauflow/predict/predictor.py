@@ -21,7 +21,7 @@ from tauflow.tabular.schema import Schema
 from tauflow.tabular.transform import BATCH_SIZE, NewTable, read_new_table
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict as predict_batch
-from tauflow.training.resolve_metric import AnyScore
+from tauflow.training.objectives import AnyScore
 
 from .answers import (
     SPREAD,

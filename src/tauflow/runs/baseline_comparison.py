@@ -11,12 +11,12 @@ from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import MissingExtraError
 from tauflow.evaluation.outputs import predict_split
 from tauflow.training.elementwise import Score
-from tauflow.training.metric_choice import (
+from tauflow.training.metrics import METRICS
+from tauflow.training.objectives import (
     SINGLE_CLASS_METRICS,
     get_positive_class,
     get_shown_metrics,
 )
-from tauflow.training.metrics import METRICS
 
 from .baselines import make_baseline_models
 from .bootstrap import (

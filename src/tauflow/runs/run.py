@@ -59,7 +59,7 @@ class Run:
         data_dir: folder of the data files of the catalog.
         dataset_options: of the loader of a data set of the catalog.
         metrics: names of metrics to report, of which the first one selects the epoch; see
-            :func:`~tauflow.training.metric_choice.choose_metrics`.
+            :func:`~tauflow.training.objectives.choose_metrics`.
         progress: whether to draw a bar; by default on a terminal only.
         device: where to train; by default the CPU.
         log: where else the numbers of every epoch go, see :func:`tauflow.training.log_to`.

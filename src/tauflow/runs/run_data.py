@@ -16,7 +16,7 @@ from tauflow.tabular.load import add_missing_indicators
 from tauflow.tabular.options import TableOptions
 from tauflow.tabular.schema import Schema, as_schema
 from tauflow.training.defaults import select_epoch_by_loss
-from tauflow.training.metric_choice import choose_metrics
+from tauflow.training.objectives import choose_metrics
 from tauflow.training.recipe import Recipe
 
 from .job import DatasetSpec, Job, load_dataset

@@ -22,7 +22,7 @@ from tauflow.models.spec import ModelSpec, build_model, set_horizon
 from tauflow.predict import Predictor
 from tauflow.training.class_weights import compute_class_weights
 from tauflow.training.defaults import disable_validation
-from tauflow.training.metric_choice import get_positive_class
+from tauflow.training.objectives import get_positive_class
 from tauflow.training.process_group import DistributedContext
 from tauflow.training.recipe import Recipe
 

@@ -15,8 +15,8 @@ from .denormals import flush_denormals
 from .elementwise import Score
 from .eval_mode import evaluation_mode
 from .metrics import METRICS
+from .objectives import AnyScore, resolve_metric
 from .process_group import DistributedContext
-from .resolve_metric import AnyScore, resolve_metric
 
 
 def can_trim_padding(model: nn.Module) -> bool:

@@ -11,30 +11,31 @@ from tauflow._internal.checks import check_at_least
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, NonFiniteError
 
-from .argument_checks import (
-    AUTO,
-    Objectives,
-    Splits,
-    TaskSplits,
-    check_argument_types,
-    check_data,
-    check_loss_is_mean,
-    check_recipe,
-    resolve_device,
-    resolve_splits,
-)
 from .best_weights import BestWeights
 from .callbacks import AnyCallback, CallbackList
-from .metric_choice import choose_task_metrics
 from .model_options import collect_model_options
+from .objectives import (
+    AUTO,
+    AnyScore,
+    Objectives,
+    TaskSplits,
+    check_loss_is_mean,
+    choose_metrics,
+)
+from .preconditions import (
+    Splits,
+    check_data,
+    check_model,
+    resolve_device,
+    resolve_splits,
+    warn_time_scale_mismatch,
+)
 from .process_group import DistributedContext
 from .recipe import Recipe
-from .resolve_metric import AnyScore
 from .result import TrainingResult
 from .run_directory import RunDirectory, compute_fingerprint
 from .trainer import Trainer
 from .training_run import TrainingRun
-from .training_warnings import warn_time_scale_mismatch
 
 
 def train(
@@ -170,17 +171,19 @@ def prepare_training(
     """Return a training that has not begun; arguments and errors are those of :func:`train`."""
     ranks = DistributedContext.current()
     check_at_least(0, seed=seed)
-    splits, card = resolve_splits(train, valid, test)
-    check_argument_types(model, splits, recipe)
+    splits = resolve_splits(train, valid, test)
+    task = None if isinstance(train, SequenceBatch) else train
     data = splits["train"]
     assert data is not None
-    choice = choose_task_metrics(train, metric)
-    metric = metric if choice is None else choice.monitor
     recipe = recipe or Recipe(select="last" if splits["valid"] is None else "best")
+    check_model(model, recipe)
+    is_auto = isinstance(metric, str) and metric == AUTO
+    choice = choose_metrics(task) if task is not None and is_auto else None
+    metric = metric if choice is None else choice.monitor
+    card = None if task is None else task.card
     measures = Objectives.from_arguments(loss, metric, recipe, data, card)
-    check_data(splits, measures)
-    check_recipe(model, splits, recipe)
-    check_loss_is_mean(measures, data, recipe, ranks)
+    check_data(splits, measures, recipe)
+    check_loss_is_mean(measures.loss, data, recipe, several_processes=ranks.is_distributed)
     to = None if device is None else resolve_device(device)
     if to is not None:
         model.to(to)
@@ -204,7 +207,7 @@ def prepare_training(
         model, data, measures.loss, recipe, seed, selection=selection, ranks=ranks, device=to
     )
     trainer.loss_module = loss if isinstance(loss, nn.Module) else None
-    return TrainingRun(trainer, train, splits, measures, choice, directory, told)
+    return TrainingRun(trainer, task, splits, measures, choice, directory, told)
 
 
 def _make_run_directory(

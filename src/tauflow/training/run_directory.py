@@ -17,8 +17,8 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import CheckpointError
 
 from .checkpoint import Checkpoint, read_checkpoint, read_tensors, write_checkpoint, write_tensors
+from .objectives import CALLABLE_PREFIX
 from .recipe import LENGTH_DEPENDENT_SCHEDULES, Recipe
-from .resolve_metric import CALLABLE_PREFIX
 
 EPOCHS_KEY = "recipe.epochs"
 EVAL_BATCH_SIZE_KEY = "recipe.eval_batch_size"
@@ -168,6 +168,9 @@ class RunDirectory:
         fixed = now.get("recipe.schedule") in LENGTH_DEPENDENT_SCHEDULES
         if isinstance(epochs, int) and now.get(EPOCHS_KEY, 0) > epochs and not fixed:
             allowed.append(EPOCHS_KEY)
+        for role in ("loss", "metric"):  # of one without a name the caller promises the same again
+            if all(str(one.get(role)).startswith(CALLABLE_PREFIX) for one in (now, flat_found)):
+                flat_found[role] = now[role]
         changes = any(flat_found.get(key) != now[key] for key in allowed)
         flat_found |= {key: now[key] for key in allowed}
         differences = [
@@ -175,8 +178,6 @@ class RunDirectory:
             for key in sorted(flat_found.keys() | now.keys())
             if flat_found.get(key) != now.get(key)
         ]
-        for role in ("loss", "metric"):
-            self._check_unnamed_callable(role, flat_found.get(role), now.get(role))
         if differences:
             raise CheckpointError(
                 f"{self.path} holds another run: {'; '.join(differences)}. Call train() as that "
@@ -184,16 +185,6 @@ class RunDirectory:
                 "choose another directory."
             )
         return changes
-
-    def _check_unnamed_callable(self, role: str, saved: object, current: object) -> None:
-        """Refuse to go on without the loss or metric of the run, if that is one without a name."""
-        if isinstance(saved, str) and saved.startswith(CALLABLE_PREFIX) and saved != current:
-            raise CheckpointError(
-                f"{self.path} holds a run whose {role} no file can hold: "
-                f"{saved.removeprefix(CALLABLE_PREFIX)}. Pass it again, train(..., {role}=...); "
-                "this call "
-                f"has {str(current).removeprefix(CALLABLE_PREFIX)}."
-            )
 
 
 def compute_fingerprint(

@@ -19,10 +19,10 @@ from .elementwise import Score
 from .evaluation_loop import can_trim_padding
 from .lr_schedule import LRSchedule
 from .optim import attach_constraints, clip_gradients, l2_penalty, make_optimizer, packed_parts
+from .preconditions import describe_longest_dt
 from .process_group import DistributedContext
 from .recipe import Recipe
 from .training_loss import compute_training_loss, wrap_data_parallel
-from .training_warnings import describe_longest_dt
 
 
 class Trainer:

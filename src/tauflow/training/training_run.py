@@ -10,20 +10,18 @@ from typing import Any
 
 import torch
 
-from tauflow.batch import SequenceBatch
 from tauflow.errors import CheckpointError, NonFiniteError
 
-from .argument_checks import Objectives, Splits, TaskSplits
 from .callbacks import CallbackList
 from .checkpoint import Checkpoint, check_numbers
 from .elementwise import Score
 from .evaluation_loop import evaluate_all
-from .metric_choice import MetricChoice, score_shown_metrics
+from .objectives import MetricChoice, Objectives, TaskSplits, get_shown_metrics
+from .preconditions import Splits, describe_longest_dt
 from .progress import ShowEpoch, progress_bar
 from .result import TrainingResult
 from .run_directory import RunDirectory, lock_run_directory
-from .trainer import Trainer, seeded_rng
-from .training_warnings import describe_longest_dt
+from .trainer import Trainer, preserve_rng_state, seeded_rng
 
 
 class TrainingRun:
@@ -34,7 +32,7 @@ class TrainingRun:
 
     Args:
         trainer: the model and all that changes with its steps.
-        task: the training split, or the task that holds it.
+        task: that holds the splits, if one was given.
         splits: training, validation and test split.
         measures: what is minimised and what is reported.
         choice: of the metrics that reports show.
@@ -45,7 +43,7 @@ class TrainingRun:
     def __init__(
         self,
         trainer: Trainer,
-        task: SequenceBatch | TaskSplits,
+        task: TaskSplits | None,
         splits: Splits,
         measures: Objectives,
         choice: MetricChoice | None,
@@ -189,12 +187,28 @@ class TrainingRun:
         _check_selected_scores(history[best_epoch - 1], self.splits)
         count = sum(parameter.numel() for parameter in trainer.parameters)
         result = TrainingResult.from_history(history, best_epoch=best_epoch, parameters=count)
-        scores = score_shown_metrics(
-            *(model, self._task, choice, trainer.recipe.eval_batch_size),
-            *(trainer.ranks, trainer.target_device),
-        )
-        notes = () if choice is None else choice.notes
+        scores, notes = self._score_shown_metrics(), () if choice is None else choice.notes
         return replace(result, metric=self.measures.metric.name, scores=scores, notes=notes)
+
+    def _score_shown_metrics(self) -> dict[str, dict[str, float]] | None:
+        """Return what reports show of the validation and the test split, if that is several."""
+        run, choice = self.trainer, self._choice
+        if self._task is None or choice is None or len(choice.shown) < 2:
+            return None
+        metrics, found = get_shown_metrics(choice.shown, self._task), {}
+        for name in ("valid", "test"):
+            if (part := self.splits[name]) is None:
+                continue
+            with preserve_rng_state(run.device):  # of models that draw
+                values = evaluate_all(
+                    *(run.model, part),
+                    metrics=metrics,
+                    batch_size=run.recipe.eval_batch_size,
+                    ranks=run.ranks,
+                    device=run.target_device,
+                )
+            found[name] = dict(zip(choice.shown, values, strict=True))
+        return found
 
     def _tell(self, event: str) -> None:
         trainer = self.trainer

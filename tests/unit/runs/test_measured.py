@@ -17,7 +17,7 @@ from tauflow.runs.baseline_comparison import score_test_split
 from tauflow.runs.run import DEFAULT_RECIPE, CsvFile, Run
 from tauflow.runs.run_data import load_run_data
 from tauflow.runs.task import run_task
-from tauflow.training.metric_choice import choose_metrics
+from tauflow.training.objectives import choose_metrics
 
 
 def table(share, ids=100, names=("no", "yes"), *, per_step=False):

@@ -8,7 +8,7 @@ from torch import nn
 from tauflow.batch import SequenceBatch
 from tauflow.errors import NonFiniteError
 from tauflow.training import Recipe, train
-from tauflow.training.training_warnings import describe_longest_dt, find_longest_dt
+from tauflow.training.preconditions import describe_longest_dt
 
 
 class Limited(nn.Module):
@@ -42,8 +42,11 @@ def fit(model, split, valid=None, **changes):
 
 def test_the_longest_gap_counts_where_the_mask_is_true(monkeypatch):
     monkeypatch.setattr("tauflow.batch._MAX_ELEMENTS", 8)  # pieces of two sequences
-    assert find_longest_dt(data(7.0)) == (7.0, 2, 3)
-    assert find_longest_dt(SequenceBatch(torch.ones(2, 3, 1), torch.ones(2))) == (0.0, 0, 0)
+    assert "gap of these data is 7, at sequence 2, step 3" in describe_longest_dt(
+        Limited(), data(7.0)
+    )
+    plain = SequenceBatch(torch.ones(2, 3, 1), torch.ones(2))
+    assert describe_longest_dt(Limited(), plain) == ""
 
 
 def test_a_gap_beyond_a_limit_is_blamed_first():

@@ -10,7 +10,7 @@ import tauflow
 from tauflow.errors import TimeUnitWarning
 from tauflow.estimators import SequenceClassifier
 from tauflow.models import IPNet
-from tauflow.training.training_warnings import find_latest_time
+from tauflow.training.preconditions import find_latest_time
 
 
 def trained(gap, rnn=tauflow.CfC, **options):

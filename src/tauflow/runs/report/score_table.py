@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tauflow.runs.baseline_comparison import PredictionScores, TestScores
 from tauflow.runs.portfolio import AUTO
 from tauflow.runs.results import RunRecord
-from tauflow.training.metric_choice import SINGLE_CLASS_METRICS
+from tauflow.training.objectives import SINGLE_CLASS_METRICS
 
 from .metric_format import format_metric_name, format_score, get_display_scale
 

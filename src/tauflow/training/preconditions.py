@@ -1,0 +1,237 @@
+"""What is looked at before training begins: a model and data that fit, and time constants too."""
+
+import math
+import statistics
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tauflow._internal.sanitize import format_count
+from tauflow._internal.time_precision import LONG_DT, SHORT_DT
+from tauflow.batch import SequenceBatch
+from tauflow.errors import ArgumentError, DataError, DtypeError, TimeUnitWarning
+
+from .objectives import Objectives
+from .optim import l2_penalty
+from .recipe import Recipe
+
+Splits = dict[str, SequenceBatch | None]
+_WARNING_DT = 100.0
+"""A gap that is worth a word though no cell names a limit: time constants are often about 1."""
+_MIN_HORIZON_SHARE, _MAX_HORIZON_SHARE = 0.1, 1.25
+
+
+def check_model(model: nn.Module, recipe: Recipe) -> None:
+    """Refuse a model that cannot be trained, or kept in a checkpoint.
+
+    Raises:
+        DtypeError, ArgumentError: it is none.
+    """
+    if not isinstance(model, nn.Module):
+        raise DtypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+    for name, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise ArgumentError(
+                f"{name} in the model's state dict is a {type(value).__name__}, which checkpoints "
+                "do not hold. Keep it in a buffer, or out of get_extra_state()."
+            )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ArgumentError("the model has no parameter with requires_grad=True: nothing to train.")
+    if recipe.l2 > 0:
+        l2_penalty(model)
+
+
+def resolve_splits(train: Any, valid: SequenceBatch | None, test: SequenceBatch | None) -> Splits:
+    """Return the splits that were given.
+
+    Raises:
+        ArgumentError: there are a task and another split.
+        DtypeError: one is none.
+        DataError: one is empty, or not finite.
+    """
+    if isinstance(getattr(train, "train", None), SequenceBatch):
+        if valid is not None or test is not None:
+            raise ArgumentError(
+                f"train is a {type(train).__name__}, which has validation and test splits. Give "
+                "it alone, or its parts one by one: train=data.train, valid=..."
+            )
+        train, valid, test = train.train, train.valid, train.test
+    splits = {"train": train, "valid": valid, "test": test}
+    for name, data in splits.items():
+        if (data is not None or name == "train") and not isinstance(data, SequenceBatch):
+            raise DtypeError(
+                f"{name} must be a SequenceBatch, got {type(data).__name__}. Put all its "
+                "sequences into one, SequenceBatch(x, y, dt=...): the recipe batches."
+            )
+    return splits
+
+
+def check_data(splits: Splits, measures: Objectives, recipe: Recipe) -> None:
+    """Refuse data that are not finite, or suit neither loss, nor metric, nor recipe.
+
+    Raises:
+        ArgumentError: sequences have weights that a loss or metric cannot count; or the recipe
+            selects by validation data that are not there.
+        DataError: a split is empty, its targets do not suit, or there is no whole batch.
+    """
+    for name, data in splits.items():
+        if data is None:
+            continue
+        if len(data) == 0:
+            raise DataError(f"the {name} split has no sequences. Pass None, or load its data.")
+        _check_inputs(name, data)
+        scores = [measures.loss if name == "train" else measures.metric]
+        if name == "valid" and measures.monitor is not measures.metric:
+            scores.append(measures.monitor)
+        for score in scores:
+            score.check_targets(name, data)
+    train = splits["train"]
+    if train is not None and recipe.drop_last and len(train) < recipe.effective_batch_size:
+        raise DataError(
+            "drop_last=True leaves no batch: there are "
+            f"{format_count(len(train), 'training sequence')} and "
+            f"batch_size={recipe.effective_batch_size}. Use smaller batches, or drop_last=False."
+        )
+    if splits["valid"] is None and recipe.select == "best":
+        raise ArgumentError(
+            "select='best' needs validation data, but valid is None. Pass a validation split, or "
+            "use a recipe with select='last'."
+        )
+
+
+def _check_inputs(name: str, data: SequenceBatch) -> None:
+    """Refuse inputs that are not finite where they were measured, and gaps at steps that count."""
+    weight = data.weight
+    if weight is not None and not bool(((weight > 0) & torch.isfinite(weight)).all()):
+        row = int((~((weight > 0) & torch.isfinite(weight))).nonzero()[0])
+        raise DataError(
+            f"weight of the {name} data is {float(weight[row]):g} at sequence {row}, expected a "
+            "finite number above 0. Leave out sequences that are not to count."
+        )
+    for first, piece in data.iter_slices():
+        measured = torch.isfinite(piece.x)
+        if piece.observed is not None:
+            measured |= ~piece.observed
+        finite = {"x": measured.flatten(2).all(-1)}
+        if piece.dt is not None:
+            finite["dt"] = torch.isfinite(piece.dt)
+        for part, good in finite.items():
+            bad = ~good if piece.mask is None else ~good & piece.mask
+            if not bool(bad.any()):
+                continue
+            row, step = bad.nonzero()[0].tolist()
+            advice = "Fill the value in" + (", mark it with observed=False" if part == "x" else "")
+            raise DataError(
+                f"{part} of the {name} data is not finite at sequence {first + row}, step {step}. "
+                f"{advice}, or mark the step with mask=False."
+            )
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """Return a device that tensors can be put on.
+
+    Raises:
+        ArgumentError: there is no such device here.
+    """
+    try:
+        return torch.empty(0, device=device).device
+    except (AssertionError, RuntimeError, TypeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ArgumentError(
+            f"device={device!r} cannot be used here: {reason.rstrip('.')}. Choose another, such as "
+            "'cpu'."
+        ) from error
+
+
+def warn_time_scale_mismatch(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> None:
+    """Warn if a model reads times, and those of the data are far from what it was made for.
+
+    Of gaps, the median of those above 0 is looked at, of as many sequences as fit into memory at
+    ease. Time constants begin around 1, or around the ``time_constant`` that cells tell of. Models
+    that say ``has_horizon`` should meet the last time near it.
+    """
+    for part in model.modules():
+        if not getattr(part, "has_horizon", False):  # other modules call other things so
+            continue
+        horizon, latest = float(part.horizon), find_latest_time(data)  # type: ignore[arg-type]
+        if not _MIN_HORIZON_SHARE * horizon <= latest <= _MAX_HORIZON_SHARE * horizon:
+            warnings.warn(
+                f"{type(part).__name__} looks at times from 0 to {horizon:g}, its horizon, and the "
+                f"last sample of the training data is at {latest:.4g}, so that little may be "
+                f"learned. Build it with horizon={latest:.4g}.",
+                TimeUnitWarning,
+                stacklevel=stacklevel + 1,
+            )
+    parts = [part for part in model.modules() if getattr(part, "uses_dt", False)]
+    told = [part.has_time_unit for part in parts if hasattr(part, "has_time_unit")]
+    if data.dt is None or not parts or (told and not any(told)):
+        return
+    _, piece = next(data.iter_slices())
+    assert piece.dt is not None
+    gaps = piece.dt if piece.mask is None else piece.dt[piece.mask]
+    gaps = gaps[gaps > 0]
+    median = float(gaps.median()) if gaps.numel() else 1.0
+    # Parts that are no cells may have a tau alone.
+    constants = [getattr(part, "time_constant", getattr(part, "tau", None)) for part in parts]
+    known = [one for one in constants if isinstance(one, float | int) and one > 0]
+    constant = statistics.median(known or [1.0])
+    if SHORT_DT <= median / constant <= LONG_DT:
+        return
+    has_tau = any("tau" in getattr(part, "options", {}) for part in parts)
+    warnings.warn(
+        f"the median gap of the training data is {median:.4g}, and the time constants of this "
+        f"model begin around {constant:.4g}, so that little may be learned. Divide dt by "
+        f"{median / constant:.4g}, of all parts"
+        + ("; of tables time_unit='auto' makes the median 1." if constant == 1 else ".")
+        + (f" Or build the cell with tau={median:.4g}." if has_tau else ""),
+        TimeUnitWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def find_latest_time(data: SequenceBatch) -> float:
+    """Return the time of the last sample of all sequences, the sum of its gaps; 1 each without."""
+    latest = 0.0
+    for _, piece in data.iter_slices():
+        gaps = piece.x.new_ones(piece.x.shape[:2]) if piece.dt is None else piece.dt
+        if piece.mask is not None:
+            gaps = gaps.masked_fill(~piece.mask, 0.0)
+        if gaps.numel():
+            latest = max(latest, float(gaps.sum(1, dtype=torch.float64).max()))
+    return latest
+
+
+def describe_longest_dt(model: nn.Module, data: SequenceBatch) -> str:
+    """Return what to say of the longest gap of the data, with a blank at the end; else nothing.
+
+    Args:
+        model: its modules may say with a method ``max_stable_dt()`` how long a gap they can follow.
+        data: that it met.
+    """
+    longest = 0.0, 0, 0
+    for first, piece in data.iter_slices():
+        if piece.dt is not None and piece.dt.numel():
+            gaps = piece.dt if piece.mask is None else piece.dt.masked_fill(~piece.mask, 0.0)
+            row, step = divmod(int(gaps.argmax()), gaps.shape[1])
+            longest = max(longest, (float(gaps[row, step]), first + row, step))
+    gap, row, step = longest
+    limits = [
+        (float(limit()), type(module).__name__)
+        for module in model.modules()
+        if callable(limit := getattr(module, "max_stable_dt", None))
+    ]
+    limit, cell = min(limits, default=(math.inf, ""))
+    where = f"The longest gap of these data is {gap:g}, at sequence {row}, step {step}"
+    if gap > limit:
+        return (
+            f"{where}, and the solver steps of {cell} are stable up to a gap of {limit:.3g} only: "
+            "choose a larger unit of time, more substeps, or an adaptive solver. "
+        )
+    if gap > _WARNING_DT:
+        return (
+            f"{where}: if that is far beyond the time constants of the model, choose a larger unit "
+            "of time. "
+        )
+    return ""
