@@ -141,4 +141,4 @@ def test_images(per_step):
 
 def test_every_model_of_the_catalogs_is_tried():
     # what answers queries is trained on those, see tests/unit/models/test_t_patch_gnn.py
-    assert {*WHOLE, "convolutional", "t-patchgnn"} == set(WHOLE_MODELS)
+    assert {*WHOLE, "convolutional", "t-patchgnn", "grafiti"} == set(WHOLE_MODELS)

@@ -22,6 +22,7 @@ SMALL = {
         **{"reference_points": 5, "horizon": 4.0},
     },
     "t-patchgnn": {"patches": 2, "horizon": 4.0, "time_size": 3, "node_size": 2},
+    "grafiti": {"heads": 2, "horizon": 4.0},
     "latent-ode-rnn": {**_ENCODER, "layers": 0},
     "latent-ode-ode": {**_ENCODER, "layers": 0, "gru_units": 3, "encoder_steps": 8},
     "rnn-vae": _ENCODER,

@@ -8,6 +8,7 @@ from tauflow.cells.registry import MODELS, ModelEntry
 from tauflow.export import CLASSES
 from tauflow.kernels.select import add_kernels
 from tauflow.models.neural_hawkes import POINT_PROCESSES
+from tauflow.models.registry import WHOLE_MODELS, WholeModelEntry
 
 from .cells.liquid_s4 import LiquidS4Cell
 from .cells.min_rnn import MinGRUCell, MinLSTMCell
@@ -15,6 +16,7 @@ from .cells.neural_flow import NeuralFlowCell
 from .cells.s6 import S6Cell
 from .cells.slstm import SLSTMCell
 from .models.brits import BRITS, EstimatingRITSCell
+from .models.grafiti import GraFITi
 from .models.s2p2 import S2P2
 from .modules import S6, SEQUENCE_MODULES, SLSTM, LiquidS4, MinGRU, MinLSTM, NeuralFlow
 
@@ -35,6 +37,8 @@ for _module in SEQUENCE_MODULES:
 add_kernels(EstimatingRITSCell)
 CLASSES.add("EstimatingRITSCell", EstimatingRITSCell)
 CLASSES.add("BRITS", BRITS)
+CLASSES.add("GraFITi", GraFITi)
+WHOLE_MODELS.add("grafiti", WholeModelEntry("grafiti", "GraFITi", GraFITi))
 CLASSES.add("S2P2", S2P2)
 POINT_PROCESSES.add("s2p2", S2P2)
 
@@ -45,6 +49,7 @@ __all__ = [
     "SEQUENCE_MODULES",
     "SLSTM",
     "EstimatingRITSCell",
+    "GraFITi",
     "LiquidS4",
     "LiquidS4Cell",
     "MinGRU",
