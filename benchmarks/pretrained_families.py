@@ -2,7 +2,8 @@
 
 A family is one source of data; its tasks are variables of it. Of a table of members, 30 % of the
 members are forecast from an origin about the middle of each, and the others are known. Of one long
-series, the last 30 % of the time is forecast from origins spread over it.
+series, the last 30 % of the time is forecast from origins spread over it. Where rows are dropped,
+they are those before the origins and of the known members; who keeps none is not forecast.
 """
 
 import io
@@ -96,7 +97,7 @@ def split_members(
         t, y = whole[place]
         n = max(FEWEST, min(len(t) - 1, int(len(t) * rng.uniform(0.4, 0.8))))
         before = _drop((t[max(0, n - CONTEXT) : n], y[max(0, n - CONTEXT) : n]), drop, rng)
-        if len(before[0]) >= FEWEST:
+        if len(before[0]) >= (1 if drop else FEWEST):
             after = slice(n, n + MEMBERS_AHEAD)
             origins.append(Origin(*before, t[after], y[after]))
     known = [_drop(whole[place], drop, rng) for place in order[count:]]
@@ -158,11 +159,13 @@ def read_framingham(drop: float) -> Iterator[Task]:
         whole = {key: one for key, one in series.items() if len(one[0]) == 3}
         rng = np.random.default_rng(0)
         order = rng.permutation(list(whole))
+        past = [_drop((whole[k][0][:2], whole[k][1][:2]), drop, rng) for k in order[:200]]
+        later = [(whole[key][0][2:], whole[key][1][2:]) for key in order[:200]]
         origins = [
-            Origin(whole[key][0][:2], whole[key][1][:2], whole[key][0][2:], whole[key][1][2:])
-            for key in order[:200]
+            Origin(*one, *after) for one, after in zip(past, later, strict=True) if len(one[0])
         ]
-        known = [whole[key] for key in order[200:]]
+        known = [_drop(whole[key], drop, rng) for key in order[200:]]
+        known = [one for one in known if len(one[0]) > 1]
         yield Task("framingham", value, "people", known, origins, True, None)
 
 
