@@ -18,6 +18,7 @@ MEMBER_POINTS, MAX_MEMBERS, MAX_POINTS = 32, 64, 1024
 SUMMARY_SIZE, QUERY_SIZE = 6, 4
 _ORIGINS, _TARGETS = (0.3, 0.5, 0.7, 0.9), (0.0, 0.35, 1.0)  # shares of what there is
 _LAG_REACH = 0.5  # in natural logarithms of lags
+_NEVER = 1e30  # a time, of what is not known, in units of a gap
 _LARGEST = 6.0  # of changes, in typical distances from the middle of the table
 
 
@@ -255,13 +256,14 @@ def _follow(
     t_own, y_own, q = own
     groups = len(t)
     reach = 0.5 * levels.gap
-    at = np.concatenate([q, t_own[:, -1:]], 1)
     weight = population.mask_own(is_known.astype(float)).reshape(len(q), -1)
-    times = t.reshape(groups, -1)[population.table]
-    apart = np.abs(at[:, :, None] - times[:, None]) / reach[population.table][:, None, None]
-    apart = np.where(weight[:, None] > 0, apart, 1e9)
+    each = reach[population.table][:, None]
+    times = np.where(weight > 0, t.reshape(groups, -1)[population.table] / each, _NEVER)
+    apart = (np.concatenate([q, t_own[:, -1:]], 1) / each)[:, :, None] - times[:, None]
+    np.abs(apart, out=apart)
     nearest = apart.min(2, keepdims=True)
-    kernel = np.exp((nearest - apart).astype("f4"))
+    kernel = np.subtract(nearest, apart, out=apart).astype("f4")
+    np.exp(kernel, out=kernel)
     away = (y - levels.center[:, None, None]).reshape(groups, -1)[population.table]
     mean = np.einsum("bqn,bn->bq", kernel, away.astype("f4")) / kernel.sum(2)
     level = mean.astype(float) + levels.center[population.table][:, None]

@@ -98,11 +98,17 @@ def fit_seasons(u: Floats, z: Floats, seasons: Seasons, v: Floats) -> tuple[Floa
 def _average_same_phase(u: Floats, z: Floats, v: Floats, seasons: Seasons, both: bool) -> Floats:
     """Return means of the past at the phase of each query, (B, Q), the later the heavier."""
     span = np.maximum(-u[:, 0], 1.0)
-    apart = v[:, :, None] - u[:, None]
-    weight = (u[:, None] - u[:, -1:, None]) / (0.7 * span[:, None, None])
-    weight = np.maximum(weight, -50.0)
-    for rate in seasons.frequency if both else seasons.frequency[:1]:
-        weight = weight + _PHASE_SHARPNESS * (np.cos(2 * np.pi * rate[:, None, None] * apart) - 1)
+    rates = seasons.frequency if both else seasons.frequency[:1]
+    weight = np.maximum((u - u[:, -1:]) / (0.7 * span[:, None]), -50.0)
+    weight = (weight - _PHASE_SHARPNESS * len(rates))[:, None]
+    # cos(a - b) = cos a cos b + sin a sin b, of all pairs by one product of matrices.
+    waves = [
+        np.stack(
+            [wave(2 * np.pi * rate[:, None] * time) for rate in rates for wave in (np.cos, np.sin)]
+        )
+        for time in (v, u)
+    ]
+    weight = weight + _PHASE_SHARPNESS * (waves[0].transpose(1, 2, 0) @ waves[1].transpose(1, 0, 2))
     weight = np.exp(weight.astype("f4"))
     found: Floats = np.einsum("bqt,bt->bq", weight, z.astype("f4")) / (weight.sum(2) + 1e-9)
     return found

@@ -184,3 +184,11 @@ def test_intervals_are_widened_by_the_own_past_and_never_narrowed(network):
     found = blend.apply(np.array([-1.0, 2.0]), quantiles)
     np.testing.assert_allclose(found[:, 4], quantiles[:, 4])
     np.testing.assert_allclose(np.ptp(found, axis=1), blend.widening * np.ptp(quantiles, axis=1))
+
+
+def test_members_of_one_value_each_are_compared_without_the_own():
+    """Of these no gap between values is known, and times may be far from zero."""
+    t, y = 1.7e9 + 3600 * np.arange(4.0)[:, None], np.array([[1.0], [2.0], [3.0], [90.0]])
+    people = list(zip(t, y, strict=True))
+    found = ask_population(gather_members(people, [3]), t[3:], y[3:], t[3:] + 3600)
+    assert (found.forecasts[0, 0, [0, 2]] <= 3).all()  # by time and by age
