@@ -57,10 +57,6 @@ class NonFiniteError(TauflowError, ArithmeticError):
     """A loss, a parameter, or a state after too long a gap, is NaN or infinite."""
 
 
-class DistributedError(TauflowError, RuntimeError):
-    """Another process of the same training failed."""
-
-
 class CheckpointError(TauflowError, RuntimeError):
     """A checkpoint cannot be read, or belongs to another run."""
 

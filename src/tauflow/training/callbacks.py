@@ -128,11 +128,6 @@ class CallbackList:
             for event in _EVENTS
         }
 
-    @property
-    def events(self) -> tuple[str, ...]:
-        """What any of them wants to hear of."""
-        return tuple(event for event, listeners in self.listeners.items() if listeners)
-
     def notify(self, event: str, training: Training) -> bool:
         """Tell those that listen; return whether one of them, now or before, asked to stop."""
         if not self.listeners[event]:

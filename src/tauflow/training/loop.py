@@ -70,9 +70,10 @@ def train(
 
     In an initialised process group (``torchrun``), every process makes the same call with the same
     data. The ``recipe.batch_size`` sequences of each step, and evaluation, are divided among them;
-    gradients are averaged by PyTorch's DistributedDataParallel. The result equals that of a single
-    process up to rounding, and is bit-equal when resumed with the same number of processes. The
-    first process writes ``run_dir`` and calls the callbacks.
+    gradients are averaged. The result equals that of a single process up to rounding, and is
+    bit-equal when resumed with the same number of processes. The weights are those of the first
+    process, which writes ``run_dir`` and calls the callbacks. If a process fails, ``torchrun`` ends
+    the others.
 
     The order of batches and the model's random numbers (dropout) depend on ``seed`` only; the
     state of the global generator is preserved. With a ``run_dir`` the state is saved after every
@@ -118,7 +119,6 @@ def train(
         CheckpointError: ``run_dir`` holds another run, or a damaged one.
         NonFiniteError: the loss, a metric or a parameter became NaN or infinite, and the recipe
             does not say to stop there. The epochs before that one are in ``run_dir``.
-        DistributedError: another process of the group failed.
 
     Warns:
         TimeUnitWarning: the model uses time steps whose median is far from its time constants; or
@@ -193,10 +193,6 @@ def prepare_training(
         warn_time_scale_mismatch(model, data, stacklevel=3)
     told = CallbackList(callbacks, ranks, to or data.x.device)
     facts: dict[str, Any] = {"recipe": recipe.to_dict(), "seed": seed, **measures.names}
-    sizes = {name: None if split is None else len(split) for name, split in splits.items()}
-    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    also = {"the model": shapes, "the data": sizes, "callbacks": told.events}
-    ranks.assert_equal({**facts, "resume": resume, **also})
     if resume and run_dir is None:
         raise ArgumentError("resume=True needs a run_dir to resume from. Pass the directory.")
     directory = (

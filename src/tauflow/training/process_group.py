@@ -1,16 +1,14 @@
 """Several processes that train one model on shares of its data, by PyTorch's process groups."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
-
-from tauflow.errors import ArgumentError, DistributedError
+from torch import Tensor, nn
 
 T = TypeVar("T")
 
@@ -18,6 +16,9 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class DistributedContext:
     """The processes of a training: this one's number, and how many there are.
+
+    All of them make the same calls. Where one fails, what started them (``torchrun``,
+    ``torch.multiprocessing.spawn``) ends the others.
 
     Args:
         rank: number of this process; the one with 0 writes.
@@ -44,113 +45,69 @@ class DistributedContext:
         """Whether this process writes files and draws progress."""
         return self.rank == 0
 
-    def shard(self, rows: Tensor) -> Tensor:
-        """Return which rows of a batch are this process's; one that counts nothing if none is."""
-        own = rows[self.rank :: self.world_size]
-        return own if len(own) else rows[:1]
-
-    def has_shard(self, num_rows: int) -> bool:
-        """Return whether this process has a row of its own of so many."""
-        return self.rank < num_rows
-
-    def all_reduce_sum(self, *numbers: float, device: torch.device) -> list[float]:
-        """Return the sums of numbers over all processes."""
-        total = torch.tensor(numbers, dtype=torch.float64, device=device)
+    def sum_step(
+        self, parameters: Sequence[nn.Parameter], *numbers: float, device: torch.device
+    ) -> list[float]:
+        """Add the gradients of all processes up, in place; return the sums of numbers too."""
+        uses = [parameter.grad is not None for parameter in parameters]
+        total = torch.tensor([*numbers, *uses], dtype=torch.float64, device=device)
         dist.all_reduce(total)
-        found: list[float] = total.tolist()
-        return found
+        sums: list[float] = total.tolist()
+        for parameter, uses_it in zip(parameters, sums[len(numbers) :], strict=True):
+            if uses_it:  # else it is left out by all, and has no gradient
+                grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                dist.all_reduce(grad)
+                parameter.grad = grad
+        return sums[: len(numbers)]
+
+    def share_tensors(self, tensors: Iterator[Tensor]) -> None:
+        """Give all processes the values of the first one, in place."""
+        for tensor in tensors if self.is_distributed else ():
+            dist.broadcast(tensor.data, 0)
 
     def all_gather(self, value: T) -> list[T]:
         """Return the value of every process."""
+        if not self.is_distributed:
+            return [value]
         found: list[Any] = [None] * self.world_size
         dist.all_gather_object(found, value)
         return found
 
-    def assert_equal(self, values: Mapping[str, Any]) -> None:
-        """Refuse processes that were called differently.
-
-        Raises:
-            ArgumentError: a fact differs between them.
-        """
-        if not self.is_distributed:
-            return
-        for rank, others in enumerate(self.all_gather(dict(values))):
-            for name, value in values.items():
-                if others.get(name) != value:
-                    raise ArgumentError(
-                        f"train: the processes disagree about {name}: it is {value!r} here (rank "
-                        f"{self.rank}) and {others.get(name)!r} on rank {rank}. Call train() alike "
-                        "in all of them."
-                    )
+    def share_errors(self, action: Callable[[], None], kind: type[Exception]) -> None:
+        """Do something in every process; an error of a kind that one meets is raised by all."""
+        failure = None
+        try:
+            action()
+        except kind as error:
+            failure = error
+        for one in self.all_gather(failure):
+            if one is not None:
+                raise one
 
     def on_rank_zero(self, action: Callable[[], T]) -> T:
-        """Do something in the process that writes, and return the result to all of them.
-
-        Raises:
-            DistributedError: it failed there; that process raises what it failed of.
-        """
-        if not self.is_distributed:
-            return action()
-        box: list[Any] = [None, None]
-        failure: BaseException | None = None
-        if self.is_main:
-            try:
-                box = [action(), None]
-            except BaseException as error:
-                box, failure = [None, f"{type(error).__name__}: {error}"], error
-        dist.broadcast_object_list(box, src=0)
-        if failure is not None:
-            raise failure
-        if box[1] is not None:
-            raise DistributedError(f"rank 0 failed, and this one ends with it. {box[1]}")
+        """Do something in the process that writes, and return the result to all of them."""
+        box: list[Any] = [action() if self.is_main else None]
+        if self.is_distributed:
+            dist.broadcast_object_list(box, src=0)
         result: T = box[0]
-        return result
-
-    def on_all_ranks(self, action: Callable[[], T]) -> T:
-        """Do something in every process; if it fails in one, all end.
-
-        Raises:
-            DistributedError: it failed in another process.
-        """
-        if not self.is_distributed:
-            return action()
-        failure: BaseException | None = None
-        try:
-            result = action()
-        except BaseException as error:
-            failure = error
-        told = self.all_gather(None if failure is None else f"{type(failure).__name__}: {failure}")
-        if failure is not None:
-            raise failure
-        for rank, words in enumerate(told):
-            if words is not None:
-                raise DistributedError(f"rank {rank} failed, and this one ends with it. {words}")
         return result
 
     def get_rng_states(self, device: torch.device) -> dict[str, Tensor]:
         """Return the states of all processes' generators, by name of the device and rank."""
-        own = {"cpu": torch.get_rng_state()}
+        found = {self._make_rng_key("cpu"): torch.get_rng_state()}
         if device.type == "cuda":
-            own["cuda"] = torch.cuda.get_rng_state(device)
-        if not self.is_distributed:
-            return own
-        every = self.all_gather(own)
-        return {
-            _make_rng_key(k, rank): v
-            for rank, states in enumerate(every)
-            for k, v in states.items()
-        }
+            found[self._make_rng_key("cuda")] = torch.cuda.get_rng_state(device)
+        return {name: one for states in self.all_gather(found) for name, one in states.items()}
 
     def set_rng_states(self, states: Mapping[str, Tensor], device: torch.device) -> None:
         """Set this process's generators to what :meth:`get_rng_states` told."""
-        torch.set_rng_state(states[_make_rng_key("cpu", self.rank)])
-        name = _make_rng_key("cuda", self.rank)
+        torch.set_rng_state(states[self._make_rng_key("cpu")])
+        name = self._make_rng_key("cuda")
         if name in states and device.type == "cuda":
             torch.cuda.set_rng_state(states[name], device)
 
-
-def _make_rng_key(device: str, rank: int) -> str:
-    return device if rank == 0 else f"{device}-{rank}"
+    def _make_rng_key(self, device: str) -> str:
+        return device if self.is_main else f"{device}-{self.rank}"
 
 
 @contextmanager

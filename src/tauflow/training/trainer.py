@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,14 @@ from tauflow.errors import DataError, NonFiniteError
 
 from .best_weights import BestWeights
 from .denormals import flush_denormals
-from .elementwise import Score
+from .elementwise import NoValidEntriesError, Score
 from .evaluation_loop import can_trim_padding
 from .lr_schedule import LRSchedule
 from .optim import attach_constraints, clip_gradients, l2_penalty, make_optimizer, packed_parts
 from .preconditions import describe_longest_dt
 from .process_group import DistributedContext
 from .recipe import Recipe
-from .training_loss import compute_training_loss, wrap_data_parallel
+from .training_loss import compute_training_loss
 
 
 class Trainer:
@@ -57,7 +57,8 @@ class Trainer:
         self.target_device, self.device = device, device or data.x.device
         self.trims_padding = can_trim_padding(model)
         self.allows_multiple_labels = loss.allows_multiple_labels
-        self.loss = wrap_data_parallel(model, loss, ranks)
+        self.loss = loss
+        ranks.share_tensors(iter(model.state_dict().values()))
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.packed_row_counts = packed_parts(model)
         self.averaged: AveragedModel | None = None
@@ -110,20 +111,21 @@ class Trainer:
             total += self.batch_loss * divisor
             divisors += divisor
             after_step()
+        self.ranks.share_tensors(self.model.buffers())
         self.check_finite_parameters()
         return total / divisors
 
     @flush_denormals()
     def take_step(self, rows: Tensor | slice, number: int) -> tuple[float, float]:
         """Move the parameters; return the loss of the batch, and what that was divided by."""
-        if self.recipe.accumulate == 1:
+        if self.recipe.accumulate > 1 or self.ranks.is_distributed:
+            value, divisor = self._accumulate_gradients(rows, number)
+        else:
             loss, value, divisor = self._compute_loss(rows, number)
             self.optimizer.zero_grad()
             if self.recipe.l2 > 0:
                 loss = loss + self.recipe.l2 * l2_penalty(self.model)
             loss.backward()
-        else:
-            value, divisor = self._accumulate_gradients(rows, number)
         self.apply_gradients()
         return value, divisor
 
@@ -140,24 +142,16 @@ class Trainer:
         if self.averaged is not None:
             self.averaged.update_parameters(self.model)
 
-    def _compute_loss(
-        self, rows: Tensor | slice, number: int, *, whole: bool = True
-    ) -> tuple[Tensor, float, float]:
-        batch, counts = self._shard_batch(rows)
+    def _compute_loss(self, rows: Tensor | slice, number: int) -> tuple[Tensor, float, float]:
         try:
             with self._autocast():
-                loss, value, divisor = compute_training_loss(
-                    self.loss,
-                    batch,
-                    self.ranks,
-                    counts=counts,
-                    epoch=self.epoch - 1,
-                    needs_targets=whole,
+                loss, divisor = compute_training_loss(
+                    self.model, self._get_batch(rows), self.loss, epoch=self.epoch - 1
                 )
         except NonFiniteError as error:  # of a state, by the model itself
             at = self._describe_state(self.step + 1, self._describe_batch(rows, number))
             raise NonFiniteError(f"{error} In training, that is {at}") from error
-        if not math.isfinite(value):
+        if not math.isfinite(value := loss.item()):
             at = self._describe_state(self.step + 1, self._describe_batch(rows, number))
             raise NonFiniteError(f"the loss is {value} at {at}")
         return loss, value, divisor
@@ -170,15 +164,28 @@ class Trainer:
     def _accumulate_gradients(self, rows: Tensor | slice, number: int) -> tuple[float, float]:
         """Leave the gradient of a batch in the parameters, from parts that fit in memory.
 
-        The loss of the batch is a mean over its entries: each part's counts by how many it has.
+        The loss of the batch is a mean over its entries: each part's, and each process's share of
+        it, counts by how many it has.
         """
+        self.optimizer.zero_grad()
         total = divisors = 0.0
-        for part in _split_rows(rows, self.recipe.batch_size):
-            loss, value, divisor = self._compute_loss(part, number, whole=False)
-            if not divisors:
-                self.optimizer.zero_grad()
-            (loss * divisor).backward()
-            total, divisors = total + value * divisor, divisors + divisor
+        try:
+            for part in self._get_own_parts(rows):
+                with suppress(NoValidEntriesError):
+                    loss, value, divisor = self._compute_loss(part, number)
+                    (loss * divisor).backward()
+                    total, divisors = total + value * divisor, divisors + divisor
+        except NonFiniteError:
+            if not self.ranks.is_distributed:
+                raise
+            total = math.nan  # which all processes are to hear of
+        if self.ranks.is_distributed:
+            total, divisors = self.ranks.sum_step(
+                self.parameters, total, divisors, device=self.device
+            )
+        if math.isnan(total):
+            at = self._describe_state(self.step + 1, self._describe_batch(rows, number))
+            raise NonFiniteError(f"the loss is not finite in one of the processes, at {at}")
         if not divisors:
             raise DataError(
                 f"no entry of batch {number} is valid: y_mask, or mask, is false at every step of "
@@ -191,18 +198,24 @@ class Trainer:
             (self.recipe.l2 * l2_penalty(self.model)).backward()
         return total / divisors, divisors
 
-    def _shard_batch(self, rows: Tensor | slice) -> tuple[SequenceBatch, bool]:
-        """Return this process's share of a batch, and whether it counts."""
-        counts = True
-        if self.ranks.is_distributed:
-            whole = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-            rows, counts = self.ranks.shard(whole), self.ranks.has_shard(len(whole))
+    def _get_own_parts(self, rows: Tensor | slice) -> Iterator[Tensor | slice]:
+        """Yield this process's share of each part of a batch, where it has one."""
+        for part in _split_rows(rows, self.recipe.batch_size):
+            if not self.ranks.is_distributed:
+                yield part
+                continue
+            whole = torch.arange(part.start, part.stop) if isinstance(part, slice) else part
+            if len(own := whole[self.ranks.rank :: self.ranks.world_size]):
+                yield own
+
+    def _get_batch(self, rows: Tensor | slice) -> SequenceBatch:
+        """Return sequences as the epoch takes them, on the device."""
         batch, steps = self.data[rows], self.recipe.get_stage_length(self.epoch)
         if steps is not None:
             batch = batch.with_steps(min(steps, batch.x.shape[1]))
         if self.trims_padding:
             batch = batch.trim_padding(has_label_sets=self.allows_multiple_labels)
-        return batch if self.target_device is None else batch.to(self.target_device), counts
+        return batch if self.target_device is None else batch.to(self.target_device)
 
     def batches(self, epoch: int) -> Iterator[Tensor | slice]:
         """Yield which sequences make up each batch."""
