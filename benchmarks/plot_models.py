@@ -2,7 +2,9 @@
 
 import argparse
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE, PICTURE = ROOT / "docs" / "comparison.md", ROOT / "docs" / "_static" / "models.svg"
@@ -25,25 +27,14 @@ def run(arguments: argparse.Namespace) -> None:
     matplotlib.use("agg")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tauflow", "font.size": 9})
     times = read_times()
-    figure, axes = plt.subplots(1, len(TASKS), figsize=(8.2, 3), layout="constrained")
+    # One above the other: legible on a phone, too.
+    figure, axes = plt.subplots(len(TASKS), 1, figsize=(4.8, 6), layout="constrained")
     for ax, task in zip(axes, TASKS, strict=True):
         points = {
             name: (times[name], score) for name, score in read_scores(task).items() if name in times
         }
-        spread = max(y for _, y in points.values()) - min(y for _, y in points.values())
-        for name, (x, y) in points.items():
-            is_crowded = any(
-                x < u < 1.4 * x and abs(v - y) < 0.06 * spread for u, v in points.values()
-            )
+        for x, y in points.values():
             ax.plot(x, y, "o", color="C0")
-            ax.annotate(
-                name,
-                (x, y),
-                (-6 if is_crowded else 6, 0),
-                textcoords="offset points",
-                ha="right" if is_crowded else "left",
-                va="center",
-            )
         better = "lower" if task.endswith("MSE") else "higher"
         ax.set(title=f"{task} ({better} is better)", xlabel="time of a training step / nn.LSTM")
         ax.margins(y=0.1)
@@ -51,8 +42,31 @@ def run(arguments: argparse.Namespace) -> None:
         ax.set_xticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
         ax.xaxis.set_minor_locator(NullLocator())
         ax.spines[["top", "right"]].set_visible(False)
+        figure.draw_without_rendering()  # after which it is known where points lie
+        write_labels(ax, points)
     figure.savefig(arguments.out, metadata={"Date": None})
     print(arguments.out)
+
+
+_PLACES = (((6, 0), "left", "center"), ((-6, 0), "right", "center"))
+_PLACES += (((0, 5), "center", "bottom"), ((0, -5), "center", "top"))
+
+
+def write_labels(ax: Any, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write names beside points, each where it lies on no other point or name."""
+    taken = [ax.transData.transform(point) for point in points.values()]
+    boxes: list[Any] = []
+    for name, point in points.items():
+        for offset, ha, va in _PLACES:
+            label = ax.annotate(name, point, offset, textcoords="offset points", ha=ha, va=va)
+            box = label.get_window_extent().expanded(1.0, 0.9)
+            is_free = not any(box.contains(*other) for other in taken)
+            if is_free and not any(box.overlaps(other) for other in boxes):
+                boxes.append(box)
+                break
+            label.remove()
+        else:
+            raise ValueError(f"no place beside the point of {name} is free")
 
 
 def read_scores(task: str) -> dict[str, float]:
