@@ -40,8 +40,9 @@ def read_feature_table(
         TauflowError: the file cannot be read so, or a feature has text among its numbers.
     """
     from tauflow.tabular.files import read_table, to_pandas
+    from tauflow.tabular.grouping import group_into_sequences, make_row_notes
     from tauflow.tabular.options import TableOptions
-    from tauflow.tabular.sequences import format_names, group_into_sequences, make_row_notes
+    from tauflow.tabular.sequences import format_names
     from tauflow.tabular.times import read_times
 
     said = TableOptions(**options)

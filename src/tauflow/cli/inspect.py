@@ -97,7 +97,7 @@ def _print_sequences(found: "Description") -> None:
     print_line(f"{format_count(len(sequences), 'sequence')} of {spread}{median}.")
     for note in found.notes:
         print_line(note)
-    gaps, unit = np.delete(sequences.dt(), sequences.starts), "rows"
+    gaps, unit = np.delete(sequences.compute_dt(), sequences.starts), "rows"
     if times is not None:
         gaps, unit = _choose_unit(gaps, times.unit) if times.dated else (gaps, times.unit)
     if gaps.size:

@@ -15,10 +15,9 @@ from tauflow._internal.optional_deps import require
 from tauflow._internal.sanitize import format_count
 from tauflow._internal.time_precision import find_precision_loss, to_torch_float_dtype
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
-from tauflow.tabular.cell_values import check_no_datetimes, is_missing
+from tauflow.tabular.cell_values import Floats, Indices, check_no_datetimes, is_missing
+from tauflow.tabular.sequences import Sequences
 from tauflow.tabular.times import to_dates
-
-from .ragged import Floats, Indices, RaggedSequences
 
 LAYOUTS = ("BTI", "BIT")
 
@@ -204,7 +203,7 @@ def _check_lengths(lengths: Any, count: int, steps: int) -> Indices:
     return found.astype(np.int64)
 
 
-def add_times(rows: RaggedSequences, *, dt: Any, t: Any) -> RaggedSequences:
+def add_times(rows: Sequences, *, dt: Any, t: Any) -> Sequences:
     """Return sequences of arrays or of a list with their gaps.
 
     Args:
@@ -228,7 +227,7 @@ def add_times(rows: RaggedSequences, *, dt: Any, t: Any) -> RaggedSequences:
     return replace(rows, dt=gaps, dated=values.dtype.kind in "mM")
 
 
-def _check_dt(rows: RaggedSequences, dt: NDArray[Any]) -> Floats:
+def _check_dt(rows: Sequences, dt: NDArray[Any]) -> Floats:
     if dt.dtype.kind == "M":
         raise TimeError("dt holds dates, expected numbers or durations. Give dates as t.")
     dt = to_seconds(dt)
@@ -242,7 +241,7 @@ def _check_dt(rows: RaggedSequences, dt: NDArray[Any]) -> Floats:
     return dt
 
 
-def _compute_dt(rows: RaggedSequences, times: NDArray[Any]) -> Floats:
+def _compute_dt(rows: Sequences, times: NDArray[Any]) -> Floats:
     bad = np.isnat(times) if times.dtype.kind in "mM" else ~np.isfinite(times)
     if bad.any():
         place = _format_position(rows, int(np.argmax(bad)))
@@ -273,7 +272,7 @@ def to_seconds(values: NDArray[Any]) -> Floats:
     return (values / second if values.dtype.kind == "m" else values).astype(np.float64)
 
 
-def _flatten_to_rows(rows: RaggedSequences, name: str, data: Any) -> NDArray[Any]:
+def _flatten_to_rows(rows: Sequences, name: str, data: Any) -> NDArray[Any]:
     """Return one time per row, (R,), of what comes in the shape of X."""
     if rows.steps is not None:
         values, shape = to_array(data), (len(rows), rows.steps)
@@ -323,7 +322,7 @@ def _to_utc(name: str, values: NDArray[Any]) -> tuple[NDArray[Any], set[bool]]:
     return found, {one.tzinfo is not None for one in dates}
 
 
-def _format_position(rows: RaggedSequences, row: int) -> str:
+def _format_position(rows: Sequences, row: int) -> str:
     owner = int(rows.sequence_index[row])
     return f"sequence {owner}, step {row - int(rows.starts[owner])}"
 

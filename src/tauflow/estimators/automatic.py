@@ -12,12 +12,12 @@ from tauflow.runs.job import DatasetSpec, Job, Trained, train_job
 from tauflow.runs.portfolio import NETWORKS
 from tauflow.runs.portfolio_folds import fit_portfolio
 from tauflow.runs.run_data import RunData
+from tauflow.tabular.sequences import Sequences
 from tauflow.training import TrainingResult
 from tauflow.training.callbacks import AnyCallback
 from tauflow.training.defaults import DEFAULT_RECIPE
 
 from .preparation import fit_schema, get_schema_options
-from .ragged import RaggedSequences
 from .state import copy_option
 from .training import AUTO, RECIPE_PARAMETERS, LearningTask, TrainingPlan, describe_task
 
@@ -31,9 +31,9 @@ _FIXED = {
 
 def fit_automatic(
     estimator: Any,
-    learned: RaggedSequences,
-    held: RaggedSequences | None,
-    whole: RaggedSequences | None,
+    learned: Sequences,
+    held: Sequences | None,
+    whole: Sequences | None,
     plan: TrainingPlan,
 ) -> TrainingResult:
     """Try a portfolio of models, and give an estimator the ensemble that validation chooses.
@@ -72,7 +72,7 @@ def fit_automatic(
         name: copy_option(getattr(estimator, name)) for name in estimator._network_params
     }
 
-    def make_part(kept: RaggedSequences, rest: RaggedSequences) -> TaskData:
+    def make_part(kept: Sequences, rest: Sequences) -> TaskData:
         train, valid = (_with_observed(estimator._make_batch(rows)) for rows in (kept, rest))
         card = describe_task(task, input_size=len(estimator.schema_.inputs))
         card = replace(card, sizes=(len(train), len(valid), len(valid)))

@@ -19,7 +19,9 @@ from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError
 from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, set_horizon
+from tauflow.tabular.cell_values import Floats
 from tauflow.tabular.inputs import list_static_inputs
+from tauflow.tabular.sequences import Sequences
 from tauflow.tabular.shift import ignore_shift
 from tauflow.training.eval_mode import evaluation_mode
 from tauflow.training.evaluation_loop import predict
@@ -31,7 +33,6 @@ from .input_kwargs import InputKwargs, with_input_kwargs
 from .loaded import LearnedAttributes, check_example, make_example
 from .parameters import EstimatorParameters
 from .preparation import DTYPES, fit_schema, get_schema_options, make_batch, warn_ignored_values
-from .ragged import Floats, RaggedSequences
 from .reading import is_table, read_rows
 from .state import check_parameters, check_params_match, copy_option, restore_on_failure
 from .targets import (
@@ -190,11 +191,11 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         """Return checked targets, (N, ...), as training takes them, but for their scaling."""
         raise NotImplementedError
 
-    def _make_task(self, rows: RaggedSequences) -> LearningTask:
+    def _make_task(self, rows: Sequences) -> LearningTask:
         """Return what there is to learn."""
         raise NotImplementedError
 
-    def _fit_target_scaler(self, rows: RaggedSequences) -> None:
+    def _fit_target_scaler(self, rows: Sequences) -> None:
         """Learn the scaling of the targets of the training split."""
 
     def _scale_targets(self, targets: NDArray[Any]) -> NDArray[Any]:
@@ -213,7 +214,7 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         """Raise an error unless what a file holds agrees, see :func:`check_example`."""
         check_example(self, self._make_example())
 
-    def _make_example(self) -> RaggedSequences:
+    def _make_example(self) -> Sequences:
         """Return two samples as the network is to answer them."""
         return make_example(self.schema_)
 
@@ -230,12 +231,12 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         """Return the parameters that need validation data to calibrate the answers."""
         return []
 
-    def _calibrate(self, held: RaggedSequences | None) -> None:
+    def _calibrate(self, held: Sequences | None) -> None:
         """Learn from validation data, if parameters ask for it, how sure answers are."""
 
     # Reading.
 
-    def _read_data(self, X: Any, y: Any, kwargs: InputKwargs, *, reset: bool) -> RaggedSequences:
+    def _read_data(self, X: Any, y: Any, kwargs: InputKwargs, *, reset: bool) -> Sequences:
         """Return the sequences, with one target for each if they have any."""
         if not self._requires_y:
             return self._read_rows(X, kwargs, reset=reset)
@@ -244,7 +245,7 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
 
     def _read_weighted(
         self, X: Any, y: Any, weight: Any, kwargs: InputKwargs, *, reset: bool
-    ) -> RaggedSequences:
+    ) -> Sequences:
         """Return the sequences that count, with weights and with targets as training has them."""
         rows = self._read_data(X, y, kwargs, reset=reset)
         rows = replace(rows, weight=self._check_weight(weight, rows)).drop_zero_weight()
@@ -254,7 +255,7 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
 
     def _read_with_targets(
         self, X: Any, given: dict[Any, Any], kwargs: InputKwargs, *, reset: bool
-    ) -> tuple[RaggedSequences, list[NDArray[Any]]]:
+    ) -> tuple[Sequences, list[NDArray[Any]]]:
         """Return the sequences, and for each of some targets, by name, one value per sequence."""
         if any(one is None for one in given.values()):
             raise ArgumentError(
@@ -267,18 +268,18 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         features = getattr(self, "feature_names_in_", ()) if reset else ()
         return rows, align_targets(given, rows, features)
 
-    def _check_weight(self, weight: Any, rows: RaggedSequences) -> Floats | None:
+    def _check_weight(self, weight: Any, rows: Sequences) -> Floats | None:
         """Return the weights of sequences, (B,), ``None`` if they all count alike."""
         if rows.ids is not None and np.ndim(weight):
             weight = align_to_sequences("sample_weight", weight, rows)
         return check_sample_weight(weight, len(rows))
 
-    def _read_new(self, X: Any, kwargs: InputKwargs) -> RaggedSequences:
+    def _read_new(self, X: Any, kwargs: InputKwargs) -> Sequences:
         """Return the sequences of X, as it was in ``fit``."""
         check_is_fitted(self)
         return self._read_rows(X, kwargs, reset=False)
 
-    def _read_rows(self, X: Any, kwargs: Any, *, reset: bool, **targets: Any) -> RaggedSequences:
+    def _read_rows(self, X: Any, kwargs: Any, *, reset: bool, **targets: Any) -> Sequences:
         if isinstance(X, SequenceCollection):
             return read_collection(self, X, kwargs, reset=reset)
         said = {"layout": self.layout, "is_series_2d": self._is_series_2d, **kwargs}
@@ -313,15 +314,15 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         self._calibrate(held)
 
     def _split_validation(
-        self, rows: RaggedSequences, share: float | str, random: np.random.RandomState
-    ) -> tuple[RaggedSequences, RaggedSequences | None]:
+        self, rows: Sequences, share: float | str, random: np.random.RandomState
+    ) -> tuple[Sequences, Sequences | None]:
         """Return what to train on, and a share to validate on, if there is to be one."""
         classes = rows.y if self._is_stratified else None
         kept, held = split_validation(len(rows), share, random, classes)
         return rows.select(kept), rows.select(held) if len(held) else None
 
     def _initialise(
-        self, rows: RaggedSequences, task: LearningTask, seeds: Sequence[int]
+        self, rows: Sequences, task: LearningTask, seeds: Sequence[int]
     ) -> list[nn.Module]:
         """Learn the scaling, and draw a network for each seed."""
         check_one_of(DTYPES, dtype=self.dtype)
@@ -346,19 +347,19 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         dtype = DTYPES[self.dtype]
         return [build_network(spec, task, seed=seed, **how).to(dtype) for seed in seeds]
 
-    def _read_validation(self, validation: Any) -> RaggedSequences:
+    def _read_validation(self, validation: Any) -> Sequences:
         """Return sequences of validation data."""
         said = unpack_validation(validation, ("X", "y") if self._requires_y else ("X",))
         X, y, weight = (said.pop(name, None) for name in ("X", "y", "sample_weight"))
         return self._read_weighted(X, y, weight, said, reset=False)  # type: ignore[arg-type]
 
-    def _make_batch(self, rows: RaggedSequences) -> SequenceBatch:
+    def _make_batch(self, rows: Sequences) -> SequenceBatch:
         """Return a batch to learn from."""
         y = rows.y if rows.y is None else self._scale_targets(rows.y)
         return self._to_batch(replace(rows, y=y))
 
     def _make_step_batch(
-        self, rows: RaggedSequences, y: Floats, is_known: NDArray[np.bool_]
+        self, rows: Sequences, y: Floats, is_known: NDArray[np.bool_]
     ) -> SequenceBatch:
         """Return a batch with targets of rows, (R, O), of sequences for which any counts."""
         has_any = is_known if is_known.ndim == 1 else is_known.any(1)
@@ -369,7 +370,7 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         mask = torch.from_numpy(rows.pad_rows(is_known[inside]))
         return replace(batch, y=targets, y_mask=mask)
 
-    def _to_batch(self, rows: RaggedSequences) -> SequenceBatch:
+    def _to_batch(self, rows: Sequences) -> SequenceBatch:
         """Return a batch of sequences, with zeros where there are no targets."""
         return make_batch(self.schema_, rows, DTYPES[self._built["dtype"]])
 
@@ -385,12 +386,12 @@ class AbstractSequenceEstimator(EstimatorParameters, LearnedAttributes):
         """Return what the network gives, (N, O)."""
         return self._run_network(self._read_new(X, kwargs))
 
-    def _run_network(self, rows: RaggedSequences) -> NDArray[Any]:
+    def _run_network(self, rows: Sequences) -> NDArray[Any]:
         """Return what the network gives, (N, O), or of one that answers at each step (R, O)."""
         return self._run_on_batches(rows, predict)
 
     def _run_on_batches(
-        self, rows: RaggedSequences, run: Callable[[nn.Module, SequenceBatch], torch.Tensor]
+        self, rows: Sequences, run: Callable[[nn.Module, SequenceBatch], torch.Tensor]
     ) -> NDArray[Any]:
         """Return what a function makes of the network and batches, one entry per answer."""
         device = select_device(self.device)

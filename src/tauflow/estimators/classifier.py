@@ -20,11 +20,11 @@ from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.evaluation.calibration import calibrate
 from tauflow.evaluation.outputs import collect_outputs, predict_spread
 from tauflow.evaluation.thresholds import check_threshold, choose_threshold
+from tauflow.tabular.sequences import Sequences
 
 from .arrays import find_missing
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
-from .ragged import RaggedSequences
 from .training import AUTO, LearningTask
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
             )
         return np.searchsorted(self.classes_, y)
 
-    def _make_task(self, rows: RaggedSequences) -> LearningTask:
+    def _make_task(self, rows: Sequences) -> LearningTask:
         weights = None
         if self.class_weight is not None:
             weights = self._compute_class_weights(rows)
@@ -122,7 +122,7 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
             raise ValueError("the classes are not sorted, or not different")
         super()._check_learned()
 
-    def _compute_class_weights(self, rows: RaggedSequences) -> tuple[float, ...]:
+    def _compute_class_weights(self, rows: Sequences) -> tuple[float, ...]:
         """Return what an error on each class counts; 1 of a class that there is none of."""
         if self.class_weight == "balanced":
             assert rows.y is not None
@@ -147,7 +147,7 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator, _LearnedCla
         }
         return [name for name, is_learned in learned.items() if is_learned]
 
-    def _calibrate(self, held: RaggedSequences | None) -> None:
+    def _calibrate(self, held: Sequences | None) -> None:
         self.threshold_ = float(self.threshold) if isinstance(self.threshold, Real) else None
         if held is None:
             return

@@ -13,10 +13,10 @@ from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError
 from tauflow.tabular.options import CATEGORY_NAME_FORMAT
 from tauflow.tabular.schema import Schema
+from tauflow.tabular.sequences import Sequences
 
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .preparation import compare_with_training
-from .ragged import RaggedSequences
 from .reading import get_fitted_names, read_rows, remember
 from .targets import align_to_sequences
 
@@ -107,7 +107,7 @@ class SequenceCollection:
 
 def read_collection(
     estimator: Any, X: SequenceCollection, kwargs: InputKwargs, *, reset: bool
-) -> RaggedSequences:
+) -> Sequences:
     """Return the sequences of a collection, with the features of an estimator."""
     for name, value in kwargs.items():
         if value is not None:
@@ -127,9 +127,7 @@ def read_collection(
     return rows
 
 
-def _select_columns(
-    rows: RaggedSequences, X: SequenceCollection, fitted: Schema
-) -> RaggedSequences:
+def _select_columns(rows: Sequences, X: SequenceCollection, fitted: Schema) -> Sequences:
     """Return rows with the columns of a fitted schema; categories that they lack are 0 in all."""
     own, names = X._schema, fitted.list_columns()
     columns = dict(zip(X._names, rows.values.T, strict=True))

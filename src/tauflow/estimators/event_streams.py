@@ -11,13 +11,13 @@ from torch import Tensor
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError, TimeError
-from tauflow.tabular.cell_values import Bools
+from tauflow.tabular.cell_values import Bools, Floats, Indices
 from tauflow.tabular.frame import Frame
 from tauflow.tabular.from_frame import read_frame
-from tauflow.tabular.sequences import Sequences, get_ids, group_into_sequences
+from tauflow.tabular.grouping import get_ids, group_into_sequences
+from tauflow.tabular.sequences import Sequences
 from tauflow.tabular.times import read_times
 
-from .ragged import Floats, Indices
 from .reading import is_table
 
 
@@ -95,7 +95,7 @@ def read_event_streams(
         raise TimeError(
             f"{id} {name!r} has no event. Give start and end (or now): when it was observed."
         )
-    firsts, lasts = sequences.starts, sequences.ends - 1
+    firsts, lasts = sequences.starts, sequences.last_rows
     first, last = sequences.times[firsts], sequences.times[lasts]
     bound = _Bound(table, sequences, time, times.dated)
     begin, until = bound.read("start", start, first), bound.read("end", end, last)

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
+from tauflow.tabular.cell_values import Floats, Indices
 from tauflow.tabular.from_frame import read_frame
+from tauflow.tabular.sequences import Sequences, concat_ranges
 
 from .arrays import to_moments, to_seconds
-from .ragged import Floats, Indices, RaggedSequences, concat_ranges
 from .seasons import encode_calendar, read_seconds
 
 MAX_ORIGINS = 8192
@@ -25,7 +26,7 @@ class Queries:
 
     Args:
         sequence: of each, (Q,).
-        time: of each, on the clock of :attr:`RaggedSequences.clock`, (Q,).
+        time: of each, on the clock of :attr:`Sequences.clock`, (Q,).
         origin: last row of which anything but features known in advance may be read, (Q,).
         base: last row before the time, (Q,); rows from the origin to it tell of known features.
         row: the row at that time, (Q,), -1 if there is none.
@@ -47,7 +48,7 @@ class Queries:
 
 
 def plan_training(
-    rows: RaggedSequences,
+    rows: Sequences,
     targets: Indices,
     known: Indices,
     given: Indices,
@@ -94,15 +95,15 @@ def plan_training(
     return Queries(owner[later], clock[later], origin, base, later)
 
 
-def plan_next_rows(rows: RaggedSequences, longest: float) -> Queries:
+def plan_next_rows(rows: Sequences, longest: float) -> Queries:
     """Return a query for each row that comes so soon after the one before, from that one."""
-    clock, origin = rows.clock, np.setdiff1d(np.arange(len(rows.values)), rows.ends)
+    clock, origin = rows.clock, np.setdiff1d(np.arange(len(rows.values)), rows.last_rows)
     lead_time = clock[origin + 1] - clock[origin]
     origin = origin[(lead_time > 0) & (lead_time <= longest)]
     return Queries(rows.sequence_index[origin], clock[origin + 1], origin, origin, origin + 1)
 
 
-def find_longest_lead_time(rows: RaggedSequences, queries: Queries, longest: float) -> float:
+def find_longest_lead_time(rows: Sequences, queries: Queries, longest: float) -> float:
     """Return how far ahead forecasts are learned: the longest lead time of training.
 
     It is at most one median time step more, so that ``longest`` itself can be asked for where
@@ -117,7 +118,7 @@ def find_longest_lead_time(rows: RaggedSequences, queries: Queries, longest: flo
 
 
 def plan_forecast(
-    rows: RaggedSequences, given: Indices, longest: float, sequence: Indices, lead_time: Floats
+    rows: Sequences, given: Indices, longest: float, sequence: Indices, lead_time: Floats
 ) -> Queries:
     """Return queries, (Q,), so long after the last sample of their sequences, (Q,).
 
@@ -150,9 +151,9 @@ def plan_forecast(
     return Queries(sequence, time, last, base, np.where(same, row, -1))
 
 
-def _separate(rows: RaggedSequences, clock: Floats, longest: float) -> Floats:
+def _separate(rows: Sequences, clock: Floats, longest: float) -> Floats:
     """Return what to add to the clock of each sequence, (N,), so that none reaches another."""
-    spans = clock[rows.ends] + 3 * longest
+    spans = clock[rows.last_rows] + 3 * longest
     found: Floats = np.cumsum(spans) - spans
     return found
 
@@ -162,20 +163,20 @@ def _compute_slack(apart: Floats, longest: float) -> float:
     return max(longest * _SPACING, 4 * float(np.spacing(apart[-1] + longest)))
 
 
-def find_last_samples(rows: RaggedSequences, given: Indices) -> Indices:
+def find_last_samples(rows: Sequences, given: Indices) -> Indices:
     """Return the last row of each sequence, (N,), that holds more than given features.
 
     These are the ones that are known in advance, and static ones; none if none is known. It is the
     first row, if no row does.
     """
     if not len(given):
-        return rows.ends
+        return rows.last_rows
     measured = np.where(_find_samples(rows, given), np.arange(len(rows.values)), -1)
-    found: Indices = np.maximum(np.maximum.accumulate(measured)[rows.ends], rows.starts)
+    found: Indices = np.maximum(np.maximum.accumulate(measured)[rows.last_rows], rows.starts)
     return found
 
 
-def _find_samples(rows: RaggedSequences, given: Indices) -> NDArray[np.bool_]:
+def _find_samples(rows: Sequences, given: Indices) -> NDArray[np.bool_]:
     """Return which rows hold more than given features, (R,)."""
     others = np.setdiff1d(np.arange(rows.values.shape[1]), given)
     found: NDArray[np.bool_] = np.any(~np.isnan(rows.values[:, others]), axis=1)
@@ -183,12 +184,12 @@ def _find_samples(rows: RaggedSequences, given: Indices) -> NDArray[np.bool_]:
 
 
 def make_windows(
-    rows: RaggedSequences,
+    rows: Sequences,
     queries: Queries,
     known: Indices,
     window: int,
     cycles: tuple[float, ...] = (),
-) -> tuple[RaggedSequences, Indices]:
+) -> tuple[Sequences, Indices]:
     """Return windows of so many samples at most, each followed by the queries that share it.
 
     Args:
@@ -231,11 +232,11 @@ def make_windows(
         seconds = read_seconds(rows)
         asked = seconds[queries.origin] + queries.time - clock[queries.origin]
         calendar = encode_calendar(np.concatenate([seconds[place], asked])[order], cycles)
-    windows = RaggedSequences(
-        np.concatenate([values, told])[order],
-        lengths,
-        dt,
-        rows.dated,
+    windows = Sequences(
+        values=np.concatenate([values, told])[order],
+        lengths=lengths,
+        dt=dt,
+        dated=rows.dated,
         calendar=calendar,
         is_query=is_query[order],
     )
@@ -244,7 +245,7 @@ def make_windows(
     return windows, where[len(place) :]
 
 
-def compute_lead_time(windows: RaggedSequences) -> Floats:
+def compute_lead_time(windows: Sequences) -> Floats:
     """Return the time since the last sample of its window of each row, (R,); of samples below 0."""
     assert windows.is_query is not None
     clock, owner = windows.clock, windows.sequence_index
@@ -254,7 +255,7 @@ def compute_lead_time(windows: RaggedSequences) -> Floats:
 
 
 def read_query_table(
-    at: Any, id: str, time: str, rows: RaggedSequences, given: Indices
+    at: Any, id: str, time: str, rows: Sequences, given: Indices
 ) -> tuple[Indices, Floats]:
     """Return the sequence and the lead time of each row of a table of ids and times, (Q,) each.
 
@@ -273,7 +274,7 @@ def read_query_table(
             "what is known in advance stands in rows of X."
         )
     assert rows.ids is not None
-    assert rows.times is not None
+    assert rows.moments is not None
     places = {key: place for place, key in enumerate(np.asarray(rows.ids).tolist())}
     keys = np.asarray(at[id]).tolist()
     unknown = [key for key in keys if key not in places]
@@ -283,7 +284,7 @@ def read_query_table(
             "to forecast from."
         )
     sequence = np.array([places[key] for key in keys], np.int64)
-    last = rows.times[find_last_samples(rows, given)[sequence]]
+    last = rows.moments[find_last_samples(rows, given)[sequence]]
     wanted = to_moments(np.asarray(at[time]), dated=rows.dated)
     lead_time = to_seconds(wanted - to_moments(last, dated=rows.dated))
     early = lead_time <= 0
@@ -297,24 +298,24 @@ def read_query_table(
 
 
 def describe_queries(
-    rows: RaggedSequences, queries: Queries, given: Indices, columns: dict[str, Any]
+    rows: Sequences, queries: Queries, given: Indices, columns: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the columns in front of tidy forecasts: id and time, or sequence and lead time."""
     clock, last = rows.clock, find_last_samples(rows, given)[queries.sequence]
     lead_time = queries.time - clock[last]
-    if rows.ids is None and rows.times is None:
+    if rows.ids is None and rows.moments is None:
         return {"sequence": queries.sequence, "lead_time": lead_time}
     front: dict[str, Any] = {}
     if rows.ids is not None:
         front[columns["id"]] = rows.ids[queries.sequence]
-    if rows.times is None:
+    if rows.moments is None:
         return {**front, "lead_time": lead_time}
-    before = to_moments(rows.times[last], dated=rows.dated)
+    before = to_moments(rows.moments[last], dated=rows.dated)
     if not rows.dated:
         return {**front, columns["time"]: before + lead_time}
     moments = before + np.round(lead_time * 1e6).astype("timedelta64[us]")
     pandas = require("pandas", extra="tables")
-    first = rows.times[0]
+    first = rows.moments[0]
     first = pandas.to_datetime(first, format="ISO8601") if isinstance(first, str) else first
     if (zone := getattr(first, "tzinfo", None)) is not None:
         moments = pandas.DatetimeIndex(moments).tz_localize("UTC").tz_convert(zone)

@@ -11,24 +11,24 @@ from sklearn.metrics import r2_score
 from tauflow._internal.checks import check_one_of
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
+from tauflow.tabular.cell_values import Floats, Indices
 from tauflow.tabular.options import CATEGORY_NAME_FORMAT
 from tauflow.tabular.schema import Schema
+from tauflow.tabular.sequences import Sequences
 from tauflow.tabular.times import parse_duration
 
 from .arrays import to_array, to_seconds
-from .preparation import get_gaps
-from .ragged import Floats, Indices, RaggedSequences
 
 _EVEN_TOLERANCE = 1e-6  # gaps that differ less than by this part are the same
 
 
-def take_future_samples(rows: RaggedSequences, horizon: int) -> Floats:
+def take_future_samples(rows: Sequences, horizon: int) -> Floats:
     """Return the samples after each row, (R, H, I), NaN beyond the end of its sequence."""
     places, beyond = _future_indices(rows, horizon)
     return np.where(beyond[..., None] > 0, np.nan, rows.values[places])
 
 
-def add_lead_times(rows: RaggedSequences, after_last: Floats) -> RaggedSequences:
+def add_lead_times(rows: Sequences, after_last: Floats) -> Sequences:
     """Return rows with the times from each to the next ones, (R, H).
 
     After the last row of each sequence these are given, (N, H).
@@ -41,7 +41,7 @@ def add_lead_times(rows: RaggedSequences, after_last: Floats) -> RaggedSequences
     return replace(rows, lead_times=times)
 
 
-def compute_typical_dt(rows: RaggedSequences) -> float | None:
+def compute_typical_dt(rows: Sequences) -> float | None:
     """Return the median gap, ``None`` without gaps or if they are all the same."""
     if rows.dt is None:
         return None
@@ -51,14 +51,14 @@ def compute_typical_dt(rows: RaggedSequences) -> float | None:
     return float(np.median(gaps[gaps > 0]))
 
 
-def compute_median_gap(rows: RaggedSequences) -> float:
+def compute_median_gap(rows: Sequences) -> float:
     """Return the median time step above 0; 1 without times."""
-    gaps = get_gaps(rows)
+    gaps = rows.inner_gaps
     gaps = np.ones(1) if gaps is None or not (gaps > 0).any() else gaps[gaps > 0]
     return float(np.median(gaps))
 
 
-def compute_time_of_samples(rows: RaggedSequences, count: int) -> float:
+def compute_time_of_samples(rows: Sequences, count: int) -> float:
     """Return the time in which so many samples come nine times out of ten.
 
     It is at least so many median gaps.
@@ -70,14 +70,14 @@ def compute_time_of_samples(rows: RaggedSequences, count: int) -> float:
     return max(count * compute_median_gap(rows), usual)
 
 
-def _future_indices(rows: RaggedSequences, horizon: int) -> tuple[Indices, Indices]:
+def _future_indices(rows: Sequences, horizon: int) -> tuple[Indices, Indices]:
     """Return the rows after each, (R, H), the last one beyond the end, and how far beyond."""
     after = np.arange(len(rows.values))[:, None] + np.arange(1, horizon + 1)
-    ends = rows.ends[rows.sequence_index][:, None]
+    ends = rows.last_rows[rows.sequence_index][:, None]
     return np.minimum(after, ends), np.maximum(after - ends, 0)
 
 
-def read_lead_times(name: str, value: Any, rows: RaggedSequences) -> Floats:
+def read_lead_times(name: str, value: Any, rows: Sequences) -> Floats:
     """Return times after the last row of each sequence, (N, Q), in the unit of the times.
 
     Args:
@@ -100,7 +100,7 @@ def read_lead_times(name: str, value: Any, rows: RaggedSequences) -> Floats:
     return each
 
 
-def read_next_lead_times(lead_time: Any, horizon: int, rows: RaggedSequences) -> Floats:
+def read_next_lead_times(lead_time: Any, horizon: int, rows: Sequences) -> Floats:
     """Return when the next ``horizon`` samples come; see :func:`read_lead_times`.
 
     Raises:

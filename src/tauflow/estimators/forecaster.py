@@ -14,7 +14,9 @@ from tauflow.analysis.residuals import ForecastRows, score_rows
 from tauflow.batch import SequenceBatch
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ArgumentError, DataError
+from tauflow.tabular.cell_values import Floats
 from tauflow.tabular.options import FUTURE_NAME_FORMAT, LEAD_TIME_INPUT
+from tauflow.tabular.sequences import Sequences
 from tauflow.tabular.shift import ignore_shift
 from tauflow.training.defaults import (
     DEFAULT_VALIDATION_FRACTION,
@@ -36,7 +38,6 @@ from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import as_answer
 from .preparation import resolve_time_unit
 from .query_forecasts import AbstractQueryForecaster
-from .ragged import Floats, RaggedSequences
 from .seasons import count_calendar_inputs
 from .targets import (
     check_validation_fraction,
@@ -183,7 +184,7 @@ class SequenceForecaster(AbstractQueryForecaster):
                 "next samples. Leave lead_time out."
             )
         rows = self._add_lead_times(rows, self._built["horizon"], lead_time)
-        answers = [one[rows.ends] for one in self._answer(rows, interval, return_std)]
+        answers = [one[rows.last_rows] for one in self._answer(rows, interval, return_std)]
         return as_answer([one[0] for one in answers] if rows.is_single else answers)
 
     @with_input_kwargs
@@ -238,7 +239,7 @@ class SequenceForecaster(AbstractQueryForecaster):
         keys = {"sequence": owner if rows.ids is None else rows.ids[owner], "step": step}
         return score_rows(keys, self._target_names, found, calibration)
 
-    def _forecast_each_row(self, rows: RaggedSequences) -> ForecastRows:
+    def _forecast_each_row(self, rows: Sequences) -> ForecastRows:
         if self._longest is not None:
             following = self._forecast_next_rows(rows)
         else:
@@ -248,7 +249,7 @@ class SequenceForecaster(AbstractQueryForecaster):
         values = rows.values[:, self.target_features_]
         return ForecastRows.from_next(values, following, gaps, rows.starts)
 
-    def _read_data(self, X: Any, y: Any, kwargs: InputKwargs, *, reset: bool) -> RaggedSequences:
+    def _read_data(self, X: Any, y: Any, kwargs: InputKwargs, *, reset: bool) -> Sequences:
         rows = self._read_rows(X, kwargs, reset=reset)
         if reset:
             self._resolve_features(rows)
@@ -263,21 +264,21 @@ class SequenceForecaster(AbstractQueryForecaster):
                 self.max_lead_time_ = find_longest_lead_time(rows, queries, self._longest)
         return rows
 
-    def _has_targets(self, rows: RaggedSequences) -> bool:
+    def _has_targets(self, rows: Sequences) -> bool:
         """Whether there is anything to forecast."""
         if self._longest is not None:
             return len(self._plan_training(rows, self._longest)) > 0
         after = take_future_samples(rows, self.horizon)[..., self.target_features_]
         return not bool(np.isnan(after).all())
 
-    def _make_pairs(self, rows: RaggedSequences, horizon: int) -> tuple[RaggedSequences, Floats]:
+    def _make_pairs(self, rows: Sequences, horizon: int) -> tuple[Sequences, Floats]:
         """Return what the network reads, and what it is to forecast after each row, (R, H, O)."""
         if self._longest is not None:
             return self._make_training_windows(rows, self._longest)
         after = take_future_samples(rows, horizon)[..., self.target_features_]
         return self._add_lead_times(rows, horizon), after
 
-    def _make_task(self, rows: RaggedSequences) -> LearningTask:
+    def _make_task(self, rows: Sequences) -> LearningTask:
         outputs = self._count_readouts(self.horizon) * len(self.target_features_)
         if self._longest is None:
             return LearningTask("regress", outputs, "mse", "mse", per_step=True)
@@ -297,7 +298,7 @@ class SequenceForecaster(AbstractQueryForecaster):
     def _count_readouts(self, horizon: int) -> int:
         return horizon if self._longest is None else 1
 
-    def _make_example(self) -> RaggedSequences:
+    def _make_example(self) -> Sequences:
         rows = super()._make_example()
         if self._longest is not None:
             calendar = np.zeros((2, count_calendar_inputs(getattr(self, "cycles_", ()))))
@@ -314,8 +315,8 @@ class SequenceForecaster(AbstractQueryForecaster):
         return self._add_lead_times(rows, horizon)
 
     def _split_validation(
-        self, rows: RaggedSequences, share: float | str, random: np.random.RandomState
-    ) -> tuple[RaggedSequences, RaggedSequences | None]:
+        self, rows: Sequences, share: float | str, random: np.random.RandomState
+    ) -> tuple[Sequences, Sequences | None]:
         """Return the parts; of a single series, or a few, the late rows are kept for validation.
 
         The early ones end before, and so does what they are to forecast.
@@ -351,7 +352,7 @@ class SequenceForecaster(AbstractQueryForecaster):
         return parts[0], parts[1]
 
     def _initialise(
-        self, rows: RaggedSequences, task: LearningTask, seeds: Sequence[int]
+        self, rows: Sequences, task: LearningTask, seeds: Sequence[int]
     ) -> list[nn.Module]:
         if self._longest is not None:
             self._typical = compute_median_gap(rows)
@@ -378,12 +379,12 @@ class SequenceForecaster(AbstractQueryForecaster):
             )
         return networks
 
-    def _make_batch(self, rows: RaggedSequences) -> SequenceBatch:
+    def _make_batch(self, rows: Sequences) -> SequenceBatch:
         rows, after = self._make_pairs(rows, self.horizon)
         y = self._target_scaler.transform(after)
         y = y.reshape(len(y), -1)
         if self.window is not None and self._longest is None:
-            rows = rows.cut_to_size(self.window)
+            rows = rows.cut_windows(self.window, self.window)
         return self._make_step_batch(rows, np.nan_to_num(y), ~np.isnan(y))
 
     @property
@@ -409,9 +410,7 @@ class SequenceForecaster(AbstractQueryForecaster):
         count = self._count_readouts(self._built["horizon"])
         return outputs.reshape(len(outputs), count, -1)
 
-    def _add_lead_times(
-        self, rows: RaggedSequences, horizon: int, lead_time: Any = None
-    ) -> RaggedSequences:
+    def _add_lead_times(self, rows: Sequences, horizon: int, lead_time: Any = None) -> Sequences:
         """Return rows with the times to what is forecast after each, if gaps differ."""
         if self._longest is not None or self._typical is None or rows.dt is None:
             return rows

@@ -3,14 +3,15 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from .ragged import Floats, RaggedSequences
+from tauflow.tabular.cell_values import Floats
+from tauflow.tabular.sequences import Sequences
 
 HIDDEN = ("values", "rows")
 """What is hidden to learn from: single values, or all values of some rows."""
 
 
 def hide_values(
-    rows: RaggedSequences, fraction: float, kind: str, random: np.random.Generator
+    rows: Sequences, fraction: float, kind: str, random: np.random.Generator
 ) -> NDArray[np.bool_]:
     """Return which measured values to hide, (R, I): a fraction of the values, or of the rows."""
     shape = rows.values.shape if kind == HIDDEN[0] else (len(rows.values), 1)
@@ -18,12 +19,12 @@ def hide_values(
     return drawn
 
 
-def carry_forward(rows: RaggedSequences) -> Floats:
+def carry_forward(rows: Sequences) -> Floats:
     """Return the last value measured in the same sequence up to each row, (R, I), or NaN."""
     return _take(rows.values, _find_neighbours(rows)[0])
 
 
-def interpolate(rows: RaggedSequences) -> Floats:
+def interpolate(rows: Sequences) -> Floats:
     """Return values, (R, I), on the line between those before and after in the same sequence.
 
     Before the first value of a feature, and after the last, that value; NaN where there is none.
@@ -37,13 +38,13 @@ def interpolate(rows: RaggedSequences) -> Floats:
     return np.where(np.isnan(low), high, np.where(np.isnan(high), low, line))
 
 
-def _find_neighbours(rows: RaggedSequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _find_neighbours(rows: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows of the last value up to each row and of the next from it on, -1 if none."""
     there, count = ~np.isnan(rows.values), len(rows.values)
     number = np.arange(count)[:, None]
     before = np.maximum.accumulate(np.where(there, number, -1), axis=0)
     after = np.minimum.accumulate(np.where(there, number, count)[::-1], axis=0)[::-1]
-    first, last = (np.repeat(ends, rows.lengths)[:, None] for ends in (rows.starts, rows.ends))
+    first, last = (np.repeat(ends, rows.lengths)[:, None] for ends in (rows.starts, rows.last_rows))
     return np.where(before >= first, before, -1), np.where(after <= last, after, -1)
 
 

@@ -12,6 +12,8 @@ from tauflow._internal.checks import check_at_least, check_one_of, check_within
 from tauflow._internal.optional_deps import require
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError
+from tauflow.tabular.cell_values import Floats
+from tauflow.tabular.sequences import Sequences
 
 from .arrays import to_array
 from .base import AbstractSequenceEstimator
@@ -19,7 +21,6 @@ from .collection import SequenceCollection
 from .forecast_targets import measure_errors, score_known
 from .gaps import HIDDEN, carry_forward, hide_values, interpolate
 from .input_kwargs import InputKwargs, with_input_kwargs
-from .ragged import Floats, RaggedSequences
 from .reading import is_table
 from .training import LearningTask
 
@@ -120,7 +121,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         if rows.source is not None:
             return self._fill_table(X, rows, values)
         if rows.steps is None or isinstance(X, SequenceCollection):
-            return np.split(values, rows.ends[:-1] + 1)
+            return np.split(values, rows.ends[:-1])
         whole = np.array(to_array(X), np.float64)
         if whole.ndim == 2:
             return values
@@ -180,14 +181,12 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
 
     # Learning.
 
-    def _read_hidden(
-        self, X: Any, kwargs: InputKwargs
-    ) -> tuple[RaggedSequences, NDArray[np.bool_]]:
+    def _read_hidden(self, X: Any, kwargs: InputKwargs) -> tuple[Sequences, NDArray[np.bool_]]:
         """Return sequences, and which of their values are hidden to score."""
         rows = self._read_new(X, kwargs)
         return rows, self._hide(rows, seed=0)
 
-    def _hide(self, rows: RaggedSequences, seed: int) -> NDArray[np.bool_]:
+    def _hide(self, rows: Sequences, seed: int) -> NDArray[np.bool_]:
         """Return which values of features that are filled to hide, (R, I)."""
         random = np.random.default_rng(seed)
         hidden = hide_values(rows, self.hidden_fraction, self.hide, random)
@@ -202,7 +201,7 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         chosen: NDArray[np.int64] = np.setdiff1d(np.arange(len(numbers)), [*fixed, *empty])
         return chosen
 
-    def _make_task(self, rows: RaggedSequences) -> LearningTask:
+    def _make_task(self, rows: Sequences) -> LearningTask:
         return LearningTask("regress", self._count_outputs(), "mse", "mse", per_step=True)
 
     def _count_outputs(self) -> int:
@@ -213,9 +212,9 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         found: Floats = outputs * self._feature_scaler.scale
         return found
 
-    def _make_batch(self, rows: RaggedSequences) -> SequenceBatch:
+    def _make_batch(self, rows: Sequences) -> SequenceBatch:
         if self.window is not None:
-            rows = rows.cut_to_size(self.window)
+            rows = rows.cut_windows(self.window, self.window)
         rows = rows.select(np.tile(np.arange(len(rows)), self.copies))
         hidden = self._hide(rows, seed=len(rows.values))
         if not hidden.any():
@@ -229,19 +228,19 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
 
     # Filling.
 
-    def _interpolate(self, rows: RaggedSequences) -> Floats:
+    def _interpolate(self, rows: Sequences) -> Floats:
         """Return linear interpolation, (R, I), or the mean of the training split."""
         found = interpolate(rows)
         return np.where(np.isnan(found), self._feature_scaler.mean, found)
 
-    def _estimate(self, rows: RaggedSequences) -> Floats:
+    def _estimate(self, rows: Sequences) -> Floats:
         """Return estimates of the features that are filled, (R, F)."""
         chosen = self._target_features
         base = self._interpolate(rows)[:, chosen]
         estimates: Floats = base + self._decode_outputs(self._run_network(rows))[:, chosen]
         return estimates
 
-    def _fill_table(self, X: Any, rows: RaggedSequences, values: Floats) -> Any:
+    def _fill_table(self, X: Any, rows: Sequences, values: Floats) -> Any:
         assert rows.source is not None  # of a table
         names = self.schema_.list_columns()
         owners = rows.source.sequence_index
@@ -267,5 +266,5 @@ class SequenceImputer(TransformerMixin, AbstractSequenceEstimator):  # type: ign
         return frame.with_columns(*series).to_native() if series else X
 
 
-def _without(rows: RaggedSequences, hidden: NDArray[np.bool_]) -> RaggedSequences:
+def _without(rows: Sequences, hidden: NDArray[np.bool_]) -> Sequences:
     return replace(rows, values=np.where(hidden, np.nan, rows.values))

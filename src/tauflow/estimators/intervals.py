@@ -13,13 +13,13 @@ from tauflow.errors import ArgumentError
 from tauflow.evaluation.conformal import Conformal, fit_conformal
 from tauflow.evaluation.outputs import predict_quantiles, predict_spread
 from tauflow.models.spread import SPREADS
+from tauflow.tabular.sequences import Sequences
 from tauflow.tabular.shift import ignore_shift
 
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .loaded import check_all_finite
 from .preparation import find_outside
-from .ragged import RaggedSequences
 from .state import restore_on_failure
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator, _LearnedScores):
         check_one_of(INTERVALS, intervals=self.intervals)
         return ["intervals"]
 
-    def _calibrate(self, held: RaggedSequences | None) -> None:
+    def _calibrate(self, held: Sequences | None) -> None:
         self.conformal_ = None
         if self.intervals is not None and held is not None:
             self.conformal_ = self._fit_conformal(held)
@@ -107,7 +107,7 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator, _LearnedScores):
         """Return for how many outputs there are scores."""
         return self._count_outputs()
 
-    def _fit_conformal(self, held: RaggedSequences) -> Conformal:
+    def _fit_conformal(self, held: Sequences) -> Conformal:
         batch = self._make_batch(held)
         return fit_conformal(self.module_, batch)
 
@@ -117,7 +117,7 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator, _LearnedScores):
 
     def _compute_ends(
         self,
-        rows: RaggedSequences,
+        rows: Sequences,
         conformal: Conformal,
         level: float,
         outputs: NDArray[Any],
@@ -126,16 +126,16 @@ class AbstractIntervalEstimator(AbstractSequenceEstimator, _LearnedScores):
         """Return the ends of intervals around outputs of the network, (N, O)."""
         return conformal.interval(outputs, level, quantiles, self._find_outside(rows, outputs))
 
-    def _find_outside(self, rows: RaggedSequences, outputs: NDArray[Any]) -> NDArray[np.bool_]:
+    def _find_outside(self, rows: Sequences, outputs: NDArray[Any]) -> NDArray[np.bool_]:
         """Return whether inputs lie outside the range of the training, (N, O)."""
         targets: Sequence[int] = getattr(self, "target_features_", ())
         outside = find_outside(self.schema_, rows, targets)
         if not len(targets):
-            return np.broadcast_to(outside[rows.ends], outputs.shape)
+            return np.broadcast_to(outside[rows.last_rows], outputs.shape)
         return np.tile(outside, outputs.shape[1] // len(targets))
 
     def _answer(
-        self, rows: RaggedSequences, interval: float | None, return_std: bool
+        self, rows: Sequences, interval: float | None, return_std: bool
     ) -> list[NDArray[Any]]:
         """Return predictions, and with them ends of intervals, or standard deviations."""
         outputs = self._run_network(rows)

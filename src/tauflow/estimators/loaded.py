@@ -10,9 +10,8 @@ from torch import nn
 from tauflow._internal.checks import find_type_mismatch
 from tauflow.runs.portfolio import Trial
 from tauflow.tabular.schema import Schema
+from tauflow.tabular.sequences import Sequences
 from tauflow.training.evaluation_loop import predict
-
-from .ragged import RaggedSequences
 
 
 class LearnedAttributes:
@@ -39,14 +38,14 @@ class LearnedAttributes:
     _built: Mapping[str, Any]
 
 
-def make_example(schema: Schema) -> RaggedSequences:
+def make_example(schema: Schema) -> Sequences:
     """Return two samples, which hold the means of the features."""
     values = np.tile(schema.input_scaler.mean[: len(schema.list_columns())], (2, 1))
     dt = np.ones(2) if schema.is_timed else None
-    return RaggedSequences(values, np.array([2]), dt, schema.dated)
+    return Sequences(values=values, lengths=np.array([2]), dt=dt, dated=schema.dated)
 
 
-def check_example(estimator: Any, rows: RaggedSequences) -> None:
+def check_example(estimator: Any, rows: Sequences) -> None:
     """Raise an error unless an estimator answers samples, and its parts agree.
 
     Its network answers on the CPU, as the device of the training may not be there.

@@ -18,12 +18,11 @@ from tauflow.errors import ArgumentError, TimeError
 from tauflow.tabular.options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
 from tauflow.tabular.schema import Schema
 from tauflow.tabular.schema_fields import LINEAR, NO_TIMES
-from tauflow.tabular.sequences import format_names
+from tauflow.tabular.sequences import Sequences, format_names
 from tauflow.tabular.shift import compute_excess, summarise, summarise_gaps, warn_shift
 from tauflow.tabular.transform import list_indicator_features
 
 from .gaps import interpolate
-from .ragged import RaggedSequences
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -34,7 +33,7 @@ _NORMAL_QUARTILES = 1.349  # by how many standard deviations quartiles of a norm
 
 def fit_schema(
     schema: Schema,
-    rows: RaggedSequences,
+    rows: Sequences,
     *,
     impute: str,
     observes: bool,
@@ -78,7 +77,7 @@ def fit_schema(
         schema,
         limit=0.0 if limit is None else check_positive(input_limit=limit),
         summary=summarise(names, rows.values.T, owner),
-        gap_summary=summarise_gaps(get_gaps(rows)),
+        gap_summary=summarise_gaps(rows.inner_gaps),
     )
     return Preparation(
         features=StandardScaler(mean, scale),
@@ -113,7 +112,7 @@ def get_schema_options(estimator: Any) -> dict[str, Any]:
     return {"impute": estimator.impute, "time_unit": estimator.time_unit, "limit": limit}
 
 
-def make_batch(schema: Schema, rows: RaggedSequences, dtype: torch.dtype) -> SequenceBatch:
+def make_batch(schema: Schema, rows: Sequences, dtype: torch.dtype) -> SequenceBatch:
     """Return a batch by a fitted schema, with zeros as y of sequences without targets."""
     _check_times(schema, rows)
 
@@ -159,7 +158,7 @@ def _append_inputs(batch: SequenceBatch, more: torch.Tensor) -> SequenceBatch:
     return replace(batch, x=torch.cat([batch.x, more], dim=-1), observed=observed)
 
 
-def _check_times(schema: Schema, rows: RaggedSequences) -> None:
+def _check_times(schema: Schema, rows: Sequences) -> None:
     """Refuse times where the training had none, and dates where it had numbers; or the reverse."""
     if (rows.dt is None) == schema.is_timed:
         had, has = ("times", "none") if schema.is_timed else ("no times", "times")
@@ -175,7 +174,7 @@ def _check_times(schema: Schema, rows: RaggedSequences) -> None:
         )
 
 
-def warn_ignored_values(schema: Schema, rows: RaggedSequences) -> None:
+def warn_ignored_values(schema: Schema, rows: Sequences) -> None:
     """Warn of values that were never measured in training, or constant and are not now."""
     standard, count = schema.input_scaler, rows.values.shape[1]
     other = ~np.isnan(rows.values) & (rows.values != standard.mean[:count])
@@ -189,7 +188,7 @@ def warn_ignored_values(schema: Schema, rows: RaggedSequences) -> None:
         )
 
 
-def compare_with_training(schema: Schema, rows: RaggedSequences, targets: Sequence[int]) -> None:
+def compare_with_training(schema: Schema, rows: Sequences, targets: Sequence[int]) -> None:
     """Warn of rows that are unlike those of the training; see :func:`warn_shift`."""
     names = schema.list_number_columns()
     warn_shift(
@@ -197,16 +196,14 @@ def compare_with_training(schema: Schema, rows: RaggedSequences, targets: Sequen
         schema.gap_summary,
         dict(zip(names, rows.values.T, strict=False)),
         rows.sequence_index,
-        get_gaps(rows),
+        rows.inner_gaps,
         targets=[names[place] for place in targets],
         ids=rows.ids,
         stacklevel=5,
     )
 
 
-def find_outside(
-    schema: Schema, rows: RaggedSequences, targets: Sequence[int]
-) -> NDArray[np.bool_]:
+def find_outside(schema: Schema, rows: Sequences, targets: Sequence[int]) -> NDArray[np.bool_]:
     """Return after which rows inputs were outside the range of the training, (R, O) or (R, 1).
 
     That is where a target was, or any other feature by more than one standard deviation.
@@ -226,18 +223,13 @@ def find_outside(
     return found
 
 
-def get_gaps(rows: RaggedSequences) -> NDArray[np.float64] | None:
-    """Return the time steps within sequences; ``None`` without times."""
-    return None if rows.dt is None else np.delete(rows.dt, rows.starts)
-
-
 def _format_features(schema: Schema, which: NDArray[np.bool_]) -> str:
     """Return names, or numbers, of some columns of rows, (F,), for a message."""
     columns = schema.list_columns()
     return format_names([columns[place] for place in np.flatnonzero(which)], 12)
 
 
-def resolve_time_unit(rows: RaggedSequences, time_unit: float | str) -> float:
+def resolve_time_unit(rows: Sequences, time_unit: float | str) -> float:
     """Return the gap that is 1 for the model: the median one, or as asked for."""
     if time_unit != "auto":
         if isinstance(time_unit, str):

@@ -26,11 +26,11 @@ from tauflow.pretraining.network import QUANTILE_LEVELS, ZeroShotNetwork
 from tauflow.pretraining.population import Population
 from tauflow.pretraining.stream import ForecastStream
 from tauflow.pretraining.weights import load_weights
+from tauflow.tabular.cell_values import Floats
 
 from .forecast_queries import describe_queries
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .pretrained_request import NO_FEATURES, Request, read_request
-from .ragged import Floats
 from .reading import get_table_options, read_rows
 
 if TYPE_CHECKING:

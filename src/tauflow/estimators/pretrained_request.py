@@ -7,12 +7,13 @@ import numpy as np
 
 from tauflow.errors import ArgumentError, TimeError
 from tauflow.pretraining.inference import Series
+from tauflow.tabular.cell_values import Floats, Indices
 from tauflow.tabular.schema import Schema
+from tauflow.tabular.sequences import Sequences
 
 from .arrays import to_moments, to_seconds
 from .forecast_queries import Queries, read_query_table
 from .forecast_targets import read_lead_times, resolve_columns
-from .ragged import Floats, Indices, RaggedSequences
 from .reading import get_table_options
 
 NO_FEATURES: Indices = np.arange(0)
@@ -30,7 +31,7 @@ class Request:
         queries: what is asked for, on the clock of each sequence.
     """
 
-    rows: RaggedSequences
+    rows: Sequences
     clock: Floats
     targets: Indices
     names: list[Any]
@@ -55,7 +56,7 @@ class Request:
 
 
 def read_request(
-    rows: RaggedSequences, at: Any, targets: Any, schema: Schema, names: list[Any]
+    rows: Sequences, at: Any, targets: Any, schema: Schema, names: list[Any]
 ) -> Request:
     """Return what is asked for.
 
@@ -75,15 +76,15 @@ def read_request(
     else:
         chosen = resolve_columns("targets", targets, schema)
     clock = rows.clock
-    if rows.times is not None:
-        moments = to_moments(rows.times, dated=rows.dated)
+    if rows.moments is not None:
+        moments = to_moments(rows.moments, dated=rows.dated)
         start = np.zeros(1, moments.dtype)  # of all tables the same, as fitted ones keep times
         clock = to_seconds(moments - start)
     if at is None:
         sequence, lead = NO_FEATURES, np.empty(0)
     elif hasattr(at, "columns"):
         columns = get_table_options(schema)
-        if rows.times is None or "id" not in columns:
+        if rows.moments is None or "id" not in columns:
             raise ArgumentError(
                 "a table of queries goes with a table X that has ids and times. Give times after "
                 "the last sample instead."
@@ -94,6 +95,6 @@ def read_request(
         if not (each > 0).all():
             raise TimeError(f"at must be times above 0 after the last sample, got {at!r}.")
         sequence, lead = np.repeat(np.arange(len(rows)), each.shape[1]), each.ravel()
-    last = rows.ends[sequence]
+    last = rows.last_rows[sequence]
     queries = Queries(sequence, rows.clock[last] + lead, last, last, np.full(len(lead), -1))
     return Request(rows, clock, chosen, [names[one] for one in chosen], queries)

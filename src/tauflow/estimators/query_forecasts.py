@@ -15,6 +15,8 @@ from tauflow.evaluation.conformal import Conformal
 from tauflow.evaluation.outputs import collect_outputs
 from tauflow.evaluation.tidy import make_tidy_frame
 from tauflow.models.registry import get_model_info
+from tauflow.tabular.cell_values import Floats, Indices
+from tauflow.tabular.sequences import Sequences
 
 from .arrays import to_moments
 from .forecast_queries import (
@@ -42,7 +44,6 @@ from .gaps import carry_forward
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import AbstractIntervalEstimator
 from .pretrained_factory import PretrainedFactory
-from .ragged import Floats, Indices, RaggedSequences
 from .reading import get_table_options
 from .seasons import (
     MAX_WINDOW,
@@ -168,9 +169,9 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
         """
         rows, queries = self._read_test_queries(X, kwargs)
         if since is not None:
-            if rows.times is None:
+            if rows.moments is None:
                 raise ArgumentError("since= is a time of a table, and X is none with times.")
-            when = to_moments(rows.times[queries.row], dated=rows.dated)
+            when = to_moments(rows.moments[queries.row], dated=rows.dated)
             first = to_moments(np.asarray([since]), dated=rows.dated, name="since")
             assert self._longest is not None
             queries = check_any_query(queries.select(when >= first), self._longest)
@@ -184,7 +185,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
             shares[level] = inside.sum(0) / count
         return shares
 
-    def _read_test_queries(self, X: Any, kwargs: InputKwargs) -> tuple[RaggedSequences, Queries]:
+    def _read_test_queries(self, X: Any, kwargs: InputKwargs) -> tuple[Sequences, Queries]:
         """Return sequences, and what training on them would ask for."""
         rows = self._read_new(X, kwargs).with_times()
         if self._longest is None:
@@ -206,7 +207,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
         """Whether queries are for the next ``horizon`` samples, unless they say when."""
         return self._longest is not None and self._built.get("max_lead_time") is None
 
-    def _list_next_times(self, rows: RaggedSequences, lead_time: Any) -> Floats:
+    def _list_next_times(self, rows: Sequences, lead_time: Any) -> Floats:
         """Return the times of the next samples, (N, H), after the last ones."""
         horizon = self._built["horizon"]
         if lead_time is None:
@@ -214,7 +215,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
             lead_time = self._typical * np.arange(1, horizon + 1)
         return read_next_lead_times(lead_time, horizon, rows)
 
-    def _forecast_next_rows(self, rows: RaggedSequences) -> Floats:
+    def _forecast_next_rows(self, rows: Sequences) -> Floats:
         """Return forecasts of the row after each, (R, O), NaN where none comes in time."""
         rows, count = rows.with_times(), len(rows.values)
         following = np.full((count, len(self.target_features_)), np.nan)
@@ -248,7 +249,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
             raise ValueError("the ranges of lead times do not increase")
         return self._count_outputs() * (len(edges) + 1)
 
-    def _resolve_features(self, rows: RaggedSequences) -> None:
+    def _resolve_features(self, rows: Sequences) -> None:
         """Learn which columns of rows are forecast, which are known in advance, and how far."""
         schema, numbers = self.schema_, self.schema_.list_number_columns()
         self.known_features_ = resolve_columns("known", self.known or (), schema)
@@ -269,7 +270,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
             self.window_ = self.window or MIN_WINDOW
             self.cycles_ = ()
 
-    def _plan_training(self, rows: RaggedSequences, longest: float) -> Queries:
+    def _plan_training(self, rows: Sequences, longest: float) -> Queries:
         features = (self.target_features_, self.known_features_, self._given_features)
         return plan_training(rows.with_times(), *features, longest, self.origin_step)
 
@@ -283,7 +284,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
         found: Indices = np.union1d(known, static)
         return found
 
-    def _fit_conformal(self, held: RaggedSequences) -> Conformal:
+    def _fit_conformal(self, held: Sequences) -> Conformal:
         """Collect scores of validation data, by ranges of the lead time with as many in each."""
         if self._longest is None:
             return super()._fit_conformal(held)
@@ -307,7 +308,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
 
     def _compute_ends(
         self,
-        rows: RaggedSequences,
+        rows: Sequences,
         conformal: Conformal,
         level: float,
         outputs: NDArray[Any],
@@ -324,9 +325,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
         low, high = (one.reshape(len(outputs), count, -1)[place, own] for one in ends)
         return low, high
 
-    def _make_training_windows(
-        self, rows: RaggedSequences, longest: float
-    ) -> tuple[RaggedSequences, Floats]:
+    def _make_training_windows(self, rows: Sequences, longest: float) -> tuple[Sequences, Floats]:
         """Return windows with queries, and the targets of their rows, (R, 1, O), NaN if none."""
         rows = rows.with_times()
         queries = self._plan_training(rows, longest)
@@ -335,7 +334,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
         y[places, 0] = rows.values[queries.row][:, self.target_features_]
         return windows, y
 
-    def _find_seasons(self, rows: RaggedSequences, task: LearningTask, unit: float) -> LearningTask:
+    def _find_seasons(self, rows: Sequences, task: LearningTask, unit: float) -> LearningTask:
         """Return the task with what the network is to know of periods and of the calendar."""
         assert self._longest is not None
         task = replace(task, query_horizon=self._longest / unit)
@@ -355,16 +354,14 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
             calendar_inputs=count_calendar_inputs(self.cycles_),
         )
 
-    def _make_windows(
-        self, rows: RaggedSequences, queries: Queries
-    ) -> tuple[RaggedSequences, Indices]:
+    def _make_windows(self, rows: Sequences, queries: Queries) -> tuple[Sequences, Indices]:
         """Return windows with queries, and which of their rows each query is, (Q,).
 
         Raises:
             ArgumentError: the calendar is an input, and rows have no dates.
         """
         cycles: tuple[float, ...] = getattr(self, "cycles_", ())  # none in old files
-        if cycles and rows.times is None:
+        if cycles and rows.moments is None:
             raise ArgumentError(
                 "the forecaster was fitted to a table with dates, and its network reads hour, day "
                 "or season. Give a table with dates, as for fit."
@@ -373,7 +370,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
 
     def _answer_queries(
         self,
-        rows: RaggedSequences,
+        rows: Sequences,
         at: Any,
         lead_time: Any,
         interval: float | None,
@@ -397,7 +394,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
         given, whole = self._given_features, rows.with_times()
         if hasattr(at, "columns"):
             columns = get_table_options(self.schema_)
-            if rows.times is None or "id" not in columns:
+            if rows.moments is None or "id" not in columns:
                 raise ArgumentError(
                     "a table of queries goes with a table X that has ids and times. Give times "
                     "after the last sample instead."
@@ -411,7 +408,7 @@ class AbstractQueryForecaster(AbstractIntervalEstimator, PretrainedFactory, _Lea
 
     def _run_queries(
         self,
-        rows: RaggedSequences,
+        rows: Sequences,
         queries: Queries,
         interval: float | None = None,
         return_std: bool = False,

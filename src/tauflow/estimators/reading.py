@@ -10,20 +10,20 @@ from sklearn.utils.validation import validate_data
 
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError, ShapeError, TimeError
-from tauflow.tabular.cell_values import check_no_datetimes
+from tauflow.tabular.cell_values import Floats, check_no_datetimes
 from tauflow.tabular.frame import Frame
 from tauflow.tabular.from_frame import read_frame
+from tauflow.tabular.grouping import SINGLE_SEQUENCE_ID, get_ids, group_into_sequences
 from tauflow.tabular.inputs import MAX_CATEGORIES, build_inputs, find_categories
 from tauflow.tabular.options import DUPLICATES
 from tauflow.tabular.reshape import reshape
 from tauflow.tabular.schema import Schema
-from tauflow.tabular.sequences import SINGLE_SEQUENCE_ID, get_ids, group_into_sequences
+from tauflow.tabular.sequences import Sequences, SourceTable
 from tauflow.tabular.times import read_times
 
 from .arrays import LAYOUTS, add_times, check_no_lengths, check_not_empty, is_list, read_arrays
 from .input_kwargs import ARRAY_KWARGS, TABLE_KWARGS
 from .preparation import compare_with_training
-from .ragged import Floats, RaggedSequences, SourceTable
 from .targets import reduce_to_ids
 
 
@@ -41,7 +41,7 @@ def read_rows(
     reset: bool,
     targets: tuple[str, ...] = (),
     **said: Any,
-) -> RaggedSequences:
+) -> Sequences:
     """Return the sequences of whatever X is.
 
     Args:
@@ -227,7 +227,7 @@ def drop_columns(X: Any, names: Sequence[str]) -> tuple[Any, tuple[NDArray[Any],
     return X.select(kept) if hasattr(X, "select") else X[kept], cells  # pandas has no select
 
 
-def _read_table(X: Any, schema: Schema, targets: tuple[str, ...]) -> tuple[RaggedSequences, Schema]:
+def _read_table(X: Any, schema: Schema, targets: tuple[str, ...]) -> tuple[Sequences, Schema]:
     """Return the sequences of a table, ids in the order of their rows, and the schema read by.
 
     Features by default are all other columns, and categories, where features are not named, are
@@ -255,11 +255,11 @@ def _read_table(X: Any, schema: Schema, targets: tuple[str, ...]) -> tuple[Ragge
     of_rows = (np.asarray(sheet.columns[name])[found.rows] for name in targets)
     numbers = sheet.row_numbers[found.rows]
     values, schema = _read_values(sheet, schema, features)
-    rows = RaggedSequences(
-        values[found.rows],
-        found.lengths,
-        None if time is None else found.dt(),
-        times is not None and times.dated,
+    rows = Sequences(
+        values=values[found.rows],
+        lengths=found.lengths,
+        dt=None if time is None else found.compute_dt(),
+        dated=times is not None and times.dated,
         ids=ids,
         source=SourceTable(id or SINGLE_SEQUENCE_ID, owners, getattr(X, "index", None)),
         targets=tuple(
@@ -273,7 +273,7 @@ def _read_table(X: Any, schema: Schema, targets: tuple[str, ...]) -> tuple[Ragge
             for one in of_rows
         ),
         is_single=id is None,
-        times=None if time is None else sheet.get_original(time, found.rows),
+        moments=None if time is None else sheet.get_original(time, found.rows),
     )
     return rows, replace(schema, variables=sheet.variables)
 
@@ -307,7 +307,7 @@ def _list_columns(frame: Any) -> list[Any]:
 
 def _read_frames(
     X: Sequence[Any], schema: Schema, layout: str, fitted: Sequence[str] | None
-) -> tuple[RaggedSequences, Schema]:
+) -> tuple[Sequences, Schema]:
     """Return the rows of data frames, with their columns in any order, and the schema read by.
 
     Columns are those of the features, or all of the first, which are then those of the others.
@@ -341,7 +341,7 @@ def _read_frames(
         schema = replace(schema, features=tuple(names), categories=categories)
     parts = [_read_values(sheet, schema, names) for sheet in sheets]
     values, lengths = np.concatenate([part for part, _ in parts]), [len(one) for one in sheets]
-    return RaggedSequences(values, np.array(lengths)), parts[0][1]
+    return Sequences(values=values, lengths=np.array(lengths)), parts[0][1]
 
 
 def _find_shared_categories(tables: Sequence[Frame], column: str) -> tuple[str, ...]:
@@ -359,7 +359,7 @@ def _find_shared_categories(tables: Sequence[Frame], column: str) -> tuple[str, 
 
 def _validate_arrays(
     estimator: Any, X: Any, lengths: Any, *, layout: str, is_series_2d: bool, reset: bool
-) -> RaggedSequences:
+) -> Sequences:
     values, counts, steps = read_arrays(X, layout=layout, lengths=lengths)
     if isinstance(values, np.ndarray):
         check_no_datetimes("X", values.dtype)
@@ -368,13 +368,15 @@ def _validate_arrays(
         estimator, values, reset=reset, dtype=dtypes, ensure_all_finite="allow-nan"
     ).astype(np.float64)
     if counts is not None:
-        return RaggedSequences(values, counts, steps=steps)
+        return Sequences(values=values, lengths=counts, steps=steps)
     if is_series_2d:
-        return RaggedSequences(values, np.array([len(values)]), steps=len(values), is_single=True)
+        return Sequences(
+            values=values, lengths=np.array([len(values)]), steps=len(values), is_single=True
+        )
     if not (reset or getattr(estimator, "_one_step", True)):  # of files of before it is not known
         raise ShapeError(
             f"X has shape {values.shape}, and the estimator was fitted to sequences of several "
             "steps. Give X[None] if it is one sequence, (T, I), such as X[0][None] of an array, "
             "and X[:, None] if it is one step of each of several."
         )
-    return RaggedSequences(values, np.ones(len(values), np.int64), steps=steps)
+    return Sequences(values=values, lengths=np.ones(len(values), np.int64), steps=steps)

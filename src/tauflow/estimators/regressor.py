@@ -12,12 +12,12 @@ from sklearn.utils.validation import check_array
 
 from tauflow.data.scaler import StandardScaler
 from tauflow.errors import ShapeError
-from tauflow.tabular.cell_values import check_no_datetimes
+from tauflow.tabular.cell_values import Floats, check_no_datetimes
+from tauflow.tabular.sequences import Sequences
 
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
 from .intervals import AbstractIntervalEstimator, as_answer
-from .ragged import Floats, RaggedSequences
 from .training import AUTO, LearningTask
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator, _LearnedTarge
             )
         return found.reshape(len(found), -1)
 
-    def _make_task(self, rows: RaggedSequences) -> LearningTask:
+    def _make_task(self, rows: Sequences) -> LearningTask:
         assert rows.y is not None
         return LearningTask("regress", rows.y.shape[1], "mse", "mse")
 
@@ -98,7 +98,7 @@ class SequenceRegressor(RegressorMixin, AbstractIntervalEstimator, _LearnedTarge
         self.target_standard_.check(count := math.prod(self.target_shape_))
         return count
 
-    def _fit_target_scaler(self, rows: RaggedSequences) -> None:
+    def _fit_target_scaler(self, rows: Sequences) -> None:
         assert rows.y is not None
         self.target_standard_ = StandardScaler.fit(rows.y.T, rows.counts).replace_zero_scale()
 

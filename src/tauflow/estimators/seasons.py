@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow.tabular.cell_values import Floats
+from tauflow.tabular.sequences import Sequences
+
 from .arrays import to_moments
-from .preparation import get_gaps
-from .ragged import Floats, RaggedSequences
 
 DAY, WEEK, YEAR = 86400.0, 604800.0, 31556952.0  # seconds; a mean Gregorian year
 MIN_WINDOW, MAX_WINDOW, WINDOW_IN_HORIZONS = 64, 512, 8
@@ -19,7 +20,7 @@ _MAX_POINTS, _MAX_FREQUENCIES = 2000, 10_000
 _HARMONICS = 3
 
 
-def find_periods(rows: RaggedSequences, values: Floats, *, window: int) -> tuple[float, ...]:
+def find_periods(rows: Sequences, values: Floats, *, window: int) -> tuple[float, ...]:
     """Return after which times values come again, in the unit of the times, shortest first.
 
     Of dates these are day, week and year; of other times the strongest two waves of a Lomb-Scargle
@@ -31,31 +32,31 @@ def find_periods(rows: RaggedSequences, values: Floats, *, window: int) -> tuple
         values: targets, (R, O), NaN where missing.
         window: samples that a window may have.
     """
-    gaps, clock = get_gaps(rows), rows.clock
+    gaps, clock = rows.inner_gaps, rows.clock
     assert gaps is not None
     gap = float(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1.0
-    span = float(clock[rows.ends].max())
+    span = float(clock[rows.last_rows].max())
     if rows.dated:
         found = [one for one in (DAY, WEEK, YEAR) if 2 * one <= span]
     else:
-        longest = np.argmax(clock[rows.ends])
-        part = slice(rows.starts[longest], rows.ends[longest] + 1)
+        longest = np.argmax(clock[rows.last_rows])
+        part = slice(rows.starts[longest], rows.last_rows[longest] + 1)
         found = _find_waves(clock[part], values[part], gap)
     fitting = (one for one in found if _LEAST_SAMPLES * gap <= one <= window * gap)
     return tuple(sorted(fitting))
 
 
-def find_cycles(rows: RaggedSequences) -> tuple[float, ...]:
+def find_cycles(rows: Sequences) -> tuple[float, ...]:
     """Return the cycles of the calendar that inputs may tell of: day, week, year, in seconds.
 
     They are those that a sequence of dates has seen twice, of three samples or more.
     """
-    if rows.times is None or not rows.dated:
+    if rows.moments is None or not rows.dated:
         return ()
-    gaps = get_gaps(rows)
+    gaps = rows.inner_gaps
     assert gaps is not None
     gap = float(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1.0
-    span = float(rows.clock[rows.ends].max())
+    span = float(rows.clock[rows.last_rows].max())
     return tuple(one for one in (DAY, WEEK, YEAR) if _LEAST_SAMPLES * gap <= one <= span / 2)
 
 
@@ -83,10 +84,10 @@ def encode_calendar(seconds: Floats, cycles: Sequence[float]) -> Floats:
     return np.column_stack(found)
 
 
-def read_seconds(rows: RaggedSequences) -> Floats:
+def read_seconds(rows: Sequences) -> Floats:
     """Return dates of rows, (R,), in seconds since 1970 in UTC."""
-    assert rows.times is not None
-    moments = to_moments(rows.times, dated=True).astype("datetime64[us]")
+    assert rows.moments is not None
+    moments = to_moments(rows.moments, dated=True).astype("datetime64[us]")
     seconds: Floats = moments.astype(np.int64) / 1e6
     return seconds
 

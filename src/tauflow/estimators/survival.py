@@ -13,11 +13,12 @@ from tauflow._internal.checks import check_at_least, check_one_of
 from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError, ShapeError, TimeError
 from tauflow.evaluation.survival import concordance_index, read_events
+from tauflow.tabular.cell_values import Floats, Indices
+from tauflow.tabular.sequences import Sequences
 
 from .arrays import to_seconds
 from .base import AbstractSequenceEstimator
 from .input_kwargs import InputKwargs, with_input_kwargs
-from .ragged import Floats, Indices, RaggedSequences
 from .survival_heads import HEADS, HazardHead, WeibullHead
 from .targets import unpack_validation
 from .training import LearningTask
@@ -180,7 +181,7 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
 
     # Reading.
 
-    def _read_data(self, X: Any, y: Any, kwargs: InputKwargs, *, reset: bool) -> RaggedSequences:
+    def _read_data(self, X: Any, y: Any, kwargs: InputKwargs, *, reset: bool) -> Sequences:
         durations, events = (None, None) if y is None else _split_structured(*y)
         given = {"durations": durations} | ({} if events is None else {"events": events})
         rows, found = self._read_with_targets(X, given, kwargs, reset=reset)
@@ -201,14 +202,14 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
             raise DataError("no event was observed: nothing to learn.")
         return y
 
-    def _read_validation(self, validation: Any) -> RaggedSequences:
+    def _read_validation(self, validation: Any) -> Sequences:
         said = unpack_validation(validation, ("X", "y", "events"))
         said["y"] = (said["y"], said.pop("events", None))
         return super()._read_validation(said)
 
     # Learning.
 
-    def _make_task(self, rows: RaggedSequences) -> LearningTask:
+    def _make_task(self, rows: Sequences) -> LearningTask:
         loss = (HazardHead if self.head == HEADS[0] else WeibullHead).make_loss()
         outputs = self.intervals if self.head == HEADS[0] else 2
         return LearningTask("regress", outputs, loss, loss, per_step=True)
@@ -219,7 +220,7 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
     def _decode_outputs(self, outputs: NDArray[Any]) -> Floats:
         return self._head.compute_median(outputs.astype(np.float64), np.zeros(len(outputs)))
 
-    def _initialise(self, rows: RaggedSequences, *args: Any) -> list[nn.Module]:
+    def _initialise(self, rows: Sequences, *args: Any) -> list[nn.Module]:
         remaining, events = _count_down(rows)
         there = remaining > 0
         if not (there & events).any():
@@ -239,7 +240,7 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
             return HazardHead(self.edges_)
         return WeibullHead(self.unit_)
 
-    def _make_batch(self, rows: RaggedSequences) -> SequenceBatch:
+    def _make_batch(self, rows: Sequences) -> SequenceBatch:
         remaining, events = _count_down(rows)
         there = remaining > 0
         y = self._head.encode(np.where(there, remaining, self.unit_), events)
@@ -247,13 +248,13 @@ class SequenceSurvival(AbstractSequenceEstimator, _LearnedTimes):
 
     # Predicting.
 
-    def _predict_at(self, rows: RaggedSequences, at: Any) -> tuple[Floats, Floats, Floats]:
+    def _predict_at(self, rows: Sequences, at: Any) -> tuple[Floats, Floats, Floats]:
         """Return outputs at landmarks, (B, O), times of landmarks after their samples, and theirs.
 
         The last are counted from the first sample; all of them (B,).
         """
         elapsed = rows.clock
-        places: Indices = rows.ends
+        places: Indices = rows.last_rows
         landmarks = elapsed[places]
         if at is not None:
             wanted = _read_times("at", at, rows)
@@ -284,14 +285,14 @@ def _split_structured(durations: Any, events: Any) -> tuple[Any, Any]:
     return durations[time], durations[event]
 
 
-def _count_down(rows: RaggedSequences) -> tuple[Floats, NDArray[np.bool_]]:
+def _count_down(rows: Sequences) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the time to event or censoring from each row on, (R,), and whether it is an event."""
     assert rows.y is not None
     targets, owner = rows.y, rows.sequence_index
     return targets[owner, 0] - rows.clock, targets[owner, 1] > 0
 
 
-def _read_times(name: str, times: Any, rows: RaggedSequences) -> Floats:
+def _read_times(name: str, times: Any, rows: Sequences) -> Floats:
     """Return times in the unit of those of the samples.
 
     Raises:

@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tauflow._internal.checks import check_positive
+from tauflow.tabular.cell_values import Floats
 from tauflow.training import Score
-
-from .ragged import Floats
 
 HEADS = ("hazard", "weibull")
 _MAX_LOG_SHAPE, _MAX_POWER = 3.0, 30.0  # above which single precision loses all

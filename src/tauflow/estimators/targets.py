@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_array
 from tauflow._internal.checks import check_at_least, check_within
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import ArgumentError, DataError, ShapeError
-from tauflow.tabular.cell_values import check_no_datetimes
-from tauflow.tabular.sequences import format_names
+from tauflow.tabular.cell_values import Floats, Indices, check_no_datetimes
+from tauflow.tabular.sequences import Sequences, SourceTable, format_names
 from tauflow.training.defaults import (
     DEFAULT_ENSEMBLE,
     DEFAULT_VALIDATION_FRACTION,
@@ -22,7 +22,6 @@ from tauflow.training.defaults import (
 
 from .arrays import find_missing, to_array
 from .input_kwargs import INPUT_KWARGS
-from .ragged import Floats, Indices, RaggedSequences, SourceTable
 from .training import AUTO, TrainingPlan
 
 
@@ -53,7 +52,7 @@ def check_sample_weight(sample_weight: Any, count: int) -> Floats | None:
 
 def align_targets(
     given: Mapping[Any, Any],
-    rows: RaggedSequences,
+    rows: Sequences,
     features: Collection[str],
 ) -> list[NDArray[Any]]:
     """Return one value per sequence of each of some targets.
@@ -76,7 +75,7 @@ def align_targets(
     return found
 
 
-def align_to_sequences(name: str, data: Any, rows: RaggedSequences) -> NDArray[Any]:
+def align_to_sequences(name: str, data: Any, rows: Sequences) -> NDArray[Any]:
     """Return one target, or weight, per sequence, where a table may come with one per row.
 
     Raises:
@@ -232,7 +231,7 @@ def split_validation(
 
 def plan_networks(
     estimator: Any,
-    rows: RaggedSequences,
+    rows: Sequences,
     seed: int,
     random: np.random.RandomState,
     *,

@@ -17,6 +17,8 @@ from tauflow.models.registry import get_model_info
 from tauflow.models.spec import ModelSpec, build_model
 from tauflow.models.wrappers import Ensemble, list_members
 from tauflow.sequence.legacy_parametrizations import recompute_parameters
+from tauflow.tabular.cell_values import Indices
+from tauflow.tabular.sequences import Sequences
 from tauflow.training import Recipe, Score, TrainingResult, train
 from tauflow.training.defaults import (
     DEFAULT_RECIPE,
@@ -25,8 +27,6 @@ from tauflow.training.defaults import (
     disable_validation,
 )
 from tauflow.training.preconditions import resolve_device
-
-from .ragged import Indices, RaggedSequences
 
 AUTO = "auto"
 """Value of parameters that are chosen by the data."""
@@ -230,9 +230,9 @@ def select_device(name: str) -> torch.device:
 
 def fit_networks(
     estimator: Any,
-    learned: RaggedSequences,
-    held: RaggedSequences | None,
-    whole: RaggedSequences | None,
+    learned: Sequences,
+    held: Sequences | None,
+    whole: Sequences | None,
     plan: TrainingPlan,
 ) -> TrainingResult:
     """Train the networks of an estimator, which gets their mean as ``module_``.

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError
 from tauflow.tabular.files import read_table, to_pandas
+from tauflow.tabular.grouping import get_ids
 from tauflow.tabular.schema import Schema
-from tauflow.tabular.sequences import get_ids
 from tauflow.tabular.times import read_times, to_dates
 
 Floats = NDArray[np.float64]

@@ -55,5 +55,5 @@ def _forecast(
     columns = [table.columns[place][sequences.rows] for place in places]
     values = np.stack(columns, axis=1, dtype=np.float64, casting="unsafe")
     return table, ForecastRows.from_next(
-        values, np.concatenate(parts), sequences.dt(), sequences.starts
+        values, np.concatenate(parts), sequences.compute_dt(), sequences.starts
     )

@@ -27,13 +27,14 @@ from .column_profile import (
 )
 from .files import read_table
 from .frame import Frame
+from .grouping import group_into_sequences, make_row_notes
 from .inputs import MAX_CATEGORIES, build_inputs
 from .keys import Keys, KeySearch, is_id_name, is_time_name, repeats_times
 from .option_names import list_role_columns
 from .options import BY_TIME, DUPLICATES, NEXT_STEP, READ_OPTIONS, TableOptions
 from .reshape import reshape
 from .schema_fields import Role
-from .sequences import Sequences, format_names, group_into_sequences, make_row_notes
+from .sequences import Sequences, format_names
 from .target_kinds import MAX_INTEGER_CLASSES
 from .times import Times, read_times
 
@@ -391,7 +392,7 @@ class _Describer:
             said["split_by"] = BY_TIME
         if "id" not in said or by_time or usual > _LONG:
             said["window"] = _WINDOW
-        gaps = np.delete(sequences.dt(), sequences.starts)
+        gaps = np.delete(sequences.compute_dt(), sequences.starts)
         dated = times is not None and times.dated and gaps.size > 0
         if not dated or "id" in said or not options.is_forecast:
             return

@@ -343,7 +343,7 @@ def is_unevenly_sampled(sequences: Sequences) -> bool:
 
     Nothing absolute may be allowed for: of times in days, a millisecond is 1.2e-8.
     """
-    gaps = np.delete(sequences.dt(), sequences.starts)
+    gaps = np.delete(sequences.compute_dt(), sequences.starts)
     if not gaps.size:
         return False
     rounding = 4 * np.spacing(float(np.abs(sequences.times).max()))

@@ -332,7 +332,7 @@ def repeats_times(one: ColumnProfile, sequences: Sequences, times: Times) -> boo
     """Whether a column repeats the times: a part of a date, or times from another start."""
     if one.values is None or one.kind != INTEGERS or len(sequences) == len(sequences.rows):
         return False
-    gaps = np.delete(sequences.dt(), sequences.starts)
+    gaps = np.delete(sequences.compute_dt(), sequences.starts)
     values = one.values[sequences.rows]
     steps = np.delete(np.diff(values, prepend=0.0), sequences.starts)
     if not times.dated:

@@ -11,9 +11,10 @@ from tauflow.errors import ArgumentError, DataError
 
 from .cell_values import MAX_SHOWN_LENGTH, Indices, factorize, find_missing, to_numbers
 from .frame import Frame
+from .grouping import get_ids
 from .option_names import LEARNED_ROLES, list_role_columns
 from .options import CLASSIFICATION, DUPLICATES, TableOptions
-from .sequences import format_names, get_ids
+from .sequences import format_names
 from .target_kinds import infer_task
 from .times import parse_times, read_times
 

@@ -1,40 +1,102 @@
-"""Rows of a table as sequences: put together by id, in the order of their times."""
+"""Sequences of different lengths, one after the other: what frames, arrays and lists become."""
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from tauflow._internal.sanitize import format_count
-from tauflow._internal.time_precision import find_precision_loss, is_precise_enough
-from tauflow.errors import DataError, TimeError
-
 from .cell_values import Bools, Floats, Indices
-from .frame import Frame
-from .options import TableOptions
-from .times import Times
 
-SINGLE_SEQUENCE_ID = "all rows"
-"""The id of a table without ids."""
+_OF_SEQUENCES = ("ids", "y", "weight")
+_OF_ROWS = ("rows", "times", "values", "dt", "moments", "lead_times", "calendar", "is_query")
 
 
-class RowGroups:
-    """Rows of which so many, ``lengths``, (N,), belong to each sequence, one after the other."""
+@dataclass(frozen=True)
+class SourceTable:
+    """The table that sequences come from.
+
+    Args:
+        id: its column of the ids.
+        sequence_index: which sequence each of its rows belongs to.
+        index: of a data frame of pandas.
+    """
+
+    id: str
+    sequence_index: Indices
+    index: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sequences:
+    """Rows of N sequences, R in all, one sequence after the other, each in the order of time.
+
+    Columns of a table stay where they are, and ``rows`` says which of their rows these are.
+    Estimators hold the values themselves.
+
+    Args:
+        lengths: rows of each sequence, (N,).
+        ids: names of the sequences, (N,), in the order in which they first occur; of pieces of one
+            id they are the same. ``None`` of arrays.
+        rows: numbers of the rows in a table, (R,).
+        times: of these rows, (R,), as numbers.
+        unsorted: how many rows of the table were earlier than the row before of the same id.
+        values: features, (R, I), NaN where missing.
+        dt: time since the row before, (R,), of the first row of a sequence too; ``None`` if X
+            came without times, or if only ``times`` say it.
+        dated: whether the times of X were dates or durations, and not numbers.
+        steps: T of an array, (N, T, I); ``None`` of a list or table.
+        source: the table that X is.
+        targets: columns of it that y names, (N,) each.
+        y: targets, (N, ...).
+        weight: how much each sequence counts, (N,); ``None`` if all count alike.
+        is_single: whether they are one sequence that came without an axis for several.
+        moments: times of the rows, (R,), as the table has them.
+        lead_times: time from each row to the ones that are to be forecast, (R, H).
+        calendar: inputs that follow from the dates of rows, (R, C).
+        is_query: which rows ask for a forecast at their time, and are no samples, (R,).
+    """
 
     lengths: Indices
+    ids: Any = None
+    rows: Indices = field(default_factory=lambda: np.zeros(0, np.int64))
+    times: Floats = field(default_factory=lambda: np.zeros(0))
+    unsorted: int = 0
+    values: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    dt: Floats | None = None
+    dated: bool = False
+    steps: int | None = None
+    source: SourceTable | None = None
+    targets: tuple[NDArray[Any], ...] = ()
+    y: NDArray[Any] | None = None
+    weight: Floats | None = None
+    is_single: bool = False
+    moments: NDArray[Any] | None = None
+    lead_times: Floats | None = None
+    calendar: Floats | None = None
+    is_query: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.lengths)
 
+    # Which rows they are.
+
     @property
     def starts(self) -> Indices:
         """Which row of each sequence is the first, (N,)."""
-        starts: Indices = np.cumsum(self.lengths) - self.lengths
-        return starts
+        return self.ends - self.lengths
+
+    @property
+    def ends(self) -> Indices:
+        """Which row comes after the last one of each sequence, (N,)."""
+        ends: Indices = np.cumsum(self.lengths)
+        return ends
+
+    @property
+    def last_rows(self) -> Indices:
+        """Which row of each sequence is the last, (N,)."""
+        return self.ends - 1
 
     @property
     def sequence_index(self) -> Indices:
@@ -47,38 +109,10 @@ class RowGroups:
         valid: Bools = np.arange(self.lengths.max()) < self.lengths[:, None]
         return valid
 
-    def pad_rows(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return values of the rows, (R, ...), as (N, longest, ...), zeros at the end."""
-        if (self.lengths == self.lengths[0]).all():
-            return values.reshape(len(self), -1, *values.shape[1:])
-        whole = np.zeros((*self.valid.shape, *values.shape[1:]), values.dtype)
-        whole[self.valid] = values
-        return whole
-
-
-@dataclass(frozen=True)
-class Sequences(RowGroups):
-    """Which rows belong together.
-
-    Args:
-        ids: names of the N sequences, in the order in which they first occur; of pieces of one
-            id they are the same.
-        lengths: how many rows each has, (N,).
-        rows: of the table, those of all sequences one after the other, each in the order of time.
-        times: of these rows.
-        unsorted: how many rows of the table were earlier than the row before of the same id.
-    """
-
-    ids: tuple[str, ...]
-    lengths: Indices
-    rows: Indices
-    times: Floats
-    unsorted: int = 0
-
     @property
-    def ends(self) -> Indices:
-        """Where in ``rows`` each sequence ends, (N,)."""
-        return np.cumsum(self.lengths)
+    def counts(self) -> Floats:
+        """How much each sequence counts, (N,)."""
+        return np.ones(len(self)) if self.weight is None else self.weight
 
     def first_rows(self, condition: Bools) -> Indices:
         """Return where in ``rows`` each sequence has its first row of which something holds.
@@ -95,233 +129,142 @@ class Sequences(RowGroups):
         places = np.flatnonzero(condition[self.rows])
         return np.searchsorted(places, self.starts) < np.searchsorted(places, self.ends)
 
-    def select(self, is_selected: Bools) -> "Sequences":
-        """Return some of the sequences; ``keep`` is (N,)."""
-        if is_selected.all():
-            return self
-        ids = tuple(self.ids[place] for place in np.flatnonzero(is_selected))
-        there = np.repeat(is_selected, self.lengths)
-        return Sequences(ids, self.lengths[is_selected], self.rows[there], self.times[there])
+    # Times.
 
-    def select_range(self, first: int, last: int | None) -> "Sequences":
-        """Return the sequences from number ``first`` to before ``last``, by default all others."""
-        lengths = self.lengths[first:last]
-        start = int(self.lengths[:first].sum())
-        rows = slice(start, start + int(lengths.sum()))
-        return Sequences(self.ids[first:last], lengths, self.rows[rows], self.times[rows])
-
-    def crop(self, starts: Indices, stops: Indices) -> "Sequences":
-        """Return the sequences with a span of its own taken of each; both are (N,)."""
-        place = np.arange(len(self.rows)) - np.repeat(self.starts, self.lengths)
-        there = (place >= np.repeat(starts, self.lengths)) & (
-            place < np.repeat(stops, self.lengths)
-        )
-        return Sequences(self.ids, stops - starts, self.rows[there], self.times[there])
-
-    def drop_last(self) -> "Sequences":
-        """Return the sequences without the last row of each."""
-        return self.crop(np.zeros_like(self.lengths), np.maximum(self.lengths - 1, 0))
-
-    def pad(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return values of the table's rows, (R, ...), as (N, longest, ...), zeros at the end."""
-        return self.pad_rows(values.take(self.rows, axis=0))
-
-    def dt(self) -> Floats:
-        """Return the time since the row before of each of ``rows``, 0 at the first of an id."""
+    def compute_dt(self) -> Floats:
+        """Return the time since the row before by ``times``, (R,), 0 at the first of a sequence."""
         with np.errstate(over="ignore"):  # between sequences, of which nothing is kept
             gaps = np.diff(self.times, prepend=0.0)
         gaps[self.starts[self.lengths > 0]] = 0.0
         return gaps
 
+    @property
+    def inner_gaps(self) -> Floats | None:
+        """The time steps ``dt`` within sequences; ``None`` without."""
+        return None if self.dt is None else np.delete(self.dt, self.starts)
+
+    @property
+    def clock(self) -> Floats:
+        """Time since the first row of its sequence of each row, (R,), by ``dt``; without, steps."""
+        gaps = np.ones(len(self.values)) if self.dt is None else self.dt.copy()
+        gaps[self.starts] = 0.0
+        clock = np.cumsum(gaps)
+        elapsed: Floats = clock - clock[self.starts][self.sequence_index]
+        return elapsed
+
+    def with_times(self) -> "Sequences":
+        """Return sequences with time steps: of 1, if they came without times."""
+        return self if self.dt is not None else replace(self, dt=np.ones(len(self.values)))
+
+    # Parts of them.
+
+    def select(self, which: NDArray[Any]) -> "Sequences":
+        """Return some of the sequences: by booleans, (N,), or by numbers in that order."""
+        if which.dtype == np.bool_:
+            if which.all():
+                return self
+            which = np.flatnonzero(which)
+        return self._take(which, np.zeros_like(which), self.lengths[which])
+
+    def select_range(self, first: int, last: int | None) -> "Sequences":
+        """Return the sequences from number ``first`` to before ``last``, by default all others."""
+        return self.select(np.arange(len(self))[first:last])
+
+    def drop_zero_weight(self) -> "Sequences":
+        """Return the sequences without those of weight 0."""
+        return self if self.weight is None else self.select(self.weight != 0)
+
+    def iter_batches(self, size: int) -> Iterator["Sequences"]:
+        """Yield the sequences, so many at a time."""
+        for start in range(0, len(self), size):
+            yield self.select_range(start, start + size)
+
+    def crop(self, starts: Indices, stops: Indices) -> "Sequences":
+        """Return the sequences with a span of its own taken of each; both are (N,)."""
+        return self._take(np.arange(len(self)), starts, stops - starts)
+
+    def drop_last(self) -> "Sequences":
+        """Return the sequences without the last row of each."""
+        return self.crop(np.zeros_like(self.lengths), np.maximum(self.lengths - 1, 0))
+
+    def split_at(self, positions: Indices) -> "Sequences":
+        """Return each sequence as two, (2 N), of which the second starts at a row of it, (N,)."""
+        first, owners = np.zeros_like(positions), np.arange(len(self)).repeat(2)
+        lengths = np.stack([positions, self.lengths - positions], axis=1).ravel()
+        return self._take(owners, np.stack([first, positions], axis=1).ravel(), lengths)
+
+    def cut_windows(self, window: int, stride: int, horizon: int = 0) -> "Sequences":
+        """Return windows, (M,), in the order of the sequences.
+
+        Without a horizon every row is in a window, so that the last one may be shorter.
+
+        Args:
+            window: rows of each at most.
+            stride: rows from the begin of one to that of the next.
+            horizon: rows that follow each, and that no window of a sequence lacks.
+        """
+        begins: list[Indices] = []
+        for length in self.lengths.tolist():
+            last = length - window - horizon if horizon else max(length - 1, 0)
+            found = np.arange(0, last + 1, stride)
+            if not horizon:  # the first window that reaches the end is the last one
+                found = found[: int(np.searchsorted(found + window, length)) + 1]
+            begins.append(found)
+        owners = np.repeat(np.arange(len(self)), [len(one) for one in begins])
+        first = np.concatenate([*begins, np.zeros(0, np.int64)])
+        return self._take(owners, first, np.minimum(window, self.lengths[owners] - first))
+
+    def _take(self, owners: Indices, begins: Indices, lengths: Indices) -> "Sequences":
+        """Return M pieces: so many rows of a sequence, from a row of it on, (M,) each.
+
+        A piece from the middle of a sequence starts anew, with a gap of 0.
+        """
+        rows = concat_ranges(self.starts[owners] + begins, lengths)
+        whole = {name: getattr(self, name) for name in (*_OF_ROWS, *_OF_SEQUENCES)}
+        parts: dict[str, Any] = {"lengths": lengths}
+        for name, one in whole.items():
+            if isinstance(one, tuple):
+                parts[name] = tuple(one[owner] for owner in owners.tolist())
+            elif one is not None and (name in _OF_SEQUENCES or len(one)):
+                parts[name] = one[rows if name in _OF_ROWS else owners]
+        if self.dt is not None:
+            starts = np.cumsum(lengths) - lengths
+            parts["dt"][starts[(begins > 0) & (lengths > 0)]] = 0.0
+        return replace(self, unsorted=0, source=None, targets=(), **parts)
+
+    # Padding.
+
+    def pad_rows(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values of the rows, (R, ...), as (N, longest, ...), zeros at the end."""
+        if (self.lengths == self.lengths[0]).all():
+            return values.reshape(len(self), -1, *values.shape[1:])
+        whole = np.zeros((*self.valid.shape, *values.shape[1:]), values.dtype)
+        whole[self.valid] = values
+        return whole
+
+    def pad(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values of the table's rows, (R, ...), as (N, longest, ...), zeros at the end."""
+        return self.pad_rows(values.take(self.rows, axis=0))
+
     def pad_dt(self, unit: float, dtype: type[np.floating[Any]] = np.float32) -> NDArray[Any]:
         """Return the padded gaps before each row, (N, longest), 0 at the first, in a unit."""
-        return self.pad_rows((self.dt() / unit).astype(dtype))
-
-
-def group_into_sequences(
-    table: Frame,
-    id: str | None,
-    time: str | None,
-    times: Times | None,
-    *,
-    sort: bool,
-    allow_equal: bool = False,
-) -> Sequences:
-    """Put the rows of each id together; with times they may be scattered over the table.
-
-    Args:
-        table: the table.
-        id: column of the ids; ``None`` if all rows are one sequence.
-        time: column of the times, for messages.
-        times: of the rows; by default they are one step apart.
-        sort: whether to sort the rows of an id by time, rather than to expect them sorted.
-        allow_equal: whether rows of an id may have the same time, as events may.
-
-    Raises:
-        DataError: a row has no id, or there are no times, and an id is in several pieces.
-        TimeError: times of an id run backwards, or two of its rows have the same time, or their
-            type is too coarse for the gaps between them.
-    """
-    names, codes = get_ids(table, id)
-    order, in_order, unsorted = np.arange(len(codes)), True, 0
-    if (np.diff(codes) < 0).any():
-        order, in_order = np.argsort(codes, kind="stable"), False
-    if sort and times is not None:
-        unsorted = int(np.sum((np.diff(times.values[order]) < 0) & (np.diff(codes[order]) == 0)))
-        if unsorted:
-            order, in_order = np.lexsort((times.values, codes)), False  # stable
-    lengths = np.bincount(codes)
-    if times is None:
-        _check_contiguous(table, id, names, codes)
-        starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
-        counted = (np.arange(len(order)) - starts).astype(np.float64)
-        return Sequences(tuple(names), lengths, order, counted)
-    assert time is not None
-    ordered = times.values if in_order else times.values[order]
-    found = Sequences(tuple(names), lengths, order, ordered, unsorted)
-    with np.errstate(over="ignore", under="ignore"):  # gaps that are looked for and refused
-        if times.dtype is not None:
-            _check_precision(table, id, time, found, times.dtype)
-        _check_order(table, id, time, found, allow_equal)
-    return found
-
-
-def get_ids(table: Frame, id: str | None) -> tuple[list[str], Indices]:
-    """Return the ids in the order in which they first occur, and which one each row has, (R,).
-
-    Raises:
-        DataError: a row has none.
-    """
-    if id is None:
-        return [SINGLE_SEQUENCE_ID], np.zeros(len(table), np.int64)
-    table.check_filled(
-        id, "an id", "Say to which sequence the row belongs, or remove it.", DataError
-    )
-    return table.texts(id)
-
-
-def _check_contiguous(table: Frame, id: str | None, names: Sequence[str], codes: Indices) -> None:
-    """Refuse rows of an id that others lie between: without times nothing says they belong so."""
-    back = np.flatnonzero((np.diff(codes) != 0) & (codes[1:] <= np.maximum.accumulate(codes)[:-1]))
-    if back.size:
-        assert id is not None
-        row = int(back[0]) + 1
-        before = int(np.flatnonzero(codes[:row] == codes[row])[-1])
-        raise DataError(
-            f"{table.describe_cell(row, id)} holds {names[codes[row]]!r} again, after "
-            f"{table.describe_row(before)} and rows of others: an id in two pieces, and no times "
-            "to say how they follow each other. Name the column of the times, put the rows of an "
-            "id together, or give the pieces ids of their own."
-        )
-
-
-def _check_precision(
-    table: Frame, id: str | None, time: str, sequences: Sequences, dtype: torch.dtype
-) -> None:
-    """Refuse times whose type has rounded the gaps away, before it looks like equal times."""
-    owners, gaps = sequences.sequence_index, np.diff(sequences.times)
-    least = gaps[(np.diff(owners) == 0) & (gaps > 0)].min(initial=math.inf)
-    if math.isfinite(least) and is_precise_enough(
-        dtype, float(np.abs(sequences.times).max()), least
-    ):
-        return
-    inner = np.flatnonzero((np.diff(owners) == 0) & (gaps >= 0)) + 1
-    ends, between = torch.from_numpy(sequences.times[inner]), torch.from_numpy(gaps[inner - 1])
-    lost = find_precision_loss(ends, between, torch.from_numpy(owners[inner]), dtype)
-    if lost is None:
-        return
-    place = inner[lost.place]
-    whose = f"times of {_format_id(id, sequences.ids[owners[place]])}"
-    raise TimeError(
-        f"{table.describe_cell(int(sequences.rows[place]), time)}: {lost.describe(whose, dtype)} "
-        "Give the column as float64, integers or dates from the start (a later conversion brings "
-        "nothing back), or subtract a first time before it is rounded."
-    )
-
-
-def _check_order(
-    table: Frame, id: str | None, time: str, sequences: Sequences, allow_equal: bool
-) -> None:
-    rows, owners, gaps = sequences.rows, sequences.sequence_index, np.diff(sequences.times)
-    same, held = np.diff(owners) == 0, gaps.astype(np.float32)
-    wrong = np.flatnonzero(((gaps < 0) if allow_equal else (gaps <= 0)) & same)
-    lost = np.flatnonzero((gaps > 0) & same & ((held == 0) | ~np.isfinite(held)))
-    if not wrong.size and not lost.size:
-        return
-    # Of the wrong ones, the first one in the table.
-    place = int(wrong[np.argmin(rows[wrong + 1])] if wrong.size else lost[0])
-    before, row = int(rows[place]), int(rows[place + 1])
-    told, holds = (
-        table.describe_row(before),
-        f"{table.describe_cell(row, time)} holds {table.format_value(row, time)}",
-    )
-    whose = _format_id(id, sequences.ids[owners[place]])
-    several = ""
-    if table.is_training_data and not id:
-        several = (
-            " If rows are of several sequences, name the column that tells them apart: id (--id)."
-        )
-    if not wrong.size:
-        raise TimeError(
-            f"{holds}, {gaps[place]:.3g} after {told} of the same id, a gap that single precision "
-            "cannot hold. Correct it, or give times in another unit."
-        )
-    if gaps[place] == 0:
-        merging = table.format_option_advice("duplicates='mean' or 'last' (--duplicates)")
-        raise TimeError(
-            f"{holds}, the same time as {told} of {whose}. Put what was measured at one time into "
-            f"one row{merging}.{several}"
-        )
-    raise TimeError(
-        f"{holds}, before {table.format_value(before, time)} of {told} of {whose}: time runs "
-        "backwards. "
-        f"Sort the rows by time{table.format_option_advice('sort=True (--sort)')}.{several}"
-    )
-
-
-def _format_id(id: str | None, name: str) -> str:
-    return "the table" if id is None else f"{id} {name!r}"
-
-
-def make_row_notes(table: Frame, sequences: Sequences, options: TableOptions) -> tuple[str, ...]:
-    """Return notes on how cells were read, and how many rows were merged and out of order.
-
-    Args:
-        table: the table after merging.
-        sequences: its rows by id, after sorting.
-        options: what the user says of it.
-    """
-    notes = list(table.notes)
-    if table.merged_count:
-        keys = "time" if options.id is None else "id and time"
-        what, total = "row", len(table) + table.merged_count
-        if options.long is not None:
-            keys, what = f"{keys.replace(' and', ',')} and variable", "value"
-            total = table.merged_count + sum(
-                int((~table.find_missing(v)).sum()) for v in table.variables
-            )
-        notes.append(
-            f"Merged: {table.merged_count:,} of {format_count(total, what)}, with the same {keys} "
-            f"as an earlier one (duplicates={options.duplicates!r})."
-        )
-    if sequences.unsorted:
-        whose = "" if options.id is None else " of the same id"
-        notes.append(
-            f"Sorted by time (sort=True): {sequences.unsorted:,} of "
-            f"{format_count(len(sequences.rows), 'row')} came earlier than the row before{whose}."
-        )
-    return tuple(notes)
+        return self.pad_rows((self.compute_dt() / unit).astype(dtype))
 
 
 def concat_sequences(several: Iterable[Sequences]) -> Sequences:
-    """Return all sequences of several, one after the other."""
+    """Return all sequences of tables, one after the other."""
     found = list(several)
     return Sequences(
-        tuple(name for one in found for name in one.ids),
-        np.concatenate([one.lengths for one in found]),
-        np.concatenate([one.rows for one in found]),
-        np.concatenate([one.times for one in found]),
+        ids=tuple(name for one in found for name in one.ids),
+        lengths=np.concatenate([one.lengths for one in found]),
+        rows=np.concatenate([one.rows for one in found]),
+        times=np.concatenate([one.times for one in found]),
     )
+
+
+def concat_ranges(starts: Indices, counts: Indices) -> Indices:
+    """Return ``start`` to before ``start + count``, for one pair after the other."""
+    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
 
 
 def format_names(ids: Sequence[str], most: int = 3) -> str:

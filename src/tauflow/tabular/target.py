@@ -270,7 +270,7 @@ def _build_forecast_target(
     known, ahead = np.zeros(y.shape, np.bool_), np.zeros(len(values))
     following = values[long.rows[later]]
     known[cut.rows], y[cut.rows] = ~np.isnan(following), np.nan_to_num(following)
-    ahead[cut.rows] = long.dt()[later]
+    ahead[cut.rows] = long.compute_dt()[later]
     why = "as asked for" if options.task else "there is no target"
     named = outputs if options.known else options.targets
     what = ", ".join(map(repr, named)) or "all features"

@@ -18,6 +18,7 @@ from tauflow.errors import ArgumentError, DataError
 
 from .cell_values import Bools, Floats
 from .frame import Frame
+from .grouping import group_into_sequences, make_row_notes
 from .inputs import (
     InputColumns,
     add_future_inputs,
@@ -30,7 +31,7 @@ from .options import AUTO, LEAD_TIME_INPUT, Categories, TableOptions
 from .prediction_columns import check_prediction_columns
 from .scaling import fit_input_scaler, fit_target_scaler, make_targets, scale_inputs
 from .schema_fields import SchemaFields
-from .sequences import Sequences, format_names, group_into_sequences, make_row_notes
+from .sequences import Sequences, format_names
 from .shift import summarise, summarise_gaps
 from .split import TableSplits, get_explicit_splits, get_groups, make_splits, read_weights
 from .target import Target, build_target
@@ -121,7 +122,7 @@ def _summarise_training(
     return replace(
         options,
         summary=summarise(inputs.names, columns, owner),
-        gap_summary=() if times is None else summarise_gaps(trained.dt()),
+        gap_summary=() if times is None else summarise_gaps(trained.compute_dt()),
     )
 
 
@@ -229,7 +230,7 @@ def append_input(x: NDArray[Any], observed: Bools, more: Floats) -> tuple[NDArra
 
 def compute_median_dt(sequences: Sequences) -> float:
     """Return the median of the gaps above 0, with digits that can be read; 1 if there are none."""
-    gaps = sequences.dt()
+    gaps = sequences.compute_dt()
     gaps = gaps[gaps > 0]
     return float(f"{np.median(gaps):.12g}") if gaps.size else 1.0
 

@@ -18,11 +18,12 @@ from tauflow.errors import ArgumentError, DataError, TimeError
 from .cell_values import Bools, Floats, Indices
 from .files import read_table
 from .frame import Frame
+from .grouping import group_into_sequences
 from .inputs import InputColumns, add_future_inputs, build_inputs, compute_lead_times
 from .options import FUTURE_NAME_FORMAT, INDICATOR_NAME_FORMAT, LEAD_TIME_INPUT
 from .scaling import make_targets, scale_inputs, warn_constant_inputs
 from .schema_fields import SchemaFields
-from .sequences import Sequences, group_into_sequences
+from .sequences import Sequences
 from .shift import warn_shift
 from .split import TableSplits
 from .target import Target, build_target
@@ -90,7 +91,7 @@ class NewTable:
             schema.gap_summary,
             dict(zip(schema.inputs, columns, strict=False)),
             sequences.sequence_index,
-            None if self.gap is None else sequences.dt(),
+            None if self.gap is None else sequences.compute_dt(),
             targets=() if schema.ahead is None else schema.inputs,
             ids=sequences.ids,
             stacklevel=4,
@@ -349,7 +350,7 @@ def _compute_lead_times(sequences: Sequences, after_last: float | None) -> Float
             "lead_time must say how long after the last row of each id the row to predict comes: "
             "the model has an input for it."
         )
-    following = np.append(sequences.dt()[1:], 0.0)
+    following = np.append(sequences.compute_dt()[1:], 0.0)
     following[sequences.ends - 1] = check_positive(lead_time=after_last)
     found = np.empty(len(following))
     found[sequences.rows] = following

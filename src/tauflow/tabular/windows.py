@@ -8,7 +8,7 @@ import numpy as np
 from tauflow._internal.sanitize import format_count
 from tauflow.errors import DataError
 
-from .cell_values import Bools, Indices
+from .cell_values import Bools
 from .inputs import InputColumns
 from .options import FUTURE_NAME_FORMAT, TableOptions
 from .sequences import Sequences, concat_sequences
@@ -31,7 +31,7 @@ def window_splits(split: TableSplits, options: TableOptions, inputs: InputColumn
     stride = options.stride or horizon or options.window
     parts: dict[str, Sequences] = {}
     for part, sequences in split.sequences.items():
-        found = _cut_windows(sequences, options.window, stride, horizon)
+        found = sequences.cut_windows(options.window, stride, horizon)
         if len(sequences) and not len(found):
             raise DataError(
                 f"no sequence of the {part} part has the {format_count(options.window, 'row')} of "
@@ -66,28 +66,6 @@ def _warn_single_sequence(split: TableSplits) -> TableSplits:
         "window= (--window) to cut it into many."
     )
     return replace(split, notes=(*split.notes, note))
-
-
-def _cut_windows(sequences: Sequences, window: int, stride: int, horizon: int) -> Sequences:
-    """Return the windows of sequences, in their order; each has its rows, but not the horizon's.
-
-    Without a horizon every row is in a window, so that the last one may be shorter.
-    """
-    starts: list[Indices] = []
-    for length in sequences.lengths.tolist():
-        last = length - window - horizon if horizon else max(length - 1, 0)
-        found = np.arange(0, last + 1, stride)
-        if not horizon:  # the first window that reaches the end is the last one
-            found = found[: int(np.searchsorted(found + window, length)) + 1]
-        starts.append(found)
-    counts = [len(one) for one in starts]
-    owners = np.repeat(np.arange(len(sequences)), counts)
-    begins = np.concatenate([*starts, np.zeros(0, np.int64)])
-    lengths = np.minimum(window, sequences.lengths[owners] - begins)
-    offset = np.repeat(sequences.starts[owners] + begins - (np.cumsum(lengths) - lengths), lengths)
-    places = offset + np.arange(int(lengths.sum()))
-    ids = tuple(sequences.ids[owner] for owner in owners)
-    return Sequences(ids, lengths, sequences.rows[places], sequences.times[places])
 
 
 def _drop_without_target(split: TableSplits, splits: Mapping[str, Sequences]) -> TableSplits:

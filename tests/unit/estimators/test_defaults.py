@@ -11,12 +11,12 @@ from scipy.stats import norm
 from tauflow.data import from_table
 from tauflow.errors import ArgumentError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
-from tauflow.estimators.ragged import RaggedSequences
 from tauflow.estimators.targets import split_validation
 from tauflow.estimators.training import RECIPE_PARAMETERS, build_recipe
 from tauflow.models.spec import ModelSpec
 from tauflow.runs.job import DatasetSpec
 from tauflow.runs.run_data import RunData
+from tauflow.tabular.sequences import Sequences
 from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE, adapt_recipe
 
 FAST = {"hidden_size": 4, "epochs": 2, "backend": "reference", "random_state": 0}
@@ -25,7 +25,7 @@ FAST |= {"ensemble": 1}
 
 def recipe(estimator, *, validated=True):
     own = {name: getattr(estimator, name) for name in RECIPE_PARAMETERS}
-    rows = RaggedSequences(np.zeros((4, 1)), np.ones(4, np.int64), y=np.zeros((4, 1)))
+    rows = Sequences(values=np.zeros((4, 1)), lengths=np.ones(4, np.int64), y=np.zeros((4, 1)))
     task = estimator._make_task(rows)
     return build_recipe(estimator.recipe, own, task, has_validation=validated)
 

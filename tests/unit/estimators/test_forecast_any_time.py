@@ -7,7 +7,7 @@ import pytest
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 from tauflow.estimators import SequenceForecaster
 from tauflow.estimators.forecast_queries import make_windows, plan_forecast, plan_training
-from tauflow.estimators.ragged import RaggedSequences
+from tauflow.tabular.sequences import Sequences
 
 SMALL = {"model": "gru", "hidden_size": 12, "lr": 0.01, "random_state": 0, "validation_fraction": 0}
 
@@ -72,7 +72,7 @@ def test_training_windows_hold_nothing_after_their_origin():
     rng = np.random.default_rng(0)
     values = rng.normal(size=(30, 3))
     values[rng.random((30, 3)) < 0.3] = np.nan
-    rows = RaggedSequences(values, np.array([12, 18]), dt=rng.uniform(0.1, 1.0, 30))
+    rows = Sequences(values=values, lengths=np.array([12, 18]), dt=rng.uniform(0.1, 1.0, 30))
     known = np.array([2])
     for features in (known, known[:0]):
         queries = plan_training(rows, np.array([0]), features, features, 2.0, 1)
@@ -89,7 +89,7 @@ def test_training_windows_hold_nothing_after_their_origin():
             hidden = np.setdiff1d(np.arange(3), features)
             later[np.ix_(np.arange(queries.origin[number] + 1, 30), hidden)] = 99.0
             one = queries.select(np.array([number]))
-            changed = RaggedSequences(later, rows.lengths, dt=rows.dt)
+            changed = Sequences(values=later, lengths=rows.lengths, dt=rows.dt)
             for source in (rows, changed):
                 window, _ = make_windows(source, one, features, 5)
                 if source is rows:
@@ -109,7 +109,7 @@ def test_training_windows_hold_nothing_after_their_origin():
 
 def test_training_asks_for_all_values_within_the_longest_lead_time():
     dt = np.array([0.0, 1.0, 0.5, 2.0, 1.0])
-    rows = RaggedSequences(np.arange(5.0)[:, None], np.array([5]), dt=dt)
+    rows = Sequences(values=np.arange(5.0)[:, None], lengths=np.array([5]), dt=dt)
     none = np.empty(0, np.int64)
     queries = plan_training(rows, np.array([0]), none, none, 2.0, 1)
     pairs = set(zip(queries.origin.tolist(), queries.row.tolist(), strict=True))

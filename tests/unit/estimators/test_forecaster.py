@@ -14,12 +14,12 @@ from tauflow.estimators.forecast_targets import (
     compute_typical_dt,
     take_future_samples,
 )
-from tauflow.estimators.ragged import RaggedSequences
+from tauflow.tabular.sequences import Sequences
 
 
 def rows_of(X, t):
     gaps = np.concatenate([np.diff(one, prepend=one[:1]) for one in t])
-    return RaggedSequences(np.concatenate(X), np.array([len(x) for x in X]), gaps)
+    return Sequences(values=np.concatenate(X), lengths=np.array([len(x) for x in X]), dt=gaps)
 
 
 def test_what_follows_each_row_and_when():
@@ -47,7 +47,7 @@ def test_what_follows_each_row_and_when():
 def test_windows_hold_every_row_once_and_start_anew():
     X, t, *_ = sequences(7)
     whole = rows_of(X, t)
-    cut = replace(whole, weight=np.arange(7.0)).cut_to_size(3)
+    cut = replace(whole, weight=np.arange(7.0)).cut_windows(3, 3)
     np.testing.assert_array_equal(cut.values, whole.values)
     assert cut.lengths.tolist() == [n for x in X for n in [3] * (len(x) // 3) + [len(x) % 3] if n]
     assert (

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.estimators import SequenceCollection, SequenceImputer
 from tauflow.estimators.gaps import carry_forward, hide_values, interpolate
-from tauflow.estimators.ragged import RaggedSequences
+from tauflow.tabular.sequences import Sequences
 
 SMALL = {"model": "gru", "hidden_size": 12, "epochs": 40, "lr": 0.03, "random_state": 0}
 SMALL |= {"batch_size": 16, "copies": 4, "validation_fraction": 0}
@@ -39,10 +39,10 @@ def fitted():
 def test_simple_ways_are_those_of_pandas():
     X, t = waves(20, missing=0.5)
     X[3][:, 0] = np.nan
-    rows = RaggedSequences(
-        np.concatenate(X),
-        np.array([len(x) for x in X]),
-        np.concatenate([np.diff(one, prepend=one[0]) for one in t]),
+    rows = Sequences(
+        values=np.concatenate(X),
+        lengths=np.array([len(x) for x in X]),
+        dt=np.concatenate([np.diff(one, prepend=one[0]) for one in t]),
     )
     lines, last = interpolate(rows), carry_forward(rows)
     for start, length, x, times in zip(rows.starts, rows.lengths, X, t, strict=True):
@@ -55,7 +55,7 @@ def test_simple_ways_are_those_of_pandas():
 
 def test_hidden_are_measured_values_alone_or_whole_rows():
     X, _ = waves(30)
-    rows = RaggedSequences(np.concatenate(X), np.array([len(x) for x in X]))
+    rows = Sequences(values=np.concatenate(X), lengths=np.array([len(x) for x in X]))
     there = ~np.isnan(rows.values)
     single = hide_values(rows, 0.3, "values", np.random.default_rng(0))
     whole = hide_values(rows, 0.3, "rows", np.random.default_rng(0))

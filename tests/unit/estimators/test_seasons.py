@@ -6,7 +6,6 @@ import pytest
 
 from tauflow.errors import ArgumentError
 from tauflow.estimators import SequenceForecaster, training
-from tauflow.estimators.ragged import RaggedSequences
 from tauflow.estimators.seasons import (
     DAY,
     WEEK,
@@ -16,13 +15,18 @@ from tauflow.estimators.seasons import (
     find_cycles,
     find_periods,
 )
+from tauflow.tabular.sequences import Sequences
 
 
 def rows_of(times, values, *, dated=False):
     clock = times.astype("datetime64[us]").astype(np.int64) / 1e6 if dated else times
     dt = np.diff(clock, prepend=clock[0])
-    return RaggedSequences(
-        values[:, None], np.array([len(times)]), dt, dated, times=times if dated else None
+    return Sequences(
+        values=values[:, None],
+        lengths=np.array([len(times)]),
+        dt=dt,
+        dated=dated,
+        moments=times if dated else None,
     )
 
 
