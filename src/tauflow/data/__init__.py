@@ -8,6 +8,7 @@ from .memory_mapped import open_task, write_task
 from .registry import DATASETS, fetch_dataset, is_available, load_task, register
 
 if TYPE_CHECKING:
+    from tauflow.tabular.meds import read_meds
     from tauflow.tabular.options import TableOptions
     from tauflow.tabular.read import from_table, read_csv
     from tauflow.tabular.schema import Schema
@@ -17,6 +18,7 @@ _TABULAR = {
     "Schema": "schema",
     "TableOptions": "options",
     "from_table": "read",
+    "read_meds": "meds",
     "read_csv": "read",
     "transform_table": "transform",
 }
@@ -34,6 +36,7 @@ __all__ = [
     "load_task",
     "open_task",
     "read_csv",
+    "read_meds",
     "register",
     "transform_table",
     "write_task",

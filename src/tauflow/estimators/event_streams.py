@@ -5,13 +5,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from tauflow._internal.optional_deps import require
 from tauflow.errors import ArgumentError, DataError, TimeError
-from tauflow.tabular.cell_values import Bools, Floats, Indices
+from tauflow.tabular.cell_values import Bools, Floats
 from tauflow.tabular.frame import Frame
 from tauflow.tabular.from_frame import read_frame
 from tauflow.tabular.grouping import get_ids, group_into_sequences
@@ -21,50 +18,13 @@ from tauflow.tabular.times import read_times
 from .reading import is_table
 
 
-class EventStreams(NamedTuple):
-    """Events of N streams, one after the other.
-
-    Args:
-        ids: of the streams, (N,), as the table has them.
-        types: of each event, (R,), as the table has them, or their numbers.
-        times: of each event since the begin of the observation of its stream, (R,).
-        lengths: events of each stream, (N,).
-        end: end of the observation, (N,), on the same clock.
-        dated: whether the times were dates.
-    """
-
-    ids: NDArray[Any]
-    types: NDArray[Any]
-    times: Floats
-    lengths: Indices
-    end: Floats
-    dated: bool
-
-    def select(self, chosen: Indices) -> "EventStreams":
-        """Return some of the streams."""
-        starts = np.cumsum(self.lengths) - self.lengths
-        rows = [np.arange(starts[k], starts[k] + self.lengths[k]) for k in chosen]
-        places = np.concatenate(rows)
-        return self._replace(
-            ids=self.ids[chosen],
-            types=self.types[places],
-            times=self.times[places],
-            lengths=self.lengths[chosen],
-            end=self.end[chosen],
-        )
-
-    def pad(self, values: NDArray[Any]) -> Tensor:
-        """Return values of events, (N, T), with zeros at the end of shorter streams."""
-        longest = max(1, int(self.lengths.max()))
-        found = np.zeros((len(self.lengths), longest), values.dtype)
-        found[np.arange(found.shape[1]) < self.lengths[:, None]] = values
-        return torch.from_numpy(found)
-
-
 def read_event_streams(
-    X: Any, columns: Mapping[str, str], start: Any, end: Any, *, is_new: bool
-) -> EventStreams:
-    """Return the streams of a table, in the order in which their ids first occur.
+    X: Any, columns: Mapping[str, str], start: Any, end: Any, ids: Any = None, *, is_new: bool
+) -> Sequences:
+    """Return the events of a table, streams in the order in which their ids first occur.
+
+    ``times`` count from the begin of the observation of a stream, ``values`` are the types, as the
+    table has them, and ``y`` is the end of the observations.
 
     Args:
         X: the table.
@@ -72,6 +32,7 @@ def read_event_streams(
         start: when the observation of each stream began, see
             :meth:`tauflow.estimators.SequenceHawkes.fit`.
         end: when it ended.
+        ids: further streams, in which nothing happened if the table has no row of them.
         is_new: whether it is another table than that of the training.
     """
     if not is_table(X):
@@ -84,8 +45,15 @@ def read_event_streams(
         table.check_name(name, role)
     id, time, kind = columns["id"], columns["time"], columns["type"]
     is_empty = table.find_missing(time) & table.find_missing(kind)
-    if is_empty.any():
-        table = _fill_empty_rows(table, columns, is_empty)
+    more = [] if ids is None else _list_absent(table, id, ids)
+    if more and any(isinstance(one, str) and one in table.columns for one in (start, end)):
+        raise ArgumentError(
+            f"ids names {more[0]!r}, of which X has no row that says its start and end. Give both "
+            "as a time for all."
+        )
+    if is_empty.any() or more:
+        table = _fill_empty_rows(table, columns, is_empty, more)
+        is_empty = np.append(is_empty, np.ones(len(more), np.bool_))
     table.check_filled(kind, "a type", "Say what happened, or remove the row.", DataError)
     times = read_times(table, time, "seconds", skip_date_check=is_new)
     sequences = group_into_sequences(table, id, time, times, sort=False, allow_equal=True)
@@ -108,15 +76,31 @@ def read_event_streams(
         if len(wrong):
             raise TimeError(f"{message} of {id} {sequences.ids[wrong[0]]!r}. Correct it.")
     since = sequences.times - begin[sequences.sequence_index]
-    ids = np.asarray(table.get_original(id, sequences.rows[firsts]))
     types = np.asarray(table.columns[kind])[sequences.rows]
     is_event = ~np.repeat(without, sequences.lengths)
-    lengths = np.where(without, 0, sequences.lengths)
-    return EventStreams(ids, types[is_event], since[is_event], lengths, until - begin, times.dated)
+    return Sequences(
+        lengths=np.where(without, 0, sequences.lengths),
+        ids=np.asarray(table.get_original(id, sequences.rows[firsts])),
+        times=since[is_event],
+        values=types[is_event],
+        y=until - begin,
+        dated=times.dated,
+    )
 
 
-def _fill_empty_rows(table: Frame, columns: Mapping[str, str], is_empty: Bools) -> Frame:
-    """Return the table with some event in rows without one, so that their bounds can be read."""
+def _list_absent(table: Frame, id: str, ids: Any) -> list[Any]:
+    """Return those of some ids of which a table has no row."""
+    there = set(table.texts(id)[0])
+    return [one for one in dict.fromkeys(np.asarray(ids).tolist()) if str(one) not in there]
+
+
+def _fill_empty_rows(
+    table: Frame, columns: Mapping[str, str], is_empty: Bools, more: list[Any]
+) -> Frame:
+    """Return the table with some event in rows without one, so that their bounds can be read.
+
+    Streams ``more``, which have no row, get one.
+    """
     if is_empty.all():
         raise DataError("no row has a time and a type, but at least one stream must have an event.")
     names, codes = get_ids(table, columns["id"])
@@ -126,9 +110,14 @@ def _fill_empty_rows(table: Frame, columns: Mapping[str, str], is_empty: Bools) 
             f"{columns['id']} {names[codes[np.argmax(several)]]!r} has a row without time and "
             "type, and another row. Such a row says that nothing happened: remove one of them."
         )
-    rows = np.where(is_empty, np.argmin(is_empty), np.arange(len(table)))
-    filled = {name: table.columns[name][rows] for name in (columns["time"], columns["type"])}
-    return replace(table, columns={**table.columns, **filled})
+    event = int(np.argmin(is_empty))
+    rows = np.append(np.arange(len(table)), np.full(len(more), event))
+    found = {name: cells[rows] for name, cells in table.columns.items()}
+    rows[: len(table)][is_empty] = event
+    found |= {name: table.columns[name][rows] for name in (columns["time"], columns["type"])}
+    if more:
+        found[columns["id"]] = np.append(table.columns[columns["id"]], more)
+    return replace(table, columns=found, row_numbers=table.row_numbers[rows])
 
 
 class _Bound(NamedTuple):

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,12 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, OptionError, TimeError
 from tauflow.models.neural_hawkes import POINT_PROCESSES, NeuralHawkes
 from tauflow.tabular.cell_values import Floats
-from tauflow.tabular.sequences import format_names
+from tauflow.tabular.sequences import Sequences, format_names
 from tauflow.training import Recipe, Score, train
 from tauflow.training.callbacks import AnyCallback
 from tauflow.training.defaults import DEFAULT_HIDDEN_SIZE, DEFAULT_RECIPE
 
-from .event_streams import EventStreams, read_event_streams
+from .event_streams import read_event_streams
 from .files import read_estimator, write_estimator
 from .reading import is_table
 from .state import restore_on_failure
@@ -154,6 +154,7 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
         type: str,
         start: Any = None,
         end: Any = None,
+        ids: Any = None,
         validation: Any = None,
     ) -> "Self":
         """Learn the types, the unit of time and the process.
@@ -171,8 +172,10 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
                 happened until the first event is information, too. By default it is the time of the
                 first event.
             end: when it ended, likewise; by default at the last event.
+            ids: streams that were observed, (N,): in those without a row in X nothing happened. It
+                takes ``start`` and ``end`` for all.
             validation: events of other streams to choose the best epoch by, or a mapping of ``X``,
-                ``start`` and ``end``.
+                ``start``, ``end`` and ``ids``.
 
         Returns:
             Itself.
@@ -186,21 +189,24 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
         """
         with restore_on_failure(self):
             self._columns = {"id": id, "time": time, "type": type}
-            streams = self._read(X, start, end, reset=True)
+            streams = self._read(X, start, end, ids, reset=True)
             random = check_random_state(self.random_state)
             seed, held = int(random.randint(2**31)), None
             share = self.validation_fraction if validation is None else 0.0
-            kept, out = split_validation(len(streams.ids), share, random, None)
+            kept, out = split_validation(len(streams), share, random, None)
             if validation is not None:
                 parts = validation if isinstance(validation, Mapping) else {}
                 said = parts if is_table(parts.get("X")) else {"X": validation}
-                held = self._read(said["X"], said.get("start"), said.get("end"), reset=False)
+                bounds = (said.get(name) for name in ("start", "end", "ids"))
+                held = self._read(said["X"], *bounds, reset=False)
             elif len(out):
                 held = streams.select(out)
             self._train(streams.select(kept), held, seed)
         return self
 
-    def predict(self, X: Any, *, start: Any = None, now: Any = None) -> NDArray[Any]:
+    def predict(
+        self, X: Any, *, start: Any = None, now: Any = None, ids: Any = None
+    ) -> NDArray[Any]:
         """Return the most probable type of the next event of each stream, (N,).
 
         Args:
@@ -208,39 +214,48 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
             start: as for :meth:`fit`.
             now: a time at or after the last event of each stream until which no other came, as
                 ``end`` of :meth:`fit`; by default that of the last event.
+            ids: as for :meth:`fit`; those without an event come last.
         """
-        chosen = self.predict_proba(X, start=start, now=now).argmax(1)
+        chosen = self.predict_proba(X, start=start, now=now, ids=ids).argmax(1)
         found: NDArray[Any] = self.classes_[chosen]
         return found
 
-    def predict_proba(self, X: Any, *, start: Any = None, now: Any = None) -> NDArray[Any]:
+    def predict_proba(
+        self, X: Any, *, start: Any = None, now: Any = None, ids: Any = None
+    ) -> NDArray[Any]:
         """Return the probability of each type of the next event, (N, K); see :meth:`predict`."""
-        return self._predict_next(self._read_new(X, start, now))[1]
+        return self._predict_next(self._read_new(X, start, now, ids))[1]
 
-    def predict_time(self, X: Any, *, start: Any = None, now: Any = None) -> Floats:
+    def predict_time(
+        self, X: Any, *, start: Any = None, now: Any = None, ids: Any = None
+    ) -> Floats:
         """Return the expected time from ``now`` to the next event, (N,); see :meth:`predict`.
 
         It is in the unit of the times, and in seconds where these are dates.
         """
-        streams = self._read_new(X, start, now)
-        return self._predict_next(streams)[0] - streams.end
+        streams = self._read_new(X, start, now, ids)
+        return self._predict_next(streams)[0] - streams.y
 
-    def predict_next(self, X: Any, *, start: Any = None, now: Any = None) -> "DataFrame":
+    def predict_next(
+        self, X: Any, *, start: Any = None, now: Any = None, ids: Any = None
+    ) -> "DataFrame":
         """Return a frame of the next event of each stream; see :meth:`predict`.
 
         Its columns are the id; ``"in"``, the expected time from ``now``; the type; and one for each
         type with its probability, ``"P(type)"``.
         """
-        pandas, streams = require("pandas", extra="tables"), self._read_new(X, start, now)
+        pandas, streams = require("pandas", extra="tables"), self._read_new(X, start, now, ids)
         time, probability = self._predict_next(streams)
-        told = {self._columns["id"]: streams.ids, "in": time - streams.end}
+        told = {self._columns["id"]: streams.ids, "in": time - streams.y}
         told[self._columns["type"]] = self.classes_[probability.argmax(1)]
         shares = {
             f"P({one})": share for one, share in zip(self.classes_, probability.T, strict=True)
         }
         return pandas.DataFrame(told | shares)
 
-    def score(self, X: Any, y: Any = None, *, start: Any = None, end: Any = None) -> float:
+    def score(
+        self, X: Any, y: Any = None, *, start: Any = None, end: Any = None, ids: Any = None
+    ) -> float:
         """Return the log-likelihood per event, in the unit of the times of X.
 
         Args:
@@ -248,15 +263,16 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
             y: not used.
             start: as for :meth:`fit`.
             end: as for :meth:`fit`.
+            ids: as for :meth:`fit`.
         """
-        streams, total = self._read_new(X, start, end), 0.0
-        for piece in self._iter_pieces(streams):
+        streams, total = self._read_new(X, start, end, ids), 0.0
+        for piece in streams.iter_batches(_BATCH_SIZE):
             with torch.no_grad():
                 types, t, end_of = self._to_tensors(piece)
                 lengths = torch.from_numpy(piece.lengths).to(t.device)
                 found = self.module_.log_likelihood(types, t, end_of, lengths=lengths)
             total += float(found.double().sum())
-        return total / len(streams.types) - float(np.log(self.time_unit_))
+        return total / len(streams.values) - float(np.log(self.time_unit_))
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to a file that :meth:`load` reads, without pickle."""
@@ -287,29 +303,29 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
 
     # Reading.
 
-    def _read_new(self, X: Any, start: Any, end: Any) -> EventStreams:
+    def _read_new(self, X: Any, start: Any, end: Any, ids: Any) -> Sequences:
         check_is_fitted(self)
-        return self._read(X, start, end, reset=False)
+        return self._read(X, start, end, ids, reset=False)
 
-    def _read(self, X: Any, start: Any, end: Any, *, reset: bool) -> EventStreams:
-        found = read_event_streams(X, self._columns, start, end, is_new=not reset)
+    def _read(self, X: Any, start: Any, end: Any, ids: Any, *, reset: bool) -> Sequences:
+        found = read_event_streams(X, self._columns, start, end, ids, is_new=not reset)
         if reset:
-            self._dated, self.classes_ = found.dated, np.unique(found.types)
+            self._dated, self.classes_ = found.dated, np.unique(found.values)
         if found.dated is not self._dated:
             had, has = ("dates", "numbers") if self._dated else ("numbers", "dates")
             raise TimeError(f"the estimator was fitted to times that are {had}; these are {has}.")
-        unknown = ~np.isin(found.types, self.classes_)
+        unknown = ~np.isin(found.values, self.classes_)
         if unknown.any():
             raise DataError(
-                f"column {self._columns['type']!r} holds {found.types[unknown][0]!r}, and the "
+                f"column {self._columns['type']!r} holds {found.values[unknown][0]!r}, and the "
                 "estimator was fitted to the types "
                 f"{format_names(list(map(str, self.classes_)), 12)}."
             )
-        return found._replace(types=np.searchsorted(self.classes_, found.types))
+        return replace(found, values=np.searchsorted(self.classes_, found.values))
 
     # Training and predicting.
 
-    def _train(self, learned: EventStreams, held: EventStreams | None, seed: int) -> None:
+    def _train(self, learned: Sequences, held: Sequences | None, seed: int) -> None:
         self.time_unit_ = self._resolve_unit(learned)
         model = _Likelihood(self._build_process(seed))
         own = {n: getattr(self, n) for n in ("epochs", "lr", "batch_size", "patience")}
@@ -340,18 +356,18 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
             torch.default_generator.manual_seed(seed)
             return kind(len(self.classes_), self.hidden_size, **options)
 
-    def _resolve_unit(self, streams: EventStreams) -> float:
+    def _resolve_unit(self, streams: Sequences) -> float:
         if self.time_unit != AUTO:
             unit = float(self.time_unit)
             if not unit > 0:
                 raise ArgumentError(f"time_unit must be 'auto' or above 0, got {self.time_unit!r}.")
             return unit
-        total = float(streams.end.sum())
+        total = float(streams.y.sum())
         if not total > 0:
             raise TimeError("the observations of all streams are of no length. Give start or end.")
-        return total / len(streams.types)
+        return total / len(streams.values)
 
-    def _make_batch(self, streams: EventStreams) -> SequenceBatch:
+    def _make_batch(self, streams: Sequences) -> SequenceBatch:
         """Return a batch of streams with one row more, for the end of the observation."""
         types, t, end = self._to_tensors(streams, "cpu")
         lengths = torch.from_numpy(streams.lengths)
@@ -359,31 +375,30 @@ class SequenceHawkes(BaseEstimator, _LearnedProcess):  # type: ignore[misc]
         t = torch.cat([t, end[:, None]], 1).where(rows < lengths[:, None], end[:, None])
         dt = torch.diff(t, prepend=torch.zeros(len(t), 1), dim=1)
         x = nn.functional.pad(types, (0, 1)).unsqueeze(-1).float()
-        y = torch.full((len(t), 1), len(streams.types) / len(t))
+        y = torch.full((len(t), 1), len(streams.values) / len(t))
         return SequenceBatch(x, y, dt, rows <= lengths[:, None])
 
-    def _to_tensors(
-        self, streams: EventStreams, device: Any = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _to_tensors(self, streams: Sequences, device: Any = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return types, (N, T), times, (N, T), and ends, (N,), in the unit of the process."""
         device = next(self.module_.parameters()).device if device is None else device
-        t = streams.pad(streams.times / self.time_unit_).float()
-        end = torch.from_numpy(streams.end / self.time_unit_).float()
-        end = torch.maximum(end, t.amax(1))  # which rounding may have put after it
-        return streams.pad(streams.types).to(device), t.to(device), end.to(device)
 
-    def _predict_next(self, streams: EventStreams) -> tuple[Floats, Floats]:
+        def pad(values: NDArray[Any]) -> Tensor:
+            found = torch.from_numpy(streams.pad_rows(values))
+            return found if found.shape[1] else found.new_zeros(len(streams), 1)
+
+        t = pad(streams.times / self.time_unit_).float()
+        end = torch.from_numpy(streams.y / self.time_unit_).float()
+        end = torch.maximum(end, t.amax(1))  # which rounding may have put after it
+        return pad(streams.values).to(device), t.to(device), end.to(device)
+
+    def _predict_next(self, streams: Sequences) -> tuple[Floats, Floats]:
         """Return the expected time of the next event, (N,), and the probability of each type."""
         times, probabilities = [], []
         self.module_.to(select_device(self.device))
-        for piece in self._iter_pieces(streams):
+        for piece in streams.iter_batches(_BATCH_SIZE):
             types, t, end = self._to_tensors(piece)
             lengths = torch.from_numpy(piece.lengths).to(t.device)
             found = self.module_.predict_next(types, t, lengths=lengths, now=end)
             times.append(found.time.double().cpu().numpy() * self.time_unit_)
             probabilities.append(found.probabilities.cpu().numpy())
         return np.concatenate(times), np.concatenate(probabilities)
-
-    def _iter_pieces(self, streams: EventStreams) -> Any:
-        for first in range(0, len(streams.ids), _BATCH_SIZE):
-            yield streams.select(np.arange(first, min(first + _BATCH_SIZE, len(streams.ids))))

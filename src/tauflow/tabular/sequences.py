@@ -217,7 +217,7 @@ class Sequences:
     def _take(self, owners: Indices, begins: Indices, lengths: Indices) -> "Sequences":
         """Return M pieces: so many rows of a sequence, from a row of it on, (M,) each.
 
-        A piece from the middle of a sequence starts anew, with a gap of 0.
+        A piece from the middle of a sequence starts again, with a gap of 0.
         """
         rows = concat_ranges(self.starts[owners] + begins, lengths)
         whole = {name: getattr(self, name) for name in (*_OF_ROWS, *_OF_SEQUENCES)}

@@ -167,6 +167,19 @@ def with_empty(table):
     return pd.concat([there, pd.DataFrame({"who": [7], "at": [np.nan], "what": [None]})])
 
 
+def test_streams_without_a_row_are_named_by_ids():
+    table = simulate(8)
+    there = table[table["who"] < 7]
+    said = {**ROLES, "start": 0, "end": END}
+    by_row = SequenceHawkes(**SMALL).fit(with_empty(table), **said)
+    by_ids = SequenceHawkes(**SMALL).fit(there, **said, ids=range(8))
+    bounds = {"start": 0, "end": END}
+    assert by_ids.score(there, **bounds, ids=[7]) == by_row.score(with_empty(table), **bounds)
+    assert by_ids.predict_next(there, start=0, now=END, ids=[7, 8])["who"].tolist()[-2:] == [7, 8]
+    with pytest.raises(ArgumentError, match="ids names 9, of which X has no row"):
+        SequenceHawkes(**SMALL).fit(there.assign(z=END), **{**said, "end": "z"}, ids=[9])
+
+
 @pytest.mark.parametrize(
     ("change", "said", "error", "message"),
     [
